@@ -1,0 +1,57 @@
+"""The seam between providers' shapes and the domain."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, TypeAlias
+
+from turnlog.domain.jsonvalue import JsonObject
+from turnlog.domain.messages import Message
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One message to be rendered.
+
+    ``body`` is the message as given, in ``format``: a codec of that format sends it back equal, except for ``call_ids``.
+    ``body`` is None when the message was made or altered by the window (a note, a cut text, a stub).
+    ``call_ids`` are the ids to send for the message's calls, in order; ``result_ids`` those its results answer.
+    """
+
+    message: Message
+    format: str = ""
+    body: JsonObject | None = None
+    call_ids: tuple[str, ...] = ()
+    result_ids: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """What the provider's call takes. ``system`` is None where the system text is a message, or there is none."""
+
+    messages: list[JsonObject]
+    system: str | None = None
+    tools: list[JsonObject] = field(default_factory=list)
+
+
+Envelope: TypeAlias = Mapping[str, object]
+
+
+class Codec(Protocol):
+    """One provider format. Parsing never fails on disorder; it raises `InvalidInputError` on what is no message at all."""
+
+    @property
+    def format(self) -> str: ...
+
+    def recognises(self, body: JsonObject) -> bool:
+        """Whether the body has a block or field that only this format has."""
+
+    def parse(self, body: JsonObject, *, is_error: bool | None = None) -> Message:
+        """The body understood. ``is_error`` overrides what the format says of a result."""
+
+    def legal_id(self, call_id: str) -> bool:
+        """Whether the provider takes this call id."""
+
+    def render(self, turns: Sequence[Turn], *, system: str | None, tools: Sequence[JsonObject]) -> Rendered:
+        """The provider's request. Turns are in a valid order already; results follow their call."""

@@ -1,0 +1,144 @@
+"""Every error that Turnlog raises, as one tree.
+
+    TurnlogError
+    ├── InvalidInputError          the caller must change the request (422)
+    │   ├── MalformedError         not even JSON that we read (400)
+    │   ├── TooLargeError          over a documented limit (413)
+    │   ├── UnsupportedMediaTypeError  (415)
+    │   ├── IdempotencyMismatchError   same key, other payload (422)
+    │   └── BudgetTooSmallError    the least window is larger than the budget (422)
+    ├── UnauthorizedError (401), ForbiddenError (403)
+    ├── NotFoundError (404)
+    ├── ConflictError              the log has moved on, or forbids it (409)
+    │   ├── HeadMismatchError, SessionExistsError, SessionEndedError
+    │   └── LoopUnfinishedError, RunActiveError
+    ├── UnavailableError           try again later (503)
+    │   └── ThrottledError         (429)
+    └── CorruptError               a stored item can't be trusted; names the item (500)
+        └── NewerSchemaError       written by a newer Turnlog than this one
+
+``code`` is the stable name that clients switch on; ``details`` are further fields of the problem document.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong with an input: where (a JSON pointer), which rule, and in words."""
+
+    code: str
+    pointer: str
+    message: str
+
+
+class TurnlogError(Exception):
+    """Base of all errors. ``str(error)`` is safe to show to the caller: it holds names and sizes, never contents."""
+
+    code: ClassVar[str] = "error"
+
+    def __init__(
+        self,
+        detail: str,
+        *,
+        code: str | None = None,
+        problems: Sequence[Problem] = (),
+        details: Mapping[str, int | str] | None = None,
+        retry_after_seconds: int | None = None,
+    ) -> None:
+        super().__init__(detail)
+        self.detail = detail
+        self.error_code = code or self.code
+        self.problems = tuple(problems)
+        self.details = dict(details or {})
+        self.retry_after_seconds = retry_after_seconds
+
+
+class InvalidInputError(TurnlogError):
+    code = "invalid_input"
+
+
+class MalformedError(InvalidInputError):
+    code = "malformed"
+
+
+class TooLargeError(InvalidInputError):
+    code = "too_large"
+
+
+class UnsupportedMediaTypeError(InvalidInputError):
+    code = "unsupported_media_type"
+
+
+class IdempotencyMismatchError(InvalidInputError):
+    code = "idempotency_mismatch"
+
+
+class BudgetTooSmallError(InvalidInputError):
+    """No window fits. ``details["needed"]`` is the smallest budget that would."""
+
+    code = "budget_too_small"
+
+
+class UnauthorizedError(TurnlogError):
+    code = "unauthorized"
+
+
+class ForbiddenError(TurnlogError):
+    code = "forbidden"
+
+
+class NotFoundError(TurnlogError):
+    code = "not_found"
+
+
+class ConflictError(TurnlogError):
+    code = "conflict"
+
+
+class HeadMismatchError(ConflictError):
+    """``if_head`` is not the head. ``details["head"]`` is."""
+
+    code = "head_mismatch"
+
+
+class SessionExistsError(ConflictError):
+    code = "session_exists"
+
+
+class SessionEndedError(ConflictError):
+    code = "session_ended"
+
+
+class LoopUnfinishedError(ConflictError):
+    code = "loop_unfinished"
+
+
+class RunActiveError(ConflictError):
+    code = "run_active"
+
+
+class UnavailableError(TurnlogError):
+    code = "unavailable"
+
+
+class ThrottledError(UnavailableError):
+    code = "throttled"
+
+
+class CorruptError(TurnlogError):
+    """A stored item is missing, damaged or inconsistent. ``item`` names it."""
+
+    code = "corrupt"
+
+    def __init__(self, detail: str, *, item: str) -> None:
+        super().__init__(f"{detail} (item {item!r})", details={"item": item})
+        self.item = item
+
+
+class NewerSchemaError(CorruptError):
+    code = "newer_schema"

@@ -1,0 +1,53 @@
+"""Who owns a session. Ids are checked here, once, at the edge; nothing else builds an owner."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from dataclasses import dataclass
+
+from turnlog.domain.errors import InvalidInputError, Problem
+
+_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_HASHED = "h_"
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """A tenant and a user of it, as given by the authoriser, and the safe ids that stand for them in keys."""
+
+    tenant: str
+    user: str
+    tenant_id: str
+    user_id: str
+
+    @classmethod
+    def of(cls, tenant: str, user: str) -> Owner:
+        """Any non-empty names (role ARNs, e-mails, ``auth0|…``). Distinct names never share an id."""
+        return cls(tenant=tenant, user=user, tenant_id=_principal_id(tenant), user_id=_principal_id(user))
+
+
+def _principal_id(name: str) -> str:
+    if not name:
+        raise InvalidInputError("tenant and user must not be empty")
+    if _ID.fullmatch(name) and not name.startswith(_HASHED):
+        return name
+    digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).digest()
+    return _HASHED + base64.b32encode(digest).decode("ascii").rstrip("=")[:40]
+
+
+def check_session_id(value: str, *, pointer: str = "/session_id") -> str:
+    """``value`` when it is a legal session id, else `InvalidInputError`."""
+    return _check(value, "session id", pointer)
+
+
+def check_agent_id(value: str, *, pointer: str = "/agent_id") -> str:
+    return _check(value, "agent id", pointer)
+
+
+def _check(value: str, what: str, pointer: str) -> str:
+    if not _ID.fullmatch(value) or value.startswith(_HASHED):
+        message = f"{what} {value[:80]!r} does not match [A-Za-z0-9_-]{{1,64}} or begins with 'h_'"
+        raise InvalidInputError(message, problems=[Problem("invalid_id", pointer, message)])
+    return value

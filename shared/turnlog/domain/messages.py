@@ -1,0 +1,106 @@
+"""The one understanding of a message, whatever provider's shape it came in.
+
+The log keeps a body as given; a codec turns it into a `Message` when it is read. A `Message` knows what windows need to
+know (who speaks, the text, the calls and the results) and carries everything else along as opaque blocks.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from turnlog.domain.jsonvalue import JsonObject, JsonValue
+
+Role: TypeAlias = Literal["system", "user", "assistant", "tool", "unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Media:
+    """An image, a file or a sound. ``data`` is base64; otherwise ``url`` or ``file_id`` says where it is."""
+
+    kind: Literal["image", "file", "audio"]
+    media_type: str | None = None
+    data: str | None = None
+    url: str | None = None
+    file_id: str | None = None
+    name: str | None = None
+    detail: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Thinking:
+    """A model's reasoning. Travels unmodified with its message or is dropped with a reason, never edited."""
+
+    text: str
+    signature: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Opaque:
+    """A block that we do not know, as given in ``format``. Rendered only in that format."""
+
+    format: str
+    value: JsonValue
+
+
+Block: TypeAlias = Text | Media | Thinking | Opaque
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """``id`` may be empty and need not be unique (real transcripts!): the log's name of a call is its ref.
+
+    ``arguments`` is JSON text as the model wrote it; it need not be valid.
+    """
+
+    id: str
+    name: str
+    arguments: str
+
+    def arguments_object(self) -> JsonObject | None:
+        """The arguments when they are a JSON object, else None."""
+        try:
+            value = json.loads(self.arguments)
+        except (ValueError, RecursionError):
+            return None
+        return value if isinstance(value, dict) else None
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """``by_name``: a legacy ``function`` message, which names its function instead of a call id."""
+
+    tool_call_id: str
+    content: tuple[Block, ...]
+    name: str = ""
+    is_error: bool = False
+    by_name: bool = False
+
+    @property
+    def text(self) -> str:
+        return text_of(self.content)
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    role: Role
+    content: tuple[Block, ...] = ()
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_results: tuple[ToolResult, ...] = ()
+    name: str = ""
+    given_role: str = ""
+
+    @property
+    def text(self) -> str:
+        """What a person would read: text blocks joined by newlines; no thinking, media or opaque blocks."""
+        return text_of(self.content)
+
+
+def text_of(blocks: tuple[Block, ...]) -> str:
+    return "\n".join(block.text for block in blocks if isinstance(block, Text))

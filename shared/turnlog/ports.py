@@ -1,0 +1,193 @@
+"""What Turnlog needs from the world, as small protocols. An engine implements `ItemTable`, `BlobStore` and `JobQueue`.
+
+The contract of each is proven by the suites in `turnlog.testing`: run them to prove an engine of your own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol, TypeAlias
+
+AttributeValue: TypeAlias = str | int | bytes
+Item: TypeAlias = Mapping[str, AttributeValue]
+"""Flat attributes. ``pk`` and ``sk`` are strings and always there; ``g1pk``/``g1sk`` and ``g2pk``/``g2sk`` put an item on an index."""
+
+MAX_ITEM_BYTES = 409_600
+"""An item's limit, by DynamoDB's rule of counting (`item_size_bytes`). Every engine refuses a larger one."""
+MAX_PAGE_BYTES = 1_048_576
+MAX_GET_ITEMS = 100
+MAX_WRITE_ITEMS = 25
+
+IndexName: TypeAlias = Literal["activity", "expiry"]
+INDEX_KEYS: dict[IndexName, tuple[str, str]] = {"activity": ("g1pk", "g1sk"), "expiry": ("g2pk", "g2sk")}
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    pk: str
+    sk: str
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """No item has this key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Equal:
+    """The item exists and its attribute has this value."""
+
+    attribute: str
+    value: AttributeValue
+
+
+@dataclass(frozen=True, slots=True)
+class Less:
+    """The item's attribute is smaller than the value; with ``or_absent``, an item that does not exist passes too."""
+
+    attribute: str
+    value: int
+    or_absent: bool = True
+
+
+Condition: TypeAlias = Absent | Equal | Less
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """A conditional put that did not happen. ``existing`` is the item that stood in its way (None: there was none)."""
+
+    existing: Item | None
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """Items of one partition with ``low <= sort key <= high``, in order of the sort key (bytewise).
+
+    ``limit`` counts items; a page ends early after `MAX_PAGE_BYTES`. ``after`` is a former page's ``next``.
+    On an index (never consistent) ``pk``, ``low`` and ``high`` are those of the index.
+    """
+
+    pk: str
+    low: str
+    high: str
+    descending: bool = False
+    limit: int | None = None
+    consistent: bool = True
+    index: IndexName | None = None
+    after: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """``next`` is the key attributes to continue after, or None when nothing follows."""
+
+    items: tuple[Item, ...]
+    next: Mapping[str, str] | None
+
+
+class ItemTable(Protocol):
+    """A table of items under (pk, sk). Single-item writes are atomic; what is acknowledged is durable and readable at once.
+
+    Raises `UnavailableError` (effect unknown), `ThrottledError`, `TooLargeError` (item over `MAX_ITEM_BYTES`, nothing written).
+    """
+
+    def get_many(self, keys: Sequence[Key], *, consistent: bool = True) -> dict[Key, Item]:
+        """Those of any number of keys that exist."""
+
+    def query(self, query: Query) -> Page: ...
+
+    def put(self, item: Item, *, condition: Condition | None = None) -> Lost | None:
+        """Writes the item whole if the condition holds; None on success. Exactly one of several racing `Absent` puts wins."""
+
+    def write_many(self, items: Sequence[Item]) -> None:
+        """Any number of items, each whole, without a condition, together not atomic."""
+
+    def delete_many(self, keys: Sequence[Key]) -> None:
+        """Any number of keys, together not atomic; an absent one is no error."""
+
+
+class BlobStore(Protocol):
+    """Immutable bytes under names such as ``tenant/user/session/…``."""
+
+    def put(self, name: str, data: bytes) -> None:
+        """Durable when it returns. Putting the same name again replaces the bytes, whole."""
+
+    def get(self, name: str) -> bytes | None:
+        """The bytes, or None when there is no such blob."""
+
+    def names(self, prefix: str) -> Sequence[str]:
+        """All names that begin with the prefix, sorted."""
+
+    def delete_many(self, names: Sequence[str]) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """One receipt of a job. ``receives`` counts the deliveries of it so far, this one included."""
+
+    job_id: str
+    body: str
+    receipt: str
+    receives: int
+
+
+class JobQueue(Protocol):
+    """At-least-once delivery, no order. A job that is not acknowledged comes again; after ``max_receives`` it is a dead letter."""
+
+    def send(self, body: str, *, group: str, delay_seconds: int = 0) -> str:
+        """Durable when it returns the job's id. ``group`` is the tenant: the queue is fair between groups."""
+
+    def receive(self, *, limit: int = 10) -> Sequence[Delivery]:
+        """Up to ``limit`` (at most 10) jobs, invisible to others until the queue's visibility time-out. Does not wait."""
+
+    def acknowledge(self, receipt: str) -> None:
+        """The job is done. An outdated receipt is no error."""
+
+    def postpone(self, receipt: str, *, seconds: int) -> None:
+        """The job becomes visible again after ``seconds``."""
+
+    def dead_letters(self, *, limit: int = 10) -> Sequence[Delivery]:
+        """Some of the dead letters, without taking them."""
+
+
+class TokenCounter(Protocol):
+    """Counts a text's tokens. ``name`` identifies the encoding and is stored with the counts."""
+
+    @property
+    def name(self) -> str: ...
+
+    def count(self, text: str) -> int: ...
+
+
+class Clock(Protocol):
+    def now_ms(self) -> int:
+        """Milliseconds since 1970, UTC. May go backwards; the log's own times do not."""
+
+    def sleep(self, seconds: float) -> None: ...
+
+
+class IdSource(Protocol):
+    def new_id(self) -> str:
+        """A fresh id of at least 120 random bits, in the alphabet of ids."""
+
+    def nonce(self) -> bytes:
+        """8 random bytes."""
+
+    def jitter(self) -> float:
+        """A random number in [0, 1)."""
+
+
+def item_size_bytes(item: Item) -> int:
+    """The size by DynamoDB's rule: names and strings in UTF-8, bytes as they are, a number's digits in pairs plus one."""
+    return sum(len(name.encode()) + value_size_bytes(value) for name, value in item.items())
+
+
+def value_size_bytes(value: AttributeValue) -> int:
+    if isinstance(value, str):
+        return len(value.encode())
+    if isinstance(value, bytes):
+        return len(value)
+    digits = str(abs(value)).rstrip("0") or "0"
+    return (len(digits) + 1) // 2 + (2 if value < 0 else 1)

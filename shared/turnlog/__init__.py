@@ -1,0 +1,39 @@
+"""Turnlog: the session state of an LLM agent. Everything said is kept; each model call gets the window that fits.
+
+    from turnlog import Turnlog, build_window
+
+`import turnlog` loads nothing but this file; names are loaded when they are first used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from turnlog.version import __version__
+
+if TYPE_CHECKING:
+    from turnlog.client.model import Session, Turnlog
+    from turnlog.client.windows import build_window
+    from turnlog.domain.errors import TurnlogError
+
+__all__ = ["Session", "Turnlog", "TurnlogError", "__version__", "build_window"]
+
+_HOMES = {
+    "Session": "turnlog.client.model",
+    "Turnlog": "turnlog.client.model",
+    "TurnlogError": "turnlog.domain.errors",
+    "build_window": "turnlog.client.windows",
+}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'turnlog' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(home), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

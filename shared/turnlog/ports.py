@@ -11,7 +11,7 @@ from typing import Literal, Protocol, TypeAlias
 
 AttributeValue: TypeAlias = str | int | bytes
 Item: TypeAlias = Mapping[str, AttributeValue]
-"""Flat attributes. ``pk`` and ``sk`` are strings and always there; ``g1pk``/``g1sk`` and ``g2pk``/``g2sk`` put an item on an index."""
+"""Flat attributes. ``pk`` and ``sk`` are always there; ``g1pk``/``g1sk`` and ``g2pk``/``g2sk`` put an item on an index."""
 
 MAX_ITEM_BYTES = 409_600
 """An item's limit, by DynamoDB's rule of counting (`item_size_bytes`). Every engine refuses a larger one."""
@@ -44,7 +44,7 @@ class Equal:
 
 @dataclass(frozen=True, slots=True)
 class Less:
-    """The item's attribute is smaller than the value; with ``or_absent``, an item that does not exist passes too."""
+    """The item's attribute is a number smaller than the value; with ``or_absent``, an item that does not exist passes too."""
 
     attribute: str
     value: int
@@ -63,7 +63,8 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """Items of one partition with ``low <= sort key <= high``, in order of the sort key (bytewise).
+    """Items of one partition with ``low <= sort key <= high``, in order of the sort key (bytewise). An empty ``low`` is an open
+    start; with ``low > high`` there are none.
 
     ``limit`` counts items; a page ends early after `MAX_PAGE_BYTES`. ``after`` is a former page's ``next``.
     On an index (never consistent) ``pk``, ``low`` and ``high`` are those of the index.
@@ -81,7 +82,8 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """``next`` is the key attributes to continue after, or None when nothing follows."""
+    """``next`` is the key attributes to continue after; None: nothing follows. A page that ends exactly at the end may name a
+    ``next`` whose page is empty."""
 
     items: tuple[Item, ...]
     next: Mapping[str, str] | None
@@ -146,7 +148,7 @@ class JobQueue(Protocol):
         """The job is done. An outdated receipt is no error."""
 
     def postpone(self, receipt: str, *, seconds: int) -> None:
-        """The job becomes visible again after ``seconds``."""
+        """The job becomes visible again after ``seconds``. An outdated receipt has no effect."""
 
     def dead_letters(self, *, limit: int = 10) -> Sequence[Delivery]:
         """Some of the dead letters, without taking them."""

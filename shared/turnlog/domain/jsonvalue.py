@@ -47,7 +47,9 @@ def parse_strict_json(data: bytes | str) -> JsonValue:
         except UnicodeDecodeError as error:
             raise MalformedError(f"body is not UTF-8 at byte {error.start}") from error
     try:
-        value = json.loads(data, object_pairs_hook=_unique, parse_constant=_no_constant, parse_int=_int, parse_float=_float)
+        value = json.loads(
+            data, object_pairs_hook=_unique, parse_constant=_no_constant, parse_int=_int, parse_float=_float
+        )
     except json.JSONDecodeError as error:
         raise MalformedError(f"body is not JSON: {error.msg} at line {error.lineno} column {error.colno}") from error
     except RecursionError as error:

@@ -1,0 +1,76 @@
+"""botocore clients, made the lean way: no boto3, one session, each client only when it is asked for."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any, cast
+
+if TYPE_CHECKING:
+    from botocore.session import Session
+    from mypy_boto3_dynamodb import DynamoDBClient
+    from mypy_boto3_s3 import S3Client
+    from mypy_boto3_sqs import SQSClient
+
+_CONNECT_TIMEOUT_SECONDS = 2
+_MAX_ATTEMPTS = 4
+
+
+class Clients:
+    """Clients of one region, each made at its first use and kept. Safe to share between threads."""
+
+    def __init__(self, region: str | None, endpoint_url: str | None, max_attempts: int) -> None:
+        self._region = region
+        self._endpoint_url = endpoint_url
+        self._max_attempts = max_attempts
+        self._session: Session | None = None
+        self._opened: dict[str, Any] = {}
+        # Making a client is not thread-safe in botocore; using one is.
+        self._lock = threading.Lock()
+
+    @property
+    def dynamodb(self) -> DynamoDBClient:
+        return cast("DynamoDBClient", self.open("dynamodb", read_timeout_seconds=5))
+
+    @property
+    def s3(self) -> S3Client:
+        return cast("S3Client", self.open("s3", read_timeout_seconds=20))
+
+    @property
+    def sqs(self) -> SQSClient:
+        return cast("SQSClient", self.open("sqs", read_timeout_seconds=5))
+
+    def open(self, service: str, *, read_timeout_seconds: int) -> Any:
+        """A client of any service; the time-out is that of the first call."""
+        with self._lock:
+            if service not in self._opened:
+                self._opened[service] = self._make(service, read_timeout_seconds)
+            return self._opened[service]
+
+    def _make(self, service: str, read_timeout_seconds: int) -> Any:
+        from botocore.config import Config
+        from botocore.session import get_session
+
+        if self._session is None:
+            self._session = get_session()
+        config = Config(
+            connect_timeout=_CONNECT_TIMEOUT_SECONDS,
+            read_timeout=read_timeout_seconds,
+            retries={"mode": "standard", "total_max_attempts": self._max_attempts},
+            tcp_keepalive=True,
+            # An emulator on localhost has no host name per bucket.
+            s3={"addressing_style": "path"} if self._endpoint_url else None,
+        )
+        return self._session.create_client(
+            service,
+            region_name=self._region,
+            endpoint_url=self._endpoint_url,
+            config=config,
+        )
+
+
+def make_clients(region: str | None, endpoint_url: str | None = None, *, max_attempts: int = _MAX_ATTEMPTS) -> Clients:
+    """The clients of a region, or of an emulator. No I/O, and botocore is not imported before a client is used.
+
+    ``max_attempts`` counts the first request too; the SDK retries the others with backoff.
+    """
+    return Clients(region, endpoint_url, max_attempts)

@@ -1,0 +1,67 @@
+"""`BlobStore` on an S3 bucket."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from botocore.exceptions import ChecksumError, ClientError, FlexibleChecksumError
+
+from turnlog.adapters.aws.translate import error_code, translated
+from turnlog.domain.errors import CorruptError, UnavailableError
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+_MAX_DELETES = 1_000
+
+
+class S3BlobStore:
+    """Implements `BlobStore`. Names are keys below ``prefix``. S3 and the reader check a SHA-256 of the bytes."""
+
+    def __init__(self, client: S3Client, bucket: str, prefix: str = "") -> None:
+        self._client = client
+        self._bucket = bucket
+        self._prefix = prefix
+
+    def put(self, name: str, data: bytes) -> None:
+        with translated("PutObject"):
+            self._client.put_object(Bucket=self._bucket, Key=self._prefix + name, Body=data, ChecksumAlgorithm="SHA256")
+
+    def get(self, name: str) -> bytes | None:
+        """As the port says; `CorruptError` when the bytes do not have their checksum."""
+        with translated("GetObject"):
+            try:
+                answer = self._client.get_object(Bucket=self._bucket, Key=self._prefix + name, ChecksumMode="ENABLED")
+                return answer["Body"].read()
+            except ClientError as error:
+                if error_code(error) != "NoSuchKey":
+                    raise
+                return None
+            except (ChecksumError, FlexibleChecksumError) as error:
+                raise CorruptError("the blob does not have its checksum", item=name) from error
+
+    def names(self, prefix: str) -> Sequence[str]:
+        names: list[str] = []
+        with translated("ListObjectsV2"):
+            pages = self._client.get_paginator("list_objects_v2").paginate(
+                Bucket=self._bucket, Prefix=self._prefix + prefix
+            )
+            for page in pages:
+                names += [entry["Key"].removeprefix(self._prefix) for entry in page.get("Contents", [])]
+        return sorted(names)
+
+    def delete_many(self, names: Sequence[str]) -> None:
+        """As the port says; `UnavailableError` when S3 kept one of them. The others are deleted."""
+        wanted = list(dict.fromkeys(names))
+        failed: list[str] = []
+        for start in range(0, len(wanted), _MAX_DELETES):
+            chunk = wanted[start : start + _MAX_DELETES]
+            with translated("DeleteObjects"):
+                answer = self._client.delete_objects(
+                    Bucket=self._bucket,
+                    Delete={"Objects": [{"Key": self._prefix + name} for name in chunk], "Quiet": True},
+                )
+            failed += [error.get("Code", "unknown") for error in answer.get("Errors", [])]
+        if failed:
+            raise UnavailableError(f"DeleteObjects kept {len(failed)} blobs: {', '.join(sorted(set(failed)))}")

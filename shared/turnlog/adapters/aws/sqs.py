@@ -1,0 +1,108 @@
+"""`JobQueue` on a standard SQS queue and its dead-letter queue."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from botocore.exceptions import ClientError
+
+from turnlog.adapters.aws.translate import error_code, translated
+from turnlog.domain.errors import TooLargeError
+from turnlog.ports import Delivery
+
+if TYPE_CHECKING:
+    from mypy_boto3_sqs import SQSClient
+    from mypy_boto3_sqs.type_defs import ReceiveMessageRequestTypeDef
+
+_MAX_BODY_BYTES = 1_048_576
+_MAX_DELAY_SECONDS = 900
+_MAX_VISIBILITY_SECONDS = 43_200
+_MAX_RECEIVES = 10
+
+_OUTDATED_CODES = frozenset(
+    {
+        "AWS.SimpleQueueService.MessageNotInflight",
+        "InvalidParameterValue",
+        "MessageNotInflight",
+        "ReceiptHandleIsInvalid",
+    }
+)
+"""How SQS answers to a receipt of a job that is finished or was given to somebody else."""
+
+
+class SqsJobQueue:
+    """Implements `JobQueue`. The redrive policy of the queue moves poison to the dead-letter queue.
+
+    A message group on a standard queue keeps no order: it makes the queue fair, so that one tenant's backlog does not
+    delay the others.
+    """
+
+    def __init__(self, client: SQSClient, queue_url: str, dead_letter_url: str) -> None:
+        self._client = client
+        self._queue_url = queue_url
+        self._dead_letter_url = dead_letter_url
+
+    def send(self, body: str, *, group: str, delay_seconds: int = 0) -> str:
+        """As the port says. ``delay_seconds`` is at most 900; `TooLargeError` for a body over 1 MiB."""
+        if not 0 <= delay_seconds <= _MAX_DELAY_SECONDS:
+            raise ValueError(f"delay_seconds must be within 0 and {_MAX_DELAY_SECONDS}, not {delay_seconds!r}")
+        size = len(body.encode())
+        if size > _MAX_BODY_BYTES:
+            raise TooLargeError(
+                f"the job has {size} bytes, over {_MAX_BODY_BYTES}",
+                details={"size_bytes": size, "limit_bytes": _MAX_BODY_BYTES},
+            )
+        with translated("SendMessage"):
+            answer = self._client.send_message(
+                QueueUrl=self._queue_url, MessageBody=body, MessageGroupId=group, DelaySeconds=delay_seconds
+            )
+        return answer["MessageId"]
+
+    def receive(self, *, limit: int = _MAX_RECEIVES) -> Sequence[Delivery]:
+        return self._receive(self._queue_url, limit, visibility_seconds=None)
+
+    def acknowledge(self, receipt: str) -> None:
+        with translated("DeleteMessage"):
+            try:
+                self._client.delete_message(QueueUrl=self._queue_url, ReceiptHandle=receipt)
+            except ClientError as error:
+                if error_code(error) not in _OUTDATED_CODES:
+                    raise
+
+    def postpone(self, receipt: str, *, seconds: int) -> None:
+        """As the port says. ``seconds`` is at most 43,200; an outdated receipt has no effect."""
+        if not 0 <= seconds <= _MAX_VISIBILITY_SECONDS:
+            raise ValueError(f"seconds must be within 0 and {_MAX_VISIBILITY_SECONDS}, not {seconds!r}")
+        with translated("ChangeMessageVisibility"):
+            try:
+                self._client.change_message_visibility(
+                    QueueUrl=self._queue_url, ReceiptHandle=receipt, VisibilityTimeout=seconds
+                )
+            except ClientError as error:
+                if error_code(error) not in _OUTDATED_CODES:
+                    raise
+
+    def dead_letters(self, *, limit: int = _MAX_RECEIVES) -> Sequence[Delivery]:
+        return self._receive(self._dead_letter_url, limit, visibility_seconds=0)
+
+    def _receive(self, url: str, limit: int, *, visibility_seconds: int | None) -> Sequence[Delivery]:
+        request: ReceiveMessageRequestTypeDef = {
+            "QueueUrl": url,
+            "MaxNumberOfMessages": limit,
+            "WaitTimeSeconds": 0,
+            "MessageSystemAttributeNames": ["ApproximateReceiveCount"],
+        }
+        if visibility_seconds is not None:
+            request["VisibilityTimeout"] = visibility_seconds
+        with translated("ReceiveMessage"):
+            answer = self._client.receive_message(**request)
+        return tuple(
+            Delivery(
+                job_id=message["MessageId"],
+                body=message["Body"],
+                receipt=message["ReceiptHandle"],
+                receives=int(message["Attributes"]["ApproximateReceiveCount"]),
+            )
+            for message in answer.get("Messages", [])
+        )

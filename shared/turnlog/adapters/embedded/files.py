@@ -1,0 +1,114 @@
+"""A folder in place of S3, and a dictionary in place of the folder."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from urllib.parse import quote, unquote
+
+from turnlog.domain.errors import InvalidInputError, UnavailableError
+
+
+class FileBlobStore:
+    """`BlobStore` in a folder: a file is written beside, synced, and moved into place, so none is ever seen in part."""
+
+    def __init__(self, folder: str | Path) -> None:
+        self._folder = Path(folder)
+
+    def put(self, name: str, data: bytes) -> None:
+        path = self._path(name)
+        temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+        try:
+            self._make(path.parent)
+            with temporary.open("xb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(path)
+            _sync(path.parent)
+        except OSError as error:
+            temporary.unlink(missing_ok=True)
+            raise UnavailableError(f"blob folder: {error.strerror}", retry_after_seconds=1) from error
+
+    def get(self, name: str) -> bytes | None:
+        try:
+            return self._path(name).read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise UnavailableError(f"blob folder: {error.strerror}", retry_after_seconds=1) from error
+
+    def names(self, prefix: str) -> Sequence[str]:
+        found = list[str]()
+        for path in self._folder.rglob("*"):
+            if path.is_file() and not path.name.startswith("."):
+                name = "/".join(unquote(part) for part in path.relative_to(self._folder).parts)
+                if name.startswith(prefix):
+                    found.append(name)
+        return sorted(found)
+
+    def delete_many(self, names: Sequence[str]) -> None:
+        for name in names:
+            path = self._path(name)
+            try:
+                path.unlink(missing_ok=True)
+            except OSError as error:
+                raise UnavailableError(f"blob folder: {error.strerror}", retry_after_seconds=1) from error
+            if path.parent.is_dir():
+                _sync(path.parent)
+
+    def _path(self, name: str) -> Path:
+        # `quote` leaves a dot as it is, so the parts that would climb are refused.
+        parts = [quote(part, safe="-_~.=") for part in name.split("/")]
+        if any(part in ("", ".", "..") or part.startswith(".") for part in parts):
+            raise InvalidInputError(f"illegal blob name {name[:80]!r}")
+        return self._folder.joinpath(*parts)
+
+    def _make(self, folder: Path) -> None:
+        missing = list[Path]()
+        while not folder.is_dir():
+            missing.append(folder)
+            folder = folder.parent
+        for path in reversed(missing):
+            path.mkdir(exist_ok=True)
+            _sync(path.parent)
+
+
+class MemoryBlobStore:
+    """`BlobStore` in this process."""
+
+    def __init__(self) -> None:
+        self._blobs: dict[str, bytes] = {}
+        self._lock = threading.Lock()
+
+    def put(self, name: str, data: bytes) -> None:
+        with self._lock:
+            self._blobs[name] = bytes(data)
+
+    def get(self, name: str) -> bytes | None:
+        with self._lock:
+            return self._blobs.get(name)
+
+    def names(self, prefix: str) -> Sequence[str]:
+        with self._lock:
+            return sorted(name for name in self._blobs if name.startswith(prefix))
+
+    def delete_many(self, names: Sequence[str]) -> None:
+        with self._lock:
+            for name in names:
+                self._blobs.pop(name, None)
+
+
+def _sync(folder: Path) -> None:
+    """Makes names in a folder durable, where the system can."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
+    except OSError:
+        return
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,207 @@
+"""The composition root: the only module that knows services and adapters.
+
+Engines, counters and their libraries are imported by the function that needs them: a Lambda that counts no tokens never
+loads the vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from turnlog.adapters.system import RandomIds, SystemClock
+from turnlog.domain.errors import InvalidInputError
+from turnlog.log.payloads import Payloads
+from turnlog.log.sessions import SessionLog
+from turnlog.ports import BlobStore, Clock, IdSource, ItemTable, JobQueue, TokenCounter
+from turnlog.services.agents import GetAgent, PatchAgent
+from turnlog.services.append_messages import AppendMessages
+from turnlog.services.build_context import BuildContexts, BuildWindows
+from turnlog.services.create_session import CreateSessions
+from turnlog.services.read_messages import ReadLoops, ReadMessages
+from turnlog.services.read_session import GetSession, ListSessions
+from turnlog.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """Where everything is kept. ``name`` is shown by health; ``close`` frees what the engine holds."""
+
+    name: str
+    items: ItemTable
+    blobs: BlobStore
+    queue: JobQueue | None
+    close: Callable[[], None]
+
+
+class Application:
+    """The use cases over one engine."""
+
+    def __init__(
+        self, engine: Engine, settings: Settings, *, clock: Clock, ids: IdSource, counter: TokenCounter | None = None
+    ) -> None:
+        self.engine = engine
+        self.settings = settings
+        self._counter = counter
+        self._log = SessionLog(engine.items, Payloads(engine.items, engine.blobs), clock, ids)
+
+    @cached_property
+    def counter(self) -> TokenCounter:
+        return self._counter if self._counter is not None else make_counter(self.settings.token_counter)
+
+    @cached_property
+    def create_session(self) -> CreateSessions:
+        return CreateSessions(self._log, _Lazily(lambda: self.counter))
+
+    @cached_property
+    def get_session(self) -> GetSession:
+        return GetSession(self._log)
+
+    @cached_property
+    def list_sessions(self) -> ListSessions:
+        return ListSessions(self._log)
+
+    @cached_property
+    def append_messages(self) -> AppendMessages:
+        return AppendMessages(self._log, _Lazily(lambda: self.counter))
+
+    @cached_property
+    def read_messages(self) -> ReadMessages:
+        return ReadMessages(self._log)
+
+    @cached_property
+    def read_loops(self) -> ReadLoops:
+        return ReadLoops(self._log)
+
+    @cached_property
+    def get_agent(self) -> GetAgent:
+        return GetAgent(self._log)
+
+    @cached_property
+    def patch_agent(self) -> PatchAgent:
+        return PatchAgent(self._log)
+
+    @cached_property
+    def build_context(self) -> BuildContexts:
+        return BuildContexts(self._log)
+
+    @cached_property
+    def build_window(self) -> BuildWindows:
+        return BuildWindows(_Lazily(lambda: self.counter))
+
+    def close(self) -> None:
+        self.engine.close()
+
+
+class _Lazily:
+    """A token counter that is made at its first use."""
+
+    def __init__(self, make: Callable[[], TokenCounter]) -> None:
+        self._make = make
+
+    @property
+    def name(self) -> str:
+        return self._make().name
+
+    def count(self, text: str) -> int:
+        return self._make().count(text)
+
+
+def make_application(
+    settings: Settings | None = None, *, clock: Clock | None = None, ids: IdSource | None = None
+) -> Application:
+    """The application for settings (by default the environment's)."""
+    settings = settings if settings is not None else Settings.from_environment()
+    clock, ids = clock or SystemClock(), ids or RandomIds()
+    return Application(make_engine(settings, clock=clock, ids=ids), settings, clock=clock, ids=ids)
+
+
+def make_counter(name: str) -> TokenCounter:
+    """The token counter of that name."""
+    if name == "estimate":
+        from turnlog.adapters.tokens.estimate_counter import EstimateCounter
+
+        return EstimateCounter()
+    from turnlog.adapters.tokens.tiktoken_counter import TiktokenCounter
+
+    return TiktokenCounter()
+
+
+def make_engine(settings: Settings, *, clock: Clock, ids: IdSource) -> Engine:
+    """The engine that ``settings.engine`` names, or `InvalidInputError`."""
+    url = urlsplit(settings.engine)
+    if url.scheme == "sqlite":
+        if url.netloc or not url.path.strip("/"):
+            raise InvalidInputError(f"engine {settings.engine!r} is not sqlite:///PATH", code="invalid_settings")
+        return _sqlite(Path(unquote(url.path[1:])), settings, clock, ids)
+    if url.scheme == "memory":
+        return _memory(settings, clock, ids)
+    if url.scheme == "dynamodb":
+        return _aws(url.netloc, parse_qs(url.query), settings)
+    raise InvalidInputError(
+        f"engine {settings.engine!r} is not sqlite:///, memory:// or dynamodb://", code="invalid_settings"
+    )
+
+
+def _sqlite(path: Path, settings: Settings, clock: Clock, ids: IdSource) -> Engine:
+    from turnlog.adapters.embedded.files import FileBlobStore
+    from turnlog.adapters.embedded.sqlite import SqliteDatabase, SqliteItemTable, SqliteJobQueue
+
+    database = SqliteDatabase(path)
+    queue = SqliteJobQueue(
+        database,
+        ids,
+        clock.now_ms,
+        visibility_seconds=settings.queue_visibility_seconds,
+        max_receives=settings.queue_max_receives,
+    )
+    blobs = FileBlobStore(path.with_name(path.name + ".blobs"))
+    return Engine("sqlite", SqliteItemTable(database), blobs, queue, database.close)
+
+
+def _memory(settings: Settings, clock: Clock, ids: IdSource) -> Engine:
+    from turnlog.adapters.embedded.files import MemoryBlobStore
+    from turnlog.adapters.embedded.sqlite import MEMORY, SqliteDatabase, SqliteItemTable, SqliteJobQueue
+
+    database = SqliteDatabase(MEMORY)
+    queue = SqliteJobQueue(
+        database,
+        ids,
+        clock.now_ms,
+        visibility_seconds=settings.queue_visibility_seconds,
+        max_receives=settings.queue_max_receives,
+    )
+    return Engine("memory", SqliteItemTable(database), MemoryBlobStore(), queue, database.close)
+
+
+def _aws(table: str, query: dict[str, list[str]], settings: Settings) -> Engine:
+    known = {"bucket", "queue", "dead_letters", "region"}
+    if not table or "bucket" not in query or set(query) - known:
+        message = f"engine {settings.engine!r} is not dynamodb://TABLE?bucket=B&queue=Q&region=R"
+        raise InvalidInputError(message, code="invalid_settings")
+    from turnlog.adapters.aws.clients import make_clients
+    from turnlog.adapters.aws.dynamodb import DynamoItemTable
+    from turnlog.adapters.aws.s3 import S3BlobStore
+
+    clients = make_clients(query["region"][0] if "region" in query else None, settings.endpoint_url)
+    queue: JobQueue | None = None
+    if "queue" in query:
+        from turnlog.adapters.aws.sqs import SqsJobQueue
+
+        names = [query[name][0] for name in ("queue", "dead_letters") if name in query]
+        urls = [name if "://" in name else clients.sqs.get_queue_url(QueueName=name)["QueueUrl"] for name in names]
+        queue = SqsJobQueue(clients.sqs, urls[0], urls[1] if len(urls) > 1 else "")
+    return Engine(
+        "dynamodb",
+        DynamoItemTable(clients.dynamodb, table),
+        S3BlobStore(clients.s3, query["bucket"][0]),
+        queue,
+        _nothing,
+    )
+
+
+def _nothing() -> None:
+    """AWS clients hold nothing that must be closed."""

@@ -1,0 +1,49 @@
+"""Calls of the route table in this process: no HTTP, the same checks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from turnlog.bootstrap import Application, make_application
+from turnlog.domain.identity import Owner
+from turnlog.domain.jsonvalue import check_json
+from turnlog.entrypoints.routes import BY_NAME, Request, call
+from turnlog.settings import Settings
+
+
+class InProcessBackend:
+    """`Backend` over an application."""
+
+    def __init__(self, app: Application, owner: Owner) -> None:
+        self._app = app
+        self._owner = owner
+
+    def call(
+        self,
+        operation: str,
+        *,
+        path: Mapping[str, str] | None = None,
+        query: Mapping[str, str | int | None] | None = None,
+        body: Mapping[str, Any] | None = None,
+        key: str | None = None,
+    ) -> Any:
+        if body is not None:
+            check_json(body)
+        request = Request(
+            owner=self._owner,
+            path=path or {},
+            query={name: str(value) for name, value in (query or {}).items() if value is not None},
+            body=dict(body) if body is not None else None,
+            idempotency_key=key,
+        )
+        return call(self._app, BY_NAME[operation], request).answer
+
+    def close(self) -> None:
+        self._app.close()
+
+
+def open_backend(url: str, *, tenant: str, user: str) -> InProcessBackend:
+    """A backend over the engine that the URL names."""
+    app = make_application(Settings(engine=url))
+    return InProcessBackend(app, Owner.of(tenant, user))

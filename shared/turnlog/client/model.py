@@ -1,0 +1,266 @@
+"""The object model: `Turnlog`, its sessions, and what can be done with one. The same over every engine.
+
+It speaks to a `Backend`, which takes calls of the route table by name: in this process, or over HTTP.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Literal, Protocol
+
+from turnlog.contracts.agents import AgentState, Health
+from turnlog.contracts.context import WindowAnswer
+from turnlog.contracts.messages import Appended, LoopAnswer, LoopPage, MessagePage, StoredMessage
+from turnlog.contracts.sessions import Session as SessionInfo
+from turnlog.contracts.sessions import SessionPage
+from turnlog.domain.errors import NotFoundError
+
+
+class Backend(Protocol):
+    """Where calls go. ``operation`` is a route's name; the answer is that route's."""
+
+    def call(
+        self,
+        operation: str,
+        *,
+        path: Mapping[str, str] | None = None,
+        query: Mapping[str, str | int | None] | None = None,
+        body: Mapping[str, Any] | None = None,
+        key: str | None = None,
+    ) -> Any: ...
+
+    def close(self) -> None: ...
+
+
+class Turnlog:
+    """The sessions of one owner. Made by `Turnlog.open`; use it as a context manager or call `close`."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self.sessions = Sessions(backend)
+
+    @classmethod
+    def open(cls, url: str, *, tenant: str = "local", user: str = "me") -> Turnlog:
+        """Opens an engine in this process: ``sqlite:///agent.db`` (blobs in ``agent.db.blobs/``), ``memory://``, or
+        ``dynamodb://TABLE?bucket=B&queue=Q&region=R``.
+        """
+        from turnlog.client.in_process import open_backend
+
+        return cls(open_backend(url, tenant=tenant, user=user))
+
+    def build_window(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> WindowAnswer:
+        """A window over a list of messages; nothing is stored. Options are the fields of ``POST /v1/window``."""
+        answer: WindowAnswer = self._backend.call("build_window", body={"messages": list(messages), **options})
+        return answer
+
+    def health(self) -> Health:
+        answer: Health = self._backend.call("health")
+        return answer
+
+    def close(self) -> None:
+        self._backend.close()
+
+    def __enter__(self) -> Turnlog:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class Sessions:
+    """The owner's sessions."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    def create(
+        self,
+        session_id: str | None = None,
+        *,
+        title: str | None = None,
+        system: str | None = None,
+        model: str | None = None,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        output_reserve: int | None = None,
+        policy: str | Mapping[str, Any] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        state: Mapping[str, Any] | None = None,
+        strict: bool | None = None,
+        loop_timeout_seconds: int | None = None,
+        if_exists: Literal["error", "return"] = "error",
+        key: str | None = None,
+    ) -> Session:
+        """A new session; `SessionExistsError` when there is one of that id, unless ``if_exists="return"``."""
+        fields = {
+            "session_id": session_id,
+            "title": title,
+            "system": system,
+            "model": model,
+            "tools": list(tools) if tools is not None else None,
+            "output_reserve": output_reserve,
+            "policy": policy,
+            "metadata": metadata,
+            "state": state,
+            "strict": strict,
+            "loop_timeout_seconds": loop_timeout_seconds,
+            "if_exists": if_exists,
+        }
+        info: SessionInfo = self._backend.call("create_session", body=_given(fields), key=key)
+        return Session(self._backend, info.session_id)
+
+    def get(self, session_id: str) -> Session:
+        """An existing session, or `NotFoundError`."""
+        session = Session(self._backend, session_id)
+        session.info()
+        return session
+
+    def get_or_create(self, session_id: str, **settings: Any) -> Session:
+        """The session of that id; made with these settings when there is none."""
+        return self.create(session_id, if_exists="return", **settings)
+
+    def exists(self, session_id: str) -> bool:
+        try:
+            self.get(session_id)
+        except NotFoundError:
+            return False
+        return True
+
+    def page(
+        self, *, limit: int = 20, cursor: str | None = None, status: Literal["active", "ended"] | None = None
+    ) -> SessionPage:
+        """One page, newest activity first."""
+        answer: SessionPage = self._backend.call(
+            "list_sessions", query={"limit": limit, "cursor": cursor, "status": status}
+        )
+        return answer
+
+    def list(self, *, status: Literal["active", "ended"] | None = None) -> Iterator[SessionInfo]:
+        """All of them, newest activity first, page by page."""
+        cursor: str | None = None
+        while True:
+            page = self.page(limit=100, cursor=cursor, status=status)
+            yield from page.sessions
+            cursor = page.next_cursor
+            if cursor is None:
+                return
+
+
+class Session:
+    """One session. Nothing is kept in this object but its id: two of them, in two processes, are the same session."""
+
+    def __init__(self, backend: Backend, session_id: str) -> None:
+        self._backend = backend
+        self.id = session_id
+        self._path = {"session_id": session_id}
+
+    def __repr__(self) -> str:
+        return f"Session({self.id!r})"
+
+    def info(self) -> SessionInfo:
+        """Settings and totals as of the newest commit."""
+        answer: SessionInfo = self._backend.call("get_session", path=self._path)
+        return answer
+
+    def append(
+        self,
+        *messages: Mapping[str, Any],
+        meta: Sequence[Mapping[str, Any]] | None = None,
+        format: str | None = None,
+        if_head: int | None = None,
+        run: Mapping[str, Any] | None = None,
+        run_id: str | None = None,
+        window: Mapping[str, int] | None = None,
+        usage: Mapping[str, int] | None = None,
+        key: str | None = None,
+    ) -> Appended:
+        """Appends 1 to 25 messages in one commit. With ``key``, a repeated call has one effect and the same answer."""
+        fields = {
+            "messages": list(messages),
+            "meta": list(meta) if meta is not None else None,
+            "format": format,
+            "if_head": if_head,
+            "run": run,
+            "run_id": run_id,
+            "window": window,
+            "usage": usage,
+        }
+        answer: Appended = self._backend.call("append_messages", path=self._path, body=_given(fields), key=key)
+        return answer
+
+    def context(
+        self,
+        *,
+        format: str | None = None,
+        budget: int | None = None,
+        policy: str | Mapping[str, Any] | None = None,
+        model: str | None = None,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        output_reserve: int | None = None,
+        include_current_loop: bool | None = None,
+        settle: bool | None = None,
+    ) -> WindowAnswer:
+        """The window for the next model call."""
+        fields = {
+            "format": format,
+            "budget": budget,
+            "policy": policy,
+            "model": model,
+            "tools": list(tools) if tools is not None else None,
+            "output_reserve": output_reserve,
+            "include_current_loop": include_current_loop,
+            "settle": settle,
+        }
+        answer: WindowAnswer = self._backend.call("build_context", path=self._path, body=_given(fields))
+        return answer
+
+    def page(
+        self,
+        *,
+        after: int | None = None,
+        before: int | None = None,
+        limit: int = 100,
+        order: Literal["asc", "desc"] = "asc",
+        format: str | None = None,
+    ) -> MessagePage:
+        """One page of the full history."""
+        query = {"after": after, "before": before, "limit": limit, "order": order, "format": format}
+        answer: MessagePage = self._backend.call("read_messages", path=self._path, query=query)
+        return answer
+
+    def messages(self, *, order: Literal["asc", "desc"] = "asc", format: str | None = None) -> Iterator[StoredMessage]:
+        """The full history, page by page."""
+        after: int | None = None
+        while True:
+            page = self.page(order=order, format=format, **{"after" if order == "asc" else "before": after})  # type: ignore[arg-type]
+            yield from page.messages
+            after = page.next
+            if after is None:
+                return
+
+    def loops(self) -> Iterator[LoopAnswer]:
+        """Run loops, newest first, page by page."""
+        before: int | None = None
+        while True:
+            page: LoopPage = self._backend.call("read_loops", path=self._path, query={"before": before})
+            yield from page.loops
+            before = page.next
+            if before is None:
+                return
+
+    def agent(self, agent_id: str = "main") -> AgentState:
+        """The execution state of an agent, or `NotFoundError`."""
+        answer: AgentState = self._backend.call("get_agent", path={**self._path, "agent_id": agent_id})
+        return answer
+
+    def patch_agent(self, patch: Mapping[str, Any], *, agent_id: str = "main", key: str | None = None) -> AgentState:
+        """Changes an agent's execution state by a JSON Merge Patch; `InvalidInputError` when the result is not valid."""
+        path = {**self._path, "agent_id": agent_id}
+        answer: AgentState = self._backend.call("patch_agent", path=path, body=dict(patch), key=key)
+        return answer
+
+
+def _given(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value is not None}

@@ -1,0 +1,79 @@
+"""Reading blocks and fields that several formats share, tolerant of every shape."""
+
+from __future__ import annotations
+
+import re
+
+from turnlog.domain.errors import InvalidInputError, Problem
+from turnlog.domain.jsonvalue import JsonObject, JsonValue, encode_json
+from turnlog.domain.messages import Media, Message, Role, Text, ToolResult
+
+ERROR_PREFIX = "[error]"
+_DATA_URL = re.compile(r"data:([^;,]*)(?:;[^,]*)?;base64,(.*)", re.DOTALL)
+_ROLES: dict[str, Role] = {
+    "system": "system",
+    "developer": "system",
+    "user": "user",
+    "assistant": "assistant",
+    "tool": "tool",
+    "function": "tool",
+}
+
+
+def role_of(body: JsonObject) -> Role:
+    """The domain's role; `unknown` for one that no provider has."""
+    return _ROLES.get(given_role(body), "unknown")
+
+
+def given_role(body: JsonObject) -> str:
+    role = body.get("role")
+    if not isinstance(role, str) or not role:
+        raise invalid("/role", "a message needs a role, a non-empty string")
+    return role
+
+
+def string(value: JsonValue) -> str:
+    """A string field that may be missing or null."""
+    return value if isinstance(value, str) else ""
+
+
+def json_text(value: JsonValue) -> str:
+    """Arguments as JSON text: a string as it is, null as nothing, another value in compact JSON."""
+    if isinstance(value, str):
+        return value
+    return "" if value is None else encode_json(value).decode("utf-8")
+
+
+def media_from_url(kind_url: str, *, detail: str | None = None) -> Media:
+    """An image from its URL; a data URL is taken apart."""
+    match = _DATA_URL.fullmatch(kind_url)
+    if match:
+        return Media("image", media_type=match[1] or None, data=match[2], detail=detail)
+    return Media("image", url=kind_url, detail=detail)
+
+
+def marked_error(text: str) -> bool:
+    return text.startswith(ERROR_PREFIX)
+
+
+def result_text(result: ToolResult) -> str:
+    """The result's text for a format that has no field for errors."""
+    text = "\n".join(placeholder_text(block) for block in result.content)
+    return f"{ERROR_PREFIX} {text}" if result.is_error and not marked_error(text) else text
+
+
+def placeholder_text(block: object) -> str:
+    """A block as text where only text is allowed."""
+    if isinstance(block, Text):
+        return block.text
+    if isinstance(block, Media):
+        return f"[{block.kind}{': ' + block.name if block.name else ''}]"
+    return ""
+
+
+def text_with_placeholders(message: Message) -> str:
+    return "\n".join(text for text in map(placeholder_text, message.content) if text)
+
+
+def invalid(pointer: str, message: str) -> InvalidInputError:
+    return InvalidInputError(message, code="invalid_message", problems=[Problem("invalid_message", pointer, message)])

@@ -1,0 +1,29 @@
+"""The formats that exist. A new provider format is one codec, added here."""
+
+from __future__ import annotations
+
+from turnlog.codecs.base import Codec
+from turnlog.codecs.openai_chat import OpenAIChatCodec
+from turnlog.codecs.turnlog_format import TurnlogCodec
+from turnlog.domain.errors import InvalidInputError, Problem
+from turnlog.domain.jsonvalue import JsonObject
+
+DEFAULT_FORMAT = "openai_chat"
+CODECS: dict[str, Codec] = {codec.format: codec for codec in (OpenAIChatCodec(), TurnlogCodec())}
+
+
+def codec_of(name: str, *, pointer: str = "/format") -> Codec:
+    """The codec of a format, or `InvalidInputError`."""
+    codec = CODECS.get(name)
+    if codec is None:
+        message = f"format {name[:40]!r} is not one of {', '.join(sorted(CODECS))}"
+        raise InvalidInputError(message, problems=[Problem("unknown_format", pointer, message)])
+    return codec
+
+
+def recognise(body: JsonObject) -> Codec:
+    """The codec of a body that came without a format, by what only that format has; OpenAI Chat where nothing tells."""
+    default = CODECS[DEFAULT_FORMAT]
+    if default.recognises(body):
+        return default
+    return next((codec for codec in CODECS.values() if codec.recognises(body)), default)

@@ -1,0 +1,443 @@
+"""The rules of OpenAI Chat Completions for the ``messages`` of a request, each with its answer and its source.
+
+Where a thread shows the provider's words, ``answer`` quotes them with ``…`` for the values; "400
+invalid_request_error" alone means that the reference demands the shape and no thread with the words was found.
+
+Not rules, on purpose:
+
+* Unknown keys of a message: bodies are kept verbatim, and many servers of this API take more than OpenAI does.
+* ``null`` in an optional field (``tool_calls``, ``function_call``, ``name``, ``refusal``, ``audio``): read as absent;
+  the model dumps of SDKs have it.
+* The content of ``arguments``: OpenAI demands a string only, and says itself that the model does not always write valid
+  JSON (https://platform.openai.com/docs/api-reference/chat/create). Servers that render a chat template do refuse it:
+  https://github.com/ggml-org/llama.cpp/pull/25583, https://github.com/sgl-project/sglang/pull/28035.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TypeGuard
+
+from turnlog.codecs.rules import Violation
+
+MAX_ID = 40
+MAX_NAME = 64
+
+_ROLES = frozenset({"developer", "system", "user", "assistant", "tool", "function"})
+_FUNCTION_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_AUTHOR_NAME = re.compile(r"[^\s<|\\/>]+")
+_TEXT_ONLY = frozenset({"text"})
+_PART_TYPES = {
+    "user": frozenset({"text", "image_url", "input_audio", "file"}),
+    "assistant": frozenset({"text", "refusal"}),
+}
+_PART_FIELDS = {"image_url": ("url",), "input_audio": ("data", "format")}
+"""Part type -> the strings that the object under the key of the same name must have."""
+
+_REFERENCE = "https://platform.openai.com/docs/api-reference/chat/create"
+_GITHUB = "https://github.com/"
+_BAD = "400 invalid_request_error"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What the provider answers when the rule is broken, how to mend the history, and where that is written."""
+
+    answer: str
+    fix: str
+    source: str
+
+
+RULES: Mapping[str, Rule] = {
+    # The list and its messages.
+    "messages_not_list": Rule(_BAD, "Send a list of message objects.", _REFERENCE),
+    "messages_empty": Rule(
+        f"{_BAD}: Invalid 'messages': empty array. Expected an array with minimum length 1, but got an empty array "
+        "instead.",
+        "Send at least one message.",
+        f"{_GITHUB}CopilotKit/CopilotKit/issues/529",
+    ),
+    "message_not_object": Rule(_BAD, "Make each message an object with a role.", _REFERENCE),
+    "unknown_role": Rule(_BAD, f"Use one of: {', '.join(sorted(_ROLES))}.", _REFERENCE),
+    "name_invalid": Rule(
+        f"{_BAD}: Invalid 'messages[…].name': string does not match pattern. Expected a string that matches the "
+        "pattern '^[^\\s<|\\\\/>]+$'.",
+        f"Leave name out, or use 1 to {MAX_NAME} characters without white space, <, |, \\, / and >.",
+        "https://community.openai.com/t/weird-regex-on-message-name-field/1356753",
+    ),
+    # Content.
+    "content_missing": Rule(
+        f"{_BAD}: Invalid value for 'content': expected a string, got null.",
+        "Send content (an empty string will do); only an assistant message with calls, refusal or audio needs none.",
+        f"{_GITHUB}langchain-ai/langchainjs/issues/4153",
+    ),
+    "content_type": Rule(_BAD, "Make content a string or, except for role function, a list of parts.", _REFERENCE),
+    "content_empty_list": Rule(_BAD, "Send at least one part, or an empty string.", _REFERENCE),
+    "part_not_object": Rule(_BAD, "Make each part an object with a type.", _REFERENCE),
+    "part_type": Rule(
+        f"{_BAD}: Invalid 'messages[…]'. Image URLs are only allowed for messages with role 'user', but this message "
+        "with role '…' contains an image URL. | Invalid value: '…'. Supported values are: …",
+        "user: text, image_url, input_audio, file; assistant: text, refusal; others: text. Media go to a user message.",
+        f"{_GITHUB}openai/openai-node/issues/1030",
+    ),
+    "part_field": Rule(_BAD, "Give the part what its type needs.", _REFERENCE),
+    "refusal_type": Rule(_BAD, "Make refusal a string, or leave it out.", _REFERENCE),
+    "audio_type": Rule(_BAD, "Make audio an object with a string id, or leave it out.", _REFERENCE),
+    # Calls.
+    "tool_calls_wrong_role": Rule(_BAD, "Only an assistant message may have tool_calls.", _REFERENCE),
+    "tool_calls_not_list": Rule(_BAD, "Make tool_calls a list of calls, or leave it out.", _REFERENCE),
+    "tool_calls_empty": Rule(
+        f"{_BAD}: Invalid 'messages[…].tool_calls': empty array. Expected an array with minimum length 1, but got an "
+        "empty array instead.",
+        "Leave tool_calls out when there are none.",
+        f"{_GITHUB}home-assistant/core/pull/118577",
+    ),
+    "call_not_object": Rule(_BAD, "Make each call an object {id, type, function}.", _REFERENCE),
+    "call_type": Rule(_BAD, "Set type to function (or custom).", _REFERENCE),
+    "call_body": Rule(_BAD, "Send the function (name, arguments) or custom (name, input) that is called.", _REFERENCE),
+    "call_name": Rule(
+        f"{_BAD}: Invalid 'messages[…].tool_calls[…].function.name': string does not match pattern. Expected a string "
+        "that matches the pattern '^[a-zA-Z0-9_-]+$'.",
+        f"Use 1 to {MAX_NAME} characters of a-z, A-Z, 0-9, _ and -.",
+        f"{_GITHUB}mcp-use/mcp-use/issues/90",
+    ),
+    "arguments_not_string": Rule(_BAD, "Send the arguments as a JSON string (json.dumps).", _REFERENCE),
+    "input_not_string": Rule(_BAD, "Send the input of a custom tool as a string.", _REFERENCE),
+    "call_id": Rule(_BAD, "Give the call an id, and its tool message the same tool_call_id.", _REFERENCE),
+    "call_id_too_long": Rule(
+        f"{_BAD} (string_above_max_length): Invalid 'messages[…].tool_calls[…].id': string too long. Expected a string "
+        f"with maximum length {MAX_ID}, but got a string with length … instead.",
+        f"Use an id of at most {MAX_ID} characters in the call and in its tool message.",
+        f"{_GITHUB}agno-agi/agno/issues/5382",
+    ),
+    # OpenAI itself has taken an id that came back in a later turn (tau-bench's runs of gpt-4o go on after one); other
+    # servers refuse it, and inside one message the results collide.
+    "call_id_repeated": Rule(
+        "400 of several servers of this API: duplicate tool_call_id (OpenAI: seen accepted across turns)",
+        "Rename one of the calls, and the tool message that answers it.",
+        f"{_GITHUB}openclaw/openclaw/pull/40996",
+    ),
+    # Results.
+    "call_unanswered": Rule(
+        f"{_BAD}: An assistant message with 'tool_calls' must be followed by tool messages responding to each "
+        "'tool_call_id'. The following tool_call_ids did not have response messages: …",
+        "Put a tool message with this tool_call_id behind the assistant message, before anything else.",
+        f"{_GITHUB}sdcb/chats/pull/132",
+    ),
+    "orphan_result": Rule(
+        f"{_BAD}: Invalid parameter: messages with role 'tool' must be a response to a preceeding message with "
+        "'tool_calls'.",
+        "Move it behind the assistant message that called, with only tool messages between, or drop it.",
+        f"{_GITHUB}miurla/morphic/issues/136",
+    ),
+    "result_id": Rule(_BAD, "Set tool_call_id to the id of the call that is answered.", _REFERENCE),
+    "result_id_unknown": Rule(
+        f"{_BAD}: Invalid parameter: 'tool_call_id' of '…' not found in 'tool_calls' of previous message.",
+        "Set tool_call_id to an id of the assistant message before, or drop the message.",
+        f"{_GITHUB}dapr/dapr-agents/issues/145",
+    ),
+    "second_result": Rule(
+        f"{_BAD}: Invalid parameter: Duplicate value for 'tool_call_id' of '…', in messages[…] and messages[…].",
+        "Keep one tool message for each call.",
+        f"{_GITHUB}agno-agi/agno/issues/5116",
+    ),
+    # Legacy functions: a call has no id, its result is the next message and names the function.
+    "function_call_wrong_role": Rule(_BAD, "Only an assistant message may have function_call.", _REFERENCE),
+    "function_call_unanswered": Rule(
+        "none seen (the reference shows the pair; the model reads a call without its result)",
+        "Put the function message with this name right behind the assistant message.",
+        _REFERENCE,
+    ),
+    "orphan_function_result": Rule(
+        "none seen (the reference shows the pair; the model reads a result without its call)",
+        "Move it right behind the assistant message with the function_call, or drop it.",
+        _REFERENCE,
+    ),
+    "function_result_name": Rule(
+        "none seen (the reference shows the pair; the model reads the result of another function)",
+        "Name the function of the function_call before.",
+        _REFERENCE,
+    ),
+    "function_name": Rule(
+        f"{_BAD}: Missing parameter 'name': messages with role 'function' must have a 'name'.",
+        f"Set name to the function's name: 1 to {MAX_NAME} characters of a-z, A-Z, 0-9, _ and -.",
+        f"{_GITHUB}langchain-ai/langchainjs/issues/6570",
+    ),
+}
+
+
+def check(messages: object) -> list[Violation]:
+    """Every violation, in the order in which a reader from the top can know of it. Never raises; linear."""
+    found = _Findings()
+    if not isinstance(messages, list):
+        found.add("messages_not_list", "/messages", f"messages is {_kind(messages)}, not a list")
+    elif not messages:
+        found.add("messages_empty", "/messages", "messages is empty")
+    else:
+        pairing = _Pairing(found)
+        for index, message in enumerate(messages):
+            at = f"/messages/{index}"
+            if isinstance(message, dict):
+                _check_message(found, at, message)
+                pairing.take(at, message)
+            else:
+                found.add("message_not_object", at, f"the message is {_kind(message)}, not an object")
+                pairing.interrupt()
+        pairing.interrupt()
+    return found.violations
+
+
+class _Findings:
+    def __init__(self) -> None:
+        self.violations: list[Violation] = []
+
+    def add(self, rule: str, pointer: str, message: str) -> None:
+        text = RULES[rule]
+        self.violations.append(Violation(rule, pointer, message, text.answer, text.fix, text.source))
+
+
+# --- one message by itself
+
+
+def _check_message(found: _Findings, at: str, message: dict[str, object]) -> None:
+    role = message.get("role")
+    if not (isinstance(role, str) and role in _ROLES):
+        found.add("unknown_role", f"{at}/role", f"the role is {_quoted(role)}")
+        return
+    _check_name(found, f"{at}/name", message.get("name"), role)
+    _check_content(found, at, message, role)
+    if role == "assistant":
+        _check_assistant(found, at, message)
+        return
+    for key in ("tool_calls", "function_call"):
+        if message.get(key) is not None:
+            found.add(f"{key}_wrong_role", f"{at}/{key}", f"a message with role {role!r} has {key}")
+
+
+def _check_name(found: _Findings, at: str, name: object, role: str) -> None:
+    if role == "function":
+        if not _is_function_name(name):
+            found.add("function_name", at, f"the function's name is {_quoted(name)}")
+    elif name is not None and not (isinstance(name, str) and len(name) <= MAX_NAME and _AUTHOR_NAME.fullmatch(name)):
+        found.add("name_invalid", at, f"the name is {_quoted(name)}")
+
+
+def _check_content(found: _Findings, at: str, message: dict[str, object], role: str) -> None:
+    content, at = message.get("content"), f"{at}/content"
+    if content is None:
+        may_lack = any(message.get(key) is not None for key in ("tool_calls", "function_call", "refusal", "audio"))
+        # The reference lets a function message's content be null, but not be left out.
+        if not (role == "assistant" and may_lack) and not (role == "function" and "content" in message):
+            found.add("content_missing", at, f"a message with role {role!r} has no content")
+    elif isinstance(content, list) and role != "function":
+        if not content:
+            found.add("content_empty_list", at, "content is an empty list")
+        for index, part in enumerate(content):
+            _check_part(found, f"{at}/{index}", part, role)
+    elif not isinstance(content, str):
+        found.add("content_type", at, f"content of role {role!r} is {_kind(content)}")
+
+
+def _check_part(found: _Findings, at: str, part: object, role: str) -> None:
+    if not isinstance(part, dict):
+        found.add("part_not_object", at, f"the part is {_kind(part)}, not an object")
+        return
+    kind = part.get("type")
+    if not (isinstance(kind, str) and kind in _PART_TYPES.get(role, _TEXT_ONLY)):
+        found.add("part_type", f"{at}/type", f"a message with role {role!r} has a part of type {_quoted(kind)}")
+        return
+    body, at = part.get(kind), f"{at}/{kind}"
+    if kind in {"text", "refusal"}:
+        if not isinstance(body, str):
+            found.add("part_field", at, f"{kind} is {_kind(body)}, not a string")
+    elif not isinstance(body, dict):
+        found.add("part_field", at, f"{kind} is {_kind(body)}, not an object")
+    elif kind == "file":
+        if not (isinstance(body.get("file_id"), str) or isinstance(body.get("file_data"), str)):
+            found.add("part_field", at, "the file has neither file_id nor file_data")
+    else:
+        for key in _PART_FIELDS[kind]:
+            if not isinstance(body.get(key), str):
+                found.add("part_field", f"{at}/{key}", f"{key} is {_kind(body.get(key))}, not a string")
+
+
+def _check_assistant(found: _Findings, at: str, message: dict[str, object]) -> None:
+    refusal, audio = message.get("refusal"), message.get("audio")
+    if refusal is not None and not isinstance(refusal, str):
+        found.add("refusal_type", f"{at}/refusal", f"refusal is {_kind(refusal)}, not a string")
+    if audio is not None and not (isinstance(audio, dict) and isinstance(audio.get("id"), str)):
+        found.add("audio_type", f"{at}/audio", "audio is not an object with a string id")
+    if message.get("function_call") is not None:
+        _check_called(found, f"{at}/function_call", message["function_call"])
+    calls, at = message.get("tool_calls"), f"{at}/tool_calls"
+    if calls is None:
+        return
+    if not isinstance(calls, list):
+        found.add("tool_calls_not_list", at, f"tool_calls is {_kind(calls)}, not a list")
+    elif not calls:
+        found.add("tool_calls_empty", at, "tool_calls is an empty list")
+    else:
+        for index, call in enumerate(calls):
+            _check_call(found, f"{at}/{index}", call)
+
+
+def _check_call(found: _Findings, at: str, call: object) -> None:
+    if not isinstance(call, dict):
+        found.add("call_not_object", at, f"the call is {_kind(call)}, not an object")
+        return
+    call_id, kind = call.get("id"), call.get("type")
+    if not _is_id(call_id):
+        found.add("call_id", f"{at}/id", f"the id of the call is {_quoted(call_id)}")
+    elif len(call_id) > MAX_ID:
+        found.add("call_id_too_long", f"{at}/id", f"the id {_quoted(call_id)} has {len(call_id)} characters")
+    if kind == "function":
+        _check_called(found, f"{at}/function", call.get("function"))
+    elif kind == "custom":
+        _check_called(found, f"{at}/custom", call.get("custom"), key="input")
+    else:
+        found.add("call_type", f"{at}/type", f"the type of the call is {_quoted(kind)}")
+
+
+def _check_called(found: _Findings, at: str, body: object, *, key: str = "arguments") -> None:
+    if not isinstance(body, dict):
+        found.add("call_body", at, f"what is called is {_kind(body)}, not an object")
+        return
+    name, text = body.get("name"), body.get(key)
+    if not _is_function_name(name):
+        found.add("call_name", f"{at}/name", f"the name of what is called is {_quoted(name)}")
+    if not isinstance(text, str):
+        found.add(f"{key}_not_string", f"{at}/{key}", f"{key} is {_kind(text)}, not a string")
+
+
+# --- calls with their results
+
+
+@dataclass(slots=True)
+class _Calls:
+    """The calls of one assistant message while its tool messages come in: id -> pointer of the call.
+
+    A call or a result whose own id is at fault (told already) may pair with any, so that one fault is told once.
+    """
+
+    waiting: dict[str, str] = field(default_factory=dict)
+    answered: set[str] = field(default_factory=set)
+    faulty_calls: int = 0
+    faulty_results: int = 0
+
+
+class _Pairing:
+    """Goes through the messages once and pairs each call with its result."""
+
+    def __init__(self, found: _Findings) -> None:
+        self._found = found
+        self._ids: set[str] = set()
+        self._calls: _Calls | None = None
+        self._function: tuple[str, object] | None = None
+
+    def take(self, at: str, message: dict[str, object]) -> None:
+        role = message.get("role")
+        if role == "tool":
+            self._end_function()
+            self._take_result(at, message.get("tool_call_id"))
+        elif role == "function":
+            self._end_calls()
+            self._take_function_result(at, message.get("name"))
+        else:
+            self.interrupt()
+            if role == "assistant":
+                self._take_calls(at, message)
+
+    def interrupt(self) -> None:
+        """Something that is no result comes next: what has no result by now will have none."""
+        self._end_calls()
+        self._end_function()
+
+    def _take_calls(self, at: str, message: dict[str, object]) -> None:
+        calls, function = message.get("tool_calls"), message.get("function_call")
+        if isinstance(calls, list) and calls:
+            self._calls = _Calls()
+            for index, call in enumerate(calls):
+                self._take_call(self._calls, f"{at}/tool_calls/{index}", call)
+        elif function is not None:  # beside tool_calls, which the API prefers, it asks for nothing
+            self._function = (f"{at}/function_call", function.get("name") if isinstance(function, dict) else None)
+
+    def _take_call(self, calls: _Calls, at: str, call: object) -> None:
+        call_id = call.get("id") if isinstance(call, dict) else None
+        if not _is_id(call_id):
+            calls.faulty_calls += 1
+            return
+        if call_id in self._ids:
+            self._found.add("call_id_repeated", f"{at}/id", f"an earlier call has the id {_quoted(call_id)} too")
+        self._ids.add(call_id)
+        if call_id in calls.waiting:
+            calls.faulty_calls += 1
+        else:
+            calls.waiting[call_id] = at
+
+    def _take_result(self, at: str, call_id: object) -> None:
+        found, calls = self._found, self._calls
+        if not _is_id(call_id):
+            found.add("result_id", f"{at}/tool_call_id", f"tool_call_id is {_quoted(call_id)}")
+        if calls is None:
+            found.add("orphan_result", f"{at}/role", "no assistant message with tool_calls comes right before")
+        elif not _is_id(call_id):
+            calls.faulty_results += 1
+        elif call_id in calls.waiting:
+            del calls.waiting[call_id]
+            calls.answered.add(call_id)
+        elif calls.faulty_calls:
+            calls.faulty_calls -= 1
+        elif call_id in calls.answered:
+            found.add("second_result", f"{at}/tool_call_id", f"the call {_quoted(call_id)} has a result already")
+        else:
+            found.add("result_id_unknown", f"{at}/tool_call_id", f"no call before has the id {_quoted(call_id)}")
+
+    def _end_calls(self) -> None:
+        if self._calls is not None:
+            for call_id, at in list(self._calls.waiting.items())[self._calls.faulty_results :]:
+                self._found.add("call_unanswered", at, f"the call {_quoted(call_id)} has no tool message behind it")
+            self._calls = None
+
+    def _take_function_result(self, at: str, name: object) -> None:
+        function, self._function = self._function, None
+        if function is None:
+            text = "no assistant message with function_call comes right before"
+            self._found.add("orphan_function_result", f"{at}/role", text)
+        elif _is_function_name(name) and _is_function_name(function[1]) and name != function[1]:
+            text = f"the function called is {_quoted(function[1])}, the result names {_quoted(name)}"
+            self._found.add("function_result_name", f"{at}/name", text)
+
+    def _end_function(self) -> None:
+        if self._function is not None:
+            at, name = self._function
+            self._found.add("function_call_unanswered", at, f"no function message follows the call of {_quoted(name)}")
+            self._function = None
+
+
+# --- values in words
+
+
+def _is_id(value: object) -> TypeGuard[str]:
+    return isinstance(value, str) and value != ""
+
+
+def _is_function_name(value: object) -> TypeGuard[str]:
+    return isinstance(value, str) and _FUNCTION_NAME.fullmatch(value) is not None
+
+
+def _quoted(value: object) -> str:
+    """The value as a message names it: a string cut to 64 characters, of anything else only the kind."""
+    if not isinstance(value, str):
+        return _kind(value)
+    return repr(value) if len(value) <= 64 else f"{value[:64]!r}…"
+
+
+def _kind(value: object) -> str:
+    if value is None:
+        return "missing or null"
+    for types, name in ((bool, "a boolean"), (int | float, "a number"), (str, "a string"), (list, "a list")):
+        if isinstance(value, types):
+            return name
+    return "an object" if isinstance(value, dict) else f"a {type(value).__name__}"

@@ -1,0 +1,75 @@
+"""Windows."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from turnlog.contracts.base import Answer, Body, JsonObjectField
+from turnlog.contracts.sessions import Model, OutputReserve, Tools
+
+
+class BuildContext(Body):
+    """The window for the next model call. What is left out is as the session has it."""
+
+    policy: str | JsonObjectField | None = Field(default=None, description="A preset's name or a policy's body")
+    format: Literal["openai_chat", "turnlog"] = "openai_chat"
+    budget: int | None = Field(default=None, ge=1, le=100_000_000, description="All that is sent, in tokens")
+    model: Model | None = None
+    tools: Tools | None = None
+    output_reserve: OutputReserve | None = None
+    include_current_loop: bool = True
+    settle: bool = Field(default=False, description="Answer open calls with a neutral text instead of leaving them out")
+
+
+class BuildWindow(BuildContext):
+    """A window over a list of messages; nothing is stored."""
+
+    messages: list[JsonObjectField] = Field(max_length=20_000)
+    input_format: Literal["openai_chat", "turnlog"] | None = Field(default=None, description="Recognised when left out")
+    system: str | None = Field(default=None, max_length=1_000_000)
+
+
+class Part(Answer):
+    kind: Literal["system", "tools", "loop", "message", "line"]
+    loop: int | None
+    first: int | None
+    last: int | None
+    level: Literal["whole", "digest", "out", "unread"]
+    tokens: int
+    reason: str | None
+    refs: list[str]
+
+
+class BudgetAnswer(Answer):
+    tokens: int
+    source: Literal["given", "model", "default"]
+
+
+class ManifestAnswer(Answer):
+    position: int
+    budget: BudgetAnswer
+    parts: list[Part]
+    totals: dict[str, int]
+
+
+class OpenCall(Answer):
+    """A call without a result at the log's end; it is left out with its message."""
+
+    ref: str
+    call_id: str
+    name: str
+
+
+class WindowAnswer(Answer):
+    """What to send. ``tokens`` is an upper bound of all of it; ``head`` the position that it was built at."""
+
+    messages: list[dict[str, Any]]
+    system: str | None
+    tools: list[dict[str, Any]]
+    requires_tool_config: bool
+    open_calls: list[OpenCall]
+    tokens: int
+    manifest: ManifestAnswer
+    head: int

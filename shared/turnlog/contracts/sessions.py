@@ -1,0 +1,59 @@
+"""Sessions: creating, reading and listing them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from turnlog.contracts.base import Answer, Body, JsonObjectField
+
+Title = Annotated[str, Field(max_length=200)]
+Model = Annotated[str, Field(min_length=1, max_length=200)]
+OutputReserve = Annotated[int, Field(ge=0, le=10_000_000)]
+Tools = Annotated[list[JsonObjectField], Field(max_length=512)]
+
+
+class CreateSession(Body):
+    """A new session. ``session_id`` is made when it is left out: from the idempotency key if there is one."""
+
+    session_id: str | None = Field(default=None, description="[A-Za-z0-9_-]{1,64}, not beginning with 'h_'")
+    title: Title | None = None
+    system: str | None = Field(
+        default=None, max_length=1_000_000, description="System text, sent first in every window"
+    )
+    model: Model | None = Field(default=None, description="Decides the budget when a context call gives none")
+    tools: Tools | None = Field(default=None, description="Tool schemas, sent with every window")
+    output_reserve: OutputReserve | None = Field(
+        default=None, description="Tokens kept free for the model's answer (4096)"
+    )
+    policy: str | JsonObjectField | None = Field(default=None, description="A preset's name or a policy's body")
+    metadata: JsonObjectField | None = None
+    state: JsonObjectField | None = None
+    strict: bool = Field(default=False, description="Refuse disorder with 422 instead of keeping it with a warning")
+    loop_timeout_seconds: int = Field(default=3600, ge=1, le=31_536_000)
+    if_exists: Literal["error", "return"] = "error"
+
+
+class Session(Answer):
+    """``messages``, ``loops`` and ``tokens`` are totals in view; ``head`` is the position of the newest event."""
+
+    session_id: str
+    user: str
+    title: str | None
+    status: Literal["active", "ended"]
+    created_at: str
+    updated_at: str
+    head: int
+    messages: int
+    loops: int
+    tokens: int
+    policy: str | dict[str, Any]
+    model: str | None
+    metadata: dict[str, Any] | None
+    schema_version: int
+
+
+class SessionPage(Answer):
+    sessions: list[Session]
+    next_cursor: str | None

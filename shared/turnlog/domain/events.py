@@ -1,0 +1,278 @@
+"""Events: what commits hold. Each has a position; positions have no gaps.
+
+In a stored commit an event is one line of JSON with short keys. This module is the only one that knows them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from turnlog.domain.facts import Facts
+from turnlog.domain.jsonvalue import JsonObject, JsonValue, encode_json
+from turnlog.domain.session import SCHEMA_VERSION, MessageStatus, Settings
+
+HEAD_TOKEN_CHARS = 500
+"""The length of the text's beginning whose tokens are counted apart at append, for cut texts in digests."""
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """What is kept around a body. ``created_at`` is the caller's own time, as given."""
+
+    id: str | None = None
+    status: MessageStatus = "complete"
+    pin: bool = False
+    author: str | None = None
+    created_at: str | None = None
+    metadata: JsonObject | None = None
+    finish_reason: str | None = None
+    is_error: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Payload:
+    """Where a payload out of line is: ``R#…`` in the session's partition, or ``blob:<name>``."""
+
+    place: str
+    size_bytes: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class MessageEvent:
+    """``body`` is None while its payload has not been fetched; then ``facts`` (from the card) may be None as well.
+
+    ``opens_loop`` is the number of the loop that begins here, or 0. ``head_tokens`` counts the first
+    `HEAD_TOKEN_CHARS` characters of a longer text.
+    """
+
+    position: int
+    format: str
+    tokens: int
+    envelope: Envelope
+    body: JsonObject | None
+    opens_loop: int = 0
+    head_tokens: int | None = None
+    facts: Facts | None = None
+    payload: Payload | None = None
+    notes: Notes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Notes:
+    """What is kept of a request beside its messages, with the first of them: warnings as (code, position, pointer),
+    what the provider counted as (input, output), and the window that was sent as (position, tokens)."""
+
+    warnings: tuple[tuple[str, int, str], ...] = ()
+    usage: tuple[int, int] | None = None
+    window: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StateEvent:
+    """A change of the session's state: a JSON Merge Patch, with the whole state after it in every 32nd.
+
+    ``previous`` is the position of the state event before, 0 when there is none.
+    """
+
+    position: int
+    action: str
+    patch: JsonValue
+    previous: int
+    count: int
+    agent_id: str | None = None
+    full: JsonObject | None = None
+    payload: Payload | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CreateEvent:
+    position: int
+    session_id: str
+    settings: Settings
+    state: JsonObject | None = None
+    payload: Payload | None = None
+
+
+Event: TypeAlias = MessageEvent | StateEvent | CreateEvent
+
+_ENVELOPE = {
+    "i": "id",
+    "st": "status",
+    "pi": "pin",
+    "au": "author",
+    "ca": "created_at",
+    "md": "metadata",
+    "fr": "finish_reason",
+    "er": "is_error",
+}
+
+
+def message_line(event: MessageEvent, *, card: JsonObject | None = None) -> JsonObject:
+    """The stored form of a message: with its body, or with its payload's place and card."""
+    line: JsonObject = {"k": "m", "f": event.format, "t": event.tokens}
+    default = Envelope()
+    for short, name in _ENVELOPE.items():
+        value = getattr(event.envelope, name)
+        if value != getattr(default, name) and not (short == "md" and event.payload):
+            line[short] = value
+    if event.opens_loop:
+        line["o"] = event.opens_loop
+    if event.head_tokens is not None:
+        line["h"] = event.head_tokens
+    if event.notes is not None:
+        line |= _notes_fields(event.notes)
+    if event.payload is None:
+        line["b"] = event.body
+    else:
+        line |= payload_fields(event.payload) | ({"c": card} if card is not None else {})
+    return line
+
+
+def message_payload(event: MessageEvent) -> bytes:
+    """What is stored out of line: the parts of a message that may be large."""
+    parts: JsonObject = {"b": event.body}
+    if event.envelope.metadata is not None:
+        parts["md"] = event.envelope.metadata
+    return encode_json(parts)
+
+
+def state_line(event: StateEvent) -> JsonObject:
+    line: JsonObject = {"k": "s", "a": event.action, "q": event.previous, "n": event.count}
+    if event.agent_id is not None:
+        line["g"] = event.agent_id
+    return line | (payload_fields(event.payload) if event.payload else _state_parts(event))
+
+
+def state_payload(event: StateEvent) -> bytes:
+    return encode_json(_state_parts(event))
+
+
+def _state_parts(event: StateEvent) -> JsonObject:
+    parts: JsonObject = {"p": event.patch}
+    if event.full is not None:
+        parts["full"] = event.full
+    return parts
+
+
+def create_line(event: CreateEvent) -> JsonObject:
+    line: JsonObject = {"k": "c", "sid": event.session_id}
+    return line | (payload_fields(event.payload) if event.payload else _create_parts(event))
+
+
+def create_payload(event: CreateEvent) -> bytes:
+    return encode_json(_create_parts(event))
+
+
+def _create_parts(event: CreateEvent) -> JsonObject:
+    parts: JsonObject = {"set": settings_object(event.settings)}
+    if event.state is not None:
+        parts["state"] = event.state
+    return parts
+
+
+def settings_object(settings: Settings) -> JsonObject:
+    """Settings as JSON, what is default left out."""
+    default, found = Settings(), dict[str, JsonValue]()
+    for name in Settings.__slots__:
+        value = getattr(settings, name)
+        if value != getattr(default, name):
+            found[name] = list(value) if isinstance(value, tuple) else value
+    return found
+
+
+def settings_from(found: dict[str, Any]) -> Settings:
+    known = {name: found[name] for name in Settings.__slots__ if name in found}
+    if "tools" in known:
+        known["tools"] = tuple(known["tools"])
+    return Settings(**known)
+
+
+def payload_fields(payload: Payload) -> JsonObject:
+    return {"@": [payload.place, payload.size_bytes, payload.digest]}
+
+
+def payload_of(line: dict[str, Any]) -> Payload | None:
+    found = line.get("@")
+    return Payload(*found) if found else None
+
+
+Upcaster: TypeAlias = Callable[[dict[str, Any]], dict[str, Any]]
+UPCASTERS: dict[int, Upcaster] = {}
+"""From each older schema version to the next. Version 1 is the first: the log of 2026-11."""
+
+
+def upcast(line: dict[str, Any], version: int) -> dict[str, Any]:
+    """A stored line of an older schema version, as this version writes it."""
+    while version < SCHEMA_VERSION:
+        line = UPCASTERS[version](line)
+        version += 1
+    return line
+
+
+def read_event(
+    line: dict[str, Any],
+    *,
+    position: int,
+    parts: dict[str, Any] | None,
+    card: Callable[[dict[str, Any]], Facts],
+) -> Event:
+    """An event from its stored line. ``parts`` is its payload's content when that has been fetched."""
+    payload = payload_of(line)
+    held = parts if payload is not None else line
+    kind = line["k"]
+    if kind == "m":
+        return MessageEvent(
+            position=position,
+            format=line["f"],
+            tokens=line["t"],
+            envelope=_read_envelope(line, held),
+            body=held["b"] if held is not None else None,
+            opens_loop=line.get("o", 0),
+            head_tokens=line.get("h"),
+            facts=card(line["c"]) if "c" in line else None,
+            payload=payload,
+            notes=_read_notes(line),
+        )
+    if kind == "s":
+        held = held or {}
+        return StateEvent(
+            position, line["a"], held.get("p"), line["q"], line["n"], line.get("g"), held.get("full"), payload
+        )
+    held = held or {}
+    return CreateEvent(position, line["sid"], settings_from(held.get("set", {})), held.get("state"), payload)
+
+
+def _read_envelope(line: dict[str, Any], held: dict[str, Any] | None) -> Envelope:
+    found = {name: line[short] for short, name in _ENVELOPE.items() if short in line}
+    if held is not None and "md" in held:
+        found["metadata"] = held["md"]
+    return Envelope(**found)
+
+
+def parse_lines(content: bytes) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in content.split(b"\n")]
+
+
+def _notes_fields(notes: Notes) -> JsonObject:
+    fields: JsonObject = {}
+    if notes.warnings:
+        fields["w"] = [list(warning) for warning in notes.warnings]
+    if notes.usage:
+        fields["u"] = list(notes.usage)
+    if notes.window:
+        fields["wn"] = list(notes.window)
+    return fields
+
+
+def _read_notes(line: dict[str, Any]) -> Notes | None:
+    if not ("w" in line or "u" in line or "wn" in line):
+        return None
+    return Notes(
+        warnings=tuple((code, position, pointer) for code, position, pointer in line.get("w", ())),
+        usage=tuple(line["u"]) if "u" in line else None,
+        window=tuple(line["wn"]) if "wn" in line else None,
+    )

@@ -1,0 +1,221 @@
+"""The course of a session, folded message by message: loops, open calls, totals, and what is out of order.
+
+A commit's header holds the `Flow` at its end, so an append knows all it needs from the newest header alone.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from turnlog.domain.facts import Facts
+from turnlog.domain.loops import LoopState
+from turnlog.domain.messages import Message
+from turnlog.domain.pairing import OpenCalls, open_call
+from turnlog.domain.refs import Ref
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")
+
+
+DISORDER = {
+    "orphan_result": "a result that belongs to no call; it is never sent",
+    "second_result": "a result for a call that has one; the newest is sent",
+    "repeated_id": "the call id names another call of this session",
+    "missing_id": "a call or result without an id; it is paired by order",
+    "open_calls": "calls are still open; they are sent with a neutral result",
+    "result_out_of_order": "a result arrives while an earlier call is open",
+    "consecutive_user": "a user message follows a user message",
+    "consecutive_assistant": "an assistant message follows an assistant message",
+    "assistant_first": "the session begins with an assistant message",
+    "system_mid": "a system message after the first message",
+    "user_tool_calls": "a user message has tool calls; they are sent as text",
+    "empty_content": "the message has no content",
+    "unknown_role": "the role is stored and never sent",
+    "bad_arguments": "arguments are not a JSON object",
+    "control_chars": "the text has control characters",
+    "run_active": "another run is active in the open loop",
+    "agent_id_missing": "agent_id is missing or empty",
+    "wrong_type": "a field of the execution state has the wrong type",
+    "messages_not_list": "messages is missing or not a list",
+    "result_without_call": "a result without a call in the execution state",
+    "iteration_above_maximum": "iteration is above max_iterations",
+}
+"""Every warning code and what it says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Disorder:
+    """Disorder that was kept. ``pointer`` is a JSON pointer into the request."""
+
+    code: str
+    position: int
+    pointer: str
+
+    @property
+    def message(self) -> str:
+        return DISORDER[self.code]
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """``messages`` and ``tokens`` are the totals in view; ``previous_role`` is the role as given of the newest message."""
+
+    loop: LoopState = field(default_factory=LoopState)
+    open_calls: OpenCalls = field(default_factory=OpenCalls)
+    messages: int = 0
+    tokens: int = 0
+    previous_role: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """One message on its way into the log: ``facts`` of it, its ``text``, and where it will stand."""
+
+    position: int
+    index: int
+    message: Message
+    facts: Facts
+    tokens: int
+    interrupted: bool = False
+    timed_out: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """``opens_loop``: the number of the loop it opens, or 0. ``unmatched``: indexes of results that no open call takes."""
+
+    flow: Flow
+    opens_loop: int
+    refs: tuple[Ref, ...]
+    unmatched: tuple[int, ...]
+    warnings: tuple[Disorder, ...]
+
+
+def accept(flow: Flow, arrival: Arrival) -> Accepted:
+    """The flow after one more message, with the warnings that need nothing but the flow and the message."""
+    facts, position = arrival.facts, arrival.position
+    found = _Findings(arrival)
+    _check_role(found, flow, arrival)
+    _check_content(found, arrival)
+    open_calls, unmatched = flow.open_calls, list[int]()
+    if not arrival.interrupted:
+        open_calls, unmatched = _answer(found, flow.open_calls, facts)
+        open_calls = _open(open_calls, arrival)
+    loop = flow.loop.after(
+        facts.role,
+        position=position,
+        has_calls=bool(facts.calls),
+        interrupted=arrival.interrupted,
+        timed_out=arrival.timed_out,
+    )
+    after = Flow(loop, open_calls, flow.messages + 1, flow.tokens + arrival.tokens, facts.given_role)
+    return Accepted(
+        flow=after,
+        opens_loop=loop.number if loop.number != flow.loop.number else 0,
+        refs=tuple(Ref(position, at) for at in range(len(facts.calls))),
+        unmatched=tuple(unmatched),
+        warnings=tuple(found.warnings),
+    )
+
+
+def repeated_ids(arrivals: Sequence[Arrival], before: OpenCalls) -> list[Disorder]:
+    """Calls of the request whose id stands earlier in the request or names a call that is open."""
+    seen = {call.id_hash for call in before.calls if call.id_hash}
+    warnings = list[Disorder]()
+    for arrival in arrivals:
+        for at, call in enumerate(arrival.facts.calls):
+            id_hash = open_call(Ref(arrival.position, at), key=call.key, name="").id_hash
+            if id_hash and id_hash in seen:
+                warnings.append(Disorder("repeated_id", arrival.position, f"/messages/{arrival.index}/tool_calls/{at}"))
+            seen.add(id_hash)
+    return warnings
+
+
+class _Findings:
+    def __init__(self, arrival: Arrival) -> None:
+        self.warnings: list[Disorder] = []
+        self._position = arrival.position
+        self._pointer = f"/messages/{arrival.index}"
+
+    def add(self, code: str, where: str = "") -> None:
+        self.warnings.append(Disorder(code, self._position, self._pointer + where))
+
+
+def _check_role(found: _Findings, flow: Flow, arrival: Arrival) -> None:
+    role, first = arrival.facts.role, flow.messages == 0
+    if role == "unknown":
+        found.add("unknown_role", "/role")
+    if role == "system" and not first:
+        found.add("system_mid", "/role")
+    if role == "assistant" and first:
+        found.add("assistant_first", "/role")
+    if role == "user" and flow.previous_role == "user":
+        found.add("consecutive_user", "/role")
+    if role == "assistant" and flow.previous_role == "assistant":
+        found.add("consecutive_assistant", "/role")
+    if role == "user" and arrival.facts.calls:
+        found.add("user_tool_calls", "/tool_calls")
+    is_turn = role == "assistant" or (role == "user" and not arrival.facts.calls and not arrival.facts.results)
+    if is_turn and flow.open_calls:
+        found.add("open_calls")
+
+
+def _check_content(found: _Findings, arrival: Arrival) -> None:
+    message, facts = arrival.message, arrival.facts
+    if facts.role in ("user", "assistant", "system"):
+        if not message.tool_calls and not message.tool_results and _is_empty(message):
+            found.add("empty_content", "/content")
+    elif facts.role == "tool" and any(not _has_content(result.content) for result in message.tool_results):
+        found.add("empty_content", "/content")
+    if _CONTROL.search(message.text) or any(_CONTROL.search(result.text) for result in message.tool_results):
+        found.add("control_chars", "/content")
+    for at, call in enumerate(message.tool_calls):
+        if not call.id:
+            found.add("missing_id", f"/tool_calls/{at}")
+        if not _is_object(call.arguments):
+            found.add("bad_arguments", f"/tool_calls/{at}")
+    for at, result in enumerate(message.tool_results):
+        if not result.tool_call_id and not result.by_name:
+            found.add("missing_id", f"/tool_results/{at}" if at else "")
+
+
+def _answer(found: _Findings, open_calls: OpenCalls, facts: Facts) -> tuple[OpenCalls, list[int]]:
+    unmatched = list[int]()
+    for at, result in enumerate(facts.results):
+        call = open_calls.find(result)
+        if call is None:
+            unmatched.append(at)
+            continue
+        if open_calls.is_older_open(call):
+            found.add("result_out_of_order", f"/tool_results/{at}" if at else "")
+        open_calls = open_calls.answered(call)
+    return open_calls, unmatched
+
+
+def _open(open_calls: OpenCalls, arrival: Arrival) -> OpenCalls:
+    calls = [
+        open_call(Ref(arrival.position, at), key=call.key, name=call.name)
+        for at, call in enumerate(arrival.facts.calls)
+    ]
+    return open_calls.opened(calls) if calls else open_calls
+
+
+def _has_content(blocks: tuple[object, ...]) -> bool:
+    return any(getattr(block, "text", "x") != "" for block in blocks)
+
+
+def _is_empty(message: Message) -> bool:
+    return all(getattr(block, "text", "x").strip() == "" for block in message.content)
+
+
+def _is_object(arguments: str) -> bool:
+    try:
+        return isinstance(json.loads(arguments), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def with_open_calls(flow: Flow, open_calls: OpenCalls) -> Flow:
+    return replace(flow, open_calls=open_calls)

@@ -1,0 +1,36 @@
+"""A session's settings and the execution state of its agents' runs, as values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from turnlog.domain.jsonvalue import JsonObject
+
+SCHEMA_VERSION = 1
+DEFAULT_LOOP_TIMEOUT_SECONDS = 3600
+DEFAULT_OUTPUT_RESERVE = 4096
+
+SessionStatus: TypeAlias = Literal["active", "ended"]
+MessageStatus: TypeAlias = Literal["complete", "interrupted"]
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a session is created with; each change is a commit, so any old window can be built again.
+
+    Tokens of the system text and the tool schemas are counted when they are set.
+    ``policy`` is a preset's name or a policy's body, already checked.
+    """
+
+    title: str | None = None
+    system_tokens: int = 0
+    tools_tokens: int = 0
+    system: str | None = None
+    model: str | None = None
+    tools: tuple[JsonObject, ...] = ()
+    output_reserve: int | None = None
+    policy: str | JsonObject = "default"
+    metadata: JsonObject | None = None
+    strict: bool = False
+    loop_timeout_seconds: int = DEFAULT_LOOP_TIMEOUT_SECONDS

@@ -1,0 +1,178 @@
+"""HTTP: API Gateway's proxy events in, proxy answers out. Errors are problem+json; identity comes from the authoriser."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from aws_lambda_powertools.event_handler import APIGatewayHttpResolver
+from aws_lambda_powertools.event_handler import Response as HttpResponse
+
+from turnlog.bootstrap import Application, make_application
+from turnlog.contracts.base import Answer
+from turnlog.domain.errors import (
+    ConflictError,
+    ForbiddenError,
+    InvalidInputError,
+    MalformedError,
+    NotFoundError,
+    Problem,
+    ThrottledError,
+    TooLargeError,
+    TurnlogError,
+    UnauthorizedError,
+    UnavailableError,
+    UnsupportedMediaTypeError,
+)
+from turnlog.domain.identity import Owner
+from turnlog.domain.jsonvalue import encode_json, parse_strict_json
+from turnlog.entrypoints.identity import identify
+from turnlog.entrypoints.routes import Request, Route, call
+
+MAX_BODY_BYTES = 4 * 1024 * 1024 + 256 * 1024
+JSON_TYPES = frozenset({"application/json", "application/merge-patch+json"})
+_PROBLEM = "application/problem+json"
+_STATUS: tuple[tuple[type[TurnlogError], int], ...] = (
+    (MalformedError, 400),
+    (TooLargeError, 413),
+    (UnsupportedMediaTypeError, 415),
+    (InvalidInputError, 422),
+    (UnauthorizedError, 401),
+    (ForbiddenError, 403),
+    (NotFoundError, 404),
+    (ConflictError, 409),
+    (ThrottledError, 429),
+    (UnavailableError, 503),
+)
+_log = logging.getLogger("turnlog")
+
+
+def make_handler(
+    routes: tuple[Route, ...], app: Application | None = None
+) -> Callable[[dict[str, Any], Any], dict[str, Any]]:
+    """A Lambda handler for these routes. Without ``app``, the application is made of the environment at the first request."""
+    resolver = APIGatewayHttpResolver()
+    holder = _Holder(app)
+    for route in routes:
+        resolver.route(route.path.replace("{", "<").replace("}", ">"), method=route.method)(
+            _served(resolver, route, holder)
+        )
+    resolver.not_found(lambda error: _problem(NotFoundError("no such route"), _request_id(resolver)))
+
+    def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
+        return resolver.resolve(event, context)
+
+    return handler
+
+
+class _Holder:
+    """The application, made once per process."""
+
+    def __init__(self, app: Application | None) -> None:
+        self._app = app
+
+    def get(self) -> Application:
+        if self._app is None:
+            self._app = make_application()
+        return self._app
+
+
+def _served(resolver: APIGatewayHttpResolver, route: Route, holder: _Holder) -> Callable[..., HttpResponse[str]]:
+    def serve(**path: str) -> HttpResponse[str]:
+        event = resolver.current_event.raw_event
+        try:
+            app = holder.get()
+            owner = identify(event, app.settings) if route.resource != "health" else _NOBODY
+            response = call(app, route, _request(event, owner, path, route))
+        except TurnlogError as error:
+            if status_of(error) >= 500:
+                _log.exception("%s: %s", route.name, error.error_code)
+            return _problem(error, _request_id(resolver))
+        except Exception:  # noqa: BLE001 - the boundary: whatever happens inside, the caller gets a problem document without contents
+            _log.exception("%s: unexpected error", route.name)
+            return _problem(TurnlogError("unexpected error", code="internal"), _request_id(resolver))
+        return _answer(response.status, response.answer)
+
+    return serve
+
+
+_NOBODY = Owner.of("none", "none")
+
+
+def status_of(error: TurnlogError) -> int:
+    """The HTTP status of an error, by the first base class in the table."""
+    return next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
+
+
+def problem_document(error: TurnlogError, request_id: str) -> dict[str, Any]:
+    """The error as RFC 9457 has it; ``code`` is what clients switch on."""
+    document: dict[str, Any] = {
+        "type": f"https://turnlog.dev/problems/{error.error_code}",
+        "title": error.error_code.replace("_", " "),
+        "status": status_of(error),
+        "code": error.error_code,
+        "detail": error.detail,
+        "request_id": request_id,
+        **error.details,
+    }
+    if error.problems:
+        document["errors"] = [_problem_entry(problem) for problem in error.problems]
+    return document
+
+
+def _problem_entry(problem: Problem) -> dict[str, str]:
+    return {"code": problem.code, "pointer": problem.pointer, "message": problem.message}
+
+
+def _problem(error: TurnlogError, request_id: str) -> HttpResponse[str]:
+    headers: dict[str, str | list[str]] = {}
+    if error.retry_after_seconds is not None:
+        headers["Retry-After"] = str(error.retry_after_seconds)
+    body = encode_json(problem_document(error, request_id)).decode()
+    return HttpResponse(status_of(error), content_type=_PROBLEM, body=body, headers=headers)
+
+
+def _answer(status: int, answer: Answer | Mapping[str, Any]) -> HttpResponse[str]:
+    value = answer.model_dump(mode="python") if isinstance(answer, Answer) else answer
+    return HttpResponse(status, content_type="application/json", body=encode_json(value).decode("utf-8"))
+
+
+def _request(event: Mapping[str, Any], owner: Owner, path: Mapping[str, str], route: Route) -> Request:
+    headers = {name.lower(): value for name, value in (event.get("headers") or {}).items()}
+    return Request(
+        owner=owner,
+        path=path,
+        query=event.get("queryStringParameters") or {},
+        body=_body(event, headers),
+        idempotency_key=headers.get("idempotency-key") if route.writes else None,
+    )
+
+
+def _body(event: Mapping[str, Any], headers: Mapping[str, str]) -> object:
+    body = event.get("body")
+    if not body:
+        return None
+    media_type = headers.get("content-type", "application/json").partition(";")[0].strip().lower()
+    if media_type not in JSON_TYPES:
+        raise UnsupportedMediaTypeError(f"content type {media_type[:80]!r} is not application/json")
+    data = _bytes(body, is_base64=bool(event.get("isBase64Encoded")))
+    if len(data) > MAX_BODY_BYTES:
+        raise TooLargeError(f"a body of {len(data)} bytes is over the limit of {MAX_BODY_BYTES}")
+    return parse_strict_json(data)
+
+
+def _bytes(body: str, *, is_base64: bool) -> bytes:
+    if not is_base64:
+        return body.encode("utf-8", "surrogatepass")
+    try:
+        return base64.b64decode(body, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise MalformedError("the body is not the base64 that the event says it is") from error
+
+
+def _request_id(resolver: APIGatewayHttpResolver) -> str:
+    context = resolver.current_event.raw_event.get("requestContext") or {}
+    return str(context.get("requestId", ""))

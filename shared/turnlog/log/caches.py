@@ -1,0 +1,161 @@
+"""The caches beside the log: META, the settings in force, the folded state, the list of sessions.
+
+Each is stamped with the position that it reflects and written under `pos < :pos`. Losing one is harmless: it is read
+from the log again.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from turnlog.domain.errors import CorruptError
+from turnlog.domain.events import Payload, settings_from, settings_object
+from turnlog.domain.jsonvalue import JsonObject, encode_json
+from turnlog.domain.session import SCHEMA_VERSION, Settings
+from turnlog.log.headers import Header, item_name
+from turnlog.log.keys import SessionKeys
+from turnlog.log.packing import pack, unpack
+from turnlog.log.payloads import Payloads
+from turnlog.ports import AttributeValue, Item, ItemTable, Less
+
+TOUCH_MS = 5 * 60 * 1000
+_META_BYTES = 700
+_LARGE_BYTES = 32 * 1024
+_LONG_FIELDS = ("policy", "metadata")
+
+
+class Caches:
+    """Writes and reads the caches of sessions."""
+
+    def __init__(self, items: ItemTable, payloads: Payloads) -> None:
+        self._items = items
+        self._payloads = payloads
+
+    def write_settings(
+        self, keys: SessionKeys, settings: Settings, *, position: int, created_ms: int, payload: Payload | None
+    ) -> None:
+        """META, and ``E#SYS`` when the settings have more than META holds. ``payload`` is where the commit has them."""
+        whole = settings_object(settings)
+        short, missing = _short(whole)
+        if missing:
+            packed = pack(encode_json({"set": whole}))
+            place: dict[str, AttributeValue] = {"b": packed}
+            if len(packed) > _LARGE_BYTES and payload is not None:
+                place = {"at": payload.place, "sz": payload.size_bytes, "d": payload.digest}
+            item: Item = {"pk": keys.partition, "sk": keys.system.sk, "pos": position, **place}
+            self._items.put(item, condition=Less("pos", position))
+        self._items.put(
+            meta_item(keys, short, missing=missing, position=position, created_ms=created_ms),
+            condition=Less("pos", position),
+        )
+
+    def settings_in(self, keys: SessionKeys, system: Item) -> Settings:
+        """The settings that ``E#SYS`` holds."""
+        if "at" in system:
+            payload = Payload(str(system["at"]), _int(system, "sz"), str(system["d"]))
+            content = self._payloads.fetch(keys, [payload])[payload.place]
+        else:
+            content = _content(system)
+        return settings_from(json.loads(content)["set"])
+
+    def write_state(self, keys: SessionKeys, state: JsonObject, *, position: int, count: int) -> None:
+        """``S#STATE``: the folded state after the state event at this position; left out when large (the log has it)."""
+        packed = pack(encode_json(state))
+        if len(packed) > _LARGE_BYTES:
+            return
+        item = {"pk": keys.partition, "sk": keys.state.sk, "pos": position, "n": count, "b": packed}
+        self._items.put(item, condition=Less("pos", position))
+
+    def read_state(self, keys: SessionKeys) -> tuple[JsonObject, int, int] | None:
+        """State, position of its newest event, count of state events; None when there is no cache."""
+        item = self._items.get_many([keys.state]).get(keys.state)
+        return (json.loads(_content(item)), _int(item, "pos"), _int(item, "n")) if item is not None else None
+
+
+def meta_item(keys: SessionKeys, short: JsonObject, *, missing: int, position: int, created_ms: int) -> Item:
+    item: dict[str, AttributeValue] = {
+        "pk": keys.partition,
+        "sk": keys.meta.sk,
+        "pos": position,
+        "v": SCHEMA_VERSION,
+        "c": created_ms,
+        "b": pack(encode_json(short)),
+    }
+    return item | {"x": missing} if missing else item
+
+
+@dataclass(frozen=True, slots=True)
+class Meta:
+    """Settings as META or an entry of the list has them, the position that they reflect, and the time of creation.
+
+    ``missing``: 0 nothing, 1 the system text or tools, 2 the policy and metadata too; ``E#SYS`` has them.
+    """
+
+    settings: Settings
+    missing: int
+    position: int
+    created_ms: int
+
+
+def read_meta(item: Item) -> Meta:
+    missing = _int(item, "x") if "x" in item else 0
+    return Meta(settings_from(json.loads(_content(item))), missing, _int(item, "pos"), _int(item, "c"))
+
+
+def directory_item(
+    keys: SessionKeys, settings: Settings, *, status: str, created_ms: int, header: Header | None
+) -> Item:
+    """The session's entry in the list of its owner's sessions, as of a commit's header (None: being created)."""
+    short, missing = _short(settings_object(settings))
+    active_ms = header.time_ms if header is not None else created_ms
+    flow = header.flow if header is not None else None
+    item: dict[str, AttributeValue] = {
+        "pk": keys.directory.pk,
+        "sk": keys.directory.sk,
+        "g1pk": keys.directory.pk,
+        "g1sk": activity_key(active_ms, keys.session_id),
+        "st": status,
+        "v": SCHEMA_VERSION,
+        "c": created_ms,
+        "a": active_ms,
+        "pos": header.last if header is not None else 0,
+        "ct": f"{flow.messages} {flow.tokens} {flow.loop.number}" if flow is not None else "0 0 0",
+        "b": pack(encode_json(short)),
+    }
+    return item | {"x": missing} if missing else item
+
+
+def is_touch(before_ms: int, now_ms: int) -> bool:
+    """Whether a commit at ``now_ms`` after one at ``before_ms`` brings the session's entry up to date: each 5 minutes' first."""
+    return before_ms // TOUCH_MS != now_ms // TOUCH_MS
+
+
+def activity_key(active_ms: int, session_id: str) -> str:
+    return f"{active_ms:013d}#{session_id}"
+
+
+def session_id_of(item: Item) -> str:
+    return item_name(item)[2:]
+
+
+def _short(whole: JsonObject) -> tuple[JsonObject, int]:
+    """The settings that fit META, and what is missing of them (see `Meta`)."""
+    short = {name: value for name, value in whole.items() if name not in ("system", "tools")}
+    if len(encode_json(short)) > _META_BYTES:
+        return {name: value for name, value in short.items() if name not in _LONG_FIELDS}, 2
+    return short, int(len(short) < len(whole))
+
+
+def _content(item: Item) -> bytes:
+    packed = item.get("b")
+    if not isinstance(packed, bytes):
+        raise CorruptError("a cache without content", item=item_name(item))
+    return unpack(packed, item=item_name(item))
+
+
+def _int(item: Item, name: str) -> int:
+    value = item.get(name)
+    if not isinstance(value, int):
+        raise CorruptError(f"attribute {name!r} is not a number", item=item_name(item))
+    return value

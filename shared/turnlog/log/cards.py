@@ -1,0 +1,96 @@
+"""Cards: what a commit says of a payload that is stored out of line.
+
+A window is planned from cards alone and fetches only the payloads that it renders whole. A card has the text's first 700
+characters, the calls with shortened arguments, the results' beginnings and the ledger. Its size is bounded; a message with
+more calls than fit has none (``None``) and is always fetched.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from turnlog.domain.facts import CallFact, Facts, ResultFact
+from turnlog.domain.jsonvalue import JsonObject, encode_json
+from turnlog.windows.ledger import EXTRACTOR_VERSION, distinct, ledger_of_facts
+
+HEAD_CHARS = 700
+MAX_CARD_BYTES = 8 * 1024
+_MAX_CALLS = 64
+_MAX_NAME = 128
+_ARGUMENT_CHARS = (200, 60, 16)
+_LEDGER_BYTES = 2 * 1024
+
+
+def make_card(facts: Facts) -> JsonObject | None:
+    """The card of a message's facts, at most `MAX_CARD_BYTES`; None when it has too many calls or results for one."""
+    if len(facts.calls) > _MAX_CALLS or len(facts.results) > _MAX_CALLS:
+        return None
+    ledger = _bounded(ledger_of_facts(facts))
+    for arguments in _ARGUMENT_CHARS:
+        card = _card(facts, ledger, arguments)
+        if len(encode_json(card)) <= MAX_CARD_BYTES:
+            return card
+        ledger = ledger[: len(ledger) // 4]
+    return None
+
+
+def read_card(card: dict[str, Any]) -> Facts:
+    """The facts that a card holds."""
+    return Facts(
+        role=card["r"],
+        head=card.get("x", ""),
+        chars=card.get("n", 0),
+        calls=tuple(CallFact(key, name, arguments) for key, name, arguments in card.get("c", ())),
+        results=tuple(
+            ResultFact(key, name, bool(flags & 1), bool(flags & 2), text, chars)
+            for key, name, flags, text, chars in card.get("o", ())
+        ),
+        ledger=tuple(card.get("l", ())),
+        given_role=card.get("g", card["r"]),
+        name=card.get("a", ""),
+    )
+
+
+def _card(facts: Facts, ledger: tuple[str, ...], argument_chars: int) -> JsonObject:
+    preview = HEAD_CHARS // max(1, len(facts.results))
+    card: JsonObject = {"r": facts.role, "n": facts.chars}
+    if facts.given_role != facts.role:
+        card["g"] = facts.given_role[:_MAX_NAME]
+    if facts.name:
+        card["a"] = facts.name[:_MAX_NAME]
+    if facts.head:
+        card["x"] = facts.head[:HEAD_CHARS]
+    if facts.calls:
+        card["c"] = [
+            [call.key, call.name[:_MAX_NAME], shortened(call.arguments, argument_chars)] for call in facts.calls
+        ]
+    if facts.results:
+        card["o"] = [
+            [
+                result.key,
+                result.name[:_MAX_NAME],
+                result.by_name + 2 * result.is_error,
+                result.text[:preview],
+                result.chars,
+            ]
+            for result in facts.results
+        ]
+    if ledger:
+        card["l"] = list(ledger)
+        card["lv"] = EXTRACTOR_VERSION
+    return card
+
+
+def shortened(text: str, chars: int) -> str:
+    """The text, or its first characters and an ellipsis."""
+    return text if len(text) <= chars else text[:chars] + "…"
+
+
+def _bounded(values: tuple[str, ...]) -> tuple[str, ...]:
+    size, kept = 0, list[str]()
+    for value in distinct(values, len(values) or 1):
+        size += len(value.encode("utf-8", "surrogatepass"))
+        if size > _LEDGER_BYTES:
+            break
+        kept.append(value)
+    return tuple(kept)

@@ -1,0 +1,296 @@
+"""The commit log: append in conditional slots, read back in order. Written once for every engine.
+
+An append is one query (the newest commit and the session's card) and one conditional put into the next slot. A slot is
+never freed, so a stale writer can never win one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from typing import Any, TypeAlias
+
+from turnlog.domain.errors import ConflictError, CorruptError, NotFoundError
+from turnlog.domain.events import (
+    CreateEvent,
+    Event,
+    MessageEvent,
+    Payload,
+    StateEvent,
+    create_line,
+    create_payload,
+    message_line,
+    message_payload,
+    parse_lines,
+    payload_of,
+    read_event,
+    state_line,
+    state_payload,
+    upcast,
+)
+from turnlog.domain.facts import Facts
+from turnlog.domain.jsonvalue import JsonObject, encode_json
+from turnlog.log.cards import make_card, read_card
+from turnlog.log.headers import (
+    GENESIS,
+    Header,
+    chain_hash,
+    hashed_header,
+    header_attributes,
+    item_name,
+    read_header,
+)
+from turnlog.log.keys import COMMITS_FROM, META, TAIL_TO, SessionKeys, commit_sort_key
+from turnlog.log.packing import pack, unpack
+from turnlog.log.payloads import Payloads, PreparedPayload
+from turnlog.ports import Absent, Clock, IdSource, Item, ItemTable, Lost, Query, item_size_bytes
+
+WRITE_DEADLINE_SECONDS = 5.0
+MAX_EVENTS = 26
+_FIRST_BACKOFF_SECONDS = 0.01
+_MAX_BACKOFF_SECONDS = 0.4
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """A commit as read. ``lines`` are its events' stored lines; `CommitLog.events` turns them into events."""
+
+    header: Header
+    lines: tuple[dict[str, Any], ...]
+
+    @property
+    def payloads(self) -> tuple[Payload, ...]:
+        return tuple(payload for payload in map(payload_of, self.lines) if payload is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """The end of a session's log: the newest header, its item, and ``D#META`` when it is there."""
+
+    header: Header
+    item: Item
+    meta: Item | None
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A commit to be: ``header`` without its hash and nonce, and its events in order of position."""
+
+    header: Header
+    events: tuple[Event, ...]
+    facts: tuple[Facts | None, ...] = ()
+
+
+Compose: TypeAlias = Callable[[Tail], "Draft | Commit"]
+"""From the log's end to the next commit, or to one that is there already (a repeated request). May raise to refuse."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What `CommitLog.write` did: the commit, whether it was there before, and the tail that it follows."""
+
+    commit: Commit
+    repeated: bool
+    tail: Tail
+
+
+class CommitLog:
+    """The log of every session in an engine."""
+
+    def __init__(self, items: ItemTable, payloads: Payloads, clock: Clock, ids: IdSource) -> None:
+        self._items = items
+        self._payloads = payloads
+        self._clock = clock
+        self._ids = ids
+
+    # ------------------------------------------------------------ writing
+
+    def tail(self, keys: SessionKeys) -> Tail:
+        """The end of the log in one request, or `NotFoundError`."""
+        page = self._items.query(Query(keys.partition, COMMITS_FROM, TAIL_TO, descending=True, limit=2))
+        meta = next((item for item in page.items if item["sk"] == META), None)
+        newest = next((item for item in page.items if item["sk"] != META), None)
+        if newest is None or "k" not in newest:
+            raise NotFoundError(f"no session {keys.session_id!r}")
+        return Tail(read_header(newest), newest, meta)
+
+    def write(self, keys: SessionKeys, compose: Compose) -> Written:
+        """Appends what ``compose`` makes of the log's end; on a lost slot reads again and retries until a deadline.
+
+        Raises what ``compose`` raises, or `ConflictError` when other writers have won for `WRITE_DEADLINE_SECONDS`.
+        """
+        nonce, stored = self._ids.nonce(), dict[int, Payload]()
+        deadline = self._clock.now_ms() + WRITE_DEADLINE_SECONDS * 1000
+        backoff = _FIRST_BACKOFF_SECONDS
+        while True:
+            tail = self.tail(keys)
+            draft = compose(tail)
+            if isinstance(draft, Commit):
+                return Written(draft, True, tail)
+            commit = self.put(keys, draft, nonce=nonce, previous=tail.header.hash, stored=stored)
+            if commit is not None:
+                return Written(commit, False, tail)
+            if self._clock.now_ms() >= deadline:
+                raise ConflictError("other writers won every slot; try again", retry_after_seconds=1)
+            self._clock.sleep(self._ids.jitter() * backoff)
+            backoff = min(backoff * 2, _MAX_BACKOFF_SECONDS)
+
+    def put(
+        self,
+        keys: SessionKeys,
+        draft: Draft,
+        *,
+        nonce: bytes,
+        previous: bytes = GENESIS,
+        stored: dict[int, Payload] | None = None,
+    ) -> Commit | None:
+        """Puts one commit into its slot; None when another writer has it. Payloads are stored first, once per ``nonce``."""
+        lines = self._lines(keys, draft, nonce, stored if stored is not None else {})
+        encoded = [encode_json(line) for line in lines]
+        header = replace(draft.header, nonce=nonce)
+        sort_key = commit_sort_key(header.first)
+        attributes = header_attributes(header)
+        covered = hashed_header(sort_key, attributes)
+        chained = chain_hash(previous, covered, [sha256(line).digest() for line in encoded])
+        item: dict[str, Any] = {"pk": keys.partition, "sk": sort_key, **attributes, "h": chained}
+        item["b"] = pack(b"\n".join(encoded), beside=covered, item_bytes=item_size_bytes(item) + 1)
+        outcome = self._items.put(item, condition=Absent())
+        commit = Commit(replace(header, hash=chained), tuple(lines))
+        if outcome is None or _is_ours(outcome, nonce):
+            return commit
+        return None
+
+    def _lines(self, keys: SessionKeys, draft: Draft, nonce: bytes, stored: dict[int, Payload]) -> list[JsonObject]:
+        prepared, lines = list[PreparedPayload](), list[JsonObject]()
+        for index, event in enumerate(draft.events):
+            content = _payload_content(event)
+            payload = stored.get(index)
+            if payload is None and self._payloads.is_large(content):
+                one = self._payloads.prepare(keys, content, position=event.position, nonce=nonce, index=index)
+                prepared.append(one)
+                payload = stored[index] = one.payload
+            facts = draft.facts[index] if index < len(draft.facts) else None
+            lines.append(_line(event, payload, facts))
+        self._payloads.store(prepared)
+        return lines
+
+    # ------------------------------------------------------------ reading
+
+    def get(self, keys: SessionKeys, position: int) -> Commit | None:
+        """The commit whose first event has this position."""
+        key = keys.commit(position)
+        item = self._items.get_many([key]).get(key)
+        return read_commit(item) if item is not None else None
+
+    def containing(self, keys: SessionKeys, position: int) -> Commit | None:
+        """The commit that holds the event at this position, in one request."""
+        query = Query(keys.partition, COMMITS_FROM, commit_sort_key(position), descending=True, limit=1)
+        items = self._items.query(query).items
+        if not items:
+            return None
+        commit = read_commit(items[0])
+        return commit if commit.header.last >= position else None
+
+    def range(self, keys: SessionKeys, first: int, last: int) -> list[Commit]:
+        """All commits that hold an event between the two positions, oldest first, checked for holes and hashes."""
+        low = commit_sort_key(max(1, first - MAX_EVENTS + 1))
+        found, after = list[Item](), None
+        while True:
+            page = self._items.query(Query(keys.partition, low, commit_sort_key(last), after=after))
+            found.extend(page.items)
+            after = page.next
+            if after is None:
+                break
+        commits = checked_chain(found)
+        return [commit for commit in commits if commit.header.last >= first]
+
+    def events(self, keys: SessionKeys, commits: Sequence[Commit], *, fetch: bool = True) -> list[Event]:
+        """The events of commits, oldest first, with their payloads when ``fetch``."""
+        wanted = [payload for commit in commits for payload in commit.payloads] if fetch else []
+        contents = self._payloads.fetch(keys, wanted)
+        return [event for commit in commits for event in _events(commit, contents)]
+
+    def fetch(self, keys: SessionKeys, events: Iterable[MessageEvent]) -> dict[int, MessageEvent]:
+        """The given messages with their bodies, by position."""
+        missing = [event for event in events if event.body is None and event.payload is not None]
+        contents = self._payloads.fetch(keys, [event.payload for event in missing if event.payload])
+        return {event.position: with_body(event, contents) for event in missing}
+
+
+def with_body(event: MessageEvent, contents: dict[str, bytes]) -> MessageEvent:
+    """The message with the body from its payload."""
+    assert event.payload is not None  # noqa: S101 - only such events are passed
+    parts = json.loads(contents[event.payload.place])
+    envelope = replace(event.envelope, metadata=parts["md"]) if "md" in parts else event.envelope
+    return replace(event, body=parts["b"], envelope=envelope)
+
+
+def read_commit(item: Item) -> Commit:
+    """A commit from its item, checked by its checksum; `CorruptError` names the item."""
+    return _read_commit(item)[0]
+
+
+def _read_commit(item: Item) -> tuple[Commit, Callable[[bytes], bytes]]:
+    """The commit, and a function from the hash before it to the hash that it should have."""
+    name, header = item_name(item), read_header(item)
+    packed = item.get("b")
+    if not isinstance(packed, bytes):
+        raise CorruptError("a commit without a body", item=name)
+    covered = hashed_header(name, item)
+    content = unpack(packed, item=name, beside=covered)
+    lines = parse_lines(content)
+    if len(lines) != header.last - header.first + 1:
+        raise CorruptError(f"a commit of positions {header.first} to {header.last} has {len(lines)} events", item=name)
+    commit = Commit(header, tuple(upcast(line, header.version) for line in lines))
+
+    def chained(previous: bytes) -> bytes:
+        return chain_hash(previous, covered, [sha256(line).digest() for line in content.split(b"\n")])
+
+    return commit, chained
+
+
+def checked_chain(items: Sequence[Item]) -> list[Commit]:
+    """Commits in order of position from their items, or `CorruptError` on a hole or a hash that does not follow."""
+    commits = list[Commit]()
+    for item in items:
+        if "k" not in item:
+            raise NotFoundError("the session has been deleted")
+        commit, chained = _read_commit(item)
+        header = commit.header
+        before = commits[-1].header if commits else None
+        if before is not None and before.last + 1 != header.first:
+            raise CorruptError(f"a hole between positions {before.last} and {header.first}", item=item_name(item))
+        previous = before.hash if before is not None else (GENESIS if header.first == 1 else None)
+        if previous is not None and chained(previous) != header.hash:
+            raise CorruptError("the chain hash does not follow from the commit before", item=item_name(item))
+        commits.append(commit)
+    return commits
+
+
+def _events(commit: Commit, contents: dict[str, bytes]) -> Iterable[Event]:
+    for offset, line in enumerate(commit.lines):
+        payload = payload_of(line)
+        parts = json.loads(contents[payload.place]) if payload is not None and payload.place in contents else None
+        yield read_event(line, position=commit.header.first + offset, parts=parts, card=read_card)
+
+
+def _is_ours(lost: Lost, nonce: bytes) -> bool:
+    return lost.existing is not None and lost.existing.get("n") == nonce
+
+
+def _payload_content(event: Event) -> bytes:
+    if isinstance(event, MessageEvent):
+        return message_payload(event)
+    return state_payload(event) if isinstance(event, StateEvent) else create_payload(event)
+
+
+def _line(event: Event, payload: Payload | None, facts: Facts | None) -> JsonObject:
+    if isinstance(event, MessageEvent):
+        card = make_card(facts) if payload is not None and facts is not None else None
+        return message_line(replace(event, payload=payload), card=card)
+    if isinstance(event, StateEvent):
+        return state_line(replace(event, payload=payload))
+    assert isinstance(event, CreateEvent)  # noqa: S101 - the three kinds there are
+    return create_line(replace(event, payload=payload))

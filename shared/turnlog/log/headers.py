@@ -1,0 +1,186 @@
+"""The commit header: what an append must know of the log, held by its newest commit.
+
+``h`` chains commits: a 16-byte SHA-256 over the hash before, the header and the digests of the events.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from turnlog.domain.errors import CorruptError, NewerSchemaError
+from turnlog.domain.flow import Flow
+from turnlog.domain.loops import LoopState
+from turnlog.domain.pairing import OpenCalls
+from turnlog.domain.session import SCHEMA_VERSION
+from turnlog.log.keys import position_of
+from turnlog.ports import AttributeValue, Item
+
+HASH_BYTES = 16
+KEYS_KEPT = 24
+GENESIS = bytes(HASH_BYTES)
+_KEY_HASH_BYTES = 6
+_KEY_ENTRY_BYTES = _KEY_HASH_BYTES + 4
+_KINDS = frozenset({"c", "m", "s"})
+
+
+@dataclass(frozen=True, slots=True)
+class RecentKey:
+    """An idempotency key of the last 24: the beginning of its hash, and the position of its commit."""
+
+    key_hash: bytes
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """``first`` and ``last`` are positions. ``idempotency`` is hash of the key (16 bytes) and of the payload (16), or empty.
+
+    ``last_state`` and ``last_settings`` are the positions of the newest state event and settings event.
+    ``run`` is a 6-byte hash of the open loop's run id, or empty. ``pending``: an agent waits for a decision.
+    """
+
+    first: int
+    last: int
+    kind: str
+    time_ms: int
+    nonce: bytes
+    flow: Flow
+    hash: bytes = b""
+    keys: tuple[RecentKey, ...] = ()
+    idempotency: bytes = b""
+    last_state: int = 0
+    last_settings: int = 1
+    run: bytes = b""
+    pending: bool = False
+    version: int = field(default=SCHEMA_VERSION)
+
+
+def header_attributes(header: Header) -> dict[str, AttributeValue]:
+    """The header as attributes of its item, without ``h``, ``pk`` and ``sk``; empty ones are left out."""
+    flow = header.flow
+    open_calls, more = flow.open_calls.encode()
+    attributes: dict[str, AttributeValue] = {
+        "v": header.version,
+        "k": header.kind,
+        "l": header.last,
+        "t": header.time_ms,
+        "n": header.nonce,
+        "ct": f"{flow.messages} {flow.tokens}",
+        "ol": flow.loop.encode(),
+    }
+    optional: dict[str, AttributeValue] = {
+        "w": b"".join(key.key_hash + key.position.to_bytes(4, "big") for key in header.keys),
+        "ik": header.idempotency,
+        "oc": open_calls,
+        "om": more,
+        "pr": flow.previous_role,
+        "ls": header.last_state,
+        "lc": header.last_settings if header.last_settings > 1 else 0,
+        "rn": header.run,
+        "pa": int(header.pending),
+    }
+    return attributes | {name: value for name, value in optional.items() if value}
+
+
+def read_header(item: Item) -> Header:
+    """The header of a commit's item, or `CorruptError` / `NewerSchemaError` naming the item."""
+    name = item_name(item)
+    version = item.get("v")
+    if isinstance(version, int) and version > SCHEMA_VERSION:
+        raise NewerSchemaError(f"schema version {version} is newer than {SCHEMA_VERSION}", item=name)
+    try:
+        return _read(item)
+    except (KeyError, ValueError, TypeError, AssertionError, AttributeError) as error:
+        raise CorruptError(f"a commit's header is damaged: {type(error).__name__}", item=name) from error
+
+
+def _read(item: Item) -> Header:
+    messages, tokens = _text(item, "ct").split(" ")
+    kind = _text(item, "k")
+    if kind not in _KINDS:
+        raise ValueError(kind)
+    recent = _bytes(item, "w")
+    if len(recent) % _KEY_ENTRY_BYTES:
+        raise ValueError("w")
+    first = position_of(_text(item, "sk"))
+    return Header(
+        first=first,
+        last=_number(item, "l"),
+        kind=kind,
+        time_ms=_number(item, "t"),
+        nonce=_bytes(item, "n"),
+        hash=_bytes(item, "h"),
+        keys=tuple(
+            RecentKey(entry[:_KEY_HASH_BYTES], int.from_bytes(entry[_KEY_HASH_BYTES:], "big"))
+            for entry in (recent[at : at + _KEY_ENTRY_BYTES] for at in range(0, len(recent), _KEY_ENTRY_BYTES))
+        ),
+        idempotency=_bytes(item, "ik"),
+        flow=Flow(
+            loop=LoopState.decode(_text(item, "ol")),
+            open_calls=OpenCalls.decode(_bytes(item, "oc"), _number(item, "om", 0)),
+            messages=int(messages),
+            tokens=int(tokens),
+            previous_role=_text(item, "pr", ""),
+        ),
+        last_state=_number(item, "ls", 0),
+        last_settings=_number(item, "lc", 1),
+        run=_bytes(item, "rn"),
+        pending=_number(item, "pa", 0) == 1,
+        version=_number(item, "v"),
+    )
+
+
+def hashed_header(sort_key: str, attributes: Item) -> bytes:
+    """The bytes of a header that the chain hash and the checksum cover."""
+    covered = {
+        name: value.hex() if isinstance(value, bytes) else value
+        for name, value in attributes.items()
+        if name not in ("pk", "sk", "h", "b")
+    }
+    return json.dumps([sort_key, covered], sort_keys=True, separators=(",", ":")).encode("ascii")
+
+
+def chain_hash(previous: bytes, header: bytes, digests: Sequence[bytes]) -> bytes:
+    return hashlib.sha256(b"".join([previous, header, *digests])).digest()[:HASH_BYTES]
+
+
+def short_hash(text: str) -> bytes:
+    """16 bytes that stand for an idempotency key or a payload."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()[:HASH_BYTES]
+
+
+def remembered(keys: tuple[RecentKey, ...], key_hash: bytes, position: int) -> tuple[RecentKey, ...]:
+    """The window of keys with one more; the oldest falls out."""
+    return (*keys, RecentKey(key_hash[:_KEY_HASH_BYTES], position))[-KEYS_KEPT:]
+
+
+def position_of_key(keys: tuple[RecentKey, ...], key_hash: bytes) -> int | None:
+    """Where the newest commit with this key may be; its full hash must be compared there."""
+    wanted = key_hash[:_KEY_HASH_BYTES]
+    return next((key.position for key in reversed(keys) if key.key_hash == wanted), None)
+
+
+def item_name(item: Item) -> str:
+    """An item by its sort key, which has no contents and no owner in it."""
+    return str(item.get("sk", "?"))
+
+
+def _text(item: Item, name: str, default: str | None = None) -> str:
+    value = item.get(name, default)
+    assert isinstance(value, str)  # noqa: S101 - becomes a CorruptError above
+    return value
+
+
+def _number(item: Item, name: str, default: int | None = None) -> int:
+    value = item.get(name, default)
+    assert isinstance(value, int)  # noqa: S101 - becomes a CorruptError above
+    return value
+
+
+def _bytes(item: Item, name: str) -> bytes:
+    value = item.get(name, b"")
+    assert isinstance(value, bytes)  # noqa: S101 - becomes a CorruptError above
+    return value

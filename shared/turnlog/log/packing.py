@@ -1,0 +1,54 @@
+"""How bytes are put into items: one codec byte, a checksum over the header and the content, the content.
+
+Never a DynamoDB map: any JSON reads back equal. Content is compressed only where that saves a write unit.
+"""
+
+from __future__ import annotations
+
+import zlib
+
+from turnlog.domain.errors import CorruptError
+
+WRITE_UNIT_BYTES = 1024
+MAX_UNPACKED_BYTES = 32 * 1024 * 1024
+PREFIX_BYTES = 5
+_RAW, _ZLIB = 0, 1
+
+
+def pack(content: bytes, *, beside: bytes = b"", item_bytes: int = 0) -> bytes:
+    """``content`` behind its prefix. ``beside`` is checked too, not stored. ``item_bytes``: what the item has otherwise."""
+    checksum = zlib.crc32(content, zlib.crc32(beside)).to_bytes(4, "big")
+    if _units(len(content) + PREFIX_BYTES + item_bytes) > 1:
+        small = zlib.compress(content, 6)
+        if _units(len(small) + PREFIX_BYTES + item_bytes) < _units(len(content) + PREFIX_BYTES + item_bytes):
+            return bytes([_ZLIB]) + checksum + small
+    return bytes([_RAW]) + checksum + content
+
+
+def unpack(packed: bytes, *, item: str, beside: bytes = b"") -> bytes:
+    """What was packed, or `CorruptError` naming ``item``. Never inflates to more than `MAX_UNPACKED_BYTES`."""
+    if len(packed) < PREFIX_BYTES:
+        raise CorruptError("an item is cut short", item=item)
+    codec, checksum, content = packed[0], packed[1:PREFIX_BYTES], packed[PREFIX_BYTES:]
+    if codec == _ZLIB:
+        content = _inflate(content, item)
+    elif codec != _RAW:
+        raise CorruptError(f"unknown codec {codec}", item=item)
+    if zlib.crc32(content, zlib.crc32(beside)).to_bytes(4, "big") != checksum:
+        raise CorruptError("checksum does not match", item=item)
+    return content
+
+
+def _inflate(data: bytes, item: str) -> bytes:
+    inflater = zlib.decompressobj()
+    try:
+        content = inflater.decompress(data, MAX_UNPACKED_BYTES)
+    except zlib.error as error:
+        raise CorruptError("compressed content is damaged", item=item) from error
+    if inflater.unconsumed_tail or not inflater.eof:
+        raise CorruptError("compressed content is cut short or too large", item=item)
+    return content
+
+
+def _units(size: int) -> int:
+    return -(-size // WRITE_UNIT_BYTES)

@@ -1,0 +1,111 @@
+"""Payloads out of line: packed over 2 KB beside the commits, from 32 KB packed in the blob store.
+
+A payload is stored before the commit that names it. One without a commit is garbage, never visible.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from turnlog.domain.errors import CorruptError
+from turnlog.domain.events import Payload
+from turnlog.log.keys import SessionKeys
+from turnlog.log.packing import pack, unpack
+from turnlog.ports import Absent, BlobStore, Item, ItemTable, Key
+
+INLINE_BYTES = 2 * 1024
+BLOB_BYTES = 32 * 1024
+_BLOB = "blob:"
+_PARALLEL = 8
+
+
+class Payloads:
+    """Stores and fetches payloads of sessions."""
+
+    def __init__(self, items: ItemTable, blobs: BlobStore) -> None:
+        self._items = items
+        self._blobs = blobs
+
+    def is_large(self, content: bytes) -> bool:
+        """Whether the content belongs out of line."""
+        return len(content) > INLINE_BYTES and len(pack(content)) > INLINE_BYTES
+
+    def prepare(self, keys: SessionKeys, content: bytes, *, position: int, nonce: bytes, index: int) -> PreparedPayload:
+        """Where the content will be, without storing it yet."""
+        packed = pack(content)
+        in_blob = len(packed) >= BLOB_BYTES
+        key = keys.payload(position, nonce, index)
+        name = keys.blob(position, nonce, index)
+        place = _BLOB + name[len(keys.blob_prefix) :] if in_blob else key.sk
+        return PreparedPayload(Payload(place, len(content), digest_of(content)), packed, key, name if in_blob else None)
+
+    def store(self, prepared: Sequence[PreparedPayload]) -> None:
+        """Durable when it returns; in parallel when there are several."""
+        if len(prepared) == 1:
+            self._store_one(prepared[0])
+        elif prepared:
+            with ThreadPoolExecutor(_PARALLEL) as pool:
+                list(pool.map(self._store_one, prepared))
+
+    def fetch(self, keys: SessionKeys, wanted: Iterable[Payload]) -> dict[str, bytes]:
+        """The contents by place. A payload that a commit names and that is not there is a `CorruptError`."""
+        payloads = {payload.place: payload for payload in wanted}
+        if not payloads:
+            return {}
+        in_items = [payload for payload in payloads.values() if not payload.place.startswith(_BLOB)]
+        in_blobs = [payload for payload in payloads.values() if payload.place.startswith(_BLOB)]
+        packed = dict[str, bytes | None]()
+        if in_items:
+            found = self._items.get_many([Key(keys.partition, payload.place) for payload in in_items])
+            packed |= {payload.place: _content(found.get(Key(keys.partition, payload.place))) for payload in in_items}
+        if len(in_blobs) == 1:
+            packed[in_blobs[0].place] = self._get_blob(keys, in_blobs[0])
+        elif in_blobs:
+            with ThreadPoolExecutor(_PARALLEL) as pool:
+                contents = pool.map(lambda payload: self._get_blob(keys, payload), in_blobs)
+                packed |= dict(zip((payload.place for payload in in_blobs), contents, strict=True))
+        return {place: _checked(payloads[place], data) for place, data in packed.items()}
+
+    def _get_blob(self, keys: SessionKeys, payload: Payload) -> bytes | None:
+        return self._blobs.get(keys.blob_prefix + payload.place[len(_BLOB) :])
+
+    def _store_one(self, prepared: PreparedPayload) -> None:
+        if prepared.blob_name is not None:
+            self._blobs.put(prepared.blob_name, prepared.packed)
+            return
+        item: Item = {"pk": prepared.key.pk, "sk": prepared.key.sk, "b": prepared.packed}
+        # Lost to an item of our own nonce: an earlier try of the same put, whose answer was lost.
+        self._items.put(item, condition=Absent())
+
+
+class PreparedPayload:
+    """A payload with its place, not yet stored."""
+
+    __slots__ = ("blob_name", "key", "packed", "payload")
+
+    def __init__(self, payload: Payload, packed: bytes, key: Key, blob_name: str | None) -> None:
+        self.payload = payload
+        self.packed = packed
+        self.key = key
+        self.blob_name = blob_name
+
+
+def digest_of(content: bytes) -> str:
+    """Names its algorithm, so that another can follow."""
+    return "s:" + hashlib.sha256(content).hexdigest()[:32]
+
+
+def _content(item: Item | None) -> bytes | None:
+    data = item.get("b") if item is not None else None
+    return data if isinstance(data, bytes) else None
+
+
+def _checked(payload: Payload, packed: bytes | None) -> bytes:
+    if packed is None:
+        raise CorruptError("a payload that a commit names is missing", item=payload.place)
+    content = unpack(packed, item=payload.place)
+    if digest_of(content) != payload.digest:
+        raise CorruptError("a payload is not the one its commit names", item=payload.place)
+    return content

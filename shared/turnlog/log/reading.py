@@ -1,0 +1,58 @@
+"""Messages with their place: which loop, when, and what is known of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from turnlog.codecs.registry import CODECS
+from turnlog.domain.events import MessageEvent
+from turnlog.domain.facts import Facts, facts_of
+from turnlog.domain.messages import Message
+from turnlog.log.commits import Commit, CommitLog
+from turnlog.log.keys import SessionKeys
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """A message of the log. ``loop`` is 0 before the first loop. Facts of a payload come from its card."""
+
+    event: MessageEvent
+    loop: int
+    time_ms: int
+
+    @property
+    def message(self) -> Message | None:
+        if self.event.body is None:
+            return None
+        return CODECS[self.event.format].parse(self.event.body, is_error=self.event.envelope.is_error)
+
+    @property
+    def facts(self) -> Facts:
+        message = self.message
+        if message is not None:
+            return facts_of(message)
+        assert self.event.facts is not None  # noqa: S101 - `located` fetches what has no card
+        return self.event.facts
+
+
+def located(log: CommitLog, keys: SessionKeys, commits: Sequence[Commit], *, fetch: bool = False) -> list[Located]:
+    """The messages of commits in order. Payloads are fetched when ``fetch``, and always where there is no card."""
+    found = list[Located]()
+    for commit in commits:
+        found.extend(_of_commit(log, keys, commit))
+    bare = [one.event for one in found if one.event.body is None and (fetch or one.event.facts is None)]
+    if not bare:
+        return found
+    bodies = log.fetch(keys, bare)
+    return [Located(bodies.get(one.event.position, one.event), one.loop, one.time_ms) for one in found]
+
+
+def _of_commit(log: CommitLog, keys: SessionKeys, commit: Commit) -> Iterator[Located]:
+    events = log.events(keys, [commit], fetch=False)
+    messages = [event for event in events if isinstance(event, MessageEvent)]
+    opened = [event.opens_loop for event in messages if event.opens_loop]
+    loop = opened[0] - 1 if opened else commit.header.flow.loop.number
+    for event in messages:
+        loop = event.opens_loop or loop
+        yield Located(event, loop, commit.header.time_ms)

@@ -1,0 +1,105 @@
+"""Sessions as the log knows them: what is in force at the log's end, and the list of an owner's sessions."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+from turnlog.domain.errors import CorruptError
+from turnlog.domain.events import CreateEvent
+from turnlog.domain.session import Settings
+from turnlog.log.caches import Caches, Meta, read_meta
+from turnlog.log.commits import Commit, CommitLog, Tail
+from turnlog.log.headers import Header
+from turnlog.log.keys import SessionKeys, commit_sort_key
+from turnlog.log.payloads import Payloads
+from turnlog.log.state import States
+from turnlog.ports import Absent, Clock, IdSource, Item, ItemTable, Key
+
+_SECRET = Key("#turnlog", "cursor-secret")
+
+
+@dataclass(frozen=True, slots=True)
+class InForce:
+    """The settings at the log's end and the time of creation."""
+
+    settings: Settings
+    created_ms: int
+
+
+class SessionLog:
+    """Everything that the use cases need of an engine's log, in one place."""
+
+    def __init__(self, items: ItemTable, payloads: Payloads, clock: Clock, ids: IdSource) -> None:
+        self.items = items
+        self.clock = clock
+        self.ids = ids
+        self.commits = CommitLog(items, payloads, clock, ids)
+        self.caches = Caches(items, payloads)
+        self.states = States(self.commits, self.caches)
+        self._secret = b""
+
+    def short_settings(self, keys: SessionKeys, tail: Tail) -> InForce:
+        """The settings without the system text, tools, and a long policy or metadata; no request while META is up to date."""
+        meta = self._meta(tail.meta, tail.header)
+        if meta is None:
+            return self.settings_from_log(keys, tail.header)
+        return InForce(meta.settings, meta.created_ms)
+
+    def settings(self, keys: SessionKeys, meta: Item | None, system: Item | None, header: Header) -> InForce:
+        """All settings, from META and ``E#SYS`` while they are up to date, else from the log (and the caches are mended)."""
+        known = self._meta(meta, header)
+        if known is None:
+            return self.settings_from_log(keys, header)
+        if not known.missing:
+            return InForce(known.settings, known.created_ms)
+        if system is None:
+            system = self.items.get_many([keys.system]).get(keys.system)
+        position = system.get("pos") if system is not None else None
+        if system is None or position != known.position:
+            return self.settings_from_log(keys, header)
+        return InForce(self.caches.settings_in(keys, system), known.created_ms)
+
+    def settings_from_log(self, keys: SessionKeys, header: Header) -> InForce:
+        """The settings by the log itself; the caches are written again."""
+        position = max(1, header.last_settings)
+        commit = self.commits.get(keys, position)
+        if commit is None:
+            raise CorruptError("the commit of the settings in force is missing", item=commit_sort_key(position))
+        event = self._settings_event(keys, commit)
+        created = commit.header.time_ms if position == 1 else self._created_ms(keys)
+        payload = commit.payloads[0] if commit.payloads else None
+        self.caches.write_settings(keys, event.settings, position=position, created_ms=created, payload=payload)
+        return InForce(event.settings, created)
+
+    def cursor_secret(self) -> bytes:
+        """The key that signs page cursors: made once for each table."""
+        if not self._secret:
+            found = self.items.get_many([_SECRET]).get(_SECRET)
+            if found is None:
+                made = hashlib.sha256(self.ids.nonce() + self.ids.new_id().encode()).digest()
+                lost = self.items.put({"pk": _SECRET.pk, "sk": _SECRET.sk, "b": made}, condition=Absent())
+                found = lost.existing if lost is not None else {"b": made}
+            secret = found["b"] if found is not None else b""
+            if not isinstance(secret, bytes) or not secret:
+                raise CorruptError("the cursor secret is damaged", item=_SECRET.sk)
+            self._secret = secret
+        return self._secret
+
+    def _meta(self, item: Item | None, header: Header) -> Meta | None:
+        if item is None:
+            return None
+        meta = read_meta(item)
+        return meta if meta.position >= header.last_settings else None
+
+    def _settings_event(self, keys: SessionKeys, commit: Commit) -> CreateEvent:
+        event = self.commits.events(keys, [commit])[0]
+        if not isinstance(event, CreateEvent):
+            raise CorruptError("no settings where the log says there are", item=commit_sort_key(commit.header.first))
+        return event
+
+    def _created_ms(self, keys: SessionKeys) -> int:
+        commit = self.commits.get(keys, 1)
+        if commit is None:
+            raise CorruptError("the first commit is missing", item=commit_sort_key(1))
+        return commit.header.time_ms

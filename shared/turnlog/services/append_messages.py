@@ -1,0 +1,343 @@
+"""Appending messages: two requests, one of them a write."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import cast
+
+from turnlog.codecs.base import Codec
+from turnlog.codecs.counting import count_head, count_message
+from turnlog.codecs.registry import CODECS, codec_of, recognise
+from turnlog.contracts.messages import Appended, CallRef, Meta, Warning
+from turnlog.contracts.messages import AppendMessages as AppendBody
+from turnlog.domain.errors import (
+    HeadMismatchError,
+    InvalidInputError,
+    LoopUnfinishedError,
+    Problem,
+    RunActiveError,
+    TooLargeError,
+    UnavailableError,
+)
+from turnlog.domain.events import HEAD_TOKEN_CHARS, Envelope, Event, MessageEvent, Notes, StateEvent
+from turnlog.domain.execution import agent_of, run_patch, validate
+from turnlog.domain.facts import Facts, facts_of
+from turnlog.domain.flow import DISORDER, Arrival, Disorder, Flow, accept, repeated_ids, with_open_calls
+from turnlog.domain.identity import Owner
+from turnlog.domain.jsonvalue import JsonObject, encode_json
+from turnlog.domain.messages import Message
+from turnlog.domain.pairing import OpenCalls, pair
+from turnlog.domain.refs import Ref
+from turnlog.log.caches import directory_item, is_touch
+from turnlog.log.commits import Commit, Draft, Tail, Written
+from turnlog.log.headers import Header, remembered
+from turnlog.log.keys import SessionKeys
+from turnlog.log.reading import located
+from turnlog.log.sessions import InForce, SessionLog
+from turnlog.log.state import State, next_event
+from turnlog.ports import Less, TokenCounter
+from turnlog.services.agents import has_pending
+from turnlog.services.create_session import MAX_STATE_BYTES
+from turnlog.services.idempotency import RequestKey, earlier, is_of, request_key
+
+MAX_MESSAGE_BYTES = 1024 * 1024
+MAX_BATCH_BYTES = 4 * 1024 * 1024
+_RUN_HASH_BYTES = 6
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """One message of the request, understood and counted once, however often the slot is lost."""
+
+    body: JsonObject
+    envelope: Envelope
+    codec: Codec
+    message: Message
+    facts: Facts
+    tokens: int
+    head_tokens: int | None
+
+
+class AppendMessages:
+    """The use case. Nothing is lost, order is by position, and a request with a key has one effect."""
+
+    def __init__(self, log: SessionLog, counter: TokenCounter) -> None:
+        self._log = log
+        self._counter = counter
+
+    def __call__(self, owner: Owner, session_id: str, body: AppendBody, *, key: str | None = None) -> Appended:
+        keys = SessionKeys(owner, session_id)
+        request = request_key(key, "append", body)
+        given = self._understood(body)
+        append = _Append(self._log, keys, body, request, given)
+        written = self._log.commits.write(keys, append.compose)
+        events = self._log.commits.events(keys, [written.commit], fetch=written.repeated)
+        if not written.repeated:
+            append.write_caches(written)
+            events = [_whole(event, given, written.commit) for event in events]
+        return _answer(written.commit, events)
+
+    def _understood(self, body: AppendBody) -> list[_Given]:
+        if body.meta is not None and len(body.meta) != len(body.messages):
+            message = f"meta has {len(body.meta)} entries for {len(body.messages)} messages"
+            raise InvalidInputError(message, problems=[Problem("meta_length", "/meta", message)])
+        sizes = [len(encode_json(message)) for message in body.messages]
+        for at, size in enumerate(sizes):
+            if size > MAX_MESSAGE_BYTES:
+                message = f"a message of {size} bytes is over the limit of {MAX_MESSAGE_BYTES}"
+                raise TooLargeError(message, problems=[Problem("message_too_large", f"/messages/{at}", message)])
+        if sum(sizes) > MAX_BATCH_BYTES:
+            raise TooLargeError(
+                f"messages of {sum(sizes)} bytes are over the limit of {MAX_BATCH_BYTES} for one commit"
+            )
+        metas = body.meta or [Meta()] * len(body.messages)
+        return [
+            self._one(at, cast("JsonObject", message), meta, body.format)
+            for at, (message, meta) in enumerate(zip(body.messages, metas, strict=True))
+        ]
+
+    def _one(self, at: int, body: JsonObject, meta: Meta, format_name: str | None) -> _Given:
+        codec = codec_of(format_name) if format_name is not None else recognise(body)
+        try:
+            message = codec.parse(body, is_error=meta.is_error)
+        except InvalidInputError as error:
+            problems = [replace(problem, pointer=f"/messages/{at}{problem.pointer}") for problem in error.problems]
+            raise InvalidInputError(error.detail, code=error.error_code, problems=problems) from error
+        envelope = Envelope(**meta.model_dump())
+        text = message.text
+        head = count_head(text, HEAD_TOKEN_CHARS, self._counter) if len(text) > HEAD_TOKEN_CHARS else None
+        return _Given(body, envelope, codec, message, facts_of(message), count_message(message, self._counter), head)
+
+
+class _Append:
+    """One request on its way into the log."""
+
+    def __init__(
+        self, log: SessionLog, keys: SessionKeys, body: AppendBody, request: RequestKey | None, given: list[_Given]
+    ) -> None:
+        self._log = log
+        self._keys = keys
+        self._body = body
+        self._request = request
+        self._given = given
+        self._in_force: InForce | None = None
+        self._state: State | None = None
+
+    def compose(self, tail: Tail) -> Draft | Commit:
+        header = tail.header
+        found = earlier(self._log.commits, self._keys, header, self._request) or self._check_head(header)
+        if found is not None:
+            return found
+        self._in_force = self._log.short_settings(self._keys, tail)
+        settings = self._in_force.settings
+        first = header.last + 1
+        time_ms = max(self._log.clock.now_ms(), header.time_ms + 1)
+        timed_out = not header.pending and time_ms - header.time_ms > settings.loop_timeout_seconds * 1000
+        arrivals = self._arrivals(first, timed_out)
+        before = self._exact_open_calls(header, arrivals)
+        flow, opens, warnings = self._folded(with_open_calls(header.flow, before), arrivals, header)
+        run = self._run_hash(header, flow)
+        warnings += self._check_run(header, flow, timed_out)
+        state_event, problems = self._state_event(header, first + len(arrivals))
+        warnings += problems
+        if settings.strict:
+            _refuse(header, arrivals, warnings, timed_out)
+        events = [
+            self._event(arrival, given, number)
+            for arrival, given, number in zip(arrivals, self._given, opens, strict=True)
+        ]
+        events[0] = replace(events[0], notes=self._notes(warnings))
+        last = first + len(events) - 1 + (state_event is not None)
+        new = Header(
+            first=first,
+            last=last,
+            kind="m",
+            time_ms=time_ms,
+            nonce=b"",
+            flow=flow,
+            keys=remembered(header.keys, self._request.key_hash, first) if self._request else header.keys,
+            idempotency=self._request.stamp if self._request else b"",
+            last_state=last if state_event is not None else header.last_state,
+            last_settings=header.last_settings,
+            run=run,
+            pending=has_pending(self._state) if self._state is not None else header.pending,
+        )
+        all_events: list[Event] = [*events, *([state_event] if state_event else [])]
+        return Draft(new, tuple(all_events), tuple(given.facts for given in self._given))
+
+    def write_caches(self, written: Written) -> None:
+        """Brings caches up to date. The commit is durable already: a cache that can't be written now is mended by a reader."""
+        header, in_force = written.commit.header, self._in_force
+        assert in_force is not None  # noqa: S101 - compose has run
+        try:
+            if self._state is not None:
+                self._log.caches.write_state(
+                    self._keys, self._state.value, position=self._state.version, count=self._state.count
+                )
+            if is_touch(written.tail.header.time_ms, header.time_ms):
+                item = directory_item(
+                    self._keys, in_force.settings, status="active", created_ms=in_force.created_ms, header=header
+                )
+                self._log.items.put(item, condition=Less("pos", header.last, or_absent=False))
+        except UnavailableError:
+            return
+
+    def _check_head(self, header: Header) -> Commit | None:
+        if_head = self._body.if_head
+        if if_head is None or if_head == header.last:
+            return None
+        if if_head < header.last and self._request is not None:
+            commit = self._log.commits.get(self._keys, if_head + 1)
+            if commit is not None and is_of(commit, self._request):
+                return commit
+        raise HeadMismatchError(f"the head is {header.last}, not {if_head}", details={"head": header.last})
+
+    def _arrivals(self, first: int, timed_out: bool) -> list[Arrival]:
+        return [
+            Arrival(
+                position=first + at,
+                index=at,
+                message=given.message,
+                facts=given.facts,
+                tokens=given.tokens,
+                interrupted=given.envelope.status == "interrupted",
+                timed_out=timed_out and at == 0,
+            )
+            for at, given in enumerate(self._given)
+        ]
+
+    def _exact_open_calls(self, header: Header, arrivals: Sequence[Arrival]) -> OpenCalls:
+        """The open calls; read from the open loop when the header had no room for all and the request has results."""
+        known = header.flow.open_calls
+        if not known.more or not any(arrival.facts.results for arrival in arrivals):
+            return known
+        in_loop = self._open_loop(header)[0]
+        listed = {call.ref for call in in_loop.calls}
+        older = tuple(
+            call for call in known.calls if call.ref not in listed and call.ref.position < header.flow.loop.start
+        )
+        return OpenCalls(older + in_loop.calls)
+
+    def _open_loop(self, header: Header) -> tuple[OpenCalls, set[str]]:
+        """One more read: the calls of the open loop that are open, and the ids of all its calls."""
+        commits = self._log.commits.range(self._keys, max(1, header.flow.loop.start), header.last)
+        messages = list[tuple[int, Facts]]()
+        for message in located(self._log.commits, self._keys, commits):
+            if message.event.envelope.status == "complete":
+                messages.append((message.event.position, message.facts))
+        ids = {call.key for _, facts in messages for call in facts.calls if call.key}
+        return pair(messages).open, ids
+
+    def _folded(
+        self, flow: Flow, arrivals: Sequence[Arrival], header: Header
+    ) -> tuple[Flow, list[int], list[Disorder]]:
+        warnings, opens, unmatched = list[Disorder](), list[int](), list[tuple[Arrival, int]]()
+        before = flow.open_calls
+        for arrival in arrivals:
+            accepted = accept(flow, arrival)
+            flow = accepted.flow
+            opens.append(accepted.opens_loop)
+            warnings.extend(accepted.warnings)
+            unmatched.extend((arrival, at) for at in accepted.unmatched)
+        warnings.extend(repeated_ids(arrivals, before))
+        if unmatched:
+            _, ids = self._open_loop(header) if header.flow.loop.number else (None, set[str]())
+            ids |= {call.key for arrival in arrivals for call in arrival.facts.calls if call.key}
+            for arrival, at in unmatched:
+                code = "second_result" if arrival.facts.results[at].key in ids else "orphan_result"
+                where = f"/tool_results/{at}" if at else ""
+                warnings.append(Disorder(code, arrival.position, f"/messages/{arrival.index}{where}"))
+        warnings.sort(key=lambda warning: (warning.position, warning.code, warning.pointer))
+        return flow, opens, warnings
+
+    def _run_hash(self, header: Header, flow: Flow) -> bytes:
+        if self._body.run_id is not None:
+            return hashlib.sha256(self._body.run_id.encode("utf-8", "surrogatepass")).digest()[:_RUN_HASH_BYTES]
+        return header.run if flow.loop.number == header.flow.loop.number else b""
+
+    def _check_run(self, header: Header, flow: Flow, timed_out: bool) -> list[Disorder]:
+        loop = header.flow.loop
+        is_running = bool(header.run) and loop.number > 0 and not loop.final and not timed_out
+        if self._body.run_id is None or not is_running or self._run_hash(header, flow) == header.run:
+            return []
+        return [Disorder("run_active", header.last + 1, "/run_id")]
+
+    def _state_event(self, header: Header, position: int) -> tuple[StateEvent | None, list[Disorder]]:
+        run = self._body.run
+        if run is None:
+            return None, []
+        agent_id, patch = run_patch(cast("JsonObject", run))
+        state = self._log.states.at(self._keys, header.last_state)
+        event, after = next_event(
+            state, position=position, action="run", patch={"agents": {agent_id: patch}}, agent_id=agent_id
+        )
+        if len(encode_json(after.value)) > MAX_STATE_BYTES:
+            raise TooLargeError(f"state is over the limit of {MAX_STATE_BYTES} bytes")
+        self._state = after
+        problems = validate(agent_of(after.value, agent_id) or {})
+        return event, [Disorder(problem.code, position, f"/run{problem.pointer}") for problem in problems]
+
+    def _event(self, arrival: Arrival, given: _Given, opens_loop: int) -> MessageEvent:
+        return MessageEvent(
+            position=arrival.position,
+            format=given.codec.format,
+            tokens=given.tokens,
+            envelope=given.envelope,
+            body=given.body,
+            opens_loop=opens_loop,
+            head_tokens=given.head_tokens,
+        )
+
+    def _notes(self, warnings: Sequence[Disorder]) -> Notes | None:
+        usage, window = self._body.usage, self._body.window
+        notes = Notes(
+            warnings=tuple((warning.code, warning.position, warning.pointer) for warning in warnings),
+            usage=(usage.input_tokens, usage.output_tokens) if usage else None,
+            window=(window.position, window.tokens) if window else None,
+        )
+        return notes if notes != Notes() else None
+
+
+def _refuse(header: Header, arrivals: Sequence[Arrival], warnings: Sequence[Disorder], timed_out: bool) -> None:
+    """What a strict session does not take."""
+    loop = header.flow.loop
+    if any(warning.code == "run_active" for warning in warnings):
+        raise RunActiveError("another run is active in the open loop")
+    if arrivals[0].facts.role == "user" and loop.has_user and not loop.final and not timed_out:
+        raise LoopUnfinishedError(f"loop {loop.number} has no final reply yet")
+    if warnings:
+        problems = [Problem(warning.code, warning.pointer, warning.message) for warning in warnings]
+        raise InvalidInputError(f"the session is strict: {problems[0].message}", code="disorder", problems=problems)
+
+
+def _whole(event: Event, given: Sequence[_Given], commit: Commit) -> Event:
+    """A just written event with the body that was given, as a reader would fetch it."""
+    at = event.position - commit.header.first
+    return replace(event, body=given[at].body) if isinstance(event, MessageEvent) else event
+
+
+def _answer(commit: Commit, events: Sequence[Event]) -> Appended:
+    messages = [event for event in events if isinstance(event, MessageEvent)]
+    header, notes = commit.header, messages[0].notes or Notes()
+    refs = list[CallRef]()
+    for event in messages:
+        if event.body is not None:
+            for at, call in enumerate(CODECS[event.format].parse(event.body).tool_calls):
+                refs.append(
+                    CallRef(position=event.position, index=at, call_id=call.id, ref=str(Ref(event.position, at)))
+                )
+    return Appended(
+        first=header.first,
+        last=messages[-1].position,
+        head=header.last,
+        loop=header.flow.loop.number or None,
+        tokens=sum(event.tokens for event in messages),
+        refs=refs,
+        compression="none",
+        warnings=[
+            Warning(code=code, position=position, pointer=pointer, message=DISORDER[code])
+            for code, position, pointer in notes.warnings
+        ],
+    )

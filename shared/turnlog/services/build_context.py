@@ -1,0 +1,196 @@
+"""Building windows: of a session, and of a list of messages. No tokeniser for a session, no model, no write."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import cast
+
+from turnlog.codecs.counting import count_head, count_message, count_tools
+from turnlog.codecs.registry import codec_of, recognise
+from turnlog.contracts.context import (
+    BudgetAnswer,
+    BuildContext,
+    BuildWindow,
+    ManifestAnswer,
+    OpenCall,
+    Part,
+    WindowAnswer,
+)
+from turnlog.domain.errors import InvalidInputError
+from turnlog.domain.events import HEAD_TOKEN_CHARS, Envelope, MessageEvent
+from turnlog.domain.facts import facts_of
+from turnlog.domain.flow import Arrival, Flow, accept
+from turnlog.domain.identity import Owner
+from turnlog.domain.jsonvalue import JsonObject
+from turnlog.domain.session import DEFAULT_OUTPUT_RESERVE, Settings
+from turnlog.log.commits import Commit, checked_chain
+from turnlog.log.headers import Header
+from turnlog.log.keys import COMMITS_FROM, META, SYSTEM, WINDOW_TO, SessionKeys
+from turnlog.log.reading import located
+from turnlog.log.sessions import SessionLog
+from turnlog.ports import Item, Query, TokenCounter
+from turnlog.windows.build import Request, Source, Window, build, system_cost, upper_bound_of_json
+from turnlog.windows.models import budget_for
+from turnlog.windows.policy import policy_of
+
+MAX_PAGES = 4
+
+
+class BuildContexts:
+    """The use case: the window of a session at its head, in one request (two with payloads that are sent whole)."""
+
+    def __init__(self, log: SessionLog) -> None:
+        self._log = log
+
+    def __call__(self, owner: Owner, session_id: str, body: BuildContext) -> WindowAnswer:
+        keys = SessionKeys(owner, session_id)
+        codec_of(body.format)
+        read = self._read(keys)
+        settings = self._log.settings(keys, read.meta, read.system, read.header).settings
+        messages = located(self._log.commits, keys, read.commits)
+        sources = [Source(one.event, one.loop, one.time_ms) for one in messages]
+        request = request_of(body, settings)
+        window = build(
+            sources,
+            request,
+            total=read.header.flow.tokens,
+            fetch=lambda events: self._log.commits.fetch(keys, events),
+            unread=read.header.flow.messages - len(messages),
+        )
+        return window_answer(window, sources, head=read.header.last)
+
+    def _read(self, keys: SessionKeys) -> _Read:
+        """From the newest commit back, at most `MAX_PAGES` pages, and the open loop's first commit if it lies before them."""
+        items, beside, after = list[Item](), dict[str, Item](), None
+        for _ in range(MAX_PAGES):
+            page = self._log.items.query(Query(keys.partition, COMMITS_FROM, WINDOW_TO, descending=True, after=after))
+            for item in page.items:
+                sort_key = str(item["sk"])
+                if sort_key.startswith(COMMITS_FROM):
+                    items.append(item)
+                else:
+                    beside[sort_key] = item
+            after = page.next
+            if after is None:
+                break
+        if not items:
+            self._log.commits.tail(keys)
+        commits = checked_chain(items[::-1])
+        header = commits[-1].header
+        start = header.flow.loop.start
+        if start and commits[0].header.first > start:
+            opening = self._log.commits.containing(keys, start)
+            commits = [*([opening] if opening is not None else []), *commits]
+        return _Read(commits, header, beside.get(META), beside.get(SYSTEM))
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    commits: list[Commit]
+    header: Header
+    meta: Item | None
+    system: Item | None
+
+
+class BuildWindows:
+    """The use case: a window over a list of messages; nothing is stored."""
+
+    def __init__(self, counter: TokenCounter) -> None:
+        self._counter = counter
+
+    def __call__(self, body: BuildWindow) -> WindowAnswer:
+        codec_of(body.format)
+        sources, total = self._sources(body)
+        tools = cast("tuple[JsonObject, ...]", tuple(body.tools or ()))
+        settings = Settings(
+            system=body.system,
+            system_tokens=system_cost(self._counter.count(body.system)) if body.system is not None else 0,
+            tools=tools,
+            tools_tokens=count_tools(list(tools), self._counter),
+        )
+        request = request_of(body.model_copy(update={"tools": None}), settings)
+        window = build(sources, request, total=total, fetch=_nothing_to_fetch)
+        return window_answer(window, sources, head=len(sources))
+
+    def _sources(self, body: BuildWindow) -> tuple[list[Source], int]:
+        flow, sources = Flow(), list[Source]()
+        for at, given in enumerate(cast("list[JsonObject]", body.messages)):
+            codec = codec_of(body.input_format, pointer="/input_format") if body.input_format else recognise(given)
+            try:
+                message = codec.parse(given)
+            except InvalidInputError as error:
+                problems = [replace(problem, pointer=f"/messages/{at}{problem.pointer}") for problem in error.problems]
+                raise InvalidInputError(error.detail, code=error.error_code, problems=problems) from error
+            text, tokens, position = message.text, count_message(message, self._counter), at + 1
+            accepted = accept(flow, Arrival(position, at, message, facts_of(message), tokens))
+            flow = accepted.flow
+            event = MessageEvent(
+                position=position,
+                format=codec.format,
+                tokens=tokens,
+                envelope=Envelope(),
+                body=given,
+                head_tokens=count_head(text, HEAD_TOKEN_CHARS, self._counter) if len(text) > HEAD_TOKEN_CHARS else None,
+            )
+            sources.append(Source(event, flow.loop.number, 0))
+        return sources, flow.tokens
+
+
+def request_of(body: BuildContext, settings: Settings) -> Request:
+    """What is asked for: the call's fields, and the session's where the call leaves them out."""
+    reserve = body.output_reserve if body.output_reserve is not None else settings.output_reserve
+    policy = cast("str | JsonObject", body.policy if body.policy is not None else settings.policy)
+    tools: Sequence[JsonObject] = settings.tools
+    tools_tokens = settings.tools_tokens
+    if body.tools is not None:
+        tools = cast("list[JsonObject]", body.tools)
+        tools_tokens = upper_bound_of_json(tools) if tools else 0
+    return Request(
+        policy=policy_of(policy),
+        budget=budget_for(
+            budget=body.budget,
+            model=body.model if body.model is not None else settings.model,
+            output_reserve=reserve if reserve is not None else DEFAULT_OUTPUT_RESERVE,
+        ),
+        format=body.format,
+        system=settings.system,
+        system_tokens=settings.system_tokens,
+        tools=tools,
+        tools_tokens=tools_tokens,
+        include_current_loop=body.include_current_loop,
+        settle=body.settle,
+    )
+
+
+def window_answer(window: Window, sources: Sequence[Source], *, head: int) -> WindowAnswer:
+    manifest = window.manifest
+    events = {source.event.position: source.event for source in sources}
+    open_calls = list[OpenCall]()
+    for ref in window.open_calls:
+        event = events[ref.position]
+        if event.body is not None:
+            call = codec_of(event.format).parse(event.body).tool_calls[ref.index]
+            open_calls.append(OpenCall(ref=str(ref), call_id=call.id, name=call.name))
+        elif event.facts is not None:
+            fact = event.facts.calls[ref.index]
+            open_calls.append(OpenCall(ref=str(ref), call_id=fact.key, name=fact.name))
+    return WindowAnswer(
+        messages=window.messages,
+        system=window.system,
+        tools=window.tools,
+        requires_tool_config=window.requires_tool_config,
+        open_calls=open_calls,
+        tokens=window.tokens,
+        manifest=ManifestAnswer(
+            position=head,
+            budget=BudgetAnswer(tokens=manifest.budget.tokens, source=manifest.budget.source),
+            parts=[Part(**{**asdict(part), "refs": list(part.refs)}) for part in manifest.parts],
+            totals=manifest.totals,
+        ),
+        head=head,
+    )
+
+
+def _nothing_to_fetch(events: list[MessageEvent]) -> Mapping[int, MessageEvent]:
+    return {event.position: event for event in events}

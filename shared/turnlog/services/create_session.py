@@ -1,0 +1,143 @@
+"""Creating a session."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from dataclasses import dataclass
+from typing import cast
+
+from turnlog.codecs.counting import count_tools
+from turnlog.contracts.sessions import CreateSession, Session
+from turnlog.domain.errors import ConflictError, SessionExistsError, TooLargeError
+from turnlog.domain.events import CreateEvent
+from turnlog.domain.flow import Flow
+from turnlog.domain.identity import Owner, check_session_id
+from turnlog.domain.jsonvalue import JsonObject, encode_json
+from turnlog.domain.session import Settings
+from turnlog.log.caches import directory_item
+from turnlog.log.commits import Commit, Draft
+from turnlog.log.headers import Header, remembered
+from turnlog.log.keys import OwnerKeys, SessionKeys
+from turnlog.log.sessions import SessionLog
+from turnlog.ports import Absent, Less, TokenCounter
+from turnlog.services.answers import session_answer
+from turnlog.services.idempotency import RequestKey, is_of, request_key
+from turnlog.windows.build import system_cost
+from turnlog.windows.policy import policy_of
+
+MAX_STATE_BYTES = 5 * 1024 * 1024
+MAX_SETTINGS_BYTES = 4 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Created:
+    """``is_new`` is False when ``if_exists: return`` found the session."""
+
+    session: Session
+    is_new: bool
+
+
+class CreateSessions:
+    """The use case: one event at position 1 with all settings; exactly one of several racing creators wins."""
+
+    def __init__(self, log: SessionLog, counter: TokenCounter) -> None:
+        self._log = log
+        self._counter = counter
+
+    def __call__(self, owner: Owner, body: CreateSession, *, key: str | None = None) -> Created:
+        request = request_key(key, "create", body)
+        keys = SessionKeys(
+            owner, check_session_id(body.session_id) if body.session_id is not None else self._new_id(owner, request)
+        )
+        settings = self._settings(body)
+        state = cast("JsonObject | None", body.state)
+        _check_sizes(settings, state)
+        now = self._log.clock.now_ms()
+        self._log.items.put(
+            directory_item(keys, settings, status="creating", created_ms=now, header=None), condition=Absent()
+        )
+        erasing = OwnerKeys(owner).erasing
+        if self._log.items.get_many([erasing]):
+            raise ConflictError("this user's data is being erased", code="erasing", retry_after_seconds=900)
+        commit = self._log.commits.put(keys, _draft(keys, settings, state, now, request), nonce=self._log.ids.nonce())
+        if commit is None:
+            return self._existing(keys, body, request)
+        self._write_caches(keys, settings, state, commit)
+        return Created(session_answer(keys, settings, commit.header, created_ms=commit.header.time_ms), True)
+
+    def _existing(self, keys: SessionKeys, body: CreateSession, request: RequestKey | None) -> Created:
+        first = self._log.commits.get(keys, 1)
+        repeated = first is not None and request is not None and is_of(first, request)
+        if first is not None and repeated:
+            # The caches may be missing: the first try can have ended right after its commit.
+            in_force = self._log.settings_from_log(keys, first.header)
+            self._show(keys, in_force.settings, first)
+            return Created(session_answer(keys, in_force.settings, first.header, created_ms=first.header.time_ms), True)
+        if body.if_exists == "error":
+            raise SessionExistsError(f"session {keys.session_id!r} exists")
+        tail = self._log.commits.tail(keys)
+        found = self._log.settings(keys, tail.meta, None, tail.header)
+        return Created(session_answer(keys, found.settings, tail.header, created_ms=found.created_ms), False)
+
+    def _write_caches(self, keys: SessionKeys, settings: Settings, state: JsonObject | None, commit: Commit) -> None:
+        created, payload = commit.header.time_ms, commit.payloads[0] if commit.payloads else None
+        self._log.caches.write_settings(keys, settings, position=1, created_ms=created, payload=payload)
+        if state is not None:
+            self._log.caches.write_state(keys, state, position=1, count=0)
+        self._show(keys, settings, commit)
+
+    def _show(self, keys: SessionKeys, settings: Settings, commit: Commit) -> None:
+        item = directory_item(keys, settings, status="active", created_ms=commit.header.time_ms, header=commit.header)
+        self._log.items.put(item, condition=Less("pos", commit.header.last))
+
+    def _new_id(self, owner: Owner, request: RequestKey | None) -> str:
+        if request is None:
+            return self._log.ids.new_id()
+        seed = f"{owner.tenant_id}#{owner.user_id}#".encode() + request.key_hash
+        return "s" + base64.b32encode(hashlib.sha256(seed).digest()).decode("ascii").rstrip("=").lower()[:31]
+
+    def _settings(self, body: CreateSession) -> Settings:
+        policy = cast("str | JsonObject", body.policy if body.policy is not None else "default")
+        policy_of(policy)
+        tools = cast("tuple[JsonObject, ...]", tuple(body.tools or ()))
+        return Settings(
+            title=body.title,
+            system=body.system,
+            system_tokens=system_cost(self._counter.count(body.system)) if body.system is not None else 0,
+            model=body.model,
+            tools=tools,
+            tools_tokens=count_tools(list(tools), self._counter),
+            output_reserve=body.output_reserve,
+            policy=policy,
+            metadata=cast("JsonObject | None", body.metadata),
+            strict=body.strict,
+            loop_timeout_seconds=body.loop_timeout_seconds,
+        )
+
+
+def _draft(
+    keys: SessionKeys, settings: Settings, state: JsonObject | None, now: int, request: RequestKey | None
+) -> Draft:
+    header = Header(
+        first=1,
+        last=1,
+        kind="c",
+        time_ms=now,
+        nonce=b"",
+        flow=Flow(),
+        keys=remembered((), request.key_hash, 1) if request else (),
+        idempotency=request.stamp if request else b"",
+        last_state=1 if state is not None else 0,
+    )
+    return Draft(header, (CreateEvent(1, keys.session_id, settings, state),))
+
+
+def _check_sizes(settings: Settings, state: JsonObject | None) -> None:
+    if state is not None and len(encode_json(state)) > MAX_STATE_BYTES:
+        raise TooLargeError(f"state is over the limit of {MAX_STATE_BYTES} bytes")
+    if (
+        len(encode_json([settings.system, list(settings.tools), settings.policy, settings.metadata]))
+        > MAX_SETTINGS_BYTES
+    ):
+        raise TooLargeError(f"system text, tools, policy and metadata are over the limit of {MAX_SETTINGS_BYTES} bytes")

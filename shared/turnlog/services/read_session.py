@@ -1,0 +1,116 @@
+"""Reading one session, and listing an owner's sessions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+from turnlog.contracts.cursors import Cursors
+from turnlog.contracts.sessions import Session, SessionPage
+from turnlog.domain.errors import CorruptError
+from turnlog.domain.flow import Flow
+from turnlog.domain.identity import Owner
+from turnlog.domain.loops import LoopState
+from turnlog.log.caches import read_meta, session_id_of
+from turnlog.log.commits import read_commit
+from turnlog.log.headers import Header, item_name
+from turnlog.log.keys import OwnerKeys, SessionKeys
+from turnlog.log.sessions import SessionLog
+from turnlog.ports import Item, Query
+from turnlog.services.answers import session_answer
+
+DEFAULT_LIMIT = 20
+
+
+class GetSession:
+    """The use case: one session, as of its newest commit."""
+
+    def __init__(self, log: SessionLog) -> None:
+        self._log = log
+
+    def __call__(self, owner: Owner, session_id: str) -> Session:
+        keys = SessionKeys(owner, session_id)
+        tail = self._log.commits.tail(keys)
+        found = self._log.short_settings(keys, tail)
+        if tail.meta is not None and read_meta(tail.meta).missing > 1:
+            found = self._log.settings(keys, tail.meta, None, tail.header)
+        return session_answer(keys, found.settings, tail.header, created_ms=found.created_ms)
+
+
+class ListSessions:
+    """The use case: the caller's sessions, newest activity first. Counts lag by up to five minutes."""
+
+    def __init__(self, log: SessionLog) -> None:
+        self._log = log
+
+    def __call__(
+        self,
+        owner: Owner,
+        *,
+        limit: int = DEFAULT_LIMIT,
+        cursor: str | None = None,
+        status: Literal["active", "ended"] | None = None,
+    ) -> SessionPage:
+        cursors = Cursors(self._log.cursor_secret())
+        scope = f"sessions {owner.tenant_id} {owner.user_id} {status or ''}"
+        after: Mapping[str, str] | None = cursors.read(cursor, scope=scope) if cursor is not None else None
+        found, partition = list[Item](), OwnerKeys(owner).partition
+        while True:
+            page = self._log.items.query(
+                Query(
+                    partition,
+                    "",
+                    "~",
+                    descending=True,
+                    limit=limit + 1,
+                    index="activity",
+                    consistent=False,
+                    after=after,
+                )
+            )
+            found.extend(item for item in page.items if self._is_shown(owner, item, status))
+            after = page.next
+            if len(found) > limit or after is None:
+                break
+        sessions = [self._session(owner, item) for item in found[:limit]]
+        more = len(found) > limit
+        place = {name: str(found[limit - 1][name]) for name in ("pk", "sk", "g1pk", "g1sk")} if more else None
+        return SessionPage(sessions=sessions, next_cursor=cursors.write(place, scope=scope) if place else None)
+
+    def _is_shown(self, owner: Owner, item: Item, status: str | None) -> bool:
+        """A session being created is shown once its first commit is there, even if its creator went away right after it."""
+        if item["st"] == "creating":
+            keys = SessionKeys(owner, session_id_of(item))
+            if not self._log.items.get_many([keys.commit(1)]):
+                return False
+            return status in (None, "active")
+        return status in (None, item["st"])
+
+    def _session(self, owner: Owner, item: Item) -> Session:
+        keys = SessionKeys(owner, session_id_of(item))
+        if item["st"] == "creating":
+            return self._from_log(keys)
+        meta = read_meta(item)
+        settings = meta.settings
+        if meta.missing > 1:
+            system = self._log.items.get_many([keys.system]).get(keys.system)
+            if system is None:
+                return self._from_log(keys)
+            settings = self._log.caches.settings_in(keys, system)
+        return session_answer(keys, settings, _header_of(item), created_ms=meta.created_ms)
+
+    def _from_log(self, keys: SessionKeys) -> Session:
+        first = self._log.items.get_many([keys.commit(1)])[keys.commit(1)]
+        found = self._log.settings_from_log(keys, read_commit(first).header)
+        tail = self._log.commits.tail(keys)
+        return session_answer(keys, found.settings, tail.header, created_ms=found.created_ms)
+
+
+def _header_of(item: Item) -> Header:
+    """As much of a header as an entry of the list has."""
+    counts, position, active = item.get("ct"), item.get("pos"), item.get("a")
+    if not isinstance(counts, str) or not isinstance(position, int) or not isinstance(active, int):
+        raise CorruptError("an entry of the list is damaged", item=item_name(item))
+    messages, tokens, loops = (int(count) for count in counts.split(" "))
+    flow = Flow(loop=LoopState(number=loops), messages=messages, tokens=tokens)
+    return Header(first=position, last=position, kind="m", time_ms=active, nonce=b"", flow=flow)

@@ -1,0 +1,65 @@
+"""All settings, in one frozen model. Read only by `turnlog.bootstrap`; documented in docs/configuration.md, generated from here."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from turnlog.domain.errors import InvalidInputError
+
+PREFIX = "TURNLOG_"
+
+
+class Settings(BaseModel):
+    """Each field is the environment variable ``TURNLOG_<NAME>``."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    engine: str = Field(
+        default="memory://",
+        description="Where sessions are kept: sqlite:///PATH, memory://, or dynamodb://TABLE?bucket=B&queue=Q&region=R",
+    )
+    identity: Literal["iam", "jwt"] = Field(
+        default="iam",
+        description="Who calls: iam (tenant = account, user = role) or jwt (tenant and user from the claims named below)",
+    )
+    tenant_claim: str = Field(default="tenant", min_length=1, description="JWT claim that names the tenant")
+    user_claim: str = Field(default="sub", min_length=1, description="JWT claim that names the user")
+    delegating_principals: tuple[str, ...] = Field(
+        default=(), description="Roles that may name the person in X-Turnlog-User, separated by commas"
+    )
+    token_counter: Literal["o200k_base", "estimate"] = Field(
+        default="o200k_base",
+        description="How tokens are counted at append: by the vocabulary that ships with us, or by script",
+    )
+    endpoint_url: str | None = Field(
+        default=None, description="Another address for DynamoDB, S3 and SQS, for tests and emulators"
+    )
+    queue_visibility_seconds: int = Field(
+        default=360, ge=1, le=43_200, description="Embedded queue: how long a job is hidden once received"
+    )
+    queue_max_receives: int = Field(
+        default=5, ge=1, le=1000, description="Embedded queue: receives before a job is a dead letter"
+    )
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] | None = None) -> Settings:
+        """Settings from variables; an unknown ``TURNLOG_`` variable or a bad value is an `InvalidInputError` that names it."""
+        found = dict(os.environ if environment is None else environment)
+        named: dict[str, object] = {
+            name[len(PREFIX) :].lower(): value
+            for name, value in found.items()
+            if name.startswith(PREFIX) and value != ""
+        }
+        principals = named.get("delegating_principals")
+        if isinstance(principals, str):
+            named["delegating_principals"] = tuple(part.strip() for part in principals.split(",") if part.strip())
+        try:
+            return cls.model_validate(named)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            variable = PREFIX + str(first["loc"][0]).upper()
+            raise InvalidInputError(f"{variable}: {first['msg']}", code="invalid_settings") from error

@@ -1,0 +1,34 @@
+"""The contract suites: what an engine must do, as tests. To prove an engine, subclass a suite and give it its fixtures.
+
+    import pytest
+    from turnlog.testing.contracts import BlobStoreContract, ItemTableContract, JobQueueContract
+
+    class TestMyItemTable(ItemTableContract):
+        @pytest.fixture
+        def table(self):                      # an ItemTable; it may hold other items
+            return MyItemTable(...)
+
+    class TestMyBlobStore(BlobStoreContract):
+        @pytest.fixture
+        def blobs(self):                      # a BlobStore; it may hold other blobs
+            return MyBlobStore(...)
+
+    class TestMyJobQueue(JobQueueContract):
+        @pytest.fixture
+        def queue(self):                      # an empty JobQueue with the class's two settings
+            return MyJobQueue(visibility_seconds=self.visibility_seconds, max_receives=self.max_receives)
+
+        @pytest.fixture
+        def advance(self):                    # lets that many seconds pass for the queue
+            return my_clock.advance           # time.sleep, for an engine on real time
+
+The suites need pytest and no plugin. For explained assertions, call
+``pytest.register_assert_rewrite("turnlog.testing.contracts")`` in a conftest before the first import.
+Class attributes with a docstring are settings: a subclass may change them, and says why.
+"""
+
+from turnlog.testing.contracts.blob_store import BlobStoreContract
+from turnlog.testing.contracts.item_table import ItemTableContract
+from turnlog.testing.contracts.job_queue import Advance, JobQueueContract
+
+__all__ = ["Advance", "BlobStoreContract", "ItemTableContract", "JobQueueContract"]

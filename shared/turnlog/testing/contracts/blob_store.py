@@ -1,0 +1,75 @@
+"""What a `BlobStore` promises."""
+
+from __future__ import annotations
+
+import secrets
+
+from turnlog.ports import BlobStore
+
+
+class BlobStoreContract:
+    """Fixture: ``blobs``, a `BlobStore`. Every test works under names of its own."""
+
+    many: int = 1_001
+    """Blobs in the test of long listings: one more than a listing or a batch delete of S3 holds."""
+
+    def test_bytes_come_back_as_they_were(self, blobs: BlobStore) -> None:
+        root = _root()
+        cases = {"empty": b"", "nul": b"\x00", "all": bytes(range(256)), "large": secrets.token_bytes(3_000_000)}
+        for name, data in cases.items():
+            blobs.put(root + name, data)
+        assert {name: blobs.get(root + name) for name in cases} == cases
+
+    def test_a_missing_blob_is_none(self, blobs: BlobStore) -> None:
+        root = _root()
+        blobs.put(root + "ab", b"1")
+        assert blobs.get(root + "a") is None
+        assert blobs.get(root + "abc") is None
+
+    def test_a_second_put_replaces_the_bytes_whole(self, blobs: BlobStore) -> None:
+        name = _root() + "blob"
+        for data in (b"a long first version", b"short", b""):
+            blobs.put(name, data)
+            assert blobs.get(name) == data
+
+    def test_names_are_those_with_the_prefix_sorted_bytewise(self, blobs: BlobStore) -> None:
+        root = _root()
+        inside = ["s/B", "s/a", "s/seg/10", "s/seg/100", "s/seg/9", "s/seg/99", "s/z_-.~"]
+        outside = ["r/a", "sa", "t/a"]
+        for name in [*outside, *reversed(inside)]:
+            blobs.put(root + name, b"")
+        assert list(blobs.names(root + "s/")) == [root + name for name in inside]
+
+    def test_a_prefix_may_end_inside_a_name(self, blobs: BlobStore) -> None:
+        root = _root()
+        for name in ("seg/1-256-aa", "seg/257-512-bb", "seh/1"):
+            blobs.put(root + name, b"")
+        assert list(blobs.names(root + "seg/2")) == [root + "seg/257-512-bb"]
+        assert list(blobs.names(root + "se")) == [root + "seg/1-256-aa", root + "seg/257-512-bb", root + "seh/1"]
+        assert list(blobs.names(root + "none")) == []
+
+    def test_listings_and_deletes_of_any_length(self, blobs: BlobStore) -> None:
+        root = _root()
+        names = sorted(f"{root}many/{number}" for number in range(self.many))
+        for name in names:
+            blobs.put(name, b"")
+        blobs.put(root + "kept", b"1")
+        assert list(blobs.names(root + "many/")) == names
+        blobs.delete_many(names)
+        assert list(blobs.names(root)) == [root + "kept"]
+
+    def test_deleted_is_gone_and_an_absent_or_repeated_name_is_no_error(self, blobs: BlobStore) -> None:
+        root = _root()
+        blobs.put(root + "gone", b"1")
+        blobs.put(root + "kept", b"2")
+        blobs.delete_many([root + "gone", root + "never", root + "gone"])
+        blobs.delete_many([root + "gone"])
+        blobs.delete_many([])
+        assert blobs.get(root + "gone") is None
+        assert blobs.get(root + "kept") == b"2"
+        blobs.put(root + "gone", b"3")
+        assert blobs.get(root + "gone") == b"3"
+
+
+def _root() -> str:
+    return f"tenant/u{secrets.token_hex(6)}/"

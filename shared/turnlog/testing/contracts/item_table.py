@@ -1,0 +1,10 @@
+"""What an `ItemTable` promises."""
+
+from __future__ import annotations
+
+from turnlog.testing.contracts.item_reads import ItemReadsContract
+from turnlog.testing.contracts.item_writes import ItemWritesContract
+
+
+class ItemTableContract(ItemWritesContract, ItemReadsContract):
+    """Fixture: ``table``, an `ItemTable`. Every test works in a partition of its own."""

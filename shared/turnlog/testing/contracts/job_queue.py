@@ -1,0 +1,166 @@
+"""What a `JobQueue` promises."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from turnlog.ports import Delivery, JobQueue
+
+Advance: TypeAlias = Callable[[float], None]
+"""Lets that many seconds pass for the queue: moves an engine's clock, or sleeps."""
+
+_MARGIN_SECONDS = 0.2
+
+
+class JobQueueContract:
+    """Fixtures: ``queue``, an empty `JobQueue` with the two settings below, and ``advance``, an `Advance`."""
+
+    visibility_seconds: int = 1
+    """The queue's visibility time-out. On a slow engine with real time make it longer: a test acts within it."""
+    max_receives: int = 3
+    """Deliveries before a job is a dead letter."""
+    outdated_receipt_is_ignored: bool = True
+    """False for an emulator that deletes a job by an outdated receipt; a real engine must not."""
+
+    def test_a_job_arrives_once_and_not_again_when_acknowledged(self, queue: JobQueue, advance: Advance) -> None:
+        job_id = queue.send('{"job": "compress", "text": "Grüße, 世界 🌍"}', group="acme")
+        (delivery,) = _receive_all(queue)
+        assert delivery.job_id == job_id
+        assert delivery.body == '{"job": "compress", "text": "Grüße, 世界 🌍"}'
+        assert delivery.receives == 1
+        queue.acknowledge(delivery.receipt)
+        self._outlast(advance)
+        assert _receive_all(queue) == []
+
+    def test_an_empty_queue_answers_at_once(self, queue: JobQueue) -> None:
+        assert list(queue.receive()) == []
+        assert list(queue.dead_letters()) == []
+
+    def test_a_received_job_is_invisible_until_the_time_out_and_then_comes_again(
+        self, queue: JobQueue, advance: Advance
+    ) -> None:
+        job_id = queue.send("body", group="acme")
+        (first,) = _receive_all(queue)
+        assert _receive_all(queue) == []
+        self._outlast(advance)
+        (second,) = _receive_all(queue)
+        assert (second.job_id, second.body, second.receives) == (job_id, "body", 2)
+        assert second.receipt != first.receipt
+
+    def test_equal_bodies_are_jobs_of_their_own(self, queue: JobQueue) -> None:
+        ids = {queue.send("same", group="acme") for _ in range(3)}
+        assert len(ids) == 3
+        assert {delivery.job_id for delivery in _receive_all(queue)} == ids
+
+    def test_every_job_of_every_group_arrives_at_most_ten_at_a_time(self, queue: JobQueue) -> None:
+        ids = {queue.send(f"job {number}", group=f"tenant-{number % 3}") for number in range(23)}
+        seen: list[Delivery] = []
+        while batch := queue.receive(limit=10):
+            assert len(batch) <= 10
+            seen += batch
+        assert len(seen) == 23
+        assert {delivery.job_id for delivery in seen} == ids
+
+    def test_receive_keeps_to_its_limit(self, queue: JobQueue) -> None:
+        for number in range(3):
+            queue.send(f"job {number}", group="acme")
+        assert len(queue.receive(limit=2)) == 2
+        assert len(queue.receive(limit=2)) == 1
+
+    def test_a_delayed_job_comes_after_its_delay(self, queue: JobQueue, advance: Advance) -> None:
+        queue.send("later", group="acme", delay_seconds=2)
+        queue.send("now", group="acme")
+        assert [delivery.body for delivery in _receive_all(queue, acknowledge=True)] == ["now"]
+        advance(2 + _MARGIN_SECONDS)
+        assert [delivery.body for delivery in _receive_all(queue)] == ["later"]
+
+    def test_postponed_is_invisible_for_that_long(self, queue: JobQueue, advance: Advance) -> None:
+        queue.send("body", group="acme")
+        (delivery,) = _receive_all(queue)
+        queue.postpone(delivery.receipt, seconds=self.visibility_seconds + 2)
+        self._outlast(advance)
+        assert _receive_all(queue) == []
+        advance(2)
+        (again,) = _receive_all(queue)
+        assert again.receives == 2
+
+    def test_postponed_by_nothing_is_visible_at_once(self, queue: JobQueue, advance: Advance) -> None:
+        queue.send("body", group="acme")
+        (delivery,) = _receive_all(queue)
+        queue.postpone(delivery.receipt, seconds=0)
+        advance(0.05)
+        assert [again.receives for again in _receive_all(queue)] == [2]
+
+    def test_after_max_receives_a_job_is_a_dead_letter(self, queue: JobQueue, advance: Advance) -> None:
+        job_id = queue.send("poison", group="acme")
+        for expected in range(1, self.max_receives + 1):
+            assert [delivery.receives for delivery in _receive_all(queue)] == [expected]
+            assert list(queue.dead_letters()) == []
+            self._outlast(advance)
+        assert _receive_all(queue) == []
+        (dead,) = queue.dead_letters()
+        assert (dead.job_id, dead.body) == (job_id, "poison")
+
+    def test_dead_letters_are_looked_at_not_taken(self, queue: JobQueue, advance: Advance) -> None:
+        for number in range(3):
+            queue.send(f"poison {number}", group="acme")
+        for _ in range(self.max_receives):
+            _receive_all(queue)
+            self._outlast(advance)
+        assert _receive_all(queue) == []
+        for _ in range(self.max_receives + 2):
+            assert {dead.body for dead in queue.dead_letters()} == {"poison 0", "poison 1", "poison 2"}
+        assert len(queue.dead_letters(limit=2)) == 2
+
+    def test_a_poison_job_does_not_hold_up_the_others(self, queue: JobQueue, advance: Advance) -> None:
+        for body in ("good 1", "poison", "good 2"):
+            queue.send(body, group="acme")
+        done: list[str] = []
+        for _ in range(self.max_receives + 1):
+            for delivery in _receive_all(queue):
+                if delivery.body != "poison":
+                    queue.acknowledge(delivery.receipt)
+                    done.append(delivery.body)
+            self._outlast(advance)
+        assert sorted(done) == ["good 1", "good 2"]
+        assert [dead.body for dead in queue.dead_letters()] == ["poison"]
+
+    def test_an_outdated_receipt_is_no_error(self, queue: JobQueue, advance: Advance) -> None:
+        queue.send("body", group="acme")
+        (outdated,) = _receive_all(queue)
+        self._outlast(advance)
+        (newest,) = _receive_all(queue)
+        queue.acknowledge(outdated.receipt)
+        if self.outdated_receipt_is_ignored:
+            self._outlast(advance)
+            (newest,) = _receive_all(queue)
+        queue.acknowledge(newest.receipt)
+        self._outlast(advance)
+        assert _receive_all(queue) == []
+
+    def test_a_receipt_of_a_finished_job_is_no_error(self, queue: JobQueue, advance: Advance) -> None:
+        queue.send("body", group="acme")
+        (delivery,) = _receive_all(queue)
+        queue.acknowledge(delivery.receipt)
+        queue.acknowledge(delivery.receipt)
+        queue.postpone(delivery.receipt, seconds=0)
+        self._outlast(advance)
+        assert _receive_all(queue) == []
+
+    def _outlast(self, advance: Advance) -> None:
+        advance(self.visibility_seconds + _MARGIN_SECONDS)
+
+
+def _receive_all(queue: JobQueue, *, acknowledge: bool = False) -> list[Delivery]:
+    """Receives until two answers are empty: a real queue's short poll asks only some of its hosts."""
+    seen: list[Delivery] = []
+    empty = 0
+    while empty < 2:
+        batch: Sequence[Delivery] = queue.receive()
+        empty = 0 if batch else empty + 1
+        seen += batch
+        if acknowledge:
+            for delivery in batch:
+                queue.acknowledge(delivery.receipt)
+    return seen

@@ -1,0 +1,75 @@
+"""What a past loop's digest says, and the most tokens that it can take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from turnlog.domain.events import HEAD_TOKEN_CHARS
+from turnlog.windows.bounds import upper_bound_tokens
+from turnlog.windows.text import truncation_mark
+from turnlog.windows.view import Entry, Loop, Unit
+
+MESSAGE_OVERHEAD = 4
+_MAX_TOKENS_PER_CHAR = 4  # a character has at most 4 bytes, a token at least one
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A part of a digest: a unit whole (a pin), or a message's text cut to ``limit`` characters."""
+
+    unit: Unit
+    limit: int | None
+    tokens: int
+
+
+def digest_pieces(loop: Loop) -> tuple[Piece, ...]:
+    """The user's messages and the final reply of a loop, and what is pinned in it."""
+    reply = final_reply(loop)
+    pieces = list[Piece]()
+    for unit in loop.units:
+        entry = unit.entry
+        if unit.pinned:
+            pieces.append(Piece(unit, None, unit.tokens))
+        elif unit is reply or _is_asked(unit):
+            pieces.append(_cut_piece(unit, entry, loop.max_message_chars))
+    return tuple(pieces)
+
+
+def digest_tokens(loop: Loop) -> int:
+    return sum(piece.tokens for piece in digest_pieces(loop))
+
+
+def pinned_pieces(loop: Loop) -> tuple[Piece, ...]:
+    """What stays of a loop that is out."""
+    return tuple(Piece(unit, None, unit.tokens) for unit in loop.units if unit.pinned)
+
+
+def final_reply(loop: Loop) -> Unit | None:
+    """The loop's last assistant message without calls that says something."""
+    replies = [
+        unit
+        for unit in loop.units
+        if unit.entry.facts.role == "assistant" and not unit.entry.facts.calls and unit.entry.facts.head
+    ]
+    return replies[-1] if replies else None
+
+
+def _is_asked(unit: Unit) -> bool:
+    facts = unit.entry.facts
+    return facts.role == "user" and not facts.calls and bool(facts.head)
+
+
+def _cut_piece(unit: Unit, entry: Entry, limit: int) -> Piece:
+    event, facts = entry.event, entry.facts
+    if facts.chars <= limit:
+        return Piece(unit, limit, event.tokens)
+    mark = upper_bound_tokens(truncation_mark(facts.chars - limit))
+    if limit == HEAD_TOKEN_CHARS and event.head_tokens is not None:
+        return Piece(unit, limit, event.head_tokens + mark + MESSAGE_OVERHEAD + _name_tokens(entry))
+    head = facts.head[:limit]
+    bound = upper_bound_tokens(head) if len(head) == limit else limit * _MAX_TOKENS_PER_CHAR
+    return Piece(unit, limit, bound + mark + MESSAGE_OVERHEAD + _name_tokens(entry))
+
+
+def _name_tokens(entry: Entry) -> int:
+    return upper_bound_tokens(entry.facts.name) if entry.facts.name else 0

@@ -1,0 +1,87 @@
+"""The value ledger: identifiers and scalar values of tool calls and results, verbatim, in order of first appearance.
+
+A past loop's digest keeps them, because later tool calls need them: ids, e-mail addresses, paths, amounts. The extractor
+is versioned: cards store its version beside what it found.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+
+from turnlog.domain.facts import Facts
+from turnlog.domain.messages import Message
+
+EXTRACTOR_VERSION = 1
+MAX_VALUES = 100
+_MAX_VALUE_CHARS = 80
+_MAX_TEXT_CHARS = 200_000
+_IDENTIFIER = re.compile(
+    r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+"  # e-mail
+    r"|(?:~|\.{1,2})?(?:/[\w.@+-]+){2,}/?"  # path
+    r"|[A-Za-z0-9_#][A-Za-z0-9_.:#-]*[0-9][A-Za-z0-9_.:#-]*"  # token with a digit
+)
+_MIN_IDENTIFIER = 5
+
+
+def ledger_of_message(message: Message) -> tuple[str, ...]:
+    """At most `MAX_VALUES` distinct values of a message's tool calls and results."""
+    texts = [call.arguments for call in message.tool_calls] + [result.text for result in message.tool_results]
+    return distinct((value for text in texts for value in values_of(text)), MAX_VALUES)
+
+
+def ledger_of_facts(facts: Facts) -> tuple[str, ...]:
+    """The same from facts that hold whole texts."""
+    texts = [call.arguments for call in facts.calls] + [result.text for result in facts.results]
+    return distinct((value for text in texts for value in values_of(text)), MAX_VALUES)
+
+
+def values_of(text: str) -> Iterator[str]:
+    """The values of one text: short scalar leaves when it is a JSON object or list, identifiers otherwise and inside leaves."""
+    text = text[:_MAX_TEXT_CHARS]
+    stripped = text.lstrip()
+    if stripped[:1] in ("{", "["):
+        try:
+            value = json.loads(text)
+        except (ValueError, RecursionError):
+            pass
+        else:
+            yield from _leaves(value)
+            return
+    yield from _identifiers(text)
+
+
+def distinct(values: Iterable[str], limit: int) -> tuple[str, ...]:
+    seen = dict[str, None]()
+    for value in values:
+        seen.setdefault(value)
+        if len(seen) >= limit:
+            break
+    return tuple(seen)
+
+
+def _leaves(root: object) -> Iterator[str]:
+    stack = [root]
+    while stack:
+        value = stack.pop()
+        if isinstance(value, dict):
+            stack.extend(reversed(list(value.values())))
+        elif isinstance(value, list):
+            stack.extend(reversed(value))
+        elif isinstance(value, str):
+            if 1 < len(value) <= _MAX_VALUE_CHARS and "\n" not in value:
+                yield value
+            else:
+                yield from _identifiers(value)
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            text = json.dumps(value)
+            if len(text) > 1:
+                yield text
+
+
+def _identifiers(text: str) -> Iterator[str]:
+    for match in _IDENTIFIER.finditer(text):
+        value = match[0].rstrip(".:-")
+        if _MIN_IDENTIFIER <= len(value) <= _MAX_VALUE_CHARS:
+            yield value

@@ -1,0 +1,98 @@
+"""The steps of policies: pure functions from a view to a view with less in it.
+
+A step never takes the current loop, a system message before the first loop, or a pinned message.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from turnlog.windows import policy
+from turnlog.windows.digests import digest_tokens
+from turnlog.windows.view import Loop, Unit, View
+
+
+def apply(view: View, step: policy.Step, *, room: int, fixed: int) -> View:
+    """The view after one step. ``room`` is the budget, ``fixed`` what system text, tools and preamble take of it, in tokens."""
+    if isinstance(step, policy.Turns):
+        return _turns(view, step)
+    if isinstance(step, policy.Messages):
+        return _newest_units(view, limit=step.n, cost=lambda unit: len(unit.entries), reason="messages")
+    if isinstance(step, policy.Tokens):
+        return _newest_units(view, limit=step.n, cost=lambda unit: unit.tokens, reason="tokens")
+    if isinstance(step, policy.Loops):
+        return _loops(view, step)
+    return _crossing(view, step, room=room, fixed=fixed)
+
+
+def _turns(view: View, step: policy.Turns) -> View:
+    past = view.past
+    kept = max(0, len(past) - step.n)
+    return view.with_past(out(loop, "turns") if at < kept else loop for at, loop in enumerate(past))
+
+
+def _newest_units(view: View, *, limit: int, cost: Callable[[Unit], int], reason: str) -> View:
+    left, changed, full = limit, list[Loop](), False
+    for loop in reversed(view.past):
+        units = list[Unit]()
+        for unit in reversed(loop.units):
+            if unit.level != "out" and not unit.pinned:
+                full = full or cost(unit) > left
+                unit = replace(unit, level="out", reason=reason) if full else unit  # noqa: PLW2901
+                left -= 0 if full else cost(unit)
+            units.append(unit)
+        kept = tuple(reversed(units))
+        if any(unit.level != "out" for unit in kept):
+            changed.append(replace(loop, units=kept))
+        else:
+            changed.append(replace(loop, units=kept, level="out", reason=reason))
+    return view.with_past(reversed(changed))
+
+
+def _loops(view: View, step: policy.Loops) -> View:
+    past = view.past
+    now_ms = view.loops[-1].opened_ms if view.loops else 0
+    changed = list[Loop]()
+    for newer, loop in enumerate(reversed(past)):
+        too_old = step.max_age_seconds is not None and now_ms - loop.last_ms > step.max_age_seconds * 1000
+        if step.max is not None and newer >= step.max:
+            changed.append(out(loop, "max_loops"))
+        elif too_old:
+            changed.append(out(loop, "max_age"))
+        else:
+            changed.append(loop if newer < step.whole else digest(loop, "past_loop", step.max_message_chars))
+    return view.with_past(reversed(changed))
+
+
+def _crossing(view: View, step: policy.Crossing, *, room: int, fixed: int) -> View:
+    high, low = step.high * room - fixed, step.low * room - fixed
+    size = max(1.0, high - low)
+    border = size * math.ceil(max(0.0, view.total - high) / size)
+    past = [loop if loop.before >= border else digest(loop, "high_mark", step.max_message_chars) for loop in view.past]
+    return view.with_past(_evicted(past, room=(1 - step.high) * room))
+
+
+def _evicted(past: list[Loop], *, room: float) -> Iterable[Loop]:
+    """Digests have the room beyond the high mark; the oldest that do not fit are out."""
+    kept, full = list[Loop](), False
+    for loop in reversed(past):
+        if loop.level == "digest":
+            cost = digest_tokens(loop)
+            full = full or cost > room
+            room -= 0 if full else cost
+            loop = out(loop, "digests_full") if full else loop  # noqa: PLW2901
+        kept.append(loop)
+    return reversed(kept)
+
+
+def digest(loop: Loop, reason: str, max_message_chars: int) -> Loop:
+    """The loop as a digest, unless it is out already."""
+    if loop.level != "whole":
+        return loop
+    return replace(loop, level="digest", reason=reason, max_message_chars=max_message_chars)
+
+
+def out(loop: Loop, reason: str) -> Loop:
+    return loop if loop.level == "out" else replace(loop, level="out", reason=reason)

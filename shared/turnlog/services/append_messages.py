@@ -143,7 +143,7 @@ class _Append:
         state_event, problems = self._state_event(header, first + len(arrivals))
         warnings += problems
         if settings.strict:
-            _refuse(header, arrivals, warnings, timed_out)
+            _refuse(header, arrivals, warnings)
         events = [
             self._event(arrival, given, number)
             for arrival, given, number in zip(arrivals, self._given, opens, strict=True)
@@ -300,13 +300,22 @@ class _Append:
         return notes if notes != Notes() else None
 
 
-def _refuse(header: Header, arrivals: Sequence[Arrival], warnings: Sequence[Disorder], timed_out: bool) -> None:
+def _refuse(header: Header, arrivals: Sequence[Arrival], warnings: Sequence[Disorder]) -> None:
     """What a strict session does not take."""
-    loop = header.flow.loop
     if any(warning.code == "run_active" for warning in warnings):
         raise RunActiveError("another run is active in the open loop")
-    if arrivals[0].facts.role == "user" and loop.has_user and not loop.final and not timed_out:
-        raise LoopUnfinishedError(f"loop {loop.number} has no final reply yet")
+    loop = header.flow.loop
+    for arrival in arrivals:
+        facts = arrival.facts
+        if facts.role == "user" and loop.has_user and not loop.final and not arrival.timed_out:
+            raise LoopUnfinishedError(f"loop {loop.number} has no final reply yet")
+        loop = loop.after(
+            facts.role,
+            position=arrival.position,
+            has_calls=bool(facts.calls),
+            interrupted=arrival.interrupted,
+            timed_out=arrival.timed_out,
+        )
     if warnings:
         problems = [Problem(warning.code, warning.pointer, warning.message) for warning in warnings]
         raise InvalidInputError(f"the session is strict: {problems[0].message}", code="disorder", problems=problems)

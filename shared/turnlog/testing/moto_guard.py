@@ -117,6 +117,11 @@ class Guard:
         with self._lock:
             self._faults.append(fault)
 
+    def clear_faults(self) -> None:
+        """Forgets the faults that have not been met."""
+        with self._lock:
+            self._faults = []
+
     @property
     def faults_left(self) -> int:
         """Faults that no request has met yet."""

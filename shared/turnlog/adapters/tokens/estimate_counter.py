@@ -1,0 +1,65 @@
+"""Counts tokens by script, without a vocabulary."""
+
+from __future__ import annotations
+
+import math
+import re
+
+_PATTERN = re.compile(
+    r"(?P<word> [A-Z]?[a-z]+(?:'[a-z]{1,2}\b)?)"
+    r"|(?P<bare>[A-Z]?[a-z]+(?:'[a-z]{1,2}\b)?)"
+    r"|(?P<capitals> ?[A-Z]+(?![a-z]))"
+    r"|(?P<digits> ?[0-9]+)"
+    r"|(?P<han>[\u2e80-\u303f\u3100-\u312f\u3400-\u9fff\uf900-\ufaff\uff00-\uff60])"
+    r"|(?P<kana>[\u3040-\u30ff\uff61-\uff9f])"
+    r"|(?P<hangul> ?[\u1100-\u11ff\u3130-\u318f\uac00-\ud7af]+)"
+    r"|(?P<signs>[!-/:-@\[-`{-~]+)"
+    r"|(?P<space>\s+)"
+    r"|(?P<mark>[\u2000-\u2bff])"
+    r"|(?P<letters>[\x80-\U0000ffff]+)"
+    r"|(?P<rest>.)",
+    re.DOTALL,
+)
+"""``bare`` words follow a sign, a digit or another word; a lone surrogate is among the letters."""
+
+_WORD_LETTERS, _BARE_LETTERS, _CAPITALS = 7, 5, 3
+"""Longer words are cut by more than one token in the mean."""
+_OF_FIXED_COST = {"han": 0.76, "kana": 0.75, "mark": 0.6, "rest": 1.5, "space": 0.9}
+
+
+class EstimateCounter:
+    """`TokenCounter` by script: the fall-back where no vocabulary may be loaded. No I/O, a few kilobytes, 1 µs a word.
+
+    Fitted to o200k_base: within 15 % in the mean on English, JSON, code, Chinese and Korean (single short texts differ
+    more), roughly right elsewhere. In the mean 1 token is 4.5 characters of English prose, 1.3 of Chinese, 1.6 of
+    Korean, a group of 3 digits, half a run of signs. It is no upper bound: `turnlog.windows.bounds` has one.
+    """
+
+    @property
+    def name(self) -> str:
+        return "estimate"
+
+    def count(self, text: str) -> int:
+        return math.ceil(sum(map(_cost, _PATTERN.finditer(text))))
+
+
+def _cost(found: re.Match[str]) -> float:
+    kind = found.lastgroup or "rest"
+    if kind in _OF_FIXED_COST:
+        return _OF_FIXED_COST[kind]
+    part = found[0]
+    if kind == "signs":
+        return 0.52 + (0.2 * (len(part) - 1) if len(set(part)) > 1 else 0.02 * (len(part) - 1))
+    spaced = part[0] == " "
+    length = len(part) - spaced
+    if kind == "word":
+        return 1.05 + 0.03 * max(0, length - _WORD_LETTERS)
+    if kind == "bare":
+        return 0.88 + 0.2 * max(0, length - _BARE_LETTERS)
+    if kind == "capitals":
+        return (1.3 if length > 1 else 1.0) + 0.2 * max(0, length - _CAPITALS)
+    if kind == "digits":
+        return 1.15 * math.ceil(length / 3) + 0.9 * spaced
+    if kind == "hangul":
+        return 0.7 * length + 0.25 * spaced
+    return 0.23 * length + 0.2

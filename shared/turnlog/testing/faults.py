@@ -1,0 +1,99 @@
+"""Injected faults: an engine's calls are counted, and one of them fails before its effect or loses its answer after it."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, TypeVar
+
+from turnlog.domain.errors import UnavailableError
+from turnlog.ports import BlobStore, Condition, Item, ItemTable, Key, Lost, Page, Query
+
+When: TypeAlias = Literal["before", "after"]
+T = TypeVar("T")
+
+
+@dataclass
+class _Fault:
+    at: int
+    when: When
+
+
+class Faults:
+    """Counts calls over everything that it wraps. ``fail(n, "after")``: the nth call from now happens, its answer is lost."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.by_name: Counter[str] = Counter()
+        self._fault: _Fault | None = None
+        self._lock = threading.Lock()
+
+    def fail(self, at: int, when: When) -> None:
+        self._fault = _Fault(self.calls + at, when)
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether the fault has not been met yet."""
+        return self._fault is not None
+
+    def clear(self) -> None:
+        self._fault = None
+
+    def around(self, name: str, effect: Callable[[], T]) -> T:
+        with self._lock:
+            self.calls += 1
+            self.by_name[name] += 1
+            hit = self._fault if self._fault is not None and self._fault.at == self.calls else None
+            if hit is not None:
+                self._fault = None
+        if hit is not None and hit.when == "before":
+            raise UnavailableError(f"injected before {name}")
+        result = effect()
+        if hit is not None:
+            raise UnavailableError(f"injected after {name}")
+        return result
+
+
+class FaultyItemTable:
+    """`ItemTable` whose calls go through `Faults`."""
+
+    def __init__(self, inner: ItemTable, faults: Faults) -> None:
+        self._inner = inner
+        self._faults = faults
+
+    def get_many(self, keys: Sequence[Key], *, consistent: bool = True) -> dict[Key, Item]:
+        return self._faults.around("get_many", lambda: self._inner.get_many(keys, consistent=consistent))
+
+    def query(self, query: Query) -> Page:
+        return self._faults.around("query", lambda: self._inner.query(query))
+
+    def put(self, item: Item, *, condition: Condition | None = None) -> Lost | None:
+        return self._faults.around("put", lambda: self._inner.put(item, condition=condition))
+
+    def write_many(self, items: Sequence[Item]) -> None:
+        self._faults.around("write_many", lambda: self._inner.write_many(items))
+
+    def delete_many(self, keys: Sequence[Key]) -> None:
+        self._faults.around("delete_many", lambda: self._inner.delete_many(keys))
+
+
+class FaultyBlobStore:
+    """`BlobStore` whose calls go through `Faults`."""
+
+    def __init__(self, inner: BlobStore, faults: Faults) -> None:
+        self._inner = inner
+        self._faults = faults
+
+    def put(self, name: str, data: bytes) -> None:
+        self._faults.around("blob_put", lambda: self._inner.put(name, data))
+
+    def get(self, name: str) -> bytes | None:
+        return self._faults.around("blob_get", lambda: self._inner.get(name))
+
+    def names(self, prefix: str) -> Sequence[str]:
+        return self._faults.around("blob_names", lambda: self._inner.names(prefix))
+
+    def delete_many(self, names: Sequence[str]) -> None:
+        self._faults.around("blob_delete_many", lambda: self._inner.delete_many(names))

@@ -1,0 +1,146 @@
+"""Fixtures for all tests: the engines, the project's samples, and the real conversations where they are."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Protocol
+
+import pytest
+
+pytest.register_assert_rewrite("turnlog.testing.contracts")
+
+from turnlog.bootstrap import Application, Engine  # noqa: E402
+from turnlog.client.in_process import InProcessBackend  # noqa: E402
+from turnlog.client.model import Turnlog  # noqa: E402
+from turnlog.domain.identity import Owner  # noqa: E402
+from turnlog.settings import Settings  # noqa: E402
+from turnlog.testing.fixed import FixedClock, SequentialIds  # noqa: E402
+
+ROOT = Path(__file__).parent.parent
+DATA = ROOT.parent / "shared" / "data"
+SAMPLES = ROOT / "examples" / "conversations"
+
+
+class CallFaults(Protocol):
+    """What tests need of fault injection, on any engine."""
+
+    @property
+    def calls(self) -> int: ...
+    def fail(self, at: int, when: str) -> None: ...
+    @property
+    def is_pending(self) -> bool: ...
+    def clear(self) -> None: ...
+
+
+@dataclass
+class Harness:
+    """An application on one engine, with its clock, its faults and its meter."""
+
+    name: str
+    app: Application
+    clock: FixedClock
+    faults: Any
+    meter: Any = None
+
+    def log(self, tenant: str = "acme", user: str = "ada") -> Turnlog:
+        return Turnlog(InProcessBackend(self.app, Owner.of(tenant, user)))
+
+
+class _GuardFaults:
+    """The faults of `turnlog.testing.faults`, by the hooks of the moto guard."""
+
+    def __init__(self, guard: Any) -> None:
+        self._guard = guard
+
+    @property
+    def calls(self) -> int:
+        return sum(self._guard.meter.requests.values())
+
+    def fail(self, at: int, when: str) -> None:
+        self._guard.fail(at, when)
+
+    @property
+    def is_pending(self) -> bool:
+        return bool(self._guard.faults_left)
+
+    def clear(self) -> None:
+        self._guard.clear_faults()
+
+
+@contextlib.contextmanager
+def sqlite_harness(folder: Path) -> Iterator[Harness]:
+    from turnlog.adapters.embedded.files import FileBlobStore
+    from turnlog.adapters.embedded.sqlite import SqliteDatabase, SqliteItemTable
+    from turnlog.testing.faults import Faults, FaultyBlobStore, FaultyItemTable
+
+    database, faults, clock = SqliteDatabase(folder / "turnlog.db"), Faults(), FixedClock()
+    engine = Engine(
+        "sqlite",
+        FaultyItemTable(SqliteItemTable(database), faults),
+        FaultyBlobStore(FileBlobStore(folder / "blobs"), faults),
+        None,
+        database.close,
+    )
+    app = Application(engine, Settings(), clock=clock, ids=SequentialIds())
+    yield Harness("sqlite", app, clock, faults)
+    app.close()
+
+
+@contextlib.contextmanager
+def moto_harness(monkeypatch: pytest.MonkeyPatch) -> Iterator[Harness]:
+    from moto import mock_aws
+
+    from turnlog.adapters.aws.clients import make_clients
+    from turnlog.adapters.aws.dynamodb import DynamoItemTable
+    from turnlog.adapters.aws.s3 import S3BlobStore
+    from turnlog.testing.aws import create_bucket, create_table
+    from turnlog.testing.moto_guard import Guard, real_item_limit
+
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
+        monkeypatch.setenv(name, "testing")
+    monkeypatch.delenv("AWS_PROFILE", raising=False)
+    with mock_aws(), real_item_limit():
+        clients, clock = make_clients("eu-central-1", max_attempts=1), FixedClock()
+        create_table(clients.dynamodb, "turnlog")
+        create_bucket(clients.s3, "turnlog-blobs")
+        guard = Guard.attach(clients.dynamodb, clients.s3)
+        table = DynamoItemTable(clients.dynamodb, "turnlog", sleep=clock.sleep)
+        engine = Engine("dynamodb", table, S3BlobStore(clients.s3, "turnlog-blobs"), None, lambda: None)
+        app = Application(engine, Settings(), clock=clock, ids=SequentialIds())
+        yield Harness("moto", app, clock, _GuardFaults(guard), guard)
+
+
+@pytest.fixture(params=["sqlite", "moto"])
+def harness(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Harness]:
+    """The application on each engine."""
+    make: Callable[[], contextlib.AbstractContextManager[Harness]] = {
+        "sqlite": lambda: sqlite_harness(tmp_path),
+        "moto": lambda: moto_harness(monkeypatch),
+    }[request.param]
+    with make() as made:
+        yield made
+
+
+@pytest.fixture
+def log(harness: Harness) -> Turnlog:
+    return harness.log()
+
+
+@pytest.fixture(scope="session")
+def real_data() -> ModuleType:
+    """The loader of the real conversations beside the project; tests that need it are skipped without it."""
+    path = DATA / "load.py"
+    if not path.is_file():
+        pytest.skip("../shared/data is not there: real conversations are not part of the project")
+    spec = importlib.util.spec_from_file_location("real_conversations", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["real_conversations"] = module
+    spec.loader.exec_module(module)
+    return module

@@ -1,0 +1,94 @@
+"""The shipped contracts on the embedded engines: SQLite and a folder, and the same in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from turnlog.adapters.embedded.files import FileBlobStore, MemoryBlobStore
+from turnlog.adapters.embedded.sqlite import MEMORY, SqliteDatabase, SqliteItemTable, SqliteJobQueue
+from turnlog.domain.errors import InvalidInputError, UnavailableError
+from turnlog.testing.contracts import Advance, BlobStoreContract, ItemTableContract, JobQueueContract
+from turnlog.testing.fixed import FixedClock, SequentialIds
+
+
+@pytest.fixture(params=["file", "memory"])
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SqliteDatabase]:
+    database = SqliteDatabase(tmp_path / "turnlog.db" if request.param == "file" else MEMORY)
+    yield database
+    database.close()
+
+
+class TestSqliteItemTable(ItemTableContract):
+    @pytest.fixture
+    def table(self, database: SqliteDatabase) -> SqliteItemTable:
+        return SqliteItemTable(database)
+
+
+class TestFileBlobStore(BlobStoreContract):
+    @pytest.fixture
+    def blobs(self, tmp_path: Path) -> FileBlobStore:
+        return FileBlobStore(tmp_path / "blobs")
+
+
+class TestMemoryBlobStore(BlobStoreContract):
+    @pytest.fixture
+    def blobs(self) -> MemoryBlobStore:
+        return MemoryBlobStore()
+
+
+class TestSqliteJobQueue(JobQueueContract):
+    @pytest.fixture
+    def clock(self) -> FixedClock:
+        return FixedClock()
+
+    @pytest.fixture
+    def advance(self, clock: FixedClock) -> Advance:
+        return clock.advance
+
+    @pytest.fixture
+    def queue(self, database: SqliteDatabase, clock: FixedClock) -> SqliteJobQueue:
+        return SqliteJobQueue(
+            database,
+            SequentialIds(),
+            clock.now_ms,
+            visibility_seconds=self.visibility_seconds,
+            max_receives=self.max_receives,
+        )
+
+    def test_receive_is_fair_between_groups(self, queue: SqliteJobQueue) -> None:
+        for at in range(30):
+            queue.send(f"noisy {at}", group="noisy")
+        queue.send("quiet", group="quiet")
+        assert "quiet" in [delivery.body for delivery in queue.receive(limit=2)]
+
+
+@pytest.mark.parametrize("name", ["../out", "a/../../b", "/absolute", "a//b", "", ".hidden", "a/.b"])
+def test_a_blob_name_cannot_leave_the_folder(tmp_path: Path, name: str) -> None:
+    with pytest.raises(InvalidInputError):
+        FileBlobStore(tmp_path / "blobs").put(name, b"x")
+    assert not list(tmp_path.rglob("*x*"))
+
+
+def test_a_closed_database_says_so(tmp_path: Path) -> None:
+    database = SqliteDatabase(tmp_path / "turnlog.db")
+    database.close()
+    with pytest.raises(UnavailableError, match="closed"):
+        database.connection()
+
+
+def test_a_file_that_is_no_database_is_a_typed_error(tmp_path: Path) -> None:
+    (tmp_path / "turnlog.db").write_bytes(b"not a database" * 1000)
+    with pytest.raises(UnavailableError, match="SQLite"), SqliteDatabase(tmp_path / "turnlog.db").reading():
+        pass
+
+
+def test_a_database_of_a_newer_format_is_refused(tmp_path: Path) -> None:
+    database = SqliteDatabase(tmp_path / "turnlog.db")
+    with database.writing() as connection:
+        connection.execute("PRAGMA user_version=99")
+    database.close()
+    with pytest.raises(UnavailableError, match="newer"), SqliteDatabase(tmp_path / "turnlog.db").reading():
+        pass

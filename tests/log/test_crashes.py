@@ -1,0 +1,233 @@
+"""A2, A3, D1: an answer lost or a crash at every call, and every order of two writers' requests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from turnlog.adapters.embedded.files import MemoryBlobStore
+from turnlog.adapters.embedded.sqlite import MEMORY, SqliteDatabase, SqliteItemTable
+from turnlog.bootstrap import Application, Engine
+from turnlog.client.in_process import InProcessBackend
+from turnlog.client.model import Session, Turnlog
+from turnlog.domain.errors import TurnlogError, UnavailableError
+from turnlog.domain.identity import Owner
+from turnlog.ports import BlobStore, ItemTable
+from turnlog.settings import Settings
+from turnlog.testing.explorer import Crash, Crashed, Run, explore
+from turnlog.testing.fixed import FixedClock, SequentialIds
+
+LARGE = {"role": "tool", "tool_call_id": "c1", "content": "".join(f"{at:05x}" for at in range(3_000))}
+HUGE = {"role": "tool", "tool_call_id": "c2", "content": "".join(f"{at * 7919:09x}" for at in range(12_000))}
+CALLS = {
+    "role": "assistant",
+    "content": None,
+    "tool_calls": [
+        {"id": call_id, "type": "function", "function": {"name": "f", "arguments": "{}"}} for call_id in ("c1", "c2")
+    ],
+}
+STEPS: dict[str, Callable[[Turnlog], Any]] = {
+    "create": lambda log: log.sessions.create("s", system="Be brief.", state={"a": 1}, key="create").id,
+    "create with a made id": lambda log: log.sessions.create(key="made").id,
+    "append small": lambda log: Session(log._backend, "base").append({"role": "user", "content": "hi"}, key="small"),
+    "append with payloads": lambda log: Session(log._backend, "base").append(CALLS, LARGE, HUGE, key="large"),
+    "append with run": lambda log: Session(log._backend, "base").append(
+        {"role": "user", "content": "hi"}, run={"iteration": 1}, key="run"
+    ),
+    "patch agent": lambda log: Session(log._backend, "base").patch_agent({"iteration": 2}, key="patch"),
+}
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("step", STEPS)
+def test_a2_a3_a_fault_at_every_call_then_the_same_call_again_has_one_effect(harness: Any, step: str, when: str) -> None:
+    """The step is tried in sessions of its own, one for each of its calls; the clean run says how many there are."""
+    perform = STEPS[step]
+    calls, tried = None, 0
+    at = 0
+    while calls is None or at <= calls:
+        log = harness.log(user=f"user-{at}")
+        base = log.sessions.create("base")
+        base.append({"role": "user", "content": "before"})
+        started = harness.faults.calls
+        if at == 0:
+            answer = perform(log)
+            calls = harness.faults.calls - started
+        else:
+            harness.faults.fail(at, when)
+            try:
+                perform(log)
+            except UnavailableError:
+                pass
+            assert not harness.faults.is_pending, "the fault was never met: the step makes fewer calls than before"
+            tried += 1
+            answer = perform(log)
+        assert perform(log) == answer
+        _check(log, step)
+        at += 1
+    assert tried == calls
+
+
+def _check(log: Turnlog, step: str) -> None:
+    listed = {session.session_id for session in log.sessions.list()}
+    assert len(listed) == (2 if step.startswith("create") else 1)
+    bodies = [message.body for message in Session(log._backend, "base").messages()]
+    added = {
+        "append small": [{"role": "user", "content": "hi"}],
+        "append with payloads": [CALLS, LARGE, HUGE],
+        "append with run": [{"role": "user", "content": "hi"}],
+    }.get(step, [])
+    assert bodies == [{"role": "user", "content": "before"}, *added]
+    if step == "append with run":
+        assert Session(log._backend, "base").agent().state["iteration"] == 1
+    if step == "patch agent":
+        assert Session(log._backend, "base").agent().state["iteration"] == 2
+
+
+# ------------------------------------------------------------ every order
+
+
+def application(items: ItemTable, blobs: BlobStore, ids: SequentialIds) -> Turnlog:
+    engine = Engine("explored", items, blobs, None, lambda: None)
+    app = Application(engine, Settings(token_counter="estimate"), clock=FixedClock(), ids=ids)
+    return Turnlog(InProcessBackend(app, Owner.of("acme", "ada")))
+
+
+def fresh(prepare: Callable[[Turnlog], Any]) -> Callable[[], tuple[ItemTable, BlobStore]]:
+    def make() -> tuple[ItemTable, BlobStore]:
+        items, blobs = SqliteItemTable(SqliteDatabase(MEMORY)), MemoryBlobStore()
+        prepare(application(items, blobs, SequentialIds()))
+        return items, blobs
+
+    return make
+
+
+def appending(start: int, *contents: str, key: str | None = None, if_head: int | None = None) -> Callable[[ItemTable, BlobStore], Any]:
+    def operation(items: ItemTable, blobs: BlobStore) -> Any:
+        session = Session(application(items, blobs, SequentialIds(start))._backend, "s")
+        return session.append(*({"role": "user", "content": text} for text in contents), key=key, if_head=if_head)
+
+    return operation
+
+
+def contents(items: ItemTable, blobs: BlobStore) -> list[tuple[int, str]]:
+    session = Session(application(items, blobs, SequentialIds(10**9))._backend, "s")
+    return [(message.position, message.body["content"]) for message in session.messages()]
+
+
+def acknowledged_and_whole(run: Run, items: ItemTable, blobs: BlobStore) -> list[tuple[int, str]]:
+    """What every schedule must leave: acknowledged batches whole and in place, no gap, nothing twice."""
+    stored = contents(items, blobs)
+    assert [position for position, _ in stored] == list(range(2, 2 + len(stored)))
+    for result in run.results:
+        assert not isinstance(result, Exception) or isinstance(result, TurnlogError), result
+        if not isinstance(result, BaseException):
+            assert {position for position, _ in stored} >= set(range(result.first, result.last + 1))
+    assert len({text for _, text in stored}) == len(stored), "a message is stored twice"
+    return stored
+
+
+def test_every_order_of_two_appends_keeps_both() -> None:
+    def check(run: Run, items: ItemTable, blobs: BlobStore) -> None:
+        stored = acknowledged_and_whole(run, items, blobs)
+        assert sorted(text for _, text in stored) == ["a1", "a2", "b1"]
+        assert [text for _, text in stored if text[0] == "a"] == ["a1", "a2"]
+
+    operations = [appending(1000, "a1", "a2"), appending(2000, "b1")]
+    tried = explore(operations, fresh(lambda log: log.sessions.create("s")), check)
+    assert tried >= 6  # at least the orders of two requests each
+
+
+def test_every_order_of_three_appends_keeps_all() -> None:
+    def check(run: Run, items: ItemTable, blobs: BlobStore) -> None:
+        stored = acknowledged_and_whole(run, items, blobs)
+        assert sorted(text for _, text in stored) == ["a", "b", "c"]
+
+    operations = [appending(1000, "a"), appending(2000, "b"), appending(3000, "c")]
+    assert explore(operations, fresh(lambda log: log.sessions.create("s")), check, max_preemptions=2) >= 20
+
+
+def test_every_order_of_the_same_request_twice_stores_it_once() -> None:
+    def check(run: Run, items: ItemTable, blobs: BlobStore) -> None:
+        stored = acknowledged_and_whole(run, items, blobs)
+        assert stored == [(2, "x")]
+        assert run.results[0] == run.results[1]
+
+    operations = [appending(1000, "x", key="k"), appending(2000, "x", key="k")]
+    explore(operations, fresh(lambda log: log.sessions.create("s")), check)
+
+
+def test_every_order_of_two_appends_on_one_head_lets_one_win() -> None:
+    def check(run: Run, items: ItemTable, blobs: BlobStore) -> None:
+        stored = acknowledged_and_whole(run, items, blobs)
+        refused = [result for result in run.results if isinstance(result, TurnlogError)]
+        assert len(stored) == 1
+        assert [error.error_code for error in refused] == ["head_mismatch"]
+
+    operations = [appending(1000, "a", if_head=1), appending(2000, "b", if_head=1)]
+    explore(operations, fresh(lambda log: log.sessions.create("s")), check)
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_every_order_with_a_crash_at_every_request_of_one_writer(after: bool) -> None:
+    def check(run: Run, items: ItemTable, blobs: BlobStore) -> None:
+        stored = acknowledged_and_whole(run, items, blobs)
+        texts = [text for _, text in stored]
+        assert "b" in texts
+        assert texts.count("a1") == texts.count("a2"), "a batch is seen in part"
+        again = appending(5000, "a1", "a2", key="a")(items, blobs)
+        assert [text for _, text in contents(items, blobs)].count("a1") == 1
+        assert again.last - again.first == 1
+
+    operations = [appending(1000, "a1", "a2", key="a"), appending(2000, "b")]
+    for at in (1, 2, 3, 4):
+        explore(operations, fresh(lambda log: log.sessions.create("s")), check, crash=Crash(0, at, after))
+
+
+def test_every_order_of_two_creators_makes_one_session() -> None:
+    def creating(start: int, key: str) -> Callable[[ItemTable, BlobStore], Any]:
+        def operation(items: ItemTable, blobs: BlobStore) -> Any:
+            return application(items, blobs, SequentialIds(start)).sessions.create("s", title=key, key=key).id
+
+        return operation
+
+    def check(run: Run, items: ItemTable, blobs: BlobStore) -> None:
+        log = application(items, blobs, SequentialIds(10**9))
+        failed = [result for result in run.results if isinstance(result, Exception)]
+        assert [error.error_code for error in failed] == ["session_exists"]  # type: ignore[attr-defined]
+        assert [session.session_id for session in log.sessions.list()] == ["s"]
+        winner = "ab"[[isinstance(result, Exception) for result in run.results].index(False)]
+        assert log.sessions.get("s").info().title == winner
+
+    operations = [creating(1000, "a"), creating(2000, "b")]
+    explore(operations, fresh(lambda log: None), check, max_preemptions=2)
+
+
+def test_the_explorer_finds_a_planted_lost_update() -> None:
+    """The explorer itself can fail: an append that overwrites its slot is caught."""
+
+    class Careless:
+        def __init__(self, inner: ItemTable) -> None:
+            self._inner = inner
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._inner, name)
+
+        def put(self, item: Any, *, condition: Any = None) -> Any:
+            return self._inner.put(item)
+
+    def careless(start: int, text: str) -> Callable[[ItemTable, BlobStore], Any]:
+        inner = appending(start, text)
+        return lambda items, blobs: inner(Careless(items), blobs)  # type: ignore[arg-type]
+
+    def check(run: Run, items: ItemTable, blobs: BlobStore) -> None:
+        assert sorted(text for _, text in acknowledged_and_whole(run, items, blobs)) == ["a", "b"]
+
+    with pytest.raises(AssertionError):
+        explore([careless(1000, "a"), careless(2000, "b")], fresh(lambda log: log.sessions.create("s")), check)
+
+
+def test_a_crash_is_never_caught_by_the_code_it_ends() -> None:
+    assert not issubclass(Crashed, Exception)

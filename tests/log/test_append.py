@@ -29,7 +29,8 @@ def assistant(text: str | None, *calls: tuple[str, str]) -> dict[str, Any]:
     body: dict[str, Any] = {"role": "assistant", "content": text}
     if calls:
         body["tool_calls"] = [
-            {"id": call_id, "type": "function", "function": {"name": name, "arguments": "{}"}} for call_id, name in calls
+            {"id": call_id, "type": "function", "function": {"name": name, "arguments": "{}"}}
+            for call_id, name in calls
         ]
     return body
 

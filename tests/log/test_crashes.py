@@ -42,7 +42,9 @@ STEPS: dict[str, Callable[[Turnlog], Any]] = {
 
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("step", STEPS)
-def test_a2_a3_a_fault_at_every_call_then_the_same_call_again_has_one_effect(harness: Any, step: str, when: str) -> None:
+def test_a2_a3_a_fault_at_every_call_then_the_same_call_again_has_one_effect(
+    harness: Any, step: str, when: str
+) -> None:
     """The step is tried in sessions of its own, one for each of its calls; the clean run says how many there are."""
     perform = STEPS[step]
     calls, tried = None, 0
@@ -104,7 +106,9 @@ def fresh(prepare: Callable[[Turnlog], Any]) -> Callable[[], tuple[ItemTable, Bl
     return make
 
 
-def appending(start: int, *contents: str, key: str | None = None, if_head: int | None = None) -> Callable[[ItemTable, BlobStore], Any]:
+def appending(
+    start: int, *contents: str, key: str | None = None, if_head: int | None = None
+) -> Callable[[ItemTable, BlobStore], Any]:
     def operation(items: ItemTable, blobs: BlobStore) -> Any:
         session = Session(application(items, blobs, SequentialIds(start))._backend, "s")
         return session.append(*({"role": "user", "content": text} for text in contents), key=key, if_head=if_head)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import subprocess
 import sys
 from base64 import b64decode
@@ -57,8 +58,7 @@ def test_packing_refuses_what_it_could_not_unpack(ranks: dict[bytes, int]) -> No
 
 def test_counts_equal_tiktokens_own(ranks: dict[bytes, int], monkeypatch: pytest.MonkeyPatch) -> None:
     """tiktoken's definition of the encoding, with the ranks read from the expanded file by its own rules."""
-    from tiktoken_ext import openai_public
-
+    openai_public = importlib.import_module("tiktoken_ext.openai_public")
     lines = (line.split() for line in vocabulary.expand().splitlines())
     official = {b64decode(token): int(rank) for token, rank in lines}
     monkeypatch.setattr(openai_public, "load_tiktoken_bpe", lambda *_args, **_keywords: official)

@@ -14,7 +14,7 @@ from turnlog.contracts.context import WindowAnswer
 from turnlog.contracts.messages import Appended, LoopAnswer, LoopPage, MessagePage, StoredMessage
 from turnlog.contracts.sessions import Session as SessionInfo
 from turnlog.contracts.sessions import SessionPage
-from turnlog.domain.errors import NotFoundError
+from turnlog.domain.errors import InvalidInputError, NotFoundError
 
 
 class Backend(Protocol):
@@ -41,13 +41,24 @@ class Turnlog:
         self.sessions = Sessions(backend)
 
     @classmethod
-    def open(cls, url: str, *, tenant: str = "local", user: str = "me") -> Turnlog:
+    def open(cls, url: str, *, tenant: str | None = None, user: str | None = None, token: str | None = None) -> Turnlog:
         """Opens an engine in this process: ``sqlite:///agent.db`` (blobs in ``agent.db.blobs/``), ``memory://``, or
-        ``dynamodb://TABLE?bucket=B&queue=Q&region=R``.
+        ``dynamodb://TABLE?bucket=B&queue=Q&region=R``; or a service over HTTP: ``http://127.0.0.1:8787``.
+
+        The owner is ``local`` / ``me`` where it is left out; over HTTP the service decides then. ``token`` is the service's
+        bearer token. Raises `InvalidInputError` for a URL that names neither.
         """
+        if url.startswith(("http://", "https://")):
+            from turnlog.client.over_http import HttpBackend
+
+            return cls(HttpBackend(url, tenant=tenant, user=user, token=token))
         from turnlog.client.in_process import open_backend
 
-        return cls(open_backend(url, tenant=tenant, user=user))
+        if token is not None:
+            raise InvalidInputError(
+                "a token is for a service at http:// or https://, not for an engine in this process"
+            )
+        return cls(open_backend(url, tenant="local" if tenant is None else tenant, user="me" if user is None else user))
 
     def build_window(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> WindowAnswer:
         """A window over a list of messages; nothing is stored. Options are the fields of ``POST /v1/window``."""

@@ -1,7 +1,7 @@
 """How many tokens a message takes, by rule. Counted once, when a message is appended.
 
-A message is the sum of its parts, each counted alone, and `MESSAGE_OVERHEAD`; a window adds `WINDOW_OVERHEAD` once. Base64
-is never tokenised: providers charge media by other measures.
+A message is the sum of its parts, each counted alone, and `MESSAGE_OVERHEAD`; a window adds `WINDOW_OVERHEAD` once.
+Base64 is never tokenised: providers charge media by other measures.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ IMAGE_BASE, IMAGE_TILE = 85, 170
 IMAGE_UNKNOWN = IMAGE_BASE + 4 * IMAGE_TILE
 """An image of unknown size, one known by address only included: as one of 1024 x 1024."""
 FILE_PAGE = 3_000
-"""A page of a PDF, text and picture, is 1,500 to 3,000 tokens (Anthropic, PDF support); a file of unknown size is one."""
+"""A page of a PDF, text and picture: 1,500 to 3,000 tokens (Anthropic, PDF support); a file of unknown size is one."""
 FILE_PAGE_BYTES = 100_000
 TEXT_FILE_BYTES_PER_TOKEN = 3
 AUDIO_TOKENS_PER_SECOND = 10
@@ -46,7 +46,7 @@ _HEADER_BYTES = (3_072, 196_608)
 
 
 def count_message(message: Message, counter: TokenCounter) -> int:
-    """Text, thinking, names, arguments and results by ``counter``, media by rule, opaque blocks as their compact JSON."""
+    """Text, thinking, names, arguments, results by ``counter``, media by rule, opaque blocks as their compact JSON."""
     texts = [message.name]
     for call in message.tool_calls:
         texts += [call.name, call.arguments]
@@ -72,8 +72,8 @@ def count_media(media: Media) -> int:
 
     Image: OpenAI's rule (platform.openai.com/docs/guides/images-vision): 85, and unless ``detail`` is low 170 for each
     512 px tile after the fit into 2048 x 2048 and then to 768 on the shortest side. The size is read from the header of
-    PNG, JPEG, GIF or WebP data; else `IMAGE_UNKNOWN`. File: text by `TEXT_FILE_BYTES_PER_TOKEN`, others (PDF) `FILE_PAGE`
-    for each `FILE_PAGE_BYTES` begun. Sound: `AUDIO_TOKENS_PER_SECOND`, its length estimated from its bytes.
+    PNG, JPEG, GIF or WebP data; else `IMAGE_UNKNOWN`. File: text by `TEXT_FILE_BYTES_PER_TOKEN`, others (PDF)
+    `FILE_PAGE` for each `FILE_PAGE_BYTES` begun. Sound: `AUDIO_TOKENS_PER_SECOND`, its length estimated from its bytes.
     """
     data, media_type = media.data, media.media_type or ""
     if not data and media.url and (match := _DATA_URL.match(media.url)):

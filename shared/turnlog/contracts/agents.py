@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from turnlog.contracts.base import Answer
+from turnlog.contracts.base import Answer, JsonObjectField
 
 
 class AgentState(Answer):
     """``version`` is the position of the newest state event; ``state`` has the fields of the agent's execution state."""
 
     agent_id: str
-    state: dict[str, Any]
+    state: JsonObjectField
     version: int
 
 

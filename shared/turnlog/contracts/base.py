@@ -4,17 +4,25 @@ from __future__ import annotations
 
 from typing import Annotated, Any, TypeAlias
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
-
-from turnlog.domain.jsonvalue import check_json
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator, WithJsonSchema
 
 
-def _json_object(value: dict[str, Any]) -> dict[str, Any]:
-    check_json(value)
+def _json_object(value: object) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ValueError("not an object")  # noqa: TRY004 - pydantic makes a problem of a ValueError
     return value
 
 
-JsonObjectField: TypeAlias = Annotated[dict[str, Any], AfterValidator(_json_object)]
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError("not a string")  # noqa: TRY004 - pydantic makes a problem of a ValueError
+    return value
+
+
+JsonObjectField: TypeAlias = Annotated[dict[str, Any], PlainValidator(_json_object), WithJsonSchema({"type": "object"})]
+"""Any JSON object that has passed `check_json`, kept as it is: lone surrogates too, which pydantic's own types refuse."""
+GivenText: TypeAlias = Annotated[str, PlainValidator(_text), WithJsonSchema({"type": "string"})]
+"""A caller's text in an answer, whatever is in it."""
 Name: TypeAlias = Annotated[str, Field(min_length=1, max_length=128)]
 
 

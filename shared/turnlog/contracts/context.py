@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field
 
-from turnlog.contracts.base import Answer, Body, JsonObjectField
+from turnlog.contracts.base import Answer, Body, GivenText, JsonObjectField
 from turnlog.contracts.sessions import Model, OutputReserve, Tools
 
 
@@ -58,16 +58,16 @@ class OpenCall(Answer):
     """A call without a result at the log's end; it is left out with its message."""
 
     ref: str
-    call_id: str
-    name: str
+    call_id: GivenText
+    name: GivenText
 
 
 class WindowAnswer(Answer):
     """What to send. ``tokens`` is an upper bound of all of it; ``head`` the position that it was built at."""
 
-    messages: list[dict[str, Any]]
+    messages: list[JsonObjectField]
     system: str | None
-    tools: list[dict[str, Any]]
+    tools: list[JsonObjectField]
     requires_tool_config: bool
     open_calls: list[OpenCall]
     tokens: int

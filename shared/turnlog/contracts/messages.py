@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from turnlog.contracts.base import Answer, Body, JsonObjectField, Name
+from turnlog.contracts.base import Answer, Body, GivenText, JsonObjectField, Name
 
 MAX_MESSAGES = 25
 
@@ -56,7 +56,7 @@ class CallRef(Answer):
 
     position: int
     index: int
-    call_id: str
+    call_id: GivenText
     ref: str
 
 
@@ -88,14 +88,14 @@ class StoredMessage(Answer):
     position: int
     loop: int | None
     format: str
-    body: dict[str, Any]
+    body: JsonObjectField
     tokens: int
     created_at: str
     status: Literal["complete", "interrupted"]
     id: str | None = None
     author: str | None = None
     pin: bool = False
-    metadata: dict[str, Any] | None = None
+    metadata: JsonObjectField | None = None
     finish_reason: str | None = None
     is_error: bool | None = None
 
@@ -109,8 +109,8 @@ class MessagePage(Answer):
 
 class LoopCall(Answer):
     ref: str
-    call_id: str
-    name: str
+    call_id: GivenText
+    name: GivenText
     arguments: Any
     called_at: str
     is_error: bool | None
@@ -126,8 +126,8 @@ class LoopAnswer(Answer):
     ended_at: str | None
     first: int
     last: int
-    user_message: str | None
-    reply: str | None
+    user_message: GivenText | None
+    reply: GivenText | None
     tool_calls: list[LoopCall]
     tokens: int
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -48,9 +48,9 @@ class Session(Answer):
     messages: int
     loops: int
     tokens: int
-    policy: str | dict[str, Any]
+    policy: str | JsonObjectField
     model: str | None
-    metadata: dict[str, Any] | None
+    metadata: JsonObjectField | None
     schema_version: int
 
 

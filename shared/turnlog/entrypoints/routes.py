@@ -20,7 +20,7 @@ from turnlog.contracts.messages import Appended, AppendMessages, LoopPage, Messa
 from turnlog.contracts.sessions import CreateSession, Session, SessionPage
 from turnlog.domain.errors import InvalidInputError, Problem
 from turnlog.domain.identity import Owner
-from turnlog.domain.jsonvalue import JsonObject, encode_json
+from turnlog.domain.jsonvalue import JsonObject
 from turnlog.domain.session import SCHEMA_VERSION
 from turnlog.version import __version__
 
@@ -300,8 +300,7 @@ def read_body(request: Request, model: type[B]) -> B:
     if not isinstance(request.body, dict):
         raise _not_an_object()
     try:
-        # Through JSON: strict there takes a JSON list for a list and nothing for anything else.
-        return model.model_validate_json(encode_json(request.body), strict=True)
+        return model.model_validate(request.body, strict=True)
     except ValidationError as error:
         problems = [
             Problem(found["type"], _pointer(found["loc"]), found["msg"])

@@ -35,8 +35,8 @@ def is_authorized(environ: WSGIEnvironment, token: str | None) -> bool:
 def proxy_event(environ: WSGIEnvironment, body: bytes, *, now_ms: int) -> dict[str, Any]:
     """The event of a request. The person comes from ``X-Turnlog-Tenant`` and ``X-Turnlog-User``, as an authoriser's claims."""
     headers = dict(_headers(environ))
-    tenant = headers.pop(TENANT_HEADER, DEFAULT_TENANT)
-    user = headers.pop(USER_HEADER, DEFAULT_USER)
+    tenant = _text(headers.pop(TENANT_HEADER, DEFAULT_TENANT))
+    user = _text(headers.pop(USER_HEADER, DEFAULT_USER))
     method, path = environ["REQUEST_METHOD"], _text(environ.get("PATH_INFO", "")) or "/"
     route_key, path_parameters = _match(method, path)
     query = environ.get("QUERY_STRING", "")
@@ -109,5 +109,5 @@ def _match(method: str, path: str) -> tuple[str, dict[str, str]]:
 
 
 def _text(value: str) -> str:
-    # WSGI gives a path as latin-1.
+    # WSGI gives paths and headers as latin-1.
     return value.encode("latin-1", "replace").decode("utf-8", "replace")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import socket
 import threading
 from collections.abc import Iterable
 from http import HTTPStatus
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 MAX_REQUEST_BYTES = 10 * 1024 * 1024
 _THREADS = 8
+_STOP_SECONDS, _FLUSH_STEP_SECONDS = 5.0, 0.05
 
 
 class LocalServer:
@@ -38,43 +41,64 @@ class LocalServer:
         self._handler = make_handler(ROUTES, app)
         self._clock = clock
         self._token = token
-        self._stopped = threading.Event()
-        try:
-            self._server: Any = create_server(
-                self._serve,
-                host=host,
-                port=port,
-                threads=_THREADS,
-                max_request_body_size=MAX_REQUEST_BYTES,
-                ident="turnlog",
-                clear_untrusted_proxy_headers=True,
-            )
-        except OSError as error:
-            raise UnavailableError(f"can't listen on {host}:{port}: {error.strerror}", code="port_in_use") from error
-        self.url = f"http://{host}:{self._server.effective_port}"
-        self._thread: threading.Thread | None = None
+        listening = _listening(host, port)
+        self._sockets: dict[int, Any] = {}
+        server: Any = create_server(
+            self._serve,
+            map=self._sockets,
+            sockets=[listening],
+            threads=_THREADS,
+            max_request_body_size=MAX_REQUEST_BYTES,
+            ident="turnlog",
+            clear_untrusted_proxy_headers=True,
+        )
+        self._server = server
+        self.url = f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"
+        self._is_running = False
+        self._finished = threading.Event()
 
     def run(self) -> None:
         """Serves until `stop` is called or the process gets Ctrl-C; requests under way are finished."""
+        self._is_running = True
         try:
             self._server.run()
-        except (OSError, ValueError):
-            if not self._stopped.is_set():
-                raise
+            self._flush()
+        finally:
+            self._close()
+            self._finished.set()
 
     def start(self) -> LocalServer:
-        self._thread = threading.Thread(target=self.run, name="turnlog-serve", daemon=True)
-        self._thread.start()
+        self._is_running = True
+        threading.Thread(target=self.run, name="turnlog-serve", daemon=True).start()
         return self
 
     def stop(self) -> None:
         """Stops listening and waits for requests under way."""
-        self._stopped.set()
-        self._server.task_dispatcher.shutdown(cancel_pending=True, timeout=5)
-        self._server.close()
-        if self._thread is not None:
-            self._server.trigger.pull_trigger()
-            self._thread.join(timeout=5)
+        self._server.task_dispatcher.shutdown(cancel_pending=True, timeout=_STOP_SECONDS)
+        if not self._is_running:
+            self._close()
+        elif not self._finished.is_set():
+            # Sockets belong to the serving thread: it closes them, and with the last one its loop ends.
+            self._server.trigger.pull_trigger(self._end)
+            self._finished.wait(_STOP_SECONDS)
+
+    def _end(self) -> None:
+        self._flush()
+        self._close()
+
+    def _flush(self) -> None:
+        """Sends what finished requests have answered and the sockets have not taken yet."""
+        from waitress import wasyncore
+
+        for _ in range(int(_STOP_SECONDS / _FLUSH_STEP_SECONDS)):
+            if not any(channel.total_outbufs_len for channel in self._server.active_channels.values()):
+                return
+            wasyncore.loop(timeout=_FLUSH_STEP_SECONDS, map=self._sockets, count=1)
+
+    def _close(self) -> None:
+        from waitress import wasyncore
+
+        wasyncore.close_all(self._sockets, ignore_all=True)
 
     def _serve(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         length = int(environ.get("CONTENT_LENGTH") or 0)
@@ -102,6 +126,18 @@ class _Context:
 
     def get_remaining_time_in_millis(self) -> int:
         return 30_000
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        # `localhost` is two addresses; of the two, clients that are given a number use 127.0.0.1.
+        family, _, _, _, address = min(found, key=lambda one: one[0] != socket.AF_INET)
+        return socket.create_server((str(address[0]), port), family=family)
+    except OSError as error:
+        code = "port_in_use" if error.errno == errno.EADDRINUSE else "cannot_listen"
+        reason = (error.strerror or str(error)).partition(" (while")[0]
+        raise UnavailableError(f"can't listen on {host}:{port}: {reason}", code=code) from error
 
 
 def _phrase(status: int) -> str:

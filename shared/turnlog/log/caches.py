@@ -43,8 +43,8 @@ class Caches:
             place: dict[str, AttributeValue] = {"b": packed}
             if len(packed) > _LARGE_BYTES and payload is not None:
                 place = {"at": payload.place, "sz": payload.size_bytes, "d": payload.digest}
-            item: Item = {"pk": keys.partition, "sk": keys.system.sk, "pos": position, **place}
-            self._items.put(item, condition=Less("pos", position))
+            head: dict[str, AttributeValue] = {"pk": keys.partition, "sk": keys.system.sk, "pos": position}
+            self._items.put(head | place, condition=Less("pos", position))
         self._items.put(
             meta_item(keys, short, missing=missing, position=position, created_ms=created_ms),
             condition=Less("pos", position),

@@ -166,14 +166,21 @@ def request_of(body: BuildContext, settings: Settings) -> Request:
 def window_answer(window: Window, sources: Sequence[Source], *, head: int) -> WindowAnswer:
     manifest = window.manifest
     events = {source.event.position: source.event for source in sources}
+    parsed = {
+        position: codec_of(event.format).parse(event.body)
+        for position, event in (
+            (position, events[position]) for position in {ref.position for ref in window.open_calls}
+        )
+        if event.body is not None
+    }
     open_calls = list[OpenCall]()
     for ref in window.open_calls:
-        event = events[ref.position]
-        if event.body is not None:
-            call = codec_of(event.format).parse(event.body).tool_calls[ref.index]
+        facts = events[ref.position].facts
+        if ref.position in parsed:
+            call = parsed[ref.position].tool_calls[ref.index]
             open_calls.append(OpenCall(ref=str(ref), call_id=call.id, name=call.name))
-        elif event.facts is not None:
-            fact = event.facts.calls[ref.index]
+        elif facts is not None:
+            fact = facts.calls[ref.index]
             open_calls.append(OpenCall(ref=str(ref), call_id=fact.key, name=fact.name))
     return WindowAnswer(
         messages=window.messages,

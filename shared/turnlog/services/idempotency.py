@@ -32,7 +32,7 @@ def request_key(key: str | None, operation: str, body: BaseModel) -> RequestKey 
     """The key of a request, or None without one. ``if_head`` is no part of the payload: a retry may know a newer head."""
     if key is None:
         return None
-    return raw_request_key(key, operation, body.model_dump(mode="json", exclude={"if_head"}))
+    return raw_request_key(key, operation, body.model_dump(exclude={"if_head"}))
 
 
 def raw_request_key(key: str | None, operation: str, payload: JsonObject) -> RequestKey | None:

@@ -196,7 +196,7 @@ _values _var _version _width _with {name n't I'm It's I've Don't That's What's W
 """Each is one token."""
 
 SIGNS = (
-    '\t\t\nA\t\nA\t   A\n//A\r\nA\r\n\r\nA \n\nA \r\nA  \nA    \nA        \nA !=A ""A """A "")A ""),A "",A'
+    '\t\t\nA\t\nA\t   A\r\nA\r\n\r\nA \n\nA \r\nA  \nA    \nA        \nA !=A ""A """A "")A ""),A "",A'
     ' "(A "("A "()A ")A ")"A "))A "),A ")[A ",A ","A ":A ":"A "::A "[A "["A "\\A "\\"A "\\"'
     '"A "\\",A "\\(A "\\\\A "\\\\"A "]A "{A "{\\"A "{{A "{}A "}A ${A &&A \'./A (\nA (!A ("A ("\\A ($A '
     "((A (((A ((((A (()A ()A ())A (),A ():A (,A (:A (::A ([A ([[A ([]A (\\A ({A )\nA )(A ))A ),A ),\nA ):A );\nA )[A "

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 _CHUNK = 65_536
 """Texts up to this many characters are encoded in one go."""
 _LONGEST_CHUNK = 262_144
-"""Where no safe cut is found up to here, the text is cut nevertheless. tiktoken's pattern fails on about 10**6 spaces."""
+"""Where no safe cut is found up to here, the text is cut all the same: tiktoken's pattern fails on 10**6 spaces."""
 _FORCED_CUT_TOKENS = 8
 """Added for each such cut. The most that a cut was seen to hide is 3."""
 
@@ -24,7 +24,7 @@ _SAFE_CUT = re.compile(
     r"|(?<=[0-9])(?=[!-/:-~])"
     r"|(?<=[\u3041-\u3096\u30a1-\u30fa\u4e00-\u9fff\uac00-\ud7a3])(?=[!-&(-@\u3001\u3002\uff01\uff0c\uff1a\uff1b\uff1f])"
 )
-"""Places where the encoding's pattern always ends a piece, so that what is left and right of it counts alone as within."""
+"""Places where the encoding's pattern always ends a piece: both sides count alone as they do together."""
 
 _lock = threading.Lock()
 _encodings: list[tiktoken.Encoding] = []

@@ -1,0 +1,310 @@
+"""D3, D4, D8 and the golden history: what is stored comes back equal, whatever it is, or is a typed error."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from turnlog.adapters.embedded.files import MemoryBlobStore
+from turnlog.adapters.embedded.sqlite import MEMORY, SqliteDatabase, SqliteItemTable
+from turnlog.bootstrap import Application, Engine
+from turnlog.client.in_process import InProcessBackend
+from turnlog.client.model import Session, Turnlog
+from turnlog.domain.errors import CorruptError, MalformedError, NewerSchemaError
+from turnlog.domain.identity import Owner
+from turnlog.log.commits import checked_chain
+from turnlog.log.packing import pack, unpack
+from turnlog.ports import Item, Query
+from turnlog.settings import Settings
+from turnlog.testing.fixed import FixedClock, SequentialIds
+
+GOLDEN = Path(__file__).parent / "golden"
+SCALARS = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**64 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(exclude_categories=()), max_size=40)
+)
+JSON = st.recursive(
+    SCALARS,
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(st.text(st.characters(exclude_categories=()), max_size=8), inner, max_size=4)
+    ),
+    max_leaves=12,
+)
+
+
+def memory() -> tuple[Turnlog, SqliteItemTable, MemoryBlobStore]:
+    items, blobs = SqliteItemTable(SqliteDatabase(MEMORY)), MemoryBlobStore()
+    engine = Engine("memory", items, blobs, None, lambda: None)
+    app = Application(engine, Settings(token_counter="estimate"), clock=FixedClock(), ids=SequentialIds())
+    return Turnlog(InProcessBackend(app, Owner.of("acme", "ada"))), items, blobs
+
+
+def same(value: object) -> str:
+    """Equality that tells 1 from 1.0 and from true."""
+    return json.dumps(value, sort_keys=True)
+
+
+@settings(max_examples=150, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(extra=JSON, metadata=st.dictionaries(st.text(max_size=8), JSON, max_size=3))
+def test_d3_any_json_comes_back_equal(extra: Any, metadata: Any) -> None:
+    log, _, _ = memory()
+    session = log.sessions.create("s", metadata=metadata, state={"x": extra})
+    body = {"role": "user", "content": "hi", "anything": extra}
+    session.append(body, meta=[{"metadata": metadata}])
+    stored = next(iter(session.messages()))
+    assert same(stored.body) == same(body)
+    assert same(stored.metadata) == same(metadata)
+    assert same(session.info().metadata) == same(metadata)
+
+
+SIZES = [0, 1, 2_000, 2_049, 33_000, 399_000, 410_000, 605_000, 1_000_000]
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_d8_every_size_is_kept_and_no_item_is_over_the_limit(log: Turnlog, size: int) -> None:
+    """Text that can't be compressed, so that it goes through every place: inline, beside the commit, the blob store."""
+    session = log.sessions.create("big")
+    text = "".join(f"{(at * 2654435761) % 2**32:08x}" for at in range(size // 8 + 1))[:size]
+    body = {"role": "user", "content": text}
+    session.append(body, {"role": "assistant", "content": "ok"})
+    assert [message.body for message in session.messages()] == [body, {"role": "assistant", "content": "ok"}]
+    assert session.context(budget=2_000_000).messages[0] == body
+    assert next(session.loops()).user_message == text or size == 0
+
+
+def test_d8_a_session_of_605_kb_with_a_message_of_600_kb_works(log: Turnlog) -> None:
+    session = log.sessions.create("big")
+    sent = [{"role": "user", "content": "start"}]
+    session.append(sent[0])
+    for body in (
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [{"id": "c", "type": "function", "function": {"name": "cat", "arguments": "{}"}}],
+        },
+        {"role": "tool", "tool_call_id": "c", "content": "log line with words\n" * 30_000},
+        {"role": "assistant", "content": "That is a long file."},
+        {"role": "user", "content": "And now?"},
+    ):
+        session.append(body)
+        sent.append(body)
+    assert [message.body for message in session.messages()] == sent
+    window = session.context(policy="run_loops", budget=4_000)
+    assert window.messages == [sent[0], sent[3], sent[4]]
+
+
+def test_d8_25_messages_at_every_limit_are_one_commit(log: Turnlog) -> None:
+    session = log.sessions.create("wide")
+    batch = [
+        {"role": "user", "content": f"{at} " + "".join(f"{at * 31 + n:06d}" for n in range(2_600))} for at in range(25)
+    ]
+    answer = session.append(*batch)
+    assert (answer.first, answer.last) == (2, 26)
+    assert [message.body for message in session.messages()] == batch
+
+
+def test_d8_10000_calls_in_one_message_are_kept(log: Turnlog) -> None:
+    session = log.sessions.create("calls")
+    calls = [{"id": f"c{at}", "type": "function", "function": {"name": "f", "arguments": "{}"}} for at in range(9_000)]
+    body = {"role": "assistant", "content": None, "tool_calls": calls}
+    answer = session.append({"role": "user", "content": "go"}, body)
+    assert len(answer.refs) == 9_000
+    assert (
+        session.append({"role": "tool", "tool_call_id": "c8999", "content": "x"}).warnings[0].code
+        == "result_out_of_order"
+    )
+    assert [message.body for message in session.messages()][1] == body
+    assert len(session.context().open_calls) == 8_999
+
+
+def test_d8_pages_end_at_4_mb_and_positions_cross_every_digit(log: Turnlog) -> None:
+    session = log.sessions.create("long")
+    for at in range(0, 104, 8):
+        session.append(*({"role": "user", "content": str(at + n)} for n in range(8)))
+    stored = list(session.messages())
+    assert [message.position for message in stored] == list(range(2, 106))
+    assert [message.body["content"] for message in stored] == [str(at) for at in range(104)]
+    page = session.page(after=8, before=12, limit=100)
+    assert [message.position for message in page.messages] == [9, 10, 11]
+    assert page.next is None
+    back = session.page(before=100, limit=5, order="desc")
+    assert [message.position for message in back.messages] == [99, 98, 97, 96, 95]
+    assert back.next == 95
+
+
+def test_pages_stop_at_4_mb(log: Turnlog) -> None:
+    session = log.sessions.create("heavy")
+    for at in range(6):
+        session.append({"role": "user", "content": f"{at}" + "x" * 1_000_000})
+    first = session.page(limit=100)
+    assert len(first.messages) == 4
+    assert [message.body["content"][0] for message in session.messages()] == list("012345")
+
+
+# ------------------------------------------------------------ corruption
+
+
+def _commits(items: SqliteItemTable) -> list[dict[str, Any]]:
+    page = items.query(Query("T#acme#U#ada#S#s", "C#", "C~"))
+    return [dict(item) for item in page.items]
+
+
+def _conversation() -> tuple[Turnlog, SqliteItemTable, MemoryBlobStore, Session]:
+    log, items, blobs = memory()
+    session = log.sessions.create("s", system="Be brief.")
+    session.append({"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}, key="k")
+    session.append({"role": "user", "content": "".join(f"{at * 7919:06x}" for at in range(1_000))})
+    session.append({"role": "assistant", "content": "".join(f"{at * 7919:09x}" for at in range(9_000))})
+    session.append({"role": "user", "content": "bye"})
+    return log, items, blobs, session
+
+
+def _readers(session: Session) -> dict[str, Any]:
+    return {
+        "messages": lambda: list(session.messages()),
+        "context": lambda: session.context(),
+        "loops": lambda: list(session.loops()),
+    }
+
+
+ATTRIBUTES = ["b", "h", "l", "t", "n", "ct", "ol", "w", "ik", "k", "v", "pr"]
+
+
+@pytest.mark.parametrize("attribute", ATTRIBUTES)
+@pytest.mark.parametrize("at", [0, 1, 2, 4])
+def test_d4_a_changed_attribute_is_a_typed_error_that_names_the_item(at: int, attribute: str) -> None:
+    _, items, _, session = _conversation()
+    item = _commits(items)[at]
+    if attribute not in item:
+        pytest.skip("this commit has no such attribute")
+    item[attribute] = _damaged(item[attribute])
+    items.put(item)
+    for read in _readers(session).values():
+        with pytest.raises(CorruptError) as caught:
+            read()
+        assert caught.value.item in {one["sk"] for one in _commits(items)}
+
+
+def _damaged(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return value[:-1] + bytes([value[-1] ^ 1])
+    return value + 1 if isinstance(value, int) else value + "1"
+
+
+def test_d4_every_single_byte_of_a_body_is_guarded() -> None:
+    _, items, _, _ = _conversation()
+    item = _commits(items)[1]
+    for at in range(len(item["b"])):
+        damaged = item["b"][:at] + bytes([item["b"][at] ^ 0x40]) + item["b"][at + 1 :]
+        with pytest.raises(CorruptError):
+            checked_chain([{**item, "b": damaged}])
+
+
+def test_d4_a_hole_is_a_typed_error() -> None:
+    _, items, _, session = _conversation()
+    from turnlog.ports import Key
+
+    hole = _commits(items)[2]
+    items.delete_many([Key(hole["pk"], hole["sk"])])
+    for read in _readers(session).values():
+        with pytest.raises(CorruptError, match="hole"):
+            read()
+
+
+def test_d4_a_commit_swapped_for_another_session_s_is_found() -> None:
+    log, items, _, session = _conversation()
+    other = log.sessions.create("other", system="Be brief.")
+    other.append({"role": "user", "content": "ho"}, {"role": "assistant", "content": "hello"}, key="k")
+    foreign = dict(items.query(Query("T#acme#U#ada#S#other", "C#000000000002", "C#000000000002")).items[0])
+    items.put({**foreign, "pk": "T#acme#U#ada#S#s"})
+    with pytest.raises(CorruptError, match="chain hash"):
+        list(session.messages())
+
+
+def test_d4_a_missing_or_changed_payload_is_never_read_as_nothing() -> None:
+    _, items, blobs, session = _conversation()
+    payload = next(dict(item) for item in items.query(Query("T#acme#U#ada#S#s", "R#", "R~")).items)
+    blob = blobs.names("")[0]
+    whole = blobs.get(blob)
+    assert whole is not None
+    items.put({**payload, "b": pack(b'{"b":{"role":"user","content":"forged"}}')})
+    with pytest.raises(CorruptError, match="not the one"):
+        list(session.messages())
+    items.put(payload)
+    blobs.put(blob, whole[:-1])
+    with pytest.raises(CorruptError):
+        list(session.messages())
+    blobs.delete_many([blob])
+    with pytest.raises(CorruptError, match="missing"):
+        list(session.messages())
+
+
+def test_d4_a_newer_schema_is_refused_by_name() -> None:
+    _, items, _, session = _conversation()
+    item = _commits(items)[3]
+    items.put({**item, "v": 99})
+    with pytest.raises(NewerSchemaError, match="99"):
+        session.context()
+
+
+def test_d4_a_zip_bomb_is_not_inflated() -> None:
+    import zlib
+
+    bomb = bytes([1]) + b"\0\0\0\0" + zlib.compress(b"0" * (40 * 1024 * 1024))
+    with pytest.raises(CorruptError, match="too large"):
+        unpack(bomb, item="C#1")
+
+
+def test_lost_caches_are_read_from_the_log_and_mended() -> None:
+    from turnlog.ports import Key
+
+    log, items, _ = memory()
+    session = log.sessions.create("s", system="Be brief.", title="A title", metadata={"a": "x" * 2_000}, state={"n": 1})
+    session.append({"role": "user", "content": "hi"}, run={"iteration": 3})
+    before = (session.info(), session.context(), session.agent())
+    for sort_key in ("D#META", "E#SYS", "S#STATE"):
+        items.delete_many([Key("T#acme#U#ada#S#s", sort_key)])
+        assert (session.info(), session.context(), session.agent()) == before
+        session.append({"role": "user", "content": f"after {sort_key}"})
+        before = (session.info(), session.context(), session.agent())
+
+
+# ------------------------------------------------------------ golden
+
+
+def _golden_item(stored: dict[str, Any]) -> Item:
+    return {name: bytes.fromhex(value["hex"]) if isinstance(value, dict) else value for name, value in stored.items()}
+
+
+@pytest.mark.parametrize("path", sorted(GOLDEN.glob("*.json")), ids=lambda path: path.stem)
+def test_d5_the_golden_history_of_every_schema_version_reads_the_same(path: Path) -> None:
+    golden = json.loads(path.read_text())
+    log, items, blobs = memory()
+    items.write_many([_golden_item(item) for item in golden["items"]])
+    for name, data in golden["blobs"].items():
+        blobs.put(name, bytes.fromhex(data))
+    session = log.sessions.get("golden")
+    assert [message.model_dump() for message in session.messages()] == golden["messages"]
+    assert session.info().model_dump() == golden["session"]
+    assert session.agent().model_dump() == golden["agent"]
+
+
+def test_strangers_values_are_refused_before_anything_is_written() -> None:
+    log, _, _ = memory()
+    session = log.sessions.create("s")
+    deep: Any = "x"
+    for _ in range(40):
+        deep = [deep]
+    for wrong in (float("nan"), float("inf"), 2**64, deep, {1: "a"}, object(), {"a": {1, 2}}, b"bytes"):
+        with pytest.raises(MalformedError):
+            session.append({"role": "user", "content": "x", "extra": wrong})
+    assert session.info().head == 1

@@ -1,0 +1,160 @@
+"""Windows over drawn histories, built by the pure core: with envelopes, which a plain list of messages has no place for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+
+from tests.properties.histories import Body, Format, Given, History
+from turnlog.adapters.tokens.tiktoken_counter import TiktokenCounter
+from turnlog.codecs.counting import WINDOW_OVERHEAD, count_head, count_message, count_tools
+from turnlog.codecs.registry import CODECS
+from turnlog.domain.events import HEAD_TOKEN_CHARS, Envelope, MessageEvent
+from turnlog.domain.facts import facts_of
+from turnlog.domain.flow import Arrival, Flow, accept
+from turnlog.windows.build import Request, Source, Window, build, system_cost
+from turnlog.windows.models import Budget
+from turnlog.windows.policy import policy_of
+
+AMPLE = 10_000_000
+PRESETS = ("default", "run_loops", "turns", "tokens", "buffer", "full")
+COUNTER = TiktokenCounter()
+TOOLS: tuple[Body, ...] = (
+    {"type": "function", "function": {"name": "search", "description": "Finds.", "parameters": {"type": "object"}}},
+)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is asked of a window."""
+
+    policy: str = "default"
+    budget: int = AMPLE
+    format: Format = "openai_chat"
+    settle: bool = False
+    system: str | None = None
+    tools: tuple[Body, ...] = ()
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A history as the log would hand it to a window: sources in order, and the running total."""
+
+    history: History
+    sources: tuple[Source, ...]
+    total: int
+
+    def at(self, position: int) -> Given:
+        return self.history[position - 1]
+
+    def loop_of(self, position: int) -> int:
+        return self.sources[position - 1].loop
+
+
+def stored(history: Sequence[Given]) -> Stored:
+    """The history with positions from 1, counted and divided into loops as at append."""
+    flow, sources = Flow(), list[Source]()
+    for at, given in enumerate(history):
+        position = at + 1
+        message = CODECS[given.format].parse(given.body)
+        text, tokens = message.text, count_message(message, COUNTER)
+        arrival = Arrival(position, at, message, facts_of(message), tokens, interrupted=given.interrupted)
+        flow = accept(flow, arrival).flow
+        event = MessageEvent(
+            position=position,
+            format=given.format,
+            tokens=tokens,
+            envelope=Envelope(status="interrupted" if given.interrupted else "complete", pin=given.pin),
+            body=given.body,
+            head_tokens=count_head(text, HEAD_TOKEN_CHARS, COUNTER) if len(text) > HEAD_TOKEN_CHARS else None,
+        )
+        sources.append(Source(event, flow.loop.number, position * 1000))
+    return Stored(tuple(history), tuple(sources), flow.tokens)
+
+
+def window(held: Stored, asked: Asked, *, upto: int | None = None) -> Window:
+    """The window of the first ``upto`` messages."""
+    sources = held.sources[:upto]
+    return build(
+        sources,
+        request(asked),
+        total=sum(source.event.tokens for source in sources),
+        fetch=lambda events: {event.position: event for event in events},
+    )
+
+
+def request(asked: Asked) -> Request:
+    return Request(
+        policy=policy_of(asked.policy),
+        budget=Budget(asked.budget, "given"),
+        format=asked.format,
+        system=asked.system,
+        system_tokens=_system_tokens(asked.system) if asked.system is not None else 0,
+        tools=asked.tools,
+        tools_tokens=count_tools(asked.tools, COUNTER),
+        settle=asked.settle,
+    )
+
+
+@cache
+def _system_tokens(system: str) -> int:
+    return system_cost(COUNTER.count(system))
+
+
+def out_of_line(held: Stored) -> Stored:
+    """The same history with every payload out of line: a window sees cards, and fetches what it renders whole."""
+    from turnlog.log.cards import make_card, read_card
+
+    sources = list[Source]()
+    for source in held.sources:
+        assert source.event.body is not None
+        card = make_card(facts_of(CODECS[source.event.format].parse(source.event.body)))
+        facts = read_card(json.loads(json.dumps(card))) if card is not None else None
+        sources.append(replace(source, event=replace(source.event, body=None, facts=facts)))
+    return replace(held, sources=tuple(sources))
+
+
+def window_by_cards(held: Stored, asked: Asked) -> tuple[Window, set[int]]:
+    """The window over `out_of_line`, and the positions whose payloads it fetched."""
+    fetched = set[int]()
+
+    def fetch(events: list[MessageEvent]) -> dict[int, MessageEvent]:
+        fetched.update(event.position for event in events)
+        return {event.position: held.sources[event.position - 1].event for event in events}
+
+    return build(out_of_line(held).sources, request(asked), total=held.total, fetch=fetch), fetched
+
+
+def recounted(built: Window, asked: Asked) -> int:
+    """The tokens of all that is sent, counted afresh from what is sent."""
+    codec = CODECS[asked.format]
+    tokens = WINDOW_OVERHEAD + count_tools(built.tools, COUNTER)
+    if built.system is not None:
+        tokens += system_cost(COUNTER.count(built.system))
+    return tokens + sum(count_message(codec.parse(message), COUNTER) for message in built.messages)
+
+
+def texts(built: Window) -> str:
+    """All text that is sent, as one, for finding marks: no JSON escapes in it but those of arguments."""
+    found = list[str]()
+    _collect(built.messages, found)
+    return "\n".join(found)
+
+
+def _collect(value: object, found: list[str]) -> None:
+    if isinstance(value, str):
+        found.append(value)
+    elif isinstance(value, dict):
+        for member in value.values():
+            _collect(member, found)
+    elif isinstance(value, list):
+        for member in value:
+            _collect(member, found)
+
+
+def as_bytes(built: Window) -> bytes:
+    from turnlog.domain.jsonvalue import encode_json
+
+    return encode_json([built.messages, built.system, built.tools, built.tokens, str(built.manifest)])

@@ -1,0 +1,113 @@
+"""Which result belongs to which call, written again as plainly as it can be: nothing of Turnlog is used here.
+
+The rules are those of the data model: a result belongs to the newest message that has an open call of its id, and in it to
+the first such call; an empty id is no id: the newest message with open calls, in order; a `function` message goes by name; a
+second result for an answered call replaces the first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from tests.properties.histories import Body, Given, History
+
+Call: TypeAlias = tuple[int, int]
+Result: TypeAlias = tuple[int, int]
+
+KNOWN_ROLES = ("system", "developer", "user", "assistant", "tool", "function")
+
+
+@dataclass
+class Plain:
+    """``calls``: of each message with calls, how many. ``result_of``: the newest result of an answered call."""
+
+    calls: dict[int, int] = field(default_factory=dict)
+    callers: dict[int, str] = field(default_factory=dict)
+    result_of: dict[Call, Result] = field(default_factory=dict)
+    last_turn: int = 0
+
+    def unanswered(self, position: int) -> list[Call]:
+        return [(position, at) for at in range(self.calls[position]) if (position, at) not in self.result_of]
+
+    def is_left_out(self, position: int, *, settle: bool) -> bool:
+        """Whether the message waits for results at the log's end, so that it is not sent."""
+        return bool(self.unanswered(position)) and position >= self.last_turn and not settle
+
+
+def plainly_paired(history: History) -> Plain:
+    plain = Plain()
+    waiting = list[tuple[Call, str, str]]()
+    answered = dict[str, Call]()
+    for at, given in enumerate(history):
+        position, role = at + 1, role_of(given)
+        if given.interrupted or role == "unknown":
+            continue
+        if role in ("user", "assistant"):
+            plain.last_turn = position
+        calls = calls_of(given)
+        if calls:
+            plain.calls[position], plain.callers[position] = len(calls), role
+        waiting += [((position, index), call_id, name) for index, (call_id, name) in enumerate(calls)]
+        for index, (call_id, name) in enumerate(results_of(given)):
+            fitting = [one for one in waiting if _fits(one, call_id, name)]
+            if fitting:
+                newest = max(one[0][0] for one in fitting)
+                taken = next(one for one in fitting if one[0][0] == newest)
+                waiting.remove(taken)
+                plain.result_of[taken[0]] = (position, index)
+                if taken[1]:
+                    answered[taken[1]] = taken[0]
+            elif call_id in answered:
+                plain.result_of[answered[call_id]] = (position, index)
+    return plain
+
+
+def _fits(call: tuple[Call, str, str], call_id: str, name: str) -> bool:
+    if name:
+        return call[2] == name
+    return call_id in ("", call[1])
+
+
+def role_of(given: Given) -> str:
+    body, role = given.body, given.body["role"]
+    if role not in KNOWN_ROLES:
+        return "unknown"
+    if role in ("function", "developer"):
+        return {"function": "tool", "developer": "system"}[role]
+    if given.format == "turnlog":
+        if body.get("tool_calls") and role == "tool":
+            return "assistant"
+        if body.get("tool_results") and not body.get("tool_calls") and not body.get("content"):
+            return "tool"
+    return str(role)
+
+
+def calls_of(given: Given) -> list[tuple[str, str]]:
+    """(id, name) of each call."""
+    body = given.body
+    if given.format == "openai_chat" and role_of(given) == "tool":
+        return []
+    found = [(_string(call.get("id")), _string(_called(call).get("name"))) for call in body.get("tool_calls") or []]
+    if given.format == "openai_chat" and isinstance(body.get("function_call"), dict):
+        found.append(("", _string(body["function_call"].get("name"))))
+    return found
+
+
+def results_of(given: Given) -> list[tuple[str, str]]:
+    """(call id, function name) of each result; the name only where it takes the place of an id."""
+    body = given.body
+    if given.format == "turnlog":
+        return [(_string(result.get("tool_call_id")), "") for result in body.get("tool_results") or []]
+    if body["role"] == "function":
+        return [("", _string(body.get("name")))]
+    return [(_string(body.get("tool_call_id")), "")] if body["role"] == "tool" else []
+
+
+def _called(call: Body) -> Body:
+    inner = call.get("function", call.get("custom"))
+    return inner if isinstance(inner, dict) else call
+
+
+def _string(value: Any) -> str:
+    return value if isinstance(value, str) else ""

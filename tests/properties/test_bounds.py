@@ -1,0 +1,371 @@
+"""The upper bound is one: the facts of the vocabulary that it rests on, and the law itself on text of all kinds."""
+
+from __future__ import annotations
+
+import gc
+import importlib.util
+import json
+import re
+import warnings
+from collections.abc import Iterator
+from functools import cache
+from itertools import pairwise, product
+from pathlib import Path
+from string import ascii_letters, ascii_lowercase, ascii_uppercase, digits, punctuation
+from types import ModuleType
+
+import pytest
+import tiktoken
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+import turnlog_vocabulary as vocabulary
+from turnlog.windows import bound_tables as tables
+from turnlog.windows import bounds
+from turnlog.windows.bounds import upper_bound_tokens
+
+CONVERSATIONS = Path(__file__).parents[3] / "shared" / "data"
+SIGNS_BEFORE_WORDS = [chr(code) for code in range(128) if chr(code) not in f"{ascii_letters}{digits}\r\n"]
+CONTRACTIONS = ["'s", "'t", "'re", "'ve", "'m", "'ll", "'d"]
+ONE_TOKEN_CHARACTERS = tables.HAN + tables.HANGUL
+
+
+@cache
+def ranks() -> dict[bytes, int]:
+    return vocabulary.mergeable_ranks()
+
+
+@cache
+def encoding() -> tiktoken.Encoding:
+    return tiktoken.Encoding(
+        vocabulary.NAME,
+        pat_str=vocabulary.PATTERN,
+        mergeable_ranks=ranks(),
+        special_tokens=vocabulary.SPECIAL_TOKENS,
+    )
+
+
+def count(text: str) -> int:
+    return len(encoding().encode_ordinary(text))
+
+
+def count_piece(piece: str | bytes) -> int:
+    """Tokens of one piece, the pattern left out."""
+    return len(encode_piece(piece if isinstance(piece, bytes) else piece.encode()))
+
+
+def encode_piece(piece: bytes) -> list[int]:
+    found: list[int] = encoding()._encode_single_piece(piece)
+    return found
+
+
+def is_token(text: str) -> bool:
+    return text.encode() in ranks()
+
+
+# The facts.
+
+
+def test_the_pairs_of_letters_that_are_no_token_are_listed() -> None:
+    cases = [(ascii_uppercase, ascii_uppercase), (ascii_uppercase, ascii_lowercase), (ascii_lowercase, ascii_lowercase)]
+    pairs = {a + b for first, second in cases for a, b in product(first, second)}
+    assert {pair for pair in pairs if not is_token(pair)} == set(tables.FOREIGN_PAIRS.split())
+
+
+def test_a_space_makes_a_token_with_a_letter_or_sign() -> None:
+    assert all(is_token(f" {character}") for character in ascii_letters + punctuation)
+
+
+def test_up_to_three_digits_are_a_token() -> None:
+    assert all(is_token("".join(group)) for length in (1, 2, 3) for group in product(digits, repeat=length))
+
+
+def test_runs_of_a_sign_are_tokens_up_to_the_listed_length() -> None:
+    for sign, longest in bounds._LONGEST_RUN.items():
+        assert all(is_token(sign * length) for length in range(1, longest + 1)), sign
+
+
+def test_words_are_tokens_in_all_their_forms() -> None:
+    listed = tables.WORDS.split()
+    forms = [form for word in listed for form in (word, word.capitalize())] + tables.CAPITALS.split()
+    assert set(forms) == bounds._WORDS
+    for form in forms:
+        assert is_token(form)
+        assert is_token(f" {form}")
+        assert all(count_piece(sign + form) <= 2 for sign in SIGNS_BEFORE_WORDS), form
+        assert all(count_piece(sign + form + end) <= 2 for sign in ("", " ") for end in CONTRACTIONS), form
+
+
+@pytest.mark.full
+def test_words_between_a_sign_and_a_contraction_are_three_tokens_at_most() -> None:
+    for form in bounds._WORDS:
+        assert all(count_piece(sign + form + end) <= 3 for sign in SIGNS_BEFORE_WORDS for end in CONTRACTIONS), form
+
+
+def test_the_other_listed_pieces_are_tokens() -> None:
+    assert all(is_token(f" {word}") for word in tables.SPACED_WORDS.split())
+    assert all(is_token(piece.replace("~", " ")) for piece in tables.AFFIXED.split())
+    assert all(is_token(piece) for piece in tables.SIGNS.split("A"))
+
+
+def test_what_is_tabled_is_a_whole_piece_of_the_pattern() -> None:
+    assert all(bounds._PIECE.fullmatch(piece) for piece in bounds._PIECES)
+
+
+def test_contractions_cost_one_token() -> None:
+    """All are tokens, and no token ends within one and begins before it; the one exception takes all of " I"."""
+    assert all(is_token(end) for end in [*CONTRACTIONS, "'S", "'T", "'M", "'D"])
+    assert all(
+        is_token(pair.format(*letters)) for pair in ("{}{}",) for letters in ["re", "ve", "ll", "RE", "VE", "LL"]
+    )
+    cut = re.compile(rb"[A-Za-z]'[lLrRvV]?")
+    assert {token for token in ranks() if re.search(rb"[A-Za-z]'[lLrRvV]?$", token) and cut.search(token)} == {b" I'"}
+
+
+def test_a_token_that_begins_within_a_character_goes_on_with_letters_or_newlines_only() -> None:
+    ascii_parts = {found[1] for token in ranks() if (found := re.match(rb"[\x80-\xbf]+([\x00-\x7f]+)", token))}
+    assert all(part.isalpha() or not part.strip(b"\n") for part in ascii_parts)
+
+
+class Costs:
+    """The most tokens that a character beyond ASCII can be charged with, whatever stands around it.
+
+    A token is charged to the first character that begins in it, so a character pays for the token that holds its first
+    byte, if none begins before in that token, and for each token wholly within its other bytes. All ways to divide its
+    bytes are tried; neighbours that BPE would never leave side by side are not a way (`adjacent`).
+    """
+
+    def __init__(self) -> None:
+        self.ends: dict[bytes, list[bytes]] = {}
+        """Tokens that end with the beginning of a character, by that end; a character begins before it."""
+        self.continued: dict[bytes, list[bytes]] = {}
+        """The same, where only the rest of a character is before it."""
+        self.begins: dict[bytes, list[bytes]] = {}
+        """Tokens that begin with the rest of a character and hold more, by that rest."""
+        for token in ranks():
+            body = token.lstrip(bytes(range(0x80, 0xC0)))
+            if 0 < len(body) < len(token):
+                self.begins.setdefault(token[: len(token) - len(body)], []).append(token)
+            last = max((index for index, byte in enumerate(token) if not 0x80 <= byte < 0xC0), default=0)
+            if last and token[last] >= 0xC0 and len(token) - last < self.length(token[last]):
+                known = self.ends if len(token) - len(body) < last else self.continued
+                known.setdefault(token[last:], []).append(token)
+
+    @staticmethod
+    def length(first: int) -> int:
+        return 2 if first < 0xE0 else 3 if first < 0xF0 else 4
+
+    @cache  # noqa: B019
+    def adjacent(self, left: bytes, right: bytes) -> bool:
+        return encode_piece(left + right) == [ranks()[left], ranks()[right]]
+
+    @cache  # noqa: B019
+    def within(self, rest: bytes, before: tuple[bytes, ...]) -> int:
+        """The most tokens within the rest of a character behind one of ``before``; less than zero: no way."""
+        if not rest:
+            return 0
+        best = -9
+        if any(self.adjacent(left, right) for left in before for right in self.begins.get(rest, ())):
+            best = 0
+        for end in range(1, len(rest) + 1):
+            token = rest[:end]
+            if token in ranks() and any(self.adjacent(left, token) for left in before):
+                more = self.within(rest[end:], (token,))
+                best = max(best, 1 + more) if more >= 0 else best
+        return best
+
+    def most(self, character: str) -> int:
+        data = character.encode()
+        best = 1
+        for end in range(1, len(data)):
+            first, rest = data[:end], data[end:]
+            alone = [first] if first in ranks() else []
+            best = max(best, 1 + self.within(rest, (*alone, *self.continued.get(first, ()))))
+            best = max(best, self.within(rest, tuple(self.ends.get(first, ()))))
+        return best
+
+
+def test_no_character_costs_more_than_its_table_says() -> None:
+    costs = Costs()
+    listed = [
+        *range(0x80, 0x800),
+        *(code for low, high in bounds._TWO + bounds._THREE for code in range(low, high + 1)),
+    ]
+    for character in {*map(chr, listed), *ONE_TOKEN_CHARACTERS, *bounds._CHARACTERS.keys(), "\ufffd"}:
+        assert costs.most(character) <= bounds._CHARACTERS[character], hex(ord(character))
+    assert all(bounds._CHARACTERS[character] == 1 for character in ONE_TOKEN_CHARACTERS)
+
+
+@given(st.text(st.characters(max_codepoint=127), max_size=60))
+@example("don'table I'll 'sx IT'S 12345\t\n  \n x  y --a -b\r\n/c")
+def test_the_pattern_on_ascii_finds_the_pieces_of_the_encoding(text: str) -> None:
+    pieces = bounds._PIECE.findall(text)
+    assert "".join(pieces) == text
+    assert encoding().encode_ordinary(text) == [token for piece in pieces for token in encode_piece(piece.encode())]
+
+
+# The law.
+
+NASTY = [
+    "'",
+    "'s",
+    "'ll",
+    "lL",
+    "rE",
+    "vE",
+    "RE",
+    "REx",
+    "I'",
+    " I'",
+    "t",
+    "i",
+    "pp",
+    "\n",
+    "\r",
+    "\r\n",
+    " ",
+    "  ",
+    "\t",
+]
+NASTY += [
+    "/",
+    "//",
+    "{",
+    "}",
+    '"',
+    "1",
+    "12",
+    "2345",
+    "a",
+    "A",
+    "q",
+    "qz",
+    "Eo",
+    "QJ",
+    "é",
+    "中",
+    "北",
+    "京",
+    "ş",
+    "\x0b",
+]
+NASTY += [
+    "\x00",
+    " \x01",
+    "\u3000",
+    "\u00a0",
+    "２",
+    "½",
+    "😀",
+    "\ud83d",
+    "\ude00",
+    "–",
+    "’",
+    "\u0301",
+    "K",
+    "App",
+    "Ŝ",
+    "가",
+]
+NASTY += ["====", "-----", "กข", "\x95"]
+PIECES = sorted(bounds._PIECES.keys())
+HAN = "".join(map(chr, range(0x4E00, 0x9FFF)))
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=20),
+    lambda inner: (
+        st.lists(inner, max_size=5) | st.dictionaries(st.text(ascii_letters + "_", max_size=12), inner, max_size=5)
+    ),
+    max_leaves=20,
+)
+TEXTS = {
+    "any text": st.text(st.characters(), max_size=200),
+    "surrogates": st.text(st.characters(min_codepoint=0xD700, max_codepoint=0xE100), max_size=30),
+    "ids": st.text(ascii_letters + digits + "-_.:/@#", max_size=120),
+    "letters": st.text(ascii_letters, max_size=80),
+    "signs": st.text(punctuation + " \n\t", max_size=80),
+    "white space": st.text(" \n\t\r\x0b\u3000/", max_size=200),
+    "JSON": VALUES.map(lambda value: json.dumps(value, ensure_ascii=False)),
+    "indented JSON": VALUES.map(lambda value: json.dumps(value, indent=2)),
+    "Chinese": st.text(HAN + "，。！？、 ", max_size=80),
+    "Japanese and Korean": st.text(
+        HAN[:500] + "".join(map(chr, [*range(0x3041, 0x30FF), *range(0xAC00, 0xD7A4)])) + " "
+    ),
+    "emoji": st.text("".join(map(chr, range(0x1F300, 0x1F700))) + "\u200d\ufe0f\U0001f3fd ab", max_size=40),
+    "tabled pieces": st.lists(st.sampled_from(PIECES), max_size=20).map("".join),
+    "nasty": st.lists(st.sampled_from([*NASTY, *PIECES[::40]]), max_size=14).map("".join),
+    "repeated": st.lists(st.tuples(st.sampled_from(NASTY), st.integers(1, 200)), max_size=4).map(
+        lambda runs: "".join(part * times for part, times in runs)
+    ),
+    "tokens": st.lists(st.integers(0, 199_997), max_size=12).map(lambda found: encoding().decode(found)),
+}
+
+
+@pytest.mark.parametrize("kind", TEXTS)
+def test_the_bound_holds_for_a_text_and_for_any_cut_of_it(kind: str) -> None:
+    @settings(max_examples=150, deadline=None)
+    @given(TEXTS[kind], st.lists(st.floats(0, 1), max_size=3))
+    def holds(text: str, cuts: list[float]) -> None:
+        real = count(text)
+        assert upper_bound_tokens(text) >= real
+        places = [0, *sorted(int(cut * len(text)) for cut in cuts), len(text)]
+        assert sum(upper_bound_tokens(text[start:end]) for start, end in pairwise(places)) >= real
+
+    holds()
+
+
+def test_the_bound_of_nothing_is_nothing() -> None:
+    assert upper_bound_tokens("") == 0
+
+
+@pytest.mark.parametrize("unit", ["a", " ", "\n", "aB", "-", "'", "中", "\ud83d", " \n", "x ", "1"])
+def test_a_million_characters_are_bounded(unit: str) -> None:
+    assert 0 < upper_bound_tokens((unit * 1_000_000)[:1_000_000]) <= 2_000_000
+
+
+PROSE = (
+    "Please return the shoes that you bought last week, and we will send you a new pair by Friday. If the store has no "
+    "black ones in your size, call us at any time: the next order is on us."
+)
+OBJECT = (
+    '{"order_id":"#W2378156","status":"delivered","items":[{"name":"T-Shirt","item_id":"9523456873","price":46.66}]}'
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "ratio"), [(PROSE, 2.0), (OBJECT, 1.6), ("你好，我想预订一间酒店的房间。", 1.6), ("x" * 9, 2.5)]
+)
+def test_the_bound_is_not_far_off(text: str, ratio: float) -> None:
+    assert upper_bound_tokens(text) <= ratio * count(text) + 3
+
+
+def load_conversations() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("conversations", CONVERSATIONS / "load.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def real_texts() -> Iterator[str]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)  # the loader leaves its files to the garbage collector
+        sessions = list(load_conversations().iter_sessions("dev"))
+        gc.collect()
+    for session in sessions:
+        for message in session["messages"]:
+            parts = message["content"] if isinstance(message["content"], list) else [{"text": message["content"]}]
+            yield from (part["text"] for part in parts if part.get("text"))
+            for call in message.get("tool_calls") or []:
+                yield f"{call['function']['name']}({call['function']['arguments']})"
+
+
+@pytest.mark.skipif(not (CONVERSATIONS / "load.py").exists(), reason="no real conversations at ../shared/data")
+def test_the_bound_holds_for_real_conversations() -> None:
+    total = bound = 0
+    for text in real_texts():
+        for part in (text[:500], text[500:2000]):
+            real, most = count(part), upper_bound_tokens(part)
+            assert most >= real, part
+            total, bound = total + real, bound + most
+    assert bound < 1.8 * total

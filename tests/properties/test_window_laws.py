@@ -1,0 +1,373 @@
+"""The laws of windows over histories with all the disorder of real transcripts: W1 valid, W2 pairs, W3 budget, W4 the task
+stays, W5 no silent hole, W7 deterministic. (W6 is in test_window_growth.py.)
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.properties.building import (
+    AMPLE,
+    COUNTER,
+    PRESETS,
+    TOOLS,
+    Asked,
+    Stored,
+    as_bytes,
+    recounted,
+    stored,
+    texts,
+    window,
+    window_by_cards,
+)
+from tests.properties.histories import ROOT, Given, History, disorderly, marked, sample_histories
+from tests.properties.plain_pairing import plainly_paired, role_of
+from turnlog.codecs.counting import count_tools
+from turnlog.codecs.rules import lint
+from turnlog.domain.errors import BudgetTooSmallError
+from turnlog.windows.build import Window
+from turnlog.windows.manifest import Part
+from turnlog.windows.text import SETTLEMENT
+
+laws = settings(
+    max_examples=200,
+    derandomize=True,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+
+policies = st.one_of(
+    st.sampled_from(PRESETS),
+    st.builds("{}({})".format, st.sampled_from(("turns", "messages")), st.integers(0, 12)),
+    st.builds("tokens({})".format, st.integers(0, 3000)),
+)
+budgets = st.one_of(st.just(AMPLE), st.integers(1, 400), st.integers(100, 6000))
+asked = st.builds(
+    Asked,
+    policy=policies,
+    budget=budgets,
+    format=st.sampled_from(("openai_chat", "turnlog")),
+    settle=st.booleans(),
+    system=st.sampled_from((None, "You are a helpful agent.", "")),
+    tools=st.sampled_from(((), TOOLS)),
+)
+ample = st.builds(replace, asked, budget=st.just(AMPLE))
+
+
+def built(held: Stored, wanted: Asked) -> Window:
+    """The window; with the least budget that the error names where the one asked for is too small."""
+    try:
+        return window(held, wanted)
+    except BudgetTooSmallError as error:
+        return window(held, replace(wanted, budget=int(error.details["needed"])))
+
+
+# ---------------------------------------------------------------- W1
+
+
+def assert_valid(found: Window) -> None:
+    assert lint(found.messages, format="openai_chat") == []
+
+
+@laws
+@given(disorderly(), asked)
+def test_W1_every_window_passes_the_linter(history: History, wanted: Asked) -> None:
+    assert_valid(built(stored(history), replace(wanted, format="openai_chat")))
+
+
+# ---------------------------------------------------------------- W2
+
+
+def assert_pairs_are_kept(history: History, wanted: Asked, found: Window) -> None:
+    plain, sent = plainly_paired(history), texts(found)
+    waiting = list[tuple[int, int]]()
+    for position, count in plain.calls.items():
+        calls = [(position, at) for at in range(count)]
+        results = [plain.result_of[call] for call in calls if call in plain.result_of]
+        is_in = {_mark("call", call) in sent for call in calls} | {
+            _mark("result", result) in sent for result in results
+        }
+        assert len(is_in) == 1, f"calls of message {position} and their results are in and out"
+        if plain.is_left_out(position, settle=wanted.settle):
+            assert is_in == {False}, f"message {position} waits for results and is sent"
+            waiting += plain.unanswered(position)
+    sent_results = {(int(p), int(at)) for p, at in re.findall(r"result#(\d+)\.(\d+);", sent)}
+    assert sent_results <= set(plain.result_of.values()), "a result that belongs to no call, or was replaced, is sent"
+    assert [(ref.position, ref.index) for ref in found.open_calls] == waiting
+
+
+def assert_unanswered_are_settled(history: History, wanted: Asked, found: Window) -> None:
+    """In an openai_chat window: each unanswered call that is sent has the neutral text for a result."""
+    plain, sent = plainly_paired(history), texts(found)
+    unanswered = sum(
+        len(plain.unanswered(position)) for position in plain.calls if _mark("call", (position, 0)) in sent
+    )
+    assert sent.count(SETTLEMENT) == unanswered
+    for at, message in enumerate(found.messages):
+        for offset, call in enumerate(message.get("tool_calls") or []):  # type: ignore[arg-type,var-annotated]
+            mark = re.search(r"call#(\d+)\.(\d+);", str(call))
+            assert mark is not None
+            ref = (int(mark[1]), int(mark[2]))
+            answers = [other for other in found.messages[at + 1 :] if other.get("tool_call_id") == call["id"]]
+            assert len(answers) == 1, f"call {offset} of message {at} has {len(answers)} results"
+            wanted_text = _mark("result", plain.result_of[ref]) if ref in plain.result_of else SETTLEMENT
+            assert wanted_text in texts(replace(found, messages=answers))
+
+
+def _mark(kind: str, place: tuple[int, int]) -> str:
+    return f"{kind}#{place[0]}.{place[1]};"
+
+
+@laws
+@given(disorderly(), asked)
+def test_W2_a_call_and_its_results_are_in_or_out_together(history: History, wanted: Asked) -> None:
+    assert_pairs_are_kept(history, wanted, built(stored(history), wanted))
+
+
+@laws
+@given(disorderly(), asked)
+def test_W2_an_unanswered_call_is_settled_and_every_other_has_its_own_result(history: History, wanted: Asked) -> None:
+    wanted = replace(wanted, format="openai_chat")
+    assert_unanswered_are_settled(history, wanted, built(stored(history), wanted))
+
+
+# ---------------------------------------------------------------- W3
+
+
+def assert_budget_is_hard(held: Stored, wanted: Asked) -> None:
+    try:
+        found = window(held, wanted)
+    except BudgetTooSmallError as error:
+        needed = int(error.details["needed"])
+        assert needed > wanted.budget == error.details["budget"]
+        wanted = replace(wanted, budget=needed)
+        found = window(held, wanted)
+        with pytest.raises(BudgetTooSmallError) as raised:
+            window(held, replace(wanted, budget=needed - 1))
+        assert raised.value.details["needed"] == needed
+    assert recounted(found, wanted) <= found.tokens <= wanted.budget
+
+
+@laws
+@given(disorderly(), asked)
+def test_W3_what_is_sent_counted_afresh_is_within_the_tokens_named_and_these_within_the_budget(
+    history: History, wanted: Asked
+) -> None:
+    assert_budget_is_hard(stored(history), wanted)
+
+
+@laws
+@given(disorderly(max_size=20), asked)
+def test_W3_payloads_out_of_line_keep_the_budget_too_and_give_the_same_window(history: History, wanted: Asked) -> None:
+    held = stored(history)
+    try:
+        found, fetched = window_by_cards(held, wanted)
+    except BudgetTooSmallError as error:
+        wanted = replace(wanted, budget=int(error.details["needed"]))
+        found, fetched = window_by_cards(held, wanted)
+        with pytest.raises(BudgetTooSmallError):
+            window_by_cards(held, replace(wanted, budget=wanted.budget - 1))
+    assert recounted(found, wanted) <= found.tokens <= wanted.budget
+    if wanted.budget == AMPLE:
+        assert found.messages == window(held, wanted).messages
+
+
+# ---------------------------------------------------------------- W4
+
+
+def assert_task_is_in(held: Stored, found: Window) -> None:
+    said = [str(_content(message)) for message in found.messages if message["role"] == "user"]
+    for position in task(held):
+        text = _text(held.at(position))
+        assert not text or any(text in one for one in said), f"user message {position} of the current loop is not in"
+
+
+def task(held: Stored) -> list[int]:
+    """The user messages of the current loop before its first assistant message."""
+    found = list[int]()
+    current = held.sources[-1].loop if held.sources else 0
+    for source in held.sources:
+        position = source.event.position
+        given, role = held.at(position), role_of(held.at(position))
+        if source.loop != current or not current or given.interrupted:
+            continue
+        if role == "assistant":
+            break
+        if role == "user":
+            found.append(position)
+    return found
+
+
+def _content(message: object) -> str:
+    content = message["content"]  # type: ignore[index]
+    if isinstance(content, list):
+        return "\n".join(str(part.get("text", "")) for part in content)
+    return content or ""
+
+
+def _text(given: Given) -> str:
+    content = given.body.get("content") or ""
+    if isinstance(content, list):
+        return "\n".join(
+            part["text"] for part in content if isinstance(part, dict) and isinstance(part.get("text"), str)
+        )
+    return str(content)
+
+
+@laws
+@given(disorderly(), asked)
+def test_W4_the_user_messages_before_the_first_assistant_message_of_the_current_loop_are_in_uncut(
+    history: History, wanted: Asked
+) -> None:
+    held = stored(history)
+    assert_task_is_in(held, built(held, wanted))
+
+
+# ---------------------------------------------------------------- W5
+
+
+def assert_no_silent_hole(held: Stored, wanted: Asked, found: Window) -> None:
+    parts = found.manifest.parts
+    loops = {part.loop: part for part in parts if part.kind == "loop"}
+    told = Counter(part.first for part in parts if part.kind == "message" and part.first is not None)
+    for source in held.sources:
+        position = source.event.position
+        loop = loops.get(source.loop or None)
+        is_summed_up = loop is not None and loop.level != "whole" and _covers(loop, position)
+        assert told[position] == 1 or (is_summed_up and told[position] == 0), (
+            f"message {position} is told {told[position]} times; its loop is {loop}"
+        )
+    for part in parts:
+        assert part.level == "whole" or part.kind == "loop" or part.reason, f"{part} is not whole and has no reason"
+        assert part.kind != "message" or part.first == part.last
+    assert 3 + sum(part.tokens for part in finest(parts)) == found.tokens
+    assert found.manifest.totals == _totals(parts)
+    is_line = any("not shown here]" in _content(message) for message in found.messages if message["role"] == "user")
+    assert is_line == any(part.kind == "line" and part.reason == "left_out" for part in parts)
+    assert is_line == any(_is_evicted(part, held) for part in parts)
+
+
+def finest(parts: tuple[Part, ...]) -> list[Part]:
+    """Every part but those that are told again in a finer one, or within a coarser one."""
+    loops = {part.loop: part for part in parts if part.kind == "loop"}
+    return [
+        part
+        for part in parts
+        if not (part.kind == "loop" and part.level == "whole")
+        and not (part.kind == "message" and part.loop in loops and loops[part.loop].level != "whole")
+    ]
+
+
+def _totals(parts: tuple[Part, ...]) -> dict[str, int]:
+    totals = {"system": 0, "tools": 0, "whole": 0, "digest": 0, "line": 0}
+    for part in finest(parts):
+        loop = next((one for one in parts if one.kind == "loop" and one.loop == part.loop), None)
+        kind = {"message": "whole" if loop else "system", "loop": "whole" if part.level == "out" else part.level}
+        totals[kind.get(part.kind, part.kind)] += part.tokens
+    return totals
+
+
+def _is_evicted(part: Part, held: Stored) -> bool:
+    if part.kind == "message":
+        return part.level == "unread" or (
+            part.level == "out"
+            and part.reason in ("turns", "messages", "tokens", "max_loops", "max_age", "budget", "digests_full")
+        )
+    return part.kind == "loop" and part.level == "out"
+
+
+def _covers(loop: Part, position: int) -> bool:
+    return loop.first is not None and loop.last is not None and loop.first <= position <= loop.last
+
+
+@laws
+@given(disorderly(), asked)
+def test_W5_every_message_is_accounted_for_once_and_what_is_left_out_is_declared(
+    history: History, wanted: Asked
+) -> None:
+    held = stored(history)
+    assert_no_silent_hole(held, wanted, built(held, wanted))
+
+
+# ---------------------------------------------------------------- W7
+
+
+@laws
+@given(disorderly(), asked)
+def test_W7_the_same_input_gives_the_same_bytes(history: History, wanted: Asked) -> None:
+    assert as_bytes(built(stored(history), wanted)) == as_bytes(built(stored(history), wanted))
+
+
+IN_A_PROCESS = """
+import hashlib
+from tests.properties.building import Asked, PRESETS, as_bytes, stored, window
+from tests.properties.histories import DISORDERLY, Move, played, sample_histories
+held = [stored(history) for _, history in sample_histories()]
+held.append(stored(played([Move(DISORDERLY[at * 7 % len(DISORDERLY)], at % 12, turnlog=at % 3 == 0) for at in range(60)])))
+digest = hashlib.sha256()
+for one in held:
+    for policy in PRESETS:
+        for format in ("openai_chat", "turnlog"):
+            digest.update(as_bytes(window(one, Asked(policy, 50_000, format))))
+print(digest.hexdigest())
+"""
+
+
+def test_W7_processes_with_different_hash_seeds_give_the_same_bytes() -> None:
+    path = os.pathsep.join([str(ROOT), *(entry for entry in sys.path if entry)])
+    digests = {
+        subprocess.run(
+            [sys.executable, "-c", IN_A_PROCESS],
+            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": path},
+            capture_output=True,
+            text=True,
+            check=True,
+            cwd=ROOT,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(digests) == 1
+
+
+# ---------------------------------------------------------------- all of them on real conversations
+
+
+def assert_all_laws(history: History) -> None:
+    history = marked(history)
+    held = stored(history)
+    for policy in (*PRESETS, "turns(2)", "messages(7)", "tokens(900)"):
+        for budget, format, settle in (
+            (AMPLE, "openai_chat", False),
+            (4000, "openai_chat", True),
+            (2500, "turnlog", False),
+        ):
+            wanted = Asked(policy, budget, format, settle, "You are an agent.", TOOLS)  # type: ignore[arg-type]
+            found = built(held, wanted)
+            if format == "openai_chat":
+                assert_valid(found)
+            assert_pairs_are_kept(history, wanted, found)
+            assert_task_is_in(held, found)
+            assert_no_silent_hole(held, wanted, found)
+            assert recounted(found, wanted) <= found.tokens <= found.manifest.budget.tokens
+
+
+@pytest.mark.parametrize(("name", "history"), [pytest.param(*one, id=one[0]) for one in sample_histories()])
+def test_W1_to_W5_hold_on_the_projects_own_conversations(name: str, history: History) -> None:
+    assert_all_laws(history)
+    assert_budget_is_hard(stored(history), Asked(budget=1))
+
+
+def test_the_tools_are_counted_as_they_are_sent() -> None:
+    wanted = Asked(tools=TOOLS)
+    assert window(stored(()), wanted).tokens - window(stored(()), Asked()).tokens == count_tools(TOOLS, COUNTER)
+    assert Path(ROOT / "pyproject.toml").is_file()

@@ -1,0 +1,77 @@
+"""Writes the golden history of the current schema version: run once per version, then never again.
+
+python tools/make_golden.py tests/log/golden/schema-1.json
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from turnlog.adapters.embedded.files import MemoryBlobStore
+from turnlog.adapters.embedded.sqlite import MEMORY, SqliteDatabase, SqliteItemTable
+from turnlog.bootstrap import Application, Engine
+from turnlog.client.in_process import InProcessBackend
+from turnlog.client.model import Turnlog
+from turnlog.domain.identity import Owner
+from turnlog.ports import Item
+from turnlog.settings import Settings
+from turnlog.testing.fixed import FixedClock, SequentialIds
+
+
+def main(path: Path) -> None:
+    database, blobs, clock = SqliteDatabase(MEMORY), MemoryBlobStore(), FixedClock()
+    items = SqliteItemTable(database)
+    app = Application(
+        Engine("memory", items, blobs, None, lambda: None),
+        Settings(token_counter="estimate"),
+        clock=clock,
+        ids=SequentialIds(),
+    )
+    log = Turnlog(InProcessBackend(app, Owner.of("acme", "ada")))
+    session = log.sessions.create(
+        "golden", title="Golden", system="Be brief. " * 20, metadata={"é": [1, 2.5, None]}, state={"n": 1}
+    )
+    clock.advance(7)
+    session.append(
+        {"role": "user", "content": "Find the log, 你好 \ud83d"}, key="first", meta=[{"pin": True, "id": "m1"}]
+    )
+    call = {"id": "c1", "type": "function", "function": {"name": "read", "arguments": '{"path": "/var/log/app.log"}'}}
+    session.append(
+        {"role": "assistant", "content": None, "tool_calls": [call, {**call, "id": ""}]}, run={"iteration": 1}
+    )
+    session.append({"role": "tool", "tool_call_id": "c1", "content": "".join(f"{at:06d} " for at in range(1_500))})
+    session.append({"role": "tool", "tool_call_id": "", "content": "".join(f"{at * 7919:09x}" for at in range(9_000))})
+    clock.advance(400)
+    session.append(
+        {"role": "assistant", "content": "Done."},
+        run={"iteration": 2, "pending_action": None},
+        usage={"input_tokens": 9, "output_tokens": 1},
+    )
+    session.append(
+        {"role": "exit", "content": "\x1b[0m"},
+        {"role": "assistant", "content": "cut o"},
+        meta=[{}, {"status": "interrupted"}],
+    )
+    rows = database.connection().execute("SELECT pk, sk FROM items ORDER BY pk, sk").fetchall()
+    from turnlog.ports import Key
+
+    stored = items.get_many([Key(pk, sk) for pk, sk in rows])
+    golden = {
+        "items": [_json(item) for item in stored.values()],
+        "blobs": {name: (blobs.get(name) or b"").hex() for name in blobs.names("")},
+        "messages": [message.model_dump() for message in session.messages()],
+        "session": session.info().model_dump(),
+        "agent": session.agent().model_dump(),
+    }
+    path.write_text(json.dumps(golden, indent=1) + "\n")
+
+
+def _json(item: Item) -> dict[str, Any]:
+    return {name: {"hex": value.hex()} if isinstance(value, bytes) else value for name, value in item.items()}
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

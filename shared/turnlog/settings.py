@@ -11,6 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from turnlog.domain.errors import InvalidInputError
 
 PREFIX = "TURNLOG_"
+CLIENT_VARIABLES = frozenset({"TURNLOG_URL"})
+"""What the command line reads; no setting of the service."""
 
 
 class Settings(BaseModel):
@@ -52,7 +54,7 @@ class Settings(BaseModel):
         named: dict[str, object] = {
             name[len(PREFIX) :].lower(): value
             for name, value in found.items()
-            if name.startswith(PREFIX) and value != ""
+            if name.startswith(PREFIX) and name not in CLIENT_VARIABLES and value != ""
         }
         principals = named.get("delegating_principals")
         if isinstance(principals, str):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Sequence
+from typing import TypeGuard
 
 from turnlog.codecs.base import Rendered, Turn
 from turnlog.codecs.blocks import (
@@ -17,6 +18,7 @@ from turnlog.codecs.blocks import (
     json_text,
     marked_error,
     media_from_url,
+    placeholder_text,
     result_text,
     role_of,
     string,
@@ -26,6 +28,7 @@ from turnlog.domain.jsonvalue import JsonObject, JsonValue
 from turnlog.domain.messages import Block, Media, Message, Opaque, Text, Thinking, ToolCall, ToolResult
 
 FORMAT = "openai_chat"
+_DATA_URL = re.compile(r"data:([^;,]*)(?:;[^,]*)?;base64,(.*)", re.DOTALL)
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _AUTHOR_NAME = re.compile(r"[^\s<|\\/>]{1,64}")
 _MAX_ID = 40
@@ -108,17 +111,27 @@ def _part(part: JsonValue) -> Block:
     if kind == "image_url" and isinstance(image, dict) and isinstance(image.get("url"), str):
         return media_from_url(string(image["url"]), detail=string(image.get("detail")) or None)
     audio = part.get("input_audio")
-    if kind == "input_audio" and isinstance(audio, dict):
+    if kind == "input_audio" and _has_strings(audio, "data", "format"):
         return Media("audio", media_type=f"audio/{string(audio.get('format'))}", data=string(audio.get("data")))
     file = part.get("file")
-    if kind == "file" and isinstance(file, dict):
-        return Media(
-            "file",
-            data=string(file.get("file_data")) or None,
-            file_id=string(file.get("file_id")) or None,
-            name=string(file.get("filename")) or None,
-        )
+    if kind == "file" and (_has_strings(file, "file_data") or _has_strings(file, "file_id")):
+        return _file(file)
     return Opaque(FORMAT, part)
+
+
+def _has_strings(value: JsonValue, *names: str) -> TypeGuard[JsonObject]:
+    return isinstance(value, dict) and all(isinstance(value.get(name), str) for name in names)
+
+
+def _file(file: JsonObject) -> Media:
+    data_url = _DATA_URL.fullmatch(string(file.get("file_data")))
+    return Media(
+        "file",
+        media_type=data_url[1] or None if data_url else None,
+        data=data_url[2] if data_url else string(file.get("file_data")) or None,
+        file_id=string(file.get("file_id")) or None,
+        name=string(file.get("filename")) or None,
+    )
 
 
 def _calls(body: JsonObject) -> tuple[ToolCall, ...]:
@@ -148,7 +161,7 @@ def _verbatim(turn: Turn) -> list[JsonObject]:
     """The body as given; a copy with repairs where the provider would refuse it."""
     body, message = turn.body, turn.message
     assert body is not None  # noqa: S101 - the caller has looked
-    if body.get("role") == "function" or "function_call" in body or not _legal_content(body, message):
+    if body.get("role") == "function" or body.get("function_call") is not None or not _legal_content(body, message):
         return _made(turn)
     repaired = dict(body)
     if message.tool_calls:
@@ -158,21 +171,26 @@ def _verbatim(turn: Turn) -> list[JsonObject]:
             _repaired_call(call, parsed, call_id)
             for call, parsed, call_id in zip(calls, message.tool_calls, turn.call_ids, strict=True)
         ]
-    else:
-        repaired.pop("tool_calls", None)
+    elif repaired.get("tool_calls") is not None:
+        del repaired["tool_calls"]
     if message.tool_results and repaired.get("tool_call_id") != turn.result_ids[0]:
         repaired["tool_call_id"] = turn.result_ids[0]
-    if "name" in repaired and not (message.name and _AUTHOR_NAME.fullmatch(message.name)):
-        repaired.pop("name")
+    if repaired.get("name") is not None and not _AUTHOR_NAME.fullmatch(message.name):
+        del repaired["name"]
     return [repaired]
 
 
 def _legal_content(body: JsonObject, message: Message) -> bool:
-    content = body.get("content")
+    content, refusal, audio = body.get("content"), body.get("refusal"), body.get("audio")
+    is_refusal, is_audio = isinstance(refusal, str), _has_strings(audio, "id")
+    if message.role == "assistant" and (
+        (refusal is not None and not is_refusal) or (audio is not None and not is_audio)
+    ):
+        return False
     if isinstance(content, str):
         return True
     if content is None:
-        return bool(message.tool_calls) or isinstance(body.get("refusal"), str) or isinstance(body.get("audio"), dict)
+        return message.role == "assistant" and (bool(message.tool_calls) or is_refusal or is_audio)
     allowed = _PARTS_OF.get(string(body.get("role")), _TEXT_ONLY)
     return (
         isinstance(content, list)
@@ -184,16 +202,13 @@ def _legal_content(body: JsonObject, message: Message) -> bool:
 
 def _repaired_call(call: JsonValue, parsed: ToolCall, call_id: str) -> JsonObject:
     assert isinstance(call, dict)  # noqa: S101 - parsed before
-    function = call.get("function")
-    whole = (
-        call.get("id") == call_id
-        and call.get("type") == "function"
-        and isinstance(function, dict)
-        and isinstance(function.get("arguments"), str)
-        and _TOOL_NAME.fullmatch(parsed.name) is not None
+    function, custom, kind = call.get("function"), call.get("custom"), call.get("type")
+    is_legal = _TOOL_NAME.fullmatch(parsed.name) is not None and (
+        (kind == "function" and _has_strings(function, "name", "arguments"))
+        or (kind == "custom" and function is None and _has_strings(custom, "name", "input"))
     )
-    if whole or call.get("type") == "custom":
-        return call if whole else {**call, "id": call_id}
+    if is_legal:
+        return call if call.get("id") == call_id else {**call, "id": call_id}
     extra = function if isinstance(function, dict) else {}
     inner: JsonObject = {**extra, "name": legal_tool_name(parsed.name), "arguments": parsed.arguments}
     return {
@@ -245,16 +260,19 @@ def _user_content(message: Message) -> JsonValue:
 
 
 def _media_part(media: Media) -> JsonObject:
+    """The part; its name as text where the provider has no part for such media (a sound by address, an image by file id)."""
     if media.kind == "audio" and media.data:
         return {
             "type": "input_audio",
             "input_audio": {"data": media.data, "format": (media.media_type or "audio/wav").split("/")[-1]},
         }
-    if media.kind == "file":
-        file: JsonObject = {"file_id": media.file_id} if media.file_id else {"file_data": media.data or ""}
+    if media.kind == "file" and (media.file_id or media.data):
+        data = f"data:{media.media_type};base64,{media.data}" if media.media_type else media.data
+        file: JsonObject = {"file_id": media.file_id} if media.file_id else {"file_data": data}
         return {"type": "file", "file": file | ({"filename": media.name} if media.name else {})}
-    url = media.url or f"data:{media.media_type or 'image/png'};base64,{media.data or ''}"
-    image: JsonObject = {"url": url}
+    if media.kind != "image" or not (media.url or media.data):
+        return {"type": "text", "text": placeholder_text(media)}
+    image: JsonObject = {"url": media.url or f"data:{media.media_type or 'image/png'};base64,{media.data}"}
     if media.detail:
         image["detail"] = media.detail
     return {"type": "image_url", "image_url": image}

@@ -13,8 +13,9 @@ from dataclasses import asdict
 
 from turnlog.codecs.base import Rendered, Turn
 from turnlog.codecs.blocks import given_role, invalid, json_text, role_of, string
-from turnlog.domain.jsonvalue import JsonObject, JsonValue
-from turnlog.domain.messages import Block, Media, Message, Opaque, Text, Thinking, ToolCall, ToolResult
+from turnlog.domain.errors import MalformedError
+from turnlog.domain.jsonvalue import JsonObject, JsonValue, parse_strict_json
+from turnlog.domain.messages import Block, Media, Message, Opaque, Role, Text, Thinking, ToolCall, ToolResult
 
 FORMAT = "turnlog"
 _MEDIA = ("image", "file", "audio")
@@ -37,10 +38,8 @@ class TurnlogCodec:
             if value is not None and not isinstance(value, list):
                 raise invalid(f"/{name}", f"{name} is neither a list nor null")
         content = _content(body.get("content"))
-        role = role_of(body)
         return Message(
-            # Results alone are no turn of the user's, whoever is named as their author.
-            "tool" if role == "user" and results and not content and not calls else role,
+            _role(body, content, calls=bool(calls), results=bool(results)),
             content=content,
             tool_calls=tuple(_call(call, at) for at, call in enumerate(calls if isinstance(calls, list) else [])),
             tool_results=tuple(
@@ -56,6 +55,15 @@ class TurnlogCodec:
     def render(self, turns: Sequence[Turn], *, system: str | None, tools: Sequence[JsonObject]) -> Rendered:
         messages = [_rendered(turn) for turn in turns]
         return Rendered(messages=messages, system=system, tools=list(tools))
+
+
+def _role(body: JsonObject, content: tuple[Block, ...], *, calls: bool, results: bool) -> Role:
+    """Results alone are nobody's turn, whoever is named as their author; who calls tools is an assistant, or a user."""
+    role = role_of(body)
+    if role == "tool":
+        return "assistant" if calls else "tool"
+    is_results_alone = results and not calls and all(block == Text("") for block in content)
+    return "tool" if is_results_alone and role != "unknown" else role
 
 
 def _content(value: JsonValue) -> tuple[Block, ...]:
@@ -110,7 +118,7 @@ def _rendered(turn: Turn) -> JsonObject:
             body["author"] = message.name
         if message.tool_calls:
             body["tool_calls"] = [
-                {"id": call.id, "name": call.name, "args": _arguments(call)} for call in message.tool_calls
+                {"id": call.id, "name": call.name, "args": arguments_value(call)} for call in message.tool_calls
             ]
         if message.tool_results:
             body["tool_results"] = [
@@ -132,9 +140,13 @@ def _set_ids(body: JsonObject, key: str, field: str, ids: Sequence[str]) -> None
     ]
 
 
-def _arguments(call: ToolCall) -> JsonValue:
-    given = call.arguments_object()
-    return given if given is not None else {"_raw": call.arguments}
+def arguments_value(call: ToolCall) -> JsonValue:
+    """The object that the arguments are, or the text as given. Strict: NaN or a key given twice would be lost as an object."""
+    try:
+        given = parse_strict_json(call.arguments)
+    except MalformedError:
+        given = None
+    return given if isinstance(given, dict) else {"_raw": call.arguments}
 
 
 def _made_content(message: Message) -> JsonValue:

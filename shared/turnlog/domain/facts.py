@@ -45,14 +45,17 @@ class Facts:
 
 
 def facts_of(message: Message) -> Facts:
-    """The facts of a message, but for its ledger, which is read where it is needed."""
-    text = message.text
+    """The facts of a message, but for its ledger, which is read where it is needed.
+
+    A message of an unknown role is never sent, so what it calls or answers pairs with nothing.
+    """
+    text, is_known = message.text, message.role != "unknown"
     return Facts(
         role=message.role,
         head=text,
         chars=len(text),
-        calls=tuple(CallFact(call_key(call), call.name, call.arguments) for call in message.tool_calls),
-        results=tuple(_result_fact(result) for result in message.tool_results),
+        calls=tuple(CallFact(call_key(call), call.name, call.arguments) for call in message.tool_calls if is_known),
+        results=tuple(_result_fact(result) for result in message.tool_results if is_known),
         given_role=message.given_role,
         name=message.name,
     )

@@ -101,8 +101,7 @@ def accept(flow: Flow, arrival: Arrival) -> Accepted:
     _check_content(found, arrival)
     open_calls, unmatched = flow.open_calls, list[int]()
     if not arrival.interrupted:
-        open_calls, unmatched = _answer(found, flow.open_calls, facts)
-        open_calls = _open(open_calls, arrival)
+        open_calls, unmatched = _answer(found, _open(flow.open_calls, arrival), facts)
     loop = flow.loop.after(
         facts.role,
         position=position,

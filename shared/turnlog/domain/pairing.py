@@ -2,7 +2,8 @@
 
 A result belongs to the newest message that has an open call of its id, and in it to the first such call. An empty id is
 no id: the newest message with open calls, in order. A ``function`` message names its function: the newest message with an
-open call of that name. A second result for a call replaces the first in windows; the log keeps both.
+open call of that name. A message's own calls are open to its own results. A second result for a call replaces the first
+in windows; the log keeps both.
 """
 
 from __future__ import annotations
@@ -99,12 +100,12 @@ def pair(messages: Iterable[tuple[int, Facts]], *, before: OpenCalls | None = No
     pairing = Pairing(open=before or OpenCalls())
     answered: dict[bytes, Ref] = {}
     for position, facts in messages:
-        for index, result in enumerate(facts.results):
-            _pair_result(pairing, answered, (position, index), result)
         if facts.calls:
             pairing.open = pairing.open.opened(
                 [open_call(Ref(position, at), key=call.key, name=call.name) for at, call in enumerate(facts.calls)]
             )
+        for index, result in enumerate(facts.results):
+            _pair_result(pairing, answered, (position, index), result)
     return pairing
 
 

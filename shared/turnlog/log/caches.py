@@ -64,7 +64,7 @@ class Caches:
         packed = pack(encode_json(state))
         if len(packed) > _LARGE_BYTES:
             return
-        item = {"pk": keys.partition, "sk": keys.state.sk, "pos": position, "n": count, "b": packed}
+        item: Item = {"pk": keys.partition, "sk": keys.state.sk, "pos": position, "n": count, "b": packed}
         self._items.put(item, condition=Less("pos", position))
 
     def read_state(self, keys: SessionKeys) -> tuple[JsonObject, int, int] | None:

@@ -14,19 +14,18 @@ from turnlog.domain.messages import Message
 from turnlog.domain.refs import Ref
 from turnlog.windows import steps
 from turnlog.windows.bounds import upper_bound_tokens
-from turnlog.windows.fit import fit, message_tokens
+from turnlog.windows.costs import message_tokens
+from turnlog.windows.fit import fit
 from turnlog.windows.manifest import Manifest, manifest_of
 from turnlog.windows.models import Budget
 from turnlog.windows.policy import Policy
-from turnlog.windows.render import missing_bodies, parsed, turns
-from turnlog.windows.text import SETTLEMENT, user_call_text
-from turnlog.windows.view import Entry, Loop, View, assemble
+from turnlog.windows.prices import MESSAGE_OVERHEAD, extra_tokens
+from turnlog.windows.render import missing_bodies, turns
+from turnlog.windows.text import SETTLEMENT
+from turnlog.windows.view import Entry, View, assemble
 
 WINDOW_OVERHEAD = 3
-MESSAGE_OVERHEAD = 4
 SETTLEMENT_TOKENS = upper_bound_tokens(SETTLEMENT) + MESSAGE_OVERHEAD
-_SAFE_NAME_CHARS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
-_MADE_NAME_TOKENS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,25 +76,21 @@ def build(sources: Iterable[Source], request: Request, *, total: int, fetch: Fet
     Raises `BudgetTooSmallError` when even the least window is larger than the budget.
     """
     codec = codec_of(request.format)
-    given = list(sources)
-    entries = [_entry(source) for source in given]
-    unknown = [entry.event for entry in entries if entry.message is None and entry.event.facts is None]
-    bodies = dict(fetch(unknown)) if unknown else {}
-    view = assemble(
-        [_priced(parsed(entry, bodies[entry.position]) if entry.position in bodies else entry) for entry in entries],
-        total=total,
-        settle=request.settle,
-        settlement_tokens=SETTLEMENT_TOKENS,
-        unread=unread,
-    )
-    if not request.include_current_loop:
-        view = View(view.preamble, (*view.loops[:-1], *_emptied(view)), view.total, view.set_aside, (), view.unread)
-    view = _fitted(view, request)
+    planned = _Planned([_entry(source) for source in sources], request, total, unread)
+    # What must be known before the plan: bodies without a card, and what is sent in any case in another format.
+    for wanted in (planned.unknown, planned.unpriced):
+        found = wanted()
+        if found:
+            planned = planned.with_bodies(fetch(found))
+    view, bodies = planned.fitted(), dict[int, Entry]()
     missing = missing_bodies(view)
-    fetched = fetch(missing) if missing else {}
-    by_position = {entry.position: entry for entry in entries}
-    full = {position: parsed(by_position[position], event) for position, event in fetched.items()}
-    ordered = turns(view, codec, full)
+    if missing:
+        full = planned.with_bodies(fetch(missing))
+        if any(event.format != request.format for event in missing):
+            # Only now their price is known; less may fit, and nothing more has to be fetched for that.
+            view = full.fitted()
+        bodies = {entry.position: entry for entry in full.entries}
+    ordered = turns(view, codec, bodies)
     rendered = codec.render(ordered, system=request.system, tools=request.tools)
     fixed = WINDOW_OVERHEAD + request.system_tokens + request.tools_tokens
     return Window(
@@ -121,49 +116,84 @@ def upper_bound_of_json(value: object) -> int:
     return upper_bound_tokens(canonical_json(value).decode("ascii"))
 
 
-def _fitted(view: View, request: Request) -> View:
-    fixed = WINDOW_OVERHEAD + request.system_tokens + request.tools_tokens
-    with_preamble = fixed + sum(unit.tokens for unit in view.preamble)
-    for step in request.policy.steps:
-        view = steps.apply(view, step, room=request.budget.tokens, fixed=with_preamble)
-    try:
-        return fit(view, room=request.budget.tokens - fixed)
-    except BudgetTooSmallError as error:
-        needed = int(error.details["needed"]) + fixed
-        raise BudgetTooSmallError(
-            f"the least window needs {needed} tokens; the budget is {request.budget.tokens}",
-            details={"needed": needed, "budget": request.budget.tokens},
-        ) from error
+@dataclass(frozen=True, slots=True)
+class _Planned:
+    """What is known of the messages, and the window that comes of it."""
 
+    entries: list[Entry]
+    request: Request
+    total: int
+    unread: int
 
-def _emptied(view: View) -> list[Loop]:
-    return [
-        Loop(loop.number, (), loop.first, loop.last, loop.opened_ms, loop.last_ms, loop.before)
-        for loop in view.loops[-1:]
-    ]
+    def unknown(self) -> list[MessageEvent]:
+        """Messages of which neither body nor card is at hand."""
+        return [entry.event for entry in self.entries if entry.message is None and entry.event.facts is None]
+
+    def unpriced(self) -> list[MessageEvent]:
+        """Messages out of line that are sent in any case, or as text, and whose price a card does not tell."""
+        view = self.view()
+        units = [(unit, True) for unit in view.preamble]
+        units += [(unit, unit.pinned or loop is view.loops[-1]) for loop in view.loops for unit in loop.units]
+        wanted = [entry for unit, is_sure in units if is_sure or unit.is_folded for entry in unit.entries]
+        folded = {entry.position for unit, _ in units if unit.is_folded for entry in unit.entries}
+        return [
+            entry.event
+            for entry in {entry.position: entry for entry in wanted}.values()
+            if entry.message is None and (entry.event.format != self.request.format or entry.position in folded)
+        ]
+
+    def with_bodies(self, events: Mapping[int, MessageEvent]) -> _Planned:
+        entries = [
+            _read(entry, events[entry.position]) if entry.position in events else entry for entry in self.entries
+        ]
+        return replace(self, entries=entries)
+
+    def view(self) -> View:
+        request = self.request
+        view = assemble(
+            [_priced(entry, request.format) for entry in self.entries],
+            total=self.total,
+            settle=request.settle,
+            settlement_tokens=SETTLEMENT_TOKENS,
+            unread=self.unread,
+            has_system=request.system is not None,
+        )
+        if request.include_current_loop:
+            return view
+        left_out = [replace(loop, units=(), level="out", reason="not_included") for loop in view.loops[-1:]]
+        return replace(view, loops=(*view.past, *left_out), open_calls=())
+
+    def fitted(self) -> View:
+        view, request = self.view(), self.request
+        fixed = WINDOW_OVERHEAD + request.system_tokens + request.tools_tokens
+        with_preamble = fixed + sum(unit.tokens for unit in view.preamble)
+        for step in request.policy.steps:
+            view = steps.apply(view, step, room=request.budget.tokens, fixed=with_preamble)
+        try:
+            return fit(view, room=request.budget.tokens - fixed)
+        except BudgetTooSmallError as error:
+            needed = int(error.details["needed"]) + fixed
+            raise BudgetTooSmallError(
+                f"the least window needs {needed} tokens; the budget is {request.budget.tokens}",
+                details={"needed": needed, "budget": request.budget.tokens},
+            ) from error
 
 
 def _entry(source: Source) -> Entry:
-    event = source.event
-    if event.body is None:
-        return Entry(event, event.facts or _NO_FACTS, source.loop, source.time_ms)
+    entry = Entry(source.event, source.event.facts or _NO_FACTS, source.loop, source.time_ms)
+    return entry if source.event.body is None else _read(entry, source.event)
+
+
+def _read(entry: Entry, event: MessageEvent) -> Entry:
+    """The entry with its message understood."""
+    assert event.body is not None  # noqa: S101 - fetched
     message = CODECS[event.format].parse(event.body, is_error=event.envelope.is_error)
-    return Entry(event, facts_of(message), source.loop, source.time_ms, message)
+    return replace(entry, event=event, facts=facts_of(message), message=message)
+
+
+def _priced(entry: Entry, sent: str) -> Entry:
+    extra = extra_tokens(entry.facts, entry.message, given=entry.event.format, sent=sent)
+    return replace(entry, extra=extra) if extra else entry
 
 
 _NO_FACTS = facts_of(Message("unknown"))
-
-
-def _priced(entry: Entry) -> Entry:
-    """The entry with facts of its message, and with room for what renderers may have to add: legal names, fences."""
-    facts = facts_of(entry.message) if entry.message is not None else entry.facts
-    extra = sum(_MADE_NAME_TOKENS for call in facts.calls if not _is_safe_name(call.name))
-    if facts.role == "user" and facts.calls:
-        extra += upper_bound_tokens(user_call_text([(call, None) for call in facts.calls]))
-    if not extra:
-        return replace(entry, facts=facts)
-    return replace(entry, facts=facts, event=replace(entry.event, tokens=entry.event.tokens + extra))
-
-
-def _is_safe_name(name: str) -> bool:
-    return 0 < len(name) <= 64 and _SAFE_NAME_CHARS.issuperset(name)

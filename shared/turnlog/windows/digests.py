@@ -28,6 +28,8 @@ def digest_pieces(loop: Loop) -> tuple[Piece, ...]:
     pieces = list[Piece]()
     for unit in loop.units:
         entry = unit.entry
+        if unit.level == "out":
+            continue
         if unit.pinned:
             pieces.append(Piece(unit, None, unit.tokens))
         elif unit is reply or _is_asked(unit):
@@ -44,25 +46,36 @@ def pinned_pieces(loop: Loop) -> tuple[Piece, ...]:
     return tuple(Piece(unit, None, unit.tokens) for unit in loop.units if unit.pinned)
 
 
+def shown_pieces(loop: Loop) -> tuple[Piece, ...]:
+    """What is sent of a loop at its level."""
+    if loop.level == "digest":
+        return digest_pieces(loop)
+    if loop.level == "out":
+        return pinned_pieces(loop)
+    return tuple(Piece(unit, None, unit.tokens) for unit in loop.units if unit.level == "whole")
+
+
 def final_reply(loop: Loop) -> Unit | None:
     """The loop's last assistant message without calls that says something."""
     replies = [
         unit
         for unit in loop.units
-        if unit.entry.facts.role == "assistant" and not unit.entry.facts.calls and unit.entry.facts.head
+        if unit.level == "whole"
+        and unit.entry.facts.role == "assistant"
+        and not unit.entry.facts.calls
+        and unit.entry.facts.head
     ]
     return replies[-1] if replies else None
 
 
 def _is_asked(unit: Unit) -> bool:
-    facts = unit.entry.facts
-    return facts.role == "user" and not facts.calls and bool(facts.head)
+    return unit.entry.facts.role == "user" and bool(unit.entry.facts.head)
 
 
 def _cut_piece(unit: Unit, entry: Entry, limit: int) -> Piece:
     event, facts = entry.event, entry.facts
     if facts.chars <= limit:
-        return Piece(unit, limit, event.tokens)
+        return Piece(unit, limit, entry.cost)
     mark = upper_bound_tokens(truncation_mark(facts.chars - limit))
     if limit == HEAD_TOKEN_CHARS and event.head_tokens is not None:
         return Piece(unit, limit, event.head_tokens + mark + MESSAGE_OVERHEAD + _name_tokens(entry))

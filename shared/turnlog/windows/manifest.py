@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from turnlog.windows.fit import LINE_TOKENS, has_evicted, loop_tokens
+from turnlog.windows.costs import (
+    LINE_TOKENS,
+    NOTHING_SAID_TOKENS,
+    has_evicted,
+    is_evicted,
+    loop_tokens,
+    says_nothing,
+)
 from turnlog.windows.models import Budget
 from turnlog.windows.view import Loop, Unit, View
 
@@ -38,7 +45,8 @@ class Manifest:
 def manifest_of(view: View, budget: Budget, *, system_tokens: int, tools_tokens: int) -> Manifest:
     """Parts in the order in which they are sent; what was set aside comes last."""
     parts = list(_parts(view, system_tokens, tools_tokens))
-    totals = {"system": system_tokens, "tools": tools_tokens, "whole": 0, "digest": 0}
+    lines = sum(part.tokens for part in parts if part.kind == "line")
+    totals = {"system": system_tokens, "tools": tools_tokens, "whole": 0, "digest": 0, "line": lines}
     totals["system"] += sum(unit.tokens for unit in view.preamble)
     for loop in view.loops:
         totals["digest" if loop.level == "digest" else "whole"] += loop_tokens(loop)
@@ -50,19 +58,19 @@ def _parts(view: View, system_tokens: int, tools_tokens: int) -> Iterator[Part]:
         yield Part("system", "whole", system_tokens)
     if tools_tokens:
         yield Part("tools", "whole", tools_tokens)
+    tellers = _tellers(view)
     for unit in view.preamble:
-        yield _message(unit, None)
+        yield from _messages(unit, None, tellers)
     if view.unread:
         yield Part("message", "unread", 0, reason="not_read")
     if has_evicted(view):
         yield Part("line", "whole", LINE_TOKENS, reason="left_out")
+    if says_nothing(view):
+        yield Part("line", "whole", NOTHING_SAID_TOKENS, reason="nothing_said")
     for loop in view.loops:
         yield _loop(loop)
-        if loop.level == "whole":
-            for unit in loop.units:
-                yield _message(unit, loop.number)
-        else:
-            yield from (_message(unit, loop.number, pinned=True) for unit in loop.units if unit.pinned)
+        for unit in loop.units:
+            yield from _messages(unit, loop, tellers)
     for entry, reason in view.set_aside:
         yield Part("message", "out", 0, entry.loop or None, entry.position, entry.position, reason)
 
@@ -73,10 +81,37 @@ def _loop(loop: Loop) -> Part:
     return Part("loop", loop.level, loop_tokens(loop), loop.number, loop.first, loop.last, reason, refs)
 
 
-def _message(unit: Unit, loop: int | None, *, pinned: bool = False) -> Part:
-    last = max(entry.position for entry in unit.entries)
-    refs = tuple(str(answer.ref) for answer in unit.answers)
-    level: PartLevel = "out" if unit.level == "out" else "whole"
-    settled = any(answer.entry is None for answer in unit.answers)
-    reason = "pinned" if pinned else unit.reason or ("settled" if settled else None)
-    return Part("message", level, unit.tokens if level == "whole" else 0, loop, unit.position, last, reason, refs)
+def _tellers(view: View) -> dict[int, Unit]:
+    """Of each message that only has results: the unit that it is told with. One with results of several, where it is sent."""
+    tellers = dict[int, Unit]()
+    placed = [(unit, True) for unit in view.preamble]
+    placed += [(unit, not is_evicted(loop, unit)) for loop in view.loops for unit in loop.units]
+    for unit, is_in in sorted(placed, key=lambda one: not one[1]):
+        for entry in unit.entries[1:]:
+            if entry.facts.role == "tool":
+                tellers.setdefault(entry.position, unit)
+    return tellers
+
+
+def _messages(unit: Unit, loop: Loop | None, tellers: Mapping[int, Unit]) -> Iterator[Part]:
+    """The unit's messages. Of a loop that is not whole: those that are sent whole, or stand outside of the loop."""
+    is_summed_up, number = loop is not None and loop.level != "whole", loop.number if loop else None
+    results = [entry for entry in unit.entries[1:] if tellers.get(entry.position) is unit]
+    level: PartLevel = loop.level if loop and is_summed_up and not unit.pinned else unit.level
+    is_in = level == "whole"
+    if not is_summed_up or unit.pinned:
+        refs = tuple(str(answer.ref) for answer in unit.answers)
+        tokens = unit.tokens - (0 if unit.is_folded else sum(entry.cost for entry in results))
+        settled = any(answer.entry is None for answer in unit.answers)
+        reason = "pinned" if is_summed_up else unit.reason or ("settled" if settled else None)
+        yield Part("message", level, tokens if is_in else 0, number, unit.position, unit.position, reason, refs)
+    for entry in results:
+        is_late = entry.loop != unit.entry.loop
+        if is_summed_up and not unit.pinned and not is_late:
+            continue
+        refs = tuple(
+            str(answer.ref) for answer in unit.answers if answer.entry and answer.entry.position == entry.position
+        )
+        tokens = entry.cost if is_in and not unit.is_folded else 0
+        reason = "late_result" if is_late else "pinned" if is_summed_up else unit.reason or None
+        yield Part("message", level, tokens, number, entry.position, entry.position, reason, refs)

@@ -93,7 +93,7 @@ PRESETS: dict[str, Policy] = {
     "buffer": Policy(steps=(Messages(),)),
     "full": Policy(),
 }
-_CALL = re.compile(r"(turns|messages|tokens)\((\d{1,9})\)")
+_CALL = re.compile(r"(turns|messages|tokens)\(([0-9]{1,9})\)")
 _CALLED: dict[str, type[Turns | Messages | Tokens]] = {"turns": Turns, "messages": Messages, "tokens": Tokens}
 _ADAPTER: TypeAdapter[Policy] = TypeAdapter(Policy)
 
@@ -106,21 +106,32 @@ def policy_of(value: str | JsonObject, *, pointer: str = "/policy") -> Policy:
             return preset
         call = _CALL.fullmatch(value)
         if call is not None:
-            return Policy(steps=(_CALLED[call[1]](n=int(call[2])),))
+            return _called(_CALLED[call[1]], int(call[2]), pointer)
         names = ", ".join([*PRESETS, "turns(n)", "messages(n)", "tokens(n)"])
         raise _invalid(pointer, f"policy {value[:40]!r} is not one of {names}")
     try:
         return _ADAPTER.validate_json(encode_json(value), strict=True)
     except ValidationError as error:
         problems = [
-            Problem(
-                "invalid_policy", f"{pointer}/{'/'.join(str(part) for part in found['loc'])}".rstrip("/"), found["msg"]
-            )
+            Problem("invalid_policy", pointer + _pointer(found["loc"]), found["msg"])
             for found in error.errors(include_url=False, include_input=False, include_context=False)
         ]
         raise InvalidInputError(
             f"the policy is not valid: {problems[0].message}", code="invalid_policy", problems=problems
         ) from error
+
+
+def _called(step: type[Turns | Messages | Tokens], n: int, pointer: str) -> Policy:
+    try:
+        return Policy(steps=(step(n=n),))
+    except ValidationError as error:
+        raise _invalid(pointer, f"n of policy {step.model_fields['step'].default}({n}) is too large") from error
+
+
+def _pointer(place: tuple[int | str, ...]) -> str:
+    """A place in a policy's body as a JSON pointer. Behind a step's index pydantic names the step: that is no key."""
+    keys = [*place[:2], *place[3:]] if place[:1] == ("steps",) else place
+    return "".join("/" + str(key).replace("~", "~0").replace("/", "~1") for key in keys)
 
 
 def _invalid(pointer: str, message: str) -> InvalidInputError:

@@ -1,28 +1,19 @@
-"""From a fitted view to the turns that a codec renders, and the manifest of what became of every message."""
+"""From a fitted view to the turns that a codec renders."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
 
 from turnlog.codecs.base import Codec, Turn
-from turnlog.codecs.registry import CODECS
 from turnlog.domain.events import MessageEvent
 from turnlog.domain.messages import Message, Text, ToolResult
 from turnlog.domain.refs import Ref
-from turnlog.windows.digests import Piece, digest_pieces, pinned_pieces
-from turnlog.windows.fit import has_evicted
-from turnlog.windows.text import SETTLEMENT, cut, left_out_line, truncation_mark, user_call_text
-from turnlog.windows.view import Entry, Loop, Unit, View
-
-
-def pieces_of(loop: Loop) -> tuple[Piece, ...]:
-    """What is sent of a loop."""
-    if loop.level == "digest":
-        return digest_pieces(loop)
-    if loop.level == "out":
-        return pinned_pieces(loop)
-    return tuple(Piece(unit, None, unit.tokens) for unit in loop.units if unit.level == "whole")
+from turnlog.windows.costs import has_evicted, is_evicted, says_nothing
+from turnlog.windows.digests import Piece, shown_pieces
+from turnlog.windows.text import NOTHING_SAID, SETTLEMENT, cut, left_out_line, truncation_mark, user_call_text
+from turnlog.windows.view import Entry, Unit, View
 
 
 def missing_bodies(view: View) -> list[MessageEvent]:
@@ -37,7 +28,38 @@ def missing_bodies(view: View) -> list[MessageEvent]:
 
 def turns(view: View, codec: Codec, bodies: Mapping[int, Entry]) -> list[Turn]:
     """The window's messages in a valid order. ``bodies`` has the entries that `missing_bodies` asked for, with messages."""
-    return list(_Renderer(codec, bodies).turns(view))
+    return _joined(_Renderer(codec, bodies).turns(view), codec)
+
+
+def _joined(shares: Iterable[_Share], codec: Codec) -> list[Turn]:
+    """The turns; in its own format a message whose results and rest stand side by side is one again, as it was given."""
+    found = list[_Share]()
+    for share in shares:
+        last, entry = found[-1] if found else None, share.entry
+        if last and entry and entry.event.format == codec.format and _are_halves(last, share):
+            call_ids, result_ids = (
+                last.turn.call_ids + share.turn.call_ids,
+                last.turn.result_ids + share.turn.result_ids,
+            )
+            found[-1] = _Share(_turn(entry, _message(entry), call_ids, result_ids), entry)
+        else:
+            found.append(share)
+    return [share.turn for share in found]
+
+
+def _are_halves(one: _Share, other: _Share) -> bool:
+    is_one_message = one.entry and other.entry and one.entry.position == other.entry.position
+    return bool(is_one_message) and {one.part, other.part} == {"results", "rest"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Share:
+    """A turn and the message that it is of. A message with results and something else is sent in two: its ``results``
+    behind their calls, the ``rest`` in its place."""
+
+    turn: Turn
+    entry: Entry | None = None
+    part: Literal["all", "some results", "results", "rest"] = "all"
 
 
 class _Renderer:
@@ -47,27 +69,35 @@ class _Renderer:
         self._used: set[str] = set()
         self._ids: dict[Ref, str] = {}
 
-    def turns(self, view: View) -> Iterator[Turn]:
+    def turns(self, view: View) -> Iterator[_Share]:
         for unit in view.preamble:
             yield from self._unit(unit)
         if has_evicted(view):
             yield _line(left_out(view))
+        if says_nothing(view):
+            yield _line(NOTHING_SAID)
         for loop in view.loops:
-            for piece in pieces_of(loop):
+            for piece in shown_pieces(loop):
                 yield from self._unit(piece.unit) if piece.limit is None else self._cut(piece)
 
-    def _unit(self, unit: Unit) -> Iterator[Turn]:
+    def _unit(self, unit: Unit) -> Iterator[_Share]:
         entry = self._full(unit.entry)
         message = _message(entry)
-        if unit.entry.facts.role == "user" and message.tool_calls:
-            yield self._user_calls(unit, message)
+        if unit.is_folded:
+            yield _Share(self._user_calls(unit, message), entry)
+            return
+        if not unit.answers and message.tool_calls:
+            # Calls that wait for results, and their message is sent for its text.
+            yield _Share(Turn(replace(message, tool_calls=(), tool_results=())), entry)
             return
         call_ids = tuple(self._call_id(Ref(entry.position, at), call.id) for at, call in enumerate(message.tool_calls))
-        own = tuple(self._made_result_id(entry, at) for at in range(len(message.tool_results)))
-        yield _turn(entry, message, call_ids, own)
+        if message.tool_results:
+            yield _Share(Turn(replace(message, tool_results=()), call_ids=call_ids), entry, "rest")
+        else:
+            yield _Share(_turn(entry, message, call_ids, ()), entry)
         yield from self._results(unit)
 
-    def _results(self, unit: Unit) -> Iterator[Turn]:
+    def _results(self, unit: Unit) -> Iterator[_Share]:
         answered = [answer for answer in unit.answers if answer.entry is not None]
         for position in dict.fromkeys(answer.entry.position for answer in answered if answer.entry):
             here = [answer for answer in answered if answer.entry is not None and answer.entry.position == position]
@@ -76,16 +106,18 @@ class _Renderer:
             message = _message(entry)
             here.sort(key=lambda answer: answer.index)
             ids = tuple(self._ids[answer.ref] for answer in here)
-            if len(here) == len(message.tool_results):
-                yield _turn(entry, message, (), ids)
+            is_all = len(here) == len(message.tool_results)
+            if is_all and message.role == "tool":
+                yield _Share(_turn(entry, message, (), ids), entry)
             else:
-                # The message answers calls of other messages too: its results are sent where each belongs.
+                # The message says more, or answers calls of other messages too: its results are sent where each belongs.
                 some = tuple(message.tool_results[answer.index] for answer in here)
-                yield Turn(Message("tool", tool_results=some), result_ids=ids)
+                made = Turn(Message("tool", tool_results=some), result_ids=ids)
+                yield _Share(made, entry, "results" if is_all else "some results")
         settled = [answer.ref for answer in unit.answers if answer.entry is None]
         for ref in settled:
             result = ToolResult(self._ids[ref], (Text(SETTLEMENT),))
-            yield Turn(Message("tool", tool_results=(result,)), result_ids=(self._ids[ref],))
+            yield _Share(Turn(Message("tool", tool_results=(result,)), result_ids=(self._ids[ref],)), unit.entry)
 
     def _user_calls(self, unit: Unit, message: Message) -> Turn:
         results = dict[int, str]()
@@ -97,9 +129,9 @@ class _Renderer:
             (replace(fact, arguments=message.tool_calls[at].arguments), text) for at, (fact, text) in enumerate(calls)
         ]
         text = "\n\n".join(part for part in (message.text, user_call_text(whole)) if part)
-        return Turn(Message("user", (Text(text),), name=message.name))
+        return Turn(Message(message.role, (Text(text),), name=message.name, given_role=message.given_role))
 
-    def _cut(self, piece: Piece) -> Iterator[Turn]:
+    def _cut(self, piece: Piece) -> Iterator[_Share]:
         entry, limit = piece.unit.entry, piece.limit
         assert limit is not None  # noqa: S101 - the caller has looked
         if _fits_in_head(piece, entry):
@@ -109,11 +141,12 @@ class _Renderer:
         else:
             entry = self._full(entry)
             message = _message(entry)
-            if entry.facts.chars <= limit and all(isinstance(block, Text) for block in message.content):
-                yield _turn(entry, message, (), ())
+            is_text = all(isinstance(block, Text) for block in message.content)
+            if entry.facts.chars <= limit and is_text and not message.tool_calls and not message.tool_results:
+                yield _Share(_turn(entry, message, (), ()), entry)
                 return
             text, name = cut(message.text, limit), message.name
-        yield Turn(Message(entry.facts.role, (Text(text),), name=name))
+        yield _Share(Turn(Message(entry.facts.role, (Text(text),), name=name)), entry)
 
     def _call_id(self, ref: Ref, given: str) -> str:
         """The given id where the provider takes it and no call of this window has it, else one made of the ref."""
@@ -126,27 +159,17 @@ class _Renderer:
         self._ids[ref] = call_id
         return call_id
 
-    def _made_result_id(self, entry: Entry, at: int) -> str:
-        return f"result_{entry.position}_{at}"
-
     def _full(self, entry: Entry) -> Entry:
         return entry if entry.message is not None else self._bodies[entry.position]
 
 
 def left_out(view: View) -> str:
     """The line that declares what is neither shown nor digested."""
-    loops = [
-        loop
-        for loop in view.loops
-        if loop.level == "out" or (loop.units and all(unit.level == "out" for unit in loop.units))
-    ]
-    messages = sum(
-        len(unit.entries)
-        for loop in view.loops
-        for unit in loop.units
-        if (loop.level == "out" and not unit.pinned) or unit.level == "out"
-    )
-    return left_out_line(loops=len(loops), messages=messages + view.unread)
+    loops = [loop for loop in view.loops if loop.units and all(is_evicted(loop, unit) for unit in loop.units)]
+    evicted = {
+        entry.position for loop in view.loops for unit in loop.units if is_evicted(loop, unit) for entry in unit.entries
+    }
+    return left_out_line(loops=len(loops), messages=len(evicted) + view.unread)
 
 
 def cut_head(head: str, limit: int, chars: int) -> str:
@@ -158,7 +181,7 @@ def _all_pieces(view: View) -> Iterator[Piece]:
     for unit in view.preamble:
         yield Piece(unit, None, unit.tokens)
     for loop in view.loops:
-        yield from pieces_of(loop)
+        yield from shown_pieces(loop)
 
 
 def _fits_in_head(piece: Piece, entry: Entry) -> bool:
@@ -179,12 +202,5 @@ def _turn(entry: Entry, message: Message, call_ids: Sequence[str], result_ids: S
     return Turn(message, entry.event.format, entry.event.body, tuple(call_ids), tuple(result_ids))
 
 
-def _line(text: str) -> Turn:
-    return Turn(Message("user", (Text(text),)))
-
-
-def parsed(entry: Entry, event: MessageEvent) -> Entry:
-    """The entry with the message of a fetched event."""
-    assert event.body is not None  # noqa: S101 - fetched
-    message = CODECS[event.format].parse(event.body, is_error=event.envelope.is_error)
-    return replace(entry, event=event, message=message)
+def _line(text: str) -> _Share:
+    return _Share(Turn(Message("user", (Text(text),))))

@@ -6,11 +6,12 @@ A step never takes the current loop, a system message before the first loop, or 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 
 from turnlog.windows import policy
-from turnlog.windows.digests import digest_tokens
+from turnlog.windows.costs import LINE_TOKENS, loop_tokens
+from turnlog.windows.digests import digest_pieces
 from turnlog.windows.view import Loop, Unit, View
 
 
@@ -70,28 +71,39 @@ def _crossing(view: View, step: policy.Crossing, *, room: int, fixed: int) -> Vi
     high, low = step.high * room - fixed, step.low * room - fixed
     size = max(1.0, high - low)
     border = size * math.ceil(max(0.0, view.total - high) / size)
-    past = [loop if loop.before >= border else digest(loop, "high_mark", step.max_message_chars) for loop in view.past]
-    return view.with_past(_evicted(past, room=(1 - step.high) * room))
+    before = [loop for loop in view.past if loop.before < border]
+    least = [_least(loop, step) for loop in before]
+    if sum(map(loop_tokens, least)) > LINE_TOKENS:
+        # Else the line about what is left out would take more than all of them do.
+        least = _evicted([digest(loop, "high_mark", step.max_message_chars) for loop in least], (1 - step.high) * room)
+    return view.with_past([*least, *view.past[len(before) :]])
 
 
-def _evicted(past: list[Loop], *, room: float) -> Iterable[Loop]:
+def _least(loop: Loop, step: policy.Crossing) -> Loop:
+    """The loop as a digest, where one says something and is smaller."""
+    smaller = digest(loop, "high_mark", step.max_message_chars)
+    return smaller if smaller.level == "digest" and loop_tokens(smaller) < loop_tokens(loop) else loop
+
+
+def _evicted(digests: list[Loop], room: float) -> list[Loop]:
     """Digests have the room beyond the high mark; the oldest that do not fit are out."""
-    kept, full = list[Loop](), False
-    for loop in reversed(past):
-        if loop.level == "digest":
-            cost = digest_tokens(loop)
-            full = full or cost > room
-            room -= 0 if full else cost
-            loop = out(loop, "digests_full") if full else loop  # noqa: PLW2901
-        kept.append(loop)
-    return reversed(kept)
+    if sum(map(loop_tokens, digests)) <= room:
+        return digests
+    room, kept, full = room - LINE_TOKENS, list[Loop](), False
+    for loop in reversed(digests):
+        cost = loop_tokens(loop)
+        full = full or cost > room
+        room -= 0 if full else cost
+        kept.append(out(loop, "digests_full") if full else loop)
+    return kept[::-1]
 
 
 def digest(loop: Loop, reason: str, max_message_chars: int) -> Loop:
-    """The loop as a digest, unless it is out already."""
+    """The loop as a digest, unless it is out already; out, and so declared, when its digest would say nothing."""
     if loop.level != "whole":
         return loop
-    return replace(loop, level="digest", reason=reason, max_message_chars=max_message_chars)
+    made = replace(loop, level="digest", reason=reason, max_message_chars=max_message_chars)
+    return made if digest_pieces(made) else out(loop, reason)
 
 
 def out(loop: Loop, reason: str) -> Loop:

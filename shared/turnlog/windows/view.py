@@ -6,32 +6,45 @@ sent (an interrupted stream, an unknown role, a result without a call) is set as
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from turnlog.domain.events import MessageEvent
 from turnlog.domain.facts import Facts
-from turnlog.domain.messages import Message
+from turnlog.domain.messages import Message, Text
 from turnlog.domain.pairing import pair
 from turnlog.domain.refs import Ref
+from turnlog.windows.bounds import upper_bound_tokens
+from turnlog.windows.text import user_call_text
 
+MESSAGE_OVERHEAD = 4
+_JOIN_TOKENS = 4
 Level: TypeAlias = Literal["whole", "digest", "out"]
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A message and what is known of it. ``message`` is None while its payload has not been fetched."""
+    """A message and what is known of it. ``message`` is None while its payload has not been fetched.
+
+    ``extra`` is what the format asked for may add to its tokens; running totals are of stored counts alone.
+    """
 
     event: MessageEvent
     facts: Facts
     loop: int
     time_ms: int
     message: Message | None = None
+    extra: int = 0
 
     @property
     def position(self) -> int:
         return self.event.position
+
+    @property
+    def cost(self) -> int:
+        """The most that the message takes when it is sent: its stored count, and what sending it may add."""
+        return self.event.tokens + self.extra
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +58,17 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """One message, or a message with calls and their results. ``tokens`` is what it takes when it is sent whole."""
+    """One message, or a message with calls and their results. ``tokens`` is what it takes when it is sent whole.
+
+    ``is_folded``: the calls are a user's own, so they and their results are sent as text within the message.
+    """
 
     entry: Entry
     answers: tuple[Answer, ...] = ()
     tokens: int = 0
     level: Level = "whole"
     reason: str = ""
+    is_folded: bool = False
 
     @property
     def position(self) -> int:
@@ -94,6 +111,7 @@ class View:
     """``preamble``: system messages before the first loop. The last loop is the current one.
 
     ``total`` is the running total of all stored tokens. ``unread`` positions before the first were not read.
+    ``has_system``: a system text is sent before the messages.
     """
 
     preamble: tuple[Unit, ...]
@@ -102,6 +120,7 @@ class View:
     set_aside: tuple[tuple[Entry, str], ...] = ()
     open_calls: tuple[Ref, ...] = ()
     unread: int = 0
+    has_system: bool = False
 
     @property
     def past(self) -> tuple[Loop, ...]:
@@ -123,67 +142,105 @@ class _Extent:
 
 
 def assemble(
-    entries: Sequence[Entry], *, total: int, settle: bool = False, settlement_tokens: int = 0, unread: int = 0
+    entries: Sequence[Entry],
+    *,
+    total: int,
+    settle: bool = False,
+    settlement_tokens: int = 0,
+    unread: int = 0,
+    has_system: bool = False,
 ) -> View:
     """The view of entries in order of position. ``total`` is the log's running total of tokens at its end.
 
     A call without a result, with a later user or assistant message, is settled: its answer has no entry. One at the log's
     end is left out with its message and named in ``open_calls``; with ``settle`` it is settled too.
     """
-    set_aside, sendable = list[tuple[Entry, str]](), list[Entry]()
-    for entry in entries:
-        reason = _never_sent(entry)
-        if reason:
-            set_aside.append((entry, reason))
-        else:
-            sendable.append(entry)
-    pairing = pair((entry.position, entry.facts) for entry in sendable)
-    by_position = {entry.position: entry for entry in sendable}
-    last_turn = max((entry.position for entry in sendable if _is_turn(entry)), default=0)
-    units, open_calls = list[Unit](), list[Ref]()
-    placed = set[int]()
-    for entry in sendable:
-        position = entry.position
-        if entry.facts.calls:
-            answers = list[Answer]()
-            for at in range(len(entry.facts.calls)):
-                place = pairing.result_of.get(Ref(position, at))
-                answers.append(
-                    Answer(Ref(position, at), by_position[place[0]] if place else None, place[1] if place else 0)
-                )
-            unanswered = [answer.ref for answer in answers if answer.entry is None]
-            results = [answer.entry for answer in answers if answer.entry is not None]
-            placed.update(result.position for result in results)
-            if unanswered and position >= last_turn and not settle:
-                open_calls.extend(unanswered)
-                set_aside.extend((left, "open_call") for left in Unit(entry, tuple(answers)).entries)
-                continue
-            answers.sort(
-                key=lambda answer: (answer.entry.position if answer.entry else answer.ref.position, answer.index)
-            )
-            tokens = sum(one.event.tokens for one in Unit(entry, tuple(answers)).entries) + settlement_tokens * len(
-                unanswered
-            )
-            units.append(Unit(entry, tuple(answers), tokens))
-        elif not entry.facts.results:
-            units.append(Unit(entry, tokens=entry.event.tokens))
-    for entry in sendable:
-        if entry.facts.results and not entry.facts.calls and entry.position not in placed:
-            if entry.facts.head and entry.facts.role != "tool":
-                units.append(Unit(entry, tokens=entry.event.tokens))
-            else:
-                set_aside.append((entry, _orphan_reason(entry, pairing.call_of)))
-    return _grouped(entries, sorted(units, key=lambda unit: unit.position), set_aside, open_calls, total, unread)
+    sendable = [entry for entry in entries if not _never_sent(entry)]
+    grouping = _Grouping(sendable, settle=settle, settlement_tokens=settlement_tokens)
+    units = [unit for entry in sendable for unit in grouping.units_of(entry)]
+    shown = {entry.position for unit in units for entry in unit.entries}
+    set_aside = [
+        (entry, _never_sent(entry) or grouping.why_not(entry)) for entry in entries if entry.position not in shown
+    ]
+    return View(
+        tuple(unit for unit in units if not unit.entry.loop),
+        _loops(entries, units, total),
+        total,
+        tuple(set_aside),
+        tuple(grouping.open_calls),
+        unread,
+        has_system,
+    )
 
 
-def _grouped(
-    entries: Sequence[Entry],
-    units: Sequence[Unit],
-    set_aside: list[tuple[Entry, str]],
-    open_calls: list[Ref],
-    total: int,
-    unread: int,
-) -> View:
+class _Grouping:
+    """Which messages go together: a call and its results, whatever stands between them."""
+
+    def __init__(self, sendable: Sequence[Entry], *, settle: bool, settlement_tokens: int) -> None:
+        self.open_calls: list[Ref] = []
+        self._waiting: set[int] = set()
+        self._by_position = {entry.position: entry for entry in sendable}
+        self._pairing = pair((entry.position, entry.facts) for entry in sendable)
+        self._settle = settle
+        self._settlement_tokens = settlement_tokens
+        self._last_turn = max((entry.position for entry in sendable if _is_turn(entry)), default=0)
+
+    def units_of(self, entry: Entry) -> Iterator[Unit]:
+        """The unit that the message leads, if any: results alone go where their calls are."""
+        facts = entry.facts
+        if not facts.calls:
+            if facts.role != "tool":
+                yield Unit(entry, tokens=_own_tokens(entry))
+            return
+        answers = [self._answer(Ref(entry.position, at)) for at in range(len(facts.calls))]
+        unanswered = [answer.ref for answer in answers if answer.entry is None]
+        if unanswered and entry.position >= self._last_turn and not self._settle:
+            self.open_calls.extend(unanswered)
+            self._waiting.update(one.position for one in Unit(entry, tuple(answers)).entries)
+            if facts.role != "assistant" and facts.head:
+                # What a user says stays, for it may be the task; the calls wait.
+                yield Unit(entry, tokens=entry.cost)
+            return
+        answers.sort(key=lambda answer: (answer.entry.position if answer.entry else entry.position, answer.index))
+        if facts.role != "assistant":
+            yield _folded(entry, tuple(answers))
+            return
+        tokens = sum(one.cost for one in Unit(entry, tuple(answers)).entries)
+        yield Unit(entry, tuple(answers), tokens + self._settlement_tokens * len(unanswered))
+
+    def why_not(self, entry: Entry) -> str:
+        """Why no unit has the message."""
+        if entry.position in self._waiting:
+            return "open_call"
+        paired = any((entry.position, at) in self._pairing.call_of for at in range(len(entry.facts.results)))
+        return "superseded_result" if paired else "orphan_result"
+
+    def _answer(self, ref: Ref) -> Answer:
+        place = self._pairing.result_of.get(ref)
+        return Answer(ref, self._by_position[place[0]], place[1]) if place else Answer(ref, None)
+
+
+def _own_tokens(entry: Entry) -> int:
+    """What a message takes besides its results, which are charged where their calls are."""
+    facts, message = entry.facts, entry.message
+    is_text = message is not None and all(isinstance(block, Text) for block in message.content)
+    if not facts.results or not is_text:
+        return entry.cost
+    bound = upper_bound_tokens(facts.head) + upper_bound_tokens(facts.name) + MESSAGE_OVERHEAD
+    return min(entry.cost, bound)
+
+
+def _folded(entry: Entry, answers: tuple[Answer, ...]) -> Unit:
+    """A message whose calls are a user's own: one text with calls and results in it."""
+    calls = [(call, None) for call in entry.facts.calls]
+    results = [(answer.ref.index, answer.entry.facts.results[answer.index].text) for answer in answers if answer.entry]
+    texts = dict(results)
+    text = user_call_text([(call, texts.get(at)) for at, (call, _) in enumerate(calls)])
+    tokens = entry.cost + upper_bound_tokens(text) + _JOIN_TOKENS
+    return Unit(entry, answers, tokens, is_folded=True)
+
+
+def _loops(entries: Sequence[Entry], units: Sequence[Unit], total: int) -> tuple[Loop, ...]:
     running = total - sum(entry.event.tokens for entry in entries)
     extents = dict[int, _Extent]()
     for entry in entries:
@@ -194,7 +251,7 @@ def _grouped(
     for unit in units:
         by_loop.setdefault(unit.entry.loop, []).append(unit)
     current = max(extents, default=0)
-    loops = tuple(
+    return tuple(
         Loop(
             number,
             tuple(by_loop.get(number, ())),
@@ -208,8 +265,6 @@ def _grouped(
         # The current loop is there even when nothing of it can be sent: the one before it is past.
         if number and (number in by_loop or number == current)
     )
-    set_aside.sort(key=lambda one: one[0].position)
-    return View(tuple(by_loop.get(0, ())), loops, total, tuple(set_aside), tuple(open_calls), unread)
 
 
 def _never_sent(entry: Entry) -> str:
@@ -220,8 +275,3 @@ def _never_sent(entry: Entry) -> str:
 
 def _is_turn(entry: Entry) -> bool:
     return entry.facts.role in ("user", "assistant")
-
-
-def _orphan_reason(entry: Entry, call_of: dict[tuple[int, int], Ref]) -> str:
-    paired = any((entry.position, at) in call_of for at in range(len(entry.facts.results)))
-    return "superseded_result" if paired else "orphan_result"

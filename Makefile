@@ -1,0 +1,58 @@
+# Everything runs in .venv, which is made from the package registries with nothing but Python 3.11+ and make.
+PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3 python; do \
+	command -v $$p >/dev/null 2>&1 && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+VENV := .venv
+BIN := $(VENV)/bin
+WORKERS ?= auto
+
+.PHONY: help setup demo test serve lint format bench docs golden pr full clean
+
+help:  ## This list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | sort
+
+$(VENV)/run.stamp: pyproject.toml constraints.txt
+	@test -n "$(PYTHON)" || { echo "Turnlog needs Python 3.11 or later on PATH"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "Installing Turnlog into $(VENV) (once) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[cli,local]'
+	@touch $@
+
+$(VENV)/dev.stamp: $(VENV)/run.stamp
+	@echo "Installing what the tests need (once) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+setup: $(VENV)/dev.stamp  ## Make .venv with everything
+
+demo: $(VENV)/run.stamp  ## Run the main job on sample conversations
+	@$(BIN)/python examples/demo.py
+
+test: $(VENV)/dev.stamp  ## Run the tests
+	@$(BIN)/python -m pytest -q -n $(WORKERS)
+
+serve: $(VENV)/run.stamp  ## The service on this machine, on http://127.0.0.1:8787
+	@$(BIN)/turnlog serve
+
+lint: $(VENV)/dev.stamp  ## Style, types, import direction
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-cache
+
+format: $(VENV)/dev.stamp  ## Let ruff mend what it can
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+docs: $(VENV)/dev.stamp  ## Write the generated pages: OpenAPI, JSON Schemas, configuration
+	@$(BIN)/python tools/make_docs.py
+
+bench: $(VENV)/dev.stamp  ## Requests, capacity and time per operation
+	@$(BIN)/python benchmarks/operations.py
+
+pr: lint test  ## What CI runs
+
+full: lint $(VENV)/dev.stamp  ## Everything, long
+	@$(BIN)/python -m pytest -q -n $(WORKERS) --full
+
+clean:  ## Remove what was made
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,106 @@
+"""`turnlog sessions`, `loops` and `show`."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Annotated, Any
+
+import typer
+from rich.text import Text
+
+from turnlog.local.cli.message import MAX_CHARS, message_text
+from turnlog.local.cli.options import Data, Json, Session, Tenant, Token, Url, User, opened, remember
+from turnlog.local.cli.screen import console, cut, number, print_json, table
+
+_STATUS = {"open": "yellow", "closed": "green", "interrupted": "red"}
+
+
+def sessions(
+    ctx: typer.Context,
+    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="At most so many.")] = 20,
+    url: Url = None,
+    data: Data = None,
+    tenant: Tenant = None,
+    user: User = None,
+    token: Token = None,
+    json: Json = False,
+) -> None:
+    """List the sessions, newest activity first."""
+    with opened(remember(ctx, url=url, data=data, tenant=tenant, user=user, token=token)) as log:
+        found = list(itertools.islice(log.sessions.list(), limit + 1))
+    shown = found[:limit]
+    if json:
+        print_json({"sessions": [one.model_dump(mode="json") for one in shown], "more": len(found) > limit})
+        return
+    headings = [("session", "left"), ("title", "left"), ("status", "left"), ("messages", "right"), ("loops", "right")]
+    made = table(None, [*headings, ("tokens", "right"), ("policy", "left"), ("updated", "left")])
+    for one in shown:
+        policy = one.policy if isinstance(one.policy, str) else "custom"
+        totals = (number(one.messages), number(one.loops), number(one.tokens))
+        made.add_row(one.session_id, cut(one.title or "", 40), one.status, *totals, policy, one.updated_at)
+    screen = console()
+    screen.print(made if shown else "no sessions")
+    if len(found) > limit:
+        screen.print(f"more than {limit}: --limit", style="dim")
+
+
+def loops(
+    ctx: typer.Context,
+    session: Session,
+    url: Url = None,
+    data: Data = None,
+    tenant: Tenant = None,
+    user: User = None,
+    token: Token = None,
+    json: Json = False,
+) -> None:
+    """List a session's run loops, newest first."""
+    with opened(remember(ctx, url=url, data=data, tenant=tenant, user=user, token=token)) as log:
+        found = list(log.sessions.get(session).loops())
+    if json:
+        print_json({"loops": [one.model_dump(mode="json") for one in found]})
+        return
+    headings = [("loop", "right"), ("status", "left"), ("positions", "left"), ("calls", "right"), ("tokens", "right")]
+    made = table(None, [*headings, ("user", "left"), ("reply", "left")])
+    for one in found:
+        status = Text(one.status, style=_STATUS[one.status])
+        numbers = (f"{one.first}–{one.last}", number(len(one.tool_calls)), number(one.tokens))
+        made.add_row(str(one.loop), status, *numbers, cut(one.user_message or "", 48), cut(one.reply or "", 48))
+    console().print(made if found else "no loops")
+
+
+def show(
+    ctx: typer.Context,
+    session: Session,
+    after: Annotated[int, typer.Option("--after", metavar="P", min=0, help="Positions greater than this.")] = 0,
+    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="At most so many messages.")] = 100,
+    full: Annotated[bool, typer.Option("--full", help="Do not cut long messages.")] = False,
+    url: Url = None,
+    data: Data = None,
+    tenant: Tenant = None,
+    user: User = None,
+    token: Token = None,
+    json: Json = False,
+) -> None:
+    """Print a session's messages."""
+    with opened(remember(ctx, url=url, data=data, tenant=tenant, user=user, token=token)) as log:
+        found, next_position = list[Any](), after
+        of_session = log.sessions.get(session)
+        while len(found) < limit:
+            page = of_session.page(after=next_position, limit=min(100, limit - len(found)))
+            found += page.messages
+            if page.next is None:
+                next_position = 0
+                break
+            next_position = page.next
+    if json:
+        print_json({"messages": [one.model_dump(mode="json") for one in found], "next": next_position or None})
+        return
+    screen = console()
+    for one in found:
+        loop = f"loop {one.loop}  " if one.loop is not None else ""
+        status = "interrupted  " if one.status == "interrupted" else ""
+        heading = f"{one.position:>5}  {loop}{status}{one.tokens:,} tokens"
+        screen.print(message_text(one.body, heading=heading, max_chars=None if full else MAX_CHARS), soft_wrap=True)
+    if next_position:
+        screen.print(f"more: --after {next_position}", style="dim")

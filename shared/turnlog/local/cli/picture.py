@@ -1,0 +1,123 @@
+"""A window as a picture: a bar per part, coloured by level, and all of it against the budget."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from turnlog.contracts.context import Part, WindowAnswer
+from turnlog.local.cli.screen import number, table
+
+STYLES = {"whole": "green", "digest": "yellow", "out": "bright_black", "unread": "magenta"}
+_FIXED = "cyan"
+_EIGHTHS = " ▏▎▍▌▋▊▉"
+_BAR_WIDTH, _TOTAL_WIDTH = 40, 72
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    label: str
+    positions: str
+    level: str
+    tokens: int
+    style: str
+    reason: str
+
+
+def picture(window: WindowAnswer, *, title: str | None = None) -> RenderableType:
+    """The parts in the order in which they are sent, the total against the budget, and what is set aside."""
+    manifest = window.manifest
+    rows = list(_rows(manifest.parts))
+    most = max((row.tokens for row in rows), default=0)
+    made = table(
+        title,
+        [
+            ("part", "left"),
+            ("positions", "left"),
+            ("level", "left"),
+            ("", "left"),
+            ("tokens", "right"),
+            ("why", "left"),
+        ],
+    )
+    for row in rows:
+        bar = Text(bar_of(row.tokens, most, _BAR_WIDTH), style=row.style)
+        level = Text(row.level, style=row.style)
+        made.add_row(row.label, row.positions, level, bar, number(row.tokens), Text(row.reason, style="dim"))
+    return Group(made, Text(), _total(window, rows))
+
+
+def bar_of(value: int, most: int, width: int) -> str:
+    """A bar of eighths of a column; anything above 0 is seen."""
+    if most <= 0 or value <= 0:
+        return ""
+    eighths = max(1, round(min(value, most) / most * width * 8))
+    return "█" * (eighths // 8) + _EIGHTHS[eighths % 8].strip()
+
+
+def _total(window: WindowAnswer, rows: Sequence[_Row]) -> Text:
+    budget = window.manifest.budget
+    line, used = Text(), 0
+    for row in rows:
+        # Rounded at the borders, so that the whole line has the length of the sum.
+        start, used = used, used + row.tokens
+        columns = round(used / budget.tokens * _TOTAL_WIDTH) - round(start / budget.tokens * _TOTAL_WIDTH)
+        line.append("█" * columns, style=row.style)
+    line.append("░" * max(0, _TOTAL_WIDTH - len(line.plain)), style="bright_black")
+    share = window.tokens / budget.tokens
+    line.append(f"  {number(window.tokens)} of {number(budget.tokens)} tokens ({share:.0%}, budget {budget.source})")
+    line.append(f"\n{len(window.messages)} messages, {len(window.tools)} tools, head {window.head}\n", style="dim")
+    for name, style in (("system, tools", _FIXED), *STYLES.items()):
+        line.append("■ ", style=style).append(f"{name}  ", style="dim")
+    return line
+
+
+def _rows(parts: Sequence[Part]) -> Iterator[_Row]:
+    waiting: list[Part] = []
+    out_by_loop = Counter(part.loop for part in parts if part.kind == "message" and part.level == "out")
+    for part in parts:
+        is_out_loop = part.kind == "loop" and part.level == "out" and not part.tokens
+        if waiting and not (is_out_loop and part.reason == waiting[-1].reason):
+            yield _out_loops(waiting)
+            waiting = []
+        if is_out_loop:
+            waiting.append(part)
+        elif part.kind == "loop":
+            yield _loop(part, out_by_loop[part.loop] if part.level == "whole" else 0)
+        elif part.kind != "message" or (part.loop is None and part.level == "whole") or part.level == "unread":
+            yield _single(part)
+    if waiting:
+        yield _out_loops(waiting)
+    aside = Counter(part.reason or "out" for part in parts if part.kind == "message" and part.level == "out")
+    for reason, count in aside.items():
+        yield _Row(f"{count} message{'s' * (count > 1)}", "", "out", 0, STYLES["out"], reason)
+
+
+def _single(part: Part) -> _Row:
+    labels = {"system": "system", "tools": "tools", "line": "line: left out", "message": "before loop 1"}
+    label = "older, not read" if part.level == "unread" else labels[part.kind]
+    style = STYLES[part.level] if part.kind == "line" or part.level == "unread" else _FIXED
+    reason = "" if part.kind == "line" else part.reason or ""
+    return _Row(label, _positions(part.first, part.last), part.level, part.tokens, style, reason)
+
+
+def _loop(part: Part, out: int) -> _Row:
+    reason = part.reason or (f"{out} message{'s' * (out > 1)} out" if out else "")
+    positions = _positions(part.first, part.last)
+    return _Row(f"loop {part.loop}", positions, part.level, part.tokens, STYLES[part.level], reason)
+
+
+def _out_loops(parts: Sequence[Part]) -> _Row:
+    first, last = parts[0], parts[-1]
+    label = f"loop {first.loop}" if len(parts) == 1 else f"loops {first.loop}–{last.loop}"
+    return _Row(label, _positions(first.first, last.last), "out", 0, STYLES["out"], first.reason or "")
+
+
+def _positions(first: int | None, last: int | None) -> str:
+    if first is None:
+        return ""
+    return str(first) if last is None or last == first else f"{first}–{last}"

@@ -1,0 +1,166 @@
+"""`turnlog replay`."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+from turnlog.adapters.system import SystemClock
+from turnlog.bootstrap import make_application
+from turnlog.client.model import Turnlog
+from turnlog.local.cli.options import (
+    DATABASE,
+    Budget,
+    Connection,
+    Format,
+    Json,
+    Policy,
+    Tenant,
+    Token,
+    Url,
+    User,
+    policy_value,
+    remember,
+    served_settings,
+)
+from turnlog.local.cli.screen import bad, console, cut, number, print_json, table
+from turnlog.local.cli.serve import Engine, engine_url
+from turnlog.local.replay import Replay, Report, Row
+from turnlog.local.transcripts import Transcript, read_transcripts, sample_of
+
+Paths = Annotated[list[Path], typer.Argument(metavar="FILE_OR_FOLDER...", help="JSON or JSON Lines of {id, messages}.")]
+
+
+def replay(
+    ctx: typer.Context,
+    files: Paths,
+    loader: Annotated[
+        Path | None,
+        typer.Option("--loader", metavar="FILE.py", help="Its iter_sessions(path) gives {id, messages, source}."),
+    ] = None,
+    format: Format = None,
+    policy: Policy = None,
+    budget: Budget = None,
+    limit: Annotated[int | None, typer.Option("--limit", metavar="N", min=1, help="The first N only.")] = None,
+    sample: Annotated[
+        int | None, typer.Option("--sample", metavar="N", min=1, help="A fixed sample of N, from every source.")
+    ] = None,
+    threads: Annotated[int, typer.Option("--threads", metavar="N", min=1, max=64, help="Conversations at once.")] = 4,
+    engine: Engine = "embedded",
+    keep: Annotated[bool, typer.Option("--keep", help="Keep the temporary data folder.")] = False,
+    url: Url = None,
+    tenant: Tenant = None,
+    user: User = None,
+    token: Token = None,
+    json: Json = False,
+) -> None:
+    """Replay conversations over HTTP and check what comes back; exit 1 when a message is lost or a window not valid.
+
+    Every message is appended by itself, and before each reply a window is asked for. Without --url, into a service of its
+    own on a temporary folder.
+    """
+    connection = remember(ctx, url=url, tenant=tenant, user=user, token=token)
+    plan = Replay(policy=policy_value(policy), budget=budget, format=format or "openai_chat", threads=threads)
+    transcripts = read_transcripts(files, loader=loader)[:limit]
+    if sample is not None:
+        transcripts = sample_of(transcripts, sample)
+    with _service(connection, engine, keep=keep) as log, _progress(transcripts, quiet=json) as tick:
+        # Before the first of many: a wrong option is one error, not one of each conversation.
+        log.build_window([], policy=plan.policy or "default", format=plan.format)
+        report = plan.run(log, transcripts, on_message=tick)
+    if json:
+        print_json(report.as_json())
+    else:
+        _print(report)
+    if not report.ok:
+        raise typer.Exit(1)
+
+
+@contextmanager
+def _service(connection: Connection, engine: str, *, keep: bool) -> Iterator[Turnlog]:
+    """The service at the URL, or one of our own over a temporary folder."""
+    from turnlog.local.server import LocalServer
+
+    with ExitStack() as stack:
+        address = connection.url
+        if address is None:
+            folder = Path(tempfile.mkdtemp(prefix="turnlog-replay-"))
+            stack.callback(_leave, folder, keep=keep)
+            app = make_application(served_settings(engine_url(engine, folder)))
+            stack.callback(app.close)
+            server = LocalServer(app, SystemClock(), port=0).start()
+            stack.callback(server.stop)
+            address = server.url
+        yield stack.enter_context(
+            Turnlog.open(address, tenant=connection.tenant, user=connection.user, token=connection.token)
+        )
+
+
+def _leave(folder: Path, *, keep: bool) -> None:
+    if keep and (folder / DATABASE).is_file():
+        sys.stderr.write(f"turnlog: kept; look at it with `turnlog sessions --data {folder}`\n")
+        return
+    import shutil
+
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _progress(transcripts: Sequence[Transcript], *, quiet: bool) -> Iterator[Callable[[], None]]:
+    screen = console(stderr=True)
+    if quiet or not screen.is_terminal:
+        yield lambda: None
+        return
+    columns = (
+        TextColumn("replaying"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("messages"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=screen, transient=True) as progress:
+        task = progress.add_task("messages", total=sum(len(one.messages) for one in transcripts))
+        yield lambda: progress.advance(task)
+
+
+def _print(report: Report) -> None:
+    screen = console()
+    screen.print(report_table(report))
+    if report.warnings or report.repeated_ids:
+        made = table("Disorder that was kept, by kind of warning", [("kind", "left"), ("messages", "right")])
+        for code, count in report.warnings.most_common():
+            made.add_row(code, number(count))
+        made.add_row("call ids used before in the session", number(report.repeated_ids))
+        screen.print()
+        screen.print(made)
+    for finding in report.findings:
+        where = f"{cut(finding.source, 40)} {cut(finding.session, 60)} {finding.place}"
+        screen.print(f"{where}: {finding.code}: {cut(finding.message, 300)}", style="red", soft_wrap=True)
+    verdict = "every message came back equal, every window is valid" if report.ok else "something is lost or not valid"
+    screen.print(f"\n{verdict}", style="bold green" if report.ok else "bold red")
+
+
+def report_table(report: Report) -> Table:
+    """A row per source, and the total."""
+    numbers = ("sessions", "messages", "windows", "tokens full", "tokens window", "window / full", "invalid", "lost")
+    made = table(None, [("source", "left"), *((name, "right") for name in numbers), ("budget too small", "right")])
+    for name, row in sorted(report.rows.items()):
+        made.add_row(cut(name, 40), *_cells(row))
+    made.add_section()
+    made.add_row("total", *_cells(report.total), style="bold")
+    return made
+
+
+def _cells(row: Row) -> list[str | object]:
+    ratio = "–" if row.ratio is None else f"{row.ratio:.1%}"
+    counts = [number(value) for value in (row.sessions, row.messages, row.windows, row.tokens_full, row.tokens_window)]
+    return [*counts, ratio, bad(row.invalid), bad(row.lost + row.failed), number(row.too_small)]

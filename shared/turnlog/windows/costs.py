@@ -1,0 +1,45 @@
+"""What the parts of a view take of the budget: upper bounds, from stored counts and without a tokeniser."""
+
+from __future__ import annotations
+
+from turnlog.windows.bounds import upper_bound_tokens
+from turnlog.windows.digests import MESSAGE_OVERHEAD, digest_tokens, pinned_pieces, shown_pieces
+from turnlog.windows.text import NOTHING_SAID, left_out_line
+from turnlog.windows.view import Loop, Unit, View
+
+_LONGEST_LINE = left_out_line(loops=999_999_999_999, messages=999_999_999_999)
+LINE_TOKENS = upper_bound_tokens(_LONGEST_LINE) + MESSAGE_OVERHEAD
+NOTHING_SAID_TOKENS = upper_bound_tokens(NOTHING_SAID) + MESSAGE_OVERHEAD
+
+
+def loop_tokens(loop: Loop) -> int:
+    """The most that a loop takes at its level."""
+    if loop.level == "digest":
+        return digest_tokens(loop)
+    if loop.level == "out":
+        return sum(piece.tokens for piece in pinned_pieces(loop))
+    return sum(unit.tokens for unit in loop.units if unit.level == "whole")
+
+
+def is_evicted(loop: Loop, unit: Unit) -> bool:
+    """Whether the unit could be sent and is neither shown nor digested."""
+    return unit.level == "out" or (loop.level == "out" and not unit.pinned)
+
+
+def has_evicted(view: View) -> bool:
+    """Whether something that could be sent is neither shown nor digested."""
+    return bool(view.unread) or any(is_evicted(loop, unit) for loop in view.loops for unit in loop.units)
+
+
+def says_nothing(view: View) -> bool:
+    """Whether no message at all would be sent, which no provider takes."""
+    is_empty = not view.preamble and not any(shown_pieces(loop) for loop in view.loops)
+    return is_empty and not view.has_system and not has_evicted(view)
+
+
+def message_tokens(view: View) -> int:
+    """The most that the view's messages take, with the line about what is left out."""
+    if says_nothing(view):
+        return NOTHING_SAID_TOKENS
+    preamble = sum(unit.tokens for unit in view.preamble)
+    return preamble + sum(map(loop_tokens, view.loops)) + (LINE_TOKENS if has_evicted(view) else 0)

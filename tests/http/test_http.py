@@ -1,0 +1,349 @@
+"""The HTTP entry: proxy events in, answers and problem documents out."""
+
+from __future__ import annotations
+
+import base64
+import importlib
+import json
+import logging
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.http.events import event
+from turnlog.adapters.embedded.files import MemoryBlobStore
+from turnlog.adapters.embedded.sqlite import MEMORY, SqliteDatabase, SqliteItemTable
+from turnlog.bootstrap import Application, Engine
+from turnlog.domain.errors import ThrottledError, UnavailableError
+from turnlog.entrypoints.http import make_handler
+from turnlog.entrypoints.routes import ROUTES, routes_of
+from turnlog.settings import Settings
+from turnlog.testing.faults import Faults, FaultyBlobStore, FaultyItemTable
+from turnlog.testing.fixed import FixedClock, SequentialIds
+
+
+
+
+class Service:
+    """A handler over an engine in memory."""
+
+    def __init__(self, settings: Settings | None = None) -> None:
+        self.faults = Faults()
+        engine = Engine(
+            "memory",
+            FaultyItemTable(SqliteItemTable(SqliteDatabase(MEMORY)), self.faults),
+            FaultyBlobStore(MemoryBlobStore(), self.faults),
+            None,
+            lambda: None,
+        )
+        settings = settings or Settings(token_counter="estimate")
+        self.app = Application(engine, settings, clock=FixedClock(), ids=SequentialIds())
+        self._handler = make_handler(ROUTES, self.app)
+
+    def __call__(self, method: str, path: str, **options: Any) -> tuple[int, Any, dict[str, str]]:
+        answer = self._handler(event(method, path, **options), None)
+        body = json.loads(answer["body"]) if answer.get("body") else None
+        return answer["statusCode"], body, answer.get("headers") or {}
+
+
+@pytest.fixture
+def service() -> Service:
+    return Service()
+
+
+@pytest.fixture
+def session(service: Service) -> Service:
+    assert service("POST", "/v1/sessions", body={"session_id": "s"})[0] == 201
+    return service
+
+
+MESSAGE = {"messages": [{"role": "user", "content": "hi"}]}
+
+
+def test_the_quick_start_works(service: Service) -> None:
+    status, created, _ = service("POST", "/v1/sessions", body={"session_id": "support-42", "system": "Be brief."})
+    assert status == 201
+    assert created["session_id"] == "support-42"
+    status, appended, _ = service("POST", "/v1/sessions/support-42/messages", body=MESSAGE)
+    assert status == 201
+    assert {"first": 2, "last": 2, "head": 2, "loop": 1, "compression": "none", "warnings": [], "refs": []}.items() <= appended.items()
+    status, window, _ = service("POST", "/v1/sessions/support-42/context", body={"budget": 1000})
+    assert status == 200
+    assert window["messages"] == [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "hi"}]
+    assert window["manifest"]["budget"] == {"tokens": 1000, "source": "given"}
+    status, page, _ = service("GET", "/v1/sessions/support-42/messages")
+    assert (status, page["messages"][0]["body"], page["next"]) == (200, MESSAGE["messages"][0], None)
+    assert service("GET", "/v1/sessions/support-42/loops")[1]["loops"][0]["user_message"] == "hi"
+    assert service("GET", "/v1/sessions")[1]["sessions"][0]["session_id"] == "support-42"
+    assert service("POST", "/v1/window", body={**MESSAGE, "budget": 100})[1]["messages"] == MESSAGE["messages"]
+
+
+def test_if_exists_and_idempotency_keys(service: Service) -> None:
+    body = {"session_id": "s"}
+    assert service("POST", "/v1/sessions", body=body)[0] == 201
+    status, problem, _ = service("POST", "/v1/sessions", body=body)
+    assert (status, problem["code"]) == (409, "session_exists")
+    assert service("POST", "/v1/sessions", body={**body, "if_exists": "return"})[0] == 200
+    keyed = {"headers": {"Idempotency-Key": "k"}}
+    first = service("POST", "/v1/sessions", body={"title": "t"}, **keyed)
+    assert service("POST", "/v1/sessions", body={"title": "t"}, **keyed)[:2] == first[:2]
+    appended = service("POST", "/v1/sessions/s/messages", body=MESSAGE, **keyed)
+    assert service("POST", "/v1/sessions/s/messages", body=MESSAGE, **keyed)[:2] == appended[:2]
+    status, problem, _ = service("POST", "/v1/sessions/s/messages", body={**MESSAGE, "run_id": "r"}, **keyed)
+    assert (status, problem["code"]) == (422, "idempotency_mismatch")
+
+
+MALFORMED = {
+    "not JSON": "{",
+    "nothing but a comma": ",",
+    "duplicate keys": '{"messages": [], "messages": []}',
+    "NaN": '{"messages": [{"role": "user", "content": NaN}]}',
+    "infinity": '{"messages": [{"role": "user", "content": 1e999}]}',
+    "65 bits": '{"messages": [{"role": "user", "content": "x", "n": 18446744073709551616}]}',
+    "1000 digits": '{"n": ' + "9" * 1000 + "}",
+    "33 levels": '{"messages": ' + "[" * 40 + "]" * 40 + "}",
+    "100,000 levels": "[" * 100_000,
+    "a byte order mark": '\ufeff{"messages": []}',
+}
+
+
+@pytest.mark.parametrize("kind", MALFORMED)
+def test_malformed_json_is_400(session: Service, kind: str) -> None:
+    for path in ("/v1/sessions", "/v1/sessions/s/messages", "/v1/sessions/s/context", "/v1/window"):
+        status, problem, headers = session("POST", path, raw=MALFORMED[kind])
+        assert (status, problem["code"]) == (400, "malformed"), path
+        assert headers["Content-Type"] == "application/problem+json"
+
+
+def test_bytes_that_are_not_utf8_are_400(session: Service) -> None:
+    made = event("POST", "/v1/sessions/s/messages", raw=base64.b64encode(b'{"messages": "\xff"}').decode())
+    answer = session._handler({**made, "isBase64Encoded": True}, None)
+    assert answer["statusCode"] == 400
+    assert session._handler({**made, "body": "***", "isBase64Encoded": True}, None)["statusCode"] == 400
+
+
+INVALID: list[tuple[str, str, Any]] = [
+    ("POST", "/v1/sessions", {"unknown": 1}),
+    ("POST", "/v1/sessions", {"fork": {"session_id": "x"}}),
+    ("POST", "/v1/sessions", {"recall": "always"}),
+    ("POST", "/v1/sessions", {"session_id": 7}),
+    ("POST", "/v1/sessions", {"session_id": "no/slash"}),
+    ("POST", "/v1/sessions", {"policy": "nope"}),
+    ("POST", "/v1/sessions", {"policy": {"steps": [{"step": "nope"}]}}),
+    ("POST", "/v1/sessions", {"policy": {"steps": [{"step": "turns", "n": -1}]}}),
+    ("POST", "/v1/sessions", {"tools": "none"}),
+    ("POST", "/v1/sessions", {"strict": "yes"}),
+    ("POST", "/v1/sessions", []),
+    ("POST", "/v1/sessions", 7),
+    ("POST", "/v1/sessions/s/messages", None),
+    ("POST", "/v1/sessions/s/messages", {}),
+    ("POST", "/v1/sessions/s/messages", {"messages": []}),
+    ("POST", "/v1/sessions/s/messages", {"messages": [7]}),
+    ("POST", "/v1/sessions/s/messages", {"messages": [{"content": "no role"}]}),
+    ("POST", "/v1/sessions/s/messages", {"messages": [{"role": ""}]}),
+    ("POST", "/v1/sessions/s/messages", {**MESSAGE, "format": "anthropic"}),
+    ("POST", "/v1/sessions/s/messages", {**MESSAGE, "meta": [{}, {}]}),
+    ("POST", "/v1/sessions/s/messages", {**MESSAGE, "meta": [{"pin": "yes"}]}),
+    ("POST", "/v1/sessions/s/messages", {**MESSAGE, "run": {"agent_id": ""}}),
+    ("POST", "/v1/sessions/s/messages", {**MESSAGE, "run": {"agent_id": 7}}),
+    ("POST", "/v1/sessions/s/messages", {**MESSAGE, "if_head": -1}),
+    ("POST", "/v1/sessions/s/messages", {**MESSAGE, "usage": {"input_tokens": -1, "output_tokens": 0}}),
+    ("POST", "/v1/sessions/s/context", {"budget": 0}),
+    ("POST", "/v1/sessions/s/context", {"format": "bedrock_converse"}),
+    ("POST", "/v1/sessions/s/context", {"policy": "turns(x)"}),
+    ("POST", "/v1/sessions/s/context", {"at": 1}),
+    ("POST", "/v1/window", {"messages": [{"role": "user", "content": 5}]}),
+    ("POST", "/v1/window", {"budget": 100}),
+    ("PATCH", "/v1/sessions/s/agents/main", {"iteration": 3, "max_iterations": 2}),
+    ("PATCH", "/v1/sessions/s/agents/main", {"iteration": "three"}),
+    ("PATCH", "/v1/sessions/s/agents/main", [1]),
+    ("PATCH", "/v1/sessions/s/agents/h_x", {"iteration": 1}),
+    ("GET", "/v1/sessions/s", {"a": "body"}),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "body"), INVALID)
+def test_invalid_input_is_422_and_nothing_is_written(session: Service, method: str, path: str, body: Any) -> None:
+    before = session("GET", "/v1/sessions/s")[1]["head"]
+    status, problem, _ = session(method, path, raw=json.dumps(body) if body is not None else None)
+    assert status == 422, problem
+    assert problem["detail"]
+    assert session("GET", "/v1/sessions/s")[1]["head"] == before
+
+
+@pytest.mark.parametrize(
+    ("path", "query"),
+    [
+        ("/v1/sessions", {"limit": "0"}),
+        ("/v1/sessions", {"limit": "101"}),
+        ("/v1/sessions", {"limit": "ten"}),
+        ("/v1/sessions", {"limit": "²"}),
+        ("/v1/sessions", {"offset": "20"}),
+        ("/v1/sessions", {"status": "lost"}),
+        ("/v1/sessions/s/messages", {"after": "-1"}),
+        ("/v1/sessions/s/messages", {"before": "9999999999999999"}),
+        ("/v1/sessions/s/messages", {"order": "random"}),
+        ("/v1/sessions/s/messages", {"format": "anthropic"}),
+        ("/v1/sessions/s/loops", {"before": "0"}),
+        ("/v1/health", {"x": "1"}),
+    ],
+)
+def test_a_wrong_query_parameter_is_422_and_named(session: Service, path: str, query: dict[str, str]) -> None:
+    status, problem, _ = session("GET", path, query=query)
+    assert status == 422
+    assert next(iter(query)) in problem["errors"][0]["pointer"]
+
+
+def test_a_bad_cursor_is_400(session: Service) -> None:
+    assert session("GET", "/v1/sessions", query={"cursor": "made-up"})[0] == 400
+
+
+def test_a_body_that_is_too_large_is_413(session: Service) -> None:
+    big = {"messages": [{"role": "user", "content": "x" * 1_048_577}]}
+    assert session("POST", "/v1/sessions/s/messages", body=big)[0] == 413
+    huge = {"messages": [{"role": "user", "content": "x" * 900_000}] * 5}
+    assert session("POST", "/v1/sessions/s/messages", body=huge)[0] == 413
+
+
+def test_another_content_type_is_415(session: Service) -> None:
+    for content_type in ("text/plain", "application/xml", "multipart/form-data; boundary=x"):
+        status, problem, _ = session("POST", "/v1/sessions/s/messages", body=MESSAGE, headers={"content-type": content_type})
+        assert (status, problem["code"]) == (415, "unsupported_media_type")
+    for content_type in ("application/json; charset=utf-8", "APPLICATION/JSON"):
+        assert session("POST", "/v1/sessions/s/messages", body=MESSAGE, headers={"content-type": content_type})[0] == 201
+
+
+def test_what_is_not_there_is_404(session: Service) -> None:
+    for method, path in (("GET", "/v1/sessions/none"), ("GET", "/v2/sessions"), ("DELETE", "/v1/health"), ("GET", "/")):
+        status, problem, _ = session(method, path)
+        assert (status, problem["code"]) == (404, "not_found")
+
+
+def test_a_budget_that_is_too_small_says_what_is_needed(session: Service) -> None:
+    session("POST", "/v1/sessions/s/messages", body=MESSAGE)
+    status, problem, _ = session("POST", "/v1/sessions/s/context", body={"budget": 2})
+    assert (status, problem["code"]) == (422, "budget_too_small")
+    assert session("POST", "/v1/sessions/s/context", body={"budget": problem["needed"]})[0] == 200
+
+
+def test_a_wrong_head_names_the_head(session: Service) -> None:
+    status, problem, _ = session("POST", "/v1/sessions/s/messages", body={**MESSAGE, "if_head": 9})
+    assert (status, problem["code"], problem["head"]) == (409, "head_mismatch", 1)
+
+
+@pytest.mark.parametrize(
+    ("error", "status"), [(UnavailableError("x", retry_after_seconds=1), 503), (ThrottledError("x", retry_after_seconds=2), 429)]
+)
+def test_an_engine_that_fails_is_503_or_429_with_retry_after(
+    session: Service, error: UnavailableError, status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(*_: Any, **__: Any) -> Any:
+        raise error
+
+    monkeypatch.setattr(session.app.engine.items, "query", failing)
+    answered, problem, headers = session("POST", "/v1/sessions/s/messages", body=MESSAGE)
+    assert (answered, headers["Retry-After"]) == (status, str(error.retry_after_seconds))
+    assert problem["request_id"] == "request-1"
+
+
+def test_an_unexpected_error_is_500_without_contents(
+    session: Service, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def failing(*_: Any, **__: Any) -> Any:
+        raise ZeroDivisionError("secret")
+
+    monkeypatch.setattr(session.app.engine.items, "query", failing)
+    with caplog.at_level(logging.ERROR, logger="turnlog"):
+        status, problem, _ = session("GET", "/v1/sessions/s")
+    assert (status, problem["code"]) == (500, "internal")
+    assert "secret" not in json.dumps(problem)
+    assert caplog.records
+
+
+# ------------------------------------------------------------ identity
+
+
+def test_no_authoriser_is_401(service: Service) -> None:
+    for authorizer in ({}, {"iam": {}}, {"iam": {"userArn": "nonsense"}}, {"iam": {"userArn": 7}}, {"jwt": {"claims": {"sub": "a"}}}):
+        status, problem, _ = service("GET", "/v1/sessions", authorizer=authorizer)
+        assert (status, problem["code"]) == (401, "unauthorized")
+    assert service("GET", "/v1/health", authorizer={})[0] == 200
+
+
+def test_a_named_user_is_refused_but_for_delegating_principals() -> None:
+    plain, delegating = Service(), Service(Settings(token_counter="estimate", delegating_principals=("agent-backend",)))
+    header = {"X-Turnlog-User": "ada@example.com"}
+    assert plain("GET", "/v1/sessions", headers=header)[0] == 403
+    assert delegating("POST", "/v1/sessions", body={"session_id": "s"}, headers=header)[0] == 201
+    assert delegating("GET", "/v1/sessions/s", headers=header)[1]["user"] == "ada@example.com"
+    assert delegating("GET", "/v1/sessions/s", headers={"x-turnlog-user": "bob"})[0] == 404
+    assert delegating("GET", "/v1/sessions/s")[0] == 404
+    assert delegating("GET", "/v1/sessions", headers={"x-turnlog-user": " "})[0] == 403
+
+
+def test_claims_name_tenant_and_user() -> None:
+    service = Service(Settings(token_counter="estimate", identity="jwt", tenant_claim="org", user_claim="email"))
+    claims = {"jwt": {"claims": {"org": "acme", "email": "ada@example.com"}}}
+    assert service("POST", "/v1/sessions", body={"session_id": "s"}, authorizer=claims)[0] == 201
+    assert service("GET", "/v1/sessions/s", authorizer=claims)[1]["user"] == "ada@example.com"
+    other = {"jwt": {"claims": {"org": "other", "email": "ada@example.com"}}}
+    assert service("GET", "/v1/sessions/s", authorizer=other)[0] == 404
+    for wrong in ({"org": "acme"}, {"email": "x"}, {"org": "", "email": "x"}, {"org": ["acme"], "email": "x"}):
+        assert service("GET", "/v1/sessions", authorizer={"jwt": {"claims": wrong}})[0] == 401
+
+
+# ------------------------------------------------------------ functions
+
+
+@pytest.fixture
+def environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    monkeypatch.setenv("TURNLOG_ENGINE", f"sqlite:///{tmp_path}/turnlog.db")
+    monkeypatch.setenv("TURNLOG_TOKEN_COUNTER", "estimate")
+    yield
+
+
+def test_every_route_has_its_function() -> None:
+    root = Path(__file__).parent.parent.parent / "functions" / "api"
+    assert {path.stem for path in root.glob("*.py")} - {"__init__"} == {route.resource for route in ROUTES}
+
+
+@pytest.mark.usefixtures("environment")
+def test_functions_share_one_log() -> None:
+    handlers = {name: importlib.import_module(f"api.{name}").handler for name in ("sessions", "append", "build_context", "health")}
+    created = handlers["sessions"](event("POST", "/v1/sessions", body={"session_id": "s"}), None)
+    assert created["statusCode"] == 201
+    assert handlers["append"](event("POST", "/v1/sessions/s/messages", body=MESSAGE), None)["statusCode"] == 201
+    window = handlers["build_context"](event("POST", "/v1/sessions/s/context"), None)
+    assert json.loads(window["body"])["messages"] == MESSAGE["messages"]
+    assert handlers["append"](event("GET", "/v1/sessions/s"), None)["statusCode"] == 404, "not this function's route"
+    assert json.loads(handlers["health"](event("GET", "/v1/health"), None)["body"])["engine"] == "sqlite"
+
+
+def test_settings_name_the_variable_that_is_wrong() -> None:
+    from turnlog.domain.errors import InvalidInputError
+
+    for variables, name in (
+        ({"TURNLOG_ENGIN": "memory://"}, "TURNLOG_ENGIN"),
+        ({"TURNLOG_TOKEN_COUNTER": "x"}, "TURNLOG_TOKEN_COUNTER"),
+        ({"TURNLOG_QUEUE_MAX_RECEIVES": "many"}, "TURNLOG_QUEUE_MAX_RECEIVES"),
+    ):
+        with pytest.raises(InvalidInputError, match=name):
+            Settings.from_environment(variables)
+    found = Settings.from_environment({"TURNLOG_DELEGATING_PRINCIPALS": "a, b", "TURNLOG_URL": "x", "HOME": "/"})
+    assert found.delegating_principals == ("a", "b")
+
+
+@pytest.mark.parametrize("url", ["", "sqlite:", "sqlite:///", "sqlite://host/x", "mysql://x", "dynamodb://", "dynamodb://t", "dynamodb://t?bucket=b&x=1"])
+def test_an_engine_url_that_is_wrong_is_a_typed_error(url: str) -> None:
+    from turnlog import Turnlog
+    from turnlog.domain.errors import InvalidInputError
+
+    with pytest.raises(InvalidInputError):
+        Turnlog.open(url)
+
+
+def test_each_resource_serves_only_its_routes() -> None:
+    assert {route.resource for route in routes_of("append")} == {"append"}
+    assert sum(len(routes_of(resource)) for resource in {route.resource for route in ROUTES}) == len(ROUTES)

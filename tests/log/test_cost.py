@@ -1,0 +1,143 @@
+"""V1: requests and capacity per operation, metered by the guard on moto; flat in session length."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.conftest import Harness, moto_harness, sqlite_harness
+from turnlog.client.model import Session
+
+OWNER = ("tenant-00001", "user-0000001")
+TEXT = (
+    "Could you please check whether the order that I placed last Tuesday has already left the warehouse, and if it has, "
+    "tell me which carrier is bringing it and on which day I should be at home to sign for the parcel? The shop promised "
+    "delivery before the end of the week, but the page only says that the package is being prepared. I would also like "
+    "to change the address to my office, because nobody is at home on working days, and I need the invoice with the name "
+    "of the company on it. If the address can no longer be changed, please tell the carrier to leave the parcel with the "
+    "neighbour on the left side."
+)[:600]
+FIXTURE = {"role": "user", "content": TEXT}
+
+
+@pytest.fixture
+def moto(monkeypatch: pytest.MonkeyPatch) -> Iterator[Harness]:
+    with moto_harness(monkeypatch) as made:
+        yield made
+
+
+def filled(harness: Harness, messages: int) -> Session:
+    """A session of so many messages, appended 25 a commit so that moto stays quick."""
+    session = harness.log(*OWNER).sessions.create("session-0001")
+    for at in range(0, messages, 25):
+        batch = [{"role": ("user", "assistant")[n % 2], "content": f"message {n}"} for n in range(at, min(at + 25, messages))]
+        session.append(*batch, key=f"fill-{at}")
+    return session
+
+
+@pytest.mark.parametrize("messages", [10, 1_000])
+def test_an_append_is_two_requests_one_wcu_and_one_rcu_at_any_length(moto: Harness, messages: int) -> None:
+    assert len(TEXT) == 600
+    session = filled(moto, messages)
+    for at in range(30):
+        with moto.meter.measure() as spent:
+            session.append(FIXTURE, key=f"key-{at}")
+        assert dict(spent.requests) == {"Query": 1, "PutItem": 1}
+        assert spent.write_units == 1, f"append {at}"
+        assert spent.index_write_units == 0
+    with moto.meter.measure() as spent:
+        session.append(FIXTURE)
+    assert spent.write_units == 1
+
+
+def test_the_read_of_an_append_is_one_rcu(moto: Harness) -> None:
+    session = filled(moto, 10)
+    for at in range(30):
+        with moto.meter.measure() as spent:
+            session.append(FIXTURE, key=f"key-{at}")
+        assert spent.read_units <= 1, f"append {at}"
+
+
+def test_an_append_at_10000_messages_makes_the_calls_it_makes_at_10(tmp_path: Any) -> None:
+    """The same on SQLite, where 10,000 messages are quick: the calls of the port, which are one request each."""
+    with sqlite_harness(tmp_path) as harness:
+        session = filled(harness, 10)
+        counts = list[int]()
+        for length in (10, 10_000):
+            while session.info().messages < length:
+                start = session.info().messages
+                session.append(*({"role": ("user", "assistant")[n % 2], "content": str(n)} for n in range(start, start + 25)))
+            before = harness.faults.calls
+            session.append(FIXTURE, key=f"at-{length}")
+            counts.append(harness.faults.calls - before)
+        assert counts == [2, 2]
+
+
+def test_a_window_of_64_commits_is_one_request(moto: Harness) -> None:
+    session = harness_conversation(moto, commits=64)
+    with moto.meter.measure() as spent:
+        window = session.context()
+    assert dict(spent.requests) == {"Query": 1}
+    assert spent.read_units <= 13
+    assert len(window.messages) == 65
+    assert spent.write_units == 0
+
+
+def test_a_window_with_payloads_that_are_sent_whole_is_two_requests(moto: Harness) -> None:
+    session = harness_conversation(moto, commits=20)
+    call = {"id": "c9", "type": "function", "function": {"name": "cat", "arguments": "{}"}}
+    session.append({"role": "user", "content": "show"}, {"role": "assistant", "content": None, "tool_calls": [call]})
+    session.append({"role": "tool", "tool_call_id": "c9", "content": "".join(f"{at * 7919:x} " for at in range(2_000))})
+    with moto.meter.measure() as spent:
+        session.context()
+    assert sum(spent.requests.values()) == 2
+    session.append({"role": "assistant", "content": "There."}, {"role": "user", "content": "thanks"})
+    with moto.meter.measure() as spent:
+        session.context(policy="run_loops")
+    assert sum(spent.requests.values()) == 1, "a digest needs no payload"
+
+
+def harness_conversation(harness: Harness, *, commits: int) -> Session:
+    session = harness.log(*OWNER).sessions.create("session-0001", system="You are a careful agent. " * 8)
+    for at in range(commits):
+        session.append({"role": ("user", "assistant")[at % 2], "content": f"{at}: {TEXT[:400]}"})
+    return session
+
+
+def test_the_list_entry_is_touched_at_most_every_five_minutes(moto: Harness) -> None:
+    session = filled(moto, 2)
+    touches = 0
+    for at in range(40):
+        moto.clock.advance(30)
+        with moto.meter.measure() as spent:
+            session.append(FIXTURE, key=f"key-{at}")
+        touches += spent.requests["PutItem"] - 1
+    assert 3 <= touches <= 4  # 20 minutes
+    listed = next(harness_listed(moto))
+    assert listed.messages >= 30
+
+
+def harness_listed(harness: Harness) -> Iterator[Any]:
+    return harness.log(*OWNER).sessions.list()
+
+
+def test_a_create_is_a_handful_of_requests(moto: Harness) -> None:
+    with moto.meter.measure() as spent:
+        moto.log(*OWNER).sessions.create("plain")
+    assert dict(spent.requests) == {"PutItem": 4, "GetItem": 1}
+
+
+def test_a_list_is_one_query(moto: Harness) -> None:
+    log = moto.log(*OWNER)
+    for at in range(5):
+        log.sessions.create(f"s{at}")
+    list(log.sessions.list())
+    with moto.meter.measure() as spent:
+        assert len(log.sessions.page(limit=3).sessions) == 3
+    assert dict(spent.requests) == {"Query": 1}
+
+
+def test_the_fixtures_names_have_12_characters() -> None:
+    assert {len(part) for part in (*OWNER, "session-0001")} == {12}

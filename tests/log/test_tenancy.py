@@ -1,0 +1,144 @@
+"""T1, T2, V2: nothing of another owner is reached, and contents stay out of logs and errors."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from turnlog.client.in_process import InProcessBackend
+from turnlog.client.model import Session, Turnlog
+from turnlog.contracts.cursors import Cursors
+from turnlog.domain.errors import InvalidInputError, MalformedError, NotFoundError, TurnlogError
+from turnlog.domain.identity import Owner
+from turnlog.entrypoints.routes import ROUTES, Request, call
+from turnlog.log.keys import SessionKeys
+
+CANARY = "canary-7f3a9c"
+OTHERS = [("acme", "bob"), ("other", "ada"), ("acme", "ada2"), ("acme", "Ada"), ("acme#U#ada", "x"), ("acme", "ada#S#s")]
+BODIES: dict[str, Any] = {
+    "append_messages": {"messages": [{"role": "user", "content": "x"}]},
+    "build_context": {},
+    "patch_agent": {"iteration": 1},
+}
+SESSION_ROUTES = [route for route in ROUTES if "{session_id}" in route.path]
+
+
+@pytest.mark.parametrize("owner", OTHERS)
+@pytest.mark.parametrize("route", SESSION_ROUTES, ids=lambda route: route.name)
+def test_t1_every_route_answers_another_owner_as_if_the_session_were_not_there(
+    harness: Any, route: Any, owner: tuple[str, str]
+) -> None:
+    mine = harness.log("acme", "ada").sessions.create("shared-id")
+    mine.append({"role": "user", "content": CANARY}, run={"iteration": 1})
+    answers = []
+    for session_id in ("shared-id", "not-there"):
+        path = {"session_id": session_id, "agent_id": "main"}
+        with pytest.raises(NotFoundError) as caught:
+            call(harness.app, route, Request(Owner.of(*owner), path, {}, BODIES.get(route.name)))
+        answers.append((caught.value.error_code, str(caught.value).replace(session_id, "ID"), caught.value.details))
+    assert answers[0] == answers[1]
+    assert [message.body["content"] for message in mine.messages()] == [CANARY]
+
+
+def test_t1_every_route_with_a_session_is_in_the_matrix() -> None:
+    assert {route.name for route in SESSION_ROUTES} == {
+        "get_session",
+        "append_messages",
+        "read_messages",
+        "read_loops",
+        "build_context",
+        "get_agent",
+        "patch_agent",
+    }
+
+
+def test_t1_lists_hold_the_caller_s_sessions_only(harness: Any) -> None:
+    for at, owner in enumerate([("acme", "ada"), *OTHERS]):
+        harness.log(*owner).sessions.create(f"s{at}", title=f"{owner}")
+    for at, owner in enumerate([("acme", "ada"), *OTHERS]):
+        assert [session.session_id for session in harness.log(*owner).sessions.list()] == [f"s{at}"]
+
+
+def test_t1_distinct_owners_never_share_a_partition() -> None:
+    names = ["a", "A", "h_x", "x" * 65, "a#b", "auth0|1", "arn:aws:iam::1:role/x", "é", "e\u0301", "a b", "\ud800", "0"]
+    partitions = {SessionKeys(Owner.of(tenant, user), "s").partition for tenant in names for user in names}
+    assert len(partitions) == len(names) ** 2
+
+
+@pytest.mark.parametrize("bad", ["", "a" * 65, "a b", "a/b", "../x", "a#b", "h_abc", "é", "a\n", "S#x", "*"])
+def test_t1_an_illegal_session_id_is_refused_everywhere(log: Turnlog, bad: str) -> None:
+    calls: list[Callable[[], Any]] = [
+        lambda: log.sessions.create(bad),
+        lambda: log.sessions.get(bad),
+        lambda: Session(log._backend, bad).append({"role": "user", "content": "x"}),
+        lambda: Session(log._backend, bad).context(),
+    ]
+    for make in calls:
+        with pytest.raises(InvalidInputError):
+            make()
+
+
+def test_t2_a_cursor_is_bound_to_its_caller_and_filter(harness: Any) -> None:
+    mine, other = harness.log("acme", "ada"), harness.log("acme", "bob")
+    for at in range(5):
+        mine.sessions.create(f"s{at}")
+        harness.clock.advance(1)
+    first = mine.sessions.page(limit=2)
+    assert first.next_cursor is not None
+    with pytest.raises(MalformedError):
+        other.sessions.page(limit=2, cursor=first.next_cursor)
+    with pytest.raises(MalformedError):
+        mine.sessions.page(limit=2, cursor=first.next_cursor, status="active")
+    for wrong in ("x", "", "é", first.next_cursor[:-2], first.next_cursor + "AAAA", "A" * 400):
+        with pytest.raises(MalformedError):
+            mine.sessions.page(limit=2, cursor=wrong)
+    found, cursor = [], None
+    while True:
+        page = mine.sessions.page(limit=2, cursor=cursor)
+        found += [session.session_id for session in page.sessions]
+        cursor = page.next_cursor
+        if cursor is None:
+            break
+    assert found == ["s4", "s3", "s2", "s1", "s0"]
+
+
+def test_t2_a_cursor_of_another_secret_is_refused() -> None:
+    cursor = Cursors(b"one").write({"pk": "p"}, scope="x")
+    assert Cursors(b"one").read(cursor, scope="x") == {"pk": "p"}
+    with pytest.raises(MalformedError):
+        Cursors(b"two").read(cursor, scope="x")
+
+
+def test_v2_contents_never_reach_logs_or_errors(harness: Any, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    log = harness.log()
+    session = log.sessions.create("s", system=CANARY, metadata={"m": CANARY}, title=CANARY)
+    session.append({"role": "user", "content": CANARY}, key="k")
+    attempts: list[Callable[[], Any]] = [
+        lambda: session.append({"role": "user", "content": CANARY + "2"}, key="k"),
+        lambda: session.append({"role": 7, "content": CANARY}),
+        lambda: session.append({"role": "user", "content": {"x": CANARY}}),
+        lambda: session.append({"role": "user", "content": CANARY}, if_head=99),
+        lambda: session.append({"role": "user", "content": CANARY * 100_000}),
+        lambda: session.append({"role": "user", "content": CANARY, "n": float("nan")}),
+        lambda: session.append({"role": "user", "content": CANARY}, meta=[{"status": CANARY}]),
+        lambda: session.patch_agent({"iteration": CANARY}),
+        lambda: session.context(budget=1),
+        lambda: log.sessions.create("s", system=CANARY),
+        lambda: harness.log("acme", "bob").sessions.get("s"),
+    ]
+    for attempt in attempts:
+        with pytest.raises(TurnlogError) as caught:
+            attempt()
+        shown = f"{caught.value} {caught.value.details} {caught.value.problems}"
+        assert CANARY not in shown
+    assert CANARY not in "".join(record.getMessage() for record in caplog.records if record.name.startswith("turnlog"))
+
+
+def test_the_backend_of_one_owner_takes_no_other(harness: Any) -> None:
+    backend = InProcessBackend(harness.app, Owner.of("acme", "ada"))
+    with pytest.raises(InvalidInputError):
+        backend.call("create_session", body={"session_id": "s", "tenant": "other"})

@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= auto
 
-.PHONY: help setup demo test serve lint format bench docs golden pr full clean
+.PHONY: help setup demo test serve lint format docs pr full clean
 
 help:  ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | sort
@@ -45,9 +45,6 @@ format: $(VENV)/dev.stamp  ## Let ruff mend what it can
 
 docs: $(VENV)/dev.stamp  ## Write the generated pages: OpenAPI, JSON Schemas, configuration
 	@$(BIN)/python tools/make_docs.py
-
-bench: $(VENV)/dev.stamp  ## Requests, capacity and time per operation
-	@$(BIN)/python benchmarks/operations.py
 
 pr: lint test  ## What CI runs
 

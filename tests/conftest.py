@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Protocol
+from typing import Any
 
 import pytest
 
@@ -27,15 +27,16 @@ DATA = ROOT.parent / "shared" / "data"
 SAMPLES = ROOT / "examples" / "conversations"
 
 
-class CallFaults(Protocol):
-    """What tests need of fault injection, on any engine."""
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--full", action="store_true", help="run the long forms too")
 
-    @property
-    def calls(self) -> int: ...
-    def fail(self, at: int, when: str) -> None: ...
-    @property
-    def is_pending(self) -> bool: ...
-    def clear(self) -> None: ...
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.get_closest_marker("network"):
+            item.add_marker(pytest.mark.enable_socket)
+        if item.get_closest_marker("full") and not config.getoption("--full"):
+            item.add_marker(pytest.mark.skip(reason="the long form: run by `make full`"))
 
 
 @dataclass

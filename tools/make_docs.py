@@ -22,7 +22,8 @@ def pages() -> dict[str, str]:
 
 def configuration() -> str:
     rows = [
-        f"| `{PREFIX}{name.upper()}` | `{_shown(field.default)}` | {field.description} |" for name, field in Settings.model_fields.items()
+        f"| `{PREFIX}{name.upper()}` | `{_shown(field.default)}` | {field.description} |"
+        for name, field in Settings.model_fields.items()
     ]
     return "\n".join(
         [

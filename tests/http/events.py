@@ -27,8 +27,16 @@ def event(
         "rawQueryString": urlencode(query or {}),
         "headers": {"content-type": "application/json", **(headers or {})},
         "requestContext": {
-            "authorizer": authorizer if authorizer is not None else {"iam": {"accountId": "111122223333", "userArn": arn}},
-            "http": {"method": method, "path": path, "protocol": "HTTP/1.1", "sourceIp": "127.0.0.1", "userAgent": "test"},
+            "authorizer": authorizer
+            if authorizer is not None
+            else {"iam": {"accountId": "111122223333", "userArn": arn}},
+            "http": {
+                "method": method,
+                "path": path,
+                "protocol": "HTTP/1.1",
+                "sourceIp": "127.0.0.1",
+                "userAgent": "test",
+            },
             "requestId": "request-1",
             "stage": "$default",
         },

@@ -6,7 +6,7 @@ import base64
 import importlib
 import json
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +22,6 @@ from turnlog.entrypoints.routes import ROUTES, routes_of
 from turnlog.settings import Settings
 from turnlog.testing.faults import Faults, FaultyBlobStore, FaultyItemTable
 from turnlog.testing.fixed import FixedClock, SequentialIds
-
-
 
 
 class Service:
@@ -68,7 +66,15 @@ def test_the_quick_start_works(service: Service) -> None:
     assert created["session_id"] == "support-42"
     status, appended, _ = service("POST", "/v1/sessions/support-42/messages", body=MESSAGE)
     assert status == 201
-    assert {"first": 2, "last": 2, "head": 2, "loop": 1, "compression": "none", "warnings": [], "refs": []}.items() <= appended.items()
+    assert {
+        "first": 2,
+        "last": 2,
+        "head": 2,
+        "loop": 1,
+        "compression": "none",
+        "warnings": [],
+        "refs": [],
+    }.items() <= appended.items()
     status, window, _ = service("POST", "/v1/sessions/support-42/context", body={"budget": 1000})
     assert status == 200
     assert window["messages"] == [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "hi"}]
@@ -209,10 +215,14 @@ def test_a_body_that_is_too_large_is_413(session: Service) -> None:
 
 def test_another_content_type_is_415(session: Service) -> None:
     for content_type in ("text/plain", "application/xml", "multipart/form-data; boundary=x"):
-        status, problem, _ = session("POST", "/v1/sessions/s/messages", body=MESSAGE, headers={"content-type": content_type})
+        status, problem, _ = session(
+            "POST", "/v1/sessions/s/messages", body=MESSAGE, headers={"content-type": content_type}
+        )
         assert (status, problem["code"]) == (415, "unsupported_media_type")
     for content_type in ("application/json; charset=utf-8", "APPLICATION/JSON"):
-        assert session("POST", "/v1/sessions/s/messages", body=MESSAGE, headers={"content-type": content_type})[0] == 201
+        assert (
+            session("POST", "/v1/sessions/s/messages", body=MESSAGE, headers={"content-type": content_type})[0] == 201
+        )
 
 
 def test_what_is_not_there_is_404(session: Service) -> None:
@@ -234,7 +244,8 @@ def test_a_wrong_head_names_the_head(session: Service) -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "status"), [(UnavailableError("x", retry_after_seconds=1), 503), (ThrottledError("x", retry_after_seconds=2), 429)]
+    ("error", "status"),
+    [(UnavailableError("x", retry_after_seconds=1), 503), (ThrottledError("x", retry_after_seconds=2), 429)],
 )
 def test_an_engine_that_fails_is_503_or_429_with_retry_after(
     session: Service, error: UnavailableError, status: int, monkeypatch: pytest.MonkeyPatch
@@ -266,7 +277,13 @@ def test_an_unexpected_error_is_500_without_contents(
 
 
 def test_no_authoriser_is_401(service: Service) -> None:
-    for authorizer in ({}, {"iam": {}}, {"iam": {"userArn": "nonsense"}}, {"iam": {"userArn": 7}}, {"jwt": {"claims": {"sub": "a"}}}):
+    for authorizer in (
+        {},
+        {"iam": {}},
+        {"iam": {"userArn": "nonsense"}},
+        {"iam": {"userArn": 7}},
+        {"jwt": {"claims": {"sub": "a"}}},
+    ):
         status, problem, _ = service("GET", "/v1/sessions", authorizer=authorizer)
         assert (status, problem["code"]) == (401, "unauthorized")
     assert service("GET", "/v1/health", authorizer={})[0] == 200
@@ -311,7 +328,10 @@ def test_every_route_has_its_function() -> None:
 
 @pytest.mark.usefixtures("environment")
 def test_functions_share_one_log() -> None:
-    handlers = {name: importlib.import_module(f"api.{name}").handler for name in ("sessions", "append", "build_context", "health")}
+    handlers = {
+        name: importlib.import_module(f"api.{name}").handler
+        for name in ("sessions", "append", "build_context", "health")
+    }
     created = handlers["sessions"](event("POST", "/v1/sessions", body={"session_id": "s"}), None)
     assert created["statusCode"] == 201
     assert handlers["append"](event("POST", "/v1/sessions/s/messages", body=MESSAGE), None)["statusCode"] == 201
@@ -335,7 +355,19 @@ def test_settings_name_the_variable_that_is_wrong() -> None:
     assert found.delegating_principals == ("a", "b")
 
 
-@pytest.mark.parametrize("url", ["", "sqlite:", "sqlite:///", "sqlite://host/x", "mysql://x", "dynamodb://", "dynamodb://t", "dynamodb://t?bucket=b&x=1"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "sqlite:",
+        "sqlite:///",
+        "sqlite://host/x",
+        "mysql://x",
+        "dynamodb://",
+        "dynamodb://t",
+        "dynamodb://t?bucket=b&x=1",
+    ],
+)
 def test_an_engine_url_that_is_wrong_is_a_typed_error(url: str) -> None:
     from turnlog import Turnlog
     from turnlog.domain.errors import InvalidInputError

@@ -32,7 +32,9 @@ def filled(harness: Harness, messages: int) -> Session:
     """A session of so many messages, appended 25 a commit so that moto stays quick."""
     session = harness.log(*OWNER).sessions.create("session-0001")
     for at in range(0, messages, 25):
-        batch = [{"role": ("user", "assistant")[n % 2], "content": f"message {n}"} for n in range(at, min(at + 25, messages))]
+        batch = [
+            {"role": ("user", "assistant")[n % 2], "content": f"message {n}"} for n in range(at, min(at + 25, messages))
+        ]
         session.append(*batch, key=f"fill-{at}")
     return session
 
@@ -68,7 +70,9 @@ def test_an_append_at_10000_messages_makes_the_calls_it_makes_at_10(tmp_path: An
         for length in (10, 10_000):
             while session.info().messages < length:
                 start = session.info().messages
-                session.append(*({"role": ("user", "assistant")[n % 2], "content": str(n)} for n in range(start, start + 25)))
+                session.append(
+                    *({"role": ("user", "assistant")[n % 2], "content": str(n)} for n in range(start, start + 25))
+                )
             before = harness.faults.calls
             session.append(FIXTURE, key=f"at-{length}")
             counts.append(harness.faults.calls - before)

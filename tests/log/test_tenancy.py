@@ -17,7 +17,14 @@ from turnlog.entrypoints.routes import ROUTES, Request, call
 from turnlog.log.keys import SessionKeys
 
 CANARY = "canary-7f3a9c"
-OTHERS = [("acme", "bob"), ("other", "ada"), ("acme", "ada2"), ("acme", "Ada"), ("acme#U#ada", "x"), ("acme", "ada#S#s")]
+OTHERS = [
+    ("acme", "bob"),
+    ("other", "ada"),
+    ("acme", "ada2"),
+    ("acme", "Ada"),
+    ("acme#U#ada", "x"),
+    ("acme", "ada#S#s"),
+]
 BODIES: dict[str, Any] = {
     "append_messages": {"messages": [{"role": "user", "content": "x"}]},
     "build_context": {},

@@ -117,7 +117,10 @@ def moves(kinds: Sequence[str] = DISORDERLY, *, fates: bool = True) -> st.Search
 
 def disorderly(*, max_size: int = 60, fates: bool = True) -> st.SearchStrategy[History]:
     """Histories of 0 to 60 messages in which anything may happen."""
-    return st.lists(moves(fates=fates), max_size=max_size).map(played)
+    move = moves(fates=fates)
+    return st.one_of(
+        st.lists(move, max_size=min(8, max_size)), st.lists(move, min_size=max_size // 3, max_size=max_size)
+    ).map(played)
 
 
 def orderly(*, min_size: int = 0, max_size: int = 60) -> st.SearchStrategy[History]:
@@ -218,8 +221,9 @@ class _Writer:
             {"type": "file", "file": {"file_id": "file-1"}},
             {"type": "file", "file": {"file_data": "data:text/plain;base64,aGVsbG8=", "filename": "note.txt"}},
         ][self.move.pick % 5]
-        role = "tool" if self.move.pick % 7 == 6 else "user"
-        return Given({"role": role, "content": [{"type": "text", "text": text}, part]})
+        if self.move.pick % 7 == 6:
+            return Given({"role": "tool", "content": [{"type": "text", "text": self._said("result", 0)}, part]})
+        return Given({"role": "user", "content": [{"type": "text", "text": text}, part]})
 
     def _parts(self) -> Given:
         texts = [self._said("assistant"), *(["x"] * self.move.pick)]
@@ -261,7 +265,8 @@ class _Writer:
             {"annotations": [], "logprobs": None},
         ][self.move.pick % 12]
         role = "assistant" if self.position % 4 else ("user", "system", "tool")[self.position // 4 % 3]
-        return Given({"role": role, "content": self._said("assistant"), **fields})
+        said = self._said("result", 0) if role == "tool" else self._said("assistant")
+        return Given({"role": role, "content": said, **fields})
 
     # ------------------------------------------------------------ calls
 

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import SplitResult, quote, urlencode, urlsplit
 
+from pydantic import ValidationError
+
 from turnlog.adapters.system import RandomIds, SystemClock
 from turnlog.client.problems import error_of
 from turnlog.domain.errors import InvalidInputError, UnavailableError
@@ -163,12 +165,14 @@ class HttpBackend:
         document = answer.json()
         if answer.status >= 300:
             raise error_of(answer.status, document, url=self.url, retry_after_seconds=answer.retry_after_seconds)
-        model = route.answers.get(answer.status)
-        if not isinstance(document, dict) or (route.answers and model is None):
+        if not route.answers and isinstance(document, dict):
+            return document
+        try:
+            # From Python's objects, not from the text: pydantic's own parser refuses escaped lone surrogates, which are kept.
+            return route.answers[answer.status].model_validate(document)
+        except (KeyError, ValidationError) as error:
             message = f"{self.url} answered {answer.status}, but not as Turnlog does"
-            raise UnavailableError(message, code="not_turnlog")
-        # From Python's objects, not from the text: pydantic's own parser refuses escaped lone surrogates, which are kept.
-        return model.model_validate(document) if model is not None else document
+            raise UnavailableError(message, code="not_turnlog") from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -242,15 +242,22 @@ class _Judge:
         sent = {at + 2: message for at, message in enumerate(messages)}
         previous = 0
         for stored in session.messages():
+            place, known = f"position {stored.position}", stored.position in sent
             given = sent.pop(stored.position, None)
-            is_equal = given is not None and canonical_json(given) == canonical_json(stored.body)
-            if not is_equal or stored.position <= previous:
-                self.outcome.row.lost += 1
-                self.find("unequal", f"position {stored.position}", "the message differs from the one sent")
+            if not known or stored.position <= previous:
+                self._lose("order", place, f"a message that is not expected after position {previous}")
+            elif canonical_json(given) != canonical_json(stored.body):
+                self._lose(
+                    "unequal", place, f"the message differs from the one sent, at {_difference(given, stored.body)!r}"
+                )
             previous = stored.position
         self.outcome.row.lost += len(sent)
         if sent:
             self.find("lost", f"position {min(sent)}", f"{len(sent)} messages are not in the history")
+
+    def _lose(self, code: str, place: str, message: str) -> None:
+        self.outcome.row.lost += 1
+        self.find(code, place, message)
 
     def check_loops(self, session: Session) -> None:
         """Counts repeated call ids over the whole session; a window of open calls sees only some of them."""
@@ -263,6 +270,20 @@ class _Judge:
 
     def _lint(self, messages: list[dict[str, Any]]) -> Iterable[Any]:
         return lint(messages, format=self._format) if self._format in FORMATS else ()
+
+
+def _difference(given: Any, stored: Any, pointer: str = "") -> str:
+    """The JSON pointer of the first thing that is not the same."""
+    if isinstance(given, dict) and isinstance(stored, dict) and given.keys() == stored.keys():
+        pairs = [(str(key), given[key], stored[key]) for key in given]
+    elif isinstance(given, list) and isinstance(stored, list) and len(given) == len(stored):
+        pairs = [(str(at), one, other) for at, (one, other) in enumerate(zip(given, stored, strict=True))]
+    else:
+        return pointer
+    for name, one, other in pairs:
+        if canonical_json(one) != canonical_json(other):
+            return _difference(one, other, f"{pointer}/{name}")
+    return pointer
 
 
 def _row_json(row: Row) -> dict[str, Any]:

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import importlib.util
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from turnlog.domain.errors import InvalidInputError, MalformedError, NotFoundError
+from turnlog.domain.errors import InvalidInputError, MalformedError
 from turnlog.domain.jsonvalue import parse_strict_json
 
 Loader = Callable[[str], Iterable[dict[str, Any]]]
 _SUFFIXES = (".json", ".jsonl", ".ndjson")
+_MANY_FILES = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Transcript:
-    """One conversation. ``source`` groups conversations in tables: the folder's or file's name, or what the loader says."""
+    """One conversation. ``source`` groups conversations in tables."""
 
     id: str
     source: str
@@ -27,11 +29,11 @@ class Transcript:
 
 
 def read_transcripts(paths: Iterable[Path], *, loader: Path | None = None) -> list[Transcript]:
-    """The conversations of files and folders, in order. Raises `InvalidInputError` or `NotFoundError` naming the place."""
+    """The conversations of files and folders, in order. Raises `InvalidInputError` naming the place."""
     if loader is not None:
         load = _loader_of(loader)
         return [one for path in paths for one in _loaded(load, loader, path)]
-    return [one for path in paths for file in _files(path) for one in _read(file)]
+    return [one for path in paths for file, source in _files(path) for one in _read(file, source)]
 
 
 def sample_of(transcripts: Sequence[Transcript], count: int) -> list[Transcript]:
@@ -54,32 +56,37 @@ def sample_of(transcripts: Sequence[Transcript], count: int) -> list[Transcript]
     return [transcripts[at] for at in sorted(chosen)]
 
 
-def _files(path: Path) -> list[Path]:
-    if path.is_dir():
-        found = sorted(one for one in path.rglob("*") if one.is_file() and one.suffix in _SUFFIXES)
-        if not found:
-            raise NotFoundError(f"no {', '.join(_SUFFIXES)} file in {str(path)!r}", code="no_file")
-        return found
+def _files(path: Path) -> list[tuple[Path, str]]:
+    """Files and their sources: a folder's subfolders, or its files where they are few."""
     if not path.exists():
-        raise NotFoundError(f"no file {str(path)!r}", code="no_file")
-    return [path]
+        raise InvalidInputError(f"no file {str(path)!r}", code="no_file")
+    if not path.is_dir():
+        return [(path, path.stem)]
+    found = sorted(one for one in path.rglob("*") if one.is_file() and one.suffix in _SUFFIXES)
+    if not found:
+        raise InvalidInputError(f"no {', '.join(_SUFFIXES)} file in {str(path)!r}", code="no_file")
+    inside = [file.relative_to(path).parts for file in found]
+    are_few = sum(1 for parts in inside if len(parts) == 1) <= _MANY_FILES
+    here = path.resolve().name
+    return [
+        (file, parts[0] if len(parts) > 1 else file.stem if are_few else here)
+        for file, parts in zip(found, inside, strict=True)
+    ]
 
 
-def _read(file: Path) -> Iterator[Transcript]:
+def _read(file: Path, source: str) -> Iterator[Transcript]:
     try:
         text = file.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise MalformedError(f"{str(file)!r} is not UTF-8 at byte {error.start}") from error
     except OSError as error:
-        raise NotFoundError(f"can't read {str(file)!r}: {error.strerror}", code="no_file") from error
+        raise InvalidInputError(f"can't read {str(file)!r}: {error.strerror}", code="no_file") from error
     values = _values(file, text)
     if values and all(_is_message(value) for value in values):
         values = [values]
     for at, value in enumerate(values):
         name = file.stem if len(values) == 1 else f"{file.stem}:{at + 1}"
-        yield transcript_of(
-            value, place=f"{str(file)!r}, conversation {at + 1}", id=name, source=file.parent.name or "."
-        )
+        yield transcript_of(value, place=f"{str(file)!r}, conversation {at + 1}", id=name, source=source)
 
 
 def _values(file: Path, text: str) -> list[Any]:
@@ -132,7 +139,7 @@ def transcript_of(value: Any, *, place: str, id: str, source: str) -> Transcript
 
 def _loader_of(path: Path) -> Loader:
     if not path.is_file():
-        raise NotFoundError(f"no loader {str(path)!r}", code="no_file")
+        raise InvalidInputError(f"no loader {str(path)!r}", code="no_file")
     spec = importlib.util.spec_from_file_location("turnlog_loader", path)
     if spec is None or spec.loader is None:
         raise InvalidInputError(f"the loader {str(path)!r} is not a Python file", code="loader_failed")
@@ -147,9 +154,12 @@ def _loader_of(path: Path) -> Loader:
 
 def _loaded(load: Loader, loader: Path, path: Path) -> Iterator[Transcript]:
     if not path.exists():
-        raise NotFoundError(f"no file {str(path)!r}", code="no_file")
+        raise InvalidInputError(f"no file {str(path)!r}", code="no_file")
     try:
-        found = list(load(str(path)))
+        with warnings.catch_warnings():
+            # Files that a loader leaves open are closed with it; nobody but its author can mend that.
+            warnings.simplefilter("ignore", ResourceWarning)
+            found = list(load(str(path)))
     except Exception as error:
         raise _loader_error(loader, error) from error
     for at, value in enumerate(found):

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import cast
 
-from turnlog.codecs.base import Codec
-from turnlog.codecs.counting import count_head, count_message
-from turnlog.codecs.registry import CODECS, codec_of, recognise
-from turnlog.contracts.messages import Appended, CallRef, Meta, Warning
+from turnlog.codecs.registry import CODECS
+from turnlog.contracts.messages import Appended, CallRef, Warning
 from turnlog.contracts.messages import AppendMessages as AppendBody
 from turnlog.domain.errors import (
     HeadMismatchError,
@@ -21,13 +19,12 @@ from turnlog.domain.errors import (
     TooLargeError,
     UnavailableError,
 )
-from turnlog.domain.events import HEAD_TOKEN_CHARS, Envelope, Event, MessageEvent, Notes, StateEvent
+from turnlog.domain.events import Event, MessageEvent, Notes, StateEvent
 from turnlog.domain.execution import agent_of, run_patch, validate
-from turnlog.domain.facts import Facts, facts_of
+from turnlog.domain.facts import Facts
 from turnlog.domain.flow import DISORDER, Arrival, Disorder, Flow, accept, repeated_ids, with_open_calls
 from turnlog.domain.identity import Owner
 from turnlog.domain.jsonvalue import JsonObject, encode_json
-from turnlog.domain.messages import Message
 from turnlog.domain.pairing import OpenCalls, pair
 from turnlog.domain.refs import Ref
 from turnlog.log.caches import directory_item, is_touch
@@ -41,23 +38,9 @@ from turnlog.ports import Less, TokenCounter
 from turnlog.services.agents import has_pending
 from turnlog.services.create_session import MAX_STATE_BYTES
 from turnlog.services.idempotency import RequestKey, earlier, is_of, request_key
+from turnlog.services.incoming import Incoming, understand_batch
 
-MAX_MESSAGE_BYTES = 1024 * 1024
-MAX_BATCH_BYTES = 4 * 1024 * 1024
 _RUN_HASH_BYTES = 6
-
-
-@dataclass(frozen=True, slots=True)
-class _Given:
-    """One message of the request, understood and counted once, however often the slot is lost."""
-
-    body: JsonObject
-    envelope: Envelope
-    codec: Codec
-    message: Message
-    facts: Facts
-    tokens: int
-    head_tokens: int | None
 
 
 class AppendMessages:
@@ -70,7 +53,7 @@ class AppendMessages:
     def __call__(self, owner: Owner, session_id: str, body: AppendBody, *, key: str | None = None) -> Appended:
         keys = SessionKeys(owner, session_id)
         request = request_key(key, "append", body)
-        given = self._understood(body)
+        given = understand_batch(body, self._counter)
         append = _Append(self._log, keys, body, request, given)
         written = self._log.commits.write(keys, append.compose)
         events = self._log.commits.events(keys, [written.commit], fetch=written.repeated)
@@ -79,43 +62,12 @@ class AppendMessages:
             events = [_whole(event, given, written.commit) for event in events]
         return _answer(written.commit, events)
 
-    def _understood(self, body: AppendBody) -> list[_Given]:
-        if body.meta is not None and len(body.meta) != len(body.messages):
-            message = f"meta has {len(body.meta)} entries for {len(body.messages)} messages"
-            raise InvalidInputError(message, problems=[Problem("meta_length", "/meta", message)])
-        sizes = [len(encode_json(message)) for message in body.messages]
-        for at, size in enumerate(sizes):
-            if size > MAX_MESSAGE_BYTES:
-                message = f"a message of {size} bytes is over the limit of {MAX_MESSAGE_BYTES}"
-                raise TooLargeError(message, problems=[Problem("message_too_large", f"/messages/{at}", message)])
-        if sum(sizes) > MAX_BATCH_BYTES:
-            raise TooLargeError(
-                f"messages of {sum(sizes)} bytes are over the limit of {MAX_BATCH_BYTES} for one commit"
-            )
-        metas = body.meta or [Meta()] * len(body.messages)
-        return [
-            self._one(at, cast("JsonObject", message), meta, body.format)
-            for at, (message, meta) in enumerate(zip(body.messages, metas, strict=True))
-        ]
-
-    def _one(self, at: int, body: JsonObject, meta: Meta, format_name: str | None) -> _Given:
-        codec = codec_of(format_name) if format_name is not None else recognise(body)
-        try:
-            message = codec.parse(body, is_error=meta.is_error)
-        except InvalidInputError as error:
-            problems = [replace(problem, pointer=f"/messages/{at}{problem.pointer}") for problem in error.problems]
-            raise InvalidInputError(error.detail, code=error.error_code, problems=problems) from error
-        envelope = Envelope(**meta.model_dump())
-        text = message.text
-        head = count_head(text, HEAD_TOKEN_CHARS, self._counter) if len(text) > HEAD_TOKEN_CHARS else None
-        return _Given(body, envelope, codec, message, facts_of(message), count_message(message, self._counter), head)
-
 
 class _Append:
     """One request on its way into the log."""
 
     def __init__(
-        self, log: SessionLog, keys: SessionKeys, body: AppendBody, request: RequestKey | None, given: list[_Given]
+        self, log: SessionLog, keys: SessionKeys, body: AppendBody, request: RequestKey | None, given: list[Incoming]
     ) -> None:
         self._log = log
         self._keys = keys
@@ -279,7 +231,7 @@ class _Append:
         problems = validate(agent_of(after.value, agent_id) or {})
         return event, [Disorder(problem.code, position, f"/run{problem.pointer}") for problem in problems]
 
-    def _event(self, arrival: Arrival, given: _Given, opens_loop: int) -> MessageEvent:
+    def _event(self, arrival: Arrival, given: Incoming, opens_loop: int) -> MessageEvent:
         return MessageEvent(
             position=arrival.position,
             format=given.codec.format,
@@ -321,7 +273,7 @@ def _refuse(header: Header, arrivals: Sequence[Arrival], warnings: Sequence[Diso
         raise InvalidInputError(f"the session is strict: {problems[0].message}", code="disorder", problems=problems)
 
 
-def _whole(event: Event, given: Sequence[_Given], commit: Commit) -> Event:
+def _whole(event: Event, given: Sequence[Incoming], commit: Commit) -> Event:
     """A just written event with the body that was given, as a reader would fetch it."""
     at = event.position - commit.header.first
     return replace(event, body=given[at].body) if isinstance(event, MessageEvent) else event

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import cast
 
-from turnlog.codecs.counting import count_head, count_message, count_tools
-from turnlog.codecs.registry import codec_of, recognise
+from turnlog.codecs.counting import count_tools
+from turnlog.codecs.registry import codec_of
 from turnlog.contracts.context import (
     BudgetAnswer,
     BuildContext,
@@ -17,9 +17,7 @@ from turnlog.contracts.context import (
     Part,
     WindowAnswer,
 )
-from turnlog.domain.errors import InvalidInputError
-from turnlog.domain.events import HEAD_TOKEN_CHARS, Envelope, MessageEvent
-from turnlog.domain.facts import facts_of
+from turnlog.domain.events import MessageEvent
 from turnlog.domain.flow import Arrival, Flow, accept
 from turnlog.domain.identity import Owner
 from turnlog.domain.jsonvalue import JsonObject
@@ -30,6 +28,7 @@ from turnlog.log.keys import COMMITS_FROM, META, SYSTEM, WINDOW_TO, SessionKeys
 from turnlog.log.reading import located
 from turnlog.log.sessions import SessionLog
 from turnlog.ports import Item, Query, TokenCounter
+from turnlog.services.incoming import understand
 from turnlog.windows.build import Request, Source, Window, build, system_cost, upper_bound_of_json
 from turnlog.windows.models import budget_for
 from turnlog.windows.policy import policy_of
@@ -115,23 +114,17 @@ class BuildWindows:
 
     def _sources(self, body: BuildWindow) -> tuple[list[Source], int]:
         flow, sources = Flow(), list[Source]()
-        for at, given in enumerate(cast("list[JsonObject]", body.messages)):
-            codec = codec_of(body.input_format, pointer="/input_format") if body.input_format else recognise(given)
-            try:
-                message = codec.parse(given)
-            except InvalidInputError as error:
-                problems = [replace(problem, pointer=f"/messages/{at}{problem.pointer}") for problem in error.problems]
-                raise InvalidInputError(error.detail, code=error.error_code, problems=problems) from error
-            text, tokens, position = message.text, count_message(message, self._counter), at + 1
-            accepted = accept(flow, Arrival(position, at, message, facts_of(message), tokens))
-            flow = accepted.flow
+        codec = codec_of(body.input_format, pointer="/input_format") if body.input_format is not None else None
+        for at, given in enumerate(body.messages):
+            one, position = understand(given, at, self._counter, codec=codec), at + 1
+            flow = accept(flow, Arrival(position, at, one.message, one.facts, one.tokens)).flow
             event = MessageEvent(
                 position=position,
-                format=codec.format,
-                tokens=tokens,
-                envelope=Envelope(),
-                body=given,
-                head_tokens=count_head(text, HEAD_TOKEN_CHARS, self._counter) if len(text) > HEAD_TOKEN_CHARS else None,
+                format=one.codec.format,
+                tokens=one.tokens,
+                envelope=one.envelope,
+                body=one.body,
+                head_tokens=one.head_tokens,
             )
             sources.append(Source(event, flow.loop.number, 0))
         return sources, flow.tokens

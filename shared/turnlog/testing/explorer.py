@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 from turnlog.ports import BlobStore, Condition, Item, ItemTable, Key, Lost, Page, Query
@@ -18,7 +19,7 @@ Operation = Callable[[ItemTable, BlobStore], Any]
 _STEP_SECONDS = 20.0
 
 
-class Crashed(BaseException):  # noqa: N818 - not an error of the operation: its process ended
+class Crashed(BaseException):
     """Raised inside an operation that the explorer has crashed; nothing may catch it."""
 
 
@@ -172,10 +173,7 @@ def explore(
 
 
 def _preemptions(schedule: Sequence[int], offered: Sequence[Sequence[int]]) -> int:
-    return sum(
-        before != after and before in offered[at + 1]
-        for at, (before, after) in enumerate(zip(schedule, schedule[1:], strict=False))
-    )
+    return sum(before != after and before in offered[at + 1] for at, (before, after) in enumerate(pairwise(schedule)))
 
 
 def _perform(operation: Operation, actor: _Actor, items: ItemTable, blobs: BlobStore) -> None:

@@ -78,8 +78,8 @@ def build(sources: Iterable[Source], request: Request, *, total: int, fetch: Fet
     codec = codec_of(request.format)
     planned = _Planned([_entry(source) for source in sources], request, total, unread)
     # What must be known before the plan: bodies without a card, and what is sent in any case in another format.
-    for wanted in (planned.unknown, planned.unpriced):
-        found = wanted()
+    for wanted in (_Planned.unknown, _Planned.unpriced):
+        found = wanted(planned)
         if found:
             planned = planned.with_bodies(fetch(found))
     view, bodies = planned.fitted(), dict[int, Entry]()

@@ -75,14 +75,17 @@ def _is_asked(unit: Unit) -> bool:
 def _cut_piece(unit: Unit, entry: Entry, limit: int) -> Piece:
     event, facts = entry.event, entry.facts
     if facts.chars <= limit:
-        return Piece(unit, limit, entry.cost)
+        # Of a card alone it is not known how many blocks become the one text.
+        is_known = entry.message is not None
+        return Piece(unit, limit, entry.cost if is_known else _text_tokens(facts.head, entry))
     mark = upper_bound_tokens(truncation_mark(facts.chars - limit))
     if limit == HEAD_TOKEN_CHARS and event.head_tokens is not None:
-        return Piece(unit, limit, event.head_tokens + mark + MESSAGE_OVERHEAD + _name_tokens(entry))
+        return Piece(unit, limit, event.head_tokens + mark + _text_tokens("", entry))
     head = facts.head[:limit]
-    bound = upper_bound_tokens(head) if len(head) == limit else limit * _MAX_TOKENS_PER_CHAR
-    return Piece(unit, limit, bound + mark + MESSAGE_OVERHEAD + _name_tokens(entry))
+    unseen = (limit - len(head)) * _MAX_TOKENS_PER_CHAR
+    return Piece(unit, limit, _text_tokens(head, entry) + unseen + mark)
 
 
-def _name_tokens(entry: Entry) -> int:
-    return upper_bound_tokens(entry.facts.name) if entry.facts.name else 0
+def _text_tokens(text: str, entry: Entry) -> int:
+    """The most that a message of that text takes, with its author's name."""
+    return upper_bound_tokens(text) + upper_bound_tokens(entry.facts.name) + MESSAGE_OVERHEAD

@@ -11,7 +11,7 @@ from turnlog.domain.errors import BudgetTooSmallError
 from turnlog.windows.costs import LINE_TOKENS, has_evicted, is_evicted, loop_tokens, message_tokens
 from turnlog.windows.policy import MAX_MESSAGE_CHARS
 from turnlog.windows.steps import digest, out
-from turnlog.windows.view import Loop, View
+from turnlog.windows.view import View
 
 
 def fit(view: View, *, room: int) -> View:

@@ -86,7 +86,7 @@ def _tellers(view: View) -> dict[int, Unit]:
     tellers = dict[int, Unit]()
     placed = [(unit, True) for unit in view.preamble]
     placed += [(unit, not is_evicted(loop, unit)) for loop in view.loops for unit in loop.units]
-    for unit, is_in in sorted(placed, key=lambda one: not one[1]):
+    for unit, _ in sorted(placed, key=lambda one: not one[1]):
         for entry in unit.entries[1:]:
             if entry.facts.role == "tool":
                 tellers.setdefault(entry.position, unit)
@@ -94,24 +94,25 @@ def _tellers(view: View) -> dict[int, Unit]:
 
 
 def _messages(unit: Unit, loop: Loop | None, tellers: Mapping[int, Unit]) -> Iterator[Part]:
-    """The unit's messages. Of a loop that is not whole: those that are sent whole, or stand outside of the loop."""
+    """The unit's messages. Of a loop that is not whole: those that the loop's level is not true of."""
     is_summed_up, number = loop is not None and loop.level != "whole", loop.number if loop else None
+    is_apart = unit.pinned or unit.level == "out" or not is_summed_up
     results = [entry for entry in unit.entries[1:] if tellers.get(entry.position) is unit]
-    level: PartLevel = loop.level if loop and is_summed_up and not unit.pinned else unit.level
+    level: PartLevel = unit.level if is_apart or loop is None else loop.level
     is_in = level == "whole"
-    if not is_summed_up or unit.pinned:
+    if is_apart:
         refs = tuple(str(answer.ref) for answer in unit.answers)
         tokens = unit.tokens - (0 if unit.is_folded else sum(entry.cost for entry in results))
         settled = any(answer.entry is None for answer in unit.answers)
-        reason = "pinned" if is_summed_up else unit.reason or ("settled" if settled else None)
+        reason = unit.reason or ("pinned" if is_summed_up else "settled" if settled else None)
         yield Part("message", level, tokens if is_in else 0, number, unit.position, unit.position, reason, refs)
     for entry in results:
         is_late = entry.loop != unit.entry.loop
-        if is_summed_up and not unit.pinned and not is_late:
+        if not is_apart and not is_late:
             continue
         refs = tuple(
             str(answer.ref) for answer in unit.answers if answer.entry and answer.entry.position == entry.position
         )
         tokens = entry.cost if is_in and not unit.is_folded else 0
-        reason = "late_result" if is_late else "pinned" if is_summed_up else unit.reason or None
+        reason = unit.reason or ("late_result" if is_late else "pinned" if is_summed_up else None)
         yield Part("message", level, tokens, number, entry.position, entry.position, reason, refs)

@@ -23,7 +23,7 @@ from turnlog.version import __version__
 MIN_PYTHON, MIN_SQLITE = (3, 11), (3, 24)
 _PACKAGES = ("pydantic", "tiktoken", "aws-lambda-powertools", "waitress", "typer", "rich")
 _OPTIONAL = ("boto3", "moto")
-_SAMPLE, _SAMPLE_TOKENS = "Every message is kept; each call gets the window that fits.", 14
+_SAMPLE, _SAMPLE_TOKENS = "tiktoken is great!", 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ def _sqlite() -> str:
 def _vocabulary() -> str:
     import turnlog_vocabulary
 
-    return ", ".join(sorted(path.name for path in Path(turnlog_vocabulary.__path__[0]).iterdir() if path.is_file()))
+    return f"{turnlog_vocabulary.NAME}, {len(turnlog_vocabulary.mergeable_ranks()):,} tokens"
 
 
 def _counter() -> str:

@@ -28,7 +28,8 @@ def sessions(
     """List the sessions, newest activity first."""
     with opened(remember(ctx, url=url, data=data, tenant=tenant, user=user, token=token)) as log:
         found = list(itertools.islice(log.sessions.list(), limit + 1))
-    shown = found[:limit]
+        # The list itself is brought up to date now and then only: its totals may be minutes old.
+        shown = [log.sessions.get(one.session_id).info() for one in found[:limit]]
     if json:
         print_json({"sessions": [one.model_dump(mode="json") for one in shown], "more": len(found) > limit})
         return

@@ -30,11 +30,17 @@ Data = Annotated[
     typer.Option("--data", metavar="DIR", envvar="TURNLOG_DATA", help="The data folder.", show_default=".turnlog"),
 ]
 Tenant = Annotated[
-    str | None, typer.Option("--tenant", envvar="TURNLOG_TENANT", help="Whose sessions.", show_default="local")
+    str | None,
+    typer.Option("--tenant", metavar="NAME", envvar="TURNLOG_TENANT", help="Whose sessions.", show_default="local"),
 ]
-User = Annotated[str | None, typer.Option("--user", envvar="TURNLOG_USER", help="Whose sessions.", show_default="me")]
+User = Annotated[
+    str | None, typer.Option("--user", metavar="NAME", envvar="TURNLOG_USER", help="Whose sessions.", show_default="me")
+]
 Token = Annotated[
-    str | None, typer.Option("--token", envvar="TURNLOG_TOKEN", help="The service's bearer token.", show_default=False)
+    str | None,
+    typer.Option(
+        "--token", metavar="T", envvar="TURNLOG_TOKEN", help="The service's bearer token.", show_default=False
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="JSON on stdout and nothing else, for scripts.")]
 Session = Annotated[str, typer.Argument(metavar="SESSION", help="The session's id.")]
@@ -64,8 +70,9 @@ class Connection:
 def remember(ctx: typer.Context, **given: Any) -> Connection:
     """What stands before the command, completed by what stands after it (which wins)."""
     before = ctx.obj if isinstance(ctx.obj, Connection) else Connection()
-    ctx.obj = replace(before, **{name: value for name, value in given.items() if value is not None})
-    return ctx.obj
+    connection = replace(before, **{name: value for name, value in given.items() if value is not None})
+    ctx.obj = connection
+    return connection
 
 
 def opened(connection: Connection) -> Turnlog:

@@ -77,9 +77,18 @@ def _total(window: WindowAnswer, rows: Sequence[_Row]) -> Text:
 
 
 def _rows(parts: Sequence[Part]) -> Iterator[_Row]:
+    out_loops = {part.loop: part.reason for part in parts if part.kind == "loop" and part.level == "out"}
+    # What is out with its whole loop is told by the loop.
+    out = [
+        part
+        for part in parts
+        if part.kind == "message" and part.level == "out" and out_loops.get(part.loop, "") != part.reason
+    ]
+    out_by_loop = Counter(part.loop for part in out)
     waiting: list[Part] = []
-    out_by_loop = Counter(part.loop for part in parts if part.kind == "message" and part.level == "out")
     for part in parts:
+        if part.kind == "message" and (part.loop is not None or part.level == "out"):
+            continue
         is_out_loop = part.kind == "loop" and part.level == "out" and not part.tokens
         if waiting and not (is_out_loop and part.reason == waiting[-1].reason):
             yield _out_loops(waiting)
@@ -87,28 +96,31 @@ def _rows(parts: Sequence[Part]) -> Iterator[_Row]:
         if is_out_loop:
             waiting.append(part)
         elif part.kind == "loop":
-            yield _loop(part, out_by_loop[part.loop] if part.level == "whole" else 0)
-        elif part.kind != "message" or (part.loop is None and part.level == "whole") or part.level == "unread":
+            yield _loop(part, out_by_loop[part.loop])
+        else:
             yield _single(part)
     if waiting:
         yield _out_loops(waiting)
-    aside = Counter(part.reason or "out" for part in parts if part.kind == "message" and part.level == "out")
-    for reason, count in aside.items():
-        yield _Row(f"{count} message{'s' * (count > 1)}", "", "out", 0, STYLES["out"], reason)
+    for reason, count in Counter(part.reason or "" for part in out).items():
+        yield _Row(_messages(count), "", "out", 0, STYLES["out"], reason)
 
 
 def _single(part: Part) -> _Row:
-    labels = {"system": "system", "tools": "tools", "line": "line: left out", "message": "before loop 1"}
-    label = "older, not read" if part.level == "unread" else labels[part.kind]
-    style = STYLES[part.level] if part.kind == "line" or part.level == "unread" else _FIXED
-    reason = "" if part.kind == "line" else part.reason or ""
-    return _Row(label, _positions(part.first, part.last), part.level, part.tokens, style, reason)
+    labels = {"message": "before loop 1"}
+    is_unread = part.level == "unread"
+    label = "older, not read" if is_unread else labels.get(part.kind, part.kind)
+    style = STYLES[part.level] if part.kind == "line" or is_unread else _FIXED
+    return _Row(label, _positions(part.first, part.last), part.level, part.tokens, style, part.reason or "")
 
 
 def _loop(part: Part, out: int) -> _Row:
-    reason = part.reason or (f"{out} message{'s' * (out > 1)} out" if out else "")
+    reason = part.reason or (f"{_messages(out)} out" if out else "")
     positions = _positions(part.first, part.last)
     return _Row(f"loop {part.loop}", positions, part.level, part.tokens, STYLES[part.level], reason)
+
+
+def _messages(count: int) -> str:
+    return f"{count} message{'s' * (count != 1)}"
 
 
 def _out_loops(parts: Sequence[Part]) -> _Row:

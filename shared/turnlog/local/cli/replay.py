@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
+from rich.text import Text
 
 from turnlog.adapters.system import SystemClock
 from turnlog.bootstrap import make_application
@@ -39,7 +40,7 @@ from turnlog.local.transcripts import Transcript, read_transcripts, sample_of
 Paths = Annotated[list[Path], typer.Argument(metavar="FILE_OR_FOLDER...", help="JSON or JSON Lines of {id, messages}.")]
 
 
-def replay(
+def replay(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
     ctx: typer.Context,
     files: Paths,
     loader: Annotated[
@@ -160,7 +161,7 @@ def report_table(report: Report) -> Table:
     return made
 
 
-def _cells(row: Row) -> list[str | object]:
+def _cells(row: Row) -> list[str | Text]:
     ratio = "–" if row.ratio is None else f"{row.ratio:.1%}"
     counts = [number(value) for value in (row.sessions, row.messages, row.windows, row.tokens_full, row.tokens_window)]
     return [*counts, ratio, bad(row.invalid), bad(row.lost + row.failed), number(row.too_small)]

@@ -1,0 +1,172 @@
+"""The demo: a service of its own, sample conversations replayed through HTTP, and what each model call would have been sent.
+
+    make demo
+
+Ends with 0 only if every message came back equal and every window was valid.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+from turnlog import Turnlog
+from turnlog.adapters.system import SystemClock
+from turnlog.bootstrap import make_application
+from turnlog.local.cli.options import served_settings, sqlite_url
+from turnlog.local.cli.picture import picture
+from turnlog.local.cli.screen import console, number, table
+from turnlog.local.replay import Call, Outcome, Replay, Report
+from turnlog.local.server import LocalServer
+from turnlog.local.transcripts import Transcript, read_transcripts
+
+CONVERSATIONS = Path(__file__).parent / "conversations"
+POLICIES = ("run_loops", "default")
+BUDGETS = {"coding-agent": 56_000}
+"""The coding agent works in one long run loop, and the current loop is always sent whole."""
+BUDGET = 8_000
+PICTURED = "support-agent"
+_SPARKS = "▁▂▃▄▅▆▇█"
+_WIDTH = 64
+
+
+def main() -> int:
+    screen = console()
+    transcripts = read_transcripts([CONVERSATIONS])
+    tidy = [one for one in transcripts if one.source != "messy"]
+    messy = [one for one in transcripts if one.source == "messy"]
+    report, outcomes = Report(), dict[tuple[str, str], Outcome]()
+    with _service(screen) as log:
+        for transcript in tidy:
+            for policy in POLICIES:
+                outcome = _replay(policy, transcript).one(log, transcript)
+                outcomes[transcript.id, policy] = outcome
+                report.add(outcome)
+            _print_growth(screen, transcript, [outcomes[transcript.id, policy] for policy in POLICIES])
+        disorder = Replay(policy="default").run(log, messy)
+        _print_disorder(screen, disorder)
+        pictured = outcomes.get((PICTURED, "default"))
+        if pictured is not None and pictured.session_id is not None:
+            window = log.sessions.get(pictured.session_id).context(policy="default", budget=BUDGET)
+            screen.print(picture(window, title=f"The next window of {PICTURED}, part by part"))
+            screen.print()
+    _print_totals(screen, tidy, outcomes)
+    for finding in [*report.findings, *disorder.findings]:
+        screen.print(f"{finding.session} {finding.place}: {finding.code}: {finding.message}", style="bold red")
+    is_well = report.ok and disorder.ok
+    sums = report.total.messages + disorder.total.messages, report.total.windows + disorder.total.windows
+    verdict = "every message came back equal, every window is valid" if is_well else "something is lost or not valid"
+    screen.print(
+        f"{sums[0]:,} messages stored, {sums[1]:,} windows built: {verdict}.",
+        style="bold green" if is_well else "bold red",
+    )
+    return 0 if is_well else 1
+
+
+@contextmanager
+def _service(screen: Console) -> Iterator[Turnlog]:
+    """What `turnlog serve` runs, on a folder that is gone afterwards."""
+    with tempfile.TemporaryDirectory(prefix="turnlog-demo-") as folder:
+        app = make_application(served_settings(sqlite_url(Path(folder))))
+        server = LocalServer(app, SystemClock(), port=0).start()
+        screen.print(
+            f"Turnlog serves {server.url} on SQLite. Each message is appended by itself; before each reply a window is",
+            style="bold",
+        )
+        screen.print(
+            "built. Bars are the tokens that each model call would be sent, from the first call to the last.\n",
+            style="bold",
+        )
+        try:
+            with Turnlog.open(server.url) as log:
+                yield log
+        finally:
+            server.stop()
+            app.close()
+
+
+def _replay(policy: str, transcript: Transcript) -> Replay:
+    return Replay(policy=policy, budget=BUDGETS.get(transcript.id, BUDGET))
+
+
+def _print_growth(screen: Console, transcript: Transcript, outcomes: Sequence[Outcome]) -> None:
+    calls = outcomes[0].calls
+    budget = BUDGETS.get(transcript.id, BUDGET)
+    screen.print(
+        Text(transcript.id, style="bold").append(
+            f"  {len(transcript.messages)} messages, {len(calls)} model calls, budget {budget:,} tokens", style="dim"
+        )
+    )
+    most = max((call.full for call in calls), default=0)
+    lines = [("everything", [call.full for call in calls], "red")]
+    for policy, outcome in zip(POLICIES, outcomes, strict=True):
+        lines.append((policy, [call.window or 0 for call in outcome.calls], "green"))
+    for name, values, style in lines:
+        line = Text(f"  {name:<11}").append(_sparkline(values, most), style=style)
+        screen.print(line.append(f"  {values[-1] if values else 0:>7,} at the last call"))
+    screen.print()
+
+
+def _sparkline(values: Sequence[int], most: int) -> str:
+    """At most `_WIDTH` columns; of the calls that share one, the largest is shown."""
+    columns = min(len(values), _WIDTH)
+    edges = [at * len(values) // columns for at in range(columns + 1)] if columns else []
+    tops = [max(values[start:end]) for start, end in itertools.pairwise(edges)]
+    return "".join(_SPARKS[min(len(_SPARKS) - 1, top * len(_SPARKS) // (most + 1))] if top else " " for top in tops)
+
+
+def _print_disorder(screen: Console, report: Report) -> None:
+    kinds = ", ".join(f"{code} {count}" for code, count in report.warnings.most_common())
+    screen.print(
+        Text("messy", style="bold").append(
+            f"  {report.total.sessions} conversations as they come from real systems", style="dim"
+        )
+    )
+    screen.print(f"  kept as they are, with warnings: {kinds}")
+    screen.print(f"  windows: {report.total.windows}, invalid: {report.total.invalid}\n")
+
+
+def _print_totals(screen: Console, transcripts: Sequence[Transcript], outcomes: dict[tuple[str, str], Outcome]) -> None:
+    names = ("calls", "last: everything", "window", "smaller", "in sum: everything", "windows", "smaller", "valid")
+    made = table(
+        "Tokens sent, last call and all calls together",
+        [("conversation", "left"), ("policy", "left"), *((name, "right") for name in names)],
+    )
+    for transcript in transcripts:
+        for policy in POLICIES:
+            outcome = outcomes[transcript.id, policy]
+            row, last = outcome.row, _last(outcome.calls)
+            valid = f"{row.windows - row.invalid} of {len(outcome.calls)}"
+            made.add_row(
+                transcript.id if policy == POLICIES[0] else "",
+                policy,
+                number(len(outcome.calls)),
+                number(last.full),
+                number(last.window),
+                _smaller(last.full, last.window),
+                number(row.tokens_full),
+                number(row.tokens_window),
+                _smaller(row.tokens_full, row.tokens_window),
+                Text(valid, style="green" if row.windows - row.invalid == len(outcome.calls) else "bold red"),
+            )
+    screen.print(made)
+    screen.print()
+
+
+def _last(calls: Sequence[Call]) -> Call:
+    return calls[-1] if calls else Call(0, None, True)
+
+
+def _smaller(full: int, window: int | None) -> str:
+    return "–" if window is None or not full else f"{1 - window / full:.0%}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

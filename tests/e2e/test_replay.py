@@ -1,0 +1,234 @@
+"""Real conversations and the project's samples: appended one by one, a window before each reply, everything checked."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any, cast
+
+import pytest
+
+from tests.conftest import SAMPLES, Harness
+from turnlog import Turnlog
+from turnlog.adapters.system import SystemClock
+from turnlog.bootstrap import make_application
+from turnlog.client.in_process import InProcessBackend
+from turnlog.client.model import Backend
+from turnlog.codecs.rules import lint
+from turnlog.domain.identity import Owner
+from turnlog.local.cli.options import sqlite_url
+from turnlog.local.replay import Outcome, Replay, Report
+from turnlog.local.server import LocalServer
+from turnlog.local.transcripts import Transcript, read_transcripts, sample_of
+from turnlog.settings import Settings
+
+PR_SESSIONS, PR_MESSAGES = 60, 80
+SAME_KINDS = {
+    "user_tool_calls": ("user message with tool_calls",),
+    "consecutive_user": ("consecutive user messages",),
+    "consecutive_assistant": ("consecutive assistant messages",),
+    "assistant_first": ("session starts with assistant",),
+    "system_mid": ("system message in mid-conversation",),
+    "open_calls": ("message arrives while calls are still open",),
+    "missing_id": ("call with empty or missing id", "result with empty or missing tool_call_id"),
+    "orphan_result": ("orphan result (no such open call)",),
+    "second_result": ("second result for an answered call",),
+    "bad_arguments": ("call arguments not a JSON object", "call arguments not valid JSON"),
+    "control_chars": ("control characters in text",),
+    "unknown_role": ("unknown role 'exit'",),
+}
+"""Our warnings, and what ../shared/data/check.py calls them. Not compared: `result_out_of_order` (check.py pairs a result
+without an id with the oldest call without one, we with the newest message's) and `empty_content` (a reply of nothing but
+reasoning is empty there, not here)."""
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Turnlog]:
+    """The embedded engine over real HTTP."""
+    app = make_application(Settings(engine=sqlite_url(tmp_path), identity="jwt"))
+    server = LocalServer(app, SystemClock(), port=0).start()
+    with Turnlog.open(server.url) as log:
+        yield log
+    server.stop()
+    app.close()
+
+
+def _samples() -> list[Transcript]:
+    return read_transcripts([SAMPLES])
+
+
+def _replies(transcripts: list[Transcript]) -> int:
+    return sum(message.get("role") == "assistant" for one in transcripts for message in one.messages[1:])
+
+
+def _assert_all_is_well(report: Report, transcripts: list[Transcript]) -> None:
+    assert report.findings == []
+    assert report.ok
+    assert report.total.sessions == len(transcripts)
+    assert report.total.messages == sum(len(one.messages) for one in transcripts)
+    assert report.total.windows + report.total.too_small == _replies(transcripts)
+
+
+@pytest.mark.network
+@pytest.mark.parametrize(
+    ("policy", "budget"),
+    [
+        ("default", None),
+        ("default", 6000),
+        ("run_loops", 6000),
+        ("turns(2)", None),
+        ("messages(7)", None),
+        ("full", None),
+    ],
+)
+def test_samples_over_http(service: Turnlog, policy: str, budget: int | None) -> None:
+    transcripts = _samples()
+    report = Replay(policy=policy, budget=budget).run(service, transcripts)
+    _assert_all_is_well(report, transcripts)
+    if budget is not None:
+        assert report.rows["support-agent"].tokens_window < 0.7 * report.rows["support-agent"].tokens_full
+    else:
+        assert not report.total.too_small
+
+
+@pytest.mark.network
+def test_samples_in_the_turnlog_format_are_not_linted_but_come_back(service: Turnlog) -> None:
+    transcripts = _samples()
+    _assert_all_is_well(Replay(format="turnlog").run(service, transcripts), transcripts)
+
+
+def test_samples_through_the_routes_in_process_on_both_engines(harness: Harness) -> None:
+    """The messy ones and one with tools, each engine: a sample on moto is the same run as on SQLite."""
+    transcripts = [one for one in _samples() if one.source in ("messy", "travel-agent-zh")]
+    report = Replay(policy="default", budget=6000, threads=1).run(harness.log(), transcripts)
+    _assert_all_is_well(report, transcripts)
+    assert report.warnings == Counter(
+        missing_id=4,
+        open_calls=4,
+        orphan_result=2,
+        empty_content=2,
+        control_chars=2,
+        result_out_of_order=2,
+        bad_arguments=2,
+        second_result=1,
+        user_tool_calls=1,
+        unknown_role=1,
+        assistant_first=1,
+        system_mid=1,
+        consecutive_user=1,
+    )
+    assert report.repeated_ids == 1
+
+
+def test_a_wrong_window_and_a_lost_message_are_found(harness: Harness) -> None:
+    """The judge is judged: a service that breaks what it gives back is caught at it."""
+    owner = Owner.of("acme", "eve")
+    transcript = next(one for one in _samples() if one.id == "travel-agent-zh")
+    transcript = replace(transcript, messages=transcript.messages[:12])
+
+    def outcome(break_it: Any) -> Outcome:
+        class Broken(InProcessBackend):
+            def call(self, operation: str, **given: Any) -> Any:
+                return break_it(operation, super().call(operation, **given))
+
+        return Replay().one(Turnlog(cast("Backend", Broken(harness.app, owner))), transcript)
+
+    def without_results(operation: str, answer: Any) -> Any:
+        if operation != "build_context":
+            return answer
+        kept = [message for message in answer.messages if message["role"] != "tool"]
+        return answer.model_copy(update={"messages": kept})
+
+    def too_long(operation: str, answer: Any) -> Any:
+        return answer.model_copy(update={"tokens": 10**9}) if operation == "build_context" else answer
+
+    def one_lost(operation: str, answer: Any) -> Any:
+        if operation != "read_messages":
+            return answer
+        return answer.model_copy(update={"messages": answer.messages[:3] + answer.messages[4:]})
+
+    def one_altered(operation: str, answer: Any) -> Any:
+        if operation != "read_messages":
+            return answer
+        altered = answer.messages[2].model_copy(update={"body": {**answer.messages[2].body, "extra": True}})
+        return answer.model_copy(update={"messages": [*answer.messages[:2], altered, *answer.messages[3:]]})
+
+    assert outcome(lambda operation, answer: answer).findings == []
+    assert outcome(without_results).row.invalid > 0
+    assert {finding.code for finding in outcome(too_long).findings} == {"over_budget"}
+    assert (outcome(one_lost).row.lost, outcome(one_lost).findings[0].code) == (1, "lost")
+    assert (outcome(one_altered).row.lost, outcome(one_altered).findings[0].code) == (1, "unequal")
+
+
+def test_a_refused_message_is_a_finding_and_the_others_go_on(harness: Harness) -> None:
+    wrong = Transcript("wrong", "test", [{"role": "user", "content": "a"}, {"role": "user", "content": 5}])
+    right = Transcript("right", "test", [{"role": "user", "content": "a"}])
+    report = Replay(threads=1).run(harness.log(), [wrong, right])
+    assert not report.ok
+    assert (report.total.failed, report.total.lost) == (1, 1)
+    assert {finding.session for finding in report.findings} == {"wrong"}
+
+
+def test_the_samples_are_valid_but_for_the_messy_ones() -> None:
+    for one in _samples():
+        is_messy = bool(lint(one.messages, format="openai_chat"))
+        assert is_messy <= (one.source == "messy"), one.id
+        assert one.source == "messy" or len(one.messages) >= 40
+
+
+# ---------------------------------------------------------------- ../shared/data
+
+
+def _real(real_data: ModuleType) -> list[Transcript]:
+    path = Path(str(real_data.__file__))
+    return read_transcripts([path.parent / "dev"], loader=path)
+
+
+@pytest.mark.network
+@pytest.mark.parametrize(("policy", "budget"), [("default", 4000), ("run_loops", None)])
+def test_real_conversations_over_http(service: Turnlog, real_data: ModuleType, policy: str, budget: int | None) -> None:
+    """A fixed sample of every source, the first messages of each."""
+    chosen = sample_of(_real(real_data), PR_SESSIONS)
+    transcripts = [replace(one, messages=one.messages[:PR_MESSAGES]) for one in chosen]
+    assert len(transcripts) == PR_SESSIONS and len({one.source for one in transcripts}) == 14
+    _assert_all_is_well(Replay(policy=policy, budget=budget).run(service, transcripts), transcripts)
+
+
+def test_real_conversations_in_process_on_both_engines(harness: Harness, real_data: ModuleType) -> None:
+    chosen = sample_of(_real(real_data), 14)
+    transcripts = [replace(one, messages=one.messages[:20]) for one in chosen]
+    _assert_all_is_well(Replay(threads=1).run(harness.log(), transcripts), transcripts)
+
+
+@pytest.mark.full
+@pytest.mark.network
+def test_all_real_conversations_and_their_disorder(service: Turnlog, real_data: ModuleType) -> None:
+    transcripts = _real(real_data)
+    report = Replay().run(service, transcripts)
+    _assert_all_is_well(report, transcripts)
+    assert report.total.sessions == 377
+    counted = _checked(Path(str(real_data.__file__)))
+    for code, kinds in SAME_KINDS.items():
+        assert report.warnings[code] == sum(counted[kind] for kind in kinds), code
+    assert report.repeated_ids == counted["call id used before in the session"]
+
+
+def _checked(loader: Path) -> Counter[str]:
+    """What ../shared/data/check.py counts."""
+    modules = dict[str, Any]()
+    for name in ("load", "check"):
+        spec = importlib.util.spec_from_file_location(name, loader.with_name(f"{name}.py"))
+        assert spec is not None and spec.loader is not None
+        modules[name] = importlib.util.module_from_spec(spec)
+        with pytest.MonkeyPatch.context() as patch:
+            # check.py says `from load import ...`.
+            patch.setitem(__import__("sys").modules, "load", modules["load"])
+            spec.loader.exec_module(modules[name])
+    counted: Counter[str] = Counter()
+    for session in modules["load"].iter_sessions(str(loader.with_name("dev"))):
+        counted.update(modules["check"].check(session))
+    return counted

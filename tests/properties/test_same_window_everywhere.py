@@ -1,0 +1,90 @@
+"""`build_window` over a list of messages and a session's `context` over the same messages send the same."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.properties.building import PRESETS
+from tests.properties.histories import DISORDERLY, TEXTS, Format, History, Move, moves, played, sample_histories
+from turnlog import Turnlog, build_window
+from turnlog.contracts.context import WindowAnswer
+from turnlog.domain.errors import BudgetTooSmallError
+
+SESSION_OFFSET = 1
+"""A session's first event is its creation, so its messages stand one further on."""
+KINDS = [kind for kind in DISORDERLY if kind not in ("calls_of_long_ids", "many_calls")]
+SHORT = [text for text in TEXTS if len(text) < 200]
+
+some = settings(
+    max_examples=25,
+    derandomize=True,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture],
+)
+policies = st.sampled_from((*PRESETS, "turns(1)", "messages(5)", "tokens(300)"))
+short_moves = st.builds(
+    Move, st.sampled_from(KINDS), st.integers(0, 11), st.sampled_from(SHORT), st.booleans(), st.just("")
+)
+
+
+@pytest.fixture(scope="module")
+def log() -> Iterator[Turnlog]:
+    with Turnlog.open("memory://") as opened:
+        yield opened
+
+
+def of_session(log: Turnlog, history: History, policy: str, format: Format, budget: int | None) -> WindowAnswer:
+    session = log.sessions.create()
+    for at in range(0, len(history), 7):
+        session.append(*(one.body for one in history[at : at + 7]))
+    return session.context(policy=policy, format=format, budget=budget)
+
+
+def of_list(history: History, policy: str, format: Format, budget: int | None) -> WindowAnswer:
+    return build_window([one.body for one in history], policy=policy, format=format, budget=budget)
+
+
+def sent(answer: WindowAnswer, offset: int = 0) -> str:
+    """What is sent, with the ids that were made of positions as if counted from 1."""
+    text = json.dumps([answer.messages, answer.system, answer.tools, [one.ref for one in answer.open_calls]])
+    text = re.sub(r"\bcall_(\d+)_(\d+)", lambda found: f"call_{int(found[1]) - offset}_{found[2]}", text)
+    return re.sub(r'"(\d+)\.(\d+)"', lambda found: f'"{int(found[1]) - offset}.{found[2]}"', text)
+
+
+@some
+@given(st.lists(moves(KINDS, fates=False), max_size=40).map(played), policies, st.sampled_from(("openai_chat", "turnlog")))
+def test_a_session_sends_what_build_window_sends(
+    log: Turnlog, history: History, policy: str, format: Format
+) -> None:
+    assert sent(of_session(log, history, policy, format, None), SESSION_OFFSET) == sent(
+        of_list(history, policy, format, None)
+    )
+
+
+@some
+@given(st.lists(short_moves, max_size=40).map(played), policies, st.integers(50, 1500))
+def test_under_a_budget_too_and_with_the_same_tokens(log: Turnlog, history: History, policy: str, budget: int) -> None:
+    try:
+        wanted = of_list(history, policy, "openai_chat", budget)
+    except BudgetTooSmallError as error:
+        with pytest.raises(BudgetTooSmallError) as raised:
+            of_session(log, history, policy, "openai_chat", budget)
+        assert raised.value.details == error.details
+    else:
+        found = of_session(log, history, policy, "openai_chat", budget)
+        assert sent(found, SESSION_OFFSET) == sent(wanted)
+        assert found.tokens == wanted.tokens
+        assert found.manifest.totals == wanted.manifest.totals
+
+
+@pytest.mark.parametrize(("name", "history"), [pytest.param(*one, id=one[0]) for one in sample_histories()])
+def test_the_projects_own_conversations_too(log: Turnlog, name: str, history: History) -> None:
+    for policy in PRESETS:
+        found = of_session(log, history, policy, "openai_chat", None)
+        assert sent(found, SESSION_OFFSET) == sent(of_list(history, policy, "openai_chat", None))

@@ -1,0 +1,146 @@
+"""W6, as far as `default` reaches: while a session grows, what was sent stays as it was, but for crossings of the high mark.
+
+Breaks that are allowed, and counted by their reason: a crossing (the border moves on its grid), a late result (it comes
+when its call has been settled), an open call (its message was left out or sent without it while it waited), the budget (a
+current loop so large that past loops have to give way off the grid; the ladder's rungs for it belong to a later issue),
+a long loop's end (the border has passed its beginning while it was the current one, which is always whole), and the first
+message, which takes the place of the line that nothing has been said.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from tests.properties.building import Asked, Stored, stored, window
+from tests.properties.histories import History, Move, disorderly, orderly, played, sample_histories
+from tests.properties.plain_pairing import plainly_paired
+from turnlog.domain.errors import BudgetTooSmallError
+from turnlog.windows.build import Window
+
+HIGH, LOW = 0.8, 0.5
+
+growing = settings(
+    max_examples=25,
+    derandomize=True,
+    deadline=None,
+    phases=(Phase.explicit, Phase.generate),  # every example builds a window per message: shrinking takes minutes
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
+)
+
+
+def border(held: Stored, upto: int, budget: int) -> float:
+    """Where the whole loops begin, in running tokens: on a grid of high - low."""
+    total = sum(source.event.tokens for source in held.sources[:upto])
+    fixed = 3 + _preamble(held, upto)
+    grid = (HIGH - LOW) * budget
+    return grid * math.ceil(max(0.0, total - (HIGH * budget - fixed)) / grid)
+
+
+def _preamble(held: Stored, upto: int) -> int:
+    return sum(source.event.tokens for source in held.sources[:upto] if source.loop == 0)
+
+
+def breaks_of(held: Stored, budget: int) -> Counter[str]:
+    """Grows the session message by message, checks the law at each, and counts the allowed breaks by reason."""
+    found, before = Counter[str](), _built(held, 0, budget)
+    for upto in range(1, len(held.sources) + 1):
+        after = _built(held, upto, budget)
+        if before is not None and after is not None and after.messages[: len(before.messages)] != before.messages:
+            reason = _reason(held, before, after, upto, budget)
+            assert reason, f"message {upto} changes what was sent before it"
+            found[reason] += 1
+        if after is not None:
+            assert_border_is_on_the_grid(held, after, upto, budget)
+        before = after
+    return found
+
+
+def _built(held: Stored, upto: int, budget: int) -> Window | None:
+    try:
+        return window(held, Asked("default", budget), upto=upto)
+    except BudgetTooSmallError:
+        return None
+
+
+def _reason(held: Stored, before: Window, after: Window, upto: int, budget: int) -> str:
+    if any(part.reason == "nothing_said" for part in before.manifest.parts):
+        return "first"
+    if border(held, upto - 1, budget) != border(held, upto, budget):
+        return "crossing"
+    if any(part.reason == "budget" for found in (before, after) for part in found.manifest.parts):
+        return "budget"
+    if _has_long_loop_ended(held, upto, budget):
+        return "long loop"
+    plain, earlier = plainly_paired(held.history[:upto]), plainly_paired(held.history[: upto - 1])
+    for call, result in plain.result_of.items():
+        if result[0] == upto and not earlier.is_left_out(call[0], settle=False):
+            return "late result"
+    waited = [position for position in earlier.calls if earlier.is_left_out(position, settle=False)]
+    return "open call" if waited else ""
+
+
+def _has_long_loop_ended(held: Stored, upto: int, budget: int) -> bool:
+    if upto < 2 or held.loop_of(upto) == held.loop_of(upto - 1):
+        return False
+    ended = [source.event.position for source in held.sources if source.loop == held.loop_of(upto - 1)]
+    opened = sum(source.event.tokens for source in held.sources[: ended[0] - 1])
+    return opened < border(held, upto, budget)
+
+
+def assert_border_is_on_the_grid(held: Stored, found: Window, upto: int, budget: int) -> None:
+    running, opened, line = 0, dict[int, int](), border(held, upto, budget)
+    for source in held.sources[:upto]:
+        opened.setdefault(source.loop, running)
+        running += source.event.tokens
+    for part in found.manifest.parts:
+        if part.kind == "loop" and part.loop and part.level != "whole" and part.reason != "budget":
+            assert opened[part.loop] < line, f"loop {part.loop} was opened behind the border and is not whole"
+
+
+@growing
+@given(orderly(min_size=12), st.integers(200, 4000))
+def test_W6_a_well_formed_session_keeps_what_was_sent_between_crossings(history: History, budget: int) -> None:
+    assert set(breaks_of(stored(history), budget)) <= {"crossing", "budget", "first", "long loop"}
+
+
+@growing
+@given(disorderly(max_size=40), st.integers(200, 8000))
+def test_W6_in_disorder_only_late_results_and_open_calls_change_what_was_sent(history: History, budget: int) -> None:
+    breaks_of(stored(history), budget)
+
+
+def test_W6_a_long_session_is_cut_at_few_crossings_and_nowhere_else() -> None:
+    turns = [
+        Move(kind, text=f"{number} The quick brown fox jumps over the lazy dog. " * 6)
+        for number in range(40)
+        for kind in ("user", "calls", "result_late_first", "assistant")
+    ]
+    held = stored(played(turns))
+    budget = 3000
+    found = breaks_of(held, budget)
+    assert set(found) == {"first", "crossing"}
+    assert 3 <= found["crossing"] <= math.ceil(held.total / ((HIGH - LOW) * budget))
+
+
+def test_W6_a_late_result_replaces_the_neutral_text_and_is_the_only_break() -> None:
+    kinds = ("user", "calls", "user", "assistant", "result", "assistant")
+    found = breaks_of(stored(played([Move(kind, text="x") for kind in kinds])), 100_000)
+    assert found == {"first": 1, "late result": 1}
+
+
+@pytest.mark.parametrize(("name", "history"), [pytest.param(*one, id=one[0]) for one in sample_histories()])
+def test_W6_holds_on_the_projects_own_conversations(name: str, history: History) -> None:
+    held = stored(history)
+    breaks_of(held, max(200, held.total // 2))
+
+
+def test_W6_holds_on_real_conversations(real_histories: list[tuple[str, History]]) -> None:
+    for _, history in real_histories:
+        if len(history) <= 120:
+            held = stored(history)
+            breaks_of(held, max(200, held.total // 2))

@@ -1,0 +1,329 @@
+"""The documentation is true: what exists is documented, links lead somewhere, examples run, measured figures are measured again."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import pkgutil
+import re
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from turnlog import build_window
+from turnlog.codecs.registry import CODECS
+from turnlog.contracts.context import Part
+from turnlog.domain import errors
+from turnlog.domain.errors import BudgetTooSmallError, TurnlogError
+from turnlog.domain.flow import DISORDER
+from turnlog.entrypoints.routes import ROUTES, Route
+from turnlog.settings import PREFIX, Settings
+from turnlog.windows.policy import PRESETS, Crossing, Loops, Messages, Tokens, Turns
+
+ROOT = Path(__file__).parent.parent.parent
+DOCS = ROOT / "docs"
+PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *(ROOT / "examples").glob("*.md")])
+WRITTEN = [*PAGES, *DOCS.glob("images/*.svg")]
+RUNNABLE = ("README.md", "docs/getting-started.md", "docs/engines.md")
+SERVICE = ("adapters", "codecs", "contracts", "entrypoints", "log", "services", "windows", "domain")
+
+
+def page(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def section(text: str, heading: str) -> str:
+    """From a heading to the next one of the same or a higher level."""
+    level = len(heading) - len(heading.lstrip("#"))
+    rest = text[text.index(f"\n{heading}\n") + len(heading) + 2 :]
+    end = re.search(rf"^#{{1,{level}}} ", re.sub(r"```.*?```", lambda found: "x" * len(found[0]), rest, flags=re.S), re.M)
+    return rest[: end.start()] if end else rest
+
+
+# ------------------------------------------------------------ what exists is documented
+
+
+@pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.name)
+def test_every_route_is_documented_with_its_fields_and_an_example(route: Route) -> None:
+    text = page("docs/api.md")
+    listed = re.search(rf"^\| \[`{re.escape(f'{route.method} {route.path}')}`\]\(#([a-z-]+)\) \|", text, re.M)
+    assert listed, f"{route.method} {route.path} is not in the table of routes"
+    heading = next(line for line in text.splitlines() if re.match("### ", line) and anchor(line.lstrip("# ")) == listed[1])
+    own = section(text, heading)
+    assert f"`{route.method} {route.path}" in own
+    sample = re.escape(route.path).replace(r"\{session_id\}", "support-42").replace(r"\{agent_id\}", "main")
+    assert re.search(rf"```http\n{route.method} {sample}(\?|\n)", own), "no example"
+    shared = section(text, "### Build a context") if route.name == "build_window" else ""
+    for field in route.body.model_fields if route.body is not None else ():
+        assert f"`{field}`" in own + shared, f"the field {field} is not documented"
+    for parameter in route.parameters:
+        assert f"`{parameter.name}`" in own, f"the parameter {parameter.name} is not documented"
+
+
+def test_no_route_is_documented_that_is_not_there() -> None:
+    shown = set(re.findall(r"`(GET|POST|PUT|PATCH|DELETE) (/v1/[^`?]*)[`?]", page("docs/api.md")))
+    assert shown == {(route.method, route.path) for route in ROUTES}
+
+
+@pytest.mark.parametrize("code", sorted(DISORDER))
+def test_every_warning_is_documented_in_its_own_words(code: str) -> None:
+    assert f"| `{code}` | {DISORDER[code]} |" in section(page("docs/api.md"), "## Warnings")
+
+
+def error_codes() -> set[str]:
+    """The codes of the error tree, and those that the service's modules give besides."""
+    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, TurnlogError)]
+    found = {kind.code for kind in kinds if kind is not TurnlogError}
+    for package in SERVICE:
+        for path in (ROOT / "shared" / "turnlog" / package).rglob("*.py"):
+            found |= set(re.findall(r'\bcode="([a-z_]+)"', path.read_text(encoding="utf-8")))
+    translate = importlib.import_module("turnlog.adapters.aws.translate")
+    return found | {translate.DENIED, translate.MISSING, translate.REFUSED}
+
+
+@pytest.mark.parametrize("code", sorted(error_codes() - {"invalid_settings"}))
+def test_every_error_code_is_documented(code: str) -> None:
+    """``invalid_settings`` is of the start of a service: no route answers with it."""
+    codes = re.findall(r"^\| [45][0-9]{2} \| (.+?) \|", section(page("docs/api.md"), "## Errors"), re.M)
+    assert f"`{code}`" in ", ".join(codes)
+
+
+def command_names() -> list[str]:
+    cli = importlib.import_module("turnlog.local.cli.app")
+    typer_main = importlib.import_module("typer.main")
+    return sorted(typer_main.get_command(cli.app).commands)
+
+
+@pytest.mark.parametrize("command", command_names())
+def test_every_command_is_documented_with_its_options(command: str) -> None:
+    text = page("docs/cli.md")
+    assert f"(#turnlog-{command})" in text
+    own = section(text, f"## turnlog {command}") + section(text, "## For all commands")
+    typer_main = importlib.import_module("typer.main")
+    cli = importlib.import_module("turnlog.local.cli.app")
+    for parameter in typer_main.get_command(cli.app).commands[command].params:
+        for option in parameter.opts:
+            if option.startswith("--") and option != "--help":
+                assert f"`{option}" in own, f"{option} is not documented"
+
+
+@pytest.mark.parametrize("preset", sorted(PRESETS))
+def test_every_preset_is_documented(preset: str) -> None:
+    assert f"\n| `{preset}` |" in section(page("docs/windows.md"), "## Policies")
+
+
+@pytest.mark.parametrize("step", [Turns, Messages, Tokens, Loops, Crossing], ids=lambda step: step.__name__)
+def test_every_step_is_documented_with_its_fields(step: type[Turns]) -> None:
+    row = re.search(rf"^\| `{step.model_fields['step'].default}` \| (.*?) \|", section(page("docs/windows.md"), "### Steps"), re.M)
+    assert row is not None
+    for name, field in step.model_fields.items():
+        assert name == "step" or f"`{name}` ({field.default})" in row[1]
+
+
+@pytest.mark.parametrize("value", ["kind", "level"])
+def test_every_kind_and_level_of_a_part_is_documented(value: str) -> None:
+    row = re.search(rf"^\| `{value}` \| (.*?) \|$", section(page("docs/windows.md"), "## Manifest"), re.M)
+    assert row is not None
+    annotation = Part.model_fields[value].annotation
+    assert set(re.findall(r"`(\w+)`", row[1])) == set(getattr(annotation, "__args__", ()))
+
+
+def test_every_reason_is_documented() -> None:
+    sources = [path.read_text(encoding="utf-8") for path in (ROOT / "shared/turnlog/windows").glob("*.py")]
+    reasons = {found for text in sources for found in re.findall(r'reason="(\w+)"', text)}
+    reasons |= {found for text in sources for found in re.findall(r'\b(?:out|digest)\(\w+, "(\w+)"', text)}
+    text = section(page("docs/windows.md"), "## Manifest")
+    assert reasons and {reason for reason in reasons if f"`{reason}`" not in text} == set()
+
+
+def test_every_law_names_a_test_that_is_there() -> None:
+    tests = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests" / "properties").glob("test_*.py"))
+    named = re.findall(r"`(test_W\w+)`", section(page("docs/windows.md"), "## Laws"))
+    assert {re.match(r"test_(W\d)", name)[1] for name in named} == set(re.findall(r"def test_(W\d)_(?!to_)", tests))  # type: ignore[index]
+    assert [name for name in named if f"def {name}(" not in tests] == []
+
+
+@pytest.mark.parametrize("name", sorted(Settings.model_fields))
+def test_every_setting_is_documented(name: str) -> None:
+    assert f"| `{PREFIX}{name.upper()}` |" in page("docs/configuration.md")
+
+
+@pytest.mark.parametrize("format", sorted(CODECS))
+def test_every_format_is_documented(format: str) -> None:
+    assert f"`{format}`" in page("docs/concepts.md") and f"`{format}`" in page("docs/api.md")
+
+
+def test_every_contract_suite_is_documented() -> None:
+    contracts = importlib.import_module("turnlog.testing.contracts")
+    for name in (name for name in contracts.__all__ if name.endswith("Contract")):
+        assert f"`{name}`" in page("docs/engines.md")
+
+
+def test_every_package_of_the_house_is_documented() -> None:
+    turnlog = importlib.import_module("turnlog")
+    packages = {found.name for found in pkgutil.iter_modules(turnlog.__path__) if found.ispkg}
+    text = page("CONTRIBUTING.md")
+    assert {name for name in packages if not re.search(rf"`(shared/turnlog/)?{name}/`", text)} == set()
+
+
+# ------------------------------------------------------------ links lead somewhere
+
+
+def anchor(heading: str) -> str:
+    """As GitHub makes it of a heading."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def without_code(text: str) -> str:
+    return re.sub(r"```.*?```", "", text, flags=re.S)
+
+
+@pytest.mark.parametrize("path", PAGES, ids=name_of)
+def test_relative_links_resolve(path: Path) -> None:
+    broken = list[str]()
+    for target in re.findall(r"\]\(([^)\s]+)\)", without_code(path.read_text(encoding="utf-8"))):
+        if re.match(r"[a-z]+:", target):
+            continue
+        file, _, fragment = target.partition("#")
+        found = (path.parent / file).resolve() if file else path
+        if not found.exists():
+            broken.append(target)
+        elif fragment and found.suffix == ".md":
+            headings = re.findall(r"^#+ (.+)$", without_code(found.read_text(encoding="utf-8")), re.M)
+            if fragment not in map(anchor, headings):
+                broken.append(target)
+    assert broken == []
+
+
+@pytest.mark.parametrize("path", [path for path in PAGES if path.parent != ROOT / "examples"], ids=name_of)
+def test_every_page_can_be_found(path: Path) -> None:
+    """From the README, by following links."""
+    seen, waiting = set[Path](), [ROOT / "README.md"]
+    while waiting:
+        one = waiting.pop()
+        if one in seen or one.suffix != ".md" or not one.is_file():
+            continue
+        seen.add(one)
+        targets = re.findall(r"\]\(([^)\s#]+)", without_code(one.read_text(encoding="utf-8")))
+        waiting += [(one.parent / target).resolve() for target in targets if not re.match(r"[a-z]+:", target)]
+    assert path in seen
+
+
+FORBIDDEN = re.compile(
+    r"(?<![\w.$/{}])/(?:work|root|tmp|opt|mnt|usr|var|etc|workspace)/|(?:pypi|npmjs|crates)\.|files\.pythonhosted|\bartifactory\b",
+    re.I,
+)
+
+
+@pytest.mark.parametrize("path", WRITTEN, ids=name_of)
+def test_no_page_names_a_place_of_the_machine_it_was_written_on(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert FORBIDDEN.findall(text) == []
+    assert str(Path.home()) == "/" or str(Path.home()) not in text
+    assert str(ROOT) not in text
+
+
+# ------------------------------------------------------------ examples run
+
+
+def blocks(text: str, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.S | re.M)
+
+
+@pytest.mark.parametrize("name", RUNNABLE)
+def test_python_examples_run(name: str, tmp_path: Path) -> None:
+    """One after the other in one process, as a reader would type them."""
+    code = blocks(page(name), "python")
+    assert code
+    (tmp_path / "example.py").write_text("\n\n".join(code), encoding="utf-8")
+    run = subprocess.run(
+        [sys.executable, "-W", "error", "example.py"], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert (run.returncode, run.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("path", PAGES, ids=name_of)
+def test_json_of_policies_is_json(path: Path) -> None:
+    for block in blocks(path.read_text(encoding="utf-8"), "json"):
+        if "..." not in block:
+            json.loads(block)
+
+
+def test_the_policies_body_in_the_documentation_is_one() -> None:
+    body = json.loads(blocks(section(page("docs/windows.md"), "### Steps"), "json")[0])
+    assert build_window([{"role": "user", "content": "hi"}], policy=body).tokens > 0
+
+
+# ------------------------------------------------------------ figures are measured again
+
+MEASURED: list[tuple[str, int | None]] = [
+    ("full", None),
+    ("full", 10_000),
+    ("default", None),
+    ("default", 10_000),
+    ("default", 6_000),
+    ("run_loops", None),
+    ("run_loops", 4_000),
+    ("turns", None),
+    ("turns(2)", None),
+    ("tokens", None),
+    ("buffer", None),
+    ("messages(10)", None),
+]
+
+
+def sample() -> dict[str, list[dict[str, object]]]:
+    found: dict[str, list[dict[str, object]]] = json.loads(page("examples/conversations/support-agent.json"))
+    return found
+
+
+def measured_row(policy: str, budget: int | None) -> str:
+    window = build_window(sample()["messages"], tools=sample()["tools"], policy=policy, budget=budget)
+    levels = Counter(part.level for part in window.manifest.parts if part.kind == "loop")
+    counts = (levels["whole"], levels["digest"], levels["out"])
+    shown = f"{budget:,}" if budget else "default"
+    return f"| `{policy}` | {shown} | {len(window.messages)} | {window.tokens:,} | " + " | ".join(map(str, counts)) + " |"
+
+
+def measured_table() -> str:
+    return "\n".join(measured_row(policy, budget) for policy, budget in MEASURED)
+
+
+def test_the_table_of_windows_is_measured() -> None:
+    assert measured_table() in page("docs/windows.md")
+
+
+def test_the_picture_of_windows_has_the_figures_of_the_table() -> None:
+    shown = re.findall(r'<text class="c"|<text class="t c"[^>]*>([^<]+)</text>', page("docs/images/windows.svg"))
+    drawn = page("docs/images/windows.svg")
+    for name in filter(None, shown):
+        policy, _, budget = name.partition(" at ")
+        window = build_window(
+            sample()["messages"],
+            tools=sample()["tools"],
+            policy=policy,
+            budget=int(budget.replace(",", "")) if budget else None,
+        )
+        assert f">{window.tokens:,}</text>" in drawn, name
+
+
+def test_the_least_budget_is_measured() -> None:
+    with pytest.raises(BudgetTooSmallError) as caught:
+        build_window(sample()["messages"], tools=sample()["tools"], budget=2_000)
+    assert f"need {int(caught.value.details['needed']):,}." in page("docs/windows.md")
+
+
+def test_the_samples_are_described_with_their_size() -> None:
+    for path in sorted((ROOT / "examples" / "conversations").iterdir()):
+        text = path.read_text(encoding="utf-8")
+        found = [json.loads(line) for line in text.splitlines()] if path.suffix == ".jsonl" else [json.loads(text)]
+        messages = sum(len(one["messages"]) for one in found)
+        row = f"| [{path.name}](conversations/{path.name}) | {len(found)} | {messages} |"
+        assert row in page("examples/README.md")

@@ -116,15 +116,15 @@ def out_of_line(held: Stored) -> Stored:
     return replace(held, sources=tuple(sources))
 
 
-def window_by_cards(held: Stored, asked: Asked) -> tuple[Window, set[int]]:
-    """The window over `out_of_line`, and the positions whose payloads it fetched."""
-    fetched = set[int]()
+def window_by_cards(held: Stored, asked: Asked, fetched: list[int] | None = None) -> Window:
+    """The window over `out_of_line`. ``fetched`` takes the positions of the payloads that it read."""
 
     def fetch(events: list[MessageEvent]) -> dict[int, MessageEvent]:
-        fetched.update(event.position for event in events)
+        if fetched is not None:
+            fetched.extend(event.position for event in events)
         return {event.position: held.sources[event.position - 1].event for event in events}
 
-    return build(out_of_line(held).sources, request(asked), total=held.total, fetch=fetch), fetched
+    return build(out_of_line(held).sources, request(asked), total=held.total, fetch=fetch)
 
 
 def recounted(built: Window, asked: Asked) -> int:

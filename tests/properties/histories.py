@@ -265,8 +265,9 @@ class _Writer:
             {"annotations": [], "logprobs": None},
         ][self.move.pick % 12]
         role = "assistant" if self.position % 4 else ("user", "system", "tool")[self.position // 4 % 3]
-        said = self._said("result", 0) if role == "tool" else self._said("assistant")
-        return Given({"role": role, "content": said, **fields})
+        if role == "tool":
+            return Given({"role": role, **fields, "content": self._said("result", 0)})
+        return Given({"role": role, "content": self._said("assistant"), **fields})
 
     # ------------------------------------------------------------ calls
 

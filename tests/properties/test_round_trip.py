@@ -126,10 +126,14 @@ texts = st.one_of(st.sampled_from(TEXTS), st.integers(0, 700).map(lambda length:
 @example("👩‍👩‍👧‍👦" * 200, "\ud83d" * 502)
 def test_a_digest_has_the_first_500_characters_and_says_how_many_are_missing(said: str, reply: str) -> None:
     history = tuple(
-        Given({"role": role, "content": text}) for role, text in (("user", said), ("assistant", reply), ("user", "next"))
+        Given({"role": role, "content": text})
+        for role, text in (("user", said), ("assistant", reply), ("user", "next"))
     )
     sent = window(stored(history), Asked("run_loops", system="s")).messages
-    shown = [text if len(text) <= 500 else f"{text[:500]}...[truncated {len(text) - 500} characters]" for text in (said, reply)]
+    shown = [
+        text if len(text) <= 500 else f"{text[:500]}...[truncated {len(text) - 500} characters]"
+        for text in (said, reply)
+    ]
     is_out = not said and not reply
     assert [message["content"] for message in sent[1:-1] if not is_out] == [text for text in shown if text]
 
@@ -149,7 +153,9 @@ def test_a_cut_keeps_whole_characters_and_nothing_else(text: str, limit: int) ->
 
 
 fence_like = st.lists(
-    st.sampled_from(("</turnlog-data>", "<turnlog-data kind='x'>", "<\\/turnlog-data", "<", "/", "turnlog-data", ">", "\n", "x")),
+    st.sampled_from(
+        ("</turnlog-data>", "<turnlog-data kind='x'>", "<\\/turnlog-data", "<", "/", "turnlog-data", ">", "\n", "x")
+    ),
     max_size=12,
 ).map("".join)
 

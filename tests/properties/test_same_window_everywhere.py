@@ -58,10 +58,10 @@ def sent(answer: WindowAnswer, offset: int = 0) -> str:
 
 
 @some
-@given(st.lists(moves(KINDS, fates=False), max_size=40).map(played), policies, st.sampled_from(("openai_chat", "turnlog")))
-def test_a_session_sends_what_build_window_sends(
-    log: Turnlog, history: History, policy: str, format: Format
-) -> None:
+@given(
+    st.lists(moves(KINDS, fates=False), max_size=40).map(played), policies, st.sampled_from(("openai_chat", "turnlog"))
+)
+def test_a_session_sends_what_build_window_sends(log: Turnlog, history: History, policy: str, format: Format) -> None:
     assert sent(of_session(log, history, policy, format, None), SESSION_OFFSET) == sent(
         of_list(history, policy, format, None)
     )

@@ -43,7 +43,9 @@ def section(text: str, heading: str) -> str:
     """From a heading to the next one of the same or a higher level."""
     level = len(heading) - len(heading.lstrip("#"))
     rest = text[text.index(f"\n{heading}\n") + len(heading) + 2 :]
-    end = re.search(rf"^#{{1,{level}}} ", re.sub(r"```.*?```", lambda found: "x" * len(found[0]), rest, flags=re.S), re.M)
+    end = re.search(
+        rf"^#{{1,{level}}} ", re.sub(r"```.*?```", lambda found: "x" * len(found[0]), rest, flags=re.S), re.M
+    )
     return rest[: end.start()] if end else rest
 
 
@@ -55,7 +57,9 @@ def test_every_route_is_documented_with_its_fields_and_an_example(route: Route) 
     text = page("docs/api.md")
     listed = re.search(rf"^\| \[`{re.escape(f'{route.method} {route.path}')}`\]\(#([a-z-]+)\) \|", text, re.M)
     assert listed, f"{route.method} {route.path} is not in the table of routes"
-    heading = next(line for line in text.splitlines() if re.match("### ", line) and anchor(line.lstrip("# ")) == listed[1])
+    heading = next(
+        line for line in text.splitlines() if re.match("### ", line) and anchor(line.lstrip("# ")) == listed[1]
+    )
     own = section(text, heading)
     assert f"`{route.method} {route.path}" in own
     sample = re.escape(route.path).replace(r"\{session_id\}", "support-42").replace(r"\{agent_id\}", "main")
@@ -121,7 +125,9 @@ def test_every_preset_is_documented(preset: str) -> None:
 
 @pytest.mark.parametrize("step", [Turns, Messages, Tokens, Loops, Crossing], ids=lambda step: step.__name__)
 def test_every_step_is_documented_with_its_fields(step: type[Turns]) -> None:
-    row = re.search(rf"^\| `{step.model_fields['step'].default}` \| (.*?) \|", section(page("docs/windows.md"), "### Steps"), re.M)
+    row = re.search(
+        rf"^\| `{step.model_fields['step'].default}` \| (.*?) \|", section(page("docs/windows.md"), "### Steps"), re.M
+    )
     assert row is not None
     for name, field in step.model_fields.items():
         assert name == "step" or f"`{name}` ({field.default})" in row[1]
@@ -244,7 +250,12 @@ def test_python_examples_run(name: str, tmp_path: Path) -> None:
     assert code
     (tmp_path / "example.py").write_text("\n\n".join(code), encoding="utf-8")
     run = subprocess.run(
-        [sys.executable, "-W", "error", "example.py"], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-W", "error", "example.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
     assert (run.returncode, run.stderr) == (0, "")
 
@@ -289,7 +300,9 @@ def measured_row(policy: str, budget: int | None) -> str:
     levels = Counter(part.level for part in window.manifest.parts if part.kind == "loop")
     counts = (levels["whole"], levels["digest"], levels["out"])
     shown = f"{budget:,}" if budget else "default"
-    return f"| `{policy}` | {shown} | {len(window.messages)} | {window.tokens:,} | " + " | ".join(map(str, counts)) + " |"
+    return (
+        f"| `{policy}` | {shown} | {len(window.messages)} | {window.tokens:,} | " + " | ".join(map(str, counts)) + " |"
+    )
 
 
 def measured_table() -> str:

@@ -71,7 +71,9 @@ def test_system_messages_before_it_have_no_loop_and_later_ones_belong_to_theirs(
         ("u a u a", "closed"),
     ],
 )
-def test_a_loop_is_closed_if_its_newest_assistant_message_has_no_calls_else_interrupted(script: str, status: str) -> None:
+def test_a_loop_is_closed_if_its_newest_assistant_message_has_no_calls_else_interrupted(
+    script: str, status: str
+) -> None:
     assert fold(script)[1].ended_as == status
 
 

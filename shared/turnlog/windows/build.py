@@ -77,20 +77,23 @@ def build(sources: Iterable[Source], request: Request, *, total: int, fetch: Fet
     """
     codec = codec_of(request.format)
     planned = _Planned([_entry(source) for source in sources], request, total, unread)
-    # What must be known before the plan: bodies without a card, and what is sent in any case in another format.
-    for wanted in (_Planned.unknown, _Planned.unpriced):
-        found = wanted(planned)
-        if found:
-            planned = planned.with_bodies(fetch(found))
-    view, bodies = planned.fitted(), dict[int, Entry]()
-    missing = missing_bodies(view)
-    if missing:
-        full = planned.with_bodies(fetch(missing))
-        if any(event.format != request.format for event in missing):
-            # Only now their price is known; less may fit, and nothing more has to be fetched for that.
-            view = full.fitted()
-        bodies = {entry.position: entry for entry in full.entries}
-    ordered = turns(view, codec, bodies)
+    wanted = planned.unknown()
+    while True:
+        if wanted:
+            planned = planned.with_bodies(fetch(wanted))
+        try:
+            view = planned.fitted()
+        except BudgetTooSmallError:
+            # What is needed is exact once everything is read that is sent in any case.
+            wanted = planned.certain()
+            if not wanted:
+                raise
+        else:
+            # A card tells what a message takes but for what sending it may add: with the bodies the plan is made again.
+            wanted = missing_bodies(view)
+            if not wanted:
+                break
+    ordered = turns(view, codec)
     rendered = codec.render(ordered, system=request.system, tools=request.tools)
     fixed = WINDOW_OVERHEAD + request.system_tokens + request.tools_tokens
     return Window(
@@ -129,18 +132,13 @@ class _Planned:
         """Messages of which neither body nor card is at hand."""
         return [entry.event for entry in self.entries if entry.message is None and entry.event.facts is None]
 
-    def unpriced(self) -> list[MessageEvent]:
-        """Messages out of line that are sent in any case, or as text, and whose price a card does not tell."""
+    def certain(self) -> list[MessageEvent]:
+        """Messages out of line that every window sends: before the first loop, in the current loop, pinned."""
         view = self.view()
-        units = [(unit, True) for unit in view.preamble]
-        units += [(unit, unit.pinned or loop is view.loops[-1]) for loop in view.loops for unit in loop.units]
-        wanted = [entry for unit, is_sure in units if is_sure or unit.is_folded for entry in unit.entries]
-        folded = {entry.position for unit, _ in units if unit.is_folded for entry in unit.entries}
-        return [
-            entry.event
-            for entry in {entry.position: entry for entry in wanted}.values()
-            if entry.message is None and (entry.event.format != self.request.format or entry.position in folded)
-        ]
+        units = [*view.preamble, *(unit for loop in view.loops[-1:] for unit in loop.units)]
+        units += [unit for loop in view.past for unit in loop.units if unit.pinned]
+        found = {entry.position: entry for unit in units for entry in unit.entries}
+        return [entry.event for entry in found.values() if entry.message is None]
 
     def with_bodies(self, events: Mapping[int, MessageEvent]) -> _Planned:
         entries = [

@@ -26,7 +26,7 @@ _SAFE_NAME_CHARS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWX
 def extra_tokens(facts: Facts, message: Message | None, *, given: str, sent: str) -> int:
     """The most that a message of format ``given`` takes beyond its stored count when it is sent in format ``sent``.
 
-    Without the message only what its facts tell is charged: it must be fetched where the formats differ.
+    Without the message only what its facts tell is charged: whoever sends it whole must read it first.
     """
     extra = sum(_MADE_NAME for call in facts.calls if not _is_safe_name(call.name))
     if message is None:

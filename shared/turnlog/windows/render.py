@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -17,7 +17,7 @@ from turnlog.windows.view import Entry, Unit, View
 
 
 def missing_bodies(view: View) -> list[MessageEvent]:
-    """The messages whose payloads must be fetched before `turns` can be called."""
+    """The messages whose payloads must be fetched before the view can be rendered."""
     wanted = dict[int, MessageEvent]()
     for piece in _all_pieces(view):
         for entry in piece.unit.entries if piece.limit is None else (piece.unit.entry,):
@@ -26,9 +26,9 @@ def missing_bodies(view: View) -> list[MessageEvent]:
     return list(wanted.values())
 
 
-def turns(view: View, codec: Codec, bodies: Mapping[int, Entry]) -> list[Turn]:
-    """The window's messages in a valid order. ``bodies`` has the entries that `missing_bodies` asked for, with messages."""
-    return _joined(_Renderer(codec, bodies).turns(view), codec)
+def turns(view: View, codec: Codec) -> list[Turn]:
+    """The window's messages in a valid order. No body may be missing (`missing_bodies`)."""
+    return _joined(_Renderer(codec).turns(view), codec)
 
 
 def _joined(shares: Iterable[_Share], codec: Codec) -> list[Turn]:
@@ -63,9 +63,8 @@ class _Share:
 
 
 class _Renderer:
-    def __init__(self, codec: Codec, bodies: Mapping[int, Entry]) -> None:
+    def __init__(self, codec: Codec) -> None:
         self._codec = codec
-        self._bodies = bodies
         self._used: set[str] = set()
         self._ids: dict[Ref, str] = {}
 
@@ -81,7 +80,7 @@ class _Renderer:
                 yield from self._unit(piece.unit) if piece.limit is None else self._cut(piece)
 
     def _unit(self, unit: Unit) -> Iterator[_Share]:
-        entry = self._full(unit.entry)
+        entry = unit.entry
         message = _message(entry)
         if unit.is_folded:
             yield _Share(self._user_calls(unit, message), entry)
@@ -102,7 +101,7 @@ class _Renderer:
         for position in dict.fromkeys(answer.entry.position for answer in answered if answer.entry):
             here = [answer for answer in answered if answer.entry is not None and answer.entry.position == position]
             assert here[0].entry is not None  # noqa: S101 - `answered` has only such
-            entry = self._full(here[0].entry)
+            entry = here[0].entry
             message = _message(entry)
             here.sort(key=lambda answer: answer.index)
             ids = tuple(self._ids[answer.ref] for answer in here)
@@ -123,7 +122,7 @@ class _Renderer:
         results = dict[int, str]()
         for answer in unit.answers:
             if answer.entry is not None:
-                results[answer.ref.index] = _message(self._full(answer.entry)).tool_results[answer.index].text
+                results[answer.ref.index] = _message(answer.entry).tool_results[answer.index].text
         calls = [(call, results.get(at)) for at, call in enumerate(unit.entry.facts.calls)]
         whole = [
             (replace(fact, arguments=message.tool_calls[at].arguments), text) for at, (fact, text) in enumerate(calls)
@@ -139,7 +138,6 @@ class _Renderer:
             if entry.facts.chars > limit:
                 text = cut_head(text, limit, entry.facts.chars)
         else:
-            entry = self._full(entry)
             message = _message(entry)
             is_text = all(isinstance(block, Text) for block in message.content)
             if entry.facts.chars <= limit and is_text and not message.tool_calls and not message.tool_results:
@@ -158,9 +156,6 @@ class _Renderer:
         self._used.add(call_id)
         self._ids[ref] = call_id
         return call_id
-
-    def _full(self, entry: Entry) -> Entry:
-        return entry if entry.message is not None else self._bodies[entry.position]
 
 
 def left_out(view: View) -> str:

@@ -11,8 +11,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from turnlog.domain.errors import InvalidInputError
 
 PREFIX = "TURNLOG_"
-CLIENT_VARIABLES = frozenset({"TURNLOG_URL"})
-"""What the command line reads; no setting of the service."""
+CLIENT_VARIABLES = frozenset({"TURNLOG_URL", "TURNLOG_DATA", "TURNLOG_TENANT", "TURNLOG_USER", "TURNLOG_TOKEN"})
+"""What the command line reads; no settings of the service."""
+_TESTS = PREFIX + "TEST_"
 
 
 class Settings(BaseModel):
@@ -54,7 +55,7 @@ class Settings(BaseModel):
         named: dict[str, object] = {
             name[len(PREFIX) :].lower(): value
             for name, value in found.items()
-            if name.startswith(PREFIX) and name not in CLIENT_VARIABLES and value != ""
+            if name.startswith(PREFIX) and name not in CLIENT_VARIABLES and not name.startswith(_TESTS) and value != ""
         }
         principals = named.get("delegating_principals")
         if isinstance(principals, str):

@@ -39,7 +39,7 @@ def filled(harness: Harness, messages: int) -> Session:
     return session
 
 
-@pytest.mark.parametrize("messages", [10, 1_000])
+@pytest.mark.parametrize("messages", [10, 1_000, pytest.param(10_000, marks=pytest.mark.full)])
 def test_an_append_is_two_requests_one_wcu_and_one_rcu_at_any_length(moto: Harness, messages: int) -> None:
     assert len(TEXT) == 600
     session = filled(moto, messages)
@@ -121,6 +121,23 @@ def test_the_list_entry_is_touched_at_most_every_five_minutes(moto: Harness) -> 
     assert 3 <= touches <= 4  # 20 minutes
     listed = next(harness_listed(moto))
     assert listed.messages >= 30
+
+
+def test_a_quiet_session_is_settled_by_the_first_list_and_exact_from_then_on(moto: Harness) -> None:
+    session = filled(moto, 2)
+    for at in range(5):
+        session.append(FIXTURE, key=f"key-{at}")
+    moto.log(*OWNER).sessions.create("newer")
+    moto.clock.advance(301)
+    for expected in (True, False):
+        with moto.meter.measure() as spent:
+            listed = {one.session_id: one for one in harness_listed(moto)}
+        assert listed["session-0001"].messages == 7
+        assert listed["session-0001"] == session.info()
+        assert (spent.requests["PutItem"] > 0) is expected
+    assert dict(spent.requests) == {"Query": 1}
+    session.append(FIXTURE)
+    assert next(harness_listed(moto)).messages == 8
 
 
 def harness_listed(harness: Harness) -> Iterator[Any]:

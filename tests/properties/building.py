@@ -20,7 +20,26 @@ from turnlog.windows.policy import policy_of
 
 AMPLE = 10_000_000
 PRESETS = ("default", "run_loops", "turns", "tokens", "buffer", "full")
-COUNTER = TiktokenCounter()
+
+
+class _Remembering:
+    """Counts every text once: windows of one history say the same things again and again."""
+
+    name = "o200k_base"
+
+    def __init__(self) -> None:
+        self._counter = TiktokenCounter()
+        self._known = dict[str, int]()
+
+    def count(self, text: str) -> int:
+        if text not in self._known:
+            if len(self._known) > 5_000:
+                self._known.clear()
+            self._known[text] = self._counter.count(text)
+        return self._known[text]
+
+
+COUNTER = _Remembering()
 TOOLS: tuple[Body, ...] = (
     {"type": "function", "function": {"name": "search", "description": "Finds.", "parameters": {"type": "object"}}},
 )

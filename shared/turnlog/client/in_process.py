@@ -44,6 +44,6 @@ class InProcessBackend:
 
 
 def open_backend(url: str, *, tenant: str, user: str) -> InProcessBackend:
-    """A backend over the engine that the URL names."""
-    app = make_application(Settings(engine=url))
+    """A backend over the engine that the URL names; its other settings are the environment's."""
+    app = make_application(Settings.from_environment().model_copy(update={"engine": url}))
     return InProcessBackend(app, Owner.of(tenant, user))

@@ -157,7 +157,9 @@ def _body(event: Mapping[str, Any], headers: Mapping[str, str]) -> object:
         return None
     media_type = headers.get("content-type", "application/json").partition(";")[0].strip().lower()
     if media_type not in JSON_TYPES:
-        raise UnsupportedMediaTypeError(f"content type {media_type[:80]!r} is not application/json")
+        raise UnsupportedMediaTypeError(
+            f"content type {media_type[:80]!r} is not application/json: send the header Content-Type: application/json"
+        )
     data = _bytes(body, is_base64=bool(event.get("isBase64Encoded")))
     if len(data) > MAX_BODY_BYTES:
         raise TooLargeError(f"a body of {len(data)} bytes is over the limit of {MAX_BODY_BYTES}")

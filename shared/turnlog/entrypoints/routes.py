@@ -303,10 +303,13 @@ def read_body(request: Request, model: type[B]) -> B:
         return model.model_validate(request.body, strict=True)
     except ValidationError as error:
         problems = [
-            Problem(found["type"], _pointer(found["loc"]), found["msg"])
+            Problem(found["type"], _pointer(found["loc"]), _WORDS.get(found["type"], found["msg"]))
             for found in error.errors(include_url=False, include_input=False, include_context=False)[:20]
         ]
         raise InvalidInputError(f"{problems[0].pointer or 'body'}: {problems[0].message}", problems=problems) from error
+
+
+_WORDS = {"extra_forbidden": "unknown field", "missing": "the field is missing"}
 
 
 def _pointer(location: tuple[Any, ...]) -> str:

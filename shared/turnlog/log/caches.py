@@ -104,9 +104,12 @@ def read_meta(item: Item) -> Meta:
 
 
 def directory_item(
-    keys: SessionKeys, settings: Settings, *, status: str, created_ms: int, header: Header | None
+    keys: SessionKeys, settings: Settings, *, status: str, created_ms: int, header: Header | None, settled: bool = False
 ) -> Item:
-    """The session's entry in the list of its owner's sessions, as of a commit's header (None: being created)."""
+    """The session's entry in the list of its owner's sessions, as of a commit's header (None: being created).
+
+    ``settled``: the header was the newest when its five minutes were over, so the entry is exact until the next touch.
+    """
     short, missing = _short(settings_object(settings))
     active_ms = header.time_ms if header is not None else created_ms
     flow = header.flow if header is not None else None
@@ -123,7 +126,14 @@ def directory_item(
         "ct": f"{flow.messages} {flow.tokens} {flow.loop.number}" if flow is not None else "0 0 0",
         "b": pack(encode_json(short)),
     }
+    if settled:
+        item["ok"] = 1
     return item | {"x": missing} if missing else item
+
+
+def is_settled(item: Item, now_ms: int) -> bool:
+    """Whether an entry is exact, or may lag because its session's five minutes are not over yet."""
+    return "ok" in item or not is_touch(_int(item, "a"), now_ms)
 
 
 def is_touch(before_ms: int, now_ms: int) -> bool:

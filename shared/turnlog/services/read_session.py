@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Literal
 
 from turnlog.contracts.cursors import Cursors
 from turnlog.contracts.sessions import Session, SessionPage
-from turnlog.domain.errors import CorruptError
+from turnlog.domain.errors import CorruptError, UnavailableError
 from turnlog.domain.flow import Flow
 from turnlog.domain.identity import Owner
 from turnlog.domain.loops import LoopState
-from turnlog.log.caches import read_meta, session_id_of
-from turnlog.log.commits import read_commit
+from turnlog.log.caches import directory_item, is_settled, is_touch, read_meta, session_id_of
 from turnlog.log.headers import Header, item_name
 from turnlog.log.keys import OwnerKeys, SessionKeys
 from turnlog.log.sessions import SessionLog
-from turnlog.ports import Item, Query
+from turnlog.ports import Item, Less, Query
 from turnlog.services.answers import session_answer
 
 DEFAULT_LIMIT = 20
@@ -38,7 +38,11 @@ class GetSession:
 
 
 class ListSessions:
-    """The use case: the caller's sessions, newest activity first. Counts lag by up to five minutes."""
+    """The use case: the caller's sessions, newest activity first. Counts and order lag by up to five minutes.
+
+    An append brings the session's entry up to date once in five minutes. The entry of a session that has gone quiet since is
+    settled here: read from the log and written once, so that it is exact from then on.
+    """
 
     def __init__(self, log: SessionLog) -> None:
         self._log = log
@@ -88,7 +92,7 @@ class ListSessions:
 
     def _session(self, owner: Owner, item: Item) -> Session:
         keys = SessionKeys(owner, session_id_of(item))
-        if item["st"] == "creating":
+        if item["st"] == "creating" or not is_settled(item, self._log.clock.now_ms()):
             return self._from_log(keys)
         meta = read_meta(item)
         settings = meta.settings
@@ -100,10 +104,17 @@ class ListSessions:
         return session_answer(keys, settings, _header_of(item), created_ms=meta.created_ms)
 
     def _from_log(self, keys: SessionKeys) -> Session:
-        first = self._log.items.get_many([keys.commit(1)])[keys.commit(1)]
-        found = self._log.settings_from_log(keys, read_commit(first).header)
+        """The session as of its newest commit; its entry in the list is written anew."""
         tail = self._log.commits.tail(keys)
-        return session_answer(keys, found.settings, tail.header, created_ms=found.created_ms)
+        found = self._log.settings(keys, tail.meta, None, tail.header)
+        header = tail.header
+        settled = is_touch(header.time_ms, self._log.clock.now_ms())
+        entry = directory_item(
+            keys, found.settings, status="active", created_ms=found.created_ms, header=header, settled=settled
+        )
+        with suppress(UnavailableError):  # the answer is right whether or not the entry could be written
+            self._log.items.put(entry, condition=Less("pos", header.last + 1, or_absent=False))
+        return session_answer(keys, found.settings, header, created_ms=found.created_ms)
 
 
 def _header_of(item: Item) -> Header:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from turnlog.codecs.blocks import marked_error
+from turnlog.codecs.openai_chat import legal_tool_name
 from turnlog.codecs.turnlog_format import arguments_value
 from turnlog.domain.facts import Facts
 from turnlog.domain.jsonvalue import encode_json
@@ -16,7 +17,9 @@ from turnlog.domain.messages import Block, Media, Message, ToolCall
 from turnlog.windows.bounds import upper_bound_tokens
 
 MESSAGE_OVERHEAD = 4
-_MADE_NAME = 64  # a made name has at most 57 characters, all ASCII
+_NAME_HASH = 8  # the hash at the end of a made name, a token a character at the most
+_CUT_NAME = 128  # a card holds no more of a name; what is made of the whole one may be longer
+_MADE_NAME = 64  # so it is charged for the 57 characters that a made name has at the most
 _SEPARATOR = 4  # a newline, and what a cut between two tokens can hide (3 at most were seen)
 _PLACEHOLDER = 6
 _ERROR_MARK = 6
@@ -28,7 +31,7 @@ def extra_tokens(facts: Facts, message: Message | None, *, given: str, sent: str
 
     Without the message only what its facts tell is charged: whoever sends it whole must read it first.
     """
-    extra = sum(_MADE_NAME for call in facts.calls if not _is_safe_name(call.name))
+    extra = sum(_made_name(call.name) for call in facts.calls if sent == "openai_chat" and not _is_safe_name(call.name))
     if message is None:
         return extra
     for blocks in (message.content, *(result.content for result in message.tool_results)):
@@ -50,6 +53,12 @@ def _small_media(blocks: Iterable[Block]) -> int:
 def _as_object(call: ToolCall) -> int:
     sent = encode_json(arguments_value(call)).decode("utf-8")
     return upper_bound_tokens(sent) if sent != call.arguments else 0
+
+
+def _made_name(name: str) -> int:
+    if len(name) >= _CUT_NAME:
+        return _MADE_NAME
+    return upper_bound_tokens(legal_tool_name(name)[:-_NAME_HASH]) + _NAME_HASH
 
 
 def _is_safe_name(name: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -21,6 +22,9 @@ _UNSAFE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u20
 def console(*, stderr: bool = False) -> Console:
     """Of the streams as they are now. Without a terminal, or with ``NO_COLOR``, there is no colour."""
     stream = sys.stderr if stderr else sys.stdout
+    if isinstance(stream, io.TextIOWrapper):
+        # A terminal that has no character for it shows a question mark.
+        stream.reconfigure(errors="replace")
     width = None if stream.isatty() or os.environ.get("COLUMNS") else WIDE
     return Console(file=stream, width=width, highlight=False, emoji=False, markup=False)
 

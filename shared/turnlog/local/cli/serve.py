@@ -17,8 +17,9 @@ import typer
 from turnlog.adapters.system import SystemClock
 from turnlog.bootstrap import make_application
 from turnlog.domain.errors import InvalidInputError
+from turnlog.domain.identity import Owner
 from turnlog.local.cli.options import DEFAULT_DATA, Data, Json, Token, remember, served_settings, sqlite_url
-from turnlog.local.cli.screen import plain, print_json
+from turnlog.local.cli.screen import console, plain, print_json
 
 Engine = Annotated[
     str, typer.Option("--engine", metavar="E", help="embedded (the data folder) or memory (gone when it stops).")
@@ -45,6 +46,8 @@ def serve(
     with _stopped_by_sigterm():
         app = make_application(served_settings(engine_address))
         try:
+            # Engines open at first use: a folder that can't be one's data is an error now, not of each request.
+            app.list_sessions(Owner.of("local", "me"), limit=1)
             server = LocalServer(app, SystemClock(), host=host, port=port, token=connection.token)
             _announce(server.url, engine, folder, json=json)
             server.run()
@@ -71,7 +74,7 @@ def _announce(url: str, engine: str, folder: Path, *, json: bool) -> None:
         print_json({"url": url, "engine": engine, "data": place}, indent=None)
         return
     kept = f"sessions are kept in {plain(place)}" if place is not None else "sessions are gone when it stops"
-    sys.stdout.write(f"turnlog serves {url}\n{kept}; Ctrl-C stops it\n")
+    console().print(f"turnlog serves {url}\n{kept}; Ctrl-C stops it", soft_wrap=True)
     sys.stdout.flush()
 
 

@@ -40,7 +40,7 @@ from turnlog.windows.manifest import Part
 from turnlog.windows.text import SETTLEMENT
 
 laws = settings(
-    max_examples=150,
+    max_examples=100,
     derandomize=True,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import cast
 
 from turnlog.codecs.counting import count_tools
@@ -30,6 +30,7 @@ from turnlog.log.sessions import SessionLog
 from turnlog.ports import Item, Query, TokenCounter
 from turnlog.services.incoming import understand
 from turnlog.windows.build import Request, Source, Window, build, system_cost, upper_bound_of_json
+from turnlog.windows.manifest import Part as ManifestPart
 from turnlog.windows.models import budget_for
 from turnlog.windows.policy import policy_of
 
@@ -185,10 +186,23 @@ def window_answer(window: Window, sources: Sequence[Source], *, head: int) -> Wi
         manifest=ManifestAnswer(
             position=head,
             budget=BudgetAnswer(tokens=manifest.budget.tokens, source=manifest.budget.source),
-            parts=[Part(**{**asdict(part), "refs": list(part.refs)}) for part in manifest.parts],
+            parts=[_part(part) for part in manifest.parts],
             totals=manifest.totals,
         ),
         head=head,
+    )
+
+
+def _part(part: ManifestPart) -> Part:
+    return Part(
+        kind=part.kind,
+        loop=part.loop,
+        first=part.first,
+        last=part.last,
+        level=part.level,
+        tokens=part.tokens,
+        reason=part.reason,
+        refs=list(part.refs),
     )
 
 

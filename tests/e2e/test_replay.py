@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
+import sys
+import warnings
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -219,16 +221,14 @@ def test_all_real_conversations_and_their_disorder(service: Turnlog, real_data: 
 
 def _checked(loader: Path) -> Counter[str]:
     """What ../shared/data/check.py counts."""
-    modules = dict[str, Any]()
-    for name in ("load", "check"):
-        spec = importlib.util.spec_from_file_location(name, loader.with_name(f"{name}.py"))
-        assert spec is not None and spec.loader is not None
-        modules[name] = importlib.util.module_from_spec(spec)
-        with pytest.MonkeyPatch.context() as patch:
-            # check.py says `from load import ...`.
-            patch.setitem(__import__("sys").modules, "load", modules["load"])
-            spec.loader.exec_module(modules[name])
     counted: Counter[str] = Counter()
-    for session in modules["load"].iter_sessions(str(loader.with_name("dev"))):
-        counted.update(modules["check"].check(session))
+    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
+        # Its scripts import each other by name, and leave files to the garbage collector.
+        patch.syspath_prepend(str(loader.parent))
+        warnings.simplefilter("ignore", ResourceWarning)
+        check, load = importlib.import_module("check"), importlib.import_module("load")
+        for session in load.iter_sessions(str(loader.with_name("dev"))):
+            counted.update(check.check(session))
+    for name in ("check", "load"):
+        del sys.modules[name]
     return counted

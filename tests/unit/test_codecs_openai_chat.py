@@ -20,7 +20,9 @@ def call(call_id: Any = "a", name: Any = "f", arguments: Any = "{}", **extra: An
     return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}, **extra}
 
 
-def sent(body: dict[str, Any], *, ids: tuple[str, ...] = ("a", "b", "c"), results: tuple[str, ...] = ("r",)) -> list[Any]:
+def sent(
+    body: dict[str, Any], *, ids: tuple[str, ...] = ("a", "b", "c"), results: tuple[str, ...] = ("r",)
+) -> list[Any]:
     """The body as it is sent in its own format, its calls under the first of ``ids``."""
     message = CODEC.parse(body)
     turn = Turn(message, "openai_chat", body, ids[: len(message.tool_calls)], results[: len(message.tool_results)])
@@ -69,13 +71,22 @@ def test_roles(given: str, role: str) -> None:
             (Media("image", media_type="image/png", data="iVBORw0KGgo=", detail="low"),),
         ),
         ([{"type": "image_url", "image_url": {"url": "https://x/y.png"}}], (Media("image", url="https://x/y.png"),)),
-        ([{"type": "image_url", "image_url": "https://x"}], (Opaque("openai_chat", {"type": "image_url", "image_url": "https://x"}),)),
+        (
+            [{"type": "image_url", "image_url": "https://x"}],
+            (Opaque("openai_chat", {"type": "image_url", "image_url": "https://x"}),),
+        ),
         (
             [{"type": "input_audio", "input_audio": {"data": "AA==", "format": "mp3"}}],
             (Media("audio", media_type="audio/mp3", data="AA=="),),
         ),
-        ([{"type": "input_audio", "input_audio": {}}], (Opaque("openai_chat", {"type": "input_audio", "input_audio": {}}),)),
-        ([{"type": "file", "file": {"file_id": "f1", "filename": "a.pdf"}}], (Media("file", file_id="f1", name="a.pdf"),)),
+        (
+            [{"type": "input_audio", "input_audio": {}}],
+            (Opaque("openai_chat", {"type": "input_audio", "input_audio": {}}),),
+        ),
+        (
+            [{"type": "file", "file": {"file_id": "f1", "filename": "a.pdf"}}],
+            (Media("file", file_id="f1", name="a.pdf"),),
+        ),
         (
             [{"type": "file", "file": {"file_data": "data:application/pdf;base64,AA=="}}],
             (Media("file", media_type="application/pdf", data="AA=="),),
@@ -115,8 +126,13 @@ def test_legacy_function_calls_and_results() -> None:
     assert message.tool_results == (ToolResult("", (Text("42"),), name="f", by_name=True),)
 
 
-@pytest.mark.parametrize(("text", "meta", "is_error"), [("x", None, False), ("[error] x", None, True), ("[error] x", False, False), ("x", True, True)])
-def test_a_result_is_an_error_by_its_mark_unless_the_caller_says_otherwise(text: str, meta: bool | None, is_error: bool) -> None:
+@pytest.mark.parametrize(
+    ("text", "meta", "is_error"),
+    [("x", None, False), ("[error] x", None, True), ("[error] x", False, False), ("x", True, True)],
+)
+def test_a_result_is_an_error_by_its_mark_unless_the_caller_says_otherwise(
+    text: str, meta: bool | None, is_error: bool
+) -> None:
     message = CODEC.parse({"role": "tool", "tool_call_id": "a", "content": text}, is_error=meta)
     assert [result.is_error for result in message.tool_results] == [is_error]
 
@@ -147,8 +163,18 @@ def test_what_is_no_message_is_refused_with_a_pointer(body: dict[str, Any], poin
     "body",
     [
         {"role": "user", "content": "hi", "x_trace": {"deep": [1]}},
-        {"role": "user", "content": [{"type": "image_url", "image_url": {"url": PNG}, "cache_control": {"type": "ephemeral"}}]},
-        {"role": "assistant", "content": "x", "refusal": None, "tool_calls": None, "function_call": None, "audio": None},
+        {
+            "role": "user",
+            "content": [{"type": "image_url", "image_url": {"url": PNG}, "cache_control": {"type": "ephemeral"}}],
+        },
+        {
+            "role": "assistant",
+            "content": "x",
+            "refusal": None,
+            "tool_calls": None,
+            "function_call": None,
+            "audio": None,
+        },
         {"role": "assistant", "content": "x", "name": None},
         {"role": "assistant", "content": None, "refusal": "no"},
         {"role": "assistant", "content": None, "audio": {"id": "audio_1"}},
@@ -168,12 +194,18 @@ def test_a_legal_body_is_sent_as_given(body: dict[str, Any]) -> None:
     [
         ({"role": "user", "content": None, "k": 1}, {"role": "user", "content": ""}),
         ({"role": "assistant", "content": []}, {"role": "assistant", "content": ""}),
-        ({"role": "assistant", "content": "x", "tool_calls": [], "k": 1}, {"role": "assistant", "content": "x", "k": 1}),
+        (
+            {"role": "assistant", "content": "x", "tool_calls": [], "k": 1},
+            {"role": "assistant", "content": "x", "k": 1},
+        ),
         ({"role": "user", "content": "x", "name": "a b", "k": 1}, {"role": "user", "content": "x", "k": 1}),
         ({"role": "user", "content": "x", "name": ""}, {"role": "user", "content": "x"}),
         ({"role": "assistant", "content": "x", "refusal": 5}, {"role": "assistant", "content": "x"}),
         ({"role": "assistant", "content": None, "audio": {}}, {"role": "assistant", "content": ""}),
-        ({"role": "system", "content": [{"type": "image_url", "image_url": {"url": PNG}}]}, {"role": "system", "content": "[image]"}),
+        (
+            {"role": "system", "content": [{"type": "image_url", "image_url": {"url": PNG}}]},
+            {"role": "system", "content": "[image]"},
+        ),
         ({"role": "tool", "content": "x", "tool_call_id": ""}, {"role": "tool", "content": "x", "tool_call_id": "r"}),
         (
             {"role": "assistant", "content": None, "tool_calls": [call("")], "k": 1},
@@ -184,7 +216,11 @@ def test_a_legal_body_is_sent_as_given(body: dict[str, Any]) -> None:
             {"role": "assistant", "content": "x", "tool_calls": [call(arguments='{"q":1}')]},
         ),
         (
-            {"role": "assistant", "content": None, "tool_calls": [{"id": "a", "type": "custom", "custom": {"name": "s h"}}]},
+            {
+                "role": "assistant",
+                "content": None,
+                "tool_calls": [{"id": "a", "type": "custom", "custom": {"name": "s h"}}],
+            },
             {"role": "assistant", "content": None, "tool_calls": [call(name=legal_tool_name("s h"), arguments="")]},
         ),
         (
@@ -194,7 +230,9 @@ def test_a_legal_body_is_sent_as_given(body: dict[str, Any]) -> None:
         ({"role": "function", "name": "f", "content": "42"}, {"role": "tool", "tool_call_id": "r", "content": "42"}),
     ],
 )
-def test_what_the_provider_would_refuse_is_repaired_and_nothing_else(body: dict[str, Any], wanted: dict[str, Any]) -> None:
+def test_what_the_provider_would_refuse_is_repaired_and_nothing_else(
+    body: dict[str, Any], wanted: dict[str, Any]
+) -> None:
     assert sent(body) == [wanted]
     alone = [found.rule for found in lint([wanted], format="openai_chat")]
     assert set(alone) <= {"call_unanswered", "orphan_result"}
@@ -210,7 +248,10 @@ def test_what_the_provider_would_refuse_is_repaired_and_nothing_else(body: dict[
         (Message("user", (Thinking("hm"), Opaque("turnlog", {}), Text("b"))), "b"),
         (
             Message("user", (Text("a"), Media("image", data="AA==", media_type="image/gif", detail="low"))),
-            [{"type": "text", "text": "a"}, {"type": "image_url", "image_url": {"url": "data:image/gif;base64,AA==", "detail": "low"}}],
+            [
+                {"type": "text", "text": "a"},
+                {"type": "image_url", "image_url": {"url": "data:image/gif;base64,AA==", "detail": "low"}},
+            ],
         ),
         (Message("user", (Media("image", file_id="f1", name="plan"),)), [{"type": "text", "text": "[image: plan]"}]),
         (
@@ -223,7 +264,10 @@ def test_what_the_provider_would_refuse_is_repaired_and_nothing_else(body: dict[
             [{"type": "file", "file": {"file_data": "data:text/plain;base64,AA==", "filename": "a.txt"}}],
         ),
         (Message("user", (Media("file", file_id="f1"),)), [{"type": "file", "file": {"file_id": "f1"}}]),
-        (Message("user", (Media("file", url="https://x/a.pdf", name="a.pdf"),)), [{"type": "text", "text": "[file: a.pdf]"}]),
+        (
+            Message("user", (Media("file", url="https://x/a.pdf", name="a.pdf"),)),
+            [{"type": "text", "text": "[file: a.pdf]"}],
+        ),
         (Message("assistant", (Text("a"), Media("image", url="https://x"))), "a\n[image]"),
     ],
 )
@@ -240,7 +284,11 @@ def test_made_calls_and_results_each_in_a_message_of_its_own() -> None:
         call_ids=("c1", "c2"),
     ) + made(Message("tool", tool_results=results), result_ids=("c1", "c2"))
     assert found == [
-        {"role": "assistant", "content": "so", "tool_calls": [call("c1", legal_tool_name("a b")), call("c2", "g", "no json")]},
+        {
+            "role": "assistant",
+            "content": "so",
+            "tool_calls": [call("c1", legal_tool_name("a b")), call("c2", "g", "no json")],
+        },
         {"role": "tool", "tool_call_id": "c1", "content": "1"},
         {"role": "tool", "tool_call_id": "c2", "content": "[error] 2"},
     ]
@@ -267,7 +315,11 @@ def test_an_illegal_name_becomes_a_legal_one_and_names_stay_apart() -> None:
     names = ["", "查天气", "查地图", "a.b", "a b", "a/b", "n" * 65, "n" * 66, "\ud83d", "_", "__ __"]
     made_names = [legal_tool_name(name) for name in names]
     assert len(set(made_names)) == len(names)
-    assert all(0 < len(name) <= 64 and name.isascii() and name.replace("-", "").replace("_", "").isalnum() for name in made_names if name != "_")
+    assert all(
+        0 < len(name) <= 64 and name.isascii() and name.replace("-", "").replace("_", "").isalnum()
+        for name in made_names
+        if name != "_"
+    )
 
 
 @pytest.mark.parametrize(("call_id", "is_legal"), [("", False), ("a", True), ("x" * 40, True), ("x" * 41, False)])

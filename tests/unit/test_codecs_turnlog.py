@@ -36,11 +36,17 @@ def made(message: Message, **ids: tuple[str, ...]) -> Any:
         (None, ()),
         ("", (Text(""),)),
         ("hi", (Text("hi"),)),
-        ([{"type": "text", "text": "a"}, {"type": "thinking", "text": "b", "signature": "s"}], (Text("a"), Thinking("b", "s"))),
+        (
+            [{"type": "text", "text": "a"}, {"type": "thinking", "text": "b", "signature": "s"}],
+            (Text("a"), Thinking("b", "s")),
+        ),
         ([{"type": "image", "media_type": "image/png", "data": "AA=="}], (Media("image", "image/png", "AA=="),)),
         ([{"type": "file", "file_id": "f", "name": "a"}], (Media("file", file_id="f", name="a"),)),
         ([{"type": "audio", "url": "https://x"}], (Media("audio", url="https://x"),)),
-        ([{"type": "text"}, {"type": "new"}], (Opaque("turnlog", {"type": "text"}), Opaque("turnlog", {"type": "new"}))),
+        (
+            [{"type": "text"}, {"type": "new"}],
+            (Opaque("turnlog", {"type": "text"}), Opaque("turnlog", {"type": "new"})),
+        ),
     ],
 )
 def test_content(content: Any, blocks: tuple[Any, ...]) -> None:
@@ -113,7 +119,10 @@ def test_a_body_is_sent_as_given_but_for_ids_that_had_to_be_made() -> None:
         "role": "tool",
         "tool_results": [{**RESULT, "tool_call_id": "z"}],
     }
-    assert sent({"role": "tool", "tool_results": [RESULT]}, results=("a",)) == {"role": "tool", "tool_results": [RESULT]}
+    assert sent({"role": "tool", "tool_results": [RESULT]}, results=("a",)) == {
+        "role": "tool",
+        "tool_results": [RESULT],
+    }
 
 
 @pytest.mark.parametrize(
@@ -136,7 +145,9 @@ def test_arguments_that_are_no_json_object_are_sent_raw(arguments: str, args: An
 
 
 def test_made_content_and_results() -> None:
-    message = Message("user", (Text("a"), Thinking("b"), Media("image", url="u"), Opaque("openai_chat", {})), name="ada")
+    message = Message(
+        "user", (Text("a"), Thinking("b"), Media("image", url="u"), Opaque("openai_chat", {})), name="ada"
+    )
     assert made(message) == {
         "role": "user",
         "author": "ada",

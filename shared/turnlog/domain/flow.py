@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from turnlog.domain.facts import Facts
 from turnlog.domain.loops import LoopState
-from turnlog.domain.messages import Message
+from turnlog.domain.messages import Message, Thinking
 from turnlog.domain.pairing import OpenCalls, open_call
 from turnlog.domain.refs import Ref
 
@@ -187,7 +187,7 @@ def _answer(found: _Findings, open_calls: OpenCalls, facts: Facts) -> tuple[Open
         if call is None:
             unmatched.append(at)
             continue
-        if open_calls.is_older_open(call):
+        if open_calls.is_out_of_order(call, result):
             found.add("result_out_of_order", f"/tool_results/{at}" if at else "")
         open_calls = open_calls.answered(call)
     return open_calls, unmatched
@@ -206,7 +206,8 @@ def _has_content(blocks: tuple[object, ...]) -> bool:
 
 
 def _is_empty(message: Message) -> bool:
-    return all(getattr(block, "text", "x").strip() == "" for block in message.content)
+    """Whether nothing is said: reasoning alone says nothing."""
+    return all(getattr(block, "text", "x").strip() == "" for block in message.content if not isinstance(block, Thinking))
 
 
 def _is_object(arguments: str) -> bool:

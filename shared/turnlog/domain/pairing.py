@@ -57,9 +57,9 @@ class OpenCalls:
     def answered(self, call: OpenCall) -> OpenCalls:
         return OpenCalls(tuple(other for other in self.calls if other.ref != call.ref), self.more)
 
-    def is_older_open(self, call: OpenCall) -> bool:
-        """Whether some call before this one is still open, so that its result is out of order."""
-        return bool(self.calls) and self.calls[0].ref < call.ref
+    def is_out_of_order(self, call: OpenCall, result: ResultFact) -> bool:
+        """Whether a call before this one is still open. A result without an id is paired by order: it is only behind calls with one."""
+        return any(other.ref < call.ref and (result.key or other.id_hash) for other in self.calls)
 
     def encode(self) -> tuple[bytes, int]:
         """For a header: the oldest 16 in 18 bytes each, and the count of the others."""

@@ -127,6 +127,12 @@ def test_W6_a_long_session_is_cut_at_few_crossings_and_nowhere_else() -> None:
     assert 3 <= found["crossing"] <= math.ceil(held.total / ((HIGH - LOW) * budget))
 
 
+def test_W6_digests_fill_their_room_and_the_line_is_part_of_it() -> None:
+    turns = [Move(kind, text="The quick brown fox.") for _ in range(60) for kind in ("user", "assistant")]
+    found = breaks_of(stored(played(turns)), 700)
+    assert set(found) == {"first", "crossing"}
+
+
 def test_W6_a_late_result_replaces_the_neutral_text_and_is_the_only_break() -> None:
     kinds = ("user", "calls", "user", "assistant", "result", "assistant")
     found = breaks_of(stored(played([Move(kind, text="x") for kind in kinds])), 100_000)
@@ -139,8 +145,15 @@ def test_W6_holds_on_the_projects_own_conversations(name: str, history: History)
     breaks_of(held, max(200, held.total // 2))
 
 
-def test_W6_holds_on_real_conversations(real_histories: list[tuple[str, History]]) -> None:
+def test_W6_holds_on_a_sample_of_real_conversations(real_histories: list[tuple[str, History]]) -> None:
     for _, history in real_histories:
         if len(history) <= 120:
             held = stored(history)
             breaks_of(held, max(200, held.total // 2))
+
+
+@pytest.mark.full
+def test_W6_holds_on_all_real_conversations(all_real_histories: list[tuple[str, History]]) -> None:
+    for _, history in all_real_histories:
+        held = stored(history)
+        breaks_of(held, max(200, held.total // 2))

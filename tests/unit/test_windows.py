@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -232,7 +233,22 @@ def test_a_pinned_message_is_in_whatever_the_policy_and_its_pair_with_it() -> No
         assert [calling("a"), result("a")] == [m for m in found.messages if m["role"] == "tool" or "tool_calls" in m]
         pinned = [part for part in found.manifest.parts if part.kind == "message" and part.first in (2, 3)]
         assert [part.level for part in pinned] == ["whole", "whole"]
-    assert not any(part.kind == "line" for part in window(stored(history[1:3]), Asked("turns(0)")).manifest.parts)
+
+
+def test_a_past_loop_of_which_all_is_pinned_leaves_nothing_to_declare() -> None:
+    history = [Given(said("user"), pin=True), Given(said("assistant"), pin=True), Given(said("user", "now"))]
+    found = window(stored(history), Asked("turns(0)"))
+    assert found.messages == [given.body for given in history]
+    assert not any(part.kind == "line" for part in found.manifest.parts)
+
+
+def test_the_current_loop_is_the_newest_even_when_nothing_of_it_can_be_sent() -> None:
+    asking = {**calling("a", role="user"), "content": None}
+    answer = build_window([said("user"), said("assistant"), asking], policy="turns(0)")
+    assert [part.level for part in answer.manifest.parts if part.kind == "loop"] == ["out", "whole"]
+    assert [message["content"] for message in answer.messages] == [
+        "[2 earlier messages (1 earlier exchange) of this conversation not shown here]"
+    ]
 
 
 def test_the_manifest_tells_a_budget_too_small_with_what_is_needed() -> None:
@@ -242,14 +258,33 @@ def test_the_manifest_tells_a_budget_too_small_with_what_is_needed() -> None:
     assert raised.value.details["budget"] == 50
 
 
-def test_a_line_that_would_take_more_than_what_it_stands_for_is_not_bought() -> None:
-    messages = [said("user", "a"), said("assistant", "b"), said("user", "word " * 100)]
+@pytest.mark.parametrize(
+    "past",
+    [
+        pytest.param([said("user", "a"), said("assistant", "b")], id="as small as its digest"),
+        pytest.param([calling("a"), result("a"), said("user", ""), said("assistant", "")], id="nothing to digest"),
+        pytest.param([said("user", "a"), said("assistant", "b")] * 3, id="more than the room for digests"),
+    ],
+)
+def test_a_line_that_would_take_more_than_what_it_stands_for_is_not_bought(past: list[Body]) -> None:
+    messages = [*past, said("user", "word " * 60)]
     whole = build_window(messages).tokens
     for policy in ("default", "full", "turns"):
         assert build_window(messages, policy=policy, budget=whole).messages == messages
         with pytest.raises(BudgetTooSmallError) as raised:
             build_window(messages, policy=policy, budget=whole - 1)
         assert raised.value.details["needed"] == whole
+
+
+def test_a_digest_for_want_of_room_says_nothing_that_the_policy_has_left_out() -> None:
+    messages = [said("user", "long ago"), said("assistant", "word " * 400), said("user", "now")]
+    answer = build_window(messages, policy="messages(1)", budget=250)
+    assert [part.level for part in answer.manifest.parts if part.kind == "loop"] == ["digest", "whole"]
+    assert [message["content"] for message in answer.messages[1:]] == [
+        ("word " * 100) + "...[truncated 1500 characters]",
+        "now",
+    ]
+    assert told(answer)[1] == ("out", "messages")
 
 
 # ---------------------------------------------------------------- payloads out of line
@@ -269,23 +304,12 @@ def test_only_payloads_that_are_sent_whole_are_read() -> None:
     assert fetched == [5]
 
 
-def test_running_totals_are_of_stored_counts_so_a_long_list_of_repairs_moves_no_border() -> None:
-    bad = [
-        said("user"),
-        {
-            **calling("a"),
-            "tool_calls": [{**calling("a")["tool_calls"][0], "function": {"name": "查", "arguments": "{}"}}],
-        },
-        result("a"),
-        said("assistant"),
-    ]
-    held = stored([Given(body) for body in bad * 10])
-    opened = [
-        part.first
-        for part in window(held, Asked(budget=400)).manifest.parts
-        if part.kind == "loop" and part.level == "whole"
-    ]
-    total = sum(source.event.tokens for source in held.sources)
-    per_loop = total // 10
-    border = 120 * -(-max(0.0, total - (320 - 3)) // 120)
-    assert opened[0] == 1 + 4 * -(-border // per_loop)
+def test_running_totals_are_of_stored_counts_so_repairs_move_no_border() -> None:
+    call = {"id": "a", "type": "function", "function": {"name": "查", "arguments": "{}"}}
+    turn = [said("user"), {**calling(), "tool_calls": [call]}, result("a"), said("assistant")]
+    held, budget = stored([Given(body) for body in turn * 60]), 2000
+    per_loop = held.total // 60
+    border = 600 * math.ceil((held.total - (1600 - 3)) / 600)
+    found = window(held, Asked(budget=budget)).manifest.parts
+    before = [part.loop for part in found if part.kind == "loop" and part.reason in ("high_mark", "digests_full")]
+    assert before == list(range(1, 1 + math.ceil(border / per_loop)))

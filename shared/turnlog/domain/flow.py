@@ -207,7 +207,9 @@ def _has_content(blocks: tuple[object, ...]) -> bool:
 
 def _is_empty(message: Message) -> bool:
     """Whether nothing is said: reasoning alone says nothing."""
-    return all(getattr(block, "text", "x").strip() == "" for block in message.content if not isinstance(block, Thinking))
+    return all(
+        getattr(block, "text", "x").strip() == "" for block in message.content if not isinstance(block, Thinking)
+    )
 
 
 def _is_object(arguments: str) -> bool:

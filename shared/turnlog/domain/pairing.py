@@ -58,7 +58,7 @@ class OpenCalls:
         return OpenCalls(tuple(other for other in self.calls if other.ref != call.ref), self.more)
 
     def is_out_of_order(self, call: OpenCall, result: ResultFact) -> bool:
-        """Whether a call before this one is still open. A result without an id is paired by order: it is only behind calls with one."""
+        """Whether a call before this one is still open; for a result without an id, which is paired by order, one with an id."""
         return any(other.ref < call.ref and (result.key or other.id_hash) for other in self.calls)
 
     def encode(self) -> tuple[bytes, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import logging
+import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -48,12 +49,17 @@ _STATUS: tuple[tuple[type[TurnlogError], int], ...] = (
     (UnavailableError, 503),
 )
 _log = logging.getLogger("turnlog")
+# Powertools keeps the event that it is serving in an attribute of a class, so two at a time in one process would be mixed up.
+_ONE_AT_A_TIME = threading.Lock()
 
 
 def make_handler(
     routes: tuple[Route, ...], app: Application | None = None
 ) -> Callable[[dict[str, Any], Any], dict[str, Any]]:
-    """A Lambda handler for these routes. Without ``app``, the application is made of the environment at the first request."""
+    """A Lambda handler for these routes. Without ``app``, the application is made of the environment at the first request.
+
+    Safe to call from several threads: a process serves one request at a time, as a Lambda does.
+    """
     resolver = APIGatewayHttpResolver()
     holder = _Holder(app)
     for route in routes:
@@ -63,7 +69,8 @@ def make_handler(
     resolver.not_found(lambda error: _problem(NotFoundError("no such route"), _request_id(resolver)))
 
     def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
-        return resolver.resolve(event, context)
+        with _ONE_AT_A_TIME:
+            return resolver.resolve(event, context)
 
     return handler
 

@@ -39,8 +39,6 @@ class LocalServer:
         from waitress.server import create_server
 
         self._handler = make_handler(ROUTES, app)
-        # As in Lambda: Powertools keeps the request of a process in class attributes, so two at once would be mixed.
-        self._one_at_a_time = threading.Lock()
         self._clock = clock
         self._token = token
         listening = _listening(host, port)
@@ -107,9 +105,7 @@ class LocalServer:
         body = environ["wsgi.input"].read(length) if length else b""
         if is_authorized(environ, self._token):
             event = proxy_event(environ, body, now_ms=self._clock.now_ms())
-            with self._one_at_a_time:
-                answer = self._handler(event, _Context())
-            status, headers, data = http_answer(answer)
+            status, headers, data = http_answer(self._handler(event, _Context()))
         else:
             error = UnauthorizedError("this server needs its bearer token")
             status, headers = 401, [("Content-Type", "application/problem+json"), ("WWW-Authenticate", "Bearer")]

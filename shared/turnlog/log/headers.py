@@ -27,16 +27,9 @@ _KINDS = frozenset({"c", "m", "s"})
 
 
 @dataclass(frozen=True, slots=True)
-class RecentKey:
-    """An idempotency key of the last 24: the beginning of its hash, and the position of its commit."""
-
-    key_hash: bytes
-    position: int
-
-
-@dataclass(frozen=True, slots=True)
 class Header:
-    """``first`` and ``last`` are positions. ``idempotency`` is hash of the key (16 bytes) and of the payload (16), or empty.
+    """``first`` and ``last`` are positions. ``keys`` are the last 24 idempotency keys: 6 bytes of hash, 4 of position each.
+    ``idempotency`` is hash of the key (16 bytes) and of the payload (16), or empty.
 
     ``last_state`` and ``last_settings`` are the positions of the newest state event and settings event.
     ``run`` is a 6-byte hash of the open loop's run id, or empty. ``pending``: an agent waits for a decision.
@@ -49,7 +42,7 @@ class Header:
     nonce: bytes
     flow: Flow
     hash: bytes = b""
-    keys: tuple[RecentKey, ...] = ()
+    keys: bytes = b""
     idempotency: bytes = b""
     last_state: int = 0
     last_settings: int = 1
@@ -72,7 +65,7 @@ def header_attributes(header: Header) -> dict[str, AttributeValue]:
         "ol": flow.loop.encode(),
     }
     optional: dict[str, AttributeValue] = {
-        "w": b"".join(key.key_hash + key.position.to_bytes(4, "big") for key in header.keys),
+        "w": header.keys,
         "ik": header.idempotency,
         "oc": open_calls,
         "om": more,
@@ -113,10 +106,7 @@ def _read(item: Item) -> Header:
         time_ms=_number(item, "t"),
         nonce=_bytes(item, "n"),
         hash=_bytes(item, "h"),
-        keys=tuple(
-            RecentKey(entry[:_KEY_HASH_BYTES], int.from_bytes(entry[_KEY_HASH_BYTES:], "big"))
-            for entry in (recent[at : at + _KEY_ENTRY_BYTES] for at in range(0, len(recent), _KEY_ENTRY_BYTES))
-        ),
+        keys=recent,
         idempotency=_bytes(item, "ik"),
         flow=Flow(
             loop=LoopState.decode(_text(item, "ol")),
@@ -152,15 +142,18 @@ def short_hash(text: str) -> bytes:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()[:HASH_BYTES]
 
 
-def remembered(keys: tuple[RecentKey, ...], key_hash: bytes, position: int) -> tuple[RecentKey, ...]:
+def remembered(keys: bytes, key_hash: bytes, position: int) -> bytes:
     """The window of keys with one more; the oldest falls out."""
-    return (*keys, RecentKey(key_hash[:_KEY_HASH_BYTES], position))[-KEYS_KEPT:]
+    return (keys + key_hash[:_KEY_HASH_BYTES] + position.to_bytes(4, "big"))[-KEYS_KEPT * _KEY_ENTRY_BYTES :]
 
 
-def position_of_key(keys: tuple[RecentKey, ...], key_hash: bytes) -> int | None:
+def position_of_key(keys: bytes, key_hash: bytes) -> int | None:
     """Where the newest commit with this key may be; its full hash must be compared there."""
     wanted = key_hash[:_KEY_HASH_BYTES]
-    return next((key.position for key in reversed(keys) if key.key_hash == wanted), None)
+    for at in range(len(keys) - _KEY_ENTRY_BYTES, -1, -_KEY_ENTRY_BYTES):
+        if keys.startswith(wanted, at):
+            return int.from_bytes(keys[at + _KEY_HASH_BYTES : at + _KEY_ENTRY_BYTES], "big")
+    return None
 
 
 def item_name(item: Item) -> str:

@@ -126,7 +126,7 @@ def _draft(
         time_ms=now,
         nonce=b"",
         flow=Flow(),
-        keys=remembered((), request.key_hash, 1) if request else (),
+        keys=remembered(b"", request.key_hash, 1) if request else b"",
         idempotency=request.stamp if request else b"",
         last_state=1 if state is not None else 0,
     )

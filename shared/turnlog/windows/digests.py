@@ -10,7 +10,6 @@ from turnlog.windows.text import truncation_mark
 from turnlog.windows.view import Entry, Loop, Unit
 
 MESSAGE_OVERHEAD = 4
-_MAX_TOKENS_PER_CHAR = 4  # a character has at most 4 bytes, a token at least one
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +80,8 @@ def _cut_piece(unit: Unit, entry: Entry, limit: int) -> Piece:
     mark = upper_bound_tokens(truncation_mark(facts.chars - limit))
     if limit == HEAD_TOKEN_CHARS and event.head_tokens is not None:
         return Piece(unit, limit, event.head_tokens + mark + _text_tokens("", entry))
-    head = facts.head[:limit]
-    unseen = (limit - len(head)) * _MAX_TOKENS_PER_CHAR
-    return Piece(unit, limit, _text_tokens(head, entry) + unseen + mark)
+    # A card's head may be shorter than the cut: then the body is read, and the plan made again.
+    return Piece(unit, limit, _text_tokens(facts.head[:limit], entry) + mark)
 
 
 def _text_tokens(text: str, entry: Entry) -> int:

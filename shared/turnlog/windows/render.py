@@ -103,7 +103,6 @@ class _Renderer:
             assert here[0].entry is not None  # noqa: S101 - `answered` has only such
             entry = here[0].entry
             message = _message(entry)
-            here.sort(key=lambda answer: answer.index)
             ids = tuple(self._ids[answer.ref] for answer in here)
             is_all = len(here) == len(message.tool_results)
             if is_all and message.role == "tool":

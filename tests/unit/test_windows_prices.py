@@ -1,0 +1,86 @@
+"""What sending may add to a message's stored count is paid for: each kind of repair alone, where no slack can hide it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.properties.building import AMPLE, Asked, recounted, stored, window, window_by_cards
+from tests.properties.histories import Body, Format, Given
+
+
+def openai(body: Body) -> Given:
+    return Given(body)
+
+
+def turnlog(body: Body) -> Given:
+    return Given(body, "turnlog")
+
+
+def calls(names: list[str], arguments: str = "{}") -> Given:
+    called = [
+        {"id": f"a{at}", "type": "function", "function": {"name": name, "arguments": arguments}}
+        for at, name in enumerate(names)
+    ]
+    return openai({"role": "assistant", "content": None, "tool_calls": called})
+
+
+def results(*given: Any, is_error: bool = False) -> Given:
+    listed = [{"tool_call_id": f"a{at}", "result": one, "is_error": is_error} for at, one in enumerate(given)]
+    return turnlog({"role": "tool", "tool_results": listed})
+
+
+MANY_PARTS = [{"type": "text", "text": "x"}] * 30
+HISTORIES: dict[str, list[Given]] = {
+    "illegal names": [calls(["查天气", "a.b", "", "n" * 90, "x y " * 20])],
+    "arguments that are no object": [calls(["f"] * 3, '"\\\\\\"' * 20)],
+    "arguments with blanks": [calls(["f"] * 3, '{"a" :1,"b" :  [1,2 ,3]}')],
+    "several results in one message": [calls(["f"] * 9), results(*range(9))],
+    "errors": [calls(["f"] * 9), results(*range(9), is_error=True)],
+    "many parts that become one text": [openai({"role": "assistant", "content": MANY_PARTS})],
+    "many parts of which one is odd": [openai({"role": "user", "content": [*MANY_PARTS, "x"]})],
+    "a result of many parts": [
+        calls(["f"]),
+        openai({"role": "tool", "tool_call_id": "a0", "content": [*MANY_PARTS, "x"]}),
+    ],
+    "small media where only text may stand": [
+        turnlog({"role": "assistant", "content": [{"type": "file", "media_type": "text/plain", "data": "eA=="}] * 9}),
+        turnlog({"role": "assistant", "content": [{"type": "audio", "media_type": "audio/mp3", "data": "AA=="}] * 9}),
+    ],
+    "a small text file": [
+        turnlog({"role": "user", "content": [{"type": "file", "media_type": "text/plain", "data": "eA=="}]})
+    ],
+    "results and text in one message": [
+        calls(["f"] * 3),
+        turnlog({"role": "user", "content": "and?", "tool_results": results(1, 2, 3).body["tool_results"]}),
+    ],
+    "a user's own calls": [
+        openai({**calls(["f"] * 3, "</turnlog-data" * 9).body, "role": "user"}),
+        results("</turnlog-data" * 30, "x", "y"),
+        openai({"role": "assistant", "content": "x"}),
+    ],
+    "an unanswered call": [calls(["f"] * 9), openai({"role": "user", "content": "x"})],
+    "nothing at all": [],
+}
+
+
+@pytest.mark.parametrize("format", ["openai_chat", "turnlog"])
+@pytest.mark.parametrize("name", HISTORIES)
+def test_a_window_counted_afresh_takes_no_more_than_it_says(name: str, format: Format) -> None:
+    held = stored([*HISTORIES[name], Given({"role": "user", "content": ""})] if HISTORIES[name] else [])
+    for policy in ("full", "run_loops"):
+        wanted = Asked(policy, AMPLE, format)
+        for found in (window(held, wanted), window_by_cards(held, wanted)):
+            assert recounted(found, wanted) <= found.tokens
+
+
+def test_what_is_sent_as_given_costs_what_was_counted() -> None:
+    plain = [
+        Given({"role": "user", "content": "hi"}),
+        calls(["f"]),
+        openai({"role": "tool", "tool_call_id": "a0", "content": "ok", "name": "f"}),
+        Given({"role": "assistant", "content": "done"}),
+    ]
+    held = stored(plain)
+    assert window(held, Asked("full")).tokens == held.total + 3 == recounted(window(held, Asked("full")), Asked("full"))

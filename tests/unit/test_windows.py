@@ -182,6 +182,21 @@ def test_one_message_of_results_for_two_messages_is_sent_behind_each() -> None:
     assert told(answer)[4][0] == "whole"
 
 
+def test_such_a_message_is_told_with_the_call_that_is_in() -> None:
+    results = {
+        "role": "tool",
+        "tool_results": [{"tool_call_id": "b", "result": "for b"}, {"tool_call_id": "a", "result": "for a"}],
+    }
+    messages = [said("user"), calling("a"), calling("b"), results, said("assistant"), said("user", "now")]
+    answer = build_window(messages, policy="messages(3)")
+    assert [message.get("content") for message in answer.messages[1:]] == [None, "for b", "assistant says", "now"]
+    assert (told(answer)[2], told(answer)[3], told(answer)[4]) == (
+        ("out", "messages"),
+        ("whole", None),
+        ("whole", None),
+    )
+
+
 def test_a_tool_message_without_results_answers_nothing() -> None:
     answer = full({"role": "tool", "author": "f", "content": "done"}, said("user"))
     assert answer.messages == [said("user")]

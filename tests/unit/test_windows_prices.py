@@ -33,7 +33,8 @@ def results(*given: Any, is_error: bool = False) -> Given:
 
 MANY_PARTS = [{"type": "text", "text": "x"}] * 30
 HISTORIES: dict[str, list[Given]] = {
-    "illegal names": [calls(["查天气", "a.b", "", "n" * 90, "x y " * 20])],
+    "an illegal name": [calls(["查"])],
+    "a missing name": [calls([""])],
     "arguments that are no object": [calls(["f"] * 3, '"\\\\\\"' * 20)],
     "arguments with blanks": [calls(["f"] * 3, '{"a" :1,"b" :  [1,2 ,3]}')],
     "several results in one message": [calls(["f"] * 9), results(*range(9))],
@@ -48,6 +49,10 @@ HISTORIES: dict[str, list[Given]] = {
         turnlog({"role": "assistant", "content": [{"type": "file", "media_type": "text/plain", "data": "eA=="}] * 9}),
         turnlog({"role": "assistant", "content": [{"type": "audio", "media_type": "audio/mp3", "data": "AA=="}] * 9}),
     ],
+    "one small file where only text may stand": [
+        turnlog({"role": "assistant", "content": [{"type": "file", "media_type": "text/plain", "data": "eA=="}]})
+    ],
+    "many parts of a user's": [openai({"role": "user", "content": MANY_PARTS})],
     "a small text file": [
         turnlog({"role": "user", "content": [{"type": "file", "media_type": "text/plain", "data": "eA=="}]})
     ],
@@ -68,7 +73,8 @@ HISTORIES: dict[str, list[Given]] = {
 @pytest.mark.parametrize("format", ["openai_chat", "turnlog"])
 @pytest.mark.parametrize("name", HISTORIES)
 def test_a_window_counted_afresh_takes_no_more_than_it_says(name: str, format: Format) -> None:
-    held = stored([*HISTORIES[name], Given({"role": "user", "content": ""})] if HISTORIES[name] else [])
+    around = [Given({"role": role, "content": ""}) for role in ("user", "assistant", "user")] if HISTORIES[name] else []
+    held = stored([*around[:1], *HISTORIES[name], *around[1:]])
     for policy in ("full", "run_loops"):
         wanted = Asked(policy, AMPLE, format)
         for found in (window(held, wanted), window_by_cards(held, wanted)):

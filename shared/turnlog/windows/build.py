@@ -80,7 +80,7 @@ def build(sources: Iterable[Source], request: Request, *, total: int, fetch: Fet
     wanted = planned.unknown()
     while True:
         if wanted:
-            planned = planned.with_bodies(fetch(wanted))
+            planned = planned.with_bodies(wanted, fetch(wanted))
         try:
             view = planned.fitted()
         except BudgetTooSmallError:
@@ -140,10 +140,9 @@ class _Planned:
         found = {entry.position: entry for unit in units for entry in unit.entries}
         return [entry.event for entry in found.values() if entry.message is None]
 
-    def with_bodies(self, events: Mapping[int, MessageEvent]) -> _Planned:
-        entries = [
-            _read(entry, events[entry.position]) if entry.position in events else entry for entry in self.entries
-        ]
+    def with_bodies(self, wanted: Iterable[MessageEvent], events: Mapping[int, MessageEvent]) -> _Planned:
+        found = {event.position: events[event.position] for event in wanted}
+        entries = [_read(entry, found[entry.position]) if entry.position in found else entry for entry in self.entries]
         return replace(self, entries=entries)
 
     def view(self) -> View:

@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= auto
 
-.PHONY: help setup demo test serve lint format docs pr full clean
+.PHONY: help setup demo test serve lint format docs bench pr full clean
 
 help:  ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | sort
@@ -45,6 +45,9 @@ format: $(VENV)/dev.stamp  ## Let ruff mend what it can
 
 docs: $(VENV)/dev.stamp  ## Write the generated pages: OpenAPI, JSON Schemas, configuration
 	@$(BIN)/python tools/make_docs.py
+
+bench: $(VENV)/dev.stamp  ## Own CPU time and calls per operation
+	@$(BIN)/python benchmarks/operations.py
 
 pr: lint test  ## What CI runs
 

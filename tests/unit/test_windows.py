@@ -322,9 +322,10 @@ def test_only_payloads_that_are_sent_whole_are_read() -> None:
 def test_running_totals_are_of_stored_counts_so_repairs_move_no_border() -> None:
     call = {"id": "a", "type": "function", "function": {"name": "查", "arguments": "{}"}}
     turn = [said("user"), {**calling(), "tool_calls": [call]}, result("a"), said("assistant")]
-    held, budget = stored([Given(body) for body in turn * 60]), 2000
-    per_loop = held.total // 60
+    held, budget = stored([Given(body) for body in turn * 200]), 2000
+    per_loop = held.total // 200
     border = 600 * math.ceil((held.total - (1600 - 3)) / 600)
     found = window(held, Asked(budget=budget)).manifest.parts
     before = [part.loop for part in found if part.kind == "loop" and part.reason in ("high_mark", "digests_full")]
+    assert border > 0
     assert before == list(range(1, 1 + math.ceil(border / per_loop)))

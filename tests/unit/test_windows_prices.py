@@ -31,10 +31,11 @@ def results(*given: Any, is_error: bool = False) -> Given:
     return turnlog({"role": "tool", "tool_results": listed})
 
 
+DONE = openai({"role": "tool", "tool_call_id": "a0", "content": "done"})
 MANY_PARTS = [{"type": "text", "text": "x"}] * 30
 HISTORIES: dict[str, list[Given]] = {
-    "an illegal name": [calls(["查"])],
-    "a missing name": [calls([""])],
+    "an illegal name": [calls(["查"]), DONE],
+    "a missing name": [calls([""]), DONE],
     "arguments that are no object": [calls(["f"] * 3, '"\\\\\\"' * 20)],
     "arguments with blanks": [calls(["f"] * 3, '{"a" :1,"b" :  [1,2 ,3]}')],
     "several results in one message": [calls(["f"] * 9), results(*range(9))],

@@ -334,3 +334,11 @@ def test_a_session_that_is_not_there_is_not_found(log: Turnlog) -> None:
         with pytest.raises(NotFoundError):
             call()
     assert not log.sessions.exists("nobody")
+
+
+@pytest.mark.parametrize("arguments", ['{"a": NaN}', '{"a": 1, "a": 2}', "[" * 50, "", "{", '{"a": 1e999}'])
+def test_loops_show_arguments_that_are_no_json_as_the_text_they_are(log: Turnlog, arguments: str) -> None:
+    session = log.sessions.create("odd")
+    call = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": arguments}}
+    session.append(user("q"), {"role": "assistant", "content": None, "tool_calls": [call]})
+    assert next(session.loops()).tool_calls[0].arguments == arguments

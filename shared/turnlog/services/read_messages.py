@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal, cast
 
 from turnlog.codecs.base import Turn
 from turnlog.codecs.registry import codec_of
 from turnlog.contracts.messages import LoopAnswer, LoopCall, LoopPage, MessagePage, StoredMessage
-from turnlog.domain.errors import NotFoundError
+from turnlog.domain.errors import MalformedError, NotFoundError
 from turnlog.domain.identity import Owner
-from turnlog.domain.jsonvalue import JsonObject, encode_json
+from turnlog.domain.jsonvalue import JsonObject, encode_json, parse_strict_json
 from turnlog.domain.loops import LoopStatus
 from turnlog.domain.messages import Message
 from turnlog.domain.pairing import Pairing, pair
@@ -246,8 +245,8 @@ def _calls(one: Located, pairing: Pairing, by_position: dict[int, Located]) -> I
 
 
 def _arguments(text: str) -> object:
-    """Arguments as JSON, or as the text that the model wrote where that is none."""
+    """Arguments as JSON, or as the text that the model wrote where that is no JSON that we send."""
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
+        return parse_strict_json(text)
+    except MalformedError:
         return text

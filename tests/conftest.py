@@ -77,15 +77,16 @@ class _GuardFaults:
 @contextlib.contextmanager
 def sqlite_harness(folder: Path) -> Iterator[Harness]:
     from turnlog.adapters.embedded.files import FileBlobStore
-    from turnlog.adapters.embedded.sqlite import SqliteDatabase, SqliteItemTable
-    from turnlog.testing.faults import Faults, FaultyBlobStore, FaultyItemTable
+    from turnlog.adapters.embedded.sqlite import SqliteDatabase, SqliteItemTable, SqliteJobQueue
+    from turnlog.testing.faults import Faults, FaultyBlobStore, FaultyItemTable, FaultyJobQueue
 
     database, faults, clock = SqliteDatabase(folder / "turnlog.db"), Faults(), FixedClock()
+    queue = SqliteJobQueue(database, SequentialIds(10**6), clock.now_ms, visibility_seconds=360, max_receives=5)
     engine = Engine(
         "sqlite",
         FaultyItemTable(SqliteItemTable(database), faults),
         FaultyBlobStore(FileBlobStore(folder / "blobs"), faults),
-        None,
+        FaultyJobQueue(queue, faults),
         database.close,
     )
     app = Application(engine, Settings(), clock=clock, ids=SequentialIds())
@@ -100,7 +101,8 @@ def moto_harness(monkeypatch: pytest.MonkeyPatch) -> Iterator[Harness]:
     from turnlog.adapters.aws.clients import make_clients
     from turnlog.adapters.aws.dynamodb import DynamoItemTable
     from turnlog.adapters.aws.s3 import S3BlobStore
-    from turnlog.testing.aws import create_bucket, create_table
+    from turnlog.adapters.aws.sqs import SqsJobQueue
+    from turnlog.testing.aws import create_bucket, create_queue, create_table
     from turnlog.testing.moto_guard import Guard, real_item_limit
 
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
@@ -110,9 +112,10 @@ def moto_harness(monkeypatch: pytest.MonkeyPatch) -> Iterator[Harness]:
         clients, clock = make_clients("eu-central-1", max_attempts=1), FixedClock()
         create_table(clients.dynamodb, "turnlog")
         create_bucket(clients.s3, "turnlog-blobs")
-        guard = Guard.attach(clients.dynamodb, clients.s3)
+        queue = SqsJobQueue(clients.sqs, *create_queue(clients.sqs, "jobs", visibility_seconds=360, max_receives=5))
+        guard = Guard.attach(clients.dynamodb, clients.s3, clients.sqs)
         table = DynamoItemTable(clients.dynamodb, "turnlog", sleep=clock.sleep)
-        engine = Engine("dynamodb", table, S3BlobStore(clients.s3, "turnlog-blobs"), None, lambda: None)
+        engine = Engine("dynamodb", table, S3BlobStore(clients.s3, "turnlog-blobs"), queue, lambda: None)
         app = Application(engine, Settings(), clock=clock, ids=SequentialIds())
         yield Harness("moto", app, clock, _GuardFaults(guard), guard)
 

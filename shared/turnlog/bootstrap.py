@@ -6,13 +6,15 @@ loads the vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from urllib.parse import parse_qs, unquote, urlsplit
 
+from turnlog.adapters.summarisers.extractive import ExtractiveSummariser
 from turnlog.adapters.system import RandomIds, SystemClock
+from turnlog.contracts.jobs import JOB_KINDS
 from turnlog.domain.errors import InvalidInputError
 from turnlog.log.payloads import Payloads
 from turnlog.log.sessions import SessionLog
@@ -20,21 +22,31 @@ from turnlog.ports import BlobStore, Clock, IdSource, ItemTable, JobQueue, Token
 from turnlog.services.agents import GetAgent, PatchAgent
 from turnlog.services.append_messages import AppendMessages
 from turnlog.services.build_context import BuildContexts, BuildWindows
+from turnlog.services.compress import CompressSessions, GetSummary
 from turnlog.services.create_session import CreateSessions
+from turnlog.services.jobs import GetJob, ListJobs, RunJob, StartJobs
 from turnlog.services.read_messages import ReadLoops, ReadMessages
 from turnlog.services.read_session import GetSession, ListSessions
+from turnlog.services.snapshots import CreateSnapshots, GetSnapshot, ListSnapshots
 from turnlog.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """Where everything is kept. ``name`` is shown by health; ``close`` frees what the engine holds."""
+    """Where everything is kept. ``name`` is shown by health; ``close`` frees what the engine holds.
+
+    ``queue`` takes jobs of every kind that has no queue of its own in ``queues``.
+    """
 
     name: str
     items: ItemTable
     blobs: BlobStore
     queue: JobQueue | None
     close: Callable[[], None]
+    queues: Mapping[str, JobQueue] = field(default_factory=dict)
+
+    def queue_of(self, kind: str) -> JobQueue | None:
+        return self.queues.get(kind, self.queue)
 
 
 class Application:
@@ -91,6 +103,44 @@ class Application:
     @cached_property
     def build_window(self) -> BuildWindows:
         return BuildWindows(_Lazily(lambda: self.counter))
+
+    @cached_property
+    def compress_session(self) -> CompressSessions:
+        counter = _Lazily(lambda: self.counter)
+        return CompressSessions(self._log, counter, ExtractiveSummariser(counter), self._start_job)
+
+    @cached_property
+    def get_summary(self) -> GetSummary:
+        return GetSummary(self._log)
+
+    @cached_property
+    def create_snapshot(self) -> CreateSnapshots:
+        return CreateSnapshots(self._log, self._start_job)
+
+    @cached_property
+    def list_snapshots(self) -> ListSnapshots:
+        return ListSnapshots(self._log)
+
+    @cached_property
+    def get_snapshot(self) -> GetSnapshot:
+        return GetSnapshot(self._log, self.read_messages)
+
+    @cached_property
+    def get_job(self) -> GetJob:
+        return GetJob(self._log)
+
+    @cached_property
+    def list_jobs(self) -> ListJobs:
+        return ListJobs(self._log)
+
+    @cached_property
+    def run_job(self) -> RunJob:
+        """What the workers call with a message of their queue."""
+        return RunJob(self._log, {"compress": self.compress_session.run, "snapshot": self.create_snapshot.run})
+
+    @cached_property
+    def _start_job(self) -> StartJobs:
+        return StartJobs(self._log, self.engine.queue_of)
 
     def close(self) -> None:
         self.engine.close()
@@ -178,7 +228,9 @@ def _memory(settings: Settings, clock: Clock, ids: IdSource) -> Engine:
 
 
 def _aws(table: str, query: dict[str, list[str]], settings: Settings) -> Engine:
-    known = {"bucket", "queue", "dead_letters", "region"}
+    """``queue`` takes all jobs; ``compress_queue`` and ``snapshot_queue`` take those of their kind. Names or URLs."""
+    own_queues = {f"{kind}_queue": kind for kind in JOB_KINDS}
+    known = {"bucket", "queue", "dead_letters", "region", *own_queues}
     if not table or "bucket" not in query or set(query) - known:
         message = f"engine {settings.engine!r} is not dynamodb://TABLE?bucket=B&queue=Q&region=R"
         raise InvalidInputError(message, code="invalid_settings")
@@ -188,18 +240,22 @@ def _aws(table: str, query: dict[str, list[str]], settings: Settings) -> Engine:
 
     clients = make_clients(query["region"][0] if "region" in query else None, settings.endpoint_url)
     queue: JobQueue | None = None
-    if "queue" in query:
+    queues = dict[str, JobQueue]()
+    if set(query) & {"queue", *own_queues}:
         from turnlog.adapters.aws.sqs import SqsJobQueue
 
-        names = [query[name][0] for name in ("queue", "dead_letters") if name in query]
-        urls = [name if "://" in name else clients.sqs.get_queue_url(QueueName=name)["QueueUrl"] for name in names]
-        queue = SqsJobQueue(clients.sqs, urls[0], urls[1] if len(urls) > 1 else "")
+        if "queue" in query:
+            queue = SqsJobQueue(clients.sqs, query["queue"][0], query.get("dead_letters", [""])[0])
+        for name, kind in own_queues.items():
+            if name in query:
+                queues[kind] = SqsJobQueue(clients.sqs, query[name][0], "")
     return Engine(
         "dynamodb",
         DynamoItemTable(clients.dynamodb, table),
         S3BlobStore(clients.s3, query["bucket"][0]),
         queue,
         _nothing,
+        queues,
     )
 
 

@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias
 
+from turnlog.domain.summaries import SummaryRequest
+
 AttributeValue: TypeAlias = str | int | bytes
 Item: TypeAlias = Mapping[str, AttributeValue]
 """Flat attributes. ``pk`` and ``sk`` are always there; ``g1pk``/``g1sk`` and ``g2pk``/``g2sk`` put an item on an index."""
@@ -161,6 +163,16 @@ class TokenCounter(Protocol):
     def name(self) -> str: ...
 
     def count(self, text: str) -> int: ...
+
+
+class Summariser(Protocol):
+    """Makes a summary's text. ``name`` is stored with the summary. May raise `UnavailableError`: nothing stops then."""
+
+    @property
+    def name(self) -> str: ...
+
+    def summarise(self, request: SummaryRequest) -> str:
+        """A text of at most ``request.max_tokens`` tokens."""
 
 
 class Clock(Protocol):

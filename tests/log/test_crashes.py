@@ -38,7 +38,14 @@ STEPS: dict[str, Callable[[Turnlog], Any]] = {
         {"role": "user", "content": "hi"}, run={"iteration": 1}, key="run"
     ),
     "patch agent": lambda log: Session(log._backend, "base").patch_agent({"iteration": 2}, key="patch"),
+    "compress": lambda log: Session(log._backend, "base").compress(key="compress"),
+    "compress as a job": lambda log: Session(log._backend, "base").compress(mode="async", key="job"),
+    "snapshot": lambda log: Session(log._backend, "base").create_snapshot("a name", key="snapshot"),
+    "snapshot of an unused name": lambda log: Session(log._backend, "base").create_snapshot(
+        "a name", if_name_absent=True, key="snapshot"
+    ),
 }
+LONG = [{"role": ("user", "assistant")[at % 2], "content": f"{at} " + "something to say " * 40} for at in range(10)]
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
@@ -54,6 +61,8 @@ def test_a2_a3_a_fault_at_every_call_then_the_same_call_again_has_one_effect(
         log = harness.log(user=f"user-{at}")
         base = log.sessions.create("base")
         base.append({"role": "user", "content": "before"})
+        if step.startswith("compress"):
+            base.append(*LONG)
         started = harness.faults.calls
         if at == 0:
             answer = perform(log)
@@ -80,7 +89,17 @@ def _check(log: Turnlog, step: str) -> None:
         "append with payloads": [CALLS, LARGE, HUGE],
         "append with run": [{"role": "user", "content": "hi"}],
     }.get(step, [])
-    assert bodies == [{"role": "user", "content": "before"}, *added]
+    before = LONG if step.startswith("compress") else []
+    assert bodies == [{"role": "user", "content": "before"}, *before, *added]
+    base = Session(log._backend, "base")
+    if step == "compress":
+        assert base.info().head == 13, "exactly one summary"
+        assert base.summary().position == 13
+    if step == "compress as a job":
+        assert len(list(log.jobs())) == 1
+    if step.startswith("snapshot"):
+        (only,) = base.snapshots()
+        assert base.snapshot("a name").snapshot_id == only.snapshot_id
     if step == "append with run":
         assert Session(log._backend, "base").agent().state["iteration"] == 1
     if step == "patch agent":
@@ -234,3 +253,44 @@ def test_the_explorer_finds_a_planted_lost_update() -> None:
 
 def test_a_crash_is_never_caught_by_the_code_it_ends() -> None:
     assert not issubclass(Crashed, Exception)
+
+
+def compressing(start: int) -> Callable[[ItemTable, BlobStore], Any]:
+    def operation(items: ItemTable, blobs: BlobStore) -> Any:
+        return Session(application(items, blobs, SequentialIds(start))._backend, "s").compress(keep_loops=1)
+
+    return operation
+
+
+def _long(log: Turnlog) -> None:
+    log.sessions.create("s").append(*LONG)
+
+
+def test_every_order_of_an_append_and_a_summary_keeps_both() -> None:
+    """S1: a summary that loses its slot to an append takes the next one."""
+
+    def check(run: Run, items: ItemTable, blobs: BlobStore) -> None:
+        log = application(items, blobs, SequentialIds(10**9))
+        session = Session(log._backend, "s")
+        for result in run.results:
+            assert not isinstance(result, BaseException), result
+        assert [message.body["content"] for message in session.messages()][-1] == "new"
+        summary = session.summary()
+        assert summary is not None
+        assert summary.last_loop in (3, 4), "of the log with the append or before it"
+        assert session.info().head == 13
+        window = session.context(budget=10_000)
+        assert [part.kind for part in window.manifest.parts].count("summary") == 1
+
+    assert explore([appending(1000, "new"), compressing(2000)], fresh(_long), check) >= 6
+
+
+def test_every_order_of_two_summaries_publishes_one() -> None:
+    def check(run: Run, items: ItemTable, blobs: BlobStore) -> None:
+        session = Session(application(items, blobs, SequentialIds(10**9))._backend, "s")
+        assert all(not isinstance(result, BaseException) for result in run.results), run.results
+        assert sorted(result.status for result in run.results) == ["published", "unchanged"]
+        assert session.info().head == 12
+        assert session.summary().base is None
+
+    assert explore([compressing(1000), compressing(2000)], fresh(_long), check) >= 6

@@ -275,7 +275,7 @@ def finest(parts: tuple[Part, ...]) -> list[Part]:
 
 
 def _totals(parts: tuple[Part, ...]) -> dict[str, int]:
-    totals = {"system": 0, "tools": 0, "whole": 0, "digest": 0, "line": 0}
+    totals = {"system": 0, "tools": 0, "summary": 0, "whole": 0, "digest": 0, "line": 0}
     for part in finest(parts):
         loop = next((one for one in parts if one.kind == "loop" and one.loop == part.loop), None)
         kind = {"message": "whole" if loop else "system", "loop": "whole" if part.level == "out" else part.level}

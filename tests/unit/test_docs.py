@@ -21,7 +21,7 @@ from turnlog.domain.errors import BudgetTooSmallError, TurnlogError
 from turnlog.domain.flow import DISORDER
 from turnlog.entrypoints.routes import ROUTES, Route
 from turnlog.settings import PREFIX, Settings
-from turnlog.windows.policy import PRESETS, Crossing, Loops, Messages, Tokens, Turns
+from turnlog.windows.policy import PRESETS, Crossing, Loops, Messages, Summary, Tokens, Turns
 
 ROOT = Path(__file__).parent.parent.parent
 DOCS = ROOT / "docs"
@@ -62,7 +62,7 @@ def test_every_route_is_documented_with_its_fields_and_an_example(route: Route) 
     )
     own = section(text, heading)
     assert f"`{route.method} {route.path}" in own
-    sample = re.escape(route.path).replace(r"\{session_id\}", "support-42").replace(r"\{agent_id\}", "main")
+    sample = re.sub(r"\\\{\w+\\\}", r"[\\w-]+", re.escape(route.path))
     assert re.search(rf"```http\n{route.method} {sample}(\?|\n)", own), "no example"
     shared = section(text, "### Build a context") if route.name == "build_window" else ""
     for field in route.body.model_fields if route.body is not None else ():
@@ -123,7 +123,7 @@ def test_every_preset_is_documented(preset: str) -> None:
     assert f"\n| `{preset}` |" in section(page("docs/windows.md"), "## Policies")
 
 
-@pytest.mark.parametrize("step", [Turns, Messages, Tokens, Loops, Crossing], ids=lambda step: step.__name__)
+@pytest.mark.parametrize("step", [Turns, Messages, Tokens, Loops, Crossing, Summary], ids=lambda step: step.__name__)
 def test_every_step_is_documented_with_its_fields(step: type[Turns]) -> None:
     row = re.search(
         rf"^\| `{step.model_fields['step'].default}` \| (.*?) \|", section(page("docs/windows.md"), "### Steps"), re.M

@@ -10,7 +10,7 @@ from turnlog import build_window
 from turnlog.contracts.context import WindowAnswer
 from turnlog.domain.errors import InvalidInputError
 from turnlog.windows.models import budget_for, context_of
-from turnlog.windows.policy import PRESETS, Crossing, Loops, Messages, Policy, Tokens, Turns, policy_of
+from turnlog.windows.policy import PRESETS, Crossing, Loops, Messages, Policy, Summary, Tokens, Turns, policy_of
 
 TURNS = [
     message
@@ -48,8 +48,24 @@ def counted(answer: WindowAnswer) -> dict[str, int]:
         ("tokens", Policy(steps=(Tokens(n=4000),))),
         ("buffer", Policy(steps=(Messages(n=20),))),
         ("full", Policy()),
-        ("run_loops", Policy(steps=(Loops(max=10, max_age_seconds=604_800, max_message_chars=500, whole=0),))),
-        ("default", Policy(steps=(Crossing(high=0.8, low=0.5, max_message_chars=500),))),
+        (
+            "run_loops",
+            Policy(
+                steps=(
+                    Summary(),
+                    Loops(max=10, max_age_seconds=604_800, max_message_chars=500, whole=0),
+                )
+            ),
+        ),
+        (
+            "default",
+            Policy(
+                steps=(
+                    Summary(),
+                    Crossing(high=0.8, low=0.5, max_message_chars=500),
+                )
+            ),
+        ),
         ("turns(3)", Policy(steps=(Turns(n=3),))),
         ("messages(0)", Policy(steps=(Messages(n=0),))),
         ("tokens(100000000)", Policy(steps=(Tokens(n=100_000_000),))),

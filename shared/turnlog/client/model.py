@@ -11,9 +11,12 @@ from typing import Any, Literal, Protocol
 
 from turnlog.contracts.agents import AgentState, Health
 from turnlog.contracts.context import WindowAnswer
+from turnlog.contracts.jobs import Job, JobPage
 from turnlog.contracts.messages import Appended, LoopAnswer, LoopPage, MessagePage, StoredMessage
 from turnlog.contracts.sessions import Session as SessionInfo
 from turnlog.contracts.sessions import SessionPage
+from turnlog.contracts.snapshots import Snapshot, SnapshotPage, WholeSnapshot
+from turnlog.contracts.summaries import Compressed, SummaryAnswer
 from turnlog.domain.errors import InvalidInputError, NotFoundError
 
 
@@ -64,6 +67,22 @@ class Turnlog:
         """A window over a list of messages; nothing is stored. Options are the fields of ``POST /v1/window``."""
         answer: WindowAnswer = self._backend.call("build_window", body={"messages": list(messages), **options})
         return answer
+
+    def job(self, job_id: str) -> Job:
+        """One job, or `NotFoundError`."""
+        answer: Job = self._backend.call("get_job", path={"job_id": job_id})
+        return answer
+
+    def jobs(self, *, status: Literal["queued", "done", "failed"] | None = None) -> Iterator[Job]:
+        """The owner's jobs, newest first, page by page."""
+        cursor: str | None = None
+        while True:
+            query = {"limit": 100, "cursor": cursor, "status": status}
+            page: JobPage = self._backend.call("list_jobs", query=query)
+            yield from page.jobs
+            cursor = page.next_cursor
+            if cursor is None:
+                return
 
     def health(self) -> Health:
         answer: Health = self._backend.call("health")
@@ -259,6 +278,61 @@ class Session:
             yield from page.loops
             before = page.next
             if before is None:
+                return
+
+    def compress(
+        self,
+        *,
+        mode: Literal["sync", "async"] = "sync",
+        keep_loops: int | None = None,
+        max_tokens: int | None = None,
+        key: str | None = None,
+    ) -> Compressed | Job:
+        """Summarises closed loops. A job in mode ``async``, and when there is more to do than a request has time for."""
+        fields = {"mode": mode, "keep_loops": keep_loops, "max_tokens": max_tokens}
+        answer: Compressed | Job = self._backend.call("compress_session", path=self._path, body=_given(fields), key=key)
+        return answer
+
+    def summary(self) -> SummaryAnswer | None:
+        """The summary in force; None while there is none."""
+        try:
+            answer: SummaryAnswer = self._backend.call("get_summary", path=self._path)
+        except NotFoundError as error:
+            if error.error_code != "no_summary":
+                raise
+            return None
+        return answer
+
+    def create_snapshot(
+        self,
+        name: str | None = None,
+        *,
+        metadata: Mapping[str, Any] | None = None,
+        agent_id: str | None = None,
+        if_name_absent: bool = False,
+        mode: Literal["sync", "async"] = "sync",
+        key: str | None = None,
+    ) -> Snapshot | Job:
+        """Names the session's head. `ConflictError` when ``if_name_absent`` and a snapshot has the name."""
+        fields = {"name": name, "metadata": metadata, "agent_id": agent_id, "mode": mode}
+        body = _given(fields) | {"if_name_absent": if_name_absent}
+        answer: Snapshot | Job = self._backend.call("create_snapshot", path=self._path, body=body, key=key)
+        return answer
+
+    def snapshot(self, snapshot: str) -> WholeSnapshot:
+        """A snapshot by id or name (the newest of that name), with what the session was at its position."""
+        answer: WholeSnapshot = self._backend.call("get_snapshot", path={**self._path, "snapshot": snapshot})
+        return answer
+
+    def snapshots(self, *, name: str | None = None, agent: str | None = None) -> Iterator[Snapshot]:
+        """Newest first, page by page."""
+        cursor: str | None = None
+        while True:
+            query = {"limit": 100, "cursor": cursor, "name": name, "agent": agent}
+            page: SnapshotPage = self._backend.call("list_snapshots", path=self._path, query=query)
+            yield from page.snapshots
+            cursor = page.next_cursor
+            if cursor is None:
                 return
 
     def agent(self, agent_id: str = "main") -> AgentState:

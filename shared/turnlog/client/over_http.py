@@ -11,7 +11,7 @@ import json
 import os
 import ssl
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import SplitResult, quote, urlencode, urlsplit
@@ -20,10 +20,11 @@ from pydantic import ValidationError
 
 from turnlog.adapters.system import RandomIds, SystemClock
 from turnlog.client.problems import error_of
-from turnlog.domain.errors import InvalidInputError, UnavailableError
+from turnlog.domain.errors import InvalidInputError, NotFoundError, UnavailableError
 from turnlog.domain.identity import check_agent_id, check_session_id
 from turnlog.domain.jsonvalue import check_json, encode_json
 from turnlog.entrypoints.routes import BY_NAME, Route
+from turnlog.log.keys import check_record_id
 from turnlog.ports import Clock, IdSource
 from turnlog.version import __version__
 
@@ -32,7 +33,20 @@ MAX_WAIT_SECONDS = 20.0
 """The longest pause between two tries; a service that asks for a longer one gets no second try from us."""
 _RETRIED = frozenset({429, 502, 503, 504})
 _FIRST_PAUSE_SECONDS = 0.1
-_CHECKS = {"session_id": check_session_id, "agent_id": check_agent_id}
+
+
+def _check_name(value: str) -> str:
+    if not value or "/" in value:
+        raise NotFoundError(f"no snapshot {value[:80]!r}")
+    return value
+
+
+_CHECKS: dict[str, Callable[[str], object]] = {
+    "session_id": check_session_id,
+    "agent_id": check_agent_id,
+    "job_id": check_record_id,
+    "snapshot": _check_name,
+}
 
 
 class HttpBackend:

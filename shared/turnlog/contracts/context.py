@@ -32,7 +32,7 @@ class BuildWindow(BuildContext):
 
 
 class Part(Answer):
-    kind: Literal["system", "tools", "loop", "message", "line"]
+    kind: Literal["system", "tools", "summary", "loop", "message", "line"]
     loop: int | None
     first: int | None
     last: int | None
@@ -63,7 +63,10 @@ class OpenCall(Answer):
 
 
 class WindowAnswer(Answer):
-    """What to send. ``tokens`` is an upper bound of all of it; ``head`` the position that it was built at."""
+    """What to send. ``tokens`` is an upper bound of all of it; ``head`` the position that it was built at.
+
+    ``summary_stale``: the policy takes summaries, and something is left out that no summary covers yet.
+    """
 
     messages: list[JsonObjectField]
     system: str | None
@@ -73,3 +76,4 @@ class WindowAnswer(Answer):
     tokens: int
     manifest: ManifestAnswer
     head: int
+    summary_stale: bool

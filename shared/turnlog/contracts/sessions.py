@@ -36,7 +36,10 @@ class CreateSession(Body):
 
 
 class Session(Answer):
-    """``messages``, ``loops`` and ``tokens`` are totals in view; ``head`` is the position of the newest event."""
+    """``messages``, ``loops`` and ``tokens`` are totals in view; ``head`` is the position of the newest event.
+
+    ``summary_to``: up to this position a summary stands for the history in windows.
+    """
 
     session_id: str
     user: str
@@ -48,6 +51,7 @@ class Session(Answer):
     messages: int
     loops: int
     tokens: int
+    summary_to: int | None
     policy: str | JsonObjectField
     model: str | None
     metadata: JsonObjectField | None

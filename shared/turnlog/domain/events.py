@@ -97,7 +97,42 @@ class CreateEvent:
     payload: Payload | None = None
 
 
-Event: TypeAlias = MessageEvent | StateEvent | CreateEvent
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A message that stays in the window although a summary covers it: its commit's first position, and its own."""
+
+    commit: int
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryEvent:
+    """What stands in windows for the closed loops ``first_loop`` to ``last_loop``, the positions ``first`` to ``last``.
+
+    ``base`` is the position of the summary that it continues (0: none) and ``covers`` the chain hash of the commit that
+    holds ``last``: it stands for exactly that history. ``facts`` are values of the covered tool calls, kept verbatim, each
+    with the position where it stood first. ``tokens`` counts text and facts; ``source_tokens`` and ``messages`` count what
+    is covered.
+    """
+
+    position: int
+    first: int
+    last: int
+    first_loop: int
+    last_loop: int
+    base: int
+    covers: str
+    text: str
+    facts: tuple[tuple[int, str], ...]
+    tokens: int
+    source_tokens: int
+    messages: int
+    summariser: str
+    kept: tuple[Kept, ...] = ()
+    payload: Payload | None = None
+
+
+Event: TypeAlias = MessageEvent | StateEvent | CreateEvent | SummaryEvent
 
 _ENVELOPE = {
     "i": "id",
@@ -174,6 +209,55 @@ def _create_parts(event: CreateEvent) -> JsonObject:
     return parts
 
 
+def summary_line(event: SummaryEvent) -> JsonObject:
+    """The stored form of a summary; `summary_from` reads it back."""
+    line: JsonObject = {
+        "k": "y",
+        "r": [event.first, event.last, event.first_loop, event.last_loop],
+        "bs": event.base,
+        "hc": event.covers,
+        "t": event.tokens,
+        "ct": [event.messages, event.source_tokens],
+        "by": event.summariser,
+    }
+    return line | (payload_fields(event.payload) if event.payload else _summary_parts(event))
+
+
+def summary_payload(event: SummaryEvent) -> bytes:
+    return encode_json(_summary_parts(event))
+
+
+def _summary_parts(event: SummaryEvent) -> JsonObject:
+    parts: JsonObject = {"x": event.text, "fx": [list(fact) for fact in event.facts]}
+    if event.kept:
+        parts["kp"] = [[kept.commit, kept.position] for kept in event.kept]
+    return parts
+
+
+def summary_from(line: dict[str, Any], *, position: int, parts: dict[str, Any] | None = None) -> SummaryEvent:
+    """A summary from its stored line, and its payload's content where that is out of line."""
+    held = parts if parts is not None else line
+    first, last, first_loop, last_loop = line["r"]
+    messages, source_tokens = line["ct"]
+    return SummaryEvent(
+        position=position,
+        first=first,
+        last=last,
+        first_loop=first_loop,
+        last_loop=last_loop,
+        base=line["bs"],
+        covers=line["hc"],
+        text=held.get("x", ""),
+        facts=tuple((place, value) for place, value in held.get("fx", ())),
+        tokens=line["t"],
+        source_tokens=source_tokens,
+        messages=messages,
+        summariser=line["by"],
+        kept=tuple(Kept(commit, place) for commit, place in held.get("kp", ())),
+        payload=payload_of(line),
+    )
+
+
 def settings_object(settings: Settings) -> JsonObject:
     """Settings as JSON, what is default left out."""
     default, found = Settings(), dict[str, JsonValue]()
@@ -242,6 +326,8 @@ def read_event(
         return StateEvent(
             position, line["a"], held.get("p"), line["q"], line["n"], line.get("g"), held.get("full"), payload
         )
+    if kind == "y":
+        return summary_from(line, position=position, parts=parts)
     held = held or {}
     return CreateEvent(position, line["sid"], settings_from(held.get("set", {})), held.get("state"), payload)
 

@@ -1,4 +1,4 @@
-"""Who owns a session. Ids are checked here, once, at the edge; nothing else builds an owner."""
+"""Who owns a session. Names and ids are checked here, once, at the edge; nothing else builds an owner."""
 
 from __future__ import annotations
 
@@ -26,6 +26,14 @@ class Owner:
     def of(cls, tenant: str, user: str) -> Owner:
         """Any non-empty names (role ARNs, e-mails, ``auth0|…``). Distinct names never share an id."""
         return cls(tenant=tenant, user=user, tenant_id=_principal_id(tenant), user_id=_principal_id(user))
+
+
+def owner_of_ids(tenant_id: str, user_id: str) -> Owner:
+    """The owner that these ids stand for, as they are in keys and jobs; the names behind hashed ids are not known."""
+    for name in (tenant_id, user_id):
+        if not _ID.fullmatch(name):
+            raise InvalidInputError(f"{name[:80]!r} is no id of a tenant or user")
+    return Owner(tenant=tenant_id, user=user_id, tenant_id=tenant_id, user_id=user_id)
 
 
 def _principal_id(name: str) -> str:

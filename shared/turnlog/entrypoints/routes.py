@@ -16,8 +16,11 @@ from turnlog.bootstrap import Application
 from turnlog.contracts.agents import AgentState, Health
 from turnlog.contracts.base import Answer
 from turnlog.contracts.context import BuildContext, BuildWindow, WindowAnswer
+from turnlog.contracts.jobs import Job, JobPage
 from turnlog.contracts.messages import Appended, AppendMessages, LoopPage, MessagePage
 from turnlog.contracts.sessions import CreateSession, Session, SessionPage
+from turnlog.contracts.snapshots import CreateSnapshot, Snapshot, SnapshotPage, WholeSnapshot
+from turnlog.contracts.summaries import Compressed, CompressSession, SummaryAnswer
 from turnlog.domain.errors import InvalidInputError, Problem
 from turnlog.domain.identity import Owner
 from turnlog.domain.jsonvalue import JsonObject
@@ -142,6 +145,48 @@ def _patch_agent(app: Application, request: Request) -> Response:
     return Response(200, answer)
 
 
+def _compress(app: Application, request: Request) -> Response:
+    body = read_body(request, CompressSession)
+    answer = app.compress_session(request.owner, request.path["session_id"], body, key=request.idempotency_key)
+    return Response(202 if isinstance(answer, Job) else 200, answer)
+
+
+def _get_summary(app: Application, request: Request) -> Response:
+    return Response(200, app.get_summary(request.owner, request.path["session_id"]))
+
+
+def _create_snapshot(app: Application, request: Request) -> Response:
+    body = read_body(request, CreateSnapshot)
+    answer = app.create_snapshot(request.owner, request.path["session_id"], body, key=request.idempotency_key)
+    return Response(202 if isinstance(answer, Job) else 201, answer)
+
+
+def _list_snapshots(app: Application, request: Request) -> Response:
+    page = app.list_snapshots(
+        request.owner,
+        request.path["session_id"],
+        limit=_integer(request, _SNAPSHOT_LIMIT) or 50,
+        cursor=request.query.get("cursor"),
+        name=request.query.get("name"),
+        agent=request.query.get("agent"),
+    )
+    return Response(200, page)
+
+
+def _get_snapshot(app: Application, request: Request) -> Response:
+    return Response(200, app.get_snapshot(request.owner, request.path["session_id"], request.path["snapshot"]))
+
+
+def _get_job(app: Application, request: Request) -> Response:
+    return Response(200, app.get_job(request.owner, request.path["job_id"]))
+
+
+def _list_jobs(app: Application, request: Request) -> Response:
+    status = cast("Literal['queued', 'done', 'failed'] | None", request.query.get("status"))
+    limit = _integer(request, _JOB_LIMIT) or 20
+    return Response(200, app.list_jobs(request.owner, limit=limit, cursor=request.query.get("cursor"), status=status))
+
+
 def _health(app: Application, request: Request) -> Response:
     return Response(
         200, Health(status="ok", version=__version__, engine=app.engine.name, schema_version=SCHEMA_VERSION)
@@ -159,6 +204,9 @@ _PAGE_LIMIT = Parameter("limit", "integer", "Messages a page; a page ends after 
 _LOOP_LIMIT = Parameter("limit", "integer", "Loops a page", 1, 100, 20)
 _AFTER = Parameter("after", "integer", "Positions greater than this", 0, MAX_POSITION)
 _BEFORE = Parameter("before", "integer", "Positions smaller than this", 1, MAX_POSITION)
+_SNAPSHOT_LIMIT = Parameter("limit", "integer", "Snapshots a page", 1, 100, 50)
+_JOB_LIMIT = Parameter("limit", "integer", "Jobs a page", 1, 100, 20)
+_CURSOR = Parameter("cursor", "string", "`next_cursor` of the page before")
 _BEFORE_LOOP = Parameter("before", "integer", "Loops with a smaller number", 1, MAX_POSITION)
 
 ROUTES: tuple[Route, ...] = (
@@ -183,7 +231,7 @@ ROUTES: tuple[Route, ...] = (
         answers={200: SessionPage},
         parameters=(
             _LIST_LIMIT,
-            Parameter("cursor", "string", "`next_cursor` of the page before"),
+            _CURSOR,
             Parameter("status", "string", "Only sessions of this status", values=("active", "ended")),
         ),
     ),
@@ -266,6 +314,76 @@ ROUTES: tuple[Route, ...] = (
         free_body=True,
     ),
     Route(
+        "POST",
+        "/v1/sessions/{session_id}/compress",
+        "compress_session",
+        "compress",
+        "Summarise closed loops; the log keeps them",
+        _compress,
+        CompressSession,
+        {200: Compressed, 202: Job},
+        writes=True,
+    ),
+    Route(
+        "GET",
+        "/v1/sessions/{session_id}/summary",
+        "get_summary",
+        "compress",
+        "The summary in force",
+        _get_summary,
+        answers={200: SummaryAnswer},
+    ),
+    Route(
+        "POST",
+        "/v1/sessions/{session_id}/snapshots",
+        "create_snapshot",
+        "snapshot",
+        "Name a point of the session",
+        _create_snapshot,
+        CreateSnapshot,
+        {201: Snapshot, 202: Job},
+        writes=True,
+    ),
+    Route(
+        "GET",
+        "/v1/sessions/{session_id}/snapshots",
+        "list_snapshots",
+        "snapshot",
+        "The session's snapshots, newest first",
+        _list_snapshots,
+        answers={200: SnapshotPage},
+        parameters=(
+            _SNAPSHOT_LIMIT,
+            _CURSOR,
+            Parameter("name", "string", "Only snapshots of this name"),
+            Parameter("agent", "string", "Only snapshots of this agent"),
+        ),
+    ),
+    Route(
+        "GET",
+        "/v1/sessions/{session_id}/snapshots/{snapshot}",
+        "get_snapshot",
+        "snapshot",
+        "One snapshot, by id or name, with what the session was",
+        _get_snapshot,
+        answers={200: WholeSnapshot},
+    ),
+    Route("GET", "/v1/jobs/{job_id}", "get_job", "jobs", "One of the caller's jobs", _get_job, answers={200: Job}),
+    Route(
+        "GET",
+        "/v1/jobs",
+        "list_jobs",
+        "jobs",
+        "The caller's jobs, newest first",
+        _list_jobs,
+        answers={200: JobPage},
+        parameters=(
+            _JOB_LIMIT,
+            _CURSOR,
+            Parameter("status", "string", "Only jobs of this status", values=("queued", "done", "failed")),
+        ),
+    ),
+    Route(
         "GET", "/v1/health", "health", "health", "Version, engine and schema version", _health, answers={200: Health}
     ),
     Route("GET", "/v1/openapi.json", "openapi", "health", "This description", _openapi),
@@ -294,7 +412,7 @@ def routes_of(resource: str) -> tuple[Route, ...]:
 
 def read_body(request: Request, model: type[B]) -> B:
     if request.body is None:
-        if model is BuildContext:
+        if model in _BODY_OPTIONAL:
             return model()
         raise _not_an_object()
     if not isinstance(request.body, dict):
@@ -309,6 +427,7 @@ def read_body(request: Request, model: type[B]) -> B:
         raise InvalidInputError(f"{problems[0].pointer or 'body'}: {problems[0].message}", problems=problems) from error
 
 
+_BODY_OPTIONAL = frozenset({BuildContext, CompressSession, CreateSnapshot})
 _WORDS = {"extra_forbidden": "unknown field", "missing": "the field is missing"}
 
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import hmac
 import re
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
 from turnlog.domain.times import rfc3339
 from turnlog.entrypoints.routes import ROUTES
+from turnlog.ports import Delivery
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment
@@ -30,6 +32,42 @@ def is_authorized(environ: WSGIEnvironment, token: str | None) -> bool:
         return True
     given = environ.get("HTTP_AUTHORIZATION", "")
     return hmac.compare_digest(given.encode("latin-1", "replace"), f"Bearer {token}".encode())
+
+
+class LocalContext:
+    """What a handler may ask of its Lambda context."""
+
+    function_name = "turnlog-local"
+    memory_limit_in_mb = 1024
+    invoked_function_arn = "arn:aws:lambda:local:000000000000:function:turnlog-local"
+    aws_request_id = "local"
+
+    def __init__(self, milliseconds: int) -> None:
+        self._milliseconds = milliseconds
+
+    def get_remaining_time_in_millis(self) -> int:
+        """All of it, at any time: nothing is cut off here."""
+        return self._milliseconds
+
+
+def sqs_event(deliveries: Sequence[Delivery], *, now_ms: int) -> dict[str, Any]:
+    """The event of a batch of jobs, as SQS's event source mapping sends it."""
+    return {
+        "Records": [
+            {
+                "messageId": delivery.job_id,
+                "receiptHandle": delivery.receipt,
+                "body": delivery.body,
+                "attributes": {"ApproximateReceiveCount": str(delivery.receives), "SentTimestamp": str(now_ms)},
+                "messageAttributes": {},
+                "md5OfBody": hashlib.md5(delivery.body.encode(), usedforsecurity=False).hexdigest(),
+                "eventSource": "aws:sqs",
+                "eventSourceARN": "arn:aws:sqs:local:000000000000:turnlog",
+                "awsRegion": "local",
+            }
+            for delivery in deliveries
+        ]
+    }
 
 
 def proxy_event(environ: WSGIEnvironment, body: bytes, *, now_ms: int) -> dict[str, Any]:

@@ -10,11 +10,14 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from turnlog.bootstrap import Application
+from turnlog.contracts.jobs import JOB_KINDS
 from turnlog.domain.errors import InvalidInputError, UnauthorizedError, UnavailableError
 from turnlog.domain.jsonvalue import encode_json
 from turnlog.entrypoints.http import make_handler, problem_document
 from turnlog.entrypoints.routes import ROUTES
-from turnlog.local.events import http_answer, is_authorized, proxy_event
+from turnlog.entrypoints.sqs import make_worker
+from turnlog.local.events import LocalContext, http_answer, is_authorized, proxy_event
+from turnlog.local.poller import Poller
 from turnlog.ports import Clock
 
 if TYPE_CHECKING:
@@ -23,11 +26,13 @@ if TYPE_CHECKING:
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 MAX_REQUEST_BYTES = 10 * 1024 * 1024
 _THREADS = 8
+_REQUEST_MS = 30_000
 _STOP_SECONDS, _FLUSH_STEP_SECONDS = 5.0, 0.05
 
 
 class LocalServer:
-    """An HTTP server over one application. `run` serves until `stop`; `start` does so in a thread."""
+    """An HTTP server over one application, with a worker for its queue. `run` serves until `stop`; `start` does so in a
+    thread."""
 
     def __init__(
         self, app: Application, clock: Clock, *, host: str = "127.0.0.1", port: int = 8787, token: str | None = None
@@ -54,17 +59,24 @@ class LocalServer:
         )
         self._server = server
         self.url = f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"
+        queue = app.engine.queue
+        worker = make_worker(JOB_KINDS, app)
+        self._poller = Poller(queue, worker, clock=clock) if queue is not None else None
         self._is_running = False
         self._finished = threading.Event()
 
     def run(self) -> None:
         """Serves until `stop` is called or the process gets Ctrl-C; requests under way are finished."""
         self._is_running = True
+        if self._poller is not None:
+            self._poller.start()
         try:
             self._server.run()
             self._flush()
         finally:
             self._close()
+            if self._poller is not None:
+                self._poller.stop()
             self._finished.set()
 
     def start(self) -> LocalServer:
@@ -105,7 +117,7 @@ class LocalServer:
         body = environ["wsgi.input"].read(length) if length else b""
         if is_authorized(environ, self._token):
             event = proxy_event(environ, body, now_ms=self._clock.now_ms())
-            status, headers, data = http_answer(self._handler(event, _Context()))
+            status, headers, data = http_answer(self._handler(event, LocalContext(_REQUEST_MS)))
         else:
             error = UnauthorizedError("this server needs its bearer token")
             status, headers = 401, [("Content-Type", "application/problem+json"), ("WWW-Authenticate", "Bearer")]
@@ -114,18 +126,6 @@ class LocalServer:
             data = b""
         start_response(f"{status} {_phrase(status)}", headers)
         return [data]
-
-
-class _Context:
-    """What a handler may ask of its Lambda context."""
-
-    function_name = "turnlog-local"
-    memory_limit_in_mb = 1024
-    invoked_function_arn = "arn:aws:lambda:local:000000000000:function:turnlog-local"
-    aws_request_id = "local"
-
-    def get_remaining_time_in_millis(self) -> int:
-        return 30_000
 
 
 def _listening(host: str, port: int) -> socket.socket:

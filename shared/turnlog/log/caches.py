@@ -67,10 +67,23 @@ class Caches:
         item: Item = {"pk": keys.partition, "sk": keys.state.sk, "pos": position, "n": count, "b": packed}
         self._items.put(item, condition=Less("pos", position))
 
+    def write_summary(self, keys: SessionKeys, line: JsonObject, *, position: int, time_ms: int) -> None:
+        """``E#SUM``: the summary of the commit at this position, whole."""
+        item: dict[str, AttributeValue] = {"pk": keys.partition, "sk": keys.summary.sk, "pos": position, "t": time_ms}
+        self._items.put(item | {"b": pack(encode_json(line))}, condition=Less("pos", position))
+
+    def read_summary(self, keys: SessionKeys) -> Item | None:
+        return self._items.get_many([keys.summary]).get(keys.summary)
+
     def read_state(self, keys: SessionKeys) -> tuple[JsonObject, int, int] | None:
         """State, position of its newest event, count of state events; None when there is no cache."""
         item = self._items.get_many([keys.state]).get(keys.state)
         return (json.loads(_content(item)), _int(item, "pos"), _int(item, "n")) if item is not None else None
+
+
+def summary_in(item: Item) -> tuple[JsonObject, int, int]:
+    """Line, position and time of the summary that ``E#SUM`` holds."""
+    return json.loads(_content(item)), _int(item, "pos"), _int(item, "t")
 
 
 def meta_item(keys: SessionKeys, short: JsonObject, *, missing: int, position: int, created_ms: int) -> Item:
@@ -126,6 +139,8 @@ def directory_item(
         "ct": f"{flow.messages} {flow.tokens} {flow.loop.number}" if flow is not None else "0 0 0",
         "b": pack(encode_json(short)),
     }
+    if header is not None and header.summary is not None:
+        item["sm"] = header.summary.encode()
     if settled:
         item["ok"] = 1
     return item | {"x": missing} if missing else item

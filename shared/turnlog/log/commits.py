@@ -19,6 +19,7 @@ from turnlog.domain.events import (
     MessageEvent,
     Payload,
     StateEvent,
+    SummaryEvent,
     create_line,
     create_payload,
     message_line,
@@ -28,6 +29,8 @@ from turnlog.domain.events import (
     read_event,
     state_line,
     state_payload,
+    summary_line,
+    summary_payload,
     upcast,
 )
 from turnlog.domain.facts import Facts
@@ -283,6 +286,8 @@ def _is_ours(lost: Lost, nonce: bytes) -> bool:
 def _payload_content(event: Event) -> bytes:
     if isinstance(event, MessageEvent):
         return message_payload(event)
+    if isinstance(event, SummaryEvent):
+        return summary_payload(event)
     return state_payload(event) if isinstance(event, StateEvent) else create_payload(event)
 
 
@@ -292,5 +297,7 @@ def _line(event: Event, payload: Payload | None, facts: Facts | None) -> JsonObj
         return message_line(replace(event, payload=payload), card=card)
     if isinstance(event, StateEvent):
         return state_line(replace(event, payload=payload))
-    assert isinstance(event, CreateEvent)  # noqa: S101 - the three kinds there are
+    if isinstance(event, SummaryEvent):
+        return summary_line(replace(event, payload=payload))
+    assert isinstance(event, CreateEvent)  # noqa: S101 - the four kinds there are
     return create_line(replace(event, payload=payload))

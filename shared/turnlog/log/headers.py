@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from turnlog.domain.errors import CorruptError, NewerSchemaError
 from turnlog.domain.flow import Flow
@@ -23,7 +23,26 @@ KEYS_KEPT = 24
 GENESIS = bytes(HASH_BYTES)
 _KEY_HASH_BYTES = 6
 _KEY_ENTRY_BYTES = _KEY_HASH_BYTES + 4
-_KINDS = frozenset({"c", "m", "s"})
+_KINDS = frozenset({"c", "m", "s", "y"})
+
+
+@dataclass(frozen=True, slots=True)
+class Covered:
+    """The summary in force: its position, the position and loop up to which it stands for the history, and the totals there."""
+
+    position: int
+    last: int
+    loop: int
+    messages: int
+    tokens: int
+
+    def encode(self) -> str:
+        return f"{self.position} {self.last} {self.loop} {self.messages} {self.tokens}"
+
+    @classmethod
+    def decode(cls, text: str) -> Covered:
+        position, last, loop, messages, tokens = text.split(" ")
+        return cls(int(position), int(last), int(loop), int(messages), int(tokens))
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +52,7 @@ class Header:
 
     ``last_state`` and ``last_settings`` are the positions of the newest state event and settings event.
     ``run`` is a 6-byte hash of the open loop's run id, or empty. ``pending``: an agent waits for a decision.
+    ``summary`` is the summary in force.
     """
 
     first: int
@@ -48,7 +68,30 @@ class Header:
     last_settings: int = 1
     run: bytes = b""
     pending: bool = False
+    summary: Covered | None = None
     version: int = field(default=SCHEMA_VERSION)
+
+
+def following(
+    before: Header, *, kind: str, events: int, now_ms: int, key_hash: bytes = b"", stamp: bytes = b""
+) -> Header:
+    """The header of the next commit, of that many events, with all that is in force carried on.
+
+    ``key_hash`` and ``stamp`` are of the request's idempotency key. Times of commits increase whatever the clock does.
+    """
+    first = before.last + 1
+    return replace(
+        before,
+        first=first,
+        last=before.last + events,
+        kind=kind,
+        time_ms=max(now_ms, before.time_ms + 1),
+        nonce=b"",
+        hash=b"",
+        keys=remembered(before.keys, key_hash, first) if key_hash else before.keys,
+        idempotency=stamp,
+        version=SCHEMA_VERSION,
+    )
 
 
 def header_attributes(header: Header) -> dict[str, AttributeValue]:
@@ -74,6 +117,7 @@ def header_attributes(header: Header) -> dict[str, AttributeValue]:
         "lc": header.last_settings if header.last_settings > 1 else 0,
         "rn": header.run,
         "pa": int(header.pending),
+        "sm": header.summary.encode() if header.summary is not None else "",
     }
     return attributes | {name: value for name, value in optional.items() if value}
 
@@ -119,6 +163,7 @@ def _read(item: Item) -> Header:
         last_settings=_number(item, "lc", 1),
         run=_bytes(item, "rn"),
         pending=_number(item, "pa", 0) == 1,
+        summary=Covered.decode(_text(item, "sm")) if "sm" in item else None,
         version=_number(item, "v"),
     )
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 from dataclasses import dataclass
 
+from turnlog.domain.errors import NotFoundError
 from turnlog.domain.identity import Owner, check_session_id
 from turnlog.ports import Key
 
@@ -12,7 +15,44 @@ COMMITS_FROM, COMMITS_TO = "C#", "C~"
 META, SUMMARY, SYSTEM, STATE = "D#META", "E#SUM", "E#SYS", "S#STATE"
 TAIL_TO, WINDOW_TO = "D~", "E~"
 ERASING = "ERASING"
+_RECORD_ID = re.compile(r"[0-9]{13}-[A-Za-z0-9_-]{1,50}")
 DIRECTORY_FROM, DIRECTORY_TO = "S#", "S~"
+
+
+@dataclass(frozen=True, slots=True)
+class Shelf:
+    """Keys of records of one kind in a partition: in order of time, by name, and by the idempotency key of their request."""
+
+    partition: str
+    prefix: str
+
+    def record(self, record_id: str) -> Key:
+        return Key(self.partition, self.prefix + check_record_id(record_id))
+
+    def name(self, name: str) -> Key:
+        return Key(self.partition, f"{self.prefix}@{_digest(name)}")
+
+    def request(self, key_hash: bytes) -> Key:
+        return Key(self.partition, f"{self.prefix}~{key_hash.hex()}")
+
+    @property
+    def bounds(self) -> tuple[str, str]:
+        """Records begin with a digit of their time."""
+        return f"{self.prefix}0", f"{self.prefix}:"
+
+
+def is_record_id(text: str) -> bool:
+    return _RECORD_ID.fullmatch(text) is not None
+
+
+def check_record_id(text: str) -> str:
+    if not is_record_id(text):
+        raise NotFoundError(f"{text[:80]!r} is no id of ours")
+    return text
+
+
+def _digest(name: str) -> str:
+    return hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:40]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +68,10 @@ class OwnerKeys:
     @property
     def erasing(self) -> Key:
         return Key(self.partition, ERASING)
+
+    @property
+    def jobs(self) -> Shelf:
+        return Shelf(self.partition, "J#")
 
     def directory(self, session_id: str) -> Key:
         return Key(self.partition, f"S#{check_session_id(session_id)}")
@@ -62,6 +106,14 @@ class SessionKeys:
     @property
     def state(self) -> Key:
         return Key(self.partition, STATE)
+
+    @property
+    def summary(self) -> Key:
+        return Key(self.partition, SUMMARY)
+
+    @property
+    def snapshots(self) -> Shelf:
+        return Shelf(self.partition, "P#")
 
     def commit(self, position: int) -> Key:
         return Key(self.partition, commit_sort_key(position))

@@ -6,14 +6,16 @@ import hashlib
 from dataclasses import dataclass
 
 from turnlog.domain.errors import CorruptError
-from turnlog.domain.events import CreateEvent
+from turnlog.domain.events import CreateEvent, Payload
 from turnlog.domain.session import Settings
 from turnlog.log.caches import Caches, Meta, read_meta
 from turnlog.log.commits import Commit, CommitLog, Tail
 from turnlog.log.headers import Header
 from turnlog.log.keys import SessionKeys, commit_sort_key
 from turnlog.log.payloads import Payloads
+from turnlog.log.records import Records
 from turnlog.log.state import States
+from turnlog.log.summaries import Summaries
 from turnlog.ports import Absent, Clock, IdSource, Item, ItemTable, Key
 
 _SECRET = Key("#turnlog", "cursor-secret")
@@ -37,6 +39,8 @@ class SessionLog:
         self.commits = CommitLog(items, payloads, clock, ids)
         self.caches = Caches(items, payloads)
         self.states = States(self.commits, self.caches)
+        self.summaries = Summaries(self.commits, self.caches)
+        self.records = Records(items, clock, ids)
         self._secret = b""
 
     def short_settings(self, keys: SessionKeys, tail: Tail) -> InForce:
@@ -62,6 +66,17 @@ class SessionLog:
 
     def settings_from_log(self, keys: SessionKeys, header: Header) -> InForce:
         """The settings by the log itself; the caches are written again."""
+        found, position, payload = self._settings_at(keys, header)
+        self.caches.write_settings(
+            keys, found.settings, position=position, created_ms=found.created_ms, payload=payload
+        )
+        return found
+
+    def settings_at(self, keys: SessionKeys, header: Header) -> InForce:
+        """The settings that were in force at a commit."""
+        return self._settings_at(keys, header)[0]
+
+    def _settings_at(self, keys: SessionKeys, header: Header) -> tuple[InForce, int, Payload | None]:
         position = max(1, header.last_settings)
         commit = self.commits.get(keys, position)
         if commit is None:
@@ -69,8 +84,7 @@ class SessionLog:
         event = self._settings_event(keys, commit)
         created = commit.header.time_ms if position == 1 else self._created_ms(keys)
         payload = commit.payloads[0] if commit.payloads else None
-        self.caches.write_settings(keys, event.settings, position=position, created_ms=created, payload=payload)
-        return InForce(event.settings, created)
+        return InForce(event.settings, created), position, payload
 
     def cursor_secret(self) -> bytes:
         """The key that signs page cursors: made once for each table."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import cast
 
 from turnlog.contracts.agents import AgentState
@@ -10,12 +11,12 @@ from turnlog.domain.execution import agent_of, validate
 from turnlog.domain.identity import Owner, check_agent_id
 from turnlog.domain.jsonvalue import JsonObject, encode_json
 from turnlog.log.commits import Commit, Draft, Tail
-from turnlog.log.headers import Header, remembered
+from turnlog.log.headers import following
 from turnlog.log.keys import SessionKeys
 from turnlog.log.sessions import SessionLog
 from turnlog.log.state import State, next_event
 from turnlog.services.create_session import MAX_STATE_BYTES
-from turnlog.services.idempotency import earlier, raw_request_key
+from turnlog.services.idempotency import earlier, raw_request_key, stamped
 
 
 class GetAgent:
@@ -62,21 +63,8 @@ class PatchAgent:
                 state, position=position, action="state_change", patch=whole_patch, agent_id=agent_id
             )
             _check(after, agent_id)
-            draft = Header(
-                first=position,
-                last=position,
-                kind="s",
-                time_ms=max(self._log.clock.now_ms(), header.time_ms + 1),
-                nonce=b"",
-                flow=header.flow,
-                keys=remembered(header.keys, request.key_hash, position) if request else header.keys,
-                idempotency=request.stamp if request else b"",
-                last_state=position,
-                last_settings=header.last_settings,
-                run=header.run,
-                pending=has_pending(after),
-            )
-            return Draft(draft, (event,))
+            draft = following(header, kind="s", events=1, now_ms=self._log.clock.now_ms(), **stamped(request))
+            return Draft(replace(draft, last_state=position, pending=has_pending(after)), (event,))
 
         written = self._log.commits.write(keys, compose)
         if written.repeated or after is None:

@@ -24,6 +24,7 @@ def session_answer(
         messages=flow.messages,
         loops=flow.loop.number,
         tokens=flow.tokens,
+        summary_to=header.summary.last if header.summary is not None else None,
         policy=settings.policy,
         model=settings.model,
         metadata=settings.metadata,

@@ -29,7 +29,7 @@ from turnlog.domain.pairing import OpenCalls, pair
 from turnlog.domain.refs import Ref
 from turnlog.log.caches import directory_item, is_touch
 from turnlog.log.commits import Commit, Draft, Tail, Written
-from turnlog.log.headers import Header, remembered
+from turnlog.log.headers import Header, following
 from turnlog.log.keys import SessionKeys
 from turnlog.log.reading import located
 from turnlog.log.sessions import InForce, SessionLog
@@ -37,7 +37,7 @@ from turnlog.log.state import State, next_event
 from turnlog.ports import Less, TokenCounter
 from turnlog.services.agents import has_pending
 from turnlog.services.create_session import MAX_STATE_BYTES
-from turnlog.services.idempotency import RequestKey, earlier, is_of, request_key
+from turnlog.services.idempotency import RequestKey, earlier, is_of, request_key, stamped
 from turnlog.services.incoming import Incoming, understand_batch
 
 _RUN_HASH_BYTES = 6
@@ -101,22 +101,14 @@ class _Append:
             for arrival, given, number in zip(arrivals, self._given, opens, strict=True)
         ]
         events[0] = replace(events[0], notes=self._notes(warnings))
-        last = first + len(events) - 1 + (state_event is not None)
-        new = Header(
-            first=first,
-            last=last,
-            kind="m",
-            time_ms=time_ms,
-            nonce=b"",
+        all_events: list[Event] = [*events, *([state_event] if state_event else [])]
+        new = replace(
+            following(header, kind="m", events=len(all_events), now_ms=time_ms, **stamped(self._request)),
             flow=flow,
-            keys=remembered(header.keys, self._request.key_hash, first) if self._request else header.keys,
-            idempotency=self._request.stamp if self._request else b"",
-            last_state=last if state_event is not None else header.last_state,
-            last_settings=header.last_settings,
+            last_state=state_event.position if state_event is not None else header.last_state,
             run=run,
             pending=has_pending(self._state) if self._state is not None else header.pending,
         )
-        all_events: list[Event] = [*events, *([state_event] if state_event else [])]
         return Draft(new, tuple(all_events), tuple(given.facts for given in self._given))
 
     def write_caches(self, written: Written) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import cast
 
 from turnlog.codecs.counting import count_tools
@@ -17,15 +17,25 @@ from turnlog.contracts.context import (
     Part,
     WindowAnswer,
 )
-from turnlog.domain.events import MessageEvent
+from turnlog.domain.errors import CorruptError
+from turnlog.domain.events import MessageEvent, SummaryEvent
 from turnlog.domain.flow import Arrival, Flow, accept
 from turnlog.domain.identity import Owner
 from turnlog.domain.jsonvalue import JsonObject
 from turnlog.domain.session import DEFAULT_OUTPUT_RESERVE, Settings
-from turnlog.log.commits import Commit, checked_chain
-from turnlog.log.headers import Header
-from turnlog.log.keys import COMMITS_FROM, META, SYSTEM, WINDOW_TO, SessionKeys
-from turnlog.log.reading import located
+from turnlog.log.commits import Commit, checked_chain, read_commit
+from turnlog.log.headers import read_header
+from turnlog.log.keys import (
+    COMMITS_FROM,
+    META,
+    SUMMARY,
+    SYSTEM,
+    WINDOW_TO,
+    SessionKeys,
+    commit_sort_key,
+    position_of,
+)
+from turnlog.log.reading import Located, located
 from turnlog.log.sessions import SessionLog
 from turnlog.ports import Item, Query, TokenCounter
 from turnlog.services.incoming import understand
@@ -46,51 +56,82 @@ class BuildContexts:
     def __call__(self, owner: Owner, session_id: str, body: BuildContext) -> WindowAnswer:
         keys = SessionKeys(owner, session_id)
         codec_of(body.format)
-        read = self._read(keys)
-        settings = self._log.settings(keys, read.meta, read.system, read.header).settings
-        messages = located(self._log.commits, keys, read.commits)
-        sources = [Source(one.event, one.loop, one.time_ms) for one in messages]
+        read = _Reading(self._log, keys)
+        header = read.header
+        settings = self._log.settings(keys, read.beside.get(META), read.beside.get(SYSTEM), header).settings
         request = request_of(body, settings)
+        covered = header.summary if request.policy.takes_summary else None
+        summary = None
+        if covered is not None:
+            summary = self._log.summaries.among(keys, covered, read.beside.get(SUMMARY)).event
+            request = replace(request, summary=summary)
+        border = covered.last if covered is not None else 0
+        messages = [
+            one for one in located(self._log.commits, keys, read.back_to(border)) if one.event.position > border
+        ]
+        kept = self._kept(keys, summary) if summary is not None else []
+        sources = [Source(one.event, one.loop, one.time_ms) for one in [*kept, *messages]]
         window = build(
             sources,
             request,
-            total=read.header.flow.tokens,
+            total=header.flow.tokens,
             fetch=lambda events: self._log.commits.fetch(keys, events),
-            unread=read.header.flow.messages - len(messages),
+            unread=header.flow.messages - len(messages) - (covered.messages if covered is not None else 0),
         )
-        return window_answer(window, sources, head=read.header.last)
+        stale = request.policy.takes_summary and window.is_partial
+        return window_answer(window, sources, head=header.last, summary_stale=stale)
 
-    def _read(self, keys: SessionKeys) -> _Read:
-        """From the newest commit back, at most `MAX_PAGES` pages, and the open loop's first commit if it lies before them."""
-        items, beside, after = list[Item](), dict[str, Item](), None
-        for _ in range(MAX_PAGES):
-            page = self._log.items.query(Query(keys.partition, COMMITS_FROM, WINDOW_TO, descending=True, after=after))
-            for item in page.items:
-                sort_key = str(item["sk"])
-                if sort_key.startswith(COMMITS_FROM):
-                    items.append(item)
-                else:
-                    beside[sort_key] = item
-            after = page.next
-            if after is None:
-                break
-        if not items:
-            self._log.commits.tail(keys)
-        commits = checked_chain(items[::-1])
-        header = commits[-1].header
-        start = header.flow.loop.start
-        if start and commits[0].header.first > start:
-            opening = self._log.commits.containing(keys, start)
+    def _kept(self, keys: SessionKeys, summary: SummaryEvent) -> list[Located]:
+        """The messages that stay though the summary covers them, in one request when there are any."""
+        places = {kept.commit for kept in summary.kept}
+        found = self._log.items.get_many([keys.commit(place) for place in sorted(places)]) if places else {}
+        if len(found) < len(places):
+            raise CorruptError("a commit that a summary keeps is missing", item=commit_sort_key(min(places)))
+        commits = [read_commit(found[keys.commit(place)]) for place in sorted(places)]
+        wanted = {kept.position for kept in summary.kept}
+        return [one for one in located(self._log.commits, keys, commits) if one.event.position in wanted]
+
+
+class _Reading:
+    """What a window is made of, read from the newest commit back."""
+
+    def __init__(self, log: SessionLog, keys: SessionKeys) -> None:
+        """The first page: the caches and the newest commits."""
+        self._log = log
+        self._keys = keys
+        self._items: list[Item] = []
+        self._after: Mapping[str, str] | None = None
+        self._pages = 0
+        self.beside: dict[str, Item] = {}
+        self._page()
+        if not self._items or "k" not in self._items[0]:
+            log.commits.tail(keys)
+        self.header = read_header(self._items[0])
+
+    def back_to(self, border: int) -> list[Commit]:
+        """The commits behind a position, oldest first: of at most `MAX_PAGES` pages, and the open loop's first commit if it
+        lies before them."""
+        while (
+            self._after is not None and self._pages < MAX_PAGES and position_of(str(self._items[-1]["sk"])) > border + 1
+        ):
+            self._page()
+        commits = [commit for commit in checked_chain(self._items[::-1]) if commit.header.last > border]
+        start = self.header.flow.loop.start
+        if start and commits and commits[0].header.first > start:
+            opening = self._log.commits.containing(self._keys, start)
             commits = [*([opening] if opening is not None else []), *commits]
-        return _Read(commits, header, beside.get(META), beside.get(SYSTEM))
+        return commits
 
-
-@dataclass(frozen=True, slots=True)
-class _Read:
-    commits: list[Commit]
-    header: Header
-    meta: Item | None
-    system: Item | None
+    def _page(self) -> None:
+        query = Query(self._keys.partition, COMMITS_FROM, WINDOW_TO, descending=True, after=self._after)
+        page = self._log.items.query(query)
+        for item in page.items:
+            sort_key = str(item["sk"])
+            if sort_key.startswith(COMMITS_FROM):
+                self._items.append(item)
+            else:
+                self.beside[sort_key] = item
+        self._after, self._pages = page.next, self._pages + 1
 
 
 class BuildWindows:
@@ -157,7 +198,7 @@ def request_of(body: BuildContext, settings: Settings) -> Request:
     )
 
 
-def window_answer(window: Window, sources: Sequence[Source], *, head: int) -> WindowAnswer:
+def window_answer(window: Window, sources: Sequence[Source], *, head: int, summary_stale: bool = False) -> WindowAnswer:
     manifest = window.manifest
     events = {source.event.position: source.event for source in sources}
     parsed = {
@@ -190,6 +231,7 @@ def window_answer(window: Window, sources: Sequence[Source], *, head: int) -> Wi
             totals=manifest.totals,
         ),
         head=head,
+        summary_stale=summary_stale,
     )
 
 

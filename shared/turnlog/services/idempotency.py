@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypedDict
 
 from pydantic import BaseModel
 
@@ -43,6 +44,17 @@ def raw_request_key(key: str | None, operation: str, payload: JsonObject) -> Req
         message = f"an idempotency key has 1 to {MAX_KEY_CHARS} characters, not {len(key)}"
         raise InvalidInputError(message, problems=[Problem("invalid_key", "/headers/Idempotency-Key", message)])
     return RequestKey(short_hash(key), short_hash(operation + canonical_json(payload).decode("ascii")))
+
+
+class Stamped(TypedDict):
+    """What a commit's header takes of its request's key."""
+
+    key_hash: bytes
+    stamp: bytes
+
+
+def stamped(key: RequestKey | None) -> Stamped:
+    return {"key_hash": key.key_hash, "stamp": key.stamp} if key is not None else {"key_hash": b"", "stamp": b""}
 
 
 def earlier(commits: CommitLog, keys: SessionKeys, header: Header, key: RequestKey | None) -> Commit | None:

@@ -13,7 +13,7 @@ from turnlog.domain.flow import Flow
 from turnlog.domain.identity import Owner
 from turnlog.domain.loops import LoopState
 from turnlog.log.caches import directory_item, is_settled, is_touch, read_meta, session_id_of
-from turnlog.log.headers import Header, item_name
+from turnlog.log.headers import Covered, Header, item_name
 from turnlog.log.keys import OwnerKeys, SessionKeys
 from turnlog.log.sessions import SessionLog
 from turnlog.ports import Item, Less, Query
@@ -124,4 +124,6 @@ def _header_of(item: Item) -> Header:
         raise CorruptError("an entry of the list is damaged", item=item_name(item))
     messages, tokens, loops = (int(count) for count in counts.split(" "))
     flow = Flow(loop=LoopState(number=loops), messages=messages, tokens=tokens)
-    return Header(first=position, last=position, kind="m", time_ms=active, nonce=b"", flow=flow)
+    covered = item.get("sm")
+    summary = Covered.decode(covered) if isinstance(covered, str) else None
+    return Header(first=position, last=position, kind="m", time_ms=active, nonce=b"", flow=flow, summary=summary)

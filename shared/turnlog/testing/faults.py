@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias, TypeVar
 
 from turnlog.domain.errors import UnavailableError
-from turnlog.ports import BlobStore, Condition, Item, ItemTable, Key, Lost, Page, Query
+from turnlog.ports import BlobStore, Condition, Delivery, Item, ItemTable, JobQueue, Key, Lost, Page, Query
 
 When: TypeAlias = Literal["before", "after"]
 T = TypeVar("T")
@@ -97,3 +97,26 @@ class FaultyBlobStore:
 
     def delete_many(self, names: Sequence[str]) -> None:
         self._faults.around("blob_delete_many", lambda: self._inner.delete_many(names))
+
+
+class FaultyJobQueue:
+    """`JobQueue` whose calls go through `Faults`."""
+
+    def __init__(self, inner: JobQueue, faults: Faults) -> None:
+        self._inner = inner
+        self._faults = faults
+
+    def send(self, body: str, *, group: str, delay_seconds: int = 0) -> str:
+        return self._faults.around("send", lambda: self._inner.send(body, group=group, delay_seconds=delay_seconds))
+
+    def receive(self, *, limit: int = 10) -> Sequence[Delivery]:
+        return self._faults.around("receive", lambda: self._inner.receive(limit=limit))
+
+    def acknowledge(self, receipt: str) -> None:
+        self._faults.around("acknowledge", lambda: self._inner.acknowledge(receipt))
+
+    def postpone(self, receipt: str, *, seconds: int) -> None:
+        self._faults.around("postpone", lambda: self._inner.postpone(receipt, seconds=seconds))
+
+    def dead_letters(self, *, limit: int = 10) -> Sequence[Delivery]:
+        return self._faults.around("dead_letters", lambda: self._inner.dead_letters(limit=limit))

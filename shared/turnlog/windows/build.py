@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 
 from turnlog.codecs.registry import CODECS, codec_of
 from turnlog.domain.errors import BudgetTooSmallError
-from turnlog.domain.events import MessageEvent
+from turnlog.domain.events import MessageEvent, SummaryEvent
 from turnlog.domain.facts import facts_of
 from turnlog.domain.jsonvalue import JsonObject, canonical_json
 from turnlog.domain.messages import Message
 from turnlog.domain.refs import Ref
 from turnlog.windows import steps
 from turnlog.windows.bounds import upper_bound_tokens
-from turnlog.windows.costs import message_tokens
+from turnlog.windows.costs import has_evicted, message_tokens
 from turnlog.windows.fit import fit
 from turnlog.windows.manifest import Manifest, manifest_of
 from turnlog.windows.models import Budget
@@ -39,7 +39,11 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is asked for. Tokens of system text and tools are counted by the caller."""
+    """What is asked for. Tokens of system text and tools are counted by the caller.
+
+    ``summary`` is the one in force where the policy takes it: what it covers is then not among the sources, but for what
+    it keeps.
+    """
 
     policy: Policy
     budget: Budget
@@ -50,11 +54,15 @@ class Request:
     tools_tokens: int = 0
     include_current_loop: bool = True
     settle: bool = False
+    summary: SummaryEvent | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """What one model call is sent. ``tokens`` is an upper bound of all of it, never more than the budget."""
+    """What one model call is sent. ``tokens`` is an upper bound of all of it, never more than the budget.
+
+    ``is_partial``: something that could be sent is neither shown nor digested nor covered by a summary.
+    """
 
     messages: list[JsonObject]
     system: str | None
@@ -63,6 +71,7 @@ class Window:
     open_calls: tuple[Ref, ...]
     tokens: int
     manifest: Manifest
+    is_partial: bool = False
 
 
 Fetch = Callable[[list[MessageEvent]], Mapping[int, MessageEvent]]
@@ -76,7 +85,7 @@ def build(sources: Iterable[Source], request: Request, *, total: int, fetch: Fet
     Raises `BudgetTooSmallError` when even the least window is larger than the budget.
     """
     codec = codec_of(request.format)
-    planned = _Planned([_entry(source) for source in sources], request, total, unread)
+    planned = _Planned([entry_of(source) for source in sources], request, total, unread)
     wanted = planned.unknown()
     while True:
         if wanted:
@@ -106,6 +115,7 @@ def build(sources: Iterable[Source], request: Request, *, total: int, fetch: Fet
         manifest=manifest_of(
             view, request.budget, system_tokens=request.system_tokens, tools_tokens=request.tools_tokens
         ),
+        is_partial=has_evicted(view),
     )
 
 
@@ -155,13 +165,24 @@ class _Planned:
             unread=self.unread,
             has_system=request.system is not None,
         )
+        view = replace(view, summary=request.summary)
         if request.include_current_loop:
             return view
         left_out = [replace(loop, units=(), level="out", reason="not_included") for loop in view.loops[-1:]]
         return replace(view, loops=(*view.past, *left_out), open_calls=())
 
     def fitted(self) -> View:
-        view, request = self.view(), self.request
+        """The view within the budget. A summary that has no room is left out, and what it covers is declared."""
+        try:
+            return self._fitted(self.view())
+        except BudgetTooSmallError:
+            summary = self.request.summary
+            if summary is None:
+                raise
+            return self._fitted(_without_summary(self.view(), summary))
+
+    def _fitted(self, view: View) -> View:
+        request = self.request
         fixed = WINDOW_OVERHEAD + request.system_tokens + request.tools_tokens
         with_preamble = fixed + sum(unit.tokens for unit in view.preamble)
         for step in request.policy.steps:
@@ -176,7 +197,15 @@ class _Planned:
             ) from error
 
 
-def _entry(source: Source) -> Entry:
+def _without_summary(view: View, summary: SummaryEvent) -> View:
+    kept = {kept.position for kept in summary.kept}
+    # What it covers stays out: only kept messages of it have been read.
+    past = [steps.out(loop, "summary") if loop.number <= summary.last_loop else loop for loop in view.past]
+    return replace(view.with_past(past), summary=None, unread=view.unread + summary.messages - len(kept))
+
+
+def entry_of(source: Source) -> Entry:
+    """The message as a view takes it, understood as far as its body is at hand."""
     entry = Entry(source.event, source.event.facts or _NO_FACTS, source.loop, source.time_ms)
     return entry if source.event.body is None else _read(entry, source.event)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from turnlog.windows.bounds import upper_bound_tokens
 from turnlog.windows.digests import MESSAGE_OVERHEAD, digest_tokens, pinned_pieces, shown_pieces
+from turnlog.windows.summaries import summary_tokens
 from turnlog.windows.text import NOTHING_SAID, left_out_line
 from turnlog.windows.view import Loop, Unit, View
 
@@ -33,13 +34,13 @@ def has_evicted(view: View) -> bool:
 
 def says_nothing(view: View) -> bool:
     """Whether no message at all would be sent, which no provider takes."""
-    is_empty = not view.preamble and not any(shown_pieces(loop) for loop in view.loops)
+    is_empty = not view.preamble and view.summary is None and not any(shown_pieces(loop) for loop in view.loops)
     return is_empty and not view.has_system and not has_evicted(view)
 
 
 def message_tokens(view: View) -> int:
-    """The most that the view's messages take, with the line about what is left out."""
+    """The most that the view's messages take, with the summary and the line about what is left out."""
     if says_nothing(view):
         return NOTHING_SAID_TOKENS
-    preamble = sum(unit.tokens for unit in view.preamble)
+    preamble = sum(unit.tokens for unit in view.preamble) + summary_tokens(view.summary)
     return preamble + sum(map(loop_tokens, view.loops)) + (LINE_TOKENS if has_evicted(view) else 0)

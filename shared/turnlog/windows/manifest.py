@@ -15,9 +15,10 @@ from turnlog.windows.costs import (
     says_nothing,
 )
 from turnlog.windows.models import Budget
+from turnlog.windows.summaries import summary_tokens
 from turnlog.windows.view import Loop, Unit, View
 
-PartKind: TypeAlias = Literal["system", "tools", "loop", "message", "line"]
+PartKind: TypeAlias = Literal["system", "tools", "summary", "loop", "message", "line"]
 PartLevel: TypeAlias = Literal["whole", "digest", "out", "unread"]
 
 
@@ -47,6 +48,7 @@ def manifest_of(view: View, budget: Budget, *, system_tokens: int, tools_tokens:
     parts = list(_parts(view, system_tokens, tools_tokens))
     lines = sum(part.tokens for part in parts if part.kind == "line")
     totals = {"system": system_tokens, "tools": tools_tokens, "whole": 0, "digest": 0, "line": lines}
+    totals["summary"] = summary_tokens(view.summary)
     totals["system"] += sum(unit.tokens for unit in view.preamble)
     for loop in view.loops:
         totals["digest" if loop.level == "digest" else "whole"] += loop_tokens(loop)
@@ -61,6 +63,9 @@ def _parts(view: View, system_tokens: int, tools_tokens: int) -> Iterator[Part]:
     tellers = _tellers(view)
     for unit in view.preamble:
         yield from _messages(unit, None, tellers)
+    if view.summary is not None:
+        first, last = view.summary.first, view.summary.last
+        yield Part("summary", "whole", summary_tokens(view.summary), None, first, last)
     if view.unread:
         yield Part("message", "unread", 0, reason="not_read")
     if has_evicted(view):

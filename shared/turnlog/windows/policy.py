@@ -76,7 +76,13 @@ class Crossing(_Step):
         return self
 
 
-Step: TypeAlias = Annotated[Turns | Messages | Tokens | Loops | Crossing, Field(discriminator="step")]
+class Summary(_Step):
+    """The summary in force stands for the loops that it covers. Without this step they are read and sent as any other."""
+
+    step: Literal["summary"] = "summary"
+
+
+Step: TypeAlias = Annotated[Turns | Messages | Tokens | Loops | Crossing | Summary, Field(discriminator="step")]
 
 
 class Policy(_Step):
@@ -84,10 +90,14 @@ class Policy(_Step):
 
     steps: tuple[Step, ...] = Field(default=(), max_length=8)
 
+    @property
+    def takes_summary(self) -> bool:
+        return any(isinstance(step, Summary) for step in self.steps)
+
 
 PRESETS: dict[str, Policy] = {
-    "default": Policy(steps=(Crossing(),)),
-    "run_loops": Policy(steps=(Loops(),)),
+    "default": Policy(steps=(Summary(), Crossing())),
+    "run_loops": Policy(steps=(Summary(), Loops())),
     "turns": Policy(steps=(Turns(),)),
     "tokens": Policy(steps=(Tokens(),)),
     "buffer": Policy(steps=(Messages(),)),

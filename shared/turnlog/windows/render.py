@@ -12,6 +12,7 @@ from turnlog.domain.messages import Message, Text, ToolResult
 from turnlog.domain.refs import Ref
 from turnlog.windows.costs import has_evicted, is_evicted, says_nothing
 from turnlog.windows.digests import Piece, shown_pieces
+from turnlog.windows.summaries import summary_text
 from turnlog.windows.text import NOTHING_SAID, SETTLEMENT, cut, left_out_line, truncation_mark, user_call_text
 from turnlog.windows.view import Entry, Unit, View
 
@@ -71,6 +72,8 @@ class _Renderer:
     def turns(self, view: View) -> Iterator[_Share]:
         for unit in view.preamble:
             yield from self._unit(unit)
+        if view.summary is not None:
+            yield _line(summary_text(view.summary))
         if has_evicted(view):
             yield _line(left_out(view))
         if says_nothing(view):

@@ -12,6 +12,7 @@ from dataclasses import replace
 from turnlog.windows import policy
 from turnlog.windows.costs import LINE_TOKENS, loop_tokens
 from turnlog.windows.digests import digest_pieces
+from turnlog.windows.summaries import summary_tokens
 from turnlog.windows.view import Loop, Unit, View
 
 
@@ -25,7 +26,17 @@ def apply(view: View, step: policy.Step, *, room: int, fixed: int) -> View:
         return _newest_units(view, limit=step.n, cost=lambda unit: unit.tokens, reason="tokens")
     if isinstance(step, policy.Loops):
         return _loops(view, step)
+    if isinstance(step, policy.Summary):
+        return _summary(view)
     return _crossing(view, step, room=room, fixed=fixed)
+
+
+def _summary(view: View) -> View:
+    """Of the loops that the summary covers only what is kept is left."""
+    if view.summary is None:
+        return view
+    covered = view.summary.last_loop
+    return view.with_past(out(loop, "summary") if loop.number <= covered else loop for loop in view.past)
 
 
 def _turns(view: View, step: policy.Turns) -> View:
@@ -68,6 +79,7 @@ def _loops(view: View, step: policy.Loops) -> View:
 
 
 def _crossing(view: View, step: policy.Crossing, *, room: int, fixed: int) -> View:
+    fixed += summary_tokens(view.summary)
     high, low = step.high * room - fixed, step.low * room - fixed
     size = max(1.0, high - low)
     border = size * math.ceil(max(0.0, view.total - high) / size)

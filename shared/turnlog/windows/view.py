@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
-from turnlog.domain.events import MessageEvent
+from turnlog.domain.events import MessageEvent, SummaryEvent
 from turnlog.domain.facts import Facts
 from turnlog.domain.messages import Message, Text
 from turnlog.domain.pairing import pair
@@ -111,7 +111,8 @@ class View:
     """``preamble``: system messages before the first loop. The last loop is the current one.
 
     ``total`` is the running total of all stored tokens. ``unread`` positions before the first were not read.
-    ``has_system``: a system text is sent before the messages.
+    ``has_system``: a system text is sent before the messages. ``summary`` stands for what it covers; of that only kept
+    messages are among the units.
     """
 
     preamble: tuple[Unit, ...]
@@ -121,6 +122,7 @@ class View:
     open_calls: tuple[Ref, ...] = ()
     unread: int = 0
     has_system: bool = False
+    summary: SummaryEvent | None = None
 
     @property
     def past(self) -> tuple[Loop, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
@@ -29,15 +30,15 @@ class Clients:
 
     @property
     def dynamodb(self) -> DynamoDBClient:
-        return cast("DynamoDBClient", self.open("dynamodb", read_timeout_seconds=5))
+        return cast("DynamoDBClient", _AtFirstUse(lambda: self.open("dynamodb", read_timeout_seconds=5)))
 
     @property
     def s3(self) -> S3Client:
-        return cast("S3Client", self.open("s3", read_timeout_seconds=20))
+        return cast("S3Client", _AtFirstUse(lambda: self.open("s3", read_timeout_seconds=20)))
 
     @property
     def sqs(self) -> SQSClient:
-        return cast("SQSClient", self.open("sqs", read_timeout_seconds=5))
+        return cast("SQSClient", _AtFirstUse(lambda: self.open("sqs", read_timeout_seconds=5)))
 
     def open(self, service: str, *, read_timeout_seconds: int) -> Any:
         """A client of any service; the time-out is that of the first call."""
@@ -66,6 +67,16 @@ class Clients:
             endpoint_url=self._endpoint_url,
             config=config,
         )
+
+
+class _AtFirstUse:
+    """Stands for a client until something of it is asked for: most functions never use S3 or SQS."""
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self._make = make
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._make(), name)
 
 
 def make_clients(region: str | None, endpoint_url: str | None = None, *, max_attempts: int = _MAX_ATTEMPTS) -> Clients:

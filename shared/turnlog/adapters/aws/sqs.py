@@ -38,10 +38,12 @@ class SqsJobQueue:
     delay the others.
     """
 
-    def __init__(self, client: SQSClient, queue_url: str, dead_letter_url: str) -> None:
+    def __init__(self, client: SQSClient, queue: str, dead_letters: str = "") -> None:
+        """``queue`` and ``dead_letters`` are URLs, or names that are looked up at their first use."""
         self._client = client
-        self._queue_url = queue_url
-        self._dead_letter_url = dead_letter_url
+        self._queue = queue
+        self._dead_letters = dead_letters
+        self._urls: dict[str, str] = {}
 
     def send(self, body: str, *, group: str, delay_seconds: int = 0) -> str:
         """As the port says. ``delay_seconds`` is at most 900; `TooLargeError` for a body over 1 MiB."""
@@ -55,17 +57,17 @@ class SqsJobQueue:
             )
         with translated("SendMessage"):
             answer = self._client.send_message(
-                QueueUrl=self._queue_url, MessageBody=body, MessageGroupId=group, DelaySeconds=delay_seconds
+                QueueUrl=self._url(self._queue), MessageBody=body, MessageGroupId=group, DelaySeconds=delay_seconds
             )
         return answer["MessageId"]
 
     def receive(self, *, limit: int = _MAX_RECEIVES) -> Sequence[Delivery]:
-        return self._receive(self._queue_url, limit, visibility_seconds=None)
+        return self._receive(self._queue, limit, visibility_seconds=None)
 
     def acknowledge(self, receipt: str) -> None:
         with translated("DeleteMessage"):
             try:
-                self._client.delete_message(QueueUrl=self._queue_url, ReceiptHandle=receipt)
+                self._client.delete_message(QueueUrl=self._url(self._queue), ReceiptHandle=receipt)
             except ClientError as error:
                 if error_code(error) not in _OUTDATED_CODES:
                     raise
@@ -77,18 +79,27 @@ class SqsJobQueue:
         with translated("ChangeMessageVisibility"):
             try:
                 self._client.change_message_visibility(
-                    QueueUrl=self._queue_url, ReceiptHandle=receipt, VisibilityTimeout=seconds
+                    QueueUrl=self._url(self._queue), ReceiptHandle=receipt, VisibilityTimeout=seconds
                 )
             except ClientError as error:
                 if error_code(error) not in _OUTDATED_CODES:
                     raise
 
     def dead_letters(self, *, limit: int = _MAX_RECEIVES) -> Sequence[Delivery]:
-        return self._receive(self._dead_letter_url, limit, visibility_seconds=0)
+        """As the port says; none where no dead-letter queue is known."""
+        return self._receive(self._dead_letters, limit, visibility_seconds=0) if self._dead_letters else ()
 
-    def _receive(self, url: str, limit: int, *, visibility_seconds: int | None) -> Sequence[Delivery]:
+    def _url(self, queue: str) -> str:
+        if "://" in queue:
+            return queue
+        if queue not in self._urls:
+            with translated("GetQueueUrl"):
+                self._urls[queue] = self._client.get_queue_url(QueueName=queue)["QueueUrl"]
+        return self._urls[queue]
+
+    def _receive(self, queue: str, limit: int, *, visibility_seconds: int | None) -> Sequence[Delivery]:
         request: ReceiveMessageRequestTypeDef = {
-            "QueueUrl": url,
+            "QueueUrl": self._url(queue),
             "MaxNumberOfMessages": limit,
             "WaitTimeSeconds": 0,
             "MessageSystemAttributeNames": ["ApproximateReceiveCount"],

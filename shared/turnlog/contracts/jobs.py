@@ -1,0 +1,50 @@
+"""Jobs: work for later, and the messages that carry it. A message has ids only, never contents."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+from pydantic import Field
+
+from turnlog.contracts.base import Answer, Body, JsonObjectField
+
+JobKind: TypeAlias = Literal["compress", "snapshot"]
+JobStatus: TypeAlias = Literal["queued", "done", "failed"]
+JOB_KINDS: tuple[JobKind, ...] = ("compress", "snapshot")
+
+
+class JobMessage(Body):
+    """A queue's message. ``tenant`` and ``user`` are the ids that stand for them in keys."""
+
+    v: Literal[1]
+    job_id: str = Field(max_length=64)
+    kind: JobKind
+    tenant: str = Field(max_length=64)
+    user: str = Field(max_length=64)
+    session_id: str = Field(max_length=64)
+
+
+class JobError(Answer):
+    """Why a job failed, or what it last met while it is still to be tried again."""
+
+    code: str
+    detail: str
+
+
+class Job(Answer):
+    """``attempts`` counts tries that have ended. ``result`` says what the job made, without contents."""
+
+    job_id: str
+    kind: JobKind
+    session_id: str
+    status: JobStatus
+    created_at: str
+    updated_at: str
+    attempts: int
+    result: JsonObjectField | None
+    error: JobError | None
+
+
+class JobPage(Answer):
+    jobs: list[Job]
+    next_cursor: str | None

@@ -1,0 +1,57 @@
+"""SQS: a batch of messages in, the ones to be delivered again out.
+
+Poison goes back to the queue until its redrive policy takes it away; it never stops its neighbours. A job that failed for
+good is settled in its record, and its message is done.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection
+from typing import Any
+
+from aws_lambda_powertools.utilities.batch import BatchProcessor, EventType, process_partial_response
+from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
+
+from turnlog.bootstrap import Application, make_application
+from turnlog.domain.errors import TurnlogError, UnavailableError
+
+DEADLINE_MS = 15_000
+"""No job is begun with less time than this left."""
+_log = logging.getLogger("turnlog")
+
+
+def make_worker(
+    kinds: Collection[str], app: Application | None = None
+) -> Callable[[dict[str, Any], Any], dict[str, Any]]:
+    """A Lambda handler for a queue with jobs of these kinds; a job of another kind is poison to it.
+
+    Without ``app``, the application is made of the environment at the first batch.
+    """
+    holder = [app]
+
+    def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
+        application = holder[0] = holder[0] or make_application()
+
+        def work(record: SQSRecord) -> None:
+            if context is not None and context.get_remaining_time_in_millis() < DEADLINE_MS:
+                raise UnavailableError("too little time is left to begin a job", code="deadline")
+            _run(application, kinds, record)
+
+        processor = BatchProcessor(event_type=EventType.SQS, raise_on_entire_batch_failure=False)
+        return dict(process_partial_response(event, work, processor))
+
+    return handler
+
+
+def _run(app: Application, kinds: Collection[str], record: SQSRecord) -> None:
+    """One message; ids and codes are logged, never contents."""
+    try:
+        ran = app.run_job(record.body, kinds=kinds)
+    except TurnlogError as error:
+        _log.warning("message %s is not done: %s", record.message_id, error.error_code)
+        raise
+    except Exception as error:
+        _log.error("message %s broke the worker: %s", record.message_id, type(error).__name__)
+        raise
+    _log.info("job %s (%s) is %s %s", ran.job_id, ran.kind, ran.status, ran.code)

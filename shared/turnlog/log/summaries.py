@@ -1,0 +1,51 @@
+"""The summary in force: one commit of the log, whole in ``E#SUM`` beside it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from turnlog.domain.errors import CorruptError
+from turnlog.domain.events import SummaryEvent, summary_from, summary_line
+from turnlog.log.caches import Caches, summary_in
+from turnlog.log.commits import Commit, CommitLog
+from turnlog.log.headers import Covered
+from turnlog.log.keys import SessionKeys, commit_sort_key
+from turnlog.ports import Item
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """A summary and the time of its commit."""
+
+    event: SummaryEvent
+    time_ms: int
+
+
+class Summaries:
+    """Reads summaries of sessions, and keeps the cache of the newest."""
+
+    def __init__(self, commits: CommitLog, caches: Caches) -> None:
+        self._commits = commits
+        self._caches = caches
+
+    def in_force(self, keys: SessionKeys, covered: Covered | None) -> Summary | None:
+        """The summary that a header names, in one request while ``E#SUM`` holds it."""
+        return self.among(keys, covered, self._caches.read_summary(keys)) if covered is not None else None
+
+    def among(self, keys: SessionKeys, covered: Covered, cached: Item | None) -> Summary:
+        """The same with ``E#SUM`` at hand; from the summary's commit when that does not hold it."""
+        if cached is not None:
+            line, position, time_ms = summary_in(cached)
+            if position == covered.position:
+                return Summary(summary_from(line, position=position), time_ms)
+        commit = self._commits.get(keys, covered.position)
+        if commit is None:
+            raise CorruptError("the summary in force is missing", item=commit_sort_key(covered.position))
+        event = self._commits.events(keys, [commit])[0]
+        if not isinstance(event, SummaryEvent):
+            raise CorruptError("no summary where the log says there is one", item=commit_sort_key(covered.position))
+        return Summary(event, commit.header.time_ms)
+
+    def write_cache(self, keys: SessionKeys, event: SummaryEvent, commit: Commit) -> None:
+        line = summary_line(replace(event, payload=None))
+        self._caches.write_summary(keys, line, position=event.position, time_ms=commit.header.time_ms)

@@ -1,0 +1,252 @@
+"""Every AWS call that a function makes is one that its role allows, and a role allows little else.
+
+The functions run with the environments of the template on its table, bucket and queues in moto, which asks for no
+permission: the calls are recorded and compared with the roles.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import string
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import pytest
+
+from tests.conftest import ROOT
+from tests.functions.events import Context, Handler, handler_of, load, run_events
+from tests.http.events import event
+
+boto3 = pytest.importorskip("boto3")
+pytest.importorskip("moto")
+pytest.importorskip("samtranslator")
+
+from turnlog.adapters.aws.clients import Clients, make_clients  # noqa: E402
+from turnlog.local.stack import Stack, deploy  # noqa: E402
+from turnlog.local.template import REGION, Template, expand  # noqa: E402
+
+IMPLICIT = {
+    "logs:CreateLogStream",  # the Lambda service writes logs and receives messages with the role
+    "logs:PutLogEvents",
+    "sqs:ReceiveMessage",
+    "sqs:DeleteMessage",
+    "sqs:GetQueueAttributes",
+    "kms:Decrypt",  # by DynamoDB, S3 and SQS, when there is a key
+    "kms:GenerateDataKey",
+    "s3:ListBucket",  # S3 asks for it when the object of a GetObject is missing
+}
+_NO_CARD = "a message without a card is read whole by a summary"
+_LARGE_SUMMARY = "a summary of more than 32 KB packed is a blob"
+NOT_RUN_HERE = {
+    ("AppendFunction", "sqs:SendMessage", "CompressQueue"): "a policy's trigger",
+    ("CompressFunction", "dynamodb:BatchGetItem", "Table"): _NO_CARD,
+    ("CompressFunction", "s3:GetObject", "Bucket/*"): _NO_CARD,
+    ("CompressFunction", "s3:PutObject", "Bucket/*"): _LARGE_SUMMARY,
+    ("CompressWorker", "dynamodb:BatchGetItem", "Table"): _NO_CARD,
+    ("CompressWorker", "s3:GetObject", "Bucket/*"): _NO_CARD,
+    ("CompressWorker", "s3:PutObject", "Bucket/*"): _LARGE_SUMMARY,
+}
+"""What is allowed for paths that these runs don't take, and why."""
+Call = tuple[str, str, str, str]
+"""Function, action, resource, partition key of what is put."""
+
+
+class Deployment:
+    """The template's functions over its resources in moto. ``calls`` is what they asked of AWS."""
+
+    def __init__(self, template: Template, stack: Stack, patch: pytest.MonkeyPatch) -> None:
+        self.template = template
+        self.calls = set[Call]()
+        self._stack = stack
+        self._patch = patch
+        self._names = {resource.name.rpartition("/")[2]: resource.logical_id for resource in stack.resources}
+        self._functions = {function.handler: function for function in stack.functions.values()}
+        self._handlers = dict[str, Handler]()
+        self._running = ""
+
+    @property
+    def table(self) -> str:
+        return next(name for name, logical_id in self._names.items() if logical_id == "Table")
+
+    def run(self, handler: str, given: dict[str, Any]) -> dict[str, Any]:
+        """One invocation, with the variables of the function and no others."""
+        function = self._functions[handler]
+        for variable, value in function.environment.items():
+            self._patch.setenv(variable, value)
+        self._running = function.name
+        return self._handlers.setdefault(handler, load(handler))(given, Context())
+
+    def call(self, resource: str, method: str, path: str, status: int, **options: Any) -> dict[str, Any]:
+        answer = self.run(f"api.{resource}.handler", event(method, path, **options))
+        assert answer["statusCode"] == status, answer["body"]
+        found: dict[str, Any] = json.loads(answer["body"])
+        return found
+
+    def restart(self) -> None:
+        """Cold starts from here on."""
+        self._handlers.clear()
+
+    def record(self, params: Mapping[str, Any], model: Any, **_: Any) -> None:
+        service = model.service_model.service_name
+        put = str(params["Item"]["pk"]["S"]) if model.name == "PutItem" else ""
+        self.calls.add((self._running, f"{service}:{model.name}", self._resource(service, params), put))
+
+    def _resource(self, service: str, params: Mapping[str, Any]) -> str:
+        if service == "s3":
+            return self._names[params["Bucket"]] + "/*"
+        if service == "sqs":
+            return self._names[params["QueueUrl"].rpartition("/")[2]]
+        names = [params["TableName"]] if "TableName" in params else list(params["RequestItems"])
+        (table,) = (self._names[name] for name in names)
+        return f"{table}/index/{params['IndexName']}" if "IndexName" in params else table
+
+
+@pytest.fixture(scope="module")
+def deployment() -> Iterator[Deployment]:
+    """What the functions did: every event, large contents, lost caches, cold starts."""
+    from moto import mock_aws
+
+    template = expand(ROOT / "template.yaml")
+    with pytest.MonkeyPatch.context() as patch, mock_aws():
+        for variable in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
+            patch.setenv(variable, "testing")
+        patch.delenv("AWS_PROFILE", raising=False)
+        patch.setenv("AWS_DEFAULT_REGION", REGION)
+        clients = make_clients(REGION)
+        made = Deployment(template, deploy(template, clients), patch)
+        patch.setenv("TURNLOG_TOKEN_COUNTER", "estimate")
+        _record_clients(patch, made.record)
+        run_events(lambda name, given: made.run(handler_of(name), given))
+        _large(made)
+        _without_caches(made)
+        yield made
+
+
+def _record_clients(patch: pytest.MonkeyPatch, record: Callable[..., None]) -> None:
+    make = Clients._make
+
+    def recorded(self: Clients, service: str, read_timeout_seconds: int) -> Any:
+        client = make(self, service, read_timeout_seconds)
+        client.meta.events.register("before-parameter-build", record)
+        return client
+
+    patch.setattr(Clients, "_make", recorded)
+
+
+def _large(made: Deployment) -> None:
+    """Settings and messages beside the commits, in items and in blobs."""
+    for session_id, size in (("middle", 6_000), ("large", 70_000)):
+        path, texts = f"/v1/sessions/{session_id}", [_noise(size) for _ in range(6)]
+        made.call("sessions", "POST", "/v1/sessions", 201, body={"session_id": session_id, "system": _noise(size)})
+        messages = [
+            {"role": "user" if at % 2 == 0 else "assistant", "content": text} for at, text in enumerate(texts)
+        ] + [{"role": "user", "content": "And now?"}]
+        for _ in range(2):
+            made.call(
+                "append", "POST", f"{path}/messages", 201, body={"messages": messages}, headers={"idempotency-key": "k"}
+            )
+        made.call("sessions", "POST", "/v1/sessions", 200, body={"session_id": session_id, "if_exists": "return"})
+        state = {"agent_id": "main", "scratchpad": _noise(size)}
+        made.call("append", "POST", f"{path}/messages", 201, body={"messages": messages, "run": state})
+        _read(made, path)
+        made.call("compress", "POST", f"{path}/compress", 200, body={"mode": "sync", "keep_loops": 1})
+        job = made.call("compress", "POST", f"{path}/compress", 202, body={"mode": "async", "keep_loops": 0})
+        assert made.run("workers.compress.handler", _message("compress", job["job_id"], session_id)) == _DONE
+        made.call("compress", "GET", f"{path}/summary", 200)
+        made.call("build_context", "POST", f"{path}/context", 200, body={"policy": "default", "budget": 90_000})
+        made.call("snapshot", "POST", f"{path}/snapshots", 201, body={"name": "n", "if_name_absent": True})
+        job = made.call("snapshot", "POST", f"{path}/snapshots", 202, body={"name": "n", "mode": "async"})
+        assert made.run("workers.snapshot.handler", _message("snapshot", job["job_id"], session_id)) == _DONE
+        made.call("snapshot", "GET", f"{path}/snapshots/n", 200)
+
+
+def _read(made: Deployment, path: str) -> None:
+    made.call("sessions", "GET", path, 200)
+    made.call("messages", "GET", f"{path}/messages", 200)
+    made.call("messages", "GET", f"{path}/loops", 200)
+    made.call("build_context", "POST", f"{path}/context", 200, body={"budget": 2_000_000})
+
+
+def _without_caches(made: Deployment) -> None:
+    """Each reader after a cold start, with the caches of the sessions and the cursor secret gone."""
+    table = boto3.resource("dynamodb", REGION).Table(made.table)
+    readers: list[Callable[[], object]] = [
+        lambda: made.call("jobs", "GET", "/v1/jobs", 200, query={"limit": "1"}),
+        lambda: made.call("sessions", "GET", "/v1/sessions", 200),
+        lambda: made.call("sessions", "GET", "/v1/sessions/large", 200),
+        lambda: made.call("sessions", "GET", "/v1/sessions/middle/agents/main", 200),
+        lambda: made.call("messages", "GET", "/v1/sessions/large/messages", 200),
+        lambda: made.call("messages", "GET", "/v1/sessions/large/loops", 200),
+        lambda: made.call("build_context", "POST", "/v1/sessions/large/context", 200, body={"budget": 2_000_000}),
+        lambda: made.call("append", "POST", "/v1/sessions/large/messages", 201, body=_SHORT),
+        lambda: made.call("compress", "GET", "/v1/sessions/large/summary", 200),
+        lambda: made.call("snapshot", "GET", "/v1/sessions/large/snapshots/n", 200),
+        lambda: made.call("snapshot", "GET", "/v1/sessions/large/snapshots", 200),
+    ]
+    for read in readers:
+        made.restart()
+        for item in table.scan()["Items"]:
+            if item["pk"] == "#turnlog" or item["sk"] in ("D#META", "E#SYS", "E#SUM", "S#STATE"):
+                table.delete_item(Key={"pk": item["pk"], "sk": item["sk"]})
+        read()
+
+
+_SHORT = {"messages": [{"role": "user", "content": "hi"}]}
+_DONE: dict[str, Any] = {"batchItemFailures": []}
+
+
+def _noise(size: int) -> str:
+    """Text that no compression makes small."""
+    return "".join(random.Random(size).choices(string.ascii_letters + string.digits, k=size))
+
+
+def _message(kind: str, job_id: str, session_id: str) -> dict[str, Any]:
+    ids = {"tenant": "111122223333", "user": "agent-backend", "session_id": session_id}
+    body = json.dumps({"v": 1, "job_id": job_id, "kind": kind, **ids})
+    return {"Records": [{"messageId": "m", "receiptHandle": "r", "body": body, "eventSource": "aws:sqs"}]}
+
+
+def _granted(template: Template, function: str) -> list[tuple[str, str, list[str] | None]]:
+    """Action, resource, and the partition keys that it is limited to."""
+    role = template.resources[template.resources[function]["Properties"]["Role"]["Fn::GetAtt"][0]]["Properties"]
+    found: list[tuple[str, str, list[str] | None]] = []
+    for policy in role["Policies"]:
+        for entry in policy["PolicyDocument"]["Statement"]:
+            one = entry["Fn::If"][1] if "Fn::If" in entry else entry
+            keys = one.get("Condition", {}).get("ForAllValues:StringEquals", {}).get("dynamodb:LeadingKeys")
+            actions = one["Action"] if isinstance(one["Action"], list) else [one["Action"]]
+            resources = one["Resource"] if isinstance(one["Resource"], list) else [one["Resource"]]
+            found += [(action, _logical(resource), keys) for action in actions for resource in resources]
+    return found
+
+
+def _logical(resource: dict[str, Any]) -> str:
+    if "Fn::Sub" in resource:
+        return str(resource["Fn::Sub"]).replace("${", "").replace(".Arn}", "")
+    return str(resource["Fn::GetAtt"][0] if "Fn::GetAtt" in resource else resource["Ref"])
+
+
+def _allows(granted: list[tuple[str, str, list[str] | None]], call: Call) -> bool:
+    _, action, resource, put = call
+    return any((action, resource) == (one, on) and (keys is None or put in keys) for one, on, keys in granted) and (
+        action != "s3:GetObject" or any(one == "s3:ListBucket" for one, _, _ in granted)
+    )
+
+
+def test_every_call_is_allowed(deployment: Deployment) -> None:
+    assert len(deployment.calls) > 30
+    refused = [call for call in sorted(deployment.calls) if not _allows(_granted(deployment.template, call[0]), call)]
+    assert not refused, "\n".join(map(str, refused))
+
+
+def test_nothing_is_allowed_that_is_not_used(deployment: Deployment) -> None:
+    used = {(function, action, resource) for function, action, resource, _ in deployment.calls}
+    idle = sorted(
+        (function, action, resource)
+        for function, _ in deployment.template.of_type("AWS::Lambda::Function")
+        for action, resource, _ in _granted(deployment.template, function)
+        if action not in IMPLICIT and (function, action, resource) not in used
+    )
+    idle = [one for one in idle if one not in NOT_RUN_HERE]
+    assert not idle, "\n".join(map(str, idle))

@@ -1,0 +1,186 @@
+"""The built functions in the Lambda runtime, with the built layers and nothing else, without a network.
+
+`make build-test` builds for this machine and runs these. Elsewhere they are skipped where there is no build of these sources.
+"""
+
+from __future__ import annotations
+
+import filecmp
+import io
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import ROOT
+from tests.functions.events import load, read_event
+
+BUILD = ROOT / ".aws-sam" / "host" / "build"
+RUNTIME = ROOT / ".venv-lambda" / "bin" / "python"
+MACHINE = {"x86_64": "x86_64", "AMD64": "x86_64", "aarch64": "arm64", "arm64": "arm64"}.get(platform.machine(), "")
+MUST_RUN = os.environ.get("TURNLOG_TEST_BUILT") == "1"
+LIMITS = {"DependenciesLayer": 30_000_000, "SharedLayer": 300_000}
+"""Bytes zipped. AWS's own limit is 250 MB for all of a function, unzipped."""
+_NOWHERE = "http://127.0.0.1:9"
+
+
+def emulator() -> Path | None:
+    """The Runtime Interface Emulator that the SAM CLI's wheel has in it."""
+    pattern = f"lib/python3.*/site-packages/samcli/local/rapid/aws-lambda-rie-{MACHINE}"
+    return next((ROOT / ".venv-sam").glob(pattern), None)
+
+
+def _missing() -> str | None:
+    """Why the built functions can't run here."""
+    if not (BUILD / "template.yaml").is_file():
+        return "there is no build for this machine"
+    if not RUNTIME.is_file():
+        return "there is no .venv-lambda, the Lambda runtime's Python"
+    if emulator() is None:
+        return "there is no Runtime Interface Emulator in .venv-sam"
+    if not _is_current():
+        return "the build is of other sources"
+    return None
+
+
+def _is_current() -> bool:
+    pairs = [
+        (ROOT / "shared" / "turnlog", BUILD / "SharedLayer" / "python" / "turnlog"),
+        (ROOT / "functions", BUILD / "AppendFunction"),
+    ]
+    for source, built in pairs:
+        here, there = ({path.relative_to(root) for path in root.rglob("*.py")} for root in (source, built))
+        if here != there or any(not filecmp.cmp(source / name, built / name, shallow=False) for name in here):
+            return False
+    return True
+
+
+@pytest.fixture(scope="module", autouse=True)
+def built() -> None:
+    reason = _missing()
+    if reason is not None:
+        (pytest.fail if MUST_RUN else pytest.skip)(f"{reason}: run `make build-test`")
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    """A function's environment: its variables, the layers as Lambda mounts them, and no way out."""
+    layers = [str(BUILD / layer / "python") for layer in LIMITS]
+    made = {
+        "PATH": "/usr/bin:/bin",
+        "HOME": str(folder),
+        "LANG": "C.UTF-8",
+        "PYTHONPATH": os.pathsep.join(layers),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "AWS_LAMBDA_FUNCTION_NAME": "turnlog-built",
+        "TURNLOG_ENGINE": f"sqlite:///{folder}/turnlog.db",
+        "TURNLOG_IDENTITY": "iam",
+    }
+    return made | dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"), _NOWHERE)
+
+
+def _without_network() -> list[str]:
+    """A command that gives a process a network namespace of its own, where that is permitted."""
+    command = ["unshare", "--map-root-user", "--net"]
+    if shutil.which("unshare") is None:
+        return []
+    return command if subprocess.run([*command, "true"], capture_output=True, check=False).returncode == 0 else []
+
+
+def _invoke(handler: str, events: list[dict[str, Any]], folder: Path) -> list[dict[str, Any]]:
+    function = f"{handler.split('.')[1].title().replace('_', '')}Function"
+    prefix = _without_network()
+    asked = {
+        "emulator": str(emulator()),
+        "python": str(RUNTIME),
+        "folder": str(BUILD / function),
+        "handler": handler,
+        "environment": {**_environment(folder), "LAMBDA_TASK_ROOT": str(BUILD / function)},
+        "events": events,
+        "isolated": bool(prefix),
+    }
+    ran = subprocess.run(
+        [*prefix, sys.executable, str(Path(__file__).with_name("invoke_built.py"))],
+        input=json.dumps(asked),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    found = json.loads(ran.stdout)
+    assert found["offline"] or not prefix
+    print(f"{handler}: {'no network' if found['offline'] else 'proxies that lead nowhere'}")
+    answers: list[dict[str, Any]] = found["answers"]
+    assert all("statusCode" in answer for answer in answers), found["log"]
+    return answers
+
+
+def test_the_runtime_answers_with_tokens_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (health,) = _invoke("api.health.handler", [read_event("health")], tmp_path)
+    assert json.loads(health["body"])["engine"] == "sqlite"
+    (created,) = _invoke("api.sessions.handler", [read_event("create_session")], tmp_path)
+    assert created["statusCode"] == 201, created["body"]
+    append = read_event("append_messages")
+    first, again = _invoke("api.append.handler", [append, append], tmp_path)
+    assert (first["statusCode"], again["statusCode"]) == (201, 201), first["body"]
+    assert first["body"] == again["body"], "the idempotency key is known"
+
+    monkeypatch.setenv("TURNLOG_ENGINE", f"sqlite:///{tmp_path}/here.db")
+    load("api.sessions.handler")(read_event("create_session"), None)
+    here = json.loads(load("api.append.handler")(append, None)["body"])
+    assert here["tokens"] > 100
+    assert json.loads(first["body"]) == here, "the layers count as we do"
+
+
+def test_code_and_vocabulary_come_from_the_layers(tmp_path: Path) -> None:
+    names = (
+        "turnlog",
+        "turnlog_vocabulary",
+        "tiktoken",
+        "pydantic",
+        "pydantic_core",
+        "botocore",
+        "aws_lambda_powertools",
+    )
+    program = f"import json, sys\nfor name in {names!r}: __import__(name)\n"
+    program += f"print(json.dumps([sys.modules[name].__file__ for name in {names!r}]))"
+    ran = subprocess.run(
+        [*_without_network(), str(RUNTIME), "-c", program],
+        env=_environment(tmp_path),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    found = dict(zip(names, map(Path, json.loads(ran.stdout)), strict=True))
+    assert found.pop("turnlog").is_relative_to(BUILD / "SharedLayer" / "python")
+    assert all(path.is_relative_to(BUILD / "DependenciesLayer" / "python") for path in found.values()), found
+
+
+@pytest.mark.parametrize("layer", LIMITS)
+def test_a_layer_is_small(layer: str) -> None:
+    size = zipped_bytes(BUILD / layer)
+    print(f"{layer}: {size:,} bytes zipped, the limit is {LIMITS[layer]:,}")
+    assert size <= LIMITS[layer]
+
+
+def test_a_layer_has_one_folder_called_python() -> None:
+    assert {path.name for layer in LIMITS for path in (BUILD / layer).iterdir()} == {"python"}
+    assert {path.name for path in (BUILD / "SharedLayer" / "python").iterdir()} == {"turnlog"}
+    assert not [path for layer in LIMITS for path in (BUILD / layer).rglob("*.pyc")]
+
+
+def zipped_bytes(folder: Path) -> int:
+    """The size of the archive that is uploaded."""
+    target = io.BytesIO()
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path in sorted(folder.rglob("*")):
+            archive.write(path, path.relative_to(folder))
+    return len(target.getvalue())

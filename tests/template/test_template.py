@@ -1,0 +1,365 @@
+"""What template.yaml makes, read off its expanded form: the promises of the design that a deployment must keep."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from moto import mock_aws
+
+from tests.conftest import ROOT
+from turnlog.contracts.jobs import JOB_KINDS
+from turnlog.entrypoints.routes import ROUTES
+from turnlog.settings import PREFIX, Settings
+
+pytest.importorskip("samtranslator")
+
+from turnlog.local.template import Template, expand
+from turnlog.testing.aws import create_table
+
+OPEN = {"GET /v1/health", "GET /v1/openapi.json"}
+SENDERS = {"AppendFunction": {"compress"}, "CompressFunction": {"compress"}, "SnapshotFunction": {"snapshot"}}
+WORKERS = {"CompressWorker": "compress", "SnapshotWorker": "snapshot"}
+FORBIDDEN = {
+    "dynamodb:Scan",
+    "dynamodb:BatchWriteItem",  # it deletes too, and IAM can't tell
+    "sqs:PurgeQueue",
+}
+KEY = "arn:aws:kms:eu-central-1:111122223333:key/0a1b2c3d"
+
+
+@cache
+def template() -> Template:
+    return expand(ROOT / "template.yaml")
+
+
+def of_type(kind: str) -> dict[str, Any]:
+    return dict(template().of_type(kind))
+
+
+def functions() -> dict[str, Any]:
+    return of_type("AWS::Lambda::Function")
+
+
+def statements(function: str) -> list[dict[str, Any]]:
+    """What a function's role allows. Conditional statements are included."""
+    role = template().resources[functions()[function]["Role"]["Fn::GetAtt"][0]]["Properties"]
+    documents = [policy["PolicyDocument"] for policy in role["Policies"]]
+    found = [one["Fn::If"][1] if "Fn::If" in one else one for document in documents for one in document["Statement"]]
+    return [{**one, "Action": _list(one["Action"]), "Resource": _list(one["Resource"])} for one in found]
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def value_of(value: Any) -> Any:
+    """A parameter's default for its reference."""
+    return template().parameters[value["Ref"]] if isinstance(value, dict) else value
+
+
+# ------------------------------------------------------------ routes and functions
+
+
+def test_the_routes_are_the_route_table() -> None:
+    assert set(template().routes) == {f"{route.method} {route.path}" for route in ROUTES}
+    handlers = {route: functions()[function]["Handler"] for route, function in template().routes.items()}
+    assert handlers == {f"{route.method} {route.path}": f"api.{route.resource}.handler" for route in ROUTES}
+
+
+def test_every_route_is_signed_but_the_open_two() -> None:
+    (api,) = of_type("AWS::ApiGatewayV2::Api").values()
+    security = {
+        f"{method.upper()} {path}": call.get("security")
+        for path, methods in api["Body"]["paths"].items()
+        for method, call in methods.items()
+    }
+    assert {route for route, found in security.items() if found != [{"AWS_IAM": []}]} == OPEN
+    assert {route.name for route in ROUTES if f"{route.method} {route.path}" in OPEN} == {"health", "openapi"}
+    (stage,) = of_type("AWS::ApiGatewayV2::Stage").values()
+    assert set(stage["RouteSettings"]) == OPEN
+    assert {"ThrottlingRateLimit", "ThrottlingBurstLimit"} <= set(stage["DefaultRouteSettings"])
+
+
+def test_access_logs_are_json_without_contents() -> None:
+    (stage,) = of_type("AWS::ApiGatewayV2::Stage").values()
+    fields = set(json.loads(stage["AccessLogSettings"]["Format"]).values())
+    assert fields <= {
+        "$context.requestId",
+        "$context.requestTimeEpoch",
+        "$context.routeKey",
+        "$context.status",
+        "$context.responseLength",
+        "$context.responseLatency",
+        "$context.integrationLatency",
+        "$context.integrationStatus",
+        "$context.error.responseType",
+    }
+
+
+def test_every_function_has_a_handler_that_imports() -> None:
+    for name, function in functions().items():
+        module, _, attribute = function["Handler"].rpartition(".")
+        assert callable(getattr(importlib.import_module(module), attribute)), name
+    handlers = {function["Handler"] for function in functions().values()}
+    root = ROOT / "functions"
+    modules = {path for path in root.glob("*/*.py") if path.stem != "__init__"}
+    assert handlers == {f"{path.parent.name}.{path.stem}.handler" for path in modules}
+
+
+def test_runtime_architecture_and_layers() -> None:
+    layers = of_type("AWS::Lambda::LayerVersion")
+    for name, function in functions().items():
+        assert function["Runtime"] == "python3.13", name
+        assert [value_of(one) for one in function["Architectures"]] == ["arm64"], name
+        assert {layer["Ref"] for layer in function["Layers"]} == set(layers), name
+        assert function["Timeout"] <= 29 or name in WORKERS, f"{name}: API Gateway waits 30 s"
+    assert all(layer["CompatibleRuntimes"] == ["python3.13"] for layer in layers.values())
+
+
+def test_every_variable_is_a_setting() -> None:
+    for name, function in functions().items():
+        variables = function["Environment"]["Variables"]
+        known = {PREFIX + field.upper() for field in Settings.model_fields}
+        assert {variable for variable in variables if variable.startswith(PREFIX)} <= known, name
+        resolved = {
+            variable: value_of(value) if not isinstance(value, dict) or "Ref" in value else "memory://"
+            for variable, value in variables.items()
+        }
+        assert Settings.from_environment(resolved).identity == "iam"
+
+
+def test_engines_name_the_table_the_bucket_and_the_queues_that_are_sent_to() -> None:
+    for name, function in functions().items():
+        engine = function["Environment"]["Variables"]["TURNLOG_ENGINE"]["Fn::Sub"]
+        queues = "".join(
+            f"&{kind}_queue=${{{kind.title()}Queue}}" for kind in JOB_KINDS if kind in SENDERS.get(name, ())
+        )
+        assert engine == "dynamodb://${Table}?bucket=${Bucket}" + queues, name
+
+
+# ------------------------------------------------------------ permissions
+
+
+@pytest.mark.parametrize("function", functions())
+def test_a_role_has_inline_statements_without_wildcards(function: str) -> None:
+    role = template().resources[functions()[function]["Role"]["Fn::GetAtt"][0]]["Properties"]
+    assert not role.get("ManagedPolicyArns")
+    assert [other for other, one in functions().items() if one["Role"] == functions()[function]["Role"]] == [function]
+    for statement in statements(function):
+        assert statement["Effect"] == "Allow"
+        assert not any("*" in action for action in statement["Action"]), statement
+        assert not FORBIDDEN & set(statement["Action"]), statement
+        assert not [one for one in statement["Action"] if "Delete" in one and one != "sqs:DeleteMessage"], statement
+        for resource in statement["Resource"]:
+            assert isinstance(resource, dict), f"{resource!r} is no reference to a resource of this template"
+            # Objects have no other name than the bucket's with a wildcard.
+            assert "*" not in json.dumps(resource) or resource == {"Fn::Sub": "${Bucket.Arn}/*"}, statement
+
+
+@pytest.mark.parametrize("function", functions())
+def test_who_may_do_what(function: str) -> None:
+    granted = {(action, json.dumps(one["Resource"])) for one in statements(function) for action in one["Action"]}
+    actions = {action for action, _ in granted}
+    queues = {resource.split('"')[3] for action, resource in granted if action == "sqs:SendMessage"}
+    assert queues == {f"{kind.title()}Queue" for kind in SENDERS.get(function, ())}
+    received = {resource.split('"')[3] for action, resource in granted if action == "sqs:ReceiveMessage"}
+    assert received == ({f"{WORKERS[function].title()}Queue"} if function in WORKERS else set())
+    assert ("sqs:DeleteMessage" in actions) == (function in WORKERS)
+    assert ("s3:GetObject" in actions) <= ("s3:ListBucket" in actions), "a missing object would look like a denied one"
+    on_index = [resource for action, resource in granted if "/index/" in resource]
+    assert bool(on_index) == (function == "SessionsFunction")
+    assert {"logs:CreateLogStream", "logs:PutLogEvents"} <= actions
+
+
+def test_jobs_may_put_the_cursor_secret_only() -> None:
+    (put,) = [one for one in statements("JobsFunction") if "dynamodb:PutItem" in one["Action"]]
+    assert put["Condition"] == {"ForAllValues:StringEquals": {"dynamodb:LeadingKeys": ["#turnlog"]}}
+
+
+def test_the_key_is_for_the_services_that_a_function_uses() -> None:
+    for name in functions():
+        used = {action.partition(":")[0] for one in statements(name) for action in one["Action"]} - {"logs", "kms"}
+        keys = [one for one in statements(name) if "kms:Decrypt" in one["Action"]]
+        via = {
+            entry["Fn::Sub"].partition(".")[0]
+            for one in keys
+            for entry in one["Condition"]["StringEquals"]["kms:ViaService"]
+        }
+        assert via == used, name
+        assert all(one["Resource"] == [{"Ref": "KmsKeyArn"}] for one in keys)
+
+
+# ------------------------------------------------------------ data and queues
+
+
+def test_the_table_is_the_one_of_the_tests() -> None:
+    table = of_type("AWS::DynamoDB::Table")["Table"]
+    with mock_aws():
+        import boto3
+
+        client = boto3.client("dynamodb", "eu-central-1", aws_access_key_id="x", aws_secret_access_key="x")
+        create_table(client, "wanted")
+        wanted: Any = client.describe_table(TableName="wanted")["Table"]
+        ttl = client.describe_time_to_live(TableName="wanted")["TimeToLiveDescription"]
+    assert table["BillingMode"] == wanted["BillingModeSummary"]["BillingMode"]
+    assert table["KeySchema"] == wanted["KeySchema"]
+    assert _by_name(table["AttributeDefinitions"], "AttributeName") == _by_name(
+        wanted["AttributeDefinitions"], "AttributeName"
+    )
+    fields = ("IndexName", "KeySchema", "Projection")
+    indexes = [{field: index[field] for field in fields} for index in wanted["GlobalSecondaryIndexes"]]
+    assert _by_name(table["GlobalSecondaryIndexes"], "IndexName") == _by_name(indexes, "IndexName")
+    assert table["TimeToLiveSpecification"] == {"AttributeName": ttl["AttributeName"], "Enabled": True}
+
+
+def _by_name(entries: list[Any], name: str) -> list[Any]:
+    return sorted(entries, key=lambda entry: str(entry[name]))
+
+
+def test_data_is_kept_and_can_be_restored() -> None:
+    for name in ("Table", "Bucket"):
+        resource = template().resources[name]
+        assert resource["DeletionPolicy"] == resource["UpdateReplacePolicy"] == "Retain", name
+    table = of_type("AWS::DynamoDB::Table")["Table"]
+    assert table["PointInTimeRecoverySpecification"] == {
+        "PointInTimeRecoveryEnabled": True,
+        "RecoveryPeriodInDays": {"Ref": "RecoveryDays"},
+    }
+    assert table["DeletionProtectionEnabled"] == {"Fn::If": ["IsProtected", True, False]}
+    assert template().document["Conditions"]["IsProtected"] == {"Fn::Not": [{"Fn::Equals": [{"Ref": "Stage"}, "dev"]}]}
+
+
+def test_everything_is_encrypted_and_with_a_key_by_that_key() -> None:
+    key = {"Fn::If": ["HasKmsKey", {"Ref": "KmsKeyArn"}, {"Ref": "AWS::NoValue"}]}
+    assert of_type("AWS::DynamoDB::Table")["Table"]["SSESpecification"]["KMSMasterKeyId"] == key
+    (rule,) = of_type("AWS::S3::Bucket")["Bucket"]["BucketEncryption"]["ServerSideEncryptionConfiguration"]
+    assert rule["ServerSideEncryptionByDefault"] == {
+        "SSEAlgorithm": {"Fn::If": ["HasKmsKey", "aws:kms", "AES256"]},
+        "KMSMasterKeyID": key,
+    }
+    for name, queue in of_type("AWS::SQS::Queue").items():
+        assert queue["KmsMasterKeyId"] == key, name
+        assert queue["SqsManagedSseEnabled"] == {"Fn::If": ["HasKmsKey", {"Ref": "AWS::NoValue"}, True]}, name
+
+
+def test_the_bucket_is_private_and_forgets_old_versions() -> None:
+    bucket = of_type("AWS::S3::Bucket")["Bucket"]
+    assert set(bucket["PublicAccessBlockConfiguration"].values()) == {True}
+    assert len(bucket["PublicAccessBlockConfiguration"]) == 4
+    assert bucket["VersioningConfiguration"] == {"Status": "Enabled"}
+    rules = {key: value for rule in bucket["LifecycleConfiguration"]["Rules"] for key, value in rule.items()}
+    assert rules["NoncurrentVersionExpiration"] == {"NoncurrentDays": 1}
+    assert rules["AbortIncompleteMultipartUpload"] == {"DaysAfterInitiation": 1}
+
+
+def test_bucket_and_queues_refuse_what_is_not_tls() -> None:
+    refusing = set[str]()
+    policies = [*of_type("AWS::S3::BucketPolicy").values(), *of_type("AWS::SQS::QueuePolicy").values()]
+    for policy in policies:
+        (statement,) = policy["PolicyDocument"]["Statement"]
+        assert (statement["Effect"], statement["Principal"]) == ("Deny", "*")
+        assert statement["Condition"] == {"Bool": {"aws:SecureTransport": "false"}}
+        targets = {target["Ref"] for target in _list(policy.get("Queues") or policy["Bucket"])}
+        named = {one["Fn::GetAtt"][0] for one in _list(statement["Resource"]) if "Fn::GetAtt" in one}
+        assert named == targets
+        refusing |= targets
+    assert refusing == {"Bucket", *of_type("AWS::SQS::Queue")}
+
+
+def test_a_queue_has_dead_letters_with_an_alarm() -> None:
+    queues, alarms = of_type("AWS::SQS::Queue"), of_type("AWS::CloudWatch::Alarm")
+    watched = {alarm["Dimensions"][0]["Value"]["Fn::GetAtt"][0] for alarm in alarms.values()}
+    sources = {
+        mapping["EventSourceArn"]["Fn::GetAtt"][0]: mapping["FunctionName"] for mapping in template().sources.values()
+    }
+    dead = set[str]()
+    for name, queue in queues.items():
+        if "RedrivePolicy" in queue:
+            assert queue["RedrivePolicy"]["maxReceiveCount"] == 5
+            target = queue["RedrivePolicy"]["deadLetterTargetArn"]["Fn::GetAtt"][0]
+            assert queues[target]["MessageRetentionPeriod"] > queue["MessageRetentionPeriod"], "the time goes on there"
+            assert queue["VisibilityTimeout"] >= 6 * functions()[sources[name]]["Timeout"]
+            dead.add(target)
+    assert dead | set(sources) == set(queues)
+    assert dead == watched
+    assert all(alarm["TreatMissingData"] == "notBreaching" and alarm["Threshold"] == 1 for alarm in alarms.values())
+
+
+def test_a_poison_message_does_not_take_its_batch_along() -> None:
+    assert {mapping["FunctionName"] for mapping in template().sources.values()} == set(WORKERS)
+    for mapping in template().sources.values():
+        assert mapping["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
+        assert mapping["BatchSize"] == 10
+        assert mapping["ScalingConfig"] == {"MaximumConcurrency": {"Ref": "WorkerConcurrency"}}
+
+
+def test_logs_are_kept_as_long_as_the_parameter_says() -> None:
+    groups = of_type("AWS::Logs::LogGroup")
+    assert all(group["RetentionInDays"] == {"Ref": "LogRetentionDays"} for group in groups.values())
+    (stage,) = of_type("AWS::ApiGatewayV2::Stage").values()
+    used = {function["LoggingConfig"]["LogGroup"]["Ref"] for function in functions().values()}
+    assert used | {stage["AccessLogSettings"]["DestinationArn"]["Fn::GetAtt"][0]} == set(groups)
+    assert len(used) == len(functions())
+
+
+# ------------------------------------------------------------ the document
+
+
+def test_every_parameter_is_used_and_described() -> None:
+    document = template().document
+    used = set(_referred({key: value for key, value in document.items() if key != "Metadata"}))
+    assert set(document["Parameters"]) <= used
+    assert all(parameter["Description"] for parameter in document["Parameters"].values())
+    groups = document["Metadata"]["AWS::CloudFormation::Interface"]["ParameterGroups"]
+    assert {name for group in groups for name in group["Parameters"]} == set(document["Parameters"])
+
+
+def _referred(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        if isinstance(value.get("Ref"), str):
+            yield value["Ref"]
+        for one in value.values():
+            yield from _referred(one)
+    elif isinstance(value, list):
+        for one in value:
+            yield from _referred(one)
+
+
+def test_it_expands_with_other_parameters() -> None:
+    given = {"Stage": "prod", "KmsKeyArn": KEY, "Architecture": "x86_64", "WorkerConcurrency": "10"}
+    assert set(expand(ROOT / "template.yaml", given).resources) >= {"Table", "Bucket", "AppendFunction"}
+
+
+def test_the_environments_of_samconfig() -> None:
+    import tomllib
+
+    config = tomllib.loads((ROOT / "samconfig.toml").read_text(encoding="utf-8"))
+    parameters = template().document["Parameters"]
+    for stage in ("dev", "prod"):
+        assert config[stage]["build"]["parameters"] == {"cached": True, "parallel": True}
+        deploy = config[stage]["deploy"]["parameters"]
+        given = dict(entry.split("=") for entry in deploy["parameter_overrides"].split())
+        assert given["Stage"] == stage
+        assert set(given) <= set(parameters)
+        assert deploy["stack_name"] == f"turnlog-{stage}"
+    assert config["prod"]["deploy"]["parameters"]["confirm_changeset"] is True
+
+
+def test_cfn_lint_finds_nothing() -> None:
+    pytest.importorskip("cfnlint")
+    ran = subprocess.run(
+        [Path(sys.executable).with_name("cfn-lint"), "--non-zero-exit-code", "informational", "template.yaml"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr

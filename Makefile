@@ -4,8 +4,9 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3 python; do \
 VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= auto
+ENGINE ?= embedded
 
-.PHONY: help setup demo test serve lint format docs bench pr full clean
+.PHONY: help setup demo test serve lint format docs bench bench-cost pr full clean
 
 help:  ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | sort
@@ -24,14 +25,14 @@ $(VENV)/dev.stamp: $(VENV)/run.stamp
 
 setup: $(VENV)/dev.stamp  ## Make .venv with everything
 
-demo: $(VENV)/run.stamp  ## Run the main job on sample conversations
-	@$(BIN)/python examples/demo.py
+demo: $(if $(filter moto,$(ENGINE)),$(VENV)/moto.stamp,$(VENV)/run.stamp)  ## Run the main job on sample conversations [ENGINE=moto]
+	@$(BIN)/python examples/demo.py --engine $(ENGINE)
 
 test: $(VENV)/dev.stamp  ## Run the tests
 	@$(BIN)/python -m pytest -q -n $(WORKERS)
 
-serve: $(VENV)/run.stamp  ## The service on this machine, on http://127.0.0.1:8787
-	@$(BIN)/turnlog serve
+serve: $(if $(filter moto,$(ENGINE)),$(VENV)/moto.stamp,$(VENV)/run.stamp)  ## The service on http://127.0.0.1:8787 [ENGINE=moto]
+	@$(BIN)/turnlog serve --engine $(ENGINE)
 
 lint: $(VENV)/dev.stamp  ## Style, types, import direction
 	@$(BIN)/ruff check .
@@ -46,8 +47,11 @@ format: $(VENV)/dev.stamp  ## Let ruff mend what it can
 docs: $(VENV)/dev.stamp  ## Write the generated pages: OpenAPI, JSON Schemas, configuration
 	@$(BIN)/python tools/make_docs.py
 
-bench: $(VENV)/dev.stamp  ## Own CPU time and calls per operation
-	@$(BIN)/python benchmarks/operations.py
+bench: $(VENV)/dev.stamp  ## Requests, capacity, bytes, CPU and import time per operation, beside their limits [ARGS=--quick]
+	@$(BIN)/python -m benchmarks.operations $(ARGS)
+
+bench-cost: $(VENV)/dev.stamp  ## What a thousand turns cost on AWS, from metered figures
+	@$(BIN)/python -m benchmarks.cost $(ARGS)
 
 pr: lint test  ## What CI runs
 
@@ -55,4 +59,6 @@ full: lint $(VENV)/dev.stamp  ## Everything, long
 	@$(BIN)/python -m pytest -q -n $(WORKERS) --full
 
 clean:  ## Remove what was made
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-* .aws-sam build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+include mk/aws.mk mk/local.mk mk/emulators.mk mk/peers.mk

@@ -1,81 +1,200 @@
-"""Own CPU time and calls of the table per append and window, by length of the session, on the embedded engine in memory.
+"""What each operation costs: requests, capacity, bytes and own CPU time by a session's length, and how handlers start.
 
-    make bench
+    make bench                                          # the table
+    python benchmarks/operations.py --json FILE         # everything, with versions
+    python benchmarks/operations.py --quick             # a short look
 
-CPU time of this process, the engine's included; the median of some runs. Compare ratios: machines differ.
+Figures with a limit in the project's budgets are marked ok or OVER. Machines differ: compare own times only with those
+of the same machine. Requests and capacity are the same everywhere.
 """
 
 from __future__ import annotations
 
+import argparse
+import contextlib
+import importlib.metadata
 import json
-import statistics
+import platform
+import subprocess
 import sys
-import time
-from collections.abc import Callable
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
 
-from turnlog.adapters.embedded.files import MemoryBlobStore
-from turnlog.adapters.embedded.sqlite import MEMORY, SqliteDatabase, SqliteItemTable
-from turnlog.adapters.system import RandomIds, SystemClock
-from turnlog.bootstrap import Application, Engine
-from turnlog.client.in_process import InProcessBackend
-from turnlog.client.model import Turnlog
-from turnlog.domain.identity import Owner
-from turnlog.settings import Settings
-from turnlog.testing.faults import Faults, FaultyBlobStore, FaultyItemTable
+ROOT = Path(__file__).parent.parent
+if str(ROOT) not in sys.path:
+    sys.path.insert(0, str(ROOT))
 
-LENGTHS = (10, 100, 1_000)
-TEXT = "Could you please check whether the order that I placed last Tuesday has already left the warehouse? " * 6
-RUNS = 15
+from benchmarks.engines import dynamo  # noqa: E402
+from benchmarks.handlers import Start, handler_names, import_costs, measure_starts  # noqa: E402
+from benchmarks.measuring import Row, measure  # noqa: E402
+from benchmarks.scenarios import operations  # noqa: E402
+
+LENGTHS = (10, 100, 1_000, 10_000)
+QUICK_LENGTHS = (10, 100)
+_PACKAGES = ("turnlog", "boto3", "botocore", "pydantic", "aws-lambda-powertools", "tiktoken", "moto")
 
 
-def measure(work: Callable[[], object], faults: Faults) -> tuple[float, int]:
-    """Median CPU milliseconds and calls of one run."""
-    work()
-    times, calls = list[float](), faults.calls
-    for _ in range(RUNS):
-        start = time.process_time()
-        work()
-        times.append((time.process_time() - start) * 1000)
-    return statistics.median(times), (faults.calls - calls) // RUNS
+@dataclass
+class Report:
+    """A whole run."""
+
+    rows: list[Row]
+    starts: list[Start]
+    first_requests_on: str
+    note: str
+    import_costs_ms: dict[str, float]
+    versions: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def over(self) -> list[str]:
+        """All that is over its budget."""
+        found = [f"{row.operation}, {row.messages:,} messages: {why}" for row in self.rows for why in row.over]
+        return found + [f"{start.name}: {why}" for start in self.starts for why in start.over]
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "versions": self.versions,
+            "note": self.note,
+            "operations": [asdict(row) for row in self.rows],
+            "handlers": {
+                "first_requests_on": self.first_requests_on,
+                "starts": [asdict(start) for start in self.starts],
+            },
+            "import_costs_ms": self.import_costs_ms,
+            "over": self.over,
+        }
+
+
+def run(*, quick: bool, only_moto: bool = False, handlers: bool = True, lengths: Sequence[int] = ()) -> Report:
+    """All measures; ``quick`` takes fewer runs of shorter sessions."""
+    lengths = lengths or (QUICK_LENGTHS if quick else LENGTHS)
+    with dynamo(only_moto=only_moto) as engine:
+        rows = measure(operations(), lengths, engine, runs=2 if quick else 21, say=_say)
+        note = engine.note
+    starts, target, costs = list[Start](), "not measured", dict[str, float]()
+    if handlers:
+        names = handler_names()[:1] if quick else handler_names()
+        starts, target = measure_starts(runs=1 if quick else 5, names=names, say=_say)
+        costs = import_costs("api.append")
+    _say("")
+    return Report(rows, starts, target, note, costs, versions())
+
+
+def versions() -> dict[str, str]:
+    """What the figures are of. No host names."""
+    found = {
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "commit": _commit(),
+    }
+    for package in _PACKAGES:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found[package] = importlib.metadata.version(package)
+    return found
+
+
+def _commit() -> str:
+    """The commit, with a plus when the files differ from it."""
+    try:
+        named = subprocess.run(
+            ["git", "describe", "--always", "--dirty=+"], cwd=ROOT, capture_output=True, text=True, check=True
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return named.stdout.strip()
+
+
+def _say(text: str) -> None:
+    """Progress, on a terminal only."""
+    if sys.stderr.isatty():
+        print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+
+
+def show(report: Report) -> None:
+    """The tables, plain when there is no rich."""
+    print(" · ".join(f"{name} {version}" for name, version in report.versions.items()))
+    print(report.note)
+    _table(
+        "Operations by length of the session (ms of CPU; own = without the engine; bytes are bodies)",
+        ("operation", "messages", "requests", "RCU", "WCU", "index", "sent", "received", "own ms", "handler", "budget"),
+        [_operation_cells(row) for row in report.rows],
+    )
+    if report.starts:
+        _table(
+            f"Handlers in fresh processes (ms of CPU, wall in brackets); first requests on {report.first_requests_on}",
+            ("handler", "import", "ready", "against boto3", "first request", "second", "budget"),
+            [_start_cells(start) for start in report.starts],
+        )
+        dearest = [f"{name} {cost:.0f}" for name, cost in list(report.import_costs_ms.items())[:12]]
+        print("Import of api.append by package, ms of their own modules: " + ", ".join(dearest))
+    print("Over budget: " + ("; ".join(report.over) or "nothing"))
+
+
+def _operation_cells(row: Row) -> list[str]:
+    requests = " + ".join(f"{count} {name}" for name, count in sorted((row.requests or {}).items()))
+    if row.error is not None:
+        return [row.operation, f"{row.messages:,}", row.error, *[""] * 8]
+    return [
+        row.operation,
+        f"{row.messages:,}",
+        requests or "-",
+        *(_number(value, "g") for value in (row.read_units, row.write_units, row.index_write_units)),
+        *(_number(value, ",") for value in (row.sent_bytes, row.received_bytes)),
+        *(_number(value, ".2f") for value in (row.own_ms, row.handler_ms)),
+        _mark(row.over, has_budget=row.has_budget),
+    ]
+
+
+def _start_cells(start: Start) -> list[str]:
+    return [
+        start.name,
+        f"{start.import_ms:.0f} ({start.import_wall_ms:.0f})",
+        f"{start.ready_ms:.0f} ({start.ready_wall_ms:.0f})",
+        f"{start.ratio:.2f} x" if start.ratio is not None else "1",
+        _number(start.first_request_ms, ".1f"),
+        _number(start.second_request_ms, ".1f"),
+        _mark(start.over, has_budget=start.ratio is not None),
+    ]
+
+
+def _mark(over: list[str], *, has_budget: bool) -> str:
+    return "OVER: " + ", ".join(over) if over else ("ok" if has_budget else "")
+
+
+def _number(value: float | None, form: str) -> str:
+    return "-" if value is None else format(value, form)
+
+
+def _table(title: str, names: Sequence[str], lines: Sequence[Sequence[str]]) -> None:
+    widths = [max(len(cell) for cell in column) for column in zip(names, *lines, strict=True)]
+    try:
+        from rich.console import Console
+        from rich.table import Table
+    except ImportError:
+        print(title)
+        for line in (names, *lines):
+            print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)))
+        return
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    for at, name in enumerate(names):
+        table.add_column(name, justify="left" if at in (0, len(names) - 1) else "right", no_wrap=True)
+    for line in lines:
+        table.add_row(*line)
+    Console(width=max(80, sum(widths) + 2 * len(widths)), highlight=False).print(table)
 
 
 def main() -> None:
-    faults, rows = Faults(), list[dict[str, float | int]]()
-    engine = Engine(
-        "memory",
-        FaultyItemTable(SqliteItemTable(SqliteDatabase(MEMORY)), faults),
-        FaultyBlobStore(MemoryBlobStore(), faults),
-        None,
-        lambda: None,
-    )
-    log = Turnlog(
-        InProcessBackend(
-            Application(engine, Settings(), clock=SystemClock(), ids=RandomIds()), Owner.of("local", "bench")
-        )
-    )
-    for length in LENGTHS:
-        session = log.sessions.create()
-        for at in range(length):
-            session.append({"role": ("user", "assistant")[at % 2], "content": f"{at} {TEXT[:590]}"})
-        window_ms, window_calls = measure(session.context, faults)
-        append_ms, append_calls = measure(lambda: session.append({"role": "user", "content": TEXT[:600]}), faults)  # noqa: B023
-        rows.append(
-            {
-                "messages": length,
-                "append_ms": round(append_ms, 2),
-                "append_calls": append_calls,
-                "window_ms": round(window_ms, 2),
-                "window_calls": window_calls,
-            }
-        )
-    if "--json" in sys.argv:
-        print(json.dumps(rows))
-        return
-    print(f"{'messages':>9} {'append ms':>10} {'calls':>6} {'window ms':>10} {'calls':>6}")
-    for row in rows:
-        print(
-            f"{row['messages']:>9,} {row['append_ms']:>10} {row['append_calls']:>6} {row['window_ms']:>10} {row['window_calls']:>6}"
-        )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="fewer runs of shorter sessions, one handler")
+    parser.add_argument("--moto", action="store_true", help="moto, also where dynoxide is installed")
+    parser.add_argument("--json", metavar="FILE", type=Path, help="write everything to FILE")
+    options = parser.parse_args()
+    report = run(quick=options.quick, only_moto=options.moto)
+    show(report)
+    if options.json:
+        options.json.write_text(json.dumps(report.as_json(), indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,12 +1,14 @@
 """The demo: a service of its own, sample conversations replayed through HTTP, and what each model call would have been sent.
 
-    make demo
+    make demo                  # on SQLite
+    make demo ENGINE=moto      # the stack of template.yaml, on emulated AWS
 
 Ends with 0 only if every message came back equal and every window was valid.
 """
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import sys
 import tempfile
@@ -37,13 +39,16 @@ _SPARKS = "▁▂▃▄▅▆▇█"
 _WIDTH = 64
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description="Replays sample conversations and shows what would be sent.")
+    parser.add_argument("--engine", choices=("embedded", "moto"), default="embedded")
+    engine = parser.parse_args(arguments).engine
     screen = console()
     transcripts = read_transcripts([CONVERSATIONS])
     tidy = [one for one in transcripts if one.source != "messy"]
     messy = [one for one in transcripts if one.source == "messy"]
     report, outcomes = Report(), dict[tuple[str, str], Outcome]()
-    with _service(screen) as log:
+    with _embedded(screen) if engine == "embedded" else _moto(screen) as (log, where):
         for transcript in tidy:
             for policy in POLICIES:
                 outcome = _replay(policy, transcript).one(log, transcript)
@@ -67,29 +72,53 @@ def main() -> int:
         f"{sums[0]:,} messages stored, {sums[1]:,} windows built: {verdict}.",
         style="bold green" if is_well else "bold red",
     )
+    if where:
+        screen.print(where, soft_wrap=True)
     return 0 if is_well else 1
 
 
 @contextmanager
-def _service(screen: Console) -> Iterator[Turnlog]:
+def _embedded(screen: Console) -> Iterator[tuple[Turnlog, str]]:
     """What `turnlog serve` runs, on a folder that is gone afterwards."""
     with tempfile.TemporaryDirectory(prefix="turnlog-demo-") as folder:
         app = make_application(served_settings(sqlite_url(Path(folder))))
         server = LocalServer(app, SystemClock(), port=0).start()
-        screen.print(
-            f"Turnlog serves {server.url} on SQLite. Each message is appended by itself; before each reply a window is",
-            style="bold",
-        )
-        screen.print(
-            "built. Bars are the tokens that each model call would be sent, from the first call to the last.\n",
-            style="bold",
-        )
+        _print_start(screen, server.url, "SQLite")
         try:
             with Turnlog.open(server.url) as log:
-                yield log
+                yield log, ""
         finally:
             server.stop()
             app.close()
+
+
+@contextmanager
+def _moto(screen: Console) -> Iterator[tuple[Turnlog, str]]:
+    """What `turnlog serve --engine moto` runs: template.yaml's functions over its table, bucket and queues."""
+    from turnlog.local.moto_engine import StackServer, moto_service
+
+    clock = SystemClock()
+    with moto_service(clock) as service:
+        server = StackServer(service, clock, port=0).start()
+        _print_start(screen, server.url, "moto")
+        made = ", ".join(one.logical_id for one in service.stack.resources)
+        where = f"This ran on moto: the {len(service.stack.functions)} functions of template.yaml over its {made}."
+        try:
+            with Turnlog.open(server.url) as log:
+                yield log, where
+        finally:
+            server.stop()
+
+
+def _print_start(screen: Console, url: str, engine: str) -> None:
+    screen.print(
+        f"Turnlog serves {url} on {engine}. Each message is appended by itself; before each reply a window is",
+        style="bold",
+    )
+    screen.print(
+        "built. Bars are the tokens that each model call would be sent, from the first call to the last.\n",
+        style="bold",
+    )
 
 
 def _replay(policy: str, transcript: Transcript) -> Replay:

@@ -1,7 +1,7 @@
 """The composition root: the only module that knows services and adapters.
 
-Engines, counters and their libraries are imported by the function that needs them: a Lambda that counts no tokens never
-loads the vocabulary.
+Use cases, engines, counters and their libraries are imported by the function that needs them: a Lambda loads what its
+resource takes, and one that counts no tokens never loads the vocabulary.
 """
 
 from __future__ import annotations
@@ -10,25 +10,29 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from turnlog.adapters.summarisers.extractive import ExtractiveSummariser
 from turnlog.adapters.system import RandomIds, SystemClock
 from turnlog.contracts.jobs import JOB_KINDS
 from turnlog.domain.errors import InvalidInputError
 from turnlog.log.payloads import Payloads
 from turnlog.log.sessions import SessionLog
 from turnlog.ports import BlobStore, Clock, IdSource, ItemTable, JobQueue, TokenCounter
-from turnlog.services.agents import GetAgent, PatchAgent
-from turnlog.services.append_messages import AppendMessages
-from turnlog.services.build_context import BuildContexts, BuildWindows
-from turnlog.services.compress import CompressSessions, GetSummary
-from turnlog.services.create_session import CreateSessions
-from turnlog.services.jobs import GetJob, ListJobs, RunJob, StartJobs
-from turnlog.services.read_messages import ReadLoops, ReadMessages
-from turnlog.services.read_session import GetSession, ListSessions
-from turnlog.services.snapshots import CreateSnapshots, GetSnapshot, ListSnapshots
 from turnlog.settings import Settings
+
+if TYPE_CHECKING:
+    from turnlog.domain.identity import Owner
+    from turnlog.domain.jsonvalue import JsonObject
+    from turnlog.services.agents import GetAgent, PatchAgent
+    from turnlog.services.append_messages import AppendMessages
+    from turnlog.services.build_context import BuildContexts, BuildWindows
+    from turnlog.services.compress import CompressSessions, GetSummary
+    from turnlog.services.create_session import CreateSessions
+    from turnlog.services.jobs import GetJob, ListJobs, RunJob, StartJobs
+    from turnlog.services.read_messages import ReadLoops, ReadMessages
+    from turnlog.services.read_session import GetSession, ListSessions
+    from turnlog.services.snapshots import CreateSnapshots, GetSnapshot, ListSnapshots
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,80 +70,125 @@ class Application:
 
     @cached_property
     def create_session(self) -> CreateSessions:
+        from turnlog.services.create_session import CreateSessions
+
         return CreateSessions(self._log, _Lazily(lambda: self.counter))
 
     @cached_property
     def get_session(self) -> GetSession:
+        from turnlog.services.read_session import GetSession
+
         return GetSession(self._log)
 
     @cached_property
     def list_sessions(self) -> ListSessions:
+        from turnlog.services.read_session import ListSessions
+
         return ListSessions(self._log)
 
     @cached_property
     def append_messages(self) -> AppendMessages:
+        from turnlog.services.append_messages import AppendMessages
+
         return AppendMessages(self._log, _Lazily(lambda: self.counter))
 
     @cached_property
     def read_messages(self) -> ReadMessages:
+        from turnlog.services.read_messages import ReadMessages
+
         return ReadMessages(self._log)
 
     @cached_property
     def read_loops(self) -> ReadLoops:
+        from turnlog.services.read_messages import ReadLoops
+
         return ReadLoops(self._log)
 
     @cached_property
     def get_agent(self) -> GetAgent:
+        from turnlog.services.agents import GetAgent
+
         return GetAgent(self._log)
 
     @cached_property
     def patch_agent(self) -> PatchAgent:
+        from turnlog.services.agents import PatchAgent
+
         return PatchAgent(self._log)
 
     @cached_property
     def build_context(self) -> BuildContexts:
+        from turnlog.services.build_context import BuildContexts
+
         return BuildContexts(self._log)
 
     @cached_property
     def build_window(self) -> BuildWindows:
+        from turnlog.services.build_context import BuildWindows
+
         return BuildWindows(_Lazily(lambda: self.counter))
 
     @cached_property
     def compress_session(self) -> CompressSessions:
+        from turnlog.adapters.summarisers.extractive import ExtractiveSummariser
+        from turnlog.services.compress import CompressSessions
+
         counter = _Lazily(lambda: self.counter)
         return CompressSessions(self._log, counter, ExtractiveSummariser(counter), self._start_job)
 
     @cached_property
     def get_summary(self) -> GetSummary:
+        from turnlog.services.compress import GetSummary
+
         return GetSummary(self._log)
 
     @cached_property
     def create_snapshot(self) -> CreateSnapshots:
+        from turnlog.services.snapshots import CreateSnapshots
+
         return CreateSnapshots(self._log, self._start_job)
 
     @cached_property
     def list_snapshots(self) -> ListSnapshots:
+        from turnlog.services.snapshots import ListSnapshots
+
         return ListSnapshots(self._log)
 
     @cached_property
     def get_snapshot(self) -> GetSnapshot:
+        from turnlog.services.snapshots import GetSnapshot
+
         return GetSnapshot(self._log, self.read_messages)
 
     @cached_property
     def get_job(self) -> GetJob:
+        from turnlog.services.jobs import GetJob
+
         return GetJob(self._log)
 
     @cached_property
     def list_jobs(self) -> ListJobs:
+        from turnlog.services.jobs import ListJobs
+
         return ListJobs(self._log)
 
     @cached_property
     def run_job(self) -> RunJob:
         """What the workers call with a message of their queue."""
-        return RunJob(self._log, {"compress": self.compress_session.run, "snapshot": self.create_snapshot.run})
+        from turnlog.services.jobs import RunJob
+
+        return RunJob(self._log, {"compress": self._compress, "snapshot": self._snapshot})
+
+    def _compress(self, owner: Owner, session_id: str, options: JsonObject) -> JsonObject:
+        return self.compress_session.run(owner, session_id, options)
+
+    def _snapshot(self, owner: Owner, session_id: str, options: JsonObject) -> JsonObject:
+        return self.create_snapshot.run(owner, session_id, options)
 
     @cached_property
     def _start_job(self) -> StartJobs:
+        from turnlog.services.jobs import StartJobs
+
         return StartJobs(self._log, self.engine.queue_of)
 
     def close(self) -> None:

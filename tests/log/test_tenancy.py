@@ -29,6 +29,8 @@ BODIES: dict[str, Any] = {
     "append_messages": {"messages": [{"role": "user", "content": "x"}]},
     "build_context": {},
     "patch_agent": {"iteration": 1},
+    "compress_session": {"mode": "sync"},
+    "create_snapshot": {"name": "theirs"},
 }
 SESSION_ROUTES = [route for route in ROUTES if "{session_id}" in route.path]
 
@@ -40,9 +42,10 @@ def test_t1_every_route_answers_another_owner_as_if_the_session_were_not_there(
 ) -> None:
     mine = harness.log("acme", "ada").sessions.create("shared-id")
     mine.append({"role": "user", "content": CANARY}, run={"iteration": 1})
+    mine.create_snapshot("named")
     answers = []
     for session_id in ("shared-id", "not-there"):
-        path = {"session_id": session_id, "agent_id": "main"}
+        path = {"session_id": session_id, "agent_id": "main", "snapshot": "named"}
         with pytest.raises(NotFoundError) as caught:
             call(harness.app, route, Request(Owner.of(*owner), path, {}, BODIES.get(route.name)))
         answers.append((caught.value.error_code, str(caught.value).replace(session_id, "ID"), caught.value.details))
@@ -59,6 +62,11 @@ def test_t1_every_route_with_a_session_is_in_the_matrix() -> None:
         "build_context",
         "get_agent",
         "patch_agent",
+        "compress_session",
+        "get_summary",
+        "create_snapshot",
+        "list_snapshots",
+        "get_snapshot",
     }
 
 

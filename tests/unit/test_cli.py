@@ -268,7 +268,7 @@ def test_serve_refuses_what_it_can_not_do(served: LocalServer, tmp_path: Path) -
     refused("serve", "--port", served.url.rpartition(":")[2], "--engine", "memory", code=1, says="port_in_use.*--port")
     refused("serve", "--host", "0.0.0.0", "--engine", "memory", code=2, says="needs a token.*--token")  # noqa: S104
     refused("serve", "--host", "no such host", "--token", "x", "--engine", "memory", code=1, says="cannot_listen")
-    refused("serve", "--engine", "moto", code=2, says="engine 'moto' is not one of embedded, memory")
+    refused("serve", "--engine", "nope", code=2, says="engine 'nope' is not one of embedded, memory, moto")
     (tmp_path / "file").write_text("")
     refused("serve", "--port", "0", "--data", tmp_path / "file", code=1, says="file")
     assert run("serve", "--port", "70000").exit_code == 2

@@ -29,13 +29,13 @@ Name: TypeAlias = Annotated[str, Field(min_length=1, max_length=128)]
 class Body(BaseModel):
     """A request. An unknown field is an error: a field of a later version must not be ignored in silence."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
 
 class Answer(BaseModel):
     """An answer. Fields may be added; in Python they are attributes, and ``answer["field"]`` reads the same."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     def __getitem__(self, name: str) -> Any:
         if name not in type(self).model_fields:

@@ -6,6 +6,7 @@ import errno
 import socket
 import threading
 from collections.abc import Iterable
+from contextlib import suppress
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
@@ -91,7 +92,8 @@ class LocalServer:
             self._close()
         elif not self._finished.is_set():
             # Sockets belong to the serving thread: it closes them, and with the last one its loop ends.
-            self._server.trigger.pull_trigger(self._end)
+            with suppress(OSError):  # the serving thread may have ended, and closed its trigger, just now
+                self._server.trigger.pull_trigger(self._end)
             self._finished.wait(_STOP_SECONDS)
 
     def _end(self) -> None:

@@ -14,6 +14,7 @@ from turnlog.log.commits import CommitLog
 from turnlog.log.keys import SessionKeys, commit_sort_key
 
 FULL_EVERY = 32
+MAX_STATE_BYTES = 5 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)

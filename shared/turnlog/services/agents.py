@@ -14,8 +14,7 @@ from turnlog.log.commits import Commit, Draft, Tail
 from turnlog.log.headers import following
 from turnlog.log.keys import SessionKeys
 from turnlog.log.sessions import SessionLog
-from turnlog.log.state import State, next_event
-from turnlog.services.create_session import MAX_STATE_BYTES
+from turnlog.log.state import MAX_STATE_BYTES, State, next_event
 from turnlog.services.idempotency import earlier, raw_request_key, stamped
 
 

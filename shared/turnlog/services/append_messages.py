@@ -33,10 +33,9 @@ from turnlog.log.headers import Header, following
 from turnlog.log.keys import SessionKeys
 from turnlog.log.reading import located
 from turnlog.log.sessions import InForce, SessionLog
-from turnlog.log.state import State, next_event
+from turnlog.log.state import MAX_STATE_BYTES, State, next_event
 from turnlog.ports import Less, TokenCounter
 from turnlog.services.agents import has_pending
-from turnlog.services.create_session import MAX_STATE_BYTES
 from turnlog.services.idempotency import RequestKey, earlier, is_of, request_key, stamped
 from turnlog.services.incoming import Incoming, understand_batch
 

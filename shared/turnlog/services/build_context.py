@@ -23,7 +23,7 @@ from turnlog.domain.flow import Arrival, Flow, accept
 from turnlog.domain.identity import Owner
 from turnlog.domain.jsonvalue import JsonObject
 from turnlog.domain.session import DEFAULT_OUTPUT_RESERVE, Settings
-from turnlog.log.commits import Commit, checked_chain, read_commit
+from turnlog.log.commits import MAX_EVENTS, Commit, checked_chain, read_commit
 from turnlog.log.headers import read_header
 from turnlog.log.keys import (
     COMMITS_FROM,
@@ -44,7 +44,9 @@ from turnlog.windows.manifest import Part as ManifestPart
 from turnlog.windows.models import budget_for
 from turnlog.windows.policy import policy_of
 
-MAX_PAGES = 4
+MAX_PAGES = 5
+FIRST_ITEMS = 160
+"""Of the first page: what most sessions have, and little where a summary stands for the rest."""
 
 
 class BuildContexts:
@@ -103,7 +105,7 @@ class _Reading:
         self._after: Mapping[str, str] | None = None
         self._pages = 0
         self.beside: dict[str, Item] = {}
-        self._page()
+        self._page(COMMITS_FROM, limit=FIRST_ITEMS)
         if not self._items or "k" not in self._items[0]:
             log.commits.tail(keys)
         self.header = read_header(self._items[0])
@@ -114,7 +116,7 @@ class _Reading:
         while (
             self._after is not None and self._pages < MAX_PAGES and position_of(str(self._items[-1]["sk"])) > border + 1
         ):
-            self._page()
+            self._page(commit_sort_key(max(1, border + 1 - MAX_EVENTS)))
         commits = [commit for commit in checked_chain(self._items[::-1]) if commit.header.last > border]
         start = self.header.flow.loop.start
         if start and commits and commits[0].header.first > start:
@@ -122,8 +124,8 @@ class _Reading:
             commits = [*([opening] if opening is not None else []), *commits]
         return commits
 
-    def _page(self) -> None:
-        query = Query(self._keys.partition, COMMITS_FROM, WINDOW_TO, descending=True, after=self._after)
+    def _page(self, low: str, *, limit: int | None = None) -> None:
+        query = Query(self._keys.partition, low, WINDOW_TO, descending=True, limit=limit, after=self._after)
         page = self._log.items.query(query)
         for item in page.items:
             sort_key = str(item["sk"])

@@ -20,13 +20,13 @@ from turnlog.log.commits import Commit, Draft
 from turnlog.log.headers import Header, remembered
 from turnlog.log.keys import OwnerKeys, SessionKeys
 from turnlog.log.sessions import SessionLog
+from turnlog.log.state import MAX_STATE_BYTES
 from turnlog.ports import Absent, Less, TokenCounter
 from turnlog.services.answers import session_answer
 from turnlog.services.idempotency import RequestKey, is_of, request_key
 from turnlog.windows.build import system_cost
 from turnlog.windows.policy import policy_of
 
-MAX_STATE_BYTES = 5 * 1024 * 1024
 MAX_SETTINGS_BYTES = 4 * 1024 * 1024
 
 

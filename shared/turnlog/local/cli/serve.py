@@ -6,8 +6,9 @@ import logging
 import signal
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
 from typing import Annotated
@@ -19,10 +20,19 @@ from turnlog.bootstrap import make_application
 from turnlog.domain.errors import InvalidInputError
 from turnlog.domain.identity import Owner
 from turnlog.local.cli.options import DEFAULT_DATA, Data, Json, Token, remember, served_settings, sqlite_url
-from turnlog.local.cli.screen import console, plain, print_json
+from turnlog.local.cli.screen import console, plain, print_json, table
+from turnlog.local.stack import TEMPLATE, Resource
 
 Engine = Annotated[
     str, typer.Option("--engine", metavar="E", help="embedded (the data folder) or memory (gone when it stops).")
+]
+AnyEngine = Annotated[
+    str,
+    typer.Option(
+        "--engine",
+        metavar="E",
+        help="embedded (the data folder), memory (gone when it stops), or moto (the AWS stack, emulated; gone too).",
+    ),
 ]
 
 
@@ -31,50 +41,73 @@ def serve(
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0: any that is free.")] = 8787,
     host: Annotated[str, typer.Option("--host", help="Other than loopback only with --token.")] = "127.0.0.1",
     data: Data = None,
-    engine: Engine = "embedded",
+    engine: AnyEngine = "embedded",
     token: Token = None,
     json: Json = False,
 ) -> None:
     """Serve the API on this machine. Prints its URL; Ctrl-C stops it."""
-    from turnlog.local.server import LocalServer
-
     connection = remember(ctx, data=data, token=token)
     folder = connection.data or DEFAULT_DATA
     # The queue of a server that has 8 threads is not worth a warning per request.
     logging.getLogger("waitress.queue").setLevel(logging.ERROR)
-    engine_address = engine_url(engine, folder)
-    with _stopped_by_sigterm():
-        app = make_application(served_settings(engine_address))
-        try:
-            # Engines open at first use: a folder that can't be one's data is an error now, not of each request.
-            app.list_sessions(Owner.of("local", "me"), limit=1)
-            server = LocalServer(app, SystemClock(), host=host, port=port, token=connection.token)
-            _announce(server.url, engine, folder, json=json)
-            server.run()
-        except KeyboardInterrupt:
-            pass
-        finally:
-            app.close()
+    with _stopped_by_sigterm(), suppress(KeyboardInterrupt):
+        if engine == "moto":
+            _serve_moto(host=host, port=port, token=connection.token, json=json)
+        else:
+            _serve_embedded(engine, folder, host=host, port=port, token=connection.token, json=json)
     if not json:
         sys.stdout.write("turnlog stopped\n")
 
 
-def engine_url(engine: str, folder: Path) -> str:
-    """The engine's address; `InvalidInputError` for one that there is not."""
+def _serve_embedded(engine: str, folder: Path, *, host: str, port: int, token: str | None, json: bool) -> None:
+    from turnlog.local.server import LocalServer
+
+    app = make_application(served_settings(engine_url(engine, folder, others=("moto",))))
+    try:
+        # Engines open at first use: a folder that can't be one's data is an error now, not of each request.
+        app.list_sessions(Owner.of("local", "me"), limit=1)
+        server = LocalServer(app, SystemClock(), host=host, port=port, token=token)
+        _announce(server.url, engine, folder, json=json)
+        server.run()
+    finally:
+        app.close()
+
+
+def _serve_moto(*, host: str, port: int, token: str | None, json: bool) -> None:
+    from turnlog.local.moto_engine import StackServer, moto_service
+
+    clock = SystemClock()
+    with moto_service(clock) as service:
+        server = StackServer(service, clock, host=host, port=port, token=token)
+        _announce(server.url, "moto", None, json=json, resources=service.stack.resources)
+        server.run()
+
+
+def engine_url(engine: str, folder: Path, *, others: tuple[str, ...] = ()) -> str:
+    """The engine's address; `InvalidInputError` for one that there is not. ``others`` would do too, but have no address."""
     if engine == "embedded":
         return sqlite_url(folder)
     if engine == "memory":
         return "memory://"
-    raise InvalidInputError(f"engine {engine!r} is not one of embedded, memory", code="unknown_engine")
+    known = ", ".join(("embedded", "memory", *others))
+    raise InvalidInputError(f"engine {engine!r} is not one of {known}", code="unknown_engine")
 
 
-def _announce(url: str, engine: str, folder: Path, *, json: bool) -> None:
-    place = str(folder.absolute()) if engine == "embedded" else None
+def _announce(
+    url: str, engine: str, folder: Path | None, *, json: bool, resources: Sequence[Resource] | None = None
+) -> None:
+    place = str(folder.absolute()) if engine == "embedded" and folder is not None else None
     if json:
-        print_json({"url": url, "engine": engine, "data": place}, indent=None)
+        made = {"resources": [asdict(one) for one in resources]} if resources is not None else {}
+        print_json({"url": url, "engine": engine, "data": place, **made}, indent=None)
         return
     kept = f"sessions are kept in {plain(place)}" if place is not None else "sessions are gone when it stops"
     console().print(f"turnlog serves {url}\n{kept}; Ctrl-C stops it", soft_wrap=True)
+    if resources is not None:
+        listed = table(f"made from {TEMPLATE}, in moto", [("id", "left"), ("kind", "left"), ("name", "left")])
+        for one in resources:
+            listed.add_row(one.logical_id, one.kind, one.name)
+        console().print(listed)
     sys.stdout.flush()
 
 

@@ -1,0 +1,186 @@
+"""Import, readiness and first request of each Lambda handler, in fresh processes, against ``boto3`` and one client.
+
+A handler is ready when its module is imported, its application is made and the client of its table too: that is what
+``import boto3; boto3.client("dynamodb")`` is compared with. Its first request, in a process of its own, makes the client
+and, where tokens are counted, loads the vocabulary. CPU time of the process and wall time; the median.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from benchmarks.engines import REGION, TABLE
+from benchmarks.measuring import event_of
+from benchmarks.scenarios import ENGLISH, TENANT, USER, Call
+from tools.emulators import DYNOXIDE, running
+
+ROOT = Path(__file__).parent.parent
+RATIO = 1.6
+"""Of 6-quality.md: a handler against boto3 and one client."""
+_CLOCK = "import time\nW, C = time.perf_counter(), time.process_time()\nT = []\n"
+_MARK = "T.append((time.perf_counter() - W, time.process_time() - C))\n"
+_PRINT = "\nimport json; print(json.dumps(T))"
+_BASELINE = "import boto3\nboto3.client('dynamodb', region_name='eu-central-1')\n" + _MARK * 2
+_PACKAGES = re.compile(r"import time:\s+(\d+) \|\s+\d+ \|\s+([\w.]+)")
+
+
+@dataclass
+class Start:
+    """Milliseconds, CPU and wall, from a process' first line."""
+
+    name: str
+    import_ms: float
+    import_wall_ms: float
+    ready_ms: float
+    ready_wall_ms: float
+    ratio: float | None = None
+    first_request_ms: float | None = None
+    second_request_ms: float | None = None
+    over: list[str] = field(default_factory=list)
+
+
+def handler_names() -> list[str]:
+    """``api.append`` and so on: every module of functions/ that has a handler."""
+    files = sorted((ROOT / "functions").glob("*/*.py"))
+    return [f"{file.parent.name}.{file.stem}" for file in files if file.stem != "__init__"]
+
+
+def measure_starts(*, runs: int, names: list[str], say: Callable[[str], None]) -> tuple[list[Start], str]:
+    """The baseline, then each handler; and what the first requests were made against."""
+    with _target() as (environment, target):
+        sources = {("boto3 + 1 client", "ready"): _BASELINE}
+        sources |= {(name, "ready"): _READY.format(name=name) for name in names}
+        if "TURNLOG_ENDPOINT_URL" in environment:
+            sources |= {(name, "first"): _first(name) for name in names if name in _REQUESTS}
+        times = defaultdict[tuple[str, str], list[list[list[float]]]](list)
+        for run in range(runs + 1):
+            say(f"handlers in fresh processes: {run} of {runs}")
+            for key, source in sources.items():
+                taken = json.loads(_python(_CLOCK + source + _PRINT, environment).splitlines()[-1])
+                if run:  # the first fills the page cache
+                    times[key].append(taken)
+    starts = [_start(name, times) for name, which in sources if which == "ready"]
+    base = starts[0].ready_ms
+    for start in starts[1:]:
+        start.ratio = start.ready_ms / base
+        if start.ratio > RATIO:
+            start.over = [f"{start.ratio:.2f} x > {RATIO} x"]
+    return starts, target
+
+
+_PATH = {"session_id": "bench-000001"}
+_REQUESTS = {
+    "api.append": Call("append_messages", _PATH, body={"messages": [{"role": "user", "content": ENGLISH}]}),
+    "api.build_context": Call("build_context", _PATH, body={}),
+    "api.messages": Call("read_messages", _PATH, {"limit": 100}),
+    "api.sessions": Call("get_session", _PATH),
+    "api.health": Call("health"),
+}
+# `meta` makes a client that is made at its first use.
+_READY = (
+    "from {name} import handler\n"
+    + _MARK
+    + "from turnlog.bootstrap import make_application\nmake_application().engine.items._client.meta\n"
+    + _MARK
+)
+
+
+def _first(name: str) -> str:
+    """Imports the handler, serves a request, and the same again."""
+    serve = "A = handler(E, None)\nassert A['statusCode'] < 300, A['body']\n" + _MARK
+    return f"from {name} import handler\nE = {event_of(_REQUESTS[name])!r}\n" + _MARK + serve + serve
+
+
+def _start(name: str, times: Mapping[tuple[str, str], list[list[list[float]]]]) -> Start:
+    def median(which: str, mark: int, clock: int) -> float:
+        return statistics.median(
+            (one[mark][clock] - (one[mark - 1][clock] if which == "first" else 0)) * 1_000 for one in times[name, which]
+        )
+
+    has_first = (name, "first") in times
+    return Start(
+        name,
+        median("ready", 0, 1),
+        median("ready", 0, 0),
+        median("ready", 1, 1),
+        median("ready", 1, 0),
+        first_request_ms=median("first", 1, 1) if has_first else None,
+        second_request_ms=median("first", 2, 1) if has_first else None,
+    )
+
+
+@contextlib.contextmanager
+def _target() -> Iterator[tuple[dict[str, str], str]]:
+    """The environment of a function: with dynoxide and one session in it; without it nothing would answer a request."""
+    environment = {
+        "PATH": os.environ.get("PATH", ""),
+        "PYTHONPATH": str(ROOT / "functions"),
+        "AWS_ACCESS_KEY_ID": "testing",
+        "AWS_SECRET_ACCESS_KEY": "testing",
+        "AWS_EC2_METADATA_DISABLED": "true",
+        "TURNLOG_ENGINE": f"dynamodb://{TABLE}?bucket=blobs&region={REGION}",
+    }
+    if not DYNOXIDE.is_installed and DYNOXIDE.variable not in os.environ:
+        yield environment, "none: no first request without dynoxide"
+        return
+    with running(DYNOXIDE) as url:
+        environment["TURNLOG_ENDPOINT_URL"] = url
+        _python(_SETUP, environment)
+        yield environment, f"dynoxide {DYNOXIDE.version}"
+
+
+_SETUP = f"""
+from turnlog.adapters.aws.clients import make_clients
+from turnlog.bootstrap import make_application
+from turnlog.client.in_process import InProcessBackend
+from turnlog.client.model import Turnlog
+from turnlog.domain.identity import Owner
+from turnlog.settings import Settings
+from turnlog.testing.aws import create_table
+create_table(make_clients({REGION!r}, Settings.from_environment().endpoint_url).dynamodb, {TABLE!r})
+session = Turnlog(InProcessBackend(make_application(), Owner.of({TENANT!r}, {USER!r}))).sessions.create("bench-000001")
+session.append({{"role": "user", "content": "hello"}})
+"""
+
+
+def import_costs(name: str) -> dict[str, float]:
+    """Milliseconds of each top-level package's own modules, by ``-X importtime``, dearest first."""
+    environment = {"PATH": os.environ.get("PATH", ""), "PYTHONPATH": str(ROOT / "functions")}
+    answer = subprocess.run(
+        [sys.executable, "-X", "importtime", "-c", f"import {name}"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    costs = defaultdict[str, float](float)
+    for microseconds, module in _PACKAGES.findall(answer.stderr):
+        parts = module.split(".")
+        costs[".".join(parts[:2]) if parts[0] == "turnlog" else parts[0]] += int(microseconds) / 1_000
+    return dict(sorted(costs.items(), key=lambda pair: -pair[1]))
+
+
+def _python(source: str, environment: Mapping[str, str]) -> str:
+    answer = subprocess.run(
+        [sys.executable, "-c", source],
+        env=dict(environment),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    if answer.returncode:
+        raise RuntimeError(f"a fresh process failed: {answer.stderr.strip()[-1_500:]}")
+    return answer.stdout

@@ -1,0 +1,47 @@
+"""Turnlog beside its peers.
+
+make bench-peers                                # tables
+make bench-peers ARGS='--markdown --json FILE'
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+
+from benchmarks.peers.jobs import Failure, describe, run_all
+from benchmarks.peers.runs import SIZES, Costs, Losses
+from benchmarks.peers.table import Report, markdown, plain
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.peers", description="Turnlog beside its peers")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures here")
+    parser.add_argument("--markdown", action="store_true", help="print tables for a README")
+    parser.add_argument("--sizes", type=int, nargs="+", default=list(SIZES), help="messages; multiples of 10")
+    parser.add_argument("--processes", type=int, default=2)
+    options = parser.parse_args()
+    start, costs, losses, failures = time.monotonic(), list[Costs](), list[Losses](), list[Failure]()
+    for results in run_all(options.sizes, options.processes):
+        costs += [one for one in results if isinstance(one, Costs)]
+        losses += [one for one in results if isinstance(one, Losses)]
+        failures += [one for one in results if isinstance(one, Failure)]
+        print(".", end="", file=sys.stderr, flush=True)
+    report = Report(costs, losses, failures, *describe(), tuple(options.sizes))
+    print(f" {time.monotonic() - start:.0f} s", file=sys.stderr)
+    render = markdown if options.markdown else plain
+    for table in report.tables():
+        print(render(table) + "\n")
+    for note in report.notes():
+        print(f"- {note}")
+    if options.json:
+        options.json.write_text(json.dumps(report.as_json(), indent=1) + "\n")
+    lost = [one for one in losses if one.system == "Turnlog" and one.lost]
+    return 1 if lost else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

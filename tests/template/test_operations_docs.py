@@ -1,0 +1,52 @@
+"""docs/operations.md says what each function may do: exactly what the template's roles grant."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from turnlog.local.stack import expand, template_path
+
+ROOT = Path(__file__).parent.parent.parent
+PAGE = ROOT / "docs" / "operations.md"
+BASICS = frozenset({"logs:CreateLogStream", "logs:PutLogEvents"})
+_SERVICES = {"dynamodb": "table", "s3": "bucket", "sqs": "queue"}
+
+
+def statements(role: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    for policy in role["Properties"]["Policies"]:
+        for statement in policy["PolicyDocument"]["Statement"]:
+            if "Fn::If" not in statement:  # the KMS key, the same for all
+                yield statement
+
+
+def row(name: str, resources: dict[str, Any]) -> str:
+    """``| SessionsFunction | table: GetItem ... |``"""
+    role = resources[resources[name]["Properties"]["Role"]["Fn::GetAtt"][0]]
+    found = defaultdict[str, set[str]](set)
+    for statement in statements(role):
+        actions = statement["Action"] if isinstance(statement["Action"], list) else [statement["Action"]]
+        for action in set(actions) - BASICS:
+            service, _, verb = action.partition(":")
+            star = "\\*" if "Condition" in statement else ""
+            found[_SERVICES[service]].add(f"{verb}{star}")
+    rights = "; ".join(f"{what}: {', '.join(sorted(found[what]))}" for what in _SERVICES.values() if what in found)
+    return f"| `{name}` | {rights or 'its log, as every function'} |"
+
+
+@pytest.fixture(scope="module")
+def resources() -> dict[str, Any]:
+    found: dict[str, Any] = expand(template_path()).document["Resources"]
+    return found
+
+
+def test_the_page_says_what_each_function_may_do(resources: dict[str, Any]) -> None:
+    functions = [name for name, one in resources.items() if one["Type"] == "AWS::Lambda::Function"]
+    rows = [row(name, resources) for name in functions]
+    text = PAGE.read_text(encoding="utf-8")
+    assert [one for one in rows if one not in text] == []
+    assert text.count("\n| `") >= len(rows) > 8

@@ -12,6 +12,7 @@ import argparse
 import itertools
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +23,7 @@ from rich.text import Text
 from turnlog import Turnlog
 from turnlog.adapters.system import SystemClock
 from turnlog.bootstrap import make_application
+from turnlog.client.model import Session
 from turnlog.local.cli.options import served_settings, sqlite_url
 from turnlog.local.cli.picture import picture
 from turnlog.local.cli.screen import console, number, table
@@ -37,6 +39,7 @@ BUDGET = 8_000
 PICTURED = "support-agent"
 _SPARKS = "▁▂▃▄▅▆▇█"
 _WIDTH = 64
+_JOB_SECONDS = 30
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -58,14 +61,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         disorder = Replay(policy="default").run(log, messy)
         _print_disorder(screen, disorder)
         pictured = outcomes.get((PICTURED, "default"))
+        is_compressed = True
         if pictured is not None and pictured.session_id is not None:
-            window = log.sessions.get(pictured.session_id).context(policy="default", budget=BUDGET)
+            session = log.sessions.get(pictured.session_id)
+            window = session.context(policy="default", budget=BUDGET)
             screen.print(picture(window, title=f"The next window of {PICTURED}, part by part"))
             screen.print()
+            is_compressed = _compress(screen, log, session)
     _print_totals(screen, tidy, outcomes)
     for finding in [*report.findings, *disorder.findings]:
         screen.print(f"{finding.session} {finding.place}: {finding.code}: {finding.message}", style="bold red")
-    is_well = report.ok and disorder.ok
+    is_well = report.ok and disorder.ok and is_compressed
     sums = report.total.messages + disorder.total.messages, report.total.windows + disorder.total.windows
     verdict = "every message came back equal, every window is valid" if is_well else "something is lost or not valid"
     screen.print(
@@ -75,6 +81,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if where:
         screen.print(where, soft_wrap=True)
     return 0 if is_well else 1
+
+
+def _compress(screen: Console, log: Turnlog, session: Session) -> bool:
+    """One session summarised through the queue, with a snapshot before: what the next window is then, and that all is there."""
+    before = [message.body for message in session.messages()]
+    session.create_snapshot("before the summary", if_name_absent=True)
+    job = session.compress(mode="async", keep_loops=3)
+    until = time.monotonic() + _JOB_SECONDS
+    while job.status == "queued" and time.monotonic() < until:
+        time.sleep(0.1)
+        job = log.job(job.job_id)
+    summary, window = session.summary(), session.context(policy="default", budget=BUDGET)
+    if job.status != "done" or summary is None:
+        screen.print(f"the job {job.job_id} is {job.status}", style="bold red")
+        return False
+    screen.print(picture(window, title=f"The same after a worker has summarised it (job {job.job_id})"))
+    screen.print(
+        f"  {summary.messages} messages of {summary.source_tokens:,} tokens are told in {summary.tokens:,}, with "
+        f"{len(summary.facts)} values kept verbatim. The log still has all {len(before)} messages;\n"
+        f"  the snapshot {next(session.snapshots()).name!r} names the point before.\n"
+    )
+    return [message.body for message in session.messages()] == before
 
 
 @contextmanager

@@ -53,7 +53,7 @@ bench: $(VENV)/dev.stamp  ## Requests, capacity, bytes, CPU and import time per 
 bench-cost: $(VENV)/dev.stamp  ## What a thousand turns cost on AWS, from metered figures
 	@$(BIN)/python -m benchmarks.cost $(ARGS)
 
-pr: lint test  ## What CI runs
+pr: lint test build-test  ## What CI runs
 
 full: lint $(VENV)/dev.stamp  ## Everything, long
 	@$(BIN)/python -m pytest -q -n $(WORKERS) --full

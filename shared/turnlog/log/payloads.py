@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 from turnlog.domain.errors import CorruptError
 from turnlog.domain.events import Payload
@@ -46,6 +45,8 @@ class Payloads:
         if len(prepared) == 1:
             self._store_one(prepared[0])
         elif prepared:
+            from concurrent.futures import ThreadPoolExecutor
+
             with ThreadPoolExecutor(_PARALLEL) as pool:
                 list(pool.map(self._store_one, prepared))
 
@@ -63,6 +64,8 @@ class Payloads:
         if len(in_blobs) == 1:
             packed[in_blobs[0].place] = self._get_blob(keys, in_blobs[0])
         elif in_blobs:
+            from concurrent.futures import ThreadPoolExecutor
+
             with ThreadPoolExecutor(_PARALLEL) as pool:
                 contents = pool.map(lambda payload: self._get_blob(keys, payload), in_blobs)
                 packed |= dict(zip((payload.place for payload in in_blobs), contents, strict=True))

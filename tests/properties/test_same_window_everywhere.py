@@ -54,6 +54,7 @@ def sent(answer: WindowAnswer, offset: int = 0) -> str:
     """What is sent, with the ids that were made of positions as if counted from 1."""
     text = json.dumps([answer.messages, answer.system, answer.tools, [one.ref for one in answer.open_calls]])
     text = re.sub(r"\bcall_(\d+)_(\d+)", lambda found: f"call_{int(found[1]) - offset}_{found[2]}", text)
+    text = re.sub(r"\\n(\d+)\.(\d+) ", lambda found: f"\\n{int(found[1]) - offset}.{found[2]} ", text)
     return re.sub(r'"(\d+)\.(\d+)"', lambda found: f'"{int(found[1]) - offset}.{found[2]}"', text)
 
 

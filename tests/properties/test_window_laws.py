@@ -88,8 +88,13 @@ def test_W1_every_window_passes_the_linter(history: History, wanted: Asked) -> N
 # ---------------------------------------------------------------- W2
 
 
+def without_notes(text: str) -> str:
+    """What is sent but for the notes of digests, which tell of calls that are not sent."""
+    return re.sub(r"<turnlog-data kind='notes .*?</turnlog-data>", "", text, flags=re.S)
+
+
 def assert_pairs_are_kept(history: History, wanted: Asked, found: Window) -> None:
-    plain, sent = plainly_paired(history), texts(found)
+    plain, sent = plainly_paired(history), without_notes(texts(found))
     waiting = list[tuple[int, int]]()
     for position, count in plain.calls.items():
         calls = [(position, at) for at in range(count)]

@@ -176,7 +176,9 @@ def test_run_loops_makes_digests_of_user_and_reply_and_keeps_ten() -> None:
     answer = build_window(TURNS, policy="run_loops")
     assert counted(answer) == {"whole": 1, "digest": 10, "out": 4}
     assert (levels(answer)[4], levels(answer)[5]) == (("out", "max_loops"), ("digest", "past_loop"))
-    assert [message["content"] for message in answer.messages[1:4]] == ["question 5", "answer 5", "question 6"]
+    note = "<turnlog-data kind='notes on exchange 5'>\n18.0 f {}\n</turnlog-data>"
+    said = [message["content"] for message in answer.messages[1:5]]
+    assert said == ["question 5", "answer 5", note, "question 6"]
 
 
 def test_loops_can_keep_the_newest_whole() -> None:

@@ -11,21 +11,20 @@ from typing import Any
 
 from turnlog.domain.facts import CallFact, Facts, ResultFact
 from turnlog.domain.jsonvalue import JsonObject, encode_json
-from turnlog.windows.ledger import EXTRACTOR_VERSION, distinct, ledger_of_facts
+from turnlog.windows.ledger import EXTRACTOR_VERSION, bounded, ledger_of_facts
 
 HEAD_CHARS = 700
 MAX_CARD_BYTES = 8 * 1024
 _MAX_CALLS = 64
 _MAX_NAME = 128
 _ARGUMENT_CHARS = (200, 60, 16)
-_LEDGER_BYTES = 2 * 1024
 
 
 def make_card(facts: Facts) -> JsonObject | None:
     """The card of a message's facts, at most `MAX_CARD_BYTES`; None when it has too many calls or results for one."""
     if len(facts.calls) > _MAX_CALLS or len(facts.results) > _MAX_CALLS:
         return None
-    ledger = _bounded(ledger_of_facts(facts))
+    ledger = bounded(ledger_of_facts(facts))
     for arguments in _ARGUMENT_CHARS:
         card = _card(facts, ledger, arguments)
         if len(encode_json(card)) <= MAX_CARD_BYTES:
@@ -84,13 +83,3 @@ def _card(facts: Facts, ledger: tuple[str, ...], argument_chars: int) -> JsonObj
 def shortened(text: str, chars: int) -> str:
     """The text, or its first characters and an ellipsis."""
     return text if len(text) <= chars else text[:chars] + "…"
-
-
-def _bounded(values: tuple[str, ...]) -> tuple[str, ...]:
-    size, kept = 0, list[str]()
-    for value in distinct(values, len(values) or 1):
-        size += len(value.encode("utf-8", "surrogatepass"))
-        if size > _LEDGER_BYTES:
-            break
-        kept.append(value)
-    return tuple(kept)

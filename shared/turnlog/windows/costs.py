@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from turnlog.windows.bounds import upper_bound_tokens
-from turnlog.windows.digests import MESSAGE_OVERHEAD, digest_tokens, pinned_pieces, shown_pieces
+from turnlog.windows.digests import MESSAGE_OVERHEAD, pieces_tokens, pinned_pieces, shown_pieces
+from turnlog.windows.notes import Tally
 from turnlog.windows.summaries import summary_tokens
 from turnlog.windows.text import NOTHING_SAID, left_out_line
 from turnlog.windows.view import Loop, Unit, View
@@ -13,13 +16,24 @@ LINE_TOKENS = upper_bound_tokens(_LONGEST_LINE) + MESSAGE_OVERHEAD
 NOTHING_SAID_TOKENS = upper_bound_tokens(NOTHING_SAID) + MESSAGE_OVERHEAD
 
 
-def loop_tokens(loop: Loop) -> int:
-    """The most that a loop takes at its level."""
+def bare_tokens(loop: Loop) -> int:
+    """The most that a loop takes at its level, without its note: notes share their values."""
     if loop.level == "digest":
-        return digest_tokens(loop)
+        return pieces_tokens(loop)
     if loop.level == "out":
         return sum(piece.tokens for piece in pinned_pieces(loop))
     return sum(unit.tokens for unit in loop.units if unit.level == "whole")
+
+
+def loops_tokens(loops: Iterable[Loop]) -> dict[int, int]:
+    """The most that each loop takes, with its note; a value is charged to the first loop that notes it."""
+    tally = Tally()
+    return {loop.number: bare_tokens(loop) + tally.add(loop.note) for loop in loops}
+
+
+def past_tokens(loops: Iterable[Loop]) -> int:
+    """The most that loops take together."""
+    return sum(loops_tokens(loops).values())
 
 
 def is_evicted(loop: Loop, unit: Unit) -> bool:
@@ -34,7 +48,9 @@ def has_evicted(view: View) -> bool:
 
 def says_nothing(view: View) -> bool:
     """Whether no message at all would be sent, which no provider takes."""
-    is_empty = not view.preamble and view.summary is None and not any(shown_pieces(loop) for loop in view.loops)
+    is_empty = (
+        not view.preamble and view.summary is None and not any(shown_pieces(loop) or loop.note for loop in view.loops)
+    )
     return is_empty and not view.has_system and not has_evicted(view)
 
 
@@ -43,4 +59,4 @@ def message_tokens(view: View) -> int:
     if says_nothing(view):
         return NOTHING_SAID_TOKENS
     preamble = sum(unit.tokens for unit in view.preamble) + summary_tokens(view.summary)
-    return preamble + sum(map(loop_tokens, view.loops)) + (LINE_TOKENS if has_evicted(view) else 0)
+    return preamble + past_tokens(view.loops) + (LINE_TOKENS if has_evicted(view) else 0)

@@ -1,12 +1,16 @@
-"""What a past loop's digest says, and the most tokens that it can take."""
+"""What a past loop's digest says, and the most tokens that it can take.
+
+The user's messages and the final reply, each cut to its beginning, what is pinned, and a note on the calls between them.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from turnlog.domain.events import HEAD_TOKEN_CHARS
 from turnlog.windows.bounds import upper_bound_tokens
-from turnlog.windows.text import truncation_mark
+from turnlog.windows.notes import note_of
+from turnlog.windows.text import NO_REPLY, truncation_mark
 from turnlog.windows.view import Entry, Loop, Unit
 
 MESSAGE_OVERHEAD = 4
@@ -36,8 +40,25 @@ def digest_pieces(loop: Loop) -> tuple[Piece, ...]:
     return tuple(pieces)
 
 
-def digest_tokens(loop: Loop) -> int:
+def pieces_tokens(loop: Loop) -> int:
+    """The most that a digest takes without its note."""
     return sum(piece.tokens for piece in digest_pieces(loop))
+
+
+def with_note(loop: Loop, *, max_values: int) -> Loop:
+    """The digest with its note, where there is something to note."""
+    pieces = digest_pieces(loop)
+    shown = "\n".join(_shown(piece) for piece in pieces)
+    pinned = {piece.unit.position for piece in pieces if piece.limit is None}
+    units = [unit for unit in loop.units if unit.level == "whole" and unit.position not in pinned]
+    closing = NO_REPLY if final_reply(loop) is None and any(unit.answers for unit in units) else ""
+    title = f"notes on exchange {loop.number}"
+    return replace(loop, note=note_of(title, units, shown=shown, max_values=max_values, closing=closing))
+
+
+def _shown(piece: Piece) -> str:
+    head = piece.unit.entry.facts.head
+    return head if piece.limit is None else head[: piece.limit]
 
 
 def pinned_pieces(loop: Loop) -> tuple[Piece, ...]:

@@ -15,6 +15,7 @@ from turnlog.domain.messages import Message
 
 EXTRACTOR_VERSION = 1
 MAX_VALUES = 100
+MAX_BYTES = 2 * 1024
 _MAX_VALUE_CHARS = 80
 _MAX_TEXT_CHARS = 200_000
 _IDENTIFIER = re.compile(
@@ -50,6 +51,22 @@ def values_of(text: str) -> Iterator[str]:
             yield from _leaves(value)
             return
     yield from _identifiers(text)
+
+
+def is_identifier(value: str) -> bool:
+    """Whether a value is one identifier and nothing else."""
+    return _IDENTIFIER.fullmatch(value) is not None and len(value) >= _MIN_IDENTIFIER
+
+
+def bounded(values: Iterable[str]) -> tuple[str, ...]:
+    """As many of the values as a card has room for, so that a card and its body say the same."""
+    size, kept = 0, list[str]()
+    for value in values:
+        size += len(value.encode("utf-8", "surrogatepass"))
+        if size > MAX_BYTES:
+            break
+        kept.append(value)
+    return tuple(kept)
 
 
 def distinct(values: Iterable[str], limit: int) -> tuple[str, ...]:

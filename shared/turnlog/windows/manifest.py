@@ -11,7 +11,7 @@ from turnlog.windows.costs import (
     NOTHING_SAID_TOKENS,
     has_evicted,
     is_evicted,
-    loop_tokens,
+    loops_tokens,
     says_nothing,
 )
 from turnlog.windows.models import Budget
@@ -50,8 +50,9 @@ def manifest_of(view: View, budget: Budget, *, system_tokens: int, tools_tokens:
     totals = {"system": system_tokens, "tools": tools_tokens, "whole": 0, "digest": 0, "line": lines}
     totals["summary"] = summary_tokens(view.summary)
     totals["system"] += sum(unit.tokens for unit in view.preamble)
+    costs = loops_tokens(view.loops)
     for loop in view.loops:
-        totals["digest" if loop.level == "digest" else "whole"] += loop_tokens(loop)
+        totals["digest" if loop.level == "digest" else "whole"] += costs[loop.number]
     return Manifest(budget, tuple(parts), totals)
 
 
@@ -72,18 +73,19 @@ def _parts(view: View, system_tokens: int, tools_tokens: int) -> Iterator[Part]:
         yield Part("line", "whole", LINE_TOKENS, reason="left_out")
     if says_nothing(view):
         yield Part("line", "whole", NOTHING_SAID_TOKENS, reason="nothing_said")
+    costs = loops_tokens(view.loops)
     for loop in view.loops:
-        yield _loop(loop)
+        yield _loop(loop, costs[loop.number])
         for unit in loop.units:
             yield from _messages(unit, loop, tellers)
     for entry, reason in view.set_aside:
         yield Part("message", "out", 0, entry.loop or None, entry.position, entry.position, reason)
 
 
-def _loop(loop: Loop) -> Part:
+def _loop(loop: Loop, tokens: int) -> Part:
     refs = tuple(str(answer.ref) for unit in loop.units for answer in unit.answers)
     reason = loop.reason or None
-    return Part("loop", loop.level, loop_tokens(loop), loop.number, loop.first, loop.last, reason, refs)
+    return Part("loop", loop.level, tokens, loop.number, loop.first, loop.last, reason, refs)
 
 
 def _tellers(view: View) -> dict[int, Unit]:

@@ -15,6 +15,7 @@ from turnlog.domain.errors import InvalidInputError, Problem
 from turnlog.domain.jsonvalue import JsonObject, encode_json
 
 MAX_MESSAGE_CHARS = 500
+LEDGER_PER_LOOP = 100
 WEEK_SECONDS = 7 * 24 * 3600
 
 
@@ -46,8 +47,9 @@ class Tokens(_Step):
 class Loops(_Step):
     """Past loops become digests, the newest ``whole`` excepted; at most ``max`` of them, none older than ``max_age_seconds``.
 
-    A digest is the user's messages and the final reply, each cut to its first ``max_message_chars`` characters. Age is
-    measured at the time of the commit that opened the current loop. null: no such limit.
+    A digest is the user's messages and the final reply, each cut to its first ``max_message_chars`` characters, and a note
+    with a line per tool call and at most ``ledger`` values that stood in calls and results. Age is measured
+    at the time of the commit that opened the current loop. null: no such limit.
     """
 
     step: Literal["loops"] = "loops"
@@ -55,6 +57,7 @@ class Loops(_Step):
     max_age_seconds: int | None = Field(default=WEEK_SECONDS, ge=0)
     max_message_chars: int = Field(default=MAX_MESSAGE_CHARS, ge=1, le=1_000_000)
     whole: int = Field(default=0, ge=0, le=1_000_000)
+    ledger: int = Field(default=LEDGER_PER_LOOP, ge=0, le=100)
 
 
 class Crossing(_Step):
@@ -68,6 +71,7 @@ class Crossing(_Step):
     high: float = Field(default=0.8, gt=0, le=1)
     low: float = Field(default=0.5, ge=0, lt=1)
     max_message_chars: int = Field(default=MAX_MESSAGE_CHARS, ge=1, le=1_000_000)
+    ledger: int = Field(default=LEDGER_PER_LOOP, ge=0, le=100)
 
     @model_validator(mode="after")
     def _ordered(self) -> Crossing:

@@ -12,6 +12,7 @@ from turnlog.domain.messages import Message, Text, ToolResult
 from turnlog.domain.refs import Ref
 from turnlog.windows.costs import has_evicted, is_evicted, says_nothing
 from turnlog.windows.digests import Piece, shown_pieces
+from turnlog.windows.notes import note_text
 from turnlog.windows.summaries import summary_text
 from turnlog.windows.text import NOTHING_SAID, SETTLEMENT, cut, left_out_line, truncation_mark, user_call_text
 from turnlog.windows.view import Entry, Unit, View
@@ -78,9 +79,13 @@ class _Renderer:
             yield _line(left_out(view))
         if says_nothing(view):
             yield _line(NOTHING_SAID)
+        said = list[str]()
         for loop in view.loops:
             for piece in shown_pieces(loop):
                 yield from self._unit(piece.unit) if piece.limit is None else self._cut(piece)
+            if loop.note is not None:
+                yield _line(note_text(loop.note, said))
+                said += loop.note.values
 
     def _unit(self, unit: Unit) -> Iterator[_Share]:
         entry = unit.entry

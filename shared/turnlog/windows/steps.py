@@ -10,8 +10,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from turnlog.windows import policy
-from turnlog.windows.costs import LINE_TOKENS, loop_tokens
-from turnlog.windows.digests import digest_pieces
+from turnlog.windows.costs import LINE_TOKENS, bare_tokens, past_tokens
+from turnlog.windows.digests import digest_pieces, with_note
+from turnlog.windows.notes import Tally
 from turnlog.windows.summaries import summary_tokens
 from turnlog.windows.view import Loop, Unit, View
 
@@ -74,7 +75,9 @@ def _loops(view: View, step: policy.Loops) -> View:
         elif too_old:
             changed.append(out(loop, "max_age"))
         else:
-            changed.append(loop if newer < step.whole else digest(loop, "past_loop", step.max_message_chars))
+            changed.append(
+                loop if newer < step.whole else digest(loop, "past_loop", step.max_message_chars, step.ledger)
+            )
     return view.with_past(reversed(changed))
 
 
@@ -84,39 +87,41 @@ def _crossing(view: View, step: policy.Crossing, *, room: int, fixed: int) -> Vi
     size = max(1.0, high - low)
     border = size * math.ceil(max(0.0, view.total - high) / size)
     before = [loop for loop in view.past if loop.before < border]
-    least = [_least(loop, step) for loop in before]
-    if sum(map(loop_tokens, least)) > LINE_TOKENS:
+    digests = [digest(loop, "high_mark", step.max_message_chars, step.ledger) for loop in before]
+    least = [_least(loop, smaller) for loop, smaller in zip(before, digests, strict=True)]
+    if past_tokens(least) > LINE_TOKENS:
         # Else the line about what is left out would take more than all of them do.
-        least = _evicted([digest(loop, "high_mark", step.max_message_chars) for loop in least], (1 - step.high) * room)
+        least = _evicted(digests, (1 - step.high) * room)
     return view.with_past([*least, *view.past[len(before) :]])
 
 
-def _least(loop: Loop, step: policy.Crossing) -> Loop:
+def _least(loop: Loop, smaller: Loop) -> Loop:
     """The loop as a digest, where one says something and is smaller."""
-    smaller = digest(loop, "high_mark", step.max_message_chars)
-    return smaller if smaller.level == "digest" and loop_tokens(smaller) < loop_tokens(loop) else loop
+    return smaller if smaller.level == "digest" and past_tokens([smaller]) < past_tokens([loop]) else loop
 
 
 def _evicted(digests: list[Loop], room: float) -> list[Loop]:
     """Digests have the room beyond the high mark; the oldest that do not fit are out."""
-    if sum(map(loop_tokens, digests)) <= room:
+    if past_tokens(digests) <= room:
         return digests
-    room, kept, full = room - LINE_TOKENS, list[Loop](), False
+    room, kept, full, tally = room - LINE_TOKENS, list[Loop](), False, Tally()
     for loop in reversed(digests):
-        cost = loop_tokens(loop)
+        cost = bare_tokens(loop) + tally.add(loop.note)
         full = full or cost > room
         room -= 0 if full else cost
         kept.append(out(loop, "digests_full") if full else loop)
     return kept[::-1]
 
 
-def digest(loop: Loop, reason: str, max_message_chars: int) -> Loop:
+def digest(loop: Loop, reason: str, max_message_chars: int, ledger: int) -> Loop:
     """The loop as a digest, unless it is out already; out, and so declared, when its digest would say nothing."""
     if loop.level != "whole":
         return loop
-    made = replace(loop, level="digest", reason=reason, max_message_chars=max_message_chars)
-    return made if digest_pieces(made) else out(loop, reason)
+    made = with_note(
+        replace(loop, level="digest", reason=reason, max_message_chars=max_message_chars), max_values=ledger
+    )
+    return made if made.note is not None or digest_pieces(made) else out(loop, reason)
 
 
 def out(loop: Loop, reason: str) -> Loop:
-    return loop if loop.level == "out" else replace(loop, level="out", reason=reason)
+    return loop if loop.level == "out" else replace(loop, level="out", reason=reason, note=None)

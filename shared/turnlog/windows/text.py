@@ -8,6 +8,7 @@ from __future__ import annotations
 from turnlog.domain.facts import CallFact
 
 SETTLEMENT = "result unavailable; do not assume it ran"
+NO_REPLY = "(interrupted: no final reply)"
 NOTHING_SAID = "[nothing has been said in this conversation yet]"
 _OPEN, _CLOSE = "<turnlog-data kind={kind!r}>", "</turnlog-data>"
 

@@ -87,8 +87,22 @@ class Unit:
 
 
 @dataclass(frozen=True, slots=True)
+class Note:
+    """What a digest says of its loop's calls. ``values`` are what lines and texts do not say already, in order of first
+    appearance; ``fixed`` bounds the tokens of all but them."""
+
+    title: str
+    lines: tuple[str, ...]
+    values: tuple[str, ...]
+    fixed: int
+
+
+@dataclass(frozen=True, slots=True)
 class Loop:
-    """A run loop. ``before`` is the running total of tokens when it was opened; ``level`` is how it is sent."""
+    """A run loop. ``before`` is the running total of tokens when it was opened; ``level`` is how it is sent.
+
+    ``note`` is of a digest.
+    """
 
     number: int
     units: tuple[Unit, ...]
@@ -100,6 +114,7 @@ class Loop:
     level: Level = "whole"
     reason: str = ""
     max_message_chars: int = 0
+    note: Note | None = None
 
     @property
     def tokens(self) -> int:

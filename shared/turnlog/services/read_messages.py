@@ -200,7 +200,7 @@ def _converted(one: Located, wanted: str) -> JsonObject:
         tuple(call.id for call in message.tool_calls),
         tuple(result.tool_call_id for result in message.tool_results),
     )
-    rendered = codec_of(wanted).render([turn], system=None, tools=()).messages
+    rendered = codec_of(wanted).bodies(turn)
     return rendered[0] if rendered else {"role": message.given_role, "content": None}
 
 

@@ -224,7 +224,7 @@ def task(held: Stored) -> list[int]:
 def _content(message: Mapping[str, object]) -> str:
     content = message["content"]
     if isinstance(content, list):
-        return "\n".join(str(part.get("text", "")) for part in content)
+        return "\n".join(text for part in content if (text := str(part.get("text", ""))).strip())
     return str(content or "")
 
 
@@ -232,7 +232,9 @@ def _text(given: Given) -> str:
     content = given.body.get("content") or ""
     if isinstance(content, list):
         return "\n".join(
-            part["text"] for part in content if isinstance(part, dict) and isinstance(part.get("text"), str)
+            part["text"]
+            for part in content
+            if isinstance(part, dict) and isinstance(part.get("text"), str) and part["text"].strip()
         )
     return str(content)
 

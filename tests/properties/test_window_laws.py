@@ -202,7 +202,9 @@ def assert_task_is_in(held: Stored, found: Window) -> None:
     said = [str(_content(message)) for message in found.messages if message.get("role") == "user"]
     for position in task(held):
         text = _text(held.at(position))
-        assert not text.strip() or any(text in one for one in said), f"user message {position} of the current loop is not in"
+        assert not text.strip() or any(text in one for one in said), (
+            f"user message {position} of the current loop is not in"
+        )
 
 
 def task(held: Stored) -> list[int]:

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import TypeGuard
 
 from turnlog.codecs.rules import Violation
-from turnlog.codecs.rules.reading import Findings, Rule, is_filled, kind, quoted
+from turnlog.codecs.rules.reading import Findings, Rule, is_filled, kind_of, quoted
 
 MAX_ID = 40
 MAX_NAME = 64
@@ -164,7 +164,7 @@ def check(messages: object) -> list[Violation]:
     """Every violation, in the order in which a reader from the top can know of it. Never raises; linear."""
     found = Findings(RULES)
     if not isinstance(messages, list):
-        found.add("messages_not_list", "/messages", f"messages is {kind(messages)}, not a list")
+        found.add("messages_not_list", "/messages", f"messages is {kind_of(messages)}, not a list")
     elif not messages:
         found.add("messages_empty", "/messages", "messages is empty")
     else:
@@ -175,7 +175,7 @@ def check(messages: object) -> list[Violation]:
                 _check_message(found, at, message)
                 pairing.take(at, message)
             else:
-                found.add("message_not_object", at, f"the message is {kind(message)}, not an object")
+                found.add("message_not_object", at, f"the message is {kind_of(message)}, not an object")
                 pairing.interrupt()
         pairing.interrupt()
     return found.violations
@@ -220,12 +220,12 @@ def _check_content(found: Findings, at: str, message: dict[str, object], role: s
         for index, part in enumerate(content):
             _check_part(found, f"{at}/{index}", part, role)
     elif not isinstance(content, str):
-        found.add("content_type", at, f"content of role {role!r} is {kind(content)}")
+        found.add("content_type", at, f"content of role {role!r} is {kind_of(content)}")
 
 
 def _check_part(found: Findings, at: str, part: object, role: str) -> None:
     if not isinstance(part, dict):
-        found.add("part_not_object", at, f"the part is {kind(part)}, not an object")
+        found.add("part_not_object", at, f"the part is {kind_of(part)}, not an object")
         return
     kind = part.get("type")
     if not (isinstance(kind, str) and kind in _PART_TYPES.get(role, _TEXT_ONLY)):
@@ -234,22 +234,22 @@ def _check_part(found: Findings, at: str, part: object, role: str) -> None:
     body, at = part.get(kind), f"{at}/{kind}"
     if kind in {"text", "refusal"}:
         if not isinstance(body, str):
-            found.add("part_field", at, f"{kind} is {kind(body)}, not a string")
+            found.add("part_field", at, f"{kind} is {kind_of(body)}, not a string")
     elif not isinstance(body, dict):
-        found.add("part_field", at, f"{kind} is {kind(body)}, not an object")
+        found.add("part_field", at, f"{kind} is {kind_of(body)}, not an object")
     elif kind == "file":
         if not (isinstance(body.get("file_id"), str) or isinstance(body.get("file_data"), str)):
             found.add("part_field", at, "the file has neither file_id nor file_data")
     else:
         for key in _PART_FIELDS[kind]:
             if not isinstance(body.get(key), str):
-                found.add("part_field", f"{at}/{key}", f"{key} is {kind(body.get(key))}, not a string")
+                found.add("part_field", f"{at}/{key}", f"{key} is {kind_of(body.get(key))}, not a string")
 
 
 def _check_assistant(found: Findings, at: str, message: dict[str, object]) -> None:
     refusal, audio = message.get("refusal"), message.get("audio")
     if refusal is not None and not isinstance(refusal, str):
-        found.add("refusal_type", f"{at}/refusal", f"refusal is {kind(refusal)}, not a string")
+        found.add("refusal_type", f"{at}/refusal", f"refusal is {kind_of(refusal)}, not a string")
     if audio is not None and not (isinstance(audio, dict) and isinstance(audio.get("id"), str)):
         found.add("audio_type", f"{at}/audio", "audio is not an object with a string id")
     if message.get("function_call") is not None:
@@ -258,7 +258,7 @@ def _check_assistant(found: Findings, at: str, message: dict[str, object]) -> No
     if calls is None:
         return
     if not isinstance(calls, list):
-        found.add("tool_calls_not_list", at, f"tool_calls is {kind(calls)}, not a list")
+        found.add("tool_calls_not_list", at, f"tool_calls is {kind_of(calls)}, not a list")
     elif not calls:
         found.add("tool_calls_empty", at, "tool_calls is an empty list")
     else:
@@ -268,7 +268,7 @@ def _check_assistant(found: Findings, at: str, message: dict[str, object]) -> No
 
 def _check_call(found: Findings, at: str, call: object) -> None:
     if not isinstance(call, dict):
-        found.add("call_not_object", at, f"the call is {kind(call)}, not an object")
+        found.add("call_not_object", at, f"the call is {kind_of(call)}, not an object")
         return
     call_id, kind = call.get("id"), call.get("type")
     if not is_filled(call_id):
@@ -285,13 +285,13 @@ def _check_call(found: Findings, at: str, call: object) -> None:
 
 def _check_called(found: Findings, at: str, body: object, *, key: str = "arguments") -> None:
     if not isinstance(body, dict):
-        found.add("call_body", at, f"what is called is {kind(body)}, not an object")
+        found.add("call_body", at, f"what is called is {kind_of(body)}, not an object")
         return
     name, text = body.get("name"), body.get(key)
     if not _is_function_name(name):
         found.add("call_name", f"{at}/name", f"the name of what is called is {quoted(name)}")
     if not isinstance(text, str):
-        found.add(f"{key}_not_string", f"{at}/{key}", f"{key} is {kind(text)}, not a string")
+        found.add(f"{key}_not_string", f"{at}/{key}", f"{key} is {kind_of(text)}, not a string")
 
 
 # --- calls with their results

@@ -111,11 +111,11 @@ def escaped(key: object) -> str:
 def quoted(value: object) -> str:
     """The value as a message names it: a string cut to 64 characters, of anything else only the kind."""
     if not isinstance(value, str):
-        return kind(value)
+        return kind_of(value)
     return repr(value) if len(value) <= 64 else f"{value[:64]!r}…"
 
 
-def kind(value: object) -> str:
+def kind_of(value: object) -> str:
     if value is None:
         return "missing or null"
     for types, name in ((bool, "a boolean"), (int | float, "a number"), (str, "a string"), (list, "a list")):

@@ -73,8 +73,9 @@ class Pairing:
         else:
             self._faulty_calls += 1
 
-    def result(self, pointer: str, call_id: str | None) -> None:
-        """A result whose call's id stands at ``pointer``; ``None`` for an id at fault."""
+    def result(self, pointer: str, call_id: str | None) -> bool:
+        """A result whose call's id stands at ``pointer``, ``None`` for an id at fault: whether it answers a call."""
+        answers = call_id in self._waiting
         if call_id is None:
             self._faulty_results += 1
         elif call_id in self._waiting:
@@ -86,6 +87,7 @@ class Pairing:
             self._found.add("second_result", pointer, f"the call {quoted(call_id)} has a result already")
         else:
             self._found.add("result_unknown", pointer, f"no call of the turn before has the id {quoted(call_id)}")
+        return answers
 
     def close(self) -> None:
         """The user turn is over, or never came: what has no result by now will have none."""

@@ -43,8 +43,10 @@ def in_format(history: History, format: Format) -> Iterator[Given]:
         yield from (given for given in history if given.format == format)
         return
     results = list[Body]()
-    for given in history:
-        bodies = list(_written(given.body, format, 0))
+    for at, given in enumerate(history):
+        bodies = [
+            body | ({"id": f"{body['id']}_{at}"} if "id" in body else {}) for body in _written(given.body, format, 0)
+        ]
         is_result = given.body["role"] == "tool"
         if is_result and format != "openai_responses":
             results += bodies

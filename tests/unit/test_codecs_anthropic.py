@@ -205,3 +205,11 @@ def test_a_result_that_failed_says_so() -> None:
 @pytest.mark.parametrize(("call_id", "legal"), [("toolu_01-A", True), ("", False), ("a b", False), ("x" * 65, False)])
 def test_ids(call_id: str, legal: bool) -> None:
     assert CODEC.legal_id(call_id) is legal
+
+
+def test_thinking_is_left_out_of_a_turn_that_does_not_begin_with_it() -> None:
+    text = {"type": "text", "text": "t"}
+    late = given({"role": "assistant", "content": [THINKING, text]})
+    before = given({"role": "assistant", "content": "first"})
+    assert [message["content"] for message in sent(before, late)[1:3]] == ["first", [text]]
+    assert [message["content"] for message in sent(late, late)[1:3]] == [[THINKING, text]] * 2

@@ -152,3 +152,9 @@ def test_repairs_of_items() -> None:
 def test_the_system_text_is_the_first_item_and_an_empty_input_has_a_line() -> None:
     assert CODEC.render([], system="s", tools=()).messages == [{"role": "system", "content": "s"}]
     assert CODEC.render([], system=None, tools=()).messages == [{"role": "user", "content": FIRST_USER}]
+
+
+def test_no_item_is_sent_twice() -> None:
+    turns = [Turn(CODEC.parse(item), "openai_responses", item) for item in (REASONING, SAID, REASONING, SAID)]
+    without = {key: value for key, value in SAID.items() if key != "id"}
+    assert CODEC.render(turns, system=None, tools=()).messages == [REASONING, SAID, without]

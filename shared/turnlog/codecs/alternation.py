@@ -7,7 +7,7 @@ conversation that begins with the user, and models of both refuse one that ends 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from turnlog.codecs.base import Turn
 from turnlog.codecs.blocks import text_with_placeholders
@@ -18,7 +18,7 @@ from turnlog.domain.messages import Message, Text
 FIRST_USER = "[the conversation begins]"
 CONTINUE = "[continue]"
 
-IsResult = Callable[[JsonValue], bool]
+IsKind = Callable[[JsonValue], bool]
 
 
 def apart(turns: Sequence[Turn], system: str | None) -> tuple[str | None, list[Turn]]:
@@ -44,18 +44,33 @@ def framed(messages: list[JsonObject], line: Callable[[str], JsonObject]) -> lis
     return [*first, *messages, *last]
 
 
-def with_results_first(content: list[JsonValue], is_result: IsResult) -> list[JsonValue]:
+def with_results_first(content: list[JsonValue], is_result: IsKind) -> list[JsonValue]:
     """Results stand before anything else that the user says."""
     return sorted(content, key=lambda block: not is_result(block))
 
 
-def joined(one: JsonObject, other: JsonObject, is_result: IsResult) -> JsonObject:
+def with_thinking_first(bodies: Iterable[JsonObject], is_thinking: IsKind) -> Iterator[JsonObject]:
+    """The bodies; thinking is left out of an assistant's turn, neighbours and all, that does not begin with it.
+
+    The provider reads neighbours as one message and wants its thinking first.
+    """
+    previous, begins = "", False
+    for body in bodies:
+        role, content = str(body["role"]), _blocks(body)
+        if role == "assistant" and previous != "assistant":
+            begins = bool(content) and is_thinking(content[0])
+        is_late = role == "assistant" and not begins and any(map(is_thinking, content))
+        previous = role
+        yield {**body, "content": [block for block in content if not is_thinking(block)]} if is_late else body
+
+
+def joined(one: JsonObject, other: JsonObject, is_result: IsKind) -> JsonObject:
     """Two messages of one role as one. Both contents are lists."""
     content = [*_blocks(one), *_blocks(other)]
     return {**one, "content": with_results_first(content, is_result)}
 
 
-def has_results(message: JsonObject, is_result: IsResult, *, alone: bool = False) -> bool:
+def has_results(message: JsonObject, is_result: IsKind, *, alone: bool = False) -> bool:
     """Whether results are in the message; ``alone``: and nothing else."""
     found = [is_result(block) for block in _blocks(message)]
     return bool(found) and (all(found) if alone else any(found))

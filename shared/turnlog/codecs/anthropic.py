@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from turnlog.codecs.alternation import apart, framed, has_results, joined, with_results_first
+from turnlog.codecs.alternation import apart, framed, has_results, joined, with_results_first, with_thinking_first
 from turnlog.codecs.base import Rendered, Turn
 from turnlog.codecs.blocks import given_role, invalid, json_text, placeholder_text, role_with, string, tool_input
 from turnlog.codecs.names import is_safe_id, is_tool_name, legal_tool_name
@@ -67,7 +67,7 @@ class AnthropicCodec:
     def render(self, turns: Sequence[Turn], *, system: str | None, tools: Sequence[JsonObject]) -> Rendered:
         text, rest = apart(turns, system)
         messages = list[JsonObject]()
-        for body in (body for turn in rest for body in self.bodies(turn)):
+        for body in with_thinking_first((body for turn in rest for body in self.bodies(turn)), _is_thinking):
             if messages and has_results(messages[-1], _is_result, alone=True) and has_results(body, _is_result):
                 messages[-1] = joined(messages[-1], body, _is_result)
             else:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from turnlog.codecs.alternation import apart, framed, joined, with_results_first
+from turnlog.codecs.alternation import apart, framed, joined, with_results_first, with_thinking_first
 from turnlog.codecs.base import Rendered, Turn
 from turnlog.codecs.blocks import given_role, invalid, json_text, placeholder_text, role_with, string, tool_input
 from turnlog.codecs.converse_media import media_block, media_of, with_documents
@@ -77,7 +77,7 @@ class BedrockConverseCodec:
     def render(self, turns: Sequence[Turn], *, system: str | None, tools: Sequence[JsonObject]) -> Rendered:
         text, rest = apart(turns, system)
         messages = list[JsonObject]()
-        for body in (body for turn in rest for body in self.bodies(turn)):
+        for body in with_thinking_first((body for turn in rest for body in self.bodies(turn)), _is_reasoning):
             if messages and messages[-1]["role"] == body["role"]:
                 messages[-1] = joined(messages[-1], body, _is_result)
             else:

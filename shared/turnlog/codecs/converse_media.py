@@ -2,7 +2,7 @@
 
 Sources: https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_ImageBlock.html and
 API_runtime_DocumentBlock.html: few formats, bytes or an S3 address, a document's name of few characters; a message with a
-document has text too, and no two documents of a request have one name.
+document has text too, and no two documents of a request have one name (https://github.com/maximhq/bifrost/issues/7003).
 """
 
 from __future__ import annotations
@@ -104,8 +104,8 @@ def _named(block: JsonValue, names: set[str]) -> JsonValue:
         return block
     legal = document_name(string(document.get("name")))
     name, again = legal, 1
-    while name in names:
+    while name.lower() in names:
         again += 1
         name = f"{legal[: _MAX_NAME - 8]} ({again})"
-    names.add(name)
+    names.add(name.lower())
     return block if name == document.get("name") else {**block, "document": {**document, "name": name}}

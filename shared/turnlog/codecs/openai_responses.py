@@ -87,7 +87,7 @@ class OpenAIResponsesCodec:
         items = list[JsonObject]() if system is None else [_message("system", system)]
         for turn in turns:
             items.extend(self.bodies(turn))
-        return Rendered(_of_one_kind(items) or [_message("user", FIRST_USER)], tools=self.tools(tools))
+        return Rendered(_with_own_ids(_of_one_kind(items)) or [_message("user", FIRST_USER)], tools=self.tools(tools))
 
     def bodies(self, turn: Turn) -> list[JsonObject]:
         repaired = _repaired(turn) if turn.format == FORMAT and turn.body is not None else None
@@ -184,6 +184,20 @@ def _of_one_kind(items: list[JsonObject]) -> list[JsonObject]:
         kind = item.get("type")
         wanted = f"{kinds.get(item['call_id'], kind)}_output" if kind in _OUTPUTS else kind
         found.append(item if kind == wanted else {**item, "type": wanted})
+    return found
+
+
+def _with_own_ids(items: list[JsonObject]) -> list[JsonObject]:
+    """The provider takes no item twice: an id used before is left out, and an item that is nothing without it."""
+    used, found = set[str](), list[JsonObject]()
+    for item in items:
+        item_id = item.get("id")
+        if not isinstance(item_id, str) or item_id not in used:
+            found.append(item)
+        elif item.get("type", "message") == "message" or item.get("type") in (*_CALLS, *_OUTPUTS):
+            found.append({key: value for key, value in item.items() if key != "id"})
+        if isinstance(item_id, str):
+            used.add(item_id)
     return found
 
 

@@ -11,12 +11,11 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 from hypothesis import strategies as st
 
-Body: TypeAlias = dict[str, Any]
-Format: TypeAlias = Literal["openai_chat", "turnlog"]
+from tests.properties.shapes import FORMATS, Body, Format, Given, History, in_format, reshaped
 
 ROOT = Path(__file__).parent.parent.parent
 SAMPLES = ROOT / "examples" / "conversations"
@@ -24,29 +23,22 @@ REAL_DATA = ROOT.parent / "shared" / "data"
 REAL_SAMPLE = 60
 MANY_CALLS = 47
 
-
-@dataclass(frozen=True)
-class Given:
-    """A message as a caller gives it."""
-
-    body: Body
-    format: Format = "openai_chat"
-    interrupted: bool = False
-    pin: bool = False
-
-
-History: TypeAlias = tuple[Given, ...]
+__all__ = ["FORMATS", "Body", "Format", "Given", "History"]
 
 
 @dataclass(frozen=True)
 class Move:
-    """What the next message is. ``pick`` chooses among what fits (an open call, a shape); ``text`` is said besides the mark."""
+    """What the next message is. ``pick`` chooses among what fits (an open call, a shape); ``text`` is said besides the mark.
+
+    ``shape``: written in this provider's format; else in OpenAI Chat's, or ``turnlog``.
+    """
 
     kind: str
     pick: int = 0
     text: str = ""
     turnlog: bool = False
     fate: str = ""
+    shape: Format | None = None
 
 
 TEXTS = (
@@ -101,7 +93,13 @@ DISORDERLY = (
     "odd_parts",
     "odd_fields",
     "bare_tool",
+    "thinking",
+    "provider_block",
+    "blank_block",
 )
+
+
+SHAPES: tuple[Format | None, ...] = (None, None, None, "anthropic", "bedrock_converse", "openai_responses")
 
 
 def moves(kinds: Sequence[str] = DISORDERLY, *, fates: bool = True) -> st.SearchStrategy[Move]:
@@ -111,6 +109,7 @@ def moves(kinds: Sequence[str] = DISORDERLY, *, fates: bool = True) -> st.Search
         pick=st.integers(0, 11),
         text=st.one_of(st.sampled_from(TEXTS), st.text(max_size=12)),
         turnlog=st.booleans(),
+        shape=st.sampled_from(SHAPES),
         fate=st.sampled_from(("", "", "", "", "", "", "interrupted", "pinned")) if fates else st.just(""),
     )
 
@@ -121,6 +120,11 @@ def disorderly(*, max_size: int = 60, fates: bool = True) -> st.SearchStrategy[H
     return st.one_of(
         st.lists(move, max_size=min(8, max_size)), st.lists(move, min_size=max_size // 3, max_size=max_size)
     ).map(played)
+
+
+def orderly_in(format: Format) -> st.SearchStrategy[History]:
+    """Well-formed histories in one provider's format."""
+    return orderly(max_size=24).map(lambda history: tuple(in_format(history, format)))
 
 
 def orderly(*, min_size: int = 0, max_size: int = 60) -> st.SearchStrategy[History]:
@@ -168,6 +172,8 @@ class _Writer:
         if wanted == "second_result" and not self.used:
             wanted = "orphan"
         given: Given = getattr(self, f"_{wanted}")()
+        if move.shape is not None:
+            given = reshaped(given, move.shape, pick=move.pick)
         return replace(given, interrupted=move.fate == "interrupted", pin=move.fate == "pinned")
 
     # ------------------------------------------------------------ plain messages
@@ -195,6 +201,70 @@ class _Writer:
 
     def _assistant_null(self) -> Given:
         return self._plain("assistant", None if self.move.pick % 2 else "")
+
+    def _thinking(self) -> Given:
+        """Reasoning, with what it belongs to or, in a format of items, alone; and reasoning with nothing behind it."""
+        said = self._said("assistant")
+        signed = {"signature": "c2lnbmVk" * 40}
+        anthropic: list[Body] = [
+            {"type": "thinking", "thinking": "let me see", **signed},
+            {"type": "text", "text": said},
+        ]
+        converse: list[Body] = [
+            {"reasoningContent": {"reasoningText": {"text": "let me see", **signed}}},
+            {"text": said},
+        ]
+        alone = self.move.pick % 5 == 4
+        return {
+            "anthropic": Given({"role": "assistant", "content": anthropic[: 1 if alone else 2]}, "anthropic"),
+            "bedrock_converse": Given(
+                {"role": "assistant", "content": converse[: 1 if alone else 2]}, "bedrock_converse"
+            ),
+            "openai_responses": Given(
+                {
+                    "type": "reasoning",
+                    "id": f"rs_{self.position}",
+                    "summary": [{"type": "summary_text", "text": "let me see"}],
+                    "encrypted_content": "Z0FBQUFB" * 60,
+                },
+                "openai_responses",
+            ),
+        }.get(str(self.move.shape)) or self._parts()
+
+    def _provider_block(self) -> Given:
+        """What only one provider has: calls that it runs itself, marks for its cache."""
+        said = self._said("assistant")
+        anthropic: list[Body] = [
+            {
+                "type": "server_tool_use",
+                "id": f"srvtoolu_{self.position}",
+                "name": "web_search",
+                "input": {"query": "q"},
+            },
+            {"type": "web_search_tool_result", "tool_use_id": f"srvtoolu_{self.position}", "content": []},
+            {"type": "text", "text": said, "citations": [{"type": "char_location", "cited_text": "x"}]},
+        ]
+        return {
+            "anthropic": Given({"role": "assistant", "content": anthropic}, "anthropic"),
+            "bedrock_converse": Given(
+                {"role": "user", "content": [{"text": self._said("user")}, {"cachePoint": {"type": "default"}}]},
+                "bedrock_converse",
+            ),
+            "openai_responses": Given(
+                {
+                    "type": "web_search_call",
+                    "id": f"ws_{self.position}",
+                    "status": "completed",
+                    "action": {"query": "q"},
+                },
+                "openai_responses",
+            ),
+        }.get(str(self.move.shape)) or self._parts()
+
+    def _blank_block(self) -> Given:
+        role = "user" if self.move.pick % 2 else "assistant"
+        texts = [["", "  \n"], [self._said(role), ""], [" ", self._said(role)]][self.move.pick % 3]
+        return Given({"role": role, "content": [{"type": "text", "text": text} for text in texts]})
 
     def _plain(self, role: str, content: str | None) -> Given:
         if self.move.turnlog:

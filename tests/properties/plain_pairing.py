@@ -26,18 +26,22 @@ class Plain:
     callers: dict[int, str] = field(default_factory=dict)
     result_of: dict[Call, Result] = field(default_factory=dict)
     last_turn: int = 0
+    groups: dict[int, list[int]] = field(default_factory=dict)
 
     def unanswered(self, position: int) -> list[Call]:
         return [(position, at) for at in range(self.calls[position]) if (position, at) not in self.result_of]
 
     def is_left_out(self, position: int, *, settle: bool) -> bool:
-        """Whether the message waits for results at the log's end, so that it is not sent."""
-        return bool(self.unanswered(position)) and position >= self.last_turn and not settle
+        """Whether the message, or one of its parallel calls, waits for results at the log's end, so that it is not sent."""
+        group = self.groups.get(position, [position])
+        waits = any(self.unanswered(one) for one in group if one in self.calls)
+        return waits and group[-1] >= self.last_turn and not settle
 
 
 def plainly_paired(history: History) -> Plain:
     plain = Plain()
     waiting = list[tuple[Call, str, str]]()
+    group = list[int]()
     answered = dict[str, Call]()
     for at, given in enumerate(history):
         position, role = at + 1, role_of(given)
@@ -46,6 +50,13 @@ def plainly_paired(history: History) -> Plain:
         if role in ("user", "assistant"):
             plain.last_turn = position
         calls = calls_of(given)
+        before = history[group[-1] - 1] if group else None
+        is_item = given.format == "openai_responses" and role == "assistant"
+        if is_item and before is not None and (_is_silent(before) or (calls_of(before) and calls)):
+            group.append(position)
+        else:
+            group = [position] if is_item else []
+        plain.groups[position] = group or [position]
         if calls:
             plain.calls[position], plain.callers[position] = len(calls), role
         waiting += [((position, index), call_id, name) for index, (call_id, name) in enumerate(calls)]
@@ -69,7 +80,14 @@ def _fits(call: tuple[Call, str, str], call_id: str, name: str) -> bool:
     return call_id in ("", call[1])
 
 
+def _is_silent(given: Given) -> bool:
+    """An item that belongs to the one behind it."""
+    return given.body.get("type", "message") != "message" and not calls_of(given)
+
+
 def role_of(given: Given) -> str:
+    if given.format == "openai_responses" and given.body.get("type", "message") != "message":
+        return "tool" if given.body["type"].endswith("_output") else "assistant"
     body, role = given.body, given.body["role"]
     if role not in KNOWN_ROLES:
         return "unknown"
@@ -80,12 +98,37 @@ def role_of(given: Given) -> str:
             return "assistant"
         if body.get("tool_results") and not body.get("tool_calls") and not body.get("content"):
             return "tool"
+    is_blocks = given.format in ("anthropic", "bedrock_converse")
+    if is_blocks and results_of(given) and not calls_of(given) and not _says(given):
+        return "tool"
     return str(role)
+
+
+def _says(given: Given) -> bool:
+    blocks = given.body["content"] if isinstance(given.body["content"], list) else []
+    others = [one for one in blocks if one.get("type") != "tool_result" and "toolResult" not in one]
+    return any(one.get("text") != "" for one in others)
+
+
+def _blocks(given: Given, kind: str) -> list[Body]:
+    """Blocks of a kind, in the shape of either provider that has them."""
+    content = given.body.get("content")
+    blocks = content if isinstance(content, list) else []
+    if given.format == "bedrock_converse":
+        key = {"tool_use": "toolUse", "tool_result": "toolResult"}[kind]
+        return [{**one[key], "id": one[key].get("toolUseId")} for one in blocks if key in one]
+    found = [one for one in blocks if one.get("type") == kind]
+    return [{**one, "id": one.get("id", one.get("tool_use_id"))} for one in found]
 
 
 def calls_of(given: Given) -> list[tuple[str, str]]:
     """(id, name) of each call."""
     body = given.body
+    if given.format in ("anthropic", "bedrock_converse"):
+        return [(_string(one["id"]), _string(one.get("name"))) for one in _blocks(given, "tool_use")]
+    if given.format == "openai_responses":
+        is_call = body.get("type") in ("function_call", "custom_tool_call")
+        return [(_string(body.get("call_id")), _string(body.get("name")))] if is_call else []
     if given.format == "openai_chat" and role_of(given) == "tool":
         return []
     found = [(_string(call.get("id")), _string(_called(call).get("name"))) for call in body.get("tool_calls") or []]
@@ -97,6 +140,10 @@ def calls_of(given: Given) -> list[tuple[str, str]]:
 def results_of(given: Given) -> list[tuple[str, str]]:
     """(call id, function name) of each result; the name only where it takes the place of an id."""
     body = given.body
+    if given.format in ("anthropic", "bedrock_converse"):
+        return [(_string(one["id"]), "") for one in _blocks(given, "tool_result")]
+    if given.format == "openai_responses":
+        return [(_string(body.get("call_id")), "")] if str(body.get("type")).endswith("_output") else []
     if given.format == "turnlog":
         return [(_string(result.get("tool_call_id")), "") for result in body.get("tool_results") or []]
     if body["role"] == "function":

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from turnlog.codecs.base import Turn
-from turnlog.codecs.openai_chat import OpenAIChatCodec, legal_tool_name
+from turnlog.codecs.names import legal_tool_name
+from turnlog.codecs.openai_chat import OpenAIChatCodec
 from turnlog.codecs.rules import lint
 from turnlog.domain.errors import InvalidInputError
 from turnlog.domain.messages import Media, Message, Opaque, Text, Thinking, ToolCall, ToolResult

@@ -221,9 +221,7 @@ def test_without_the_current_loop_it_is_declared_and_not_shown() -> None:
 
 
 def test_a_loop_whose_digest_would_say_nothing_is_out_and_declared() -> None:
-    answer = build_window(
-        [said("user", ""), said("assistant", ""), said("user")], policy="run_loops"
-    )
+    answer = build_window([said("user", ""), said("assistant", ""), said("user")], policy="run_loops")
     assert [part.level for part in answer.manifest.parts if part.kind == "loop"] == ["out", "whole"]
     assert "not shown here" in answer.messages[0]["content"]
 

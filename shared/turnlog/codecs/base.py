@@ -55,3 +55,9 @@ class Codec(Protocol):
 
     def render(self, turns: Sequence[Turn], *, system: str | None, tools: Sequence[JsonObject]) -> Rendered:
         """The provider's request. Turns are in a valid order already; results follow their call."""
+
+    def bodies(self, turn: Turn) -> list[JsonObject]:
+        """One message by itself, whatever stands around it; several where the format has no one body for it."""
+
+    def tools(self, tools: Sequence[JsonObject]) -> list[JsonObject]:
+        """Tool schemas in the provider's shape."""

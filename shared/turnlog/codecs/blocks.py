@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from turnlog.domain.errors import InvalidInputError, Problem
-from turnlog.domain.jsonvalue import JsonObject, JsonValue, encode_json
-from turnlog.domain.messages import Media, Message, Role, Text, ToolResult
+from turnlog.domain.errors import InvalidInputError, MalformedError, Problem
+from turnlog.domain.jsonvalue import JsonObject, JsonValue, encode_json, parse_strict_json
+from turnlog.domain.messages import Block, Media, Message, Role, Text, ToolCall, ToolResult
 
 ERROR_PREFIX = "[error]"
 _DATA_URL = re.compile(r"data:([^;,]*)(?:;[^,]*)?;base64,(.*)", re.DOTALL)
@@ -30,6 +30,33 @@ def given_role(body: JsonObject) -> str:
     if not isinstance(role, str) or not role:
         raise invalid("/role", "a message needs a role, a non-empty string")
     return role
+
+
+def role_with(body: JsonObject, content: tuple[Block, ...], *, calls: bool, results: bool) -> Role:
+    """Results alone are nobody's turn, whoever is named as their author; who calls tools is an assistant, or a user."""
+    role = role_of(body)
+    if role == "tool":
+        return "assistant" if calls else "tool"
+    is_results_alone = results and not calls and all(is_blank(block) for block in content)
+    return "tool" if is_results_alone and role != "unknown" else role
+
+
+def is_blank(block: Block) -> bool:
+    return block == Text("")
+
+
+def arguments_value(call: ToolCall) -> JsonValue:
+    """The object that the arguments are, or the text as given. Strict: NaN or a key given twice would be lost as an object."""
+    try:
+        given = parse_strict_json(call.arguments)
+    except MalformedError:
+        given = None
+    return given if isinstance(given, dict) else {"_raw": call.arguments}
+
+
+def tool_input(call: ToolCall) -> JsonValue:
+    """The arguments where a format demands an object: none given are an empty one."""
+    return arguments_value(call) if call.arguments.strip() else {}
 
 
 def string(value: JsonValue) -> str:

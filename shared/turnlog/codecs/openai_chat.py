@@ -6,7 +6,6 @@ messages are understood, and rendered as tool calls.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Sequence
 from typing import TypeGuard
@@ -24,12 +23,13 @@ from turnlog.codecs.blocks import (
     string,
     text_with_placeholders,
 )
+from turnlog.codecs.names import is_tool_name, legal_tool_name
+from turnlog.codecs.tools import converted
 from turnlog.domain.jsonvalue import JsonObject, JsonValue
 from turnlog.domain.messages import Block, Media, Message, Opaque, Text, Thinking, ToolCall, ToolResult
 
 FORMAT = "openai_chat"
 _DATA_URL = re.compile(r"data:([^;,]*)(?:;[^,]*)?;base64,(.*)", re.DOTALL)
-_TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _AUTHOR_NAME = re.compile(r"[^\s<|\\/>]{1,64}")
 _MAX_ID = 40
 _PARTS_OF: dict[str, frozenset[str]] = {
@@ -83,8 +83,14 @@ class OpenAIChatCodec:
         if system is not None:
             messages.append({"role": "system", "content": system})
         for turn in turns:
-            messages.extend(_verbatim(turn) if turn.format == FORMAT and turn.body is not None else _made(turn))
+            messages.extend(self.bodies(turn))
         return Rendered(messages=messages, tools=list(tools))
+
+    def bodies(self, turn: Turn) -> list[JsonObject]:
+        return _verbatim(turn) if turn.format == FORMAT and turn.body is not None else _made(turn)
+
+    def tools(self, tools: Sequence[JsonObject]) -> list[JsonObject]:
+        return converted(tools, FORMAT)
 
 
 def _content(value: JsonValue) -> tuple[Block, ...]:
@@ -203,7 +209,7 @@ def _legal_content(body: JsonObject, message: Message) -> bool:
 def _repaired_call(call: JsonValue, parsed: ToolCall, call_id: str) -> JsonObject:
     assert isinstance(call, dict)  # noqa: S101 - parsed before
     function, custom, kind = call.get("function"), call.get("custom"), call.get("type")
-    is_legal = _TOOL_NAME.fullmatch(parsed.name) is not None and (
+    is_legal = is_tool_name(parsed.name) and (
         (kind == "function" and _has_strings(function, "name", "arguments"))
         or (kind == "custom" and function is None and _has_strings(custom, "name", "input"))
     )
@@ -276,12 +282,3 @@ def _media_part(media: Media) -> JsonObject:
     if media.detail:
         image["detail"] = media.detail
     return {"type": "image_url", "image_url": image}
-
-
-def legal_tool_name(name: str) -> str:
-    """A name that the provider takes: as given, or its legal characters and a hash that keeps names apart."""
-    if _TOOL_NAME.fullmatch(name):
-        return name
-    digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:8]
-    kept = re.sub(r"[^A-Za-z0-9_-]+", "_", name).strip("_")[:48]
-    return f"{kept}_{digest}" if kept else f"tool_{digest}"

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+from turnlog.codecs.anthropic import AnthropicCodec
 from turnlog.codecs.base import Codec
+from turnlog.codecs.bedrock_converse import BedrockConverseCodec
 from turnlog.codecs.openai_chat import OpenAIChatCodec
+from turnlog.codecs.openai_responses import OpenAIResponsesCodec
 from turnlog.codecs.turnlog_format import TurnlogCodec
 from turnlog.domain.errors import InvalidInputError, Problem
 from turnlog.domain.jsonvalue import JsonObject
 
 DEFAULT_FORMAT = "openai_chat"
-CODECS: dict[str, Codec] = {codec.format: codec for codec in (OpenAIChatCodec(), TurnlogCodec())}
+_ALL: tuple[Codec, ...] = (
+    OpenAIChatCodec(),
+    TurnlogCodec(),
+    AnthropicCodec(),
+    BedrockConverseCodec(),
+    OpenAIResponsesCodec(),
+)
+CODECS: dict[str, Codec] = {codec.format: codec for codec in _ALL}
 
 
 def codec_of(name: str, *, pointer: str = "/format") -> Codec:

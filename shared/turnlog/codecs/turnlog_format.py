@@ -12,10 +12,9 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from turnlog.codecs.base import Rendered, Turn
-from turnlog.codecs.blocks import given_role, invalid, json_text, role_of, string
-from turnlog.domain.errors import MalformedError
-from turnlog.domain.jsonvalue import JsonObject, JsonValue, parse_strict_json
-from turnlog.domain.messages import Block, Media, Message, Opaque, Role, Text, Thinking, ToolCall, ToolResult
+from turnlog.codecs.blocks import arguments_value, given_role, invalid, json_text, role_with, string
+from turnlog.domain.jsonvalue import JsonObject, JsonValue
+from turnlog.domain.messages import Block, Media, Message, Opaque, Text, Thinking, ToolCall, ToolResult
 
 FORMAT = "turnlog"
 _MEDIA = ("image", "file", "audio")
@@ -39,7 +38,7 @@ class TurnlogCodec:
                 raise invalid(f"/{name}", f"{name} is neither a list nor null")
         content = _content(body.get("content"))
         return Message(
-            _role(body, content, calls=bool(calls), results=bool(results)),
+            role_with(body, content, calls=bool(calls), results=bool(results)),
             content=content,
             tool_calls=tuple(_call(call, at) for at, call in enumerate(calls if isinstance(calls, list) else [])),
             tool_results=tuple(
@@ -56,14 +55,11 @@ class TurnlogCodec:
         messages = [_rendered(turn) for turn in turns]
         return Rendered(messages=messages, system=system, tools=list(tools))
 
+    def bodies(self, turn: Turn) -> list[JsonObject]:
+        return [_rendered(turn)]
 
-def _role(body: JsonObject, content: tuple[Block, ...], *, calls: bool, results: bool) -> Role:
-    """Results alone are nobody's turn, whoever is named as their author; who calls tools is an assistant, or a user."""
-    role = role_of(body)
-    if role == "tool":
-        return "assistant" if calls else "tool"
-    is_results_alone = results and not calls and all(block == Text("") for block in content)
-    return "tool" if is_results_alone and role != "unknown" else role
+    def tools(self, tools: Sequence[JsonObject]) -> list[JsonObject]:
+        return list(tools)
 
 
 def _content(value: JsonValue) -> tuple[Block, ...]:
@@ -138,15 +134,6 @@ def _set_ids(body: JsonObject, key: str, field: str, ids: Sequence[str]) -> None
         {**entry, field: call_id} if isinstance(entry, dict) and entry.get(field) != call_id else entry
         for entry, call_id in zip(entries, ids, strict=True)
     ]
-
-
-def arguments_value(call: ToolCall) -> JsonValue:
-    """The object that the arguments are, or the text as given. Strict: NaN or a key given twice would be lost as an object."""
-    try:
-        given = parse_strict_json(call.arguments)
-    except MalformedError:
-        given = None
-    return given if isinstance(given, dict) else {"_raw": call.arguments}
 
 
 def _made_content(message: Message) -> JsonValue:

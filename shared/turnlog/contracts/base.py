@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator, WithJsonSchema
 
@@ -23,6 +23,8 @@ JsonObjectField: TypeAlias = Annotated[dict[str, Any], PlainValidator(_json_obje
 """Any JSON object that has passed `check_json`, kept as it is: lone surrogates too, which pydantic's own types refuse."""
 GivenText: TypeAlias = Annotated[str, PlainValidator(_text), WithJsonSchema({"type": "string"})]
 """A caller's text in an answer, whatever is in it."""
+FormatName: TypeAlias = Literal["openai_chat", "openai_responses", "anthropic", "bedrock_converse", "turnlog"]
+FORMATS: tuple[str, ...] = get_args(FormatName)
 Name: TypeAlias = Annotated[str, Field(min_length=1, max_length=128)]
 
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from turnlog.contracts.base import Answer, Body, GivenText, JsonObjectField
+from turnlog.contracts.base import Answer, Body, FormatName, GivenText, JsonObjectField
 from turnlog.contracts.sessions import Model, OutputReserve, Tools
 
 
@@ -14,7 +14,7 @@ class BuildContext(Body):
     """The window for the next model call. What is left out is as the session has it."""
 
     policy: str | JsonObjectField | None = Field(default=None, description="A preset's name or a policy's body")
-    format: Literal["openai_chat", "turnlog"] = "openai_chat"
+    format: FormatName = "openai_chat"
     budget: int | None = Field(default=None, ge=1, le=100_000_000, description="All that is sent, in tokens")
     model: Model | None = None
     tools: Tools | None = None
@@ -27,7 +27,7 @@ class BuildWindow(BuildContext):
     """A window over a list of messages; nothing is stored."""
 
     messages: list[JsonObjectField] = Field(max_length=20_000)
-    input_format: Literal["openai_chat", "turnlog"] | None = Field(default=None, description="Recognised when left out")
+    input_format: FormatName | None = Field(default=None, description="Recognised when left out")
     system: str | None = Field(default=None, max_length=1_000_000)
 
 
@@ -65,6 +65,8 @@ class OpenCall(Answer):
 class WindowAnswer(Answer):
     """What to send. ``tokens`` is an upper bound of all of it; ``head`` the position that it was built at.
 
+    ``requires_tool_config``: tool blocks are in the messages; ``tool_names`` are the tools in them, for a caller who has to
+    describe them (Bedrock Converse).
     ``summary_stale``: the policy takes summaries, and something is left out that no summary covers yet.
     """
 
@@ -72,6 +74,7 @@ class WindowAnswer(Answer):
     system: str | None
     tools: list[JsonObjectField]
     requires_tool_config: bool
+    tool_names: list[GivenText]
     open_calls: list[OpenCall]
     tokens: int
     manifest: ManifestAnswer

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from turnlog.contracts.base import Answer, Body, GivenText, JsonObjectField, Name
+from turnlog.contracts.base import Answer, Body, FormatName, GivenText, JsonObjectField, Name
 
 MAX_MESSAGES = 25
 
@@ -43,7 +43,7 @@ class AppendMessages(Body):
 
     messages: list[JsonObjectField] = Field(min_length=1, max_length=MAX_MESSAGES)
     meta: list[Meta] | None = Field(default=None, description="One entry per message")
-    format: Literal["openai_chat", "turnlog"] | None = Field(default=None, description="Recognised when left out")
+    format: FormatName | None = Field(default=None, description="Recognised when left out")
     if_head: int | None = Field(default=None, ge=0, description="Append only while this is the head")
     run: JsonObjectField | None = Field(default=None, description="{agent_id, ...patch} of the agent's execution state")
     window: WindowUsed | None = None

@@ -17,7 +17,9 @@ from turnlog.domain.pairing import OpenCalls, open_call
 from turnlog.domain.refs import Ref
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")
-
+CALL_ITEMS = ("function_call", "custom_tool_call")
+REASONING = "reasoning"
+"""Roles as given of messages that are one item of an answer: a call, or the reasoning of what follows it."""
 
 DISORDER = {
     "orphan_result": "a result that belongs to no call; it is never sent",
@@ -143,7 +145,8 @@ class _Findings:
 
 
 def _check_role(found: _Findings, flow: Flow, arrival: Arrival) -> None:
-    role, first = arrival.facts.role, flow.messages == 0
+    facts = arrival.facts
+    role, first = facts.role, flow.messages == 0
     if role == "unknown":
         found.add("unknown_role", "/role")
     if role == "system" and not first:
@@ -157,14 +160,16 @@ def _check_role(found: _Findings, flow: Flow, arrival: Arrival) -> None:
     if role == "user" and arrival.facts.calls:
         found.add("user_tool_calls", "/tool_calls")
     is_turn = role == "assistant" or (role == "user" and not arrival.facts.calls and not arrival.facts.results)
-    if is_turn and flow.open_calls:
+    # Calls that are messages of their own (OpenAI Responses) are parallel calls of one turn.
+    is_parallel = facts.given_role == flow.previous_role and facts.given_role in CALL_ITEMS
+    if is_turn and flow.open_calls and not is_parallel:
         found.add("open_calls")
 
 
 def _check_content(found: _Findings, arrival: Arrival) -> None:
     message, facts = arrival.message, arrival.facts
     if facts.role in ("user", "assistant", "system"):
-        if not message.tool_calls and not message.tool_results and _is_empty(message):
+        if not (message.tool_calls or message.tool_results or facts.given_role == REASONING) and _is_empty(message):
             found.add("empty_content", "/content")
     elif facts.role == "tool" and any(not _has_content(result.content) for result in message.tool_results):
         found.add("empty_content", "/content")

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 
 from turnlog.bootstrap import Application
 from turnlog.contracts.agents import AgentState, Health
-from turnlog.contracts.base import Answer
+from turnlog.contracts.base import FORMATS, Answer
 from turnlog.contracts.context import BuildContext, BuildWindow, WindowAnswer
 from turnlog.contracts.jobs import Job, JobPage
 from turnlog.contracts.messages import Appended, AppendMessages, LoopPage, MessagePage
@@ -260,7 +260,7 @@ ROUTES: tuple[Route, ...] = (
             _BEFORE,
             _PAGE_LIMIT,
             Parameter("order", "string", "By position", default="asc", values=("asc", "desc")),
-            Parameter("format", "string", "Convert bodies to this format", values=("openai_chat", "turnlog")),
+            Parameter("format", "string", "Convert bodies to this format", values=FORMATS),
         ),
     ),
     Route(

@@ -224,6 +224,7 @@ def window_answer(window: Window, sources: Sequence[Source], *, head: int, summa
         system=window.system,
         tools=window.tools,
         requires_tool_config=window.requires_tool_config,
+        tool_names=list(window.tool_names),
         open_calls=open_calls,
         tokens=window.tokens,
         manifest=ManifestAnswer(

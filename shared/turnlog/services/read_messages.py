@@ -50,13 +50,14 @@ class ReadMessages:
             codec_of(format)
         last = (before if before is not None else MAX_POSITION + 1) - 1
         found, size, more = list[StoredMessage](), 0, False
-        for one in self._messages(keys, after + 1, last, descending=order == "desc", limit=limit):
-            stored = _stored(one, format)
-            size += len(encode_json(stored.body))
-            if len(found) == limit or (found and size > MAX_PAGE_BYTES):
+        messages = self._messages(keys, after + 1, last, descending=order == "desc", limit=limit)
+        for count, one in enumerate(messages):
+            here = _stored(one, format)
+            size += sum(len(encode_json(stored.body)) for stored in here)
+            if count == limit or (found and size > MAX_PAGE_BYTES):
                 more = True
                 break
-            found.append(stored)
+            found.extend(here)
         if not found:
             self._log.commits.tail(keys)
         return MessagePage(messages=found, next=found[-1].position if more else None)
@@ -167,30 +168,32 @@ class ReadLoops:
         return [Located(bodies.get(one.event.position, one.event), one.loop, one.time_ms) for one in found]
 
 
-def _stored(one: Located, wanted: str | None) -> StoredMessage:
+def _stored(one: Located, wanted: str | None) -> list[StoredMessage]:
+    """The message; as several of one position where the format asked for has no one body for it. The first has the tokens."""
     event, envelope = one.event, one.event.envelope
-    body = event.body
-    assert body is not None  # noqa: S101 - fetched
-    if wanted is not None and wanted != event.format:
-        body = _converted(one, wanted)
-    return StoredMessage(
-        position=event.position,
-        loop=one.loop or None,
-        format=wanted or event.format,
-        body=body,
-        tokens=event.tokens,
-        created_at=envelope.created_at or rfc3339(one.time_ms),
-        status=envelope.status,
-        id=envelope.id,
-        author=envelope.author,
-        pin=envelope.pin,
-        metadata=envelope.metadata,
-        finish_reason=envelope.finish_reason,
-        is_error=envelope.is_error,
-    )
+    assert event.body is not None  # noqa: S101 - fetched
+    bodies = [event.body] if wanted is None or wanted == event.format else _converted(one, wanted)
+    return [
+        StoredMessage(
+            position=event.position,
+            loop=one.loop or None,
+            format=wanted or event.format,
+            body=body,
+            tokens=0 if at else event.tokens,
+            created_at=envelope.created_at or rfc3339(one.time_ms),
+            status=envelope.status,
+            id=envelope.id,
+            author=envelope.author,
+            pin=envelope.pin,
+            metadata=envelope.metadata,
+            finish_reason=envelope.finish_reason,
+            is_error=envelope.is_error,
+        )
+        for at, body in enumerate(bodies)
+    ]
 
 
-def _converted(one: Located, wanted: str) -> JsonObject:
+def _converted(one: Located, wanted: str) -> list[JsonObject]:
     """The message in another format, by itself: ids as they were given."""
     message = cast("Message", one.message)
     turn = Turn(
@@ -200,8 +203,7 @@ def _converted(one: Located, wanted: str) -> JsonObject:
         tuple(call.id for call in message.tool_calls),
         tuple(result.tool_call_id for result in message.tool_results),
     )
-    rendered = codec_of(wanted).render([turn], system=None, tools=()).messages
-    return rendered[0] if rendered else {"role": message.given_role, "content": None}
+    return codec_of(wanted).bodies(turn) or [{"role": message.given_role, "content": None}]
 
 
 def _loop_answer(number: int, messages: Sequence[Located], pairing: Pairing, *, is_open: bool) -> LoopAnswer:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from turnlog.codecs.base import Codec
+from turnlog.codecs.names import legal_tool_name
 from turnlog.codecs.registry import CODECS, codec_of
 from turnlog.domain.errors import BudgetTooSmallError
 from turnlog.domain.events import MessageEvent, SummaryEvent
 from turnlog.domain.facts import facts_of
-from turnlog.domain.jsonvalue import JsonObject, canonical_json
+from turnlog.domain.jsonvalue import JsonObject, canonical_json, encode_json
 from turnlog.domain.messages import Message
 from turnlog.domain.refs import Ref
 from turnlog.windows import steps
@@ -19,7 +21,7 @@ from turnlog.windows.fit import fit
 from turnlog.windows.manifest import Manifest, manifest_of
 from turnlog.windows.models import Budget
 from turnlog.windows.policy import Policy
-from turnlog.windows.prices import MESSAGE_OVERHEAD, extra_tokens
+from turnlog.windows.prices import MESSAGE_OVERHEAD, extra_tokens, frame_tokens
 from turnlog.windows.render import missing_bodies, turns
 from turnlog.windows.text import SETTLEMENT
 from turnlog.windows.view import Entry, View, assemble
@@ -61,6 +63,7 @@ class Request:
 class Window:
     """What one model call is sent. ``tokens`` is an upper bound of all of it, never more than the budget.
 
+    ``requires_tool_config``: tool blocks are in the messages; ``tool_names`` are the names in them, as sent.
     ``is_partial``: something that could be sent is neither shown nor digested nor covered by a summary.
     """
 
@@ -68,6 +71,7 @@ class Window:
     system: str | None
     tools: list[JsonObject]
     requires_tool_config: bool
+    tool_names: tuple[str, ...]
     open_calls: tuple[Ref, ...]
     tokens: int
     manifest: Manifest
@@ -85,6 +89,7 @@ def build(sources: Iterable[Source], request: Request, *, total: int, fetch: Fet
     Raises `BudgetTooSmallError` when even the least window is larger than the budget.
     """
     codec = codec_of(request.format)
+    request = _with_tools(request, codec)
     planned = _Planned([entry_of(source) for source in sources], request, total, unread)
     wanted = planned.unknown()
     while True:
@@ -103,17 +108,22 @@ def build(sources: Iterable[Source], request: Request, *, total: int, fetch: Fet
             if not wanted:
                 break
     ordered = turns(view, codec)
+    called = [call for turn in ordered for call in turn.message.tool_calls]
     rendered = codec.render(ordered, system=request.system, tools=request.tools)
-    fixed = WINDOW_OVERHEAD + request.system_tokens + request.tools_tokens
     return Window(
         messages=rendered.messages,
         system=rendered.system,
         tools=rendered.tools,
-        requires_tool_config=any(turn.message.tool_calls or turn.message.tool_results for turn in ordered),
+        requires_tool_config=bool(called) or any(turn.message.tool_results for turn in ordered),
+        tool_names=tuple(dict.fromkeys(_tool_name(call.name, request) for call in called)),
         open_calls=view.open_calls,
-        tokens=fixed + message_tokens(view),
+        tokens=_fixed_tokens(request) + message_tokens(view),
         manifest=manifest_of(
-            view, request.budget, system_tokens=request.system_tokens, tools_tokens=request.tools_tokens
+            view,
+            request.budget,
+            system_tokens=request.system_tokens,
+            tools_tokens=request.tools_tokens,
+            frame_tokens=frame_tokens(request.format),
         ),
         is_partial=has_evicted(view),
     )
@@ -127,6 +137,27 @@ def system_cost(text_tokens: int) -> int:
 def upper_bound_of_json(value: object) -> int:
     """The most tokens that a JSON value takes, without counting."""
     return upper_bound_tokens(canonical_json(value).decode("ascii"))
+
+
+def _fixed_tokens(request: Request) -> int:
+    """What a window takes besides its messages."""
+    return WINDOW_OVERHEAD + request.system_tokens + request.tools_tokens + frame_tokens(request.format)
+
+
+def _with_tools(request: Request, codec: Codec) -> Request:
+    """The request with its tools in the provider's shape; those that had another are charged anew."""
+    tools = codec.tools(request.tools)
+    if tools == list(request.tools):
+        return request
+    return replace(request, tools=tools, tools_tokens=_bound_of_sent(tools) if tools else 0)
+
+
+def _bound_of_sent(tools: Sequence[JsonObject]) -> int:
+    return upper_bound_tokens(encode_json(tools).decode("utf-8"))
+
+
+def _tool_name(name: str, request: Request) -> str:
+    return name if request.format == "turnlog" else legal_tool_name(name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +214,7 @@ class _Planned:
 
     def _fitted(self, view: View) -> View:
         request = self.request
-        fixed = WINDOW_OVERHEAD + request.system_tokens + request.tools_tokens
+        fixed = _fixed_tokens(request)
         with_preamble = fixed + sum(unit.tokens for unit in view.preamble)
         for step in request.policy.steps:
             view = steps.apply(view, step, room=request.budget.tokens, fixed=with_preamble)

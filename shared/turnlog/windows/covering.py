@@ -66,8 +66,9 @@ def _loop_text(loop: Loop) -> LoopText:
 
 def _call_lines(unit: Unit) -> Iterator[str]:
     answers = {answer.ref: answer for answer in unit.answers}
-    for at, call in enumerate(unit.entry.facts.calls):
-        answer = answers.get(Ref(unit.position, at))
+    called = [(entry.position, at, call) for entry in unit.said for at, call in enumerate(entry.facts.calls)]
+    for position, at, call in called:
+        answer = answers.get(Ref(position, at))
         result = answer.entry.facts.results[answer.index] if answer is not None and answer.entry is not None else None
         outcome = " -> no result" if result is None else " -> error" if result.is_error else ""
         yield f"{call.name} {cut(call.arguments, _ARGUMENT_CHARS)}{outcome}"

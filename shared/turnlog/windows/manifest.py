@@ -43,9 +43,11 @@ class Manifest:
     totals: dict[str, int]
 
 
-def manifest_of(view: View, budget: Budget, *, system_tokens: int, tools_tokens: int) -> Manifest:
-    """Parts in the order in which they are sent; what was set aside comes last."""
-    parts = list(_parts(view, system_tokens, tools_tokens))
+def manifest_of(
+    view: View, budget: Budget, *, system_tokens: int, tools_tokens: int, frame_tokens: int = 0
+) -> Manifest:
+    """Parts in the order in which they are sent; what was set aside comes last. ``frame_tokens``: of the format's own lines."""
+    parts = list(_parts(view, system_tokens, tools_tokens, frame_tokens))
     lines = sum(part.tokens for part in parts if part.kind == "line")
     totals = {"system": system_tokens, "tools": tools_tokens, "whole": 0, "digest": 0, "line": lines}
     totals["summary"] = summary_tokens(view.summary)
@@ -56,7 +58,7 @@ def manifest_of(view: View, budget: Budget, *, system_tokens: int, tools_tokens:
     return Manifest(budget, tuple(parts), totals)
 
 
-def _parts(view: View, system_tokens: int, tools_tokens: int) -> Iterator[Part]:
+def _parts(view: View, system_tokens: int, tools_tokens: int, frame: int) -> Iterator[Part]:
     if system_tokens:
         yield Part("system", "whole", system_tokens)
     if tools_tokens:
@@ -69,6 +71,8 @@ def _parts(view: View, system_tokens: int, tools_tokens: int) -> Iterator[Part]:
         yield Part("summary", "whole", summary_tokens(view.summary), None, first, last)
     if view.unread:
         yield Part("message", "unread", 0, reason="not_read")
+    if frame:
+        yield Part("line", "whole", frame, reason="frame")
     if has_evicted(view):
         yield Part("line", "whole", LINE_TOKENS, reason="left_out")
     if says_nothing(view):
@@ -94,7 +98,7 @@ def _tellers(view: View) -> dict[int, Unit]:
     placed = [(unit, True) for unit in view.preamble]
     placed += [(unit, not is_evicted(loop, unit)) for loop in view.loops for unit in loop.units]
     for unit, _ in sorted(placed, key=lambda one: not one[1]):
-        for entry in unit.entries[1:]:
+        for entry in unit.entries[len(unit.said) :]:
             if entry.facts.role == "tool":
                 tellers.setdefault(entry.position, unit)
     return tellers
@@ -104,15 +108,19 @@ def _messages(unit: Unit, loop: Loop | None, tellers: Mapping[int, Unit]) -> Ite
     """The unit's messages. Of a loop that is not whole: those that the loop's level is not true of."""
     is_summed_up, number = loop is not None and loop.level != "whole", loop.number if loop else None
     is_apart = unit.pinned or unit.level == "out" or not is_summed_up
-    results = [entry for entry in unit.entries[1:] if tellers.get(entry.position) is unit]
+    results = [entry for entry in unit.entries[len(unit.said) :] if tellers.get(entry.position) is unit]
     level: PartLevel = unit.level if is_apart or loop is None else loop.level
     is_in = level == "whole"
     if is_apart:
         refs = tuple(str(answer.ref) for answer in unit.answers)
-        tokens = unit.tokens - (0 if unit.is_folded else sum(entry.cost for entry in results))
+        companions = [entry for entry in unit.group if entry is not unit.entry]
+        others = [*companions, *([] if unit.is_folded else results)]
+        tokens = unit.tokens - sum(entry.cost for entry in others)
         settled = any(answer.entry is None for answer in unit.answers)
         reason = unit.reason or ("pinned" if is_summed_up else "settled" if settled else None)
         yield Part("message", level, tokens if is_in else 0, number, unit.position, unit.position, reason, refs)
+        for entry in companions:
+            yield Part("message", level, entry.cost if is_in else 0, number, entry.position, entry.position, reason)
     for entry in results:
         is_late = entry.loop != unit.entry.loop
         if not is_apart and not is_late:

@@ -6,14 +6,18 @@ become one text, the mark of an error, a message for each result, arguments wrap
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from dataclasses import replace
 
-from turnlog.codecs.blocks import marked_error
-from turnlog.codecs.openai_chat import legal_tool_name
-from turnlog.codecs.turnlog_format import arguments_value
+from turnlog.codecs.alternation import CONTINUE, FIRST_USER
+from turnlog.codecs.bedrock_converse import NO_OUTPUT
+from turnlog.codecs.blocks import arguments_value, marked_error, text_with_placeholders, tool_input
+from turnlog.codecs.converse_media import DOCUMENT_TEXT, document_name
+from turnlog.codecs.counting import count_media
+from turnlog.codecs.fences import SYSTEM_KIND, escaped, fenced
+from turnlog.codecs.names import legal_tool_name
 from turnlog.domain.facts import Facts
 from turnlog.domain.jsonvalue import encode_json
-from turnlog.domain.messages import Block, Media, Message, ToolCall
+from turnlog.domain.messages import Media, Message, ToolCall
 from turnlog.windows.bounds import upper_bound_tokens
 
 MESSAGE_OVERHEAD = 4
@@ -23,6 +27,12 @@ _MADE_NAME = 64  # so it is charged for the 57 characters that a made name has a
 _SEPARATOR = 4  # a newline, and what a cut between two tokens can hide (3 at most were seen)
 _PLACEHOLDER = 6
 _ERROR_MARK = 6
+FENCING = ("anthropic", "bedrock_converse")
+"""Formats that take no system message among the others."""
+_WITH_OBJECTS = ("turnlog", *FENCING)
+_EMPTY_FENCE = upper_bound_tokens(fenced(SYSTEM_KIND, ""))
+_NO_OUTPUT = upper_bound_tokens(NO_OUTPUT)
+_DOCUMENT = upper_bound_tokens(DOCUMENT_TEXT) + upper_bound_tokens(" (9999)")
 _SAFE_NAME_CHARS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
 
 
@@ -31,28 +41,60 @@ def extra_tokens(facts: Facts, message: Message | None, *, given: str, sent: str
 
     Without the message only what its facts tell is charged: whoever sends it whole must read it first.
     """
-    extra = sum(_made_name(call.name) for call in facts.calls if sent == "openai_chat" and not _is_safe_name(call.name))
+    extra = sum(_made_name(call.name) for call in facts.calls if sent != "turnlog" and not _is_safe_name(call.name))
     if message is None:
         return extra
-    for blocks in (message.content, *(result.content for result in message.tool_results)):
-        extra += _SEPARATOR * max(0, len(blocks) - 1) + _PLACEHOLDER * _small_media(blocks)
-    extra += sum(_ERROR_MARK for one in message.tool_results if one.is_error and not marked_error(one.text))
-    if given != sent:
-        made = len(message.tool_results) + bool(message.content or message.tool_calls)
-        extra += MESSAGE_OVERHEAD * max(0, made - 1)
-        if sent == "turnlog":
-            extra += sum(map(_as_object, message.tool_calls))
+    results = message.tool_results
+    for blocks in (message.content, *(result.content for result in results)):
+        extra += _SEPARATOR * max(0, len(blocks) - 1)
+        extra += sum(_of_media(block, sent) for block in blocks if isinstance(block, Media))
+    extra += sum(_ERROR_MARK for one in results if one.is_error and not marked_error(one.text))
+    if given != sent or sent in FENCING:
+        extra += MESSAGE_OVERHEAD * max(0, _bodies(message, sent) - 1)
+    if sent in _WITH_OBJECTS and (given != sent or sent in FENCING):
+        extra += sum(_as_object(call, sent) for call in message.tool_calls)
+    if sent == "bedrock_converse":
+        extra += _NO_OUTPUT * len(results)
+    if sent in FENCING and message.role == "system":
+        extra += _in_fence(message)
     return extra
 
 
-def _small_media(blocks: Iterable[Block]) -> int:
-    """Media that may count for less than the text that names them where they can't be sent."""
-    return sum(isinstance(block, Media) and block.kind != "image" for block in blocks)
+def frame_tokens(sent: str) -> int:
+    """The most that neutral lines take: before what doesn't begin with the user, behind what ends with the assistant."""
+    if sent in FENCING:
+        return upper_bound_tokens(FIRST_USER) + upper_bound_tokens(CONTINUE) + 2 * MESSAGE_OVERHEAD
+    return upper_bound_tokens(FIRST_USER) + MESSAGE_OVERHEAD if sent == "openai_responses" else 0
 
 
-def _as_object(call: ToolCall) -> int:
-    sent = encode_json(arguments_value(call)).decode("utf-8")
-    return upper_bound_tokens(sent) if sent != call.arguments else 0
+def _bodies(message: Message, sent: str) -> int:
+    """The most messages that become of one."""
+    if sent == "openai_responses":
+        return bool(message.content) + len(message.tool_calls) + len(message.tool_results)
+    return len(message.tool_results) + bool(message.content or message.tool_calls)
+
+
+def _in_fence(message: Message) -> int:
+    """A system message in mid-session is user text in a fence; one at the beginning is part of the system text."""
+    text = text_with_placeholders(message)
+    told = upper_bound_tokens(escaped(text)) if escaped(text) != text else 0
+    return told + _EMPTY_FENCE + _SEPARATOR
+
+
+def _of_media(media: Media, sent: str) -> int:
+    """What naming media takes, or sending them without what a format has no field for."""
+    extra = 0 if media.kind == "image" else _PLACEHOLDER
+    if sent in FENCING and media.detail is not None:
+        extra += max(0, count_media(replace(media, detail=None)) - count_media(media))
+    if sent == "bedrock_converse" and media.kind == "file":
+        extra += upper_bound_tokens(document_name(media.name or "")) + _DOCUMENT
+    return extra
+
+
+def _as_object(call: ToolCall, sent: str) -> int:
+    value = arguments_value(call) if sent == "turnlog" else tool_input(call)
+    text = encode_json(value).decode("utf-8")
+    return upper_bound_tokens(text) if text != call.arguments else 0
 
 
 def _made_name(name: str) -> int:

@@ -93,16 +93,36 @@ class _Renderer:
         if unit.is_folded:
             yield _Share(self._user_calls(unit, message), entry)
             return
+        if unit.group:
+            yield from self._group(unit)
+            yield from self._results(unit)
+            return
         if not unit.answers and message.tool_calls:
             # Calls that wait for results, and their message is sent for its text.
             yield _Share(Turn(replace(message, tool_calls=(), tool_results=())), entry)
             return
-        call_ids = tuple(self._call_id(Ref(entry.position, at), call.id) for at, call in enumerate(message.tool_calls))
+        call_ids = self._call_ids(entry)
         if message.tool_results:
             yield _Share(Turn(replace(message, tool_results=()), call_ids=call_ids), entry, "rest")
         else:
             yield _Share(_turn(entry, message, call_ids, ()), entry)
         yield from self._results(unit)
+
+    def _group(self, unit: Unit) -> Iterator[_Share]:
+        """The items of one answer: each by itself in their own format, else one message."""
+        if unit.entry.event.format == self._codec.format:
+            for entry in unit.group:
+                yield _Share(_turn(entry, _message(entry), self._call_ids(entry), ()), entry)
+            return
+        messages = [_message(entry) for entry in unit.group]
+        call_ids = tuple(call_id for entry in unit.group for call_id in self._call_ids(entry))
+        content = tuple(block for message in messages for block in message.content)
+        calls = tuple(call for message in messages for call in message.tool_calls)
+        yield _Share(Turn(Message("assistant", content, calls), call_ids=call_ids), unit.entry)
+
+    def _call_ids(self, entry: Entry) -> tuple[str, ...]:
+        calls = _message(entry).tool_calls
+        return tuple(self._call_id(Ref(entry.position, at), call.id) for at, call in enumerate(calls))
 
     def _results(self, unit: Unit) -> Iterator[_Share]:
         answered = [answer for answer in unit.answers if answer.entry is not None]
@@ -147,7 +167,8 @@ class _Renderer:
         else:
             message = _message(entry)
             is_text = all(isinstance(block, Text) for block in message.content)
-            if entry.facts.chars <= limit and is_text and not message.tool_calls and not message.tool_results:
+            is_alone = not (message.tool_calls or message.tool_results or piece.unit.group)
+            if entry.facts.chars <= limit and is_text and is_alone:
                 yield _Share(_turn(entry, message, (), ()), entry)
                 return
             text, name = cut(message.text, limit), message.name

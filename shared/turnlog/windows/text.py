@@ -1,16 +1,27 @@
 """The texts that windows put beside what was said: marks, neutral lines, fenced data. All in the user role, all neutral.
 
-What stands in a fence is data; content that holds our fence is escaped, so it can't close it.
+What stands in a fence (`turnlog.codecs.fences`) is data.
 """
 
 from __future__ import annotations
 
+from turnlog.codecs.fences import escaped, fenced
 from turnlog.domain.facts import CallFact
+
+__all__ = [
+    "NOTHING_SAID",
+    "SETTLEMENT",
+    "cut",
+    "escaped",
+    "fenced",
+    "left_out_line",
+    "truncation_mark",
+    "user_call_text",
+]
 
 SETTLEMENT = "result unavailable; do not assume it ran"
 NO_REPLY = "(interrupted: no final reply)"
 NOTHING_SAID = "[nothing has been said in this conversation yet]"
-_OPEN, _CLOSE = "<turnlog-data kind={kind!r}>", "</turnlog-data>"
 
 
 def cut(text: str, limit: int) -> str:
@@ -30,16 +41,6 @@ def left_out_line(*, loops: int, messages: int) -> str:
     if loops:
         what += f" ({loops} earlier exchange{'s' if loops != 1 else ''})"
     return f"[{what} of this conversation not shown here]"
-
-
-def fenced(kind: str, text: str) -> str:
-    """The text as data of a kind."""
-    return f"{_OPEN.format(kind=kind)}\n{escaped(text)}\n{_CLOSE}"
-
-
-def escaped(text: str) -> str:
-    """The text with every fence in it made harmless."""
-    return text.replace("<turnlog-data", "<\\turnlog-data").replace("</turnlog-data", "<\\/turnlog-data")
 
 
 def user_call_text(calls: list[tuple[CallFact, str | None]]) -> str:

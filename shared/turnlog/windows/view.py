@@ -12,10 +12,12 @@ from typing import Literal, TypeAlias
 
 from turnlog.domain.events import MessageEvent, SummaryEvent
 from turnlog.domain.facts import Facts
+from turnlog.domain.flow import REASONING
 from turnlog.domain.messages import Message, Text
 from turnlog.domain.pairing import pair
 from turnlog.domain.refs import Ref
 from turnlog.windows.bounds import upper_bound_tokens
+from turnlog.windows.items import is_lone_reasoning, item_groups, leader_of
 from turnlog.windows.text import user_call_text
 
 MESSAGE_OVERHEAD = 4
@@ -61,6 +63,7 @@ class Unit:
     """One message, or a message with calls and their results. ``tokens`` is what it takes when it is sent whole.
 
     ``is_folded``: the calls are a user's own, so they and their results are sent as text within the message.
+    ``group``: all items of an answer that came as several messages, ``entry`` among them; empty for a message by itself.
     """
 
     entry: Entry
@@ -69,6 +72,12 @@ class Unit:
     level: Level = "whole"
     reason: str = ""
     is_folded: bool = False
+    group: tuple[Entry, ...] = ()
+
+    @property
+    def said(self) -> tuple[Entry, ...]:
+        """The messages that are the assistant's answer, or whatever leads the unit."""
+        return self.group or (self.entry,)
 
     @property
     def position(self) -> int:
@@ -80,8 +89,8 @@ class Unit:
 
     @property
     def entries(self) -> tuple[Entry, ...]:
-        """The unit's messages, each once, in order."""
-        found = {self.entry.position: self.entry}
+        """The unit's messages, each once: what was said, then the results."""
+        found = {entry.position: entry for entry in self.said}
         found |= {answer.entry.position: answer.entry for answer in self.answers if answer.entry is not None}
         return tuple(found.values())
 
@@ -196,6 +205,7 @@ class _Grouping:
     def __init__(self, sendable: Sequence[Entry], *, settle: bool, settlement_tokens: int) -> None:
         self.open_calls: list[Ref] = []
         self._waiting: set[int] = set()
+        self._groups = {leader_of(group).position: group for group in item_groups(sendable)}
         self._by_position = {entry.position: entry for entry in sendable}
         self._pairing = pair((entry.position, entry.facts) for entry in sendable)
         self._settle = settle
@@ -203,38 +213,48 @@ class _Grouping:
         self._last_turn = max((entry.position for entry in sendable if _is_turn(entry)), default=0)
 
     def units_of(self, entry: Entry) -> Iterator[Unit]:
-        """The unit that the message leads, if any: results alone go where their calls are."""
-        facts = entry.facts
+        """The unit that the message leads, if any: results alone go where their calls are, items with their leader."""
+        group, facts = self._groups.get(entry.position), entry.facts
+        if group is None or is_lone_reasoning(group):
+            return
         if not facts.calls:
             if facts.role != "tool":
-                yield Unit(entry, tokens=_own_tokens(entry))
+                companions = sum(one.cost for one in group if one is not entry)
+                yield _of_group(Unit(entry, tokens=_own_tokens(entry) + companions), group)
             return
-        answers = [self._answer(Ref(entry.position, at)) for at in range(len(facts.calls))]
+        answers = [self._answer(Ref(one.position, at)) for one in group for at in range(len(one.facts.calls))]
+        whole = _of_group(Unit(entry, tuple(answers)), group)
         unanswered = [answer.ref for answer in answers if answer.entry is None]
-        if unanswered and entry.position >= self._last_turn and not self._settle:
+        if unanswered and group[-1].position >= self._last_turn and not self._settle:
             self.open_calls.extend(unanswered)
-            self._waiting.update(one.position for one in Unit(entry, tuple(answers)).entries)
+            self._waiting.update(one.position for one in whole.entries)
             if facts.role != "assistant" and facts.head:
                 # What a user says stays, for it may be the task; the calls wait.
                 yield Unit(entry, tokens=entry.cost)
             return
-        answers.sort(key=lambda answer: (answer.entry.position if answer.entry else entry.position, answer.index))
+        answers.sort(key=lambda answer: (answer.entry.position if answer.entry else answer.ref.position, answer.index))
         if facts.role != "assistant":
             yield _folded(entry, tuple(answers))
             return
-        tokens = sum(one.cost for one in Unit(entry, tuple(answers)).entries)
-        yield Unit(entry, tuple(answers), tokens + self._settlement_tokens * len(unanswered))
+        tokens = sum(one.cost for one in whole.entries)
+        yield replace(whole, answers=tuple(answers), tokens=tokens + self._settlement_tokens * len(unanswered))
 
     def why_not(self, entry: Entry) -> str:
         """Why no unit has the message."""
         if entry.position in self._waiting:
             return "open_call"
+        if entry.facts.given_role == REASONING and entry.facts.role == "assistant":
+            return "reasoning_alone"
         paired = any((entry.position, at) in self._pairing.call_of for at in range(len(entry.facts.results)))
         return "superseded_result" if paired else "orphan_result"
 
     def _answer(self, ref: Ref) -> Answer:
         place = self._pairing.result_of.get(ref)
         return Answer(ref, self._by_position[place[0]], place[1]) if place else Answer(ref, None)
+
+
+def _of_group(unit: Unit, group: tuple[Entry, ...]) -> Unit:
+    return replace(unit, group=group) if len(group) > 1 else unit
 
 
 def _own_tokens(entry: Entry) -> int:

@@ -38,7 +38,30 @@ def _openai_chat(messages: object) -> list[Violation]:
     return openai_chat.check(messages)
 
 
-FORMATS: Mapping[str, Checker] = {"openai_chat": _openai_chat}
+def _openai_responses(messages: object) -> list[Violation]:
+    from turnlog.codecs.rules import openai_responses
+
+    return openai_responses.check(messages)
+
+
+def _anthropic(messages: object) -> list[Violation]:
+    from turnlog.codecs.rules import anthropic
+
+    return anthropic.check(messages)
+
+
+def _bedrock_converse(messages: object) -> list[Violation]:
+    from turnlog.codecs.rules import bedrock_converse
+
+    return bedrock_converse.check(messages)
+
+
+FORMATS: Mapping[str, Checker] = {
+    "anthropic": _anthropic,
+    "bedrock_converse": _bedrock_converse,
+    "openai_chat": _openai_chat,
+    "openai_responses": _openai_responses,
+}
 """Format name -> its checker. A checker promises what `lint` promises; a new format is a module and a line here."""
 
 

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from typing import TypeGuard
 
 from turnlog.codecs.rules import Violation
+from turnlog.codecs.rules.reading import Findings, Rule, is_filled, kind_of, quoted
 
 MAX_ID = 40
 MAX_NAME = 64
@@ -39,15 +40,6 @@ _PART_FIELDS = {"image_url": ("url",), "input_audio": ("data", "format")}
 _REFERENCE = "https://platform.openai.com/docs/api-reference/chat/create"
 _GITHUB = "https://github.com/"
 _BAD = "400 invalid_request_error"
-
-
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """What the provider answers when the rule is broken, how to mend the history, and where that is written."""
-
-    answer: str
-    fix: str
-    source: str
 
 
 RULES: Mapping[str, Rule] = {
@@ -170,9 +162,9 @@ RULES: Mapping[str, Rule] = {
 
 def check(messages: object) -> list[Violation]:
     """Every violation, in the order in which a reader from the top can know of it. Never raises; linear."""
-    found = _Findings()
+    found = Findings(RULES)
     if not isinstance(messages, list):
-        found.add("messages_not_list", "/messages", f"messages is {_kind(messages)}, not a list")
+        found.add("messages_not_list", "/messages", f"messages is {kind_of(messages)}, not a list")
     elif not messages:
         found.add("messages_empty", "/messages", "messages is empty")
     else:
@@ -183,28 +175,19 @@ def check(messages: object) -> list[Violation]:
                 _check_message(found, at, message)
                 pairing.take(at, message)
             else:
-                found.add("message_not_object", at, f"the message is {_kind(message)}, not an object")
+                found.add("message_not_object", at, f"the message is {kind_of(message)}, not an object")
                 pairing.interrupt()
         pairing.interrupt()
     return found.violations
 
 
-class _Findings:
-    def __init__(self) -> None:
-        self.violations: list[Violation] = []
-
-    def add(self, rule: str, pointer: str, message: str) -> None:
-        text = RULES[rule]
-        self.violations.append(Violation(rule, pointer, message, text.answer, text.fix, text.source))
-
-
 # --- one message by itself
 
 
-def _check_message(found: _Findings, at: str, message: dict[str, object]) -> None:
+def _check_message(found: Findings, at: str, message: dict[str, object]) -> None:
     role = message.get("role")
     if not (isinstance(role, str) and role in _ROLES):
-        found.add("unknown_role", f"{at}/role", f"the role is {_quoted(role)}")
+        found.add("unknown_role", f"{at}/role", f"the role is {quoted(role)}")
         return
     _check_name(found, f"{at}/name", message.get("name"), role)
     _check_content(found, at, message, role)
@@ -216,15 +199,15 @@ def _check_message(found: _Findings, at: str, message: dict[str, object]) -> Non
             found.add(f"{key}_wrong_role", f"{at}/{key}", f"a message with role {role!r} has {key}")
 
 
-def _check_name(found: _Findings, at: str, name: object, role: str) -> None:
+def _check_name(found: Findings, at: str, name: object, role: str) -> None:
     if role == "function":
         if not _is_function_name(name):
-            found.add("function_name", at, f"the function's name is {_quoted(name)}")
+            found.add("function_name", at, f"the function's name is {quoted(name)}")
     elif name is not None and not (isinstance(name, str) and len(name) <= MAX_NAME and _AUTHOR_NAME.fullmatch(name)):
-        found.add("name_invalid", at, f"the name is {_quoted(name)}")
+        found.add("name_invalid", at, f"the name is {quoted(name)}")
 
 
-def _check_content(found: _Findings, at: str, message: dict[str, object], role: str) -> None:
+def _check_content(found: Findings, at: str, message: dict[str, object], role: str) -> None:
     content, at = message.get("content"), f"{at}/content"
     if content is None:
         may_lack = any(message.get(key) is not None for key in ("tool_calls", "function_call", "refusal", "audio"))
@@ -237,36 +220,36 @@ def _check_content(found: _Findings, at: str, message: dict[str, object], role: 
         for index, part in enumerate(content):
             _check_part(found, f"{at}/{index}", part, role)
     elif not isinstance(content, str):
-        found.add("content_type", at, f"content of role {role!r} is {_kind(content)}")
+        found.add("content_type", at, f"content of role {role!r} is {kind_of(content)}")
 
 
-def _check_part(found: _Findings, at: str, part: object, role: str) -> None:
+def _check_part(found: Findings, at: str, part: object, role: str) -> None:
     if not isinstance(part, dict):
-        found.add("part_not_object", at, f"the part is {_kind(part)}, not an object")
+        found.add("part_not_object", at, f"the part is {kind_of(part)}, not an object")
         return
     kind = part.get("type")
     if not (isinstance(kind, str) and kind in _PART_TYPES.get(role, _TEXT_ONLY)):
-        found.add("part_type", f"{at}/type", f"a message with role {role!r} has a part of type {_quoted(kind)}")
+        found.add("part_type", f"{at}/type", f"a message with role {role!r} has a part of type {quoted(kind)}")
         return
     body, at = part.get(kind), f"{at}/{kind}"
     if kind in {"text", "refusal"}:
         if not isinstance(body, str):
-            found.add("part_field", at, f"{kind} is {_kind(body)}, not a string")
+            found.add("part_field", at, f"{kind} is {kind_of(body)}, not a string")
     elif not isinstance(body, dict):
-        found.add("part_field", at, f"{kind} is {_kind(body)}, not an object")
+        found.add("part_field", at, f"{kind} is {kind_of(body)}, not an object")
     elif kind == "file":
         if not (isinstance(body.get("file_id"), str) or isinstance(body.get("file_data"), str)):
             found.add("part_field", at, "the file has neither file_id nor file_data")
     else:
         for key in _PART_FIELDS[kind]:
             if not isinstance(body.get(key), str):
-                found.add("part_field", f"{at}/{key}", f"{key} is {_kind(body.get(key))}, not a string")
+                found.add("part_field", f"{at}/{key}", f"{key} is {kind_of(body.get(key))}, not a string")
 
 
-def _check_assistant(found: _Findings, at: str, message: dict[str, object]) -> None:
+def _check_assistant(found: Findings, at: str, message: dict[str, object]) -> None:
     refusal, audio = message.get("refusal"), message.get("audio")
     if refusal is not None and not isinstance(refusal, str):
-        found.add("refusal_type", f"{at}/refusal", f"refusal is {_kind(refusal)}, not a string")
+        found.add("refusal_type", f"{at}/refusal", f"refusal is {kind_of(refusal)}, not a string")
     if audio is not None and not (isinstance(audio, dict) and isinstance(audio.get("id"), str)):
         found.add("audio_type", f"{at}/audio", "audio is not an object with a string id")
     if message.get("function_call") is not None:
@@ -275,7 +258,7 @@ def _check_assistant(found: _Findings, at: str, message: dict[str, object]) -> N
     if calls is None:
         return
     if not isinstance(calls, list):
-        found.add("tool_calls_not_list", at, f"tool_calls is {_kind(calls)}, not a list")
+        found.add("tool_calls_not_list", at, f"tool_calls is {kind_of(calls)}, not a list")
     elif not calls:
         found.add("tool_calls_empty", at, "tool_calls is an empty list")
     else:
@@ -283,32 +266,32 @@ def _check_assistant(found: _Findings, at: str, message: dict[str, object]) -> N
             _check_call(found, f"{at}/{index}", call)
 
 
-def _check_call(found: _Findings, at: str, call: object) -> None:
+def _check_call(found: Findings, at: str, call: object) -> None:
     if not isinstance(call, dict):
-        found.add("call_not_object", at, f"the call is {_kind(call)}, not an object")
+        found.add("call_not_object", at, f"the call is {kind_of(call)}, not an object")
         return
     call_id, kind = call.get("id"), call.get("type")
-    if not _is_id(call_id):
-        found.add("call_id", f"{at}/id", f"the id of the call is {_quoted(call_id)}")
+    if not is_filled(call_id):
+        found.add("call_id", f"{at}/id", f"the id of the call is {quoted(call_id)}")
     elif len(call_id) > MAX_ID:
-        found.add("call_id_too_long", f"{at}/id", f"the id {_quoted(call_id)} has {len(call_id)} characters")
+        found.add("call_id_too_long", f"{at}/id", f"the id {quoted(call_id)} has {len(call_id)} characters")
     if kind == "function":
         _check_called(found, f"{at}/function", call.get("function"))
     elif kind == "custom":
         _check_called(found, f"{at}/custom", call.get("custom"), key="input")
     else:
-        found.add("call_type", f"{at}/type", f"the type of the call is {_quoted(kind)}")
+        found.add("call_type", f"{at}/type", f"the type of the call is {quoted(kind)}")
 
 
-def _check_called(found: _Findings, at: str, body: object, *, key: str = "arguments") -> None:
+def _check_called(found: Findings, at: str, body: object, *, key: str = "arguments") -> None:
     if not isinstance(body, dict):
-        found.add("call_body", at, f"what is called is {_kind(body)}, not an object")
+        found.add("call_body", at, f"what is called is {kind_of(body)}, not an object")
         return
     name, text = body.get("name"), body.get(key)
     if not _is_function_name(name):
-        found.add("call_name", f"{at}/name", f"the name of what is called is {_quoted(name)}")
+        found.add("call_name", f"{at}/name", f"the name of what is called is {quoted(name)}")
     if not isinstance(text, str):
-        found.add(f"{key}_not_string", f"{at}/{key}", f"{key} is {_kind(text)}, not a string")
+        found.add(f"{key}_not_string", f"{at}/{key}", f"{key} is {kind_of(text)}, not a string")
 
 
 # --- calls with their results
@@ -330,7 +313,7 @@ class _Calls:
 class _Pairing:
     """Goes through the messages once and pairs each call with its result."""
 
-    def __init__(self, found: _Findings) -> None:
+    def __init__(self, found: Findings) -> None:
         self._found = found
         self._ids: set[str] = set()
         self._calls: _Calls | None = None
@@ -365,11 +348,11 @@ class _Pairing:
 
     def _take_call(self, calls: _Calls, at: str, call: object) -> None:
         call_id = call.get("id") if isinstance(call, dict) else None
-        if not _is_id(call_id):
+        if not is_filled(call_id):
             calls.faulty_calls += 1
             return
         if call_id in self._ids:
-            self._found.add("call_id_repeated", f"{at}/id", f"an earlier call has the id {_quoted(call_id)} too")
+            self._found.add("call_id_repeated", f"{at}/id", f"an earlier call has the id {quoted(call_id)} too")
         self._ids.add(call_id)
         if call_id in calls.waiting:
             calls.faulty_calls += 1
@@ -378,11 +361,11 @@ class _Pairing:
 
     def _take_result(self, at: str, call_id: object) -> None:
         found, calls = self._found, self._calls
-        if not _is_id(call_id):
-            found.add("result_id", f"{at}/tool_call_id", f"tool_call_id is {_quoted(call_id)}")
+        if not is_filled(call_id):
+            found.add("result_id", f"{at}/tool_call_id", f"tool_call_id is {quoted(call_id)}")
         if calls is None:
             found.add("orphan_result", f"{at}/role", "no assistant message with tool_calls comes right before")
-        elif not _is_id(call_id):
+        elif not is_filled(call_id):
             calls.faulty_results += 1
         elif call_id in calls.waiting:
             del calls.waiting[call_id]
@@ -390,14 +373,14 @@ class _Pairing:
         elif calls.faulty_calls:
             calls.faulty_calls -= 1
         elif call_id in calls.answered:
-            found.add("second_result", f"{at}/tool_call_id", f"the call {_quoted(call_id)} has a result already")
+            found.add("second_result", f"{at}/tool_call_id", f"the call {quoted(call_id)} has a result already")
         else:
-            found.add("result_id_unknown", f"{at}/tool_call_id", f"no call before has the id {_quoted(call_id)}")
+            found.add("result_id_unknown", f"{at}/tool_call_id", f"no call before has the id {quoted(call_id)}")
 
     def _end_calls(self) -> None:
         if self._calls is not None:
             for call_id, at in list(self._calls.waiting.items())[self._calls.faulty_results :]:
-                self._found.add("call_unanswered", at, f"the call {_quoted(call_id)} has no tool message behind it")
+                self._found.add("call_unanswered", at, f"the call {quoted(call_id)} has no tool message behind it")
             self._calls = None
 
     def _take_function_result(self, at: str, name: object) -> None:
@@ -406,38 +389,18 @@ class _Pairing:
             text = "no assistant message with function_call comes right before"
             self._found.add("orphan_function_result", f"{at}/role", text)
         elif _is_function_name(name) and _is_function_name(function[1]) and name != function[1]:
-            text = f"the function called is {_quoted(function[1])}, the result names {_quoted(name)}"
+            text = f"the function called is {quoted(function[1])}, the result names {quoted(name)}"
             self._found.add("function_result_name", f"{at}/name", text)
 
     def _end_function(self) -> None:
         if self._function is not None:
             at, name = self._function
-            self._found.add("function_call_unanswered", at, f"no function message follows the call of {_quoted(name)}")
+            self._found.add("function_call_unanswered", at, f"no function message follows the call of {quoted(name)}")
             self._function = None
 
 
 # --- values in words
 
 
-def _is_id(value: object) -> TypeGuard[str]:
-    return isinstance(value, str) and value != ""
-
-
 def _is_function_name(value: object) -> TypeGuard[str]:
     return isinstance(value, str) and _FUNCTION_NAME.fullmatch(value) is not None
-
-
-def _quoted(value: object) -> str:
-    """The value as a message names it: a string cut to 64 characters, of anything else only the kind."""
-    if not isinstance(value, str):
-        return _kind(value)
-    return repr(value) if len(value) <= 64 else f"{value[:64]!r}…"
-
-
-def _kind(value: object) -> str:
-    if value is None:
-        return "missing or null"
-    for types, name in ((bool, "a boolean"), (int | float, "a number"), (str, "a string"), (list, "a list")):
-        if isinstance(value, types):
-            return name
-    return "an object" if isinstance(value, dict) else f"a {type(value).__name__}"

@@ -11,6 +11,7 @@ from urllib.parse import quote
 import typer
 
 from turnlog.client.model import Turnlog
+from turnlog.contracts.base import FORMATS
 from turnlog.domain.errors import MalformedError, NotFoundError
 from turnlog.domain.jsonvalue import parse_strict_json
 from turnlog.settings import PREFIX, Settings
@@ -52,7 +53,7 @@ Policy = Annotated[
 ]
 Budget = Annotated[int | None, typer.Option("--budget", metavar="N", min=1, help="The most that is sent, in tokens.")]
 Format = Annotated[
-    str | None, typer.Option("--format", metavar="F", help="The provider's format: openai_chat, turnlog.")
+    str | None, typer.Option("--format", metavar="F", help=f"The provider's format: {', '.join(FORMATS)}.")
 ]
 
 

@@ -46,7 +46,8 @@ def position_at(items: ItemTable, keys: SessionKeys, time_ms: int) -> int | None
 def header_at(log: CommitLog, keys: SessionKeys, item: Item, position: int, before: Callable[[], Header]) -> Header:
     """The header as if the log ended at a position of a commit, whose item is given. ``before`` brings the header before it.
 
-    Inside a commit its messages up to the position are folded onto the commit before.
+    Inside a commit its messages up to the position are folded onto the commit before; what the whole commit told (of usage)
+    holds.
     """
     header = read_header(item)
     if position == header.last:

@@ -18,6 +18,7 @@ from turnlog.contracts.context import (
     WindowAnswer,
     WindowOptions,
 )
+from turnlog.domain.calibration import Calibration
 from turnlog.domain.errors import CorruptError
 from turnlog.domain.events import MessageEvent, SummaryEvent
 from turnlog.domain.flow import Arrival, Flow, accept
@@ -106,7 +107,7 @@ class BuildContexts:
             settings, summary = self._log.as_of(keys, header)
         else:
             settings = self._log.settings(keys, read.beside.get(META), read.beside.get(SYSTEM), header).settings
-        request, budget = request_of(body, settings)
+        request, budget = request_of(body, settings, calibration=header.calibration)
         model = body.model if body.model is not None else settings.model
         if header.summary is None or not request.policy.takes_summary:
             return request, budget, model
@@ -220,7 +221,9 @@ class BuildWindows:
         return sources, flow.tokens
 
 
-def request_of(body: WindowOptions, settings: Settings) -> tuple[Request, BudgetAnswer]:
+def request_of(
+    body: WindowOptions, settings: Settings, *, calibration: Calibration | None = None
+) -> tuple[Request, BudgetAnswer]:
     """What is asked for: the call's fields, and the session's where the call leaves them out. And the budget."""
     reserve = body.output_reserve if body.output_reserve is not None else settings.output_reserve
     policy = cast("str | JsonObject", body.policy if body.policy is not None else settings.policy)
@@ -234,7 +237,8 @@ def request_of(body: WindowOptions, settings: Settings) -> tuple[Request, Budget
         model=body.model if body.model is not None else settings.model,
         output_reserve=reserve if reserve is not None else DEFAULT_OUTPUT_RESERVE,
     )
-    budget = BudgetAnswer(tokens=found.tokens, source=found.source)
+    factor = calibration.factor if calibration is not None else 1.0
+    budget = BudgetAnswer(tokens=found.tokens, source=found.source, factor=factor)
     request = Request(
         policy=policy_of(policy),
         budget=effective(budget),

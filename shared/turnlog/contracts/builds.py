@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, TypeAlias
 
-from pydantic import BaseModel, Field, PlainValidator, WithJsonSchema
+from pydantic import BaseModel, Field, PlainValidator, SerializerFunctionWrapHandler, WithJsonSchema, model_serializer
 
 from turnlog.contracts.base import Answer, Body, JsonObjectField
 from turnlog.contracts.sessions import Model
@@ -40,12 +40,17 @@ BudgetSource: TypeAlias = Literal["given", "model", "default"]
 class BudgetAnswer(Answer):
     """All that may be sent, and how that was found.
 
-    ``factor``: the provider counts so many tokens for one of ours, by what was learned of its usage.
+    ``factor``: the provider counts so many tokens for one of ours, by what was learned of its usage. Left out where it is 1.
     """
 
     tokens: int
     source: BudgetSource
     factor: float = 1.0
+
+    # No return type: with one its JSON Schema would be an object of anything.
+    @model_serializer(mode="wrap")
+    def _short(self, whole: SerializerFunctionWrapHandler):  # type: ignore[no-untyped-def]
+        return {name: value for name, value in whole(self).items() if name != "factor" or value != 1}
 
 
 class GivenBudget(Body):

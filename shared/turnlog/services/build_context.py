@@ -57,8 +57,9 @@ FIRST_ITEMS = 160
 class BuildContexts:
     """The use case: the window of a session at its head, in one request (two with payloads that are sent whole)."""
 
-    def __init__(self, log: SessionLog) -> None:
+    def __init__(self, log: SessionLog, models: Mapping[str, int] | None = None) -> None:
         self._log = log
+        self._models = models
 
     def __call__(self, owner: Owner, session_id: str, body: BuildContext) -> WindowAnswer:
         keys, given = SessionKeys(owner, session_id), body.build
@@ -107,7 +108,7 @@ class BuildContexts:
             settings, summary = self._log.as_of(keys, header)
         else:
             settings = self._log.settings(keys, read.beside.get(META), read.beside.get(SYSTEM), header).settings
-        request, budget = request_of(body, settings, calibration=header.calibration)
+        request, budget = request_of(body, settings, calibration=header.calibration, models=self._models)
         model = body.model if body.model is not None else settings.model
         if header.summary is None or not request.policy.takes_summary:
             return request, budget, model
@@ -186,8 +187,9 @@ class _Reading:
 class BuildWindows:
     """The use case: a window over a list of messages; nothing is stored."""
 
-    def __init__(self, counter: TokenCounter) -> None:
+    def __init__(self, counter: TokenCounter, models: Mapping[str, int] | None = None) -> None:
         self._counter = counter
+        self._models = models
 
     def __call__(self, body: BuildWindow) -> WindowAnswer:
         codec_of(body.format)
@@ -199,7 +201,7 @@ class BuildWindows:
             tools=tools,
             tools_tokens=count_tools(list(tools), self._counter),
         )
-        request, budget = request_of(body.model_copy(update={"tools": None}), settings)
+        request, budget = request_of(body.model_copy(update={"tools": None}), settings, models=self._models)
         window = build(sources, request, total=total, fetch=_nothing_to_fetch)
         return window_answer(window, sources, head=len(sources), budget=budget)
 
@@ -222,7 +224,11 @@ class BuildWindows:
 
 
 def request_of(
-    body: WindowOptions, settings: Settings, *, calibration: Calibration | None = None
+    body: WindowOptions,
+    settings: Settings,
+    *,
+    calibration: Calibration | None = None,
+    models: Mapping[str, int] | None = None,
 ) -> tuple[Request, BudgetAnswer]:
     """What is asked for: the call's fields, and the session's where the call leaves them out. And the budget."""
     reserve = body.output_reserve if body.output_reserve is not None else settings.output_reserve
@@ -236,6 +242,7 @@ def request_of(
         budget=body.budget,
         model=body.model if body.model is not None else settings.model,
         output_reserve=reserve if reserve is not None else DEFAULT_OUTPUT_RESERVE,
+        own=models,
     )
     factor = calibration.factor if calibration is not None else 1.0
     budget = BudgetAnswer(tokens=found.tokens, source=found.source, factor=factor)

@@ -39,7 +39,7 @@ Against = Annotated[
 ]
 
 
-def context(
+def context(  # noqa: PLR0913, PLR0917 - an option each
     ctx: typer.Context,
     session: Session,
     policy: Policy = None,
@@ -78,8 +78,8 @@ def context(
         screen.print()
         if window.system is not None:
             screen.print(plain(window.system), style="cyan")
-        for at, body in enumerate(window.messages):
-            screen.print(message_text(body, heading=f"{at + 1}"))
+        for number, body in enumerate(window.messages, start=1):
+            screen.print(message_text(body, heading=f"{number}"))
 
 
 def _moment(text: str | None) -> int | str | None:

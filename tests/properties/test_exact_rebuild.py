@@ -113,6 +113,8 @@ def test_W8_a_build_gives_the_same_bytes_whatever_has_come_since(
         without_caches(log, session)
     for window in windows:
         assert window.manifest.build is not None
+        budget = window.manifest.budget
+        assert window.tokens * round(budget.factor * 100) <= budget.tokens * 100
         again = session.context(build=window.manifest.build)
         assert as_bytes(again) == as_bytes(window)
         assert as_bytes(session.context(build=json.loads(as_bytes(again))["manifest"]["build"])) == as_bytes(window)

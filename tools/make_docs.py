@@ -22,7 +22,7 @@ def pages() -> dict[str, str]:
 
 def configuration() -> str:
     rows = [
-        f"| `{PREFIX}{name.upper()}` | `{_shown(field.default)}` | {field.description} |"
+        f"| `{PREFIX}{name.upper()}` | `{_shown(field.get_default(call_default_factory=True))}` | {field.description} |"
         for name, field in Settings.model_fields.items()
     ]
     return "\n".join(
@@ -45,7 +45,7 @@ def configuration() -> str:
 
 
 def _shown(value: object) -> str:
-    if value is None or value == ():
+    if value in (None, (), {}):
         return "not set"
     return str(value)
 

@@ -120,13 +120,13 @@ class Application:
     def build_context(self) -> BuildContexts:
         from turnlog.services.build_context import BuildContexts
 
-        return BuildContexts(self._log)
+        return BuildContexts(self._log, self.settings.models)
 
     @cached_property
     def build_window(self) -> BuildWindows:
         from turnlog.services.build_context import BuildWindows
 
-        return BuildWindows(_Lazily(lambda: self.counter))
+        return BuildWindows(_Lazily(lambda: self.counter), self.settings.models)
 
     @cached_property
     def compress_session(self) -> CompressSessions:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from turnlog.domain.errors import InvalidInputError
+from turnlog.domain.errors import InvalidInputError, MalformedError
+from turnlog.domain.jsonvalue import parse_strict_json
 
 PREFIX = "TURNLOG_"
 CLIENT_VARIABLES = frozenset({"TURNLOG_URL", "TURNLOG_DATA", "TURNLOG_TENANT", "TURNLOG_USER", "TURNLOG_TOKEN"})
@@ -38,6 +39,11 @@ class Settings(BaseModel):
         default="o200k_base",
         description="How tokens are counted at append: by the vocabulary that ships with us, or by script",
     )
+    models: dict[str, Annotated[int, Field(ge=1, le=100_000_000)]] = Field(
+        default_factory=dict,
+        description='Context sizes of models that we do not know, or know otherwise, as JSON: {"my-model": 32000}. The longest '
+        "prefix of a model's name decides; a call's `budget` wins over it",
+    )
     endpoint_url: str | None = Field(
         default=None, description="Another address for DynamoDB, S3 and SQS, for tests and emulators"
     )
@@ -60,9 +66,19 @@ class Settings(BaseModel):
         principals = named.get("delegating_principals")
         if isinstance(principals, str):
             named["delegating_principals"] = tuple(part.strip() for part in principals.split(",") if part.strip())
+        if "models" in named:
+            named["models"] = _object(str(named["models"]))
         try:
             return cls.model_validate(named)
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
             variable = PREFIX + str(first["loc"][0]).upper()
             raise InvalidInputError(f"{variable}: {first['msg']}", code="invalid_settings") from error
+
+
+def _object(text: str) -> object:
+    """A variable's JSON, or the text where it is none: that is refused as a value of the wrong type."""
+    try:
+        return parse_strict_json(text)
+    except MalformedError:
+        return text

@@ -295,7 +295,10 @@ def test_d5_the_golden_history_of_every_schema_version_reads_the_same(path: Path
     session = log.sessions.get("golden")
     assert [message.model_dump() for message in session.messages()] == golden["messages"]
     info = session.info().model_dump()
-    assert {name: info[name] for name in golden["session"]} == golden["session"], "fields may be added, none changes"
+    assert {name: info[name] for name in golden["session"]} == golden["session"]
+    assert {info[name] for name in info.keys() - golden["session"].keys()} <= {None}, "what came later is not there"
+    assert session.context(at=info["head"]) == session.context()
+    assert session.context(at=golden["messages"][2]["position"]).head == golden["messages"][2]["position"]
     assert session.agent().model_dump() == golden["agent"]
 
 

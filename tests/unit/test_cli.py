@@ -209,6 +209,19 @@ def test_context_takes_every_way_to_name_a_policy(data: Path) -> None:
     assert as_json("context", SESSION, "--data", data, "--format", "turnlog")["messages"]
 
 
+def test_context_at_a_moment_of_the_past_and_what_differs_from_another(data: Path) -> None:
+    past = as_json("context", SESSION, "--data", data, "--at", "5")
+    assert (past["head"], past["manifest"]["build"]["position"]) == (5, 5)
+    assert as_json("context", SESSION, "--data", data, "--at", past["manifest"]["build"]["clock"])["head"] >= 5
+    found = ok("context", SESSION, "--data", data, "--against", "5")
+    assert "came" in found and "head 5 -> " in found
+    both = as_json("context", SESSION, "--data", data, "--at", "6", "--against", "5")
+    assert (both["window"]["head"], both["against"]) == (6, past)
+    assert "no difference" in ok("context", SESSION, "--data", data, "--at", "5", "--against", "5")
+    refused("context", SESSION, "--data", data, "--at", "9999", code=2, says="above the head")
+    refused("context", SESSION, "--data", data, "--against", "then", code=2, says="neither a position nor a time")
+
+
 def test_wrong_input_of_the_reading_commands(data: Path) -> None:
     for command in ("show", "context", "loops"):
         refused(command, "nope", "--data", data, code=1, says=r"no session 'nope' \(not_found\)")

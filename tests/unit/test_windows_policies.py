@@ -235,3 +235,27 @@ def test_the_budget_is_given_or_the_models_context_without_the_reserve() -> None
     assert budget_for(budget=None, model="my-own", output_reserve=4096) == (123_904, "default")
     assert budget_for(budget=None, model=None, output_reserve=4096) == (123_904, "default")
     assert build_window([], model="gpt-4o", output_reserve=8000).manifest.budget.tokens == 120_000
+
+
+@pytest.mark.parametrize(
+    ("model", "context"),
+    [
+        ("my-own", 32_000),
+        ("My-Own-2", 32_000),
+        ("openrouter/vendor/my-own", 32_000),
+        ("gpt-4o", 1_000),
+        ("gpt-4o-mini", 2_000),
+        ("gpt-5", 400_000),
+        ("acme/exact", 64_000),
+        ("unknown", None),
+    ],
+)
+def test_own_models_add_to_the_table_and_replace_what_it_has(model: str, context: int | None) -> None:
+    own = {"my-own": 32_000, "gpt-4o": 1_000, "GPT-4o-mini": 2_000, "acme/exact": 64_000}
+    assert context_of(model, own) == context
+
+
+def test_a_budget_wins_over_own_models() -> None:
+    own = {"my-own": 32_000}
+    assert budget_for(budget=None, model="my-own", output_reserve=1_000, own=own) == (31_000, "model")
+    assert budget_for(budget=50, model="my-own", output_reserve=1_000, own=own) == (50, "given")

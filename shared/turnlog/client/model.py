@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any, Literal, Protocol
 
 from turnlog.contracts.agents import AgentState, Health
+from turnlog.contracts.builds import Build
 from turnlog.contracts.context import WindowAnswer
 from turnlog.contracts.jobs import Job, JobPage
 from turnlog.contracts.messages import Appended, LoopAnswer, LoopPage, MessagePage, StoredMessage
@@ -231,8 +232,13 @@ class Session:
         output_reserve: int | None = None,
         include_current_loop: bool | None = None,
         settle: bool | None = None,
+        at: int | str | None = None,
+        build: Build | Mapping[str, Any] | None = None,
     ) -> WindowAnswer:
-        """The window for the next model call."""
+        """The window for the next model call.
+
+        ``at``: as if the log ended at this position, or time (RFC 3339). ``build``: of a manifest; the same window again.
+        """
         fields = {
             "format": format,
             "budget": budget,
@@ -242,6 +248,8 @@ class Session:
             "output_reserve": output_reserve,
             "include_current_loop": include_current_loop,
             "settle": settle,
+            "at": at,
+            "build": build.model_dump(mode="json") if isinstance(build, Build) else build,
         }
         answer: WindowAnswer = self._backend.call("build_context", path=self._path, body=_given(fields))
         return answer

@@ -7,11 +7,12 @@ from typing import Literal
 from pydantic import Field
 
 from turnlog.contracts.base import Answer, Body, FormatName, GivenText, JsonObjectField
+from turnlog.contracts.builds import At, BudgetAnswer, Build, GivenBuild
 from turnlog.contracts.sessions import Model, OutputReserve, Tools
 
 
-class BuildContext(Body):
-    """The window for the next model call. What is left out is as the session has it."""
+class WindowOptions(Body):
+    """How a window is built."""
 
     policy: str | JsonObjectField | None = Field(default=None, description="A preset's name or a policy's body")
     format: FormatName = "openai_chat"
@@ -23,7 +24,14 @@ class BuildContext(Body):
     settle: bool = Field(default=False, description="Answer open calls with a neutral text instead of leaving them out")
 
 
-class BuildWindow(BuildContext):
+class BuildContext(WindowOptions):
+    """The window for the next model call. What is left out is as the session has it."""
+
+    at: At | None = Field(default=None, description="As if the log ended at this position, or time (RFC 3339)")
+    build: GivenBuild | None = Field(default=None, description="A manifest's build: the same window again")
+
+
+class BuildWindow(WindowOptions):
     """A window over a list of messages; nothing is stored."""
 
     messages: list[JsonObjectField] = Field(max_length=20_000)
@@ -42,16 +50,14 @@ class Part(Answer):
     refs: list[str]
 
 
-class BudgetAnswer(Answer):
-    tokens: int
-    source: Literal["given", "model", "default"]
-
-
 class ManifestAnswer(Answer):
+    """``build`` is null for a window over a list of messages: there is no log to build it from again."""
+
     position: int
     budget: BudgetAnswer
     parts: list[Part]
     totals: dict[str, int]
+    build: Build | None = None
 
 
 class OpenCall(Answer):

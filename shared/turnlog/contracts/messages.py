@@ -9,6 +9,7 @@ from pydantic import Field
 from turnlog.contracts.base import Answer, Body, FormatName, GivenText, JsonObjectField, Name
 
 MAX_MESSAGES = 25
+MAX_TOKENS = 100_000_000
 
 
 class Meta(Body):
@@ -28,14 +29,14 @@ class WindowUsed(Body):
     """The window that the model was sent: ``position`` and ``tokens`` of the context answer."""
 
     position: int = Field(ge=1)
-    tokens: int = Field(ge=0)
+    tokens: int = Field(ge=0, le=MAX_TOKENS)
 
 
 class Usage(Body):
-    """What the provider counted."""
+    """What the provider counted. ``input_tokens`` is all input, what it read from a cache included."""
 
-    input_tokens: int = Field(ge=0)
-    output_tokens: int = Field(ge=0)
+    input_tokens: int = Field(ge=0, le=MAX_TOKENS)
+    output_tokens: int = Field(ge=0, le=MAX_TOKENS)
 
 
 class AppendMessages(Body):

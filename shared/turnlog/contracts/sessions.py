@@ -38,7 +38,8 @@ class CreateSession(Body):
 class Session(Answer):
     """``messages``, ``loops`` and ``tokens`` are totals in view; ``head`` is the position of the newest event.
 
-    ``summary_to``: up to this position a summary stands for the history in windows.
+    ``summary_to``: up to this position a summary stands for the history in windows. ``last_sent_position`` is that of the
+    newest window that an append has named as sent, ``last_sent_at`` the time of that append.
     """
 
     session_id: str
@@ -52,6 +53,8 @@ class Session(Answer):
     loops: int
     tokens: int
     summary_to: int | None
+    last_sent_at: str | None
+    last_sent_position: int | None
     policy: str | JsonObjectField
     model: str | None
     metadata: JsonObjectField | None

@@ -6,7 +6,9 @@
     │   ├── TooLargeError          over a documented limit (413)
     │   ├── UnsupportedMediaTypeError  (415)
     │   ├── IdempotencyMismatchError   same key, other payload (422)
-    │   └── BudgetTooSmallError    the least window is larger than the budget (422)
+    │   ├── BudgetTooSmallError    the least window is larger than the budget (422)
+    │   ├── BuildMismatchError     a build that this log can't give again (422)
+    │   └── OtherRendererError     a build of another version of the renderer (422)
     ├── UnauthorizedError (401), ForbiddenError (403)
     ├── NotFoundError (404)
     ├── ConflictError              the log has moved on, or forbids it (409)
@@ -82,6 +84,18 @@ class BudgetTooSmallError(InvalidInputError):
     """No window fits. ``details["needed"]`` is the smallest budget that would."""
 
     code = "budget_too_small"
+
+
+class BuildMismatchError(InvalidInputError):
+    """The build names a commit, a summary or tools that are not there."""
+
+    code = "build_mismatch"
+
+
+class OtherRendererError(InvalidInputError):
+    """The build is of another version of the renderer. ``details["renderer"]`` is this one's."""
+
+    code = "other_renderer"
 
 
 class UnauthorizedError(TurnlogError):

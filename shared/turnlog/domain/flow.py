@@ -43,6 +43,7 @@ DISORDER = {
     "messages_not_list": "messages is missing or not a list",
     "result_without_call": "a result without a call in the execution state",
     "iteration_above_maximum": "iteration is above max_iterations",
+    "usage_ignored": "usage can't be of the window named beside it; nothing is learned of it",
 }
 """Every warning code and what it says."""
 

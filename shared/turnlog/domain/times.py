@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 
+_RFC3339 = re.compile(r"(\d{4}-\d{2}-\d{2})[Tt ](\d{2}:\d{2}:\d{2})(?:\.(\d{1,9}))?([Zz]|[+-]\d{2}:\d{2})", re.ASCII)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -11,3 +13,13 @@ def rfc3339(ms: int) -> str:
     """``1763683200123`` as ``2025-11-21T00:00:00.123Z``."""
     moment = _EPOCH + timedelta(milliseconds=ms)
     return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
+
+
+def milliseconds_of(text: str) -> int:
+    """A time of RFC 3339 in milliseconds since 1970, what is finer cut off; `ValueError` for anything else."""
+    found = _RFC3339.fullmatch(text)
+    if found is None:
+        raise ValueError("not a time of RFC 3339")
+    day, clock, fraction, zone = found.groups()
+    moment = datetime.fromisoformat(f"{day}T{clock}{'+00:00' if zone in 'Zz' else zone}")
+    return (moment - _EPOCH) // timedelta(milliseconds=1) + int((fraction or "0").ljust(3, "0")[:3])

@@ -141,6 +141,8 @@ def directory_item(
     }
     if header is not None and header.summary is not None:
         item["sm"] = header.summary.encode()
+    if header is not None and header.sent is not None:
+        item["ws"] = header.sent.encode()
     if settled:
         item["ok"] = 1
     return item | {"x": missing} if missing else item

@@ -10,6 +10,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from turnlog.domain.calibration import Calibration
 from turnlog.domain.errors import CorruptError, NewerSchemaError
 from turnlog.domain.flow import Flow
 from turnlog.domain.loops import LoopState
@@ -46,13 +47,30 @@ class Covered:
 
 
 @dataclass(frozen=True, slots=True)
+class Sent:
+    """The newest window that is known to have been sent: its position, and the time of the commit that told."""
+
+    position: int
+    time_ms: int
+
+    def encode(self) -> str:
+        return f"{self.position} {self.time_ms}"
+
+    @classmethod
+    def decode(cls, text: str) -> Sent:
+        position, time_ms = text.split(" ")
+        return cls(int(position), int(time_ms))
+
+
+@dataclass(frozen=True, slots=True)
 class Header:
     """``first`` and ``last`` are positions. ``keys`` are the last 24 idempotency keys: 6 bytes of hash, 4 of position each.
     ``idempotency`` is hash of the key (16 bytes) and of the payload (16), or empty.
 
     ``last_state`` and ``last_settings`` are the positions of the newest state event and settings event.
     ``run`` is a 6-byte hash of the open loop's run id, or empty. ``pending``: an agent waits for a decision.
-    ``summary`` is the summary in force.
+    ``summary`` is the summary in force. ``sent`` is the newest window that is known to have been sent; ``calibration`` is
+    what is learned of the provider's token counts.
     """
 
     first: int
@@ -69,6 +87,8 @@ class Header:
     run: bytes = b""
     pending: bool = False
     summary: Covered | None = None
+    sent: Sent | None = None
+    calibration: Calibration = field(default_factory=Calibration)
     version: int = field(default=SCHEMA_VERSION)
 
 
@@ -118,6 +138,8 @@ def header_attributes(header: Header) -> dict[str, AttributeValue]:
         "rn": header.run,
         "pa": int(header.pending),
         "sm": header.summary.encode() if header.summary is not None else "",
+        "ws": header.sent.encode() if header.sent is not None else "",
+        "cf": header.calibration.encode(),
     }
     return attributes | {name: value for name, value in optional.items() if value}
 
@@ -164,6 +186,8 @@ def _read(item: Item) -> Header:
         run=_bytes(item, "rn"),
         pending=_number(item, "pa", 0) == 1,
         summary=Covered.decode(_text(item, "sm")) if "sm" in item else None,
+        sent=Sent.decode(_text(item, "ws")) if "ws" in item else None,
+        calibration=Calibration.decode(_text(item, "cf")) if "cf" in item else Calibration(),
         version=_number(item, "v"),
     )
 

@@ -6,10 +6,10 @@ import hashlib
 from dataclasses import dataclass
 
 from turnlog.domain.errors import CorruptError
-from turnlog.domain.events import CreateEvent, Payload
+from turnlog.domain.events import CreateEvent, Payload, SummaryEvent
 from turnlog.domain.session import Settings
 from turnlog.log.caches import Caches, Meta, read_meta
-from turnlog.log.commits import Commit, CommitLog, Tail
+from turnlog.log.commits import Commit, CommitLog, Tail, read_commit
 from turnlog.log.headers import Header
 from turnlog.log.keys import SessionKeys, commit_sort_key
 from turnlog.log.payloads import Payloads
@@ -75,6 +75,24 @@ class SessionLog:
     def settings_at(self, keys: SessionKeys, header: Header) -> InForce:
         """The settings that were in force at a commit."""
         return self._settings_at(keys, header)[0]
+
+    def as_of(self, keys: SessionKeys, header: Header) -> tuple[Settings, SummaryEvent | None]:
+        """Settings and summary in force at a header, from their own commits: one request, and what they have out of line."""
+        places = {max(1, header.last_settings)} | ({header.summary.position} if header.summary is not None else set())
+        found = self.items.get_many([keys.commit(place) for place in sorted(places)])
+        for place in places:
+            if keys.commit(place) not in found:
+                raise CorruptError("a commit that was in force is missing", item=commit_sort_key(place))
+        commits = [read_commit(item) for item in found.values()]
+        settings, summary = None, None
+        for event in self.commits.events(keys, commits):
+            if isinstance(event, CreateEvent):
+                settings = event.settings
+            elif isinstance(event, SummaryEvent):
+                summary = event
+        if settings is None or (summary is None) != (header.summary is None):
+            raise CorruptError("no settings or summary where the log says there are", item=commit_sort_key(min(places)))
+        return settings, summary
 
     def _settings_at(self, keys: SessionKeys, header: Header) -> tuple[InForce, int, Payload | None]:
         position = max(1, header.last_settings)

@@ -25,6 +25,8 @@ def session_answer(
         loops=flow.loop.number,
         tokens=flow.tokens,
         summary_to=header.summary.last if header.summary is not None else None,
+        last_sent_at=rfc3339(header.sent.time_ms) if header.sent is not None else None,
+        last_sent_position=header.sent.position if header.sent is not None else None,
         policy=settings.policy,
         model=settings.model,
         metadata=settings.metadata,

@@ -38,6 +38,7 @@ from turnlog.ports import Less, TokenCounter
 from turnlog.services.agents import has_pending
 from turnlog.services.idempotency import RequestKey, earlier, is_of, request_key, stamped
 from turnlog.services.incoming import Incoming, understand_batch
+from turnlog.services.learning import USAGE_IGNORED, calibrated, sent_after
 
 _RUN_HASH_BYTES = 6
 
@@ -91,6 +92,9 @@ class _Append:
         flow, opens, warnings = self._folded(with_open_calls(header.flow, before), arrivals, header)
         run = self._run_hash(header, flow)
         warnings += self._check_run(header, flow, timed_out)
+        sent = sent_after(self._body, header, time_ms)
+        calibration, ignored = calibrated(self._body, header, opens_loop=any(opens))
+        warnings += ignored
         state_event, problems = self._state_event(header, first + len(arrivals))
         warnings += problems
         if settings.strict:
@@ -106,6 +110,8 @@ class _Append:
             flow=flow,
             last_state=state_event.position if state_event is not None else header.last_state,
             run=run,
+            sent=sent,
+            calibration=calibration,
             pending=has_pending(self._state) if self._state is not None else header.pending,
         )
         return Draft(new, tuple(all_events), tuple(given.facts for given in self._given))
@@ -244,7 +250,8 @@ class _Append:
 
 
 def _refuse(header: Header, arrivals: Sequence[Arrival], warnings: Sequence[Disorder]) -> None:
-    """What a strict session does not take."""
+    """What a strict session does not take. Usage that teaches nothing is no disorder of messages."""
+    warnings = [warning for warning in warnings if warning.code != USAGE_IGNORED]
     if any(warning.code == "run_active" for warning in warnings):
         raise RunActiveError("another run is active in the open loop")
     loop = header.flow.loop

@@ -8,15 +8,17 @@ from typing import cast
 
 from turnlog.codecs.counting import count_tools
 from turnlog.codecs.registry import codec_of
+from turnlog.contracts.builds import BudgetAnswer, Build, GivenBuild
 from turnlog.contracts.context import (
-    BudgetAnswer,
     BuildContext,
     BuildWindow,
     ManifestAnswer,
     OpenCall,
     Part,
     WindowAnswer,
+    WindowOptions,
 )
+from turnlog.domain.calibration import Calibration
 from turnlog.domain.errors import CorruptError
 from turnlog.domain.events import MessageEvent, SummaryEvent
 from turnlog.domain.flow import Arrival, Flow, accept
@@ -24,7 +26,8 @@ from turnlog.domain.identity import Owner
 from turnlog.domain.jsonvalue import JsonObject
 from turnlog.domain.session import DEFAULT_OUTPUT_RESERVE, Settings
 from turnlog.log.commits import MAX_EVENTS, Commit, checked_chain, read_commit
-from turnlog.log.headers import read_header
+from turnlog.log.headers import Header, read_header
+from turnlog.log.history import header_at
 from turnlog.log.keys import (
     COMMITS_FROM,
     META,
@@ -38,6 +41,8 @@ from turnlog.log.keys import (
 from turnlog.log.reading import Located, located
 from turnlog.log.sessions import SessionLog
 from turnlog.ports import Item, Query, TokenCounter
+from turnlog.services.budgets import counted_by_the_provider, effective
+from turnlog.services.builds import asked_by, build_of, check_build, check_head, position_of_call
 from turnlog.services.incoming import understand
 from turnlog.windows.build import Request, Source, Window, build, system_cost, upper_bound_of_json
 from turnlog.windows.manifest import Part as ManifestPart
@@ -52,36 +57,64 @@ FIRST_ITEMS = 160
 class BuildContexts:
     """The use case: the window of a session at its head, in one request (two with payloads that are sent whole)."""
 
-    def __init__(self, log: SessionLog) -> None:
+    def __init__(self, log: SessionLog, models: Mapping[str, int] | None = None) -> None:
         self._log = log
+        self._models = models
 
     def __call__(self, owner: Owner, session_id: str, body: BuildContext) -> WindowAnswer:
-        keys = SessionKeys(owner, session_id)
-        codec_of(body.format)
-        read = _Reading(self._log, keys)
+        keys, given = SessionKeys(owner, session_id), body.build
+        read = _Reading(self._log, keys, position_of_call(self._log, keys, body), given)
         header = read.header
-        settings = self._log.settings(keys, read.beside.get(META), read.beside.get(SYSTEM), header).settings
-        request = request_of(body, settings)
-        covered = header.summary if request.policy.takes_summary else None
-        summary = None
-        if covered is not None:
-            summary = self._log.summaries.among(keys, covered, read.beside.get(SUMMARY)).event
-            request = replace(request, summary=summary)
+        if given is not None:
+            check_build(given, header, cast("list[JsonObject] | None", body.tools))
+            body = asked_by(given, body)
+        codec_of(body.format)
+        request, budget, model = self._request(keys, read, body)
+        if given is not None:
+            budget = BudgetAnswer(**given.budget.model_dump())
+            request = replace(request, budget=effective(budget))
+        covered, summary = header.summary if request.summary is not None else None, request.summary
         border = covered.last if covered is not None else 0
         messages = [
-            one for one in located(self._log.commits, keys, read.back_to(border)) if one.event.position > border
+            one
+            for one in located(self._log.commits, keys, read.back_to(border))
+            if border < one.event.position <= header.last
         ]
         kept = self._kept(keys, summary) if summary is not None else []
         sources = [Source(one.event, one.loop, one.time_ms) for one in [*kept, *messages]]
-        window = build(
+        with counted_by_the_provider(budget):
+            window = build(
+                sources,
+                request,
+                total=header.flow.tokens,
+                fetch=lambda events: self._log.commits.fetch(keys, events),
+                unread=header.flow.messages - len(messages) - (covered.messages if covered is not None else 0),
+            )
+        return window_answer(
+            window,
             sources,
-            request,
-            total=header.flow.tokens,
-            fetch=lambda events: self._log.commits.fetch(keys, events),
-            unread=header.flow.messages - len(messages) - (covered.messages if covered is not None else 0),
+            head=header.last,
+            budget=budget,
+            summary_stale=request.policy.takes_summary and window.is_partial,
+            build=build_of(request, header, budget, model=model, own_tools=body.tools is not None),
         )
-        stale = request.policy.takes_summary and window.is_partial
-        return window_answer(window, sources, head=header.last, summary_stale=stale)
+
+    def _request(
+        self, keys: SessionKeys, read: _Reading, body: BuildContext
+    ) -> tuple[Request, BudgetAnswer, str | None]:
+        """What is asked for, with the settings and the summary that are in force where the window is read; and the model."""
+        header, summary = read.header, None
+        if read.at is not None:
+            settings, summary = self._log.as_of(keys, header)
+        else:
+            settings = self._log.settings(keys, read.beside.get(META), read.beside.get(SYSTEM), header).settings
+        request, budget = request_of(body, settings, calibration=header.calibration, models=self._models)
+        model = body.model if body.model is not None else settings.model
+        if header.summary is None or not request.policy.takes_summary:
+            return request, budget, model
+        if summary is None:
+            summary = self._log.summaries.among(keys, header.summary, read.beside.get(SUMMARY)).event
+        return replace(request, summary=summary), budget, model
 
     def _kept(self, keys: SessionKeys, summary: SummaryEvent) -> list[Located]:
         """The messages that stay though the summary covers them, in one request when there are any."""
@@ -97,10 +130,11 @@ class BuildContexts:
 class _Reading:
     """What a window is made of, read from the newest commit back."""
 
-    def __init__(self, log: SessionLog, keys: SessionKeys) -> None:
-        """The first page: the caches and the newest commits."""
+    def __init__(self, log: SessionLog, keys: SessionKeys, at: int | None, given: GivenBuild | None) -> None:
+        """The first page: the caches and the newest commits; or the commits up to a position, as if the log ended there."""
         self._log = log
         self._keys = keys
+        self.at = at
         self._items: list[Item] = []
         self._after: Mapping[str, str] | None = None
         self._pages = 0
@@ -109,6 +143,9 @@ class _Reading:
         if not self._items or "k" not in self._items[0]:
             log.commits.tail(keys)
         self.header = read_header(self._items[0])
+        if at is not None:
+            check_head(self.header, at, build=given)
+            self.header = header_at(log.commits, keys, self._items[0], at, self._before)
 
     def back_to(self, border: int) -> list[Commit]:
         """The commits behind a position, oldest first: of at most `MAX_PAGES` pages, and the open loop's first commit if it
@@ -124,8 +161,19 @@ class _Reading:
             commits = [*([opening] if opening is not None else []), *commits]
         return commits
 
+    def _before(self) -> Header:
+        """The header of the commit before the newest."""
+        if len(self._items) > 1:
+            return read_header(self._items[1])
+        position = self.header.first - 1
+        commit = self._log.commits.containing(self._keys, position)
+        if commit is None:
+            raise CorruptError("a commit is missing", item=commit_sort_key(position))
+        return commit.header
+
     def _page(self, low: str, *, limit: int | None = None) -> None:
-        query = Query(self._keys.partition, low, WINDOW_TO, descending=True, limit=limit, after=self._after)
+        high = commit_sort_key(self.at) if self.at is not None else WINDOW_TO
+        query = Query(self._keys.partition, low, high, descending=True, limit=limit, after=self._after)
         page = self._log.items.query(query)
         for item in page.items:
             sort_key = str(item["sk"])
@@ -139,8 +187,9 @@ class _Reading:
 class BuildWindows:
     """The use case: a window over a list of messages; nothing is stored."""
 
-    def __init__(self, counter: TokenCounter) -> None:
+    def __init__(self, counter: TokenCounter, models: Mapping[str, int] | None = None) -> None:
         self._counter = counter
+        self._models = models
 
     def __call__(self, body: BuildWindow) -> WindowAnswer:
         codec_of(body.format)
@@ -152,9 +201,9 @@ class BuildWindows:
             tools=tools,
             tools_tokens=count_tools(list(tools), self._counter),
         )
-        request = request_of(body.model_copy(update={"tools": None}), settings)
+        request, budget = request_of(body.model_copy(update={"tools": None}), settings, models=self._models)
         window = build(sources, request, total=total, fetch=_nothing_to_fetch)
-        return window_answer(window, sources, head=len(sources))
+        return window_answer(window, sources, head=len(sources), budget=budget)
 
     def _sources(self, body: BuildWindow) -> tuple[list[Source], int]:
         flow, sources = Flow(), list[Source]()
@@ -174,8 +223,14 @@ class BuildWindows:
         return sources, flow.tokens
 
 
-def request_of(body: BuildContext, settings: Settings) -> Request:
-    """What is asked for: the call's fields, and the session's where the call leaves them out."""
+def request_of(
+    body: WindowOptions,
+    settings: Settings,
+    *,
+    calibration: Calibration | None = None,
+    models: Mapping[str, int] | None = None,
+) -> tuple[Request, BudgetAnswer]:
+    """What is asked for: the call's fields, and the session's where the call leaves them out. And the budget."""
     reserve = body.output_reserve if body.output_reserve is not None else settings.output_reserve
     policy = cast("str | JsonObject", body.policy if body.policy is not None else settings.policy)
     tools: Sequence[JsonObject] = settings.tools
@@ -183,13 +238,17 @@ def request_of(body: BuildContext, settings: Settings) -> Request:
     if body.tools is not None:
         tools = cast("list[JsonObject]", body.tools)
         tools_tokens = upper_bound_of_json(tools) if tools else 0
-    return Request(
+    found = budget_for(
+        budget=body.budget,
+        model=body.model if body.model is not None else settings.model,
+        output_reserve=reserve if reserve is not None else DEFAULT_OUTPUT_RESERVE,
+        own=models,
+    )
+    factor = calibration.factor if calibration is not None else 1.0
+    budget = BudgetAnswer(tokens=found.tokens, source=found.source, factor=factor)
+    request = Request(
         policy=policy_of(policy),
-        budget=budget_for(
-            budget=body.budget,
-            model=body.model if body.model is not None else settings.model,
-            output_reserve=reserve if reserve is not None else DEFAULT_OUTPUT_RESERVE,
-        ),
+        budget=effective(budget),
         format=body.format,
         system=settings.system,
         system_tokens=settings.system_tokens,
@@ -198,9 +257,18 @@ def request_of(body: BuildContext, settings: Settings) -> Request:
         include_current_loop=body.include_current_loop,
         settle=body.settle,
     )
+    return request, budget
 
 
-def window_answer(window: Window, sources: Sequence[Source], *, head: int, summary_stale: bool = False) -> WindowAnswer:
+def window_answer(
+    window: Window,
+    sources: Sequence[Source],
+    *,
+    head: int,
+    budget: BudgetAnswer,
+    summary_stale: bool = False,
+    build: Build | None = None,
+) -> WindowAnswer:
     manifest = window.manifest
     events = {source.event.position: source.event for source in sources}
     parsed = {
@@ -229,9 +297,10 @@ def window_answer(window: Window, sources: Sequence[Source], *, head: int, summa
         tokens=window.tokens,
         manifest=ManifestAnswer(
             position=head,
-            budget=BudgetAnswer(tokens=manifest.budget.tokens, source=manifest.budget.source),
+            budget=budget,
             parts=[_part(part) for part in manifest.parts],
             totals=manifest.totals,
+            build=build,
         ),
         head=head,
         summary_stale=summary_stale,

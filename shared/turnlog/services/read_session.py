@@ -13,7 +13,7 @@ from turnlog.domain.flow import Flow
 from turnlog.domain.identity import Owner
 from turnlog.domain.loops import LoopState
 from turnlog.log.caches import directory_item, is_settled, is_touch, read_meta, session_id_of
-from turnlog.log.headers import Covered, Header, item_name
+from turnlog.log.headers import Covered, Header, Sent, item_name
 from turnlog.log.keys import OwnerKeys, SessionKeys
 from turnlog.log.sessions import SessionLog
 from turnlog.ports import Item, Less, Query
@@ -126,4 +126,14 @@ def _header_of(item: Item) -> Header:
     flow = Flow(loop=LoopState(number=loops), messages=messages, tokens=tokens)
     covered = item.get("sm")
     summary = Covered.decode(covered) if isinstance(covered, str) else None
-    return Header(first=position, last=position, kind="m", time_ms=active, nonce=b"", flow=flow, summary=summary)
+    sent = item.get("ws")
+    return Header(
+        first=position,
+        last=position,
+        kind="m",
+        time_ms=active,
+        nonce=b"",
+        flow=flow,
+        summary=summary,
+        sent=Sent.decode(sent) if isinstance(sent, str) else None,
+    )

@@ -1,7 +1,8 @@
-"""What is known of models: the size of their context. A table that a caller can override by giving a budget."""
+"""What is known of models: the size of their context. Settings can add to the table, and a call's budget wins over it."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal, NamedTuple, TypeAlias
 
 DEFAULT_CONTEXT = 128_000
@@ -35,21 +36,29 @@ class Budget(NamedTuple):
     source: BudgetSource
 
 
-def budget_for(*, budget: int | None, model: str | None, output_reserve: int) -> Budget:
+def budget_for(
+    *, budget: int | None, model: str | None, output_reserve: int, own: Mapping[str, int] | None = None
+) -> Budget:
     """The budget given, or the model's context without the reserve for its output; 128,000 for a model we do not know."""
     if budget is not None:
         return Budget(budget, "given")
-    context = context_of(model) if model else None
+    context = context_of(model, own) if model else None
     if context is None:
         return Budget(max(1, DEFAULT_CONTEXT - output_reserve), "default")
     return Budget(max(1, context - output_reserve), "model")
 
 
-def context_of(model: str) -> int | None:
-    """The size of a model's context in tokens, by its name's longest known prefix (a region or vendor before it is skipped)."""
-    name = model.rsplit("/", 1)[-1].lower()
+def context_of(model: str, own: Mapping[str, int] | None = None) -> int | None:
+    """The size of a model's context in tokens, by its name's longest known prefix (a region or vendor before it is skipped).
+
+    ``own`` adds prefixes to the table and replaces those that it has; there the whole name may be one, too.
+    """
+    own = {prefix.lower(): context for prefix, context in own.items()} if own else {}
+    contexts, name = _CONTEXTS | own, model.rsplit("/", 1)[-1].lower()
+    if model.lower() in own:
+        return own[model.lower()]
     for candidate in (name, name.partition(".")[2]):
-        known = [prefix for prefix in _CONTEXTS if candidate.startswith(prefix)]
+        known = [prefix for prefix in contexts if candidate.startswith(prefix)]
         if known:
-            return _CONTEXTS[max(known, key=len)]
+            return contexts[max(known, key=len)]
     return None

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from turnlog.local.cli.difference import difference
 from turnlog.local.cli.options import (
     Budget,
     Data,
@@ -28,14 +29,25 @@ Model = Annotated[
     str | None, typer.Option("--model", metavar="M", help="The model's context is the budget, when none is given.")
 ]
 
+At = Annotated[
+    str | None,
+    typer.Option("--at", metavar="P", help="As if the log ended at this position, or time (RFC 3339)."),
+]
+Against = Annotated[
+    str | None,
+    typer.Option("--against", metavar="Q", help="What differs from the window at this position, or time."),
+]
 
-def context(
+
+def context(  # noqa: PLR0913, PLR0917 - an option each
     ctx: typer.Context,
     session: Session,
     policy: Policy = None,
     budget: Budget = None,
     format: Format = None,
     model: Model = None,
+    at: At = None,
+    against: Against = None,
     messages: Annotated[bool, typer.Option("--messages", help="Print the messages themselves too.")] = False,
     url: Url = None,
     data: Data = None,
@@ -47,13 +59,18 @@ def context(
     """Show the window for the next model call: a bar per part."""
     connection = remember(ctx, url=url, data=data, tenant=tenant, user=user, token=token)
     with opened(connection) as log:
-        window = log.sessions.get(session).context(
-            policy=policy_value(policy), budget=budget, format=format, model=model
-        )
+        asked = {"policy": policy_value(policy), "budget": budget, "format": format, "model": model}
+        found = log.sessions.get(session)
+        window = found.context(at=_moment(at), **asked)  # type: ignore[arg-type]
+        other = found.context(at=_moment(against), **asked) if against is not None else None  # type: ignore[arg-type]
     if json:
-        print_json(window.model_dump(mode="json"))
+        shown = window.model_dump(mode="json")
+        print_json(shown if other is None else {"window": shown, "against": other.model_dump(mode="json")})
         return
     screen = console()
+    if other is not None:
+        screen.print(difference(other, window, title=f"Window of {session}"))
+        return
     screen.print(picture(window, title=f"Window of {session}"))
     if messages:
         from turnlog.local.cli.message import message_text
@@ -61,5 +78,10 @@ def context(
         screen.print()
         if window.system is not None:
             screen.print(plain(window.system), style="cyan")
-        for at, body in enumerate(window.messages):
-            screen.print(message_text(body, heading=f"{at + 1}"))
+        for number, body in enumerate(window.messages, start=1):
+            screen.print(message_text(body, heading=f"{number}"))
+
+
+def _moment(text: str | None) -> int | str | None:
+    """A position, or else a time."""
+    return int(text) if text is not None and text.isascii() and text.isdigit() else text

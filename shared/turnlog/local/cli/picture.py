@@ -65,11 +65,14 @@ def _total(window: WindowAnswer, rows: Sequence[_Row]) -> Text:
     for row in rows:
         # Rounded at the borders, so that the whole line has the length of the sum.
         start, used = used, used + row.tokens
-        columns = round(used / budget.tokens * _TOTAL_WIDTH) - round(start / budget.tokens * _TOTAL_WIDTH)
+        scale = budget.factor / budget.tokens * _TOTAL_WIDTH
+        columns = round(used * scale) - round(start * scale)
         line.append("█" * columns, style=row.style)
     line.append("░" * max(0, _TOTAL_WIDTH - len(line.plain)), style="bright_black")
-    share = window.tokens / budget.tokens
-    line.append(f"  {number(window.tokens)} of {number(budget.tokens)} tokens ({share:.0%}, budget {budget.source})")
+    share = window.tokens * budget.factor / budget.tokens
+    learned = f", counted x {budget.factor:g} by the provider" if budget.factor != 1 else ""
+    line.append(f"  {number(window.tokens)} of {number(budget.tokens)} tokens ")
+    line.append(f"({share:.0%}, budget {budget.source}{learned})")
     line.append(f"\n{len(window.messages)} messages, {len(window.tools)} tools, head {window.head}\n", style="dim")
     for name, style in (("system, tools", _FIXED), *STYLES.items()):
         line.append("■ ", style=style).append(f"{name}  ", style="dim")

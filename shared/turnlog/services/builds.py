@@ -1,0 +1,116 @@
+"""From a request to what a window is made of, and back: builds."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any, NoReturn, cast
+
+from turnlog.codecs.registry import codec_of
+from turnlog.contracts.builds import At, BudgetAnswer, Build, GivenBuild
+from turnlog.contracts.context import BuildContext
+from turnlog.domain.errors import BuildMismatchError, InvalidInputError, OtherRendererError, Problem
+from turnlog.domain.jsonvalue import JsonObject, encode_json
+from turnlog.domain.times import milliseconds_of, rfc3339
+from turnlog.log.headers import Header
+from turnlog.log.history import position_at
+from turnlog.log.keys import SessionKeys
+from turnlog.log.sessions import SessionLog
+from turnlog.windows.build import Request
+from turnlog.windows.version import RENDERER_VERSION
+
+_BESIDE_A_BUILD = frozenset({"build", "tools"})
+
+
+def position_of_call(log: SessionLog, keys: SessionKeys, body: BuildContext) -> int | None:
+    """The position that a call asks for, by ``at`` or by ``build``; None: the head."""
+    if body.build is None:
+        return resolved(log, keys, body.at) if body.at is not None else None
+    beside = sorted(body.model_fields_set - _BESIDE_A_BUILD)
+    if beside:
+        raise _invalid(f"/{beside[0]}", f"{beside[0]} can't stand beside build, which says it all")
+    if body.build.renderer != RENDERER_VERSION:
+        message = f"the build is of renderer version {body.build.renderer}; this is version {RENDERER_VERSION}"
+        raise OtherRendererError(message, details={"renderer": RENDERER_VERSION})
+    return body.build.position
+
+
+def resolved(log: SessionLog, keys: SessionKeys, at: At) -> int:
+    """``at`` as a position. Whether the log has it is seen when it is read."""
+    if isinstance(at, int):
+        return at
+    try:
+        time_ms = milliseconds_of(at)
+    except ValueError as error:
+        raise _invalid("/at", f"{at[:64]!r} is neither a position nor a time of RFC 3339") from error
+    position = position_at(log.items, keys, time_ms)
+    if position is None:
+        raise _invalid("/at", f"the session is newer than {at}")
+    return position
+
+
+def check_head(header: Header, position: int, *, build: GivenBuild | None) -> None:
+    """Refuses a position that the log has not reached. ``header`` is of the newest commit up to it."""
+    if position <= header.last:
+        return
+    message = f"position {position} is above the head, {header.last}"
+    if build is not None:
+        raise BuildMismatchError(message, details={"head": header.last})
+    raise InvalidInputError(
+        message, problems=[Problem("invalid_parameter", "/at", message)], details={"head": header.last}
+    )
+
+
+def check_build(build: GivenBuild, header: Header, tools: Sequence[JsonObject] | None) -> None:
+    """Refuses a build that names what is not there. ``header`` is of its position."""
+    if build.commit != header.hash.hex() or build.clock != rfc3339(header.time_ms):
+        _mismatch("commit", f"the commit of position {build.position} is not the one that the build names")
+    if build.summary != (header.summary.position if header.summary is not None else None):
+        _mismatch("summary", f"another summary was in force at position {build.position}")
+    if build.tools != hash_of(tools):
+        _mismatch("tools", "the build has tools of its own call; send the same tools with it")
+
+
+def asked_by(build: GivenBuild, body: BuildContext) -> BuildContext:
+    """The call that made the build."""
+    codec_of(build.format, pointer="/build/format")
+    return BuildContext(
+        policy=build.policy,
+        format=cast("Any", build.format),
+        budget=build.budget.tokens,
+        model=build.model,
+        tools=body.tools,
+        include_current_loop=build.include_current_loop,
+        settle=build.settle,
+    )
+
+
+def build_of(request: Request, header: Header, budget: BudgetAnswer, *, model: str | None, own_tools: bool) -> Build:
+    """What the window of a request at a header is made of."""
+    return Build(
+        renderer=RENDERER_VERSION,
+        position=header.last,
+        commit=header.hash.hex(),
+        clock=rfc3339(header.time_ms),
+        policy=request.policy.model_dump(mode="json"),
+        format=request.format,
+        budget=budget,
+        model=model,
+        summary=header.summary.position if header.summary is not None else None,
+        tools=hash_of(request.tools) if own_tools else None,
+        include_current_loop=request.include_current_loop,
+        settle=request.settle,
+    )
+
+
+def hash_of(tools: Sequence[JsonObject] | None) -> str | None:
+    """Names a call's own tools."""
+    return hashlib.sha256(encode_json(list(tools))).hexdigest() if tools is not None else None
+
+
+def _mismatch(field: str, message: str) -> NoReturn:
+    raise BuildMismatchError(message, problems=[Problem("build_mismatch", f"/build/{field}", message)])
+
+
+def _invalid(pointer: str, message: str) -> InvalidInputError:
+    return InvalidInputError(message, problems=[Problem("invalid_parameter", pointer, message)])

@@ -1,0 +1,145 @@
+"""W8: a window's ``build`` gives the same bytes again, whatever has come since; and the window at any moment of the past is
+the one that a shorter log would have given."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.properties.building import PRESETS
+from tests.properties.histories import DISORDERLY, Format, History, moves, played
+from tests.properties.test_summaries import Terse
+from turnlog import Turnlog
+from turnlog.client.model import Session
+from turnlog.contracts.context import WindowAnswer
+from turnlog.domain.errors import BudgetTooSmallError
+from turnlog.log.keys import SessionKeys
+
+laws = settings(
+    max_examples=60,
+    derandomize=True,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture],
+)
+KINDS = [kind for kind in DISORDERLY if kind not in ("calls_of_long_ids", "many_calls")]
+FORMATS: tuple[Format, ...] = ("openai_chat", "turnlog")
+Options = dict[str, Any]
+histories = st.lists(moves(KINDS), min_size=6, max_size=40).map(played)
+options = st.fixed_dictionaries(
+    {
+        "policy": st.sampled_from((*PRESETS, "turns(1)", "messages(5)")),
+        "format": st.sampled_from(FORMATS),
+        "budget": st.one_of(st.just(1_000_000), st.integers(200, 3000)),
+    },
+    optional={"settle": st.booleans(), "include_current_loop": st.booleans(), "model": st.just("gpt-4o")},
+)
+
+
+@pytest.fixture(scope="module")
+def log() -> Iterator[Turnlog]:
+    with Turnlog.open("memory://") as opened:
+        opened._backend._app.compress_session._summariser = Terse()  # type: ignore[attr-defined]
+        yield opened
+
+
+def built(session: Session, asked: Options, at: int | None = None) -> WindowAnswer:
+    try:
+        return session.context(**asked, at=at)
+    except BudgetTooSmallError as error:
+        return session.context(**{**asked, "budget": int(error.details["needed"])}, at=at)
+
+
+def as_bytes(window: WindowAnswer) -> str:
+    return json.dumps(window.model_dump(mode="json"))
+
+
+def append(session: Session, batch: History, used: WindowAnswer | None, ratio: int) -> None:
+    """One commit of messages of one format."""
+    notes: Options = {}
+    if used is not None and used.tokens:
+        tokens = used.tokens
+        notes = {
+            "window": {"position": used.head, "tokens": tokens},
+            "usage": {"input_tokens": tokens * ratio // 100, "output_tokens": 1},
+        }
+    meta = [{"pin": one.pin, "status": "interrupted" if one.interrupted else "complete"} for one in batch]
+    bodies = [one.body for one in batch]
+    formats = {one.format for one in batch}
+    if len(formats) == 1:
+        session.append(*bodies, meta=meta, format=formats.pop(), **notes)
+        return
+    for one, own in zip(batch, meta, strict=True):
+        session.append(one.body, meta=[own], format=one.format, **notes)
+
+
+def without_caches(log: Turnlog, session: Session) -> None:
+    keys = SessionKeys(log._backend._owner, session.id)  # type: ignore[attr-defined]
+    log._backend._app.engine.items.delete_many([keys.meta, keys.system, keys.summary, keys.state])  # type: ignore[attr-defined]
+
+
+@laws
+@given(
+    histories,
+    st.lists(st.integers(1, 6), min_size=1, max_size=10),
+    st.lists(options, min_size=1, max_size=4),
+    st.lists(st.integers(1, 8), max_size=3),
+    st.lists(st.integers(40, 320), min_size=1, max_size=10),
+    st.booleans(),
+)
+def test_W8_a_build_gives_the_same_bytes_whatever_has_come_since(
+    log: Turnlog,
+    history: History,
+    sizes: list[int],
+    asked: list[Options],
+    rounds: list[int],
+    ratios: list[int],
+    lose_caches: bool,
+) -> None:
+    session = log.sessions.create(system="Be brief." if len(history) % 2 else None, tools=[{"type": "function"}])
+    windows, start, turn = [built(session, one) for one in asked], 0, 0
+    while start < len(history):
+        size = sizes[turn % len(sizes)]
+        append(session, history[start : start + size], windows[-1], ratios[turn % len(ratios)])
+        start, turn = start + size, turn + 1
+        if turn in rounds:
+            session.compress(keep_loops=turn % 2, max_tokens=64)
+        windows.append(built(session, asked[turn % len(asked)]))
+    if lose_caches:
+        without_caches(log, session)
+    for window in windows:
+        assert window.manifest.build is not None
+        budget = window.manifest.budget
+        assert window.tokens * round(budget.factor * 100) <= budget.tokens * 100
+        again = session.context(build=window.manifest.build)
+        assert as_bytes(again) == as_bytes(window)
+        assert as_bytes(session.context(build=json.loads(as_bytes(again))["manifest"]["build"])) == as_bytes(window)
+
+
+@laws
+@given(histories, st.integers(2, 9), options)
+def test_at_any_position_is_what_a_log_that_ends_there_gives(
+    log: Turnlog, history: History, size: int, asked: Options
+) -> None:
+    """Inside commits too: one session is appended in batches, the other message by message and asked after each."""
+    whole, part = log.sessions.create(), log.sessions.create()
+    for start in range(0, len(history), size):
+        append(whole, history[start : start + size], None, 100)
+    for one in history:
+        append(part, (one,), None, 100)
+        position = part.info().head
+        wanted, found = built(part, asked), built(whole, asked, at=position)
+        for window in (wanted, found):
+            assert window.manifest.build is not None
+        assert _but_its_commit(found) == _but_its_commit(wanted)
+
+
+def _but_its_commit(window: WindowAnswer) -> str:
+    answer = window.model_dump(mode="json")
+    for name in ("commit", "clock"):
+        del answer["manifest"]["build"][name]
+    return json.dumps(answer)

@@ -16,6 +16,7 @@ WIDTH, PANEL, TOP, BOTTOM = 880, 300, 88, 40
 LEFT, RIGHT = 76, 856
 _CHAR, _LINE = 6.6, 13
 _RADIUS = 5
+_SPOKEN = 'role="img" aria-labelledby="title desc"'
 _STYLE = """<style>
   .card{fill:#fbfcfe;stroke:#d5dbe5}
   .own{fill:#4f81c7;stroke:#4f81c7}
@@ -75,9 +76,9 @@ def chart(rows: Rows) -> str:
     panels = {budget: points for budget, points in found.items() if points}
     height = TOP + PANEL * len(panels) + BOTTOM
     sessions = max((row.sessions for row in totals(rows).values()), default=0)
+    size = f'width="{WIDTH}" height="{height}"'
     lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}"'
-        ' role="img" aria-labelledby="title desc">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" {size} {_SPOKEN}>',
         '<title id="title">What windows cost, and what they lose</title>',
         f'<desc id="desc">{escape(_told(panels))}</desc>',
         _STYLE,
@@ -195,7 +196,7 @@ def _free(x: float, y: float, width: float, boxes: Sequence[_Box], inside: _Box)
 def _step(most: float) -> float:
     """A round step of which at most six are needed."""
     least = most / 6
-    power = 10 ** math.floor(math.log10(least))
+    power = 10.0 ** math.floor(math.log10(least))
     return next(power * one for one in (1, 2, 2.5, 5, 10) if power * one >= least - 1e-12)
 
 

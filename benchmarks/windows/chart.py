@@ -29,7 +29,8 @@ _STYLE = """<style>
   .t{fill:#1e2733}
   .m{fill:#58657a}
   text{font-family:system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue",Arial,sans-serif;font-size:13px}
-  .b{font-weight:600}
+  .t.b{font-weight:600}
+  tspan{font-weight:400}
   .s{font-size:11.5px}
   .c{font-family:ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;font-size:11px}
   @media (prefers-color-scheme: dark){
@@ -148,7 +149,8 @@ def _panel(name: str, points: Sequence[Point], top: float) -> Iterator[str]:
     def y_of(lost: float) -> float:
         return lower - (lower - upper) * lost / y_most
 
-    yield _text(24, top + 12, name, "t b")
+    told = f'{escape(name)}<tspan class="m s" dx="10">tool calls that take a value from before and lost one</tspan>'
+    yield f'<text class="t b" x="24" y="{top + 12:g}">{told}</text>'
     for number in range(round(y_most / y_step) + 1):
         y = y_of(number * y_step)
         yield f'<line class="grid" x1="{LEFT}" y1="{y:.1f}" x2="{RIGHT}" y2="{y:.1f}"/>'
@@ -159,7 +161,6 @@ def _panel(name: str, points: Sequence[Point], top: float) -> Iterator[str]:
         yield _text(x, lower + 18, _percent(number * x_step), "m s", "middle")
     yield f'<line class="one" x1="{x_of(1):.1f}" y1="{upper}" x2="{x_of(1):.1f}" y2="{lower}"/>'
     yield _text(RIGHT, lower + 34, "cost against full history", "m s", "end")
-    yield _text(LEFT, upper - 10, "tool calls that take a value from before and lost one", "m s")
     places = [(x_of(point.cost), y_of(point.lost)) for point in points]
     boxes = [_Box(x - 7, y - 7, x + 7, y + 7) for x, y in places]
     for point, (x, y) in sorted(zip(points, places, strict=True), key=lambda one: one[1]):

@@ -12,7 +12,7 @@ from typing import Any
 class Row:
     """Sums. Sums beside those of full history (``full_...``) are over the calls that had a window.
 
-    ``fitting_...``: sessions whose full history is within the budget to its end; ``beyond_...``: the others.
+    ``cut_invalid``: invalid where full history, as it is, is valid. ``fitting_...``: sessions whose full history is within the budget to its end; ``beyond_...``: the others.
     """
 
     sessions: int = 0
@@ -27,6 +27,7 @@ class Row:
     beyond_cost: float = 0.0
     beyond_full_cost: float = 0.0
     invalid: int = 0
+    cut_invalid: int = 0
     without_task: int = 0
     tool_calls: int = 0
     identifiers_needed: int = 0

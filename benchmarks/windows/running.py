@@ -123,6 +123,7 @@ class _Series:
             row.beyond_cost += price
             row.beyond_full_cost += full_cost
         row.invalid += verdict.is_invalid
+        row.cut_invalid += verdict.is_invalid and not full.is_invalid
         row.without_task += verdict.has_lost_task
         row.tool_calls += len(moment.needs)
         row.identifiers_needed += moment.identifiers_needed

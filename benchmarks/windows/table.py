@@ -16,6 +16,7 @@ HEADS = (
     "tokens",
     "cost",
     "invalid",
+    "by cut",
     "no task",
     "no window",
     "over",
@@ -26,6 +27,7 @@ HEADS = (
 )
 NOTES = (
     "tokens, cost: against full history at the same calls; cost with a prompt cache: read 0.1, write 1.25, 1,024 tokens at least.",
+    "invalid: a provider refuses the window; by cut: and does not refuse full history as it is.",
     "no task: not all that the user asked in the current loop is there. no window: none fits. over: larger than the budget.",
     "lost: tool calls whose arguments take a value from before that the window no longer has, of those that take one.",
     "ms, p95: process time of building one window.",
@@ -124,12 +126,16 @@ def _cells(policy: str, row: Row) -> tuple[str, ...]:
         f"{row.windows:,}",
         percent(row.token_ratio),
         percent(row.cost_ratio),
-        *(f"{count:,}" if count else "" for count in (row.invalid, row.without_task, row.too_small, row.over_budget)),
+        *(f"{count:,}" if count else "" for count in _counts(row)),
         percent(row.identifiers_ratio),
         percent(row.leaves_ratio),
         _ms(row.median_ms),
         _ms(row.p95_ms),
     )
+
+
+def _counts(row: Row) -> tuple[int, ...]:
+    return (row.invalid, row.cut_invalid, row.without_task, row.too_small, row.over_budget)
 
 
 def _limit_cells(limit: Limit) -> tuple[str, ...]:

@@ -142,7 +142,7 @@ def test_full_history_loses_nothing() -> None:
 def test_the_last_message_loses_values_task_and_pairs() -> None:
     row = row_of(*REFUND, policy="last-1")
     # Before each reply: the question, an orphan result, the second question without the order, an orphan result.
-    assert (row.windows, row.invalid, row.without_task) == (4, 2, 2)
+    assert (row.windows, row.invalid, row.cut_invalid, row.without_task) == (4, 2, 2, 2)
     assert (row.identifiers_lost, row.leaves_lost) == (1, 1)
 
 
@@ -151,6 +151,12 @@ def test_user_and_reply_lose_what_only_a_result_said() -> None:
     assert window == [0, 3, 4]
     row = row_of(*REFUND, policy="user+reply")
     assert (row.invalid, row.without_task, row.identifiers_lost, row.leaves_lost) == (0, 0, 1, 1)
+
+
+def test_disorder_of_the_history_is_told_from_that_of_the_cut() -> None:
+    disorder = (user("a"), result("nowhere", "b"), said("c"))
+    full, own = (row_of(*disorder, policy=policy) for policy in ("full-history", "full"))
+    assert (full.invalid, full.cut_invalid, own.invalid) == (1, 0, 0)
 
 
 def test_a_single_character_is_counted_apart() -> None:
@@ -262,7 +268,7 @@ def test_the_picture_labels_every_policy_and_no_label_covers_another() -> None:
     rows = {
         Cell("x", name, budget): Row(
             sessions=1, calls=10, too_small=at % 2, fitting_cost=100 + at // 2 * 3, fitting_full_cost=100,
-            either_needed=100, either_lost=at // 2, invalid=at % 3,
+            either_needed=100, either_lost=at // 2, cut_invalid=at % 3,
         )
         for at, name in enumerate(names)
         for budget in (None, 8_000)

@@ -12,7 +12,8 @@ from typing import Any
 class Row:
     """Sums. Sums beside those of full history (``full_...``) are over the calls that had a window.
 
-    ``cut_invalid``: invalid where full history, as it is, is valid. ``fitting_...``: sessions whose full history is within the budget to its end; ``beyond_...``: the others.
+    ``cut_invalid``: invalid where full history, as it is, is valid. ``fitting_...``:
+    sessions whose full history is within the budget to its end; ``beyond_...``: the others.
     """
 
     sessions: int = 0

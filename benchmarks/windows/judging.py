@@ -15,10 +15,15 @@ _SAYING = ("user", "assistant", "tool")
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What one tool call takes from before: identifiers that were said, and leaves that stood anywhere."""
+    """What one tool call takes from before: identifiers that were said, and leaves that stood anywhere.
+
+    ``said``: the leaves that stood in what was said; the others stood only in the arguments of earlier calls, so the model
+    made them up itself once, and a call that is made again takes them all.
+    """
 
     identifiers: tuple[str, ...]
     leaves: tuple[str, ...]
+    said: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +35,7 @@ class Verdict:
     has_lost_task: bool
     identifiers: int
     leaves: int
+    said: int
     either: int
     short: int
 
@@ -51,6 +57,10 @@ class Moment:
     @property
     def leaves_needed(self) -> int:
         return sum(1 for need in self.needs if need.leaves)
+
+    @property
+    def said_needed(self) -> int:
+        return sum(1 for need in self.needs if need.said)
 
     @property
     def either_needed(self) -> int:
@@ -78,6 +88,7 @@ class Moment:
             has_lost_task=not self._has_task(window),
             identifiers=sum(1 for identifiers, _ in lost if identifiers),
             leaves=sum(1 for _, leaves in lost if leaves),
+            said=sum(1 for need, (_, leaves) in zip(self.needs, lost, strict=True) if need.said.intersection(leaves)),
             either=sum(1 for identifiers, leaves in lost if identifiers or leaves),
             short=sum(
                 1 for identifiers, leaves in lost if leaves and not identifiers and all(len(one) == 1 for one in leaves)
@@ -94,10 +105,14 @@ class Moment:
     def _needs(self) -> list[Need]:
         history, messages = self.history, self.history.messages
         spoken = [at for at in reversed(range(self.upto)) if history.bodies[at].get("role") in _SAYING]
+        heard, head = range(self.upto - 1, -1, -1), history.head()
         found = list[Need]()
         for function in calls_in(history.bodies[self.upto]):
             arguments = function.get("arguments")
             identifiers = [one for one in identifiers_of(arguments) if any(history.says(at, one) for at in spoken)]
             leaves = [one for one in leaves_of(arguments) if messages.hold(self.full, one)]
-            found.append(Need(tuple(identifiers), tuple(leaves)))
+            said_leaves = [
+                one for one in leaves if messages.hold(head, one) or any(history.says(at, one) for at in heard)
+            ]
+            found.append(Need(tuple(identifiers), tuple(leaves), frozenset(said_leaves)))
         return found

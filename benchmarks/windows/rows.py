@@ -35,6 +35,8 @@ class Row:
     identifiers_lost: int = 0
     leaves_needed: int = 0
     leaves_lost: int = 0
+    said_needed: int = 0
+    said_lost: int = 0
     either_needed: int = 0
     either_lost: int = 0
     only_short_lost: int = 0
@@ -69,6 +71,10 @@ class Row:
         return _ratio(self.leaves_lost, self.leaves_needed)
 
     @property
+    def said_ratio(self) -> float | None:
+        return _ratio(self.said_lost, self.said_needed)
+
+    @property
     def either_ratio(self) -> float | None:
         return _ratio(self.either_lost, self.either_needed)
 
@@ -82,7 +88,7 @@ class Row:
 
     def as_json(self) -> dict[str, Any]:
         found = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "build_ms"}
-        ratios = ("token", "cost", "fitting_cost", "beyond_cost", "identifiers", "leaves", "either")
+        ratios = ("token", "cost", "fitting_cost", "beyond_cost", "identifiers", "leaves", "said", "either")
         found |= {f"{name}_ratio": getattr(self, f"{name}_ratio") for name in ratios}
         found |= {"build_median_ms": self.median_ms, "build_p95_ms": self.p95_ms}
         return {name: round(value, 4) if isinstance(value, float) else value for name, value in found.items()}

@@ -130,6 +130,8 @@ class _Series:
         row.identifiers_lost += verdict.identifiers
         row.leaves_needed += moment.leaves_needed
         row.leaves_lost += verdict.leaves
+        row.said_needed += moment.said_needed
+        row.said_lost += verdict.said
         row.either_needed += moment.either_needed
         row.either_lost += verdict.either
         row.only_short_lost += verdict.short

@@ -22,6 +22,7 @@ HEADS = (
     "over",
     "identifiers lost",
     "leaves lost",
+    "said ones",
     "ms",
     "p95",
 )
@@ -30,6 +31,7 @@ NOTES = (
     "invalid: a provider refuses the window; by cut: and does not refuse full history as it is.",
     "no task: not all that the user asked in the current loop is there. no window: none fits. over: larger than the budget.",
     "lost: tool calls whose arguments take a value from before that the window no longer has, of those that take one.",
+    "said ones: the same of leaves that were said, not only written by the model into an earlier call.",
     "ms, p95: process time of building one window.",
 )
 
@@ -129,6 +131,7 @@ def _cells(policy: str, row: Row) -> tuple[str, ...]:
         *(f"{count:,}" if count else "" for count in _counts(row)),
         percent(row.identifiers_ratio),
         percent(row.leaves_ratio),
+        percent(row.said_ratio),
         _ms(row.median_ms),
         _ms(row.p95_ms),
     )

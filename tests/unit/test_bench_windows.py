@@ -128,6 +128,14 @@ def test_identifiers_must_have_been_said_and_leaves_may_stand_anywhere() -> None
     assert (moment.identifiers_needed, moment.leaves_needed, moment.either_needed) == (0, 1, 1)
 
 
+def test_leaves_that_only_the_model_wrote_are_told_apart() -> None:
+    again = (user("Go."), called("c1", q="my words"), result("c1", "none"), user("And?"), called("c2", q="my words"))
+    row = row_of(*again, policy="last-1")
+    assert (row.leaves_needed, row.leaves_lost, row.said_needed, row.said_lost) == (1, 1, 0, 0)
+    said_row = row_of(*REFUND, policy="last-1")
+    assert (said_row.said_needed, said_row.said_lost) == (2, 1)
+
+
 # ------------------------------------------------------------ windows judged
 
 

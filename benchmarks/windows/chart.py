@@ -116,7 +116,8 @@ def _point(policy: str, row: Row) -> Point | None:
     if row.cost_ratio is None or row.either_ratio is None:
         return None
     refused = (row.cut_invalid + row.over_budget) > 0
-    note = f"{row.too_small / row.calls:.0%} no window" if row.too_small else ""
+    # A handful among thousands is in the table.
+    note = f"{row.too_small / row.calls:.0%} no window" if row.too_small * 200 >= row.calls else ""
     return Point(policy, row.cost_ratio, row.either_ratio, baseline_of(policy) is None, refused, note)
 
 

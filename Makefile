@@ -61,4 +61,4 @@ full: lint $(VENV)/dev.stamp  ## Everything, long
 clean:  ## Remove what was made
 	rm -rf $(VENV) .venv-* .aws-sam build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
-include mk/aws.mk mk/local.mk mk/emulators.mk mk/peers.mk
+include mk/aws.mk mk/local.mk mk/emulators.mk mk/peers.mk mk/windows.mk

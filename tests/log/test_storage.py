@@ -99,7 +99,8 @@ def test_d8_a_session_of_605_kb_with_a_message_of_600_kb_works(log: Turnlog) -> 
         sent.append(body)
     assert [message.body for message in session.messages()] == sent
     window = session.context(policy="run_loops", budget=4_000)
-    assert window.messages == [sent[0], sent[3], sent[4]]
+    note = {"role": "user", "content": "<turnlog-data kind='notes on exchange 1'>\n3.0 cat {}\n</turnlog-data>"}
+    assert window.messages == [sent[0], sent[3], note, sent[4]]
 
 
 def test_d8_25_messages_at_every_limit_are_one_commit(log: Turnlog) -> None:

@@ -1,0 +1,1 @@
+"""Windows on real conversations: what each policy sends, what it costs, and what a call then lacks, beside plain baselines."""

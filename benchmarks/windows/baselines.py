@@ -1,0 +1,78 @@
+"""What people do without a library, as plainly as they do it: it cuts anywhere, so it makes windows that providers refuse."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import TypeAlias
+
+from benchmarks.windows.histories import History
+from turnlog.codecs.counting import WINDOW_OVERHEAD
+
+PLAIN_TOKENS = 4_000
+"""What ``last-tokens`` keeps where no budget is given, as the preset ``tokens`` does."""
+DEFAULTS = ("full-history", "user+reply", "last-20", "last-20+system", "last-tokens", "last-tokens+system")
+Baseline: TypeAlias = Callable[[History, int, int | None], list[int] | None]
+"""(history, messages so far, budget) -> the window's messages by number, or None when none fits."""
+
+_NAMED = re.compile(r"last-(?P<n>[0-9]+|tokens)(?P<system>\+system)?")
+
+
+def baseline_of(name: str) -> Baseline | None:
+    """The baseline of that name: one of `DEFAULTS`, or ``last-N`` with any N, ``+system`` or not. None: there is none."""
+    if name == "full-history":
+        return lambda history, upto, budget: history.full(upto)
+    if name == "user+reply":
+        return user_and_reply
+    found = _NAMED.fullmatch(name)
+    if found is None:
+        return None
+    keeps_system = found["system"] is not None
+    if found["n"] == "tokens":
+        return lambda history, upto, budget: last_tokens(history, upto, budget, keeps_system=keeps_system)
+    count = int(found["n"])
+    return lambda history, upto, budget: last_messages(history, upto, count, keeps_system=keeps_system)
+
+
+def last_messages(history: History, upto: int, count: int, *, keeps_system: bool) -> list[int]:
+    """``messages[-count:]``, behind the system messages at the beginning when these are kept."""
+    first = _leading_system(history, upto) if keeps_system else 0
+    start = max(first, upto - count)
+    return [*_kept_head(history, first, keeps_system=keeps_system), *history.numbers[start:upto]]
+
+
+def last_tokens(history: History, upto: int, budget: int | None, *, keeps_system: bool) -> list[int] | None:
+    """Drops messages from the front until the rest fits. None when nothing is left."""
+    first = _leading_system(history, upto) if keeps_system else 0
+    head = _kept_head(history, first, keeps_system=keeps_system)
+    room = (PLAIN_TOKENS if budget is None else budget) - WINDOW_OVERHEAD - history.tools_tokens
+    total = history.tokens(head) + sum(history.sizes[first:upto])
+    start = first
+    while start < upto and total > room:
+        total -= history.sizes[start]
+        start += 1
+    return [*head, *history.numbers[start:upto]] if start < upto else None
+
+
+def user_and_reply(history: History, upto: int, budget: int | None) -> list[int]:
+    """Of past loops what the user said and the last reply without calls; the current loop whole."""
+    current = history.loops[upto - 1]
+    kept, replies = list[int](), dict[int, int]()
+    for at in range(upto):
+        body = history.bodies[at]
+        if body.get("role") == "assistant" and not body.get("tool_calls") and history.loops[at] < current:
+            replies[history.loops[at]] = at
+    for at in range(upto):
+        body, loop = history.bodies[at], history.loops[at]
+        is_said = body.get("role") in ("system", "user") or replies.get(loop) == at
+        if loop == current or is_said:
+            kept.append(history.numbers[at])
+    return [*history.head(), *kept]
+
+
+def _leading_system(history: History, upto: int) -> int:
+    return next((at for at in range(upto) if history.bodies[at].get("role") != "system"), upto)
+
+
+def _kept_head(history: History, first: int, *, keeps_system: bool) -> list[int]:
+    return [*history.head(), *history.numbers[:first]] if keeps_system else []

@@ -1,0 +1,96 @@
+"""Windows of one conversation by name: Turnlog's policies through the pure core, and the baselines beside them."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+
+from benchmarks.windows.baselines import DEFAULTS, Baseline, baseline_of
+from benchmarks.windows.histories import COUNTER, FORMAT, History
+from turnlog.domain.errors import BudgetTooSmallError, InvalidInputError
+from turnlog.windows.build import Request, build, system_cost
+from turnlog.windows.models import Budget
+from turnlog.windows.policy import PRESETS, Policy, policy_of
+
+AMPLE = 10_000_000
+"""The budget where none is asked for: more than any conversation takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A window: its messages by number, and the process time that its making took."""
+
+    numbers: list[int]
+    seconds: float
+
+
+Builder = Callable[[int], Made | None]
+"""The window for the first so many messages of a history, or None when none fits."""
+
+
+def default_names() -> tuple[str, ...]:
+    """Every preset that there is, then the baselines."""
+    return (*PRESETS, *DEFAULTS)
+
+
+def policy_named(name: str) -> Policy | None:
+    """A preset, ``turns(n)`` and such, or a policy's body in a file ``NAME.json``. None: a baseline."""
+    if baseline_of(name) is not None:
+        return None
+    if name.endswith(".json"):
+        try:
+            return policy_of(json.loads(Path(name).read_text(encoding="utf-8")))
+        except (OSError, ValueError) as error:
+            raise InvalidInputError(f"the policy {name!r} can't be read: {error}", code="invalid_policy") from error
+    return policy_of(name)
+
+
+def builder_of(history: History, name: str, budget: int | None) -> Builder:
+    """What makes the windows of that name. `InvalidInputError`: there is nothing of that name."""
+    baseline, policy = baseline_of(name), policy_named(name)
+    if policy is None:
+        assert baseline is not None
+        return _plain(history, baseline, budget)
+    return _turnlog(history, policy, budget)
+
+
+def _plain(history: History, baseline: Baseline, budget: int | None) -> Builder:
+    def make(upto: int) -> Made | None:
+        start = time.process_time()
+        numbers = baseline(history, upto, budget)
+        return None if numbers is None else Made(numbers, time.process_time() - start)
+
+    return make
+
+
+def _turnlog(history: History, policy: Policy, budget: int | None) -> Builder:
+    request = Request(
+        policy=policy,
+        budget=Budget(AMPLE if budget is None else budget, "given"),
+        format=FORMAT,
+        system=history.system_text,
+        system_tokens=system_cost(COUNTER.count(history.system_text)) if history.system_text is not None else 0,
+        tools=history.tools,
+        tools_tokens=history.tools_tokens,
+    )
+    totals = [0, *accumulate(history.sizes)]
+
+    def make(upto: int) -> Made | None:
+        start = time.process_time()
+        try:
+            window = build(
+                history.sources[:upto],
+                request,
+                total=totals[upto],
+                fetch=lambda events: {event.position: event for event in events},
+            )
+        except BudgetTooSmallError:
+            return None
+        seconds = time.process_time() - start
+        return Made([history.messages.number(body) for body in window.messages], seconds)
+
+    return make

@@ -1,0 +1,5 @@
+# Windows on conversations, beside plain baselines; included by the Makefile. Without ARGS: the project's own conversations.
+.PHONY: bench-windows
+
+bench-windows: $(VENV)/dev.stamp  ## What windows cost and lose, by policy and budget [ARGS='FOLDER --loader FILE.py']
+	@$(BIN)/python -m benchmarks.windows $(ARGS)

@@ -27,6 +27,7 @@ def session_answer(
         summary_to=header.summary.last if header.summary is not None else None,
         policy=settings.policy,
         model=settings.model,
+        recall=settings.recall,
         metadata=settings.metadata,
         schema_version=SCHEMA_VERSION,
     )

@@ -43,6 +43,7 @@ from turnlog.windows.build import Request, Source, Window, build, system_cost, u
 from turnlog.windows.manifest import Part as ManifestPart
 from turnlog.windows.models import budget_for
 from turnlog.windows.policy import policy_of
+from turnlog.windows.recall import with_recall
 
 MAX_PAGES = 5
 FIRST_ITEMS = 160
@@ -62,6 +63,8 @@ class BuildContexts:
         header = read.header
         settings = self._log.settings(keys, read.beside.get(META), read.beside.get(SYSTEM), header).settings
         request = request_of(body, settings)
+        if settings.recall == "always":
+            request = with_recall(request)
         covered = header.summary if request.policy.takes_summary else None
         summary = None
         if covered is not None:

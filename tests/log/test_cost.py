@@ -85,7 +85,7 @@ def test_a_window_of_64_commits_is_one_request(moto: Harness) -> None:
         window = session.context()
     assert dict(spent.requests) == {"Query": 1}
     assert spent.read_units <= 13
-    assert len(window.messages) == 65
+    assert len(window.messages) == 65  # the system text, with the line of the recall tools
     assert spent.write_units == 0
 
 

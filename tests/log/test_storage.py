@@ -72,7 +72,7 @@ SIZES = [0, 1, 2_000, 2_049, 33_000, 399_000, 410_000, 605_000, 1_000_000]
 @pytest.mark.parametrize("size", SIZES)
 def test_d8_every_size_is_kept_and_no_item_is_over_the_limit(log: Turnlog, size: int) -> None:
     """Text that can't be compressed, so that it goes through every place: inline, beside the commit, the blob store."""
-    session = log.sessions.create("big")
+    session = log.sessions.create("big", recall="never")
     text = "".join(f"{(at * 2654435761) % 2**32:08x}" for at in range(size // 8 + 1))[:size]
     body = {"role": "user", "content": text}
     session.append(body, {"role": "assistant", "content": "ok"})

@@ -244,7 +244,7 @@ def served() -> Iterator[LocalServer]:
 @pytest.mark.network
 def test_commands_speak_to_a_service(served: LocalServer, monkeypatch: pytest.MonkeyPatch) -> None:
     with Turnlog.open(served.url, token="s3cret", user="ada") as log:
-        log.sessions.create("a").append({"role": "user", "content": "hi"})
+        log.sessions.create("a", recall="never").append({"role": "user", "content": "hi"})
     where = ("--url", served.url, "--token", "s3cret", "--user", "ada")
     assert as_json("sessions", *where)["sessions"][0]["messages"] == 1
     assert as_json("show", "a", *where)["messages"][0]["body"] == {"role": "user", "content": "hi"}

@@ -96,7 +96,7 @@ repeats = st.sampled_from(["", "", "*", "+", "?", "{2}", "{0,2}", "*?"])
 @settings(max_examples=600, deadline=None, derandomize=True)
 @given(
     st.lists(st.tuples(pieces, repeats), min_size=1, max_size=6),
-    st.lists(st.text("abc ", max_size=8), min_size=1, max_size=6),
+    st.lists(st.text("abc ", min_size=1, max_size=8), min_size=1, max_size=6),
 )
 def test_drawn_patterns_match_as_with_re(drawn: list[tuple[str, str]], lines: list[str]) -> None:
     pattern = "".join(piece + ("" if piece in ("^", "$", r"\b", r"\B") else repeat) for piece, repeat in drawn)

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from turnlog.contracts.recall import Recalled, SearchAnswer
 from turnlog.domain.errors import InvalidInputError
+from turnlog.domain.refs import is_ref
 from turnlog.windows.recall import RECALL_TOOL, SEARCH_TOOL
 
 if TYPE_CHECKING:
     from turnlog.client.model import Session
 
-_REF = re.compile(r"[1-9][0-9]{0,11}\.(0|[1-9][0-9]{0,5})")
 _TEXTS = ("ref", "call_id", "pattern", "pointer", "q")
 _NUMBERS = ("from_line", "to_line", "max_tokens", "limit")
 
@@ -66,7 +65,7 @@ def found_text(answer: SearchAnswer) -> str:
 
 def _recall(session: Session, fields: dict[str, Any]) -> str:
     place = str(fields.get("ref") or fields.get("call_id") or "").strip()
-    named: dict[str, Any] = {"ref": place} if _REF.fullmatch(place) else {"call_id": place}
+    named: dict[str, Any] = {"ref": place} if is_ref(place) else {"call_id": place}
     part = {
         name: fields[name] for name in ("pattern", "from_line", "to_line", "pointer", "max_tokens") if name in fields
     }

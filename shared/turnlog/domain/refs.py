@@ -31,6 +31,10 @@ class Ref:
         return f"call_{self.position}_{self.index}"
 
 
+def is_ref(text: str) -> bool:
+    return _REF.fullmatch(text) is not None
+
+
 def parse_ref(text: str, *, pointer: str = "/ref") -> Ref:
     match = _REF.fullmatch(text)
     if match is None:

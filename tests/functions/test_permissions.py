@@ -154,7 +154,6 @@ def _large(made: Deployment) -> None:
         state = {"agent_id": "main", "scratchpad": _noise(size)}
         made.call("append", "POST", f"{path}/messages", 201, body={"messages": messages, "run": state})
         _read(made, path)
-        _recall(made, path, size)
         made.call("compress", "POST", f"{path}/compress", 200, body={"mode": "sync", "keep_loops": 1})
         job = made.call("compress", "POST", f"{path}/compress", 202, body={"mode": "async", "keep_loops": 0})
         assert made.run("workers.compress.handler", _message("compress", job["job_id"], session_id)) == _DONE
@@ -164,6 +163,7 @@ def _large(made: Deployment) -> None:
         job = made.call("snapshot", "POST", f"{path}/snapshots", 202, body={"name": "n", "mode": "async"})
         assert made.run("workers.snapshot.handler", _message("snapshot", job["job_id"], session_id)) == _DONE
         made.call("snapshot", "GET", f"{path}/snapshots/n", 200)
+        _recall(made, path, size)
 
 
 def _recall(made: Deployment, path: str, size: int) -> None:

@@ -82,7 +82,7 @@ def test_d8_every_size_is_kept_and_no_item_is_over_the_limit(log: Turnlog, size:
 
 
 def test_d8_a_session_of_605_kb_with_a_message_of_600_kb_works(log: Turnlog) -> None:
-    session = log.sessions.create("big")
+    session = log.sessions.create("big", recall="never")
     sent = [{"role": "user", "content": "start"}]
     session.append(sent[0])
     for body in (
@@ -294,7 +294,7 @@ def test_d5_the_golden_history_of_every_schema_version_reads_the_same(path: Path
         blobs.put(name, bytes.fromhex(data))
     session = log.sessions.get("golden")
     assert [message.model_dump() for message in session.messages()] == golden["messages"]
-    assert session.info().model_dump() == golden["session"]
+    assert golden["session"].items() <= session.info().model_dump().items()  # fields may be added to answers
     assert session.agent().model_dump() == golden["agent"]
 
 

@@ -62,15 +62,18 @@ class Answer:
 class Unit:
     """One message, or a message with calls and their results. ``tokens`` is what it takes when it is sent whole.
 
+    ``entries`` are its messages, each once: what was said, then the results. ``pinned``: it stays in any window.
     ``is_folded``: the calls are a user's own, so they and their results are sent as text within the message.
     ``group``: all items of an answer that came as several messages, ``entry`` among them; empty for a message by itself.
     """
 
     entry: Entry
+    entries: tuple[Entry, ...]
     answers: tuple[Answer, ...] = ()
     tokens: int = 0
     level: Level = "whole"
     reason: str = ""
+    pinned: bool = False
     is_folded: bool = False
     group: tuple[Entry, ...] = ()
 
@@ -82,17 +85,6 @@ class Unit:
     @property
     def position(self) -> int:
         return self.entry.position
-
-    @property
-    def pinned(self) -> bool:
-        return any(entry.event.envelope.pin for entry in self.entries)
-
-    @property
-    def entries(self) -> tuple[Entry, ...]:
-        """The unit's messages, each once: what was said, then the results."""
-        found = {entry.position: entry for entry in self.said}
-        found |= {answer.entry.position: answer.entry for answer in self.answers if answer.entry is not None}
-        return tuple(found.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,24 +212,24 @@ class _Grouping:
         if not facts.calls:
             if facts.role != "tool":
                 companions = sum(one.cost for one in group if one is not entry)
-                yield _of_group(Unit(entry, tokens=_own_tokens(entry) + companions), group)
+                yield _unit(entry, tokens=_own_tokens(entry) + companions, group=group)
             return
         answers = [self._answer(Ref(one.position, at)) for one in group for at in range(len(one.facts.calls))]
-        whole = _of_group(Unit(entry, tuple(answers)), group)
+        answers.sort(key=lambda answer: (answer.entry.position if answer.entry else answer.ref.position, answer.index))
+        whole = _unit(entry, tuple(answers), group=group)
         unanswered = [answer.ref for answer in answers if answer.entry is None]
         if unanswered and group[-1].position >= self._last_turn and not self._settle:
             self.open_calls.extend(unanswered)
             self._waiting.update(one.position for one in whole.entries)
             if facts.role != "assistant" and facts.head:
                 # What a user says stays, for it may be the task; the calls wait.
-                yield Unit(entry, tokens=entry.cost)
+                yield _unit(entry, tokens=entry.cost)
             return
-        answers.sort(key=lambda answer: (answer.entry.position if answer.entry else answer.ref.position, answer.index))
         if facts.role != "assistant":
             yield _folded(entry, tuple(answers))
             return
         tokens = sum(one.cost for one in whole.entries)
-        yield replace(whole, answers=tuple(answers), tokens=tokens + self._settlement_tokens * len(unanswered))
+        yield replace(whole, tokens=tokens + self._settlement_tokens * len(unanswered))
 
     def why_not(self, entry: Entry) -> str:
         """Why no unit has the message."""
@@ -253,8 +245,20 @@ class _Grouping:
         return Answer(ref, self._by_position[place[0]], place[1]) if place else Answer(ref, None)
 
 
-def _of_group(unit: Unit, group: tuple[Entry, ...]) -> Unit:
-    return replace(unit, group=group) if len(group) > 1 else unit
+def _unit(
+    entry: Entry,
+    answers: tuple[Answer, ...] = (),
+    *,
+    tokens: int = 0,
+    group: tuple[Entry, ...] = (),
+    is_folded: bool = False,
+) -> Unit:
+    group = group if len(group) > 1 else ()
+    found = {one.position: one for one in group or (entry,)}
+    found |= {answer.entry.position: answer.entry for answer in answers if answer.entry is not None}
+    entries = tuple(found.values())
+    pinned = any(one.event.envelope.pin for one in entries)
+    return Unit(entry, entries, answers, tokens, pinned=pinned, is_folded=is_folded, group=group)
 
 
 def _own_tokens(entry: Entry) -> int:
@@ -274,7 +278,7 @@ def _folded(entry: Entry, answers: tuple[Answer, ...]) -> Unit:
     texts = dict(results)
     text = user_call_text([(call, texts.get(at)) for at, (call, _) in enumerate(calls)])
     tokens = entry.cost + upper_bound_tokens(text) + _JOIN_TOKENS
-    return Unit(entry, answers, tokens, is_folded=True)
+    return _unit(entry, answers, tokens=tokens, is_folded=True)
 
 
 def _loops(entries: Sequence[Entry], units: Sequence[Unit], total: int) -> tuple[Loop, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 from turnlog.domain.jsonvalue import JsonObject
 from turnlog.domain.messages import Message
@@ -26,13 +26,29 @@ class Turn:
     result_ids: tuple[str, ...] = ()
 
 
+class End(NamedTuple):
+    """A place in rendered messages: behind so many ``blocks`` of the message with this index. Content that is no list is
+    one block."""
+
+    message: int
+    blocks: int
+
+
+BEFORE_ALL = End(-1, 0)
+
+
 @dataclass(frozen=True, slots=True)
 class Rendered:
-    """What the provider's call takes. ``system`` is None where the system text is a message, or there is none."""
+    """What the provider's call takes. ``system`` is None where the system text is a message, or there is none.
+
+    ``ends``: how far each turn reaches in the messages, in order; `BEFORE_ALL` for those in the system text. Where blocks of
+    several turns are put in another order, these turns reach as far as the last of the blocks.
+    """
 
     messages: list[JsonObject]
     system: str | None = None
     tools: list[JsonObject] = field(default_factory=list)
+    ends: tuple[End, ...] = ()
 
 
 Envelope: TypeAlias = Mapping[str, object]

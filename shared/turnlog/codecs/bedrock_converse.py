@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice
 
-from turnlog.codecs.alternation import apart, framed, joined, with_results_first, with_thinking_first
+from turnlog.codecs.alternation import Layout, apart, grown, with_results_first, with_thinking_first
 from turnlog.codecs.base import Rendered, Turn
 from turnlog.codecs.blocks import given_role, invalid, json_text, placeholder_text, role_with, string, tool_input
 from turnlog.codecs.converse_media import media_block, media_of, with_documents
@@ -76,13 +77,18 @@ class BedrockConverseCodec:
 
     def render(self, turns: Sequence[Turn], *, system: str | None, tools: Sequence[JsonObject]) -> Rendered:
         text, rest = apart(turns, system)
-        messages = list[JsonObject]()
-        for body in with_thinking_first((body for turn in rest for body in self.bodies(turn)), _is_reasoning):
-            if messages and messages[-1]["role"] == body["role"]:
-                messages[-1] = joined(messages[-1], body, _is_result)
-            else:
-                messages.append(body)
-        return Rendered(with_documents(framed(messages, _line)), system=text, tools=self.tools(tools))
+        layout, made = Layout(in_system=len(turns) - len(rest)), [self.bodies(turn) for turn in rest]
+        told = with_thinking_first(chain.from_iterable(made), _is_reasoning)
+        for bodies in made:
+            for body in islice(told, len(bodies)):
+                if layout.messages and layout.messages[-1]["role"] == body["role"]:
+                    layout.join(body, _is_result)
+                else:
+                    layout.put(body)
+            layout.end_turn()
+        framed, ends = layout.framed(_line)
+        messages = with_documents(framed)
+        return Rendered(messages, system=text, tools=self.tools(tools), ends=grown(ends, framed, messages))
 
     def bodies(self, turn: Turn) -> list[JsonObject]:
         repaired = _repaired(turn) if turn.format == FORMAT and turn.body is not None else None

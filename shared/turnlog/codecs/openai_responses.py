@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import accumulate
 
 from turnlog.codecs.alternation import FIRST_USER
-from turnlog.codecs.base import Rendered, Turn
+from turnlog.codecs.base import BEFORE_ALL, End, Rendered, Turn
 from turnlog.codecs.blocks import (
     given_role,
     invalid,
@@ -84,10 +85,17 @@ class OpenAIResponsesCodec:
         return 0 < len(call_id) <= _MAX_ID
 
     def render(self, turns: Sequence[Turn], *, system: str | None, tools: Sequence[JsonObject]) -> Rendered:
-        items = list[JsonObject]() if system is None else [_message("system", system)]
+        items, reaches = list[JsonObject]() if system is None else [_message("system", system)], list[int]()
         for turn in turns:
             items.extend(self.bodies(turn))
-        return Rendered(_with_own_ids(_of_one_kind(items)) or [_message("user", FIRST_USER)], tools=self.tools(tools))
+            reaches.append(len(items))
+        own = _with_own_ids(_of_one_kind(items))
+        sent = [0, *accumulate(item is not None for item in own)]
+        return Rendered(
+            [item for item in own if item is not None] or [_message("user", FIRST_USER)],
+            tools=self.tools(tools),
+            ends=tuple(End(sent[reach] - 1, 1) if sent[reach] else BEFORE_ALL for reach in reaches),
+        )
 
     def bodies(self, turn: Turn) -> list[JsonObject]:
         repaired = _repaired(turn) if turn.format == FORMAT and turn.body is not None else None
@@ -187,15 +195,17 @@ def _of_one_kind(items: list[JsonObject]) -> list[JsonObject]:
     return found
 
 
-def _with_own_ids(items: list[JsonObject]) -> list[JsonObject]:
-    """The provider takes no item twice: an id used before is left out, and an item that is nothing without it."""
-    used, found = set[str](), list[JsonObject]()
+def _with_own_ids(items: list[JsonObject]) -> list[JsonObject | None]:
+    """The provider takes no item twice: an id used before is left out, and None stands for an item that is nothing without it."""
+    used, found = set[str](), list[JsonObject | None]()
     for item in items:
         item_id = item.get("id")
         if not isinstance(item_id, str) or item_id not in used:
             found.append(item)
         elif item.get("type", "message") == "message" or item.get("type") in (*_CALLS, *_OUTPUTS):
             found.append({key: value for key, value in item.items() if key != "id"})
+        else:
+            found.append(None)
         if isinstance(item_id, str):
             used.add(item_id)
     return found

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 from turnlog.codecs.alternation import FIRST_USER
-from turnlog.codecs.base import BEFORE_ALL, End, Rendered, Turn
+from turnlog.codecs.base import BEFORE_ALL, Bodies, End, Rendered, Turn
 from turnlog.codecs.blocks import (
     given_role,
     invalid,
@@ -84,17 +84,23 @@ class OpenAIResponsesCodec:
     def legal_id(self, call_id: str) -> bool:
         return 0 < len(call_id) <= _MAX_ID
 
-    def render(self, turns: Sequence[Turn], *, system: str | None, tools: Sequence[JsonObject]) -> Rendered:
-        items, reaches = list[JsonObject]() if system is None else [_message("system", system)], list[int]()
-        for turn in turns:
-            items.extend(self.bodies(turn))
+    def render(
+        self, turns: Sequence[Turn], *, system: str | None, tools: Sequence[JsonObject], bodies: Bodies | None = None
+    ) -> Rendered:
+        items = list[JsonObject]() if system is None else [_message("system", system)]
+        reaches = [len(items)]
+        for made in [self.bodies(turn) for turn in turns] if bodies is None else bodies:
+            items.extend(made)
             reaches.append(len(items))
         own = _with_own_ids(_of_one_kind(items))
-        sent = [0, *accumulate(item is not None for item in own)]
+        count = [0, *accumulate(item is not None for item in own)]
+        sent = [item for item in own if item is not None]
+        borders = [count[reach] for reach in reaches]
         return Rendered(
-            [item for item in own if item is not None] or [_message("user", FIRST_USER)],
+            sent or [_message("user", FIRST_USER)],
             tools=self.tools(tools),
-            ends=tuple(End(sent[reach] - 1, 1) if sent[reach] else BEFORE_ALL for reach in reaches),
+            ends=tuple(End(border - 1, 1) if border else BEFORE_ALL for border in borders[1:]),
+            bodies=[sent[start:end] for start, end in pairwise(borders)],
         )
 
     def bodies(self, turn: Turn) -> list[JsonObject]:

@@ -18,6 +18,7 @@ from turnlog.windows.breaks import Reason, cause_of
 from turnlog.windows.costs import says_nothing
 from turnlog.windows.least import least_of_share, least_of_system, least_of_tools
 from turnlog.windows.plan import Request, Settled
+from turnlog.windows.prices import FENCING
 from turnlog.windows.render import Share, shares
 from turnlog.windows.view import MESSAGE_OVERHEAD
 
@@ -76,9 +77,9 @@ def prefix_of(made: Made, then: Request | Reason, position: int | None, codec: C
     expected to be as it was.
     """
     if position is None or isinstance(then, str):
-        return _without_plan(made, then if isinstance(then, str) else "first"), Common()
+        return _without_plan(made, then if isinstance(then, str) else "first", position), Common()
     if list(then.tools) != list(made.request.tools):
-        return _without_plan(made, "tools"), Common()
+        return _without_plan(made, "tools", position), Common()
     try:
         before = made.settled.before(position, then)
     except BudgetTooSmallError:
@@ -94,26 +95,33 @@ def prefix_of(made: Made, then: Request | Reason, position: int | None, codec: C
     return Prefix(stable, broke_at, _reason(old, made, broke_at, position)), common
 
 
-def _without_plan(made: Made, reason: Reason) -> Prefix:
+def _without_plan(made: Made, reason: Reason, position: int | None) -> Prefix:
     """Of what comes first in every window no more is known than that it is the same, or not."""
     if reason == "first":
         return Prefix(0, None, reason)
     if reason == "tools":
         return Prefix(0, "tools", reason)
-    tools = _tools_tokens(made)
-    if reason == "system":
-        return Prefix(tools, "system", reason)
-    return Prefix(tools + _system_tokens(made), "summary" if reason == "summary" else "line", reason)
+    summary = made.request.summary
+    # Between system messages at the beginning and all others stood the summary that this one continues.
+    is_parted = summary is not None and position is not None and 0 < summary.base < position
+    return Prefix(_fixed_tokens(made, is_parted=is_parted), "summary" if reason == "summary" else "line", reason)
 
 
 def _without_bodies(made: Made, before: Settled, position: int) -> Prefix:
     """Something was sent that is not at hand, so it is sent no more; what else was sent is not known for certain."""
-    same_system = before.plan.request.system == made.request.system
-    tokens = _tools_tokens(made) + (_system_tokens(made) if same_system else 0)
+    is_same = before.plan.request.system == made.request.system
+    tokens = _fixed_tokens(made, is_parted=False) if is_same else _tools_tokens(made)
     cause = cause_of(before.view, made.settled.view, position)
     return Prefix(
         tokens, cause.position if cause is not None else "line", cause.reason if cause is not None else "budget"
     )
+
+
+def _fixed_tokens(made: Made, *, is_parted: bool) -> int:
+    """Of what comes before the messages. Where system messages at the beginning join the system text, that is known to be the
+    same only if something ``parted`` them from the others then."""
+    is_certain = is_parted or made.request.format not in FENCING
+    return _tools_tokens(made) + (_system_tokens(made) if is_certain else 0)
 
 
 def _made_before(made: Made, before: Settled, position: int, codec: Codec) -> Made:

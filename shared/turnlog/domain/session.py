@@ -12,6 +12,8 @@ DEFAULT_LOOP_TIMEOUT_SECONDS = 3600
 DEFAULT_OUTPUT_RESERVE = 4096
 
 SessionStatus: TypeAlias = Literal["active", "ended"]
+Recall: TypeAlias = Literal["always", "never"]
+"""Whether windows have the recall tools: from the first one on, or never."""
 MessageStatus: TypeAlias = Literal["complete", "interrupted"]
 
 
@@ -33,4 +35,5 @@ class Settings:
     policy: str | JsonObject = "default"
     metadata: JsonObject | None = None
     strict: bool = False
+    recall: Recall = "always"
     loop_timeout_seconds: int = DEFAULT_LOOP_TIMEOUT_SECONDS

@@ -48,6 +48,7 @@ from turnlog.windows.build import Request, Source, Window, build, system_cost, u
 from turnlog.windows.manifest import Part as ManifestPart
 from turnlog.windows.models import budget_for
 from turnlog.windows.policy import policy_of
+from turnlog.windows.recall import with_recall
 
 MAX_PAGES = 5
 FIRST_ITEMS = 160
@@ -109,6 +110,8 @@ class BuildContexts:
         else:
             settings = self._log.settings(keys, read.beside.get(META), read.beside.get(SYSTEM), header).settings
         request, budget = request_of(body, settings, calibration=header.calibration, models=self._models)
+        if settings.recall == "always":
+            request = with_recall(request)
         model = body.model if body.model is not None else settings.model
         if header.summary is None or not request.policy.takes_summary:
             return request, budget, model

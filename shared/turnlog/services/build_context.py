@@ -97,7 +97,7 @@ class BuildContexts:
             head=header.last,
             budget=budget,
             summary_stale=request.policy.takes_summary and window.is_partial,
-            build=build_of(request, header, budget, model=model, own_tools=body.tools is not None),
+            build=build_of(request, header, budget, model=model, tools=cast("list[JsonObject] | None", body.tools)),
         )
 
     def _request(

@@ -6,14 +6,14 @@ the first one on or never. Their tokens are constants too (``tests/properties/te
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import cast
 
+from turnlog.codecs.registry import codec_of
 from turnlog.domain.jsonvalue import JsonObject, JsonValue, encode_json
 from turnlog.windows.bounds import upper_bound_tokens
-from turnlog.windows.build import Request, system_cost, upper_bound_of_json
+from turnlog.windows.build import Request, system_cost, upper_bound_of_json, with_tools_of
 
 RECALL_TOOL, SEARCH_TOOL = "recall_tool_call", "search_history"
 RECALL_LINE = (
@@ -92,14 +92,16 @@ def recall_tools(format: str) -> list[JsonObject]:
 def with_recall(request: Request) -> Request:
     """The request with the tools behind its own and the line behind its system text, both counted.
 
-    A tool of ours whose name one of the request's own tools has is left out.
+    Its own are put into the format's shape first: only those that are sent count, and ours are not charged anew with them. A
+    tool of ours whose name one of them has is left out.
     """
+    request = with_tools_of(codec_of(request.format), request)
     own = list(request.tools)
     names = {_name(tool) for tool in own}
     ours = [tool for tool in recall_tools(request.format) if _name(tool) not in names]
     line_tokens = system_cost(RECALL_LINE_TOKENS)
     system = RECALL_LINE
-    if request.system is not None:
+    if request.system:
         system = request.system + _SEPARATOR + RECALL_LINE
         line_tokens = request.system_tokens + RECALL_LINE_TOKENS + _joint(request.system, _SEPARATOR)
     return replace(
@@ -125,19 +127,22 @@ def _tools_tokens(own: Sequence[JsonObject], ours: Sequence[JsonObject], own_tok
 def _joint(text: str, following: str) -> int:
     """What joining may add to the tokens of a text and of what follows it, each counted alone.
 
-    Only the pieces change that stand between the text's last ASCII letter or digit and the end of ``following``, which ends
-    at a border of pieces (see `turnlog.windows.bounds`): these are charged with the bound.
+    Only the pieces change that stand between the text's last letter or digit, in whatever script, and the end of
+    ``following``, which begins with neither and ends at a border of pieces (see `turnlog.windows.bounds`): these are charged
+    with the bound.
     """
-    tail = _TAIL.search(text)
-    return upper_bound_tokens((tail[0] if tail else "") + following)
+    end = len(text)
+    while end and not text[end - 1].isalnum():
+        end -= 1
+    return upper_bound_tokens(text[end:] + following)
 
 
-_TAIL = re.compile(r"[^A-Za-z0-9]*\Z")
+_NAMED_IN = ("function", "custom", "toolSpec", "systemTool")
 
 
 def _name(tool: JsonObject) -> JsonValue:
     """The tool's name, whichever provider's shape it has."""
-    for inner in (tool.get("function"), tool.get("toolSpec"), tool):
+    for inner in (*(tool.get(key) for key in _NAMED_IN), tool):
         if isinstance(inner, dict) and isinstance(inner.get("name"), str):
             return cast("str", inner["name"])
     return None

@@ -297,6 +297,7 @@ def test_d5_the_golden_history_of_every_schema_version_reads_the_same(path: Path
     assert [message.model_dump() for message in session.messages()] == golden["messages"]
     info = session.info().model_dump()
     assert {name: info[name] for name in golden["session"]} == golden["session"], "fields may be added, none changes"
+    assert info["recall"] == "never" and session.context().tools == [], "it began without the recall tools"
     assert session.context(at=info["head"]) == session.context()
     assert session.context(at=golden["messages"][2]["position"]).head == golden["messages"][2]["position"]
     assert session.agent().model_dump() == golden["agent"]

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from turnlog.services.compress import CompressSessions, GetSummary
     from turnlog.services.create_session import CreateSessions
     from turnlog.services.jobs import GetJob, ListJobs, RunJob, StartJobs
+    from turnlog.services.lint import LintHistories
     from turnlog.services.read_messages import ReadLoops, ReadMessages
     from turnlog.services.read_session import GetSession, ListSessions
     from turnlog.services.recall import RecallCalls
@@ -129,6 +130,12 @@ class Application:
         from turnlog.services.build_context import BuildWindows
 
         return BuildWindows(_Lazily(lambda: self.counter), self.settings.models)
+
+    @cached_property
+    def lint_messages(self) -> LintHistories:
+        from turnlog.services.lint import LintHistories
+
+        return LintHistories()
 
     @cached_property
     def recall(self) -> RecallCalls:

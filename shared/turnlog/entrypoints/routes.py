@@ -17,6 +17,7 @@ from turnlog.contracts.agents import AgentState, Health
 from turnlog.contracts.base import FORMATS, Answer
 from turnlog.contracts.context import BuildContext, BuildWindow, WindowAnswer
 from turnlog.contracts.jobs import Job, JobPage
+from turnlog.contracts.lint import LintAnswer, LintMessages
 from turnlog.contracts.messages import Appended, AppendMessages, LoopPage, MessagePage
 from turnlog.contracts.recall import (
     DEFAULT_RECALL_TOKENS,
@@ -137,6 +138,10 @@ def _context(app: Application, request: Request) -> Response:
 
 def _window(app: Application, request: Request) -> Response:
     return Response(200, app.build_window(read_body(request, BuildWindow)))
+
+
+def _lint(app: Application, request: Request) -> Response:
+    return Response(200, app.lint_messages(read_body(request, LintMessages)))
 
 
 def _recall(app: Application, request: Request) -> Response:
@@ -329,6 +334,16 @@ ROUTES: tuple[Route, ...] = (
         _window,
         BuildWindow,
         {200: WindowAnswer},
+    ),
+    Route(
+        "POST",
+        "/v1/lint",
+        "lint_messages",
+        "lint",
+        "Which rules of a provider a list of messages breaks; nothing is stored",
+        _lint,
+        LintMessages,
+        {200: LintAnswer},
     ),
     Route(
         "GET",

@@ -37,18 +37,19 @@ def format_of(messages: Sequence[dict[str, Any]]) -> LintFormat:
 
 
 def answer_of(format: LintFormat, violations: Sequence[Violation]) -> LintAnswer:
-    problems = [
-        RuleBroken(
-            rule=one.rule,
-            pointer=one.pointer,
-            message=one.message,
-            provider_says=one.answer,
-            fix=one.fix,
-            source=one.source,
-        )
-        for one in violations[:MAX_PROBLEMS]
-    ]
+    problems = [problem_of(one) for one in violations[:MAX_PROBLEMS]]
     return LintAnswer(valid=not violations, format=format, total=len(violations), problems=problems)
+
+
+def problem_of(violation: Violation) -> RuleBroken:
+    return RuleBroken(
+        rule=violation.rule,
+        pointer=violation.pointer,
+        message=violation.message,
+        provider_says=violation.answer,
+        fix=violation.fix,
+        source=violation.source,
+    )
 
 
 def _told(message: JsonObject) -> str | None:

@@ -22,7 +22,7 @@ from tests.unit.rule_mutants import (
     replaced,
 )
 from turnlog.codecs.rules import FORMATS, Violation, lint
-from turnlog.codecs.rules.openai_chat import RULES
+from turnlog.codecs.rules.openai_chat_table import RULES
 
 USER: Json = {"role": "user", "content": "What is the weather?"}
 SYSTEM: Json = {"role": "system", "content": "Be brief."}

@@ -20,7 +20,7 @@ from tests.unit.rule_mutants import (
     near_values,
 )
 from turnlog.codecs.rules import lint
-from turnlog.codecs.rules.openai_responses import RULES
+from turnlog.codecs.rules.openai_responses_table import RULES
 
 USER: Json = {"role": "user", "content": "What is the weather?"}
 PNG: Json = {"type": "input_image", "image_url": "data:image/png;base64,AAAA", "detail": "low"}

@@ -117,7 +117,11 @@ def _leaves(root: object) -> Iterator[str]:
 
 
 def _identifiers(text: str) -> Iterator[str]:
-    for match in _IDENTIFIER.finditer(text):
-        value = match[0].rstrip(".:-")
-        if _MIN_IDENTIFIER <= len(value) <= _MAX_VALUE_CHARS:
-            yield value
+    # None has white space in it, and none is letters alone, which most of prose is.
+    for chunk in text.split():
+        if len(chunk) < _MIN_IDENTIFIER or chunk.isalpha():
+            continue
+        for match in _IDENTIFIER.finditer(chunk):
+            value = match[0].rstrip(".:-")
+            if _MIN_IDENTIFIER <= len(value) <= _MAX_VALUE_CHARS:
+                yield value

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 from turnlog.domain.refs import Ref
 from turnlog.windows.bounds import upper_bound_tokens
@@ -52,6 +53,7 @@ def note_text(note: Note, said: Iterable[str]) -> str:
     return fenced(note.title, "\n".join(lines))
 
 
+@lru_cache(maxsize=4096)
 def value_cost(value: str) -> int:
     """The most tokens that one more value takes."""
     return upper_bound_tokens(escaped(value)) + _SEPARATOR_TOKENS

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 from turnlog.windows.bounds import upper_bound_tokens
 from turnlog.windows.ledger import chosen, is_said
-from turnlog.windows.notes import ledger_of
+from turnlog.windows.notes import ledger_of, value_cost
 from turnlog.windows.text import truncation_mark
 from turnlog.windows.view import MESSAGE_OVERHEAD, Answer, Entry, Stub, Unit
 
@@ -19,6 +20,8 @@ OVER_TOKENS = 200
 MAX_VALUES = 20
 _CARD_CHARS = 700
 """So much of a message's results is in its card."""
+_VALUES = "\nvalues: "
+_VALUES_TOKENS = upper_bound_tokens(_VALUES)
 _ERROR_MARK = 6
 _CHARS_PER_TOKEN = 4
 
@@ -54,22 +57,24 @@ def _stub(entry: Entry, answers: Sequence[Answer], reason: str, preview_tokens: 
     texts, tokens = list[str](), 0
     for answer in answers:
         result = entry.facts.results[answer.index]
-        shown = _beginning(result.text[:chars], preview_tokens)
+        shown, bound = _beginning(result.text[:chars], preview_tokens)
         missing = result.chars - len(shown)
-        texts.append(f"{shown}{truncation_mark(missing) if missing > 0 else ''}\n[shortened; ref {answer.ref}]")
-        tokens += upper_bound_tokens(result.name) + MESSAGE_OVERHEAD + _ERROR_MARK
+        mark = f"{truncation_mark(missing) if missing > 0 else ''}\n[shortened; ref {answer.ref}]"
+        texts.append(shown + mark)
+        tokens += bound + upper_bound_tokens(mark) + upper_bound_tokens(result.name) + MESSAGE_OVERHEAD + _ERROR_MARK
     said = "\n".join(texts)
     values = chosen([value for value in ledger_of(entry) if not is_said(value, said)], MAX_VALUES)
     if values:
-        texts[0] += "\nvalues: " + ", ".join(values)
-    tokens += sum(map(upper_bound_tokens, texts))
+        texts[0] += _VALUES + ", ".join(values)
+        tokens += _VALUES_TOKENS + sum(map(value_cost, values))
     refs = [answer.ref for answer in answers]
     return Stub(entry.position, tuple(zip(refs, texts, strict=True)), tokens, reason)
 
 
-def _beginning(text: str, tokens: int) -> str:
-    """The text's beginning that takes at most so many tokens."""
+@lru_cache(maxsize=1024)
+def _beginning(text: str, tokens: int) -> tuple[str, int]:
+    """The text's beginning that takes at most so many tokens, and how many that is."""
     text = text[: tokens * _CHARS_PER_TOKEN]
     while text and (bound := upper_bound_tokens(text)) > tokens:
         text = text[: min(len(text) - 1, len(text) * tokens // bound)]
-    return text
+    return text, bound if text else 0

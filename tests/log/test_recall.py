@@ -58,6 +58,154 @@ def test_a_call_id_is_its_newest_use_and_the_ids_that_we_make_are_known(log: Tur
     assert session.recall(call_id="call_6_1").content == "second"
 
 
+def test_the_other_calls_of_an_id_are_named(log: Turnlog) -> None:
+    session = filled(log)
+    assert session.recall(call_id="a").other_refs == ["3.0"]
+    assert session.recall(call_id="b").other_refs is session.recall("3.0").other_refs is None
+    assert session.run_recall_tool("recall_tool_call", {"ref": "a"}).endswith("(other calls of this id: 3.0)")
+    session.append(calls("a", "a"), result("a", "of the first"), result("a", "of the second"))  # 14
+    found = session.recall(call_id="a")
+    assert (found.ref, found.content, found.other_refs) == ("14.0", "of the first", ["14.1", "11.0", "3.0"])
+
+
+def test_a_second_result_replaces_the_first_where_it_was_read(log: Turnlog) -> None:
+    session = log.sessions.create("s")
+    session.append(user("go"), calls("a"), result("a", "one"), result("a", "two"))
+    assert session.recall("3.0").content == session.recall(call_id="a").content == "two"
+    session.append(user("and?"), result("a", "three"))
+    assert session.recall(call_id="a").content == "three"
+
+
+def test_json_of_one_line_is_shown_in_several_where_a_part_of_it_is_wanted(log: Turnlog) -> None:
+    rows = [{"id": at, "tag": f"é{at}", "exact": 0.1} for at in range(2_000)]
+    text = json.dumps({"rows": rows}).replace("0.1}", "12345678901234567890.1230}")
+    session = log.sessions.create("s")
+    session.append(user("go"), calls("a"), result("a", text))
+    session.append(calls("b"), result("b", '{"small": [1]}'), calls("c"), result("c", "one line, not JSON " * 900))
+    whole = session.recall("3.0")
+    assert whole.truncated and whole.content is not None and "from_line=" in whole.content
+    assert (whole.lines, whole.note) == (3 + 5 * 2_000 + 1, "JSON of one line, shown in several")
+    assert session.recall("3.0", pattern='"tag": "é1777"').content == '8890:    "tag": "é1777",'
+    assert session.recall("3.0", from_line=8891, to_line=8891).content == '   "exact": 12345678901234567890.1230'
+    assert session.recall("5.0").content == '{"small": [1]}', "whole where it has room"
+    assert session.recall("5.0", from_line=2, to_line=3).content == ' "small": [\n  1'
+    assert session.recall("7.0", from_line=2).note == "there is 1 line; none from 2 on"
+    lines, start = list[str](), 1
+    for _ in range(100):
+        found = session.recall("3.0", from_line=start, max_tokens=4_000)
+        assert found.content is not None
+        shown = found.content.split("\n")
+        lines += shown[:-1] if found.truncated else shown
+        start = len(lines) + 1
+        if not found.truncated:
+            break
+    assert json.loads("\n".join(lines)) == json.loads(text)
+
+
+@pytest.mark.parametrize("text", ["[" * 900 + "1, " * 20_000 + "1" + "]" * 900, "[" * 100_000 + "]" * 100_000, "{" * 9])
+def test_json_that_is_nested_deep_takes_no_more_room_than_it_has(log: Turnlog, text: str) -> None:
+    session = log.sessions.create("s")
+    session.append(user("go"), calls("a"), result("a", text))
+    for part in ({}, {"from_line": 1}, {"pattern": "1"}, {"pointer": "/0/0"}):
+        found = session.recall("3.0", **part)  # type: ignore[arg-type]
+        assert found.found and found.tokens <= 2_000
+
+
+@pytest.mark.parametrize(
+    ("pointer", "content"),
+    [
+        ("/~01", "tilde"),
+        ("/~1", "slash"),
+        ("/", "empty"),
+        ("/l/1", "1e400"),
+        ("/l/2", "NaN"),
+        ("/l/-", None),
+        ("/l/01", None),
+        ("/l/٣", None),
+        ("/l/0/x", None),
+    ],
+)
+def test_pointers_are_those_of_the_rfc(log: Turnlog, pointer: str, content: str | None) -> None:
+    text = '{"~1": "tilde", "/": "slash", "": "empty", "l": [0, 1e400, NaN]}'
+    session = log.sessions.create("s")
+    session.append(user("go"), calls("a"), result("a", text))
+    found = session.recall("3.0", pointer=pointer)
+    assert (found.content or None) == content
+    assert (found.note is None) == (content is not None)
+
+
+def test_lone_surrogates_are_found_and_shown(log: Turnlog) -> None:
+    session = log.sessions.create("s")
+    text = '{"k": "\\ud800", "\ud83d": [1]}'
+    session.append(user("go"), calls("a", arguments='{"x": "\ud800"}'), result("a", text))
+    assert session.recall("3.0").content == text
+    assert session.recall("3.0", pointer="/k").content == "\ud800"
+    assert session.recall("3.0", pattern="\ud83d").content == '3:  "\ud83d": ['
+    assert session.search("x").results
+
+
+def test_results_of_each_format_are_told(log: Turnlog) -> None:
+    used = {"type": "tool_use", "id": "t", "name": "look", "input": {"a": 1}}
+    image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}}
+    results: list[tuple[list[dict[str, Any]], str, bool]] = [
+        (
+            [
+                {"role": "assistant", "content": [used]},
+                {
+                    "role": "user",
+                    "content": [
+                        {
+                            "type": "tool_result",
+                            "tool_use_id": "t",
+                            "is_error": True,
+                            "content": [{"type": "text", "text": "seen"}, image],
+                        }
+                    ],
+                },
+            ],
+            "seen\n[image]",
+            True,
+        ),
+        (
+            [
+                {"role": "assistant", "content": [{"toolUse": {"toolUseId": "t", "name": "look", "input": {"a": 1}}}]},
+                {"role": "user", "content": [{"toolResult": {"toolUseId": "t", "content": [{"json": {"k": [1]}}]}}]},
+            ],
+            '{"k":[1]}',
+            False,
+        ),
+        (
+            [
+                {"type": "function_call", "call_id": "t", "name": "look", "arguments": '{"a": 1}'},
+                {"type": "function_call_output", "call_id": "t", "output": "[1]"},
+            ],
+            "[1]",
+            False,
+        ),
+        (
+            [
+                {"role": "assistant", "content": None, "tool_calls": [{"id": "t", "name": "look", "args": {"a": 1}}]},
+                {"role": "tool", "tool_results": [{"tool_call_id": "t", "result": {"k": 1}, "is_error": False}]},
+            ],
+            '{"k":1}',
+            False,
+        ),
+    ]
+    for at, (messages, content, is_error) in enumerate(results):
+        session = log.sessions.create(f"s{at}")
+        session.append(user("go"), *messages)
+        for found in (session.recall("3.0"), session.recall(call_id="t")):
+            assert (found.name, found.arguments, found.content) == ("look", {"a": 1}, content)
+            assert found.is_error is is_error
+
+
+def test_a_session_without_the_tools_can_be_searched_all_the_same(log: Turnlog) -> None:
+    session = log.sessions.create("s", recall="never")
+    session.append(user("go"), calls("a"), result("a", "found"))
+    assert session.recall("3.0").content == "found"
+    assert session.search("found").results
+
+
 def test_a_result_far_behind_its_call_and_late_ones_are_found(log: Turnlog) -> None:
     session = log.sessions.create("s")
     session.append(user("go"), calls("late", "other"))
@@ -138,6 +286,8 @@ def test_what_is_no_question_is_refused(log: Turnlog) -> None:
         {"ref": "3.0", "pattern": "(a"},
         {"ref": "3.0", "pointer": "x"},
         {"ref": "3.0", "pointer": "/~2"},
+        {"ref": "3.0", "pointer": "/~~01"},
+        {"ref": "3.0", "pointer": "/~"},
         {"ref": "3.0", "from_line": 3, "to_line": 2},
         {"ref": "3.0", "max_tokens": 63},
     ]
@@ -157,6 +307,7 @@ def test_the_tools_of_a_model_are_run_and_say_what_is_wrong(log: Turnlog) -> Non
     assert "of b" in session.run_recall_tool("recall_tool_call", {"ref": "b"})
     assert "1900: line 1900" in session.run_recall_tool("recall_tool_call", {"ref": 3.0, "pattern": "line 1900"})
     assert session.run_recall_tool("recall_tool_call", {"ref": "99.0"}).startswith("Tool call result not found: 99.0")
+    assert "give the ref" in session.run_recall_tool("recall_tool_call", {"q": "b"})
     for arguments in ("", "{", "[]", '{"ref": null}', '{"ref": "\\ud83d"}', '{"ref": "3.1", "pattern": "("}'):
         assert session.run_recall_tool("recall_tool_call", arguments)
     assert "again" in session.run_recall_tool("search_history", {"q": "doing it again", "limit": "3"})
@@ -188,6 +339,9 @@ def test_search_finds_words_stems_pairs_of_characters_and_the_turn_after(log: Tu
     assert session.search("Oslo", tool="other").results == []
     assert {one.loop for one in session.search("reply", loop=2).results} == {2}
     assert len(session.search("reply", limit=2).results) == 2
+    session.append(calls("q", name="search_history", arguments='{"q": "weather"}'), result("q", "rain: weather"))
+    assert session.search("weather", role="assistant").results[0].position == 10, "echoes come last"
+    assert session.search("weather", tool="search_history").results[0].ref == "12.0"
     for odd in ('"', "NEAR(a b)", "a OR", "* ^ -", "the of", "\x00", "²", "own:x", "'; DROP"):
         session.search(odd)
 

@@ -134,7 +134,18 @@ def test_no_pattern_is_slow(pattern: str, line: str) -> None:
     assert (found.lines, found.read) == ((), 1)
 
 
+def test_a_set_costs_what_it_looks_at() -> None:
+    """Ranges are looked at one by one, so that a pattern of many is not cheap by its few states."""
+    ranges = "".join(f"{chr(at)}-{chr(at + 1)}" for at in range(0x100, 0x1A0, 2))
+    lines = ["".join(map(chr, range(at, at + 200))) for at in range(0x4E00, 0x9000, 200)]
+    few, many = Pattern("[^ā-ă]é"), Pattern(f"[^{ranges}]é")
+    assert few.lines(lines, max_steps=100_000).read == len(lines)
+    assert many.lines(lines, max_steps=100_000).read < len(lines) / 4
+    singles = "".join(map(chr, range(0x100, 0x1A0)))
+    assert Pattern(f"[^{singles}]é").lines(lines, max_steps=100_000).read == len(lines)
+
+
 def test_a_search_that_takes_too_many_steps_says_how_far_it_came() -> None:
     lines = [f"{at} abcdefghij" for at in range(1000)]
-    found = Pattern("[0-9a-j ]{1,400}z").lines(lines, max_steps=300)
+    found = Pattern("[0-9a-j ]{1,400}z").lines(lines, max_steps=2_000)
     assert found.lines == () and 0 < found.read < 1000

@@ -44,11 +44,15 @@ def recalled_text(answer: Recalled) -> str:
     shown = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
     lines = [f"{answer.ref} {answer.name} {shown}".rstrip()]
     if answer.content is not None:
-        lines.append(f"{'error' if answer.is_error else 'result'}, {answer.lines} lines:")
+        lines.append(
+            f"{'error' if answer.is_error else 'result'}, {answer.lines} line{'' if answer.lines == 1 else 's'}:"
+        )
     if answer.content:
         lines.append(answer.content)
     if answer.note:
         lines.append(f"({answer.note})")
+    if answer.other_refs:
+        lines.append(f"(other calls of this id: {', '.join(answer.other_refs)})")
     return "\n".join(lines)
 
 
@@ -65,6 +69,8 @@ def found_text(answer: SearchAnswer) -> str:
 
 def _recall(session: Session, fields: dict[str, Any]) -> str:
     place = str(fields.get("ref") or fields.get("call_id") or "").strip()
+    if not place:
+        return "Not understood: give the ref of a call, such as 12.0, or its call id."
     named: dict[str, Any] = {"ref": place} if is_ref(place) else {"call_id": place}
     part = {
         name: fields[name] for name in ("pattern", "from_line", "to_line", "pointer", "max_tokens") if name in fields

@@ -29,7 +29,8 @@ class Recalled(Answer):
 
     ``content`` is the part asked for, null while there is no result; ``lines`` how many lines there are to choose from (of
     the result, or of what ``pointer`` names). ``truncated``: cut at ``max_tokens``, with a mark that says how much more.
-    ``note`` says why a part is empty.
+    ``note`` says why a part is empty. ``other_refs``: asked by call id, the other calls of that id, newest first, among the
+    commits that were read for it.
     """
 
     found: bool
@@ -49,6 +50,7 @@ class Recalled(Answer):
     error: str | None = None
     hint: GivenText | None = None
     newest_refs: list[str] | None = None
+    other_refs: list[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,9 +17,10 @@ class PatternError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class One:
-    """One character that passes the test."""
+    """One character that passes the test, which looks at so many things at most."""
 
     test: Test
+    cost: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +195,7 @@ class Parser:
     def _set(self) -> Node:
         negated = self._peek() == "^"
         self._at += negated
-        tests, first = list[Test](), True
+        singles, tests, first = set[str](), list[Test](), True
         while first or self._peek() != "]":
             first = False
             low = self._member()
@@ -208,10 +209,10 @@ class Parser:
                     raise self._error("a bad range of characters")
                 tests.append(_between(low, high))
             else:
-                tests.append(_between(low, low))
+                singles.add(low)
         self._at += 1
-        inside = self._folded(lambda c: any(test(c) for test in tests))
-        return One((lambda c: not inside(c)) if negated else inside)
+        inside = self._folded(lambda c: c in singles or any(test(c) for test in tests))
+        return One((lambda c: not inside(c)) if negated else inside, 1 + len(tests))
 
     def _member(self) -> str | Test:
         char = self._take()

@@ -18,7 +18,7 @@ from turnlog.domain.pattern_syntax import CLASSES, At, Choice, Node, One, Parser
 MAX_PATTERN_CHARS = 256
 MAX_STATES = 2_000
 MAX_STEPS = 1_000_000
-"""State by state, over one search: about a second."""
+"""State by state, over one search: some seconds at most."""
 _MAX_KNOWN = 400
 
 
@@ -66,6 +66,7 @@ class _State:
     next: tuple[int, ...]
     test: Test | None = None
     place: str = ""
+    cost: int = 1
 
 
 class _Program:
@@ -75,18 +76,18 @@ class _Program:
         self.states: list[_State] = []
         self.ignores_case = ignores_case
 
-    def add(self, kind: str, test: Test | None = None, place: str = "") -> int:
+    def add(self, kind: str, test: Test | None = None, place: str = "", cost: int = 1) -> int:
         if len(self.states) >= MAX_STATES:
             raise PatternError(f"the pattern is too large: over {MAX_STATES} states")
         at = len(self.states)
-        self.states.append(_State(kind, (at + 1,), test, place))
+        self.states.append(_State(kind, (at + 1,), test, place, cost))
         return at
 
     def emit(self, node: Node) -> None:
         """States for the node; what follows it is added next."""
         match node:
-            case One(test):
-                self.add("one", test)
+            case One(test, cost):
+                self.add("one", test, cost=cost)
             case At(place):
                 self.add("at", place=place)
             case Sequence(nodes):
@@ -178,15 +179,14 @@ class _Search:
                 continue
             seen.add(at)
             state = self._program[at]
+            self._left -= state.cost
             if state.kind == "match":
-                self._left -= len(seen)
                 return True
             if state.kind == "one":
                 if char and state.test is not None and state.test(char):
                     reached.update(state.next)
             elif state.kind == "split" or _holds(state.place, here.after, char, word):
                 waiting.extend(state.next)
-        self._left -= len(seen)
         if not char:
             return False
         return self._state(frozenset(reached), "word" if word else "other")

@@ -1,8 +1,13 @@
-"""A part of a long text: by JSON pointer, by pattern, by lines, and never more than so many tokens."""
+"""A part of a long text: by JSON pointer, by pattern, by lines, and never more than so many tokens.
+
+JSON of one line has no lines to choose from, so where a part of it is asked for, or it is too long, its lines are those of
+its values, each on one.
+"""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -30,6 +35,10 @@ class Part:
 
 
 Extract: TypeAlias = Callable[[str, int], Part]
+IN_LINES = "JSON of one line, shown in several"
+MAX_INDENT = 32
+"""How deep values have lines of their own: without a limit the indentation is larger than any text."""
+_BAD_ESCAPE = re.compile(r"~(?![01])")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +52,7 @@ def part_of(query: RecallQuery) -> Extract:
     pattern = _compiled(query.pattern)
     steps = _pointer(query.pointer)
     first, last = query.from_line or 1, query.to_line
+    is_part = pattern is not None or query.from_line is not None or query.to_line is not None
     if last is not None and last < first:
         raise _invalid("to_line", f"to_line {last} is before from_line {first}")
 
@@ -51,11 +61,12 @@ def part_of(query: RecallQuery) -> Extract:
             text, note = _pointed(text, steps)
             if note:
                 return Part("", 0, 0, note=note)
-        lines = text.split("\n")
+        in_lines = _in_lines(text) if "\n" not in text and (is_part or not _fits(text, max_tokens)) else None
+        lines = (in_lines or text).split("\n")
         chosen = list(enumerate(lines, start=1))[first - 1 : last]
         if not chosen:
-            return Part("", len(lines), 0, note=f"there are {len(lines)} lines; none from {first} on")
-        note = None
+            return Part("", len(lines), 0, note=f"{_counted(len(lines))}; none from {first} on")
+        note = IN_LINES if in_lines else None
         if pattern is not None:
             found = pattern.lines(line for _, line in chosen)
             if found.read < len(chosen):
@@ -74,11 +85,20 @@ def capped(text: str, max_tokens: int) -> tuple[Capped, bool]:
     return Capped(part.text, part.tokens), part.truncated
 
 
+def _counted(lines: int) -> str:
+    return "there is 1 line" if lines == 1 else f"there are {lines} lines"
+
+
+def _fits(text: str, max_tokens: int) -> bool:
+    """What has more characters is not counted whole."""
+    return len(text) <= 4 * max_tokens and upper_bound_tokens(text) <= max_tokens
+
+
 def _shown(chosen: Sequence[tuple[int, str]], lines: int, max_tokens: int, *, numbered: bool, note: str | None) -> Part:
     """As many of the lines as there is room for, and a mark that says how much more there is."""
     room, tokens, shown = max_tokens - _MARK_TOKENS, 0, list[str]()
     whole = [f"{number}: {line}" if numbered else line for number, line in chosen]
-    if sum(map(len, whole)) <= 4 * max_tokens:  # what has more characters is not counted whole
+    if sum(map(len, whole)) <= 4 * max_tokens:
         everything = "\n".join(whole)
         tokens = upper_bound_tokens(everything)
         if tokens <= max_tokens:
@@ -93,7 +113,8 @@ def _shown(chosen: Sequence[tuple[int, str]], lines: int, max_tokens: int, *, nu
             goes_on = f"; from_line={chosen[at][0]} goes on" if shown else ""
             mark = f"...[{len(rest)} more lines, {left} characters{goes_on}]"
             if not shown:
-                mark = f"...[{left} more characters, lines: {len(rest)}]"
+                goes_on = f"; from_line={chosen[at + 1][0]} is behind this line" if len(rest) > 1 else ""
+                mark = f"...[{left} more characters, lines: {len(rest)}{goes_on}]"
             text = "\n".join([*shown, mark]) if shown else head + mark
             return Part(text, lines, upper_bound_tokens(text), truncated=True, note=note)
         shown.append(line)
@@ -129,17 +150,15 @@ def _pointer(pointer: str | None) -> list[str] | None:
         return None
     if pointer and not pointer.startswith("/"):
         raise _invalid("pointer", "a JSON pointer is empty or begins with /")
-    steps = pointer.split("/")[1:]
-    for step in steps:
-        if "~" in step.replace("~0", "").replace("~1", ""):
-            raise _invalid("pointer", "~ stands before 0 or 1 in a JSON pointer")
-    return [step.replace("~1", "/").replace("~0", "~") for step in steps]
+    if _BAD_ESCAPE.search(pointer):
+        raise _invalid("pointer", "~ stands before 0 or 1 in a JSON pointer")
+    return [step.replace("~1", "/").replace("~0", "~") for step in pointer.split("/")[1:]]
 
 
 def _pointed(text: str, steps: list[str]) -> tuple[str, str | None]:
     """What the pointer names in the text's JSON: a string as it is, other values as JSON of several lines."""
     try:
-        value: Any = json.loads(text)
+        value = _parsed(text)
     except (ValueError, RecursionError):
         return "", "the result is not JSON, so a pointer leads nowhere"
     for at, step in enumerate(steps):
@@ -152,17 +171,60 @@ def _pointed(text: str, steps: list[str]) -> tuple[str, str | None]:
         else:
             return "", f"the pointer leads nowhere at step {at + 1}: there is {_kind(value)}"
     if isinstance(value, str):
-        return value, None
-    return json.dumps(value, ensure_ascii=False, indent=1), None
+        return str(value), None
+    try:
+        return _written(value), None
+    except RecursionError:
+        return "", "what the pointer names is nested too deep"
+
+
+class _Number(str):
+    """A number, or what stands for one, as it was written: no digit of it may change."""
+
+    __slots__ = ()
+
+
+def _parsed(text: str) -> Any:
+    return json.loads(text, parse_int=_Number, parse_float=_Number, parse_constant=_Number)
+
+
+def _in_lines(text: str) -> str | None:
+    """The text's JSON in several lines, or None when it is no object or list."""
+    try:
+        value = _parsed(text) if text.lstrip()[:1] in ("{", "[") else None
+        return _written(value) if value else None
+    except (ValueError, RecursionError):
+        return None
+
+
+def _written(value: Any) -> str:
+    written = list[str]()
+    _write(value, 0, written)
+    return "".join(written)
+
+
+def _write(value: Any, depth: int, written: list[str]) -> None:
+    if isinstance(value, _Number):
+        written.append(str(value))
+    elif not isinstance(value, dict | list) or not value:
+        written.append(json.dumps(value, ensure_ascii=False))
+    else:
+        has_lines, (opening, closing) = depth < MAX_INDENT, "{}" if isinstance(value, dict) else "[]"
+        inner, outer = ("\n" + " " * (depth + 1), "\n" + " " * depth) if has_lines else ("", "")
+        written.append(opening)
+        for at, one in enumerate(value):
+            written.append((("," if has_lines else ", ") if at else "") + inner)
+            if isinstance(value, dict):
+                written.append(json.dumps(one, ensure_ascii=False) + ": ")
+            _write(value[one] if isinstance(value, dict) else one, depth + 1, written)
+        written.append(outer + closing)
 
 
 def _kind(value: Any) -> str:
     if isinstance(value, dict):
         keys = ", ".join(list(value)[:_KEYS_SHOWN])
         return f"an object of {len(value)} keys: {keys[:400]}"
-    if isinstance(value, list):
-        return f"a list of {len(value)}"
-    return "a single value"
+    return f"a list of {len(value)}" if isinstance(value, list) else "a single value"
 
 
 def _invalid(name: str, message: str) -> InvalidInputError:

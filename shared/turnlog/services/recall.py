@@ -41,6 +41,7 @@ class _Place:
     ref: Ref
     commits: list[Commit]
     is_all: bool = False
+    others: tuple[Ref, ...] = ()
 
 
 class RecallCalls:
@@ -78,6 +79,7 @@ class RecallCalls:
             called_at=rfc3339(made.time_ms),
             truncated=arguments_cut,
             tokens=arguments.tokens,
+            other_refs=[str(ref) for ref in place.others] or None,
         )
         if result is None:
             return answer.model_copy(update={"note": "this call has no result"})
@@ -109,7 +111,7 @@ class RecallCalls:
         return _Place(ref, commits), ""
 
     def _by_id(self, keys: SessionKeys, call_id: str) -> tuple[_Place | None, str]:
-        """The newest use of a call id. Looks back a bounded way and says how far."""
+        """The newest use of a call id, and the others on its page. Looks back a bounded way and says how far."""
         key, later, oldest = call_key(ToolCall(call_id, "", "")), list[Commit](), 0
         if not key:
             raise InvalidInputError(
@@ -117,11 +119,15 @@ class RecallCalls:
             )
         for commits in newest_pages(self._log.items, keys, pages=BACK_PAGES, first_limit=FIRST_COMMITS):
             later, oldest = [*commits, *later], commits[0].header.first
-            for one in reversed(located(self._log.commits, keys, commits)):
-                index = next((at for at, call in enumerate(one.facts.calls) if call.key == key), None)
-                if index is not None:
-                    at = next(at for at, commit in enumerate(later) if commit.header.last >= one.event.position)
-                    return _Place(Ref(one.event.position, index), later[at:], is_all=True), ""
+            uses = [
+                Ref(one.event.position, at)
+                for one in reversed(located(self._log.commits, keys, commits))
+                for at, call in enumerate(one.facts.calls)
+                if call.key == key
+            ]
+            if uses:
+                at = next(at for at, commit in enumerate(later) if commit.header.last >= uses[0].position)
+                return _Place(uses[0], later[at:], is_all=True, others=tuple(uses[1 : 1 + _NEWEST_REFS])), ""
         made = _MADE_ID.fullmatch(call_id)
         if made is not None:
             return self._by_ref(keys, Ref(int(made[1]), int(made[2])))

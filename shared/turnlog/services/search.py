@@ -19,17 +19,23 @@ from turnlog.log.newest import newest_pages
 from turnlog.log.reading import Located, located
 from turnlog.log.sessions import SessionLog
 from turnlog.ports import SearchEngine
+from turnlog.windows.recall import RECALL_TOOL, SEARCH_TOOL
 
 PAGES = 4
 """As many as a window reads: at most 4 MB of commits."""
 MAX_QUESTION_CHARS = 1_000
 SNIPPET_CHARS = 240
+INDEXED_CHARS = 20_000
+"""Of each message, from its beginning: what packs well is in a commit whatever its length."""
 _WORD = re.compile(r"\w+")
-_STEM_CHARS = 5
+_STEM_CHARS, _MAX_STEMS = 5, 64
 
 
 class SearchSession:
-    """The use case: one request for each 1 MB of commits, at most `PAGES`. Payloads out of line by their card."""
+    """The use case: one request for each 1 MB of commits, at most `PAGES`. Payloads out of line by their card.
+
+    Calls of the recall tools themselves come last: they have the words that were looked for, and no more than was found.
+    """
 
     def __init__(self, log: SessionLog, engine: SearchEngine) -> None:
         self._log = log
@@ -54,7 +60,11 @@ class SearchSession:
         texts = [_text(one, of) for one, of in zip(found, facts, strict=True)]
         indexed = [f"{_day(one)} {of.name} {text}" for one, of, text in zip(found, facts, texts, strict=True)]
         results = list[SearchResult]()
-        for at, score in self._engine.rank(indexed, query.q):
+        ranked = self._engine.rank(indexed, query.q)
+        if query.tool is None:
+            echoes = {at for at, of in enumerate(facts) if _is_echo(of, _refs(found[at], of, pairing), names)}
+            ranked.sort(key=lambda one: one[0] in echoes)
+        for at, score in ranked:
             one, refs = found[at], _refs(found[at], facts[at], pairing)
             if query.tool is not None:
                 refs = [ref for ref in refs if names.get(ref) == query.tool]
@@ -67,7 +77,7 @@ class SearchSession:
                     role=facts[at].role,
                     ref=str(refs[0]) if refs else None,
                     snippet=snippet(texts[at], query.q),
-                    score=round(score, 4),
+                    score=float(f"{score:.6g}"),
                 )
             )
             if len(results) == query.limit:
@@ -77,11 +87,10 @@ class SearchSession:
 
 def snippet(text: str, question: str) -> str:
     """Where most of the question's words stand in the text, in one line."""
-    stems = {word[:_STEM_CHARS] for word in _WORD.findall(question) if len(word) > 2 or not word.isascii()}
-    stems |= {word[at : at + 2] for word in stems if not word.isascii() for at in range(len(word) - 1)}
-    hits = sorted(
-        found.start() for stem in stems if (found := re.search(re.escape(stem), text, re.IGNORECASE)) is not None
-    )
+    words = [word for word in _WORD.findall(question.lower()) if len(word) > 2 or not word.isascii()]
+    pairs = [word[at : at + 2] for word in words if not word.isascii() for at in range(len(word) - 1)]
+    lowered, stems = text.lower(), dict.fromkeys([word[:_STEM_CHARS] for word in words] + pairs)
+    hits = sorted(hit for stem in list(stems)[:_MAX_STEMS] if (hit := lowered.find(stem)) >= 0)
     best = max(hits, key=lambda start: (sum(start <= hit < start + SNIPPET_CHARS for hit in hits), -start), default=0)
     start = max(0, best - SNIPPET_CHARS // 6)
     shown = " ".join(text[start : start + SNIPPET_CHARS].split())
@@ -97,7 +106,7 @@ def _text(one: Located, facts: Facts) -> str:
         else [result.text for result in facts.results]
     )
     calls = [f"{call.name} {call.arguments}" for call in facts.calls]
-    return "\n".join(text for text in (facts.head, *calls, *results, " ".join(facts.ledger)) if text)
+    return "\n".join(text for text in (facts.head, *calls, *results, " ".join(facts.ledger)) if text)[:INDEXED_CHARS]
 
 
 def _day(one: Located) -> str:
@@ -130,6 +139,11 @@ def _refs(one: Located, facts: Facts, pairing: Pairing) -> list[Ref]:
     position = one.event.position
     answered: Sequence[Ref | None] = [pairing.call_of.get((position, at)) for at in range(len(facts.results))]
     return [*(Ref(position, at) for at in range(len(facts.calls))), *(ref for ref in answered if ref is not None)]
+
+
+def _is_echo(facts: Facts, refs: Sequence[Ref], names: dict[Ref, str]) -> bool:
+    """Whether the message is nothing but a call of the recall tools or its result: these repeat what stands elsewhere."""
+    return not facts.head and bool(refs) and all(names.get(ref) in (RECALL_TOOL, SEARCH_TOOL) for ref in refs)
 
 
 def _is_asked_for(query: SearchQuery, one: Located, facts: Facts, refs: Sequence[Ref]) -> bool:

@@ -93,7 +93,7 @@ class BuildContexts:
             head=header.last,
             budget=budget,
             summary_stale=request.policy.takes_summary and window.is_partial,
-            build=build_of(request, header, budget, model=asked.model, own_tools=asked.own_tools),
+            build=build_of(request, header, budget, model=asked.model, tools=asked.tools),
         )
 
     def _asked(self, keys: SessionKeys, read: _Reading, body: BuildContext, given: GivenBuild | None) -> Asked:
@@ -112,7 +112,7 @@ class BuildContexts:
             if summary is None:
                 summary = self._log.summaries.among(keys, header.summary, read.beside.get(SUMMARY)).event
             request = replace(request, summary=summary)
-        return Asked(request, budget, settings, model, own_tools=body.tools is not None)
+        return Asked(request, budget, settings, model, cast("list[JsonObject] | None", body.tools))
 
     def _kept(self, keys: SessionKeys, summary: SummaryEvent) -> list[Located]:
         """The messages that stay though the summary covers them, in one request when there are any."""

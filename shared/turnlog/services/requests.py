@@ -20,6 +20,7 @@ from turnlog.windows.breaks import Reason
 from turnlog.windows.build import Request, upper_bound_of_json
 from turnlog.windows.models import Budget, budget_for
 from turnlog.windows.policy import policy_of
+from turnlog.windows.recall import with_recall
 
 Models = Mapping[str, int] | None
 
@@ -60,18 +61,18 @@ def request_of(
         include_current_loop=body.include_current_loop,
         settle=body.settle,
     )
-    return request, budget
+    return with_recall(request) if settings.recall == "always" else request, budget
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A call's request with what it was made of."""
+    """A call's request with what it was made of. ``tools`` are the call's own, as given."""
 
     request: Request
     budget: BudgetAnswer
     settings: Settings
     model: str | None
-    own_tools: bool
+    tools: Sequence[JsonObject] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,14 +115,14 @@ class AskedBefore:
             request = replace(request, policy=policy_of(then.policy))
         if request.policy.takes_summary != self.asked.request.policy.takes_summary and self.header.summary is not None:
             return "policy"
-        if not self.asked.own_tools:
+        if self.asked.tools is None:
             tokens = then.tools_tokens
             request = replace(request, tools=then.tools, tools_tokens=tokens, tools_least=tokens)
         if budget.source != "given" and _budget(now, self.models).tokens == budget.tokens:
             budget = budget.model_copy(update={"tokens": _budget(then, self.models).tokens})
         system, tokens = then.system, then.system_tokens
         request = replace(request, system=system, system_tokens=tokens, system_least=tokens)
-        return self._with_budget(request, budget, before)
+        return self._with_budget(with_recall(request) if then.recall == "always" else request, budget, before)
 
     def _with_budget(self, request: Request, budget: BudgetAnswer, before: Header) -> Request:
         given = budget.model_copy(update={"factor": before.calibration.factor})

@@ -23,14 +23,16 @@ Reason: TypeAlias = Literal[
     "past_loop",
     "age",
     "evicted",
+    "stub",
+    "fold",
     "joined",
 ]
 """`first`: there was no window before. `tools`, `policy`: the session's settings have changed. `system`: so has the system
 text. `budget`: it has changed, or what is made to fit it. `summary`: there is a new one. `not_read`: older messages are read
 no more. `open_call`: a call waited and is sent now; `settled`: it is sent with a neutral result. `late_result`: a result takes
 the place of another. `crossing`: loops have become digests at the high mark. `past_loop`: so has a loop because it has ended.
-`age`, `evicted`: a loop is out by its age, or for newer ones. `joined`: the format puts what has come since together with
-what was sent, and tells it otherwise."""
+`age`, `evicted`: a loop is out by its age, or for newer ones. `stub`, `fold`: of a long loop a result is cut, or steps are told
+in a note. `joined`: the format puts what has come since together with what was sent, and tells it otherwise."""
 
 _OF_PLAN: Mapping[str, Reason] = {
     "past_loop": "past_loop",
@@ -42,6 +44,8 @@ _OF_PLAN: Mapping[str, Reason] = {
     "messages": "evicted",
     "tokens": "evicted",
     "summary": "summary",
+    "stub": "stub",
+    "fold": "fold",
 }
 """Reason of a part -> reason of a break. What has none is made to fit: `budget`."""
 
@@ -80,7 +84,7 @@ def _pairs(then: View, now: View, position: int) -> Iterator[tuple[Loop, Loop]]:
 
 
 def _silent(loop: Loop) -> Loop:
-    return replace(loop, units=(), level="whole", reason="", note=None)
+    return replace(loop, units=(), level="whole", reason="", notes=())
 
 
 def _in_loop(one: Loop, other: Loop, position: int) -> Cause | None:
@@ -92,7 +96,9 @@ def _in_loop(one: Loop, other: Loop, position: int) -> Cause | None:
         found = _of_units(old.get(place), new.get(place))
         if found is not None:
             return found
-    return Cause(_of_plan(other), one.first, is_planned=True) if one.note != other.note else None
+    if one.notes == other.notes:
+        return None
+    return Cause("fold" if other.level == "whole" else _of_plan(other), one.first, is_planned=True)
 
 
 def _of_units(one: Unit | None, other: Unit | None) -> Cause | None:
@@ -102,7 +108,7 @@ def _of_units(one: Unit | None, other: Unit | None) -> Cause | None:
         return Cause("late_result", other.position) if one.answers else _sent_now(other)
     if one.level != other.level:
         return Cause(_of_plan(other if other.level != "whole" else one), one.position, is_planned=True)
-    return None
+    return Cause("stub", one.position, is_planned=True) if one.stubs != other.stubs else None
 
 
 def _sent_now(unit: Unit) -> Cause:

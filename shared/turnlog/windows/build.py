@@ -19,7 +19,18 @@ from turnlog.windows.prefix import Made, Prefix, prefix_of
 from turnlog.windows.prices import MESSAGE_OVERHEAD, frame_tokens
 from turnlog.windows.truncate import newest_answer
 
-__all__ = ["Fetch", "Request", "Source", "Then", "Window", "build", "entry_of", "system_cost", "upper_bound_of_json"]
+__all__ = [
+    "Fetch",
+    "Request",
+    "Source",
+    "Then",
+    "Window",
+    "build",
+    "entry_of",
+    "system_cost",
+    "upper_bound_of_json",
+    "with_tools_of",
+]
 
 Then = Callable[[int | None], "Request | Reason"]
 """What the same call asked for as if the log ended before a position, that of the newest assistant message (None: none is among
@@ -62,12 +73,12 @@ def build(
     Raises `BudgetTooSmallError` when even the least window is larger than the budget.
     """
     codec = codec_of(request.format)
-    request = _with_tools(request, codec)
+    request = with_tools_of(codec, request)
     entries = [entry_of(source) for source in sources]
     made = Made.of(settled(entries, request, total=total, unread=unread, fetch=fetch), codec)
     position = newest_answer(made.settled.plan.entries)
     asked = then(position) if then is not None else request
-    prefix, _ = prefix_of(made, asked if isinstance(asked, str) else _with_tools(asked, codec), position, codec)
+    prefix, _ = prefix_of(made, asked if isinstance(asked, str) else with_tools_of(codec, asked), position, codec)
     return _window(made, prefix)
 
 
@@ -105,7 +116,7 @@ def upper_bound_of_json(value: object) -> int:
     return upper_bound_tokens(canonical_json(value).decode("ascii"))
 
 
-def _with_tools(request: Request, codec: Codec) -> Request:
+def with_tools_of(codec: Codec, request: Request) -> Request:
     """The request with its tools in the provider's shape; those that had another are charged anew."""
     tools = codec.tools(request.tools)
     if tools == list(request.tools):

@@ -185,8 +185,8 @@ def settled(entries: Sequence[Entry], request: Request, *, total: int, unread: i
     by_position = {entry.position: entry for entry in entries}
 
     def bring(events: list[MessageEvent]) -> Mapping[int, Entry]:
-        found = fetch(events) if events else {}
-        return {event.position: _read(by_position[event.position], found[event.position]) for event in events}
+        found, wanted = fetch(events) if events else {}, [by_position[event.position] for event in events]
+        return {one.position: _read(found[one.position], one.loop, one.time_ms) for one in wanted}
 
     # Of these neither body nor card is at hand.
     known = bring([entry.event for entry in entries if entry.message is None and entry.event.facts is None])
@@ -248,15 +248,16 @@ def _without_summary(view: View, summary: SummaryEvent) -> View:
 
 def entry_of(source: Source) -> Entry:
     """The message as a view takes it, understood as far as its body is at hand."""
-    entry = Entry(source.event, source.event.facts or _NO_FACTS, source.loop, source.time_ms)
-    return entry if source.event.body is None else _read(entry, source.event)
+    if source.event.body is None:
+        return Entry(source.event, source.event.facts or _NO_FACTS, source.loop, source.time_ms)
+    return _read(source.event, source.loop, source.time_ms)
 
 
-def _read(entry: Entry, event: MessageEvent) -> Entry:
+def _read(event: MessageEvent, loop: int, time_ms: int) -> Entry:
     """The entry with its message understood."""
     assert event.body is not None  # noqa: S101 - fetched
     message = CODECS[event.format].parse(event.body, is_error=event.envelope.is_error)
-    return replace(entry, event=event, facts=facts_of(message), message=message)
+    return Entry(event, facts_of(message), loop, time_ms, message)
 
 
 def _priced(entry: Entry, sent: str) -> Entry:

@@ -128,7 +128,7 @@ def _made_before(made: Made, before: Settled, position: int, codec: Codec) -> Ma
     """The window before. Where it stands in the new one, so do its turns."""
     if not before.is_within:
         return Made.of(before, codec)
-    found = list(takewhile(lambda share: share.entry is None or share.entry.position < position, made.shares))
+    found = list(takewhile(lambda share: not isinstance(share.place, int) or share.place < position, made.shares))
     known, system = made.rendered.bodies[: len(found)], before.plan.request.system
     return Made(before, found, codec.render([share.turn for share in found], system=system, tools=(), bodies=known))
 

@@ -4,25 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from turnlog.codecs.base import Codec, Turn
 from turnlog.domain.events import MessageEvent
 from turnlog.domain.messages import Message, Text, ToolResult
 from turnlog.domain.refs import Ref
 from turnlog.windows.costs import has_evicted, is_evicted, says_nothing
-from turnlog.windows.digests import Piece, shown_pieces
+from turnlog.windows.digests import Piece, shown_pieces, told
 from turnlog.windows.notes import note_text
 from turnlog.windows.summaries import summary_text
 from turnlog.windows.text import NOTHING_SAID, SETTLEMENT, cut, left_out_line, truncation_mark, user_call_text
-from turnlog.windows.view import Entry, Unit, View
+from turnlog.windows.view import Answer, Entry, Note, Stub, Unit, View
+
+Place: TypeAlias = int | Literal["summary", "line"]
 
 
 def missing_bodies(view: View) -> list[MessageEvent]:
     """The messages whose payloads must be fetched before the view can be rendered."""
     wanted = dict[int, MessageEvent]()
     for piece in _all_pieces(view):
-        for entry in piece.unit.entries if piece.limit is None else (piece.unit.entry,):
+        for entry in _sent_whole(piece.unit) if piece.limit is None else (piece.unit.entry,):
             if entry.message is None and not _fits_in_head(piece, entry):
                 wanted[entry.position] = entry.event
     return list(wanted.values())
@@ -57,16 +59,16 @@ def _are_halves(one: Share, other: Share) -> bool:
 @dataclass(frozen=True, slots=True)
 class Share:
     """A turn and the message that it is of. A message with results and something else is sent in two: its ``results``
-    behind their calls, the ``rest`` in its place. ``where``: what a turn is of that is of no message, a part's kind, or the
-    position that a note stands at."""
+    behind their calls, the ``rest`` in its place. ``where``: what a turn is of that is no message as it was given, a part's
+    kind or a position."""
 
     turn: Turn
     entry: Entry | None = None
     part: Literal["all", "some results", "results", "rest"] = "all"
-    where: int | Literal["summary", "line"] = "line"
+    where: Place = "line"
 
     @property
-    def place(self) -> int | Literal["summary", "line"]:
+    def place(self) -> Place:
         return self.entry.position if self.entry is not None else self.where
 
 
@@ -87,11 +89,12 @@ class _Renderer:
             yield _line(NOTHING_SAID)
         said = list[str]()
         for loop in view.loops:
-            for piece in shown_pieces(loop):
-                yield from self._unit(piece.unit) if piece.limit is None else self._cut(piece)
-            if loop.note is not None:
-                yield _line(note_text(loop.note, said), loop.last)
-                said += loop.note.values
+            for piece in told(loop):
+                if isinstance(piece, Note):
+                    yield _line(note_text(piece, said), piece.at or loop.last)
+                    said += piece.values
+                else:
+                    yield from self._unit(piece.unit) if piece.limit is None else self._cut(piece)
 
     def _unit(self, unit: Unit) -> Iterator[Share]:
         entry = unit.entry
@@ -131,13 +134,18 @@ class _Renderer:
         return tuple(self._call_id(Ref(entry.position, at), call.id) for at, call in enumerate(calls))
 
     def _results(self, unit: Unit) -> Iterator[Share]:
+        stubs = {stub.position: stub for stub in unit.stubs}
         answered = [answer for answer in unit.answers if answer.entry is not None]
         for position in dict.fromkeys(answer.entry.position for answer in answered if answer.entry):
             here = [answer for answer in answered if answer.entry is not None and answer.entry.position == position]
             assert here[0].entry is not None  # noqa: S101 - `answered` has only such
             entry = here[0].entry
-            message = _message(entry)
             ids = tuple(self._ids[answer.ref] for answer in here)
+            if position in stubs:
+                results = tuple(self._stubbed(entry, here, stubs[position]))
+                yield Share(Turn(Message("tool", tool_results=results), result_ids=ids), where=position)
+                continue
+            message = _message(entry)
             is_all = len(here) == len(message.tool_results)
             if is_all and message.role == "tool":
                 yield Share(_turn(entry, message, (), ids), entry)
@@ -150,6 +158,13 @@ class _Renderer:
         for ref in settled:
             result = ToolResult(self._ids[ref], (Text(SETTLEMENT),))
             yield Share(Turn(Message("tool", tool_results=(result,)), result_ids=(self._ids[ref],)), unit.entry)
+
+    def _stubbed(self, entry: Entry, answers: Sequence[Answer], stub: Stub) -> Iterator[ToolResult]:
+        texts = dict(stub.texts)
+        for answer in answers:
+            fact = entry.facts.results[answer.index]
+            content = (Text(texts[answer.ref]),)
+            yield ToolResult(self._ids[answer.ref], content, fact.name, is_error=fact.is_error, by_name=fact.by_name)
 
     def _user_calls(self, unit: Unit, message: Message) -> Turn:
         results = dict[int, str]()
@@ -206,6 +221,11 @@ def cut_head(head: str, limit: int, chars: int) -> str:
     return head[:limit] + truncation_mark(chars - limit)
 
 
+def _sent_whole(unit: Unit) -> Iterator[Entry]:
+    stubs = {stub.position for stub in unit.stubs}
+    return (entry for entry in unit.entries if entry.position not in stubs)
+
+
 def _all_pieces(view: View) -> Iterator[Piece]:
     for unit in view.preamble:
         yield Piece(unit, None, unit.tokens)
@@ -231,5 +251,5 @@ def _turn(entry: Entry, message: Message, call_ids: Sequence[str], result_ids: S
     return Turn(message, entry.event.format, entry.event.body, tuple(call_ids), tuple(result_ids))
 
 
-def _line(text: str, where: int | Literal["summary", "line"] = "line") -> Share:
+def _line(text: str, where: Place = "line") -> Share:
     return Share(Turn(Message("user", (Text(text),))), where=where)

@@ -106,7 +106,7 @@ def _evicted(digests: list[Loop], room: float) -> list[Loop]:
         return digests
     room, kept, full, tally = room - LINE_TOKENS, list[Loop](), False, Tally()
     for loop in reversed(digests):
-        cost = bare_tokens(loop) + tally.add(loop.note)
+        cost = bare_tokens(loop) + tally.add(*loop.notes)
         full = full or cost > room
         room -= 0 if full else cost
         kept.append(out(loop, "digests_full") if full else loop)
@@ -124,10 +124,10 @@ def digest(loop: Loop, reason: str, max_message_chars: int, ledger: int) -> Loop
     made = with_note(
         replace(loop, level="digest", reason=reason, max_message_chars=max_message_chars), max_values=ledger
     )
-    made = made if made.note is not None or digest_pieces(made) else out(loop, reason)
+    made = made if made.notes or digest_pieces(made) else out(loop, reason)
     loop.digests[key] = (loop.units, made)
     return made
 
 
 def out(loop: Loop, reason: str) -> Loop:
-    return loop if loop.level == "out" else replace(loop, level="out", reason=reason, note=None)
+    return loop if loop.level == "out" else replace(loop, level="out", reason=reason, notes=())

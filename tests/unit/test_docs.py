@@ -21,7 +21,9 @@ from turnlog.domain.errors import BudgetTooSmallError, TurnlogError
 from turnlog.domain.flow import DISORDER
 from turnlog.entrypoints.routes import ROUTES, Route
 from turnlog.settings import PREFIX, Settings
-from turnlog.windows.policy import PRESETS, Crossing, Loops, Messages, Summary, Tokens, Turns
+from turnlog.windows.policy import PRESETS
+from turnlog.windows.registry import BUILT_IN
+from turnlog.windows.steps import Step
 
 ROOT = Path(__file__).parent.parent.parent
 DOCS = ROOT / "docs"
@@ -123,8 +125,8 @@ def test_every_preset_is_documented(preset: str) -> None:
     assert f"\n| `{preset}` |" in section(page("docs/windows.md"), "## Policies")
 
 
-@pytest.mark.parametrize("step", [Turns, Messages, Tokens, Loops, Crossing, Summary], ids=lambda step: step.__name__)
-def test_every_step_is_documented_with_its_fields(step: type[Turns]) -> None:
+@pytest.mark.parametrize("step", BUILT_IN, ids=lambda step: step.__name__)
+def test_every_step_is_documented_with_its_fields(step: type[Step]) -> None:
     row = re.search(
         rf"^\| `{step.model_fields['step'].default}` \| (.*?) \|", section(page("docs/windows.md"), "### Steps"), re.M
     )

@@ -11,6 +11,7 @@ from turnlog.contracts.context import WindowAnswer
 from turnlog.domain.errors import InvalidInputError
 from turnlog.windows.models import budget_for, context_of
 from turnlog.windows.policy import PRESETS, Crossing, Loops, Messages, Policy, Summary, Tokens, Turns, policy_of
+from turnlog.windows.registry import known_steps
 
 TURNS = [
     message
@@ -206,6 +207,19 @@ def test_default_is_whole_up_to_the_high_mark_then_digests_then_out() -> None:
     assert {"digest", "whole"} <= set(order)
     assert found.tokens <= total // 2
     assert {reason for level, reason in levels(found).values() if level == "digest"} == {"high_mark"}
+
+
+def test_errors_of_a_body_list_what_is_known() -> None:
+    with pytest.raises(InvalidInputError, match="step 'nap' is not one of turns, messages, tokens, loops, crossing, "):
+        policy_of({"steps": [{"step": "nap"}]})
+    with pytest.raises(InvalidInputError, match="a step is an object with step, one of turns, "):
+        policy_of({"steps": ["turns"]})
+
+
+def test_the_schema_describes_every_step_by_its_name() -> None:
+    described = Policy.model_json_schema()["properties"]["steps"]["items"]["oneOf"]
+    assert [one["properties"]["step"]["const"] for one in described] == list(known_steps())
+    assert all(one["required"] == ["step"] for one in described)
 
 
 # ---------------------------------------------------------------- budgets

@@ -14,7 +14,6 @@ from turnlog.domain.facts import facts_of
 from turnlog.domain.jsonvalue import JsonObject, canonical_json, encode_json
 from turnlog.domain.messages import Message
 from turnlog.domain.refs import Ref
-from turnlog.windows import steps
 from turnlog.windows.bounds import upper_bound_tokens
 from turnlog.windows.costs import has_evicted, message_tokens
 from turnlog.windows.fit import fit
@@ -23,6 +22,7 @@ from turnlog.windows.models import Budget
 from turnlog.windows.policy import Policy
 from turnlog.windows.prices import MESSAGE_OVERHEAD, extra_tokens, frame_tokens
 from turnlog.windows.render import missing_bodies, turns
+from turnlog.windows.steps import Room, out
 from turnlog.windows.text import SETTLEMENT
 from turnlog.windows.view import Entry, View, assemble
 
@@ -215,9 +215,9 @@ class _Planned:
     def _fitted(self, view: View) -> View:
         request = self.request
         fixed = _fixed_tokens(request)
-        with_preamble = fixed + sum(unit.tokens for unit in view.preamble)
+        room = Room(request.budget.tokens, fixed + sum(unit.tokens for unit in view.preamble))
         for step in request.policy.steps:
-            view = steps.apply(view, step, room=request.budget.tokens, fixed=with_preamble)
+            view = step.apply(view, room)
         try:
             return fit(view, room=request.budget.tokens - fixed)
         except BudgetTooSmallError as error:
@@ -231,7 +231,7 @@ class _Planned:
 def _without_summary(view: View, summary: SummaryEvent) -> View:
     kept = {kept.position for kept in summary.kept}
     # What it covers stays out: only kept messages of it have been read.
-    past = [steps.out(loop, "summary") if loop.number <= summary.last_loop else loop for loop in view.past]
+    past = [out(loop, "summary") if loop.number <= summary.last_loop else loop for loop in view.past]
     return replace(view.with_past(past), summary=None, unread=view.unread + summary.messages - len(kept))
 
 

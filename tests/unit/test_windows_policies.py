@@ -10,7 +10,19 @@ from turnlog import build_window
 from turnlog.contracts.context import WindowAnswer
 from turnlog.domain.errors import InvalidInputError
 from turnlog.windows.models import budget_for, context_of
-from turnlog.windows.policy import PRESETS, Crossing, Loops, Messages, Policy, Summary, Tokens, Turns, policy_of
+from turnlog.windows.policy import (
+    PRESETS,
+    Clause,
+    Crossing,
+    Loops,
+    Messages,
+    Policy,
+    Summary,
+    Tokens,
+    Trigger,
+    Turns,
+    policy_of,
+)
 from turnlog.windows.registry import known_steps
 
 TURNS = [
@@ -55,7 +67,8 @@ def counted(answer: WindowAnswer) -> dict[str, int]:
                 steps=(
                     Summary(),
                     Loops(max=10, max_age_seconds=604_800, max_message_chars=500, whole=0),
-                )
+                ),
+                compress=Trigger(any=(Clause(loops_over=10), Clause(fraction_over=0.8))),
             ),
         ),
         (
@@ -64,7 +77,8 @@ def counted(answer: WindowAnswer) -> dict[str, int]:
                 steps=(
                     Summary(),
                     Crossing(high=0.8, low=0.5, max_message_chars=500),
-                )
+                ),
+                compress=Trigger(any=(Clause(fraction_over=0.8),)),
             ),
         ),
         ("turns(3)", Policy(steps=(Turns(n=3),))),

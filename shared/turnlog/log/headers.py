@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from turnlog.domain.calibration import Calibration
 from turnlog.domain.errors import CorruptError, NewerSchemaError
-from turnlog.domain.flow import Flow
+from turnlog.domain.flow import Amount, Flow
 from turnlog.domain.loops import LoopState
 from turnlog.domain.pairing import OpenCalls
 from turnlog.domain.session import SCHEMA_VERSION
@@ -118,6 +118,7 @@ def header_attributes(header: Header) -> dict[str, AttributeValue]:
     """The header as attributes of its item, without ``h``, ``pk`` and ``sk``; empty ones are left out."""
     flow = header.flow
     open_calls, more = flow.open_calls.encode()
+    loop_totals = (*flow.lead, *flow.closed)
     attributes: dict[str, AttributeValue] = {
         "v": header.version,
         "k": header.kind,
@@ -133,6 +134,7 @@ def header_attributes(header: Header) -> dict[str, AttributeValue]:
         "oc": open_calls,
         "om": more,
         "pr": flow.previous_role,
+        "lt": " ".join(str(number) for number in loop_totals) if any(loop_totals) else "",
         "ls": header.last_state,
         "lc": header.last_settings if header.last_settings > 1 else 0,
         "rn": header.run,
@@ -158,6 +160,9 @@ def read_header(item: Item) -> Header:
 
 def _read(item: Item) -> Header:
     messages, tokens = _text(item, "ct").split(" ")
+    loop_totals = [int(number) for number in _text(item, "lt", "0 0 0 0").split(" ")]
+    if len(loop_totals) != 4:
+        raise ValueError("lt")
     kind = _text(item, "k")
     if kind not in _KINDS:
         raise ValueError(kind)
@@ -180,6 +185,8 @@ def _read(item: Item) -> Header:
             messages=int(messages),
             tokens=int(tokens),
             previous_role=_text(item, "pr", ""),
+            lead=Amount(*loop_totals[:2]),
+            closed=Amount(*loop_totals[2:]),
         ),
         last_state=_number(item, "ls", 0),
         last_settings=_number(item, "lc", 1),

@@ -7,34 +7,70 @@ Presets are policies with a name. In every preset the system messages, the curre
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, ValidationInfo, field_validator
+from pydantic_core import PydanticCustomError
 
 from turnlog.domain.errors import InvalidInputError, Problem
 from turnlog.domain.jsonvalue import JsonObject, encode_json
 from turnlog.windows.demotions import Crossing, Loops
 from turnlog.windows.limits import Messages, Tokens, Turns
 from turnlog.windows.registry import AnyStep
+from turnlog.windows.steps import Step
 from turnlog.windows.summary_step import Summary
+from turnlog.windows.triggers import Clause, Trigger
 
-__all__ = ["PRESETS", "Crossing", "Loops", "Messages", "Policy", "Summary", "Tokens", "Turns", "policy_of"]
+__all__ = [
+    "PRESETS",
+    "Clause",
+    "Crossing",
+    "Loops",
+    "Messages",
+    "Policy",
+    "Summary",
+    "Tokens",
+    "Trigger",
+    "Turns",
+    "policy_of",
+]
 
 
 class Policy(BaseModel):
-    """Steps, applied in their order. No step at all: everything that the budget takes."""
+    """Steps, applied in their order. No step at all: everything that the budget takes.
+
+    ``compress`` says when a session should be summarised: its trigger is asked about what has been said since the summary in
+    force. null: only when a caller asks for it.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     steps: tuple[AnyStep, ...] = Field(default=(), max_length=8)
+    compress: Trigger | None = None
+
+    @field_validator("compress")
+    @classmethod
+    def _summarised_for_a_step(cls, compress: Trigger | None, info: ValidationInfo) -> Trigger | None:
+        # Steps that are not valid are not there, and told by themselves.
+        if compress is not None and "steps" in info.data and not _takes_summary(info.data["steps"]):
+            raise PydanticCustomError(
+                "no_summary_step", "compress needs the step summary: no window would show what it makes"
+            )
+        return compress
 
     @property
     def takes_summary(self) -> bool:
-        return any(isinstance(step, Summary) for step in self.steps)
+        return _takes_summary(self.steps)
 
 
+def _takes_summary(steps: Sequence[Step]) -> bool:
+    return any(isinstance(step, Summary) for step in steps)
+
+
+_HIGH_MARK = Clause(fraction_over=Crossing().high)
 PRESETS: dict[str, Policy] = {
-    "default": Policy(steps=(Summary(), Crossing())),
-    "run_loops": Policy(steps=(Summary(), Loops())),
+    "default": Policy(steps=(Summary(), Crossing()), compress=Trigger(any=(_HIGH_MARK,))),
+    "run_loops": Policy(steps=(Summary(), Loops()), compress=Trigger(any=(Clause(loops_over=Loops().max), _HIGH_MARK))),
     "turns": Policy(steps=(Turns(),)),
     "tokens": Policy(steps=(Tokens(),)),
     "buffer": Policy(steps=(Messages(),)),

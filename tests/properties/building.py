@@ -19,7 +19,7 @@ from turnlog.windows.models import Budget
 from turnlog.windows.policy import policy_of
 
 AMPLE = 10_000_000
-PRESETS = ("default", "run_loops", "turns", "tokens", "buffer", "full")
+PRESETS = ("default", "run_loops", "classic", "turns", "tokens", "buffer", "full")
 
 
 class _Remembering:
@@ -59,11 +59,15 @@ class Asked:
 
 @dataclass(frozen=True)
 class Stored:
-    """A history as the log would hand it to a window: sources in order, and the running total."""
+    """A history as the log would hand it to a window: sources in order, and the flow at its end."""
 
     history: History
     sources: tuple[Source, ...]
-    total: int
+    flow: Flow
+
+    @property
+    def total(self) -> int:
+        return self.flow.tokens
 
     def at(self, position: int) -> Given:
         return self.history[position - 1]
@@ -90,7 +94,7 @@ def stored(history: Sequence[Given]) -> Stored:
             head_tokens=count_head(text, HEAD_TOKEN_CHARS, COUNTER) if len(text) > HEAD_TOKEN_CHARS else None,
         )
         sources.append(Source(event, flow.loop.number, position * 1000))
-    return Stored(tuple(history), tuple(sources), flow.tokens)
+    return Stored(tuple(history), tuple(sources), flow)
 
 
 def window(held: Stored, asked: Asked, *, upto: int | None = None) -> Window:

@@ -76,7 +76,7 @@ def recounted(window: WindowAnswer, format: Format) -> int:
     histories,
     st.integers(1, 9),
     st.lists(st.integers(1, 8), min_size=1, max_size=4),
-    st.sampled_from(("default", "run_loops")),
+    st.sampled_from(("default", "run_loops", "classic")),
     st.sampled_from(("openai_chat", "turnlog")),
     st.one_of(st.just(1_000_000), st.integers(30, 3000)),
 )

@@ -284,6 +284,7 @@ MEASURED: list[tuple[str, int | None]] = [
     ("default", 6_000),
     ("run_loops", None),
     ("run_loops", 4_000),
+    ("classic", None),
     ("turns", None),
     ("turns(2)", None),
     ("tokens", None),

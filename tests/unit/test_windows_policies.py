@@ -224,7 +224,7 @@ def test_default_is_whole_up_to_the_high_mark_then_digests_then_out() -> None:
 
 
 def test_errors_of_a_body_list_what_is_known() -> None:
-    with pytest.raises(InvalidInputError, match="step 'nap' is not one of turns, messages, tokens, loops, crossing, "):
+    with pytest.raises(InvalidInputError, match="step 'nap' is not one of turns, messages, tokens, "):
         policy_of({"steps": [{"step": "nap"}]})
     with pytest.raises(InvalidInputError, match="a step is an object with step, one of turns, "):
         policy_of({"steps": ["turns"]})

@@ -15,7 +15,7 @@ from pydantic_core import PydanticCustomError
 from turnlog.domain.errors import InvalidInputError, Problem
 from turnlog.domain.jsonvalue import JsonObject, encode_json
 from turnlog.windows.demotions import Crossing, Loops
-from turnlog.windows.limits import Messages, Tokens, Turns
+from turnlog.windows.limits import Messages, Recent, Tokens, Turns
 from turnlog.windows.registry import AnyStep
 from turnlog.windows.steps import Step
 from turnlog.windows.summary_step import Summary
@@ -28,6 +28,7 @@ __all__ = [
     "Loops",
     "Messages",
     "Policy",
+    "Recent",
     "Summary",
     "Tokens",
     "Trigger",
@@ -67,10 +68,23 @@ def _takes_summary(steps: Sequence[Step]) -> bool:
     return any(isinstance(step, Summary) for step in steps)
 
 
+def classic(
+    *, messages: int = 20, tokens: int = 4000, messages_over: int = 30, tokens_over: int = 3000, summary: bool = True
+) -> Policy:
+    """All of the past until it has more than ``messages_over`` messages or ``tokens_over`` tokens; from then on its newest
+    ``messages`` messages with at most ``tokens`` tokens, behind a summary or without one."""
+    over = (Clause(messages_over=messages_over), Clause(tokens_over=tokens_over))
+    recent = Recent(messages=messages, tokens=tokens, once=over)
+    if not summary:
+        return Policy(steps=(recent,))
+    return Policy(steps=(Summary(), recent), compress=Trigger(any=over, counts="past"))
+
+
 _HIGH_MARK = Clause(fraction_over=Crossing().high)
 PRESETS: dict[str, Policy] = {
     "default": Policy(steps=(Summary(), Crossing()), compress=Trigger(any=(_HIGH_MARK,))),
     "run_loops": Policy(steps=(Summary(), Loops()), compress=Trigger(any=(Clause(loops_over=Loops().max), _HIGH_MARK))),
+    "classic": classic(),
     "turns": Policy(steps=(Turns(),)),
     "tokens": Policy(steps=(Tokens(),)),
     "buffer": Policy(steps=(Messages(),)),

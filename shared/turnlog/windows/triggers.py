@@ -5,6 +5,7 @@ The totals come from the newest commit's header, so asking costs nothing: no mes
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Literal, NamedTuple
 
 from pydantic import (
@@ -19,6 +20,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from turnlog.windows.steps import Room
+from turnlog.windows.view import Entry, View
 
 _MEASURES = ("messages_over", "tokens_over", "loops_over", "fraction_over")
 
@@ -103,3 +105,24 @@ def any_crossed(clauses: tuple[Clause, ...], counted: Counted, *, budget: int, f
         or (clause.fraction_over is not None and fixed + counted.tokens > clause.fraction_over * budget)
         for clause in clauses
     )
+
+
+def past_of(view: View) -> Counted:
+    """What the past loops of a view have, as the log counts it: since the summary in force, with what is never sent."""
+    if not view.loops:
+        return Counted(0, 0, 0)
+    current, covered, before = view.loops[-1], 0, 0
+    if view.summary is not None:
+        covered, before = view.summary.last_loop, view.summary.source_tokens
+    said = [entry for loop in view.loops for unit in loop.units for entry in unit.entries]
+    said += [entry for entry, _ in view.set_aside]
+    if view.summary is None:
+        lead = [entry for unit in view.preamble for entry in unit.entries] + said
+        before = sum(entry.event.tokens for entry in _each_once(lead) if not entry.loop)
+    past = [entry for entry in _each_once(said) if covered < entry.loop < current.number]
+    return Counted(current.number - 1 - covered, view.unread + len(past), max(0, current.before - before))
+
+
+def _each_once(entries: Iterable[Entry]) -> Iterable[Entry]:
+    """A message with results of several calls is of several units."""
+    return {entry.position: entry for entry in entries}.values()

@@ -21,6 +21,7 @@ from turnlog.domain.errors import BudgetTooSmallError, TurnlogError
 from turnlog.domain.flow import DISORDER
 from turnlog.entrypoints.routes import ROUTES, Route
 from turnlog.settings import PREFIX, Settings
+from turnlog.windows import options
 from turnlog.windows.policy import PRESETS
 from turnlog.windows.registry import BUILT_IN
 from turnlog.windows.steps import Step
@@ -29,7 +30,7 @@ ROOT = Path(__file__).parent.parent.parent
 DOCS = ROOT / "docs"
 PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *(ROOT / "examples").glob("*.md")])
 WRITTEN = [*PAGES, *DOCS.glob("images/*.svg")]
-RUNNABLE = ("README.md", "docs/getting-started.md", "docs/engines.md")
+RUNNABLE = ("README.md", "docs/getting-started.md", "docs/engines.md", "docs/policies.md")
 SERVICE = ("adapters", "codecs", "contracts", "entrypoints", "log", "services", "windows", "domain")
 
 
@@ -118,6 +119,14 @@ def test_every_command_is_documented_with_its_options(command: str) -> None:
         for option in parameter.opts:
             if option.startswith("--") and option != "--help":
                 assert f"`{option}" in own, f"{option} is not documented"
+
+
+@pytest.mark.parametrize("option", sorted(options.FAMILY_OF))
+def test_every_option_is_documented_with_its_default(option: str) -> None:
+    model = options.FAMILIES[options.FAMILY_OF[option]]
+    default = model.model_fields[option].get_default()
+    shown = "" if option == "buffer_config" else json.dumps(default)
+    assert re.search(rf"^\| `{option}` \|\s*{re.escape(shown)}\s*\|", page("docs/policies.md"), re.M)
 
 
 @pytest.mark.parametrize("preset", sorted(PRESETS))

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal, Protocol
 
+from turnlog.client.policies import GivenPolicy, policy_field
 from turnlog.contracts.agents import AgentState, Health
 from turnlog.contracts.builds import Build
 from turnlog.contracts.context import WindowAnswer
@@ -66,7 +67,10 @@ class Turnlog:
 
     def build_window(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> WindowAnswer:
         """A window over a list of messages; nothing is stored. Options are the fields of ``POST /v1/window``."""
-        answer: WindowAnswer = self._backend.call("build_window", body={"messages": list(messages), **options})
+        body = {**options, "messages": list(messages)}
+        if "policy" in options:
+            body["policy"] = policy_field(options["policy"])
+        answer: WindowAnswer = self._backend.call("build_window", body=body)
         return answer
 
     def job(self, job_id: str) -> Job:
@@ -116,7 +120,7 @@ class Sessions:
         model: str | None = None,
         tools: Sequence[Mapping[str, Any]] | None = None,
         output_reserve: int | None = None,
-        policy: str | Mapping[str, Any] | None = None,
+        policy: GivenPolicy | None = None,
         metadata: Mapping[str, Any] | None = None,
         state: Mapping[str, Any] | None = None,
         strict: bool | None = None,
@@ -132,7 +136,7 @@ class Sessions:
             "model": model,
             "tools": list(tools) if tools is not None else None,
             "output_reserve": output_reserve,
-            "policy": policy,
+            "policy": policy_field(policy),
             "metadata": metadata,
             "state": state,
             "strict": strict,
@@ -226,7 +230,7 @@ class Session:
         *,
         format: str | None = None,
         budget: int | None = None,
-        policy: str | Mapping[str, Any] | None = None,
+        policy: GivenPolicy | None = None,
         model: str | None = None,
         tools: Sequence[Mapping[str, Any]] | None = None,
         output_reserve: int | None = None,
@@ -242,7 +246,7 @@ class Session:
         fields = {
             "format": format,
             "budget": budget,
-            "policy": policy,
+            "policy": policy_field(policy),
             "model": model,
             "tools": list(tools) if tools is not None else None,
             "output_reserve": output_reserve,

@@ -7,17 +7,18 @@ Presets are policies with a name. In every preset the system messages, the curre
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
 from turnlog.domain.errors import InvalidInputError, Problem
 from turnlog.domain.jsonvalue import JsonObject, encode_json
-from turnlog.windows.demotions import Crossing, Loops
+from turnlog.windows.demotions import WEEK_SECONDS, Crossing, Loops
 from turnlog.windows.limits import Messages, Recent, Tokens, Turns
 from turnlog.windows.registry import AnyStep
-from turnlog.windows.steps import Step
+from turnlog.windows.steps import MAX_MESSAGE_CHARS, Step
 from turnlog.windows.summary_step import Summary
 from turnlog.windows.triggers import Clause, Trigger
 
@@ -59,6 +60,20 @@ class Policy(BaseModel):
             )
         return compress
 
+    @classmethod
+    def from_options(cls, options: Mapping[str, Any]) -> Policy:
+        """The policy that options of other libraries ask for, by the names that they have there.
+
+        ``window_size``, ``max_tokens``, ``summarize``, ``compress_threshold``, ``token_threshold``, ``preserve_system`` (true)
+        give `classic`; ``max_run_loops``, ``max_message_length`` (characters), ``max_time_range`` (milliseconds) give
+        `run_loops`; ``buffer_config`` with ``max_messages`` and ``max_tokens`` gives its limits and no summary. What is left out
+        is as in the preset; camelCase is read too. `InvalidInputError` names an option that is unknown, of a wrong type, of
+        another family than the rest, or that can't be kept.
+        """
+        from turnlog.windows.options import policy_of_options
+
+        return policy_of_options(options)
+
     @property
     def takes_summary(self) -> bool:
         return _takes_summary(self.steps)
@@ -66,6 +81,9 @@ class Policy(BaseModel):
 
 def _takes_summary(steps: Sequence[Step]) -> bool:
     return any(isinstance(step, Summary) for step in steps)
+
+
+_HIGH_MARK = Clause(fraction_over=Crossing().high)
 
 
 def classic(
@@ -80,31 +98,44 @@ def classic(
     return Policy(steps=(Summary(), recent), compress=Trigger(any=over, counts="past"))
 
 
-_HIGH_MARK = Clause(fraction_over=Crossing().high)
+def run_loops(
+    *, max_loops: int = 10, max_message_chars: int = MAX_MESSAGE_CHARS, max_age_seconds: int = WEEK_SECONDS
+) -> Policy:
+    """Every past loop as a digest, at most ``max_loops`` of them; a summary of the older ones."""
+    loops = Loops(max=max_loops, max_message_chars=max_message_chars, max_age_seconds=max_age_seconds)
+    return Policy(steps=(Summary(), loops), compress=Trigger(any=(Clause(loops_over=max_loops), _HIGH_MARK)))
+
+
 PRESETS: dict[str, Policy] = {
     "default": Policy(steps=(Summary(), Crossing()), compress=Trigger(any=(_HIGH_MARK,))),
-    "run_loops": Policy(steps=(Summary(), Loops()), compress=Trigger(any=(Clause(loops_over=Loops().max), _HIGH_MARK))),
+    "run_loops": run_loops(),
     "classic": classic(),
     "turns": Policy(steps=(Turns(),)),
     "tokens": Policy(steps=(Tokens(),)),
     "buffer": Policy(steps=(Messages(),)),
     "full": Policy(),
 }
-_CALL = re.compile(r"(turns|messages|tokens)\(([0-9]{1,9})\)")
-_CALLED: dict[str, type[Turns | Messages | Tokens]] = {"turns": Turns, "messages": Messages, "tokens": Tokens}
+_CALL = re.compile(r"([a-z_]+)\(([0-9]{1,9})\)")
+_CALLED: dict[str, Callable[[int], Policy]] = {
+    "run_loops": lambda n: run_loops(max_loops=n),
+    "classic": lambda n: classic(messages=n),
+    "turns": lambda n: Policy(steps=(Turns(n=n),)),
+    "messages": lambda n: Policy(steps=(Messages(n=n),)),
+    "tokens": lambda n: Policy(steps=(Tokens(n=n),)),
+}
 _ADAPTER: TypeAdapter[Policy] = TypeAdapter(Policy)
 
 
 def policy_of(value: str | JsonObject, *, pointer: str = "/policy") -> Policy:
-    """A preset by name, ``turns(n)``, ``messages(n)`` or ``tokens(n)``, or a policy's body; `InvalidInputError` otherwise."""
+    """A preset by name, one with a number as ``turns(5)``, or a policy's body; `InvalidInputError` otherwise."""
     if isinstance(value, str):
         preset = PRESETS.get(value)
         if preset is not None:
             return preset
         call = _CALL.fullmatch(value)
-        if call is not None:
-            return _called(_CALLED[call[1]], int(call[2]), pointer)
-        names = ", ".join([*PRESETS, "turns(n)", "messages(n)", "tokens(n)"])
+        if call is not None and call[1] in _CALLED:
+            return _called(call[1], int(call[2]), pointer)
+        names = ", ".join([*PRESETS, *(f"{name}(n)" for name in _CALLED)])
         raise _invalid(pointer, f"policy {value[:40]!r} is not one of {names}")
     try:
         return _ADAPTER.validate_json(encode_json(value), strict=True)
@@ -118,11 +149,11 @@ def policy_of(value: str | JsonObject, *, pointer: str = "/policy") -> Policy:
         ) from error
 
 
-def _called(step: type[Turns | Messages | Tokens], n: int, pointer: str) -> Policy:
+def _called(name: str, n: int, pointer: str) -> Policy:
     try:
-        return Policy(steps=(step(n=n),))
+        return _CALLED[name](n)
     except ValidationError as error:
-        raise _invalid(pointer, f"n of policy {step.model_fields['step'].default}({n}) is too large") from error
+        raise _invalid(pointer, f"n of policy {name}({n}) is too large") from error
 
 
 def _pointer(place: tuple[int | str, ...]) -> str:

@@ -525,7 +525,8 @@ def _with_marks(body: Body, position: int) -> Body:
             for at, call in enumerate(body["tool_calls"])
         ]
     if body.get("role") == "tool":
-        body["content"] = f"{body['content'] if isinstance(body['content'], str) else ''} result#{position}.0;"
+        # In front, where a result that is cut to its beginning has it too.
+        body["content"] = f"result#{position}.0; {body['content'] if isinstance(body['content'], str) else ''}"
     return body
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from turnlog import build_window
 from turnlog.windows.bounds import upper_bound_tokens
-from turnlog.windows.notes import Tally, note_text, notes_tokens
+from turnlog.windows.notes import Tally, note_text
 from turnlog.windows.view import Note
 
 some = settings(max_examples=80, derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -87,7 +87,7 @@ def test_a_tally_is_what_its_notes_take_in_any_order_of_coming_and_going(given: 
         if random.random() < 0.4:  # type: ignore[attr-defined]
             gone = kept.pop(random.randrange(len(kept)))  # type: ignore[attr-defined]
             tally.remove(gone)
-        assert tally.tokens == notes_tokens(kept)
+        assert tally.tokens == Tally().add(*kept)
 
 
 def test_a_value_of_an_earlier_note_is_left_out_and_content_can_not_close_the_fence() -> None:

@@ -44,7 +44,7 @@ class Part(Answer):
     loop: int | None
     first: int | None
     last: int | None
-    level: Literal["whole", "digest", "out", "unread"]
+    level: Literal["whole", "digest", "stub", "out", "unread"]
     tokens: int
     reason: str | None
     refs: list[str]

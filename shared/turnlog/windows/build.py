@@ -183,7 +183,10 @@ class _Planned:
 
     def with_bodies(self, wanted: Iterable[MessageEvent], events: Mapping[int, MessageEvent]) -> _Planned:
         found = {event.position: events[event.position] for event in wanted}
-        entries = [_read(entry, found[entry.position]) if entry.position in found else entry for entry in self.entries]
+        entries = [
+            _read(found[entry.position], entry.loop, entry.time_ms) if entry.position in found else entry
+            for entry in self.entries
+        ]
         return replace(self, entries=entries)
 
     def view(self) -> View:
@@ -237,15 +240,16 @@ def _without_summary(view: View, summary: SummaryEvent) -> View:
 
 def entry_of(source: Source) -> Entry:
     """The message as a view takes it, understood as far as its body is at hand."""
-    entry = Entry(source.event, source.event.facts or _NO_FACTS, source.loop, source.time_ms)
-    return entry if source.event.body is None else _read(entry, source.event)
+    if source.event.body is None:
+        return Entry(source.event, source.event.facts or _NO_FACTS, source.loop, source.time_ms)
+    return _read(source.event, source.loop, source.time_ms)
 
 
-def _read(entry: Entry, event: MessageEvent) -> Entry:
+def _read(event: MessageEvent, loop: int, time_ms: int) -> Entry:
     """The entry with its message understood."""
     assert event.body is not None  # noqa: S101 - fetched
     message = CODECS[event.format].parse(event.body, is_error=event.envelope.is_error)
-    return replace(entry, event=event, facts=facts_of(message), message=message)
+    return Entry(event, facts_of(message), loop, time_ms, message)
 
 
 def _priced(entry: Entry, sent: str) -> Entry:

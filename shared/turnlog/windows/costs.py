@@ -26,9 +26,15 @@ def bare_tokens(loop: Loop) -> int:
 
 
 def loops_tokens(loops: Iterable[Loop]) -> dict[int, int]:
-    """The most that each loop takes, with its note; a value is charged to the first loop that notes it."""
+    """The most that each loop takes, with its notes; a value is charged to the first loop that notes it."""
     tally = Tally()
-    return {loop.number: bare_tokens(loop) + tally.add(loop.note) for loop in loops}
+    return {loop.number: bare_tokens(loop) + tally.add(*loop.notes) for loop in loops}
+
+
+def notes_tokens(loops: Iterable[Loop]) -> dict[tuple[int, int | None], int]:
+    """The most that each note takes, by its loop and the position before which it stands."""
+    tally = Tally()
+    return {(loop.number, note.at): tally.add(note) for loop in loops for note in loop.notes}
 
 
 def past_tokens(loops: Iterable[Loop]) -> int:
@@ -49,7 +55,7 @@ def has_evicted(view: View) -> bool:
 def says_nothing(view: View) -> bool:
     """Whether no message at all would be sent, which no provider takes."""
     is_empty = (
-        not view.preamble and view.summary is None and not any(shown_pieces(loop) or loop.note for loop in view.loops)
+        not view.preamble and view.summary is None and not any(shown_pieces(loop) or loop.notes for loop in view.loops)
     )
     return is_empty and not view.has_system and not has_evicted(view)
 

@@ -91,7 +91,7 @@ def _evicted(digests: list[Loop], room: float) -> list[Loop]:
         return digests
     room, kept, full, tally = room - LINE_TOKENS, list[Loop](), False, Tally()
     for loop in reversed(digests):
-        cost = bare_tokens(loop) + tally.add(loop.note)
+        cost = bare_tokens(loop) + tally.add(*loop.notes)
         full = full or cost > room
         room -= 0 if full else cost
         kept.append(out(loop, "digests_full") if full else loop)

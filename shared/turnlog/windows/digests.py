@@ -5,13 +5,14 @@ The user's messages and the final reply, each cut to its beginning, what is pinn
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from turnlog.domain.events import HEAD_TOKEN_CHARS
 from turnlog.windows.bounds import upper_bound_tokens
 from turnlog.windows.notes import note_of
 from turnlog.windows.text import NO_REPLY, truncation_mark
-from turnlog.windows.view import Entry, Loop, Unit
+from turnlog.windows.view import Entry, Loop, Note, Unit
 
 MESSAGE_OVERHEAD = 4
 
@@ -53,7 +54,8 @@ def with_note(loop: Loop, *, max_values: int) -> Loop:
     units = [unit for unit in loop.units if unit.level == "whole" and unit.position not in pinned]
     closing = NO_REPLY if final_reply(loop) is None and any(unit.answers for unit in units) else ""
     title = f"notes on exchange {loop.number}"
-    return replace(loop, note=note_of(title, units, shown=shown, max_values=max_values, closing=closing))
+    note = note_of(title, units, shown=shown, max_values=max_values, closing=closing)
+    return replace(loop, notes=(note,) if note is not None else ())
 
 
 def _shown(piece: Piece) -> str:
@@ -73,6 +75,16 @@ def shown_pieces(loop: Loop) -> tuple[Piece, ...]:
     if loop.level == "out":
         return pinned_pieces(loop)
     return tuple(Piece(unit, None, unit.tokens) for unit in loop.units if unit.level == "whole")
+
+
+def told(loop: Loop) -> Iterator[Piece | Note]:
+    """What is sent of a loop, its notes among the pieces, in order."""
+    notes = list(loop.notes)
+    for piece in shown_pieces(loop):
+        while notes and notes[0].at is not None and notes[0].at < piece.unit.position:
+            yield notes.pop(0)
+        yield piece
+    yield from notes
 
 
 def final_reply(loop: Loop) -> Unit | None:

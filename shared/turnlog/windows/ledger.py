@@ -58,6 +58,25 @@ def is_identifier(value: str) -> bool:
     return _IDENTIFIER.fullmatch(value) is not None and len(value) >= _MIN_IDENTIFIER
 
 
+def chosen(values: list[str], limit: int) -> list[str]:
+    """At most ``limit`` of the values, in their order: identifiers before other scalars, which are easier to come by again."""
+    if len(values) <= limit:
+        return values
+    ranked = sorted(range(len(values)), key=lambda at: (not is_identifier(values[at]), at))
+    return [values[at] for at in sorted(ranked[:limit])]
+
+
+def is_said(value: str, text: str) -> bool:
+    """Whether the text has the value on its own, not as a part of a longer word or number."""
+    at = text.find(value)
+    while at >= 0:
+        before, after = text[at - 1 : at], text[at + len(value) : at + len(value) + 1]
+        if not before.isalnum() and not after.isalnum():
+            return True
+        at = text.find(value, at + 1)
+    return False
+
+
 def bounded(values: Iterable[str]) -> tuple[str, ...]:
     """As many of the values as a card has room for, so that a card and its body say the same."""
     size, kept = 0, list[str]()
@@ -98,7 +117,11 @@ def _leaves(root: object) -> Iterator[str]:
 
 
 def _identifiers(text: str) -> Iterator[str]:
-    for match in _IDENTIFIER.finditer(text):
-        value = match[0].rstrip(".:-")
-        if _MIN_IDENTIFIER <= len(value) <= _MAX_VALUE_CHARS:
-            yield value
+    # None has white space in it, and none is letters alone, which most of prose is.
+    for chunk in text.split():
+        if len(chunk) < _MIN_IDENTIFIER or chunk.isalpha():
+            continue
+        for match in _IDENTIFIER.finditer(chunk):
+            value = match[0].rstrip(".:-")
+            if _MIN_IDENTIFIER <= len(value) <= _MAX_VALUE_CHARS:
+                yield value

@@ -12,6 +12,7 @@ from turnlog.windows.costs import (
     has_evicted,
     is_evicted,
     loops_tokens,
+    notes_tokens,
     says_nothing,
 )
 from turnlog.windows.models import Budget
@@ -19,7 +20,7 @@ from turnlog.windows.summaries import summary_tokens
 from turnlog.windows.view import Loop, Unit, View
 
 PartKind: TypeAlias = Literal["system", "tools", "summary", "loop", "message", "line"]
-PartLevel: TypeAlias = Literal["whole", "digest", "out", "unread"]
+PartLevel: TypeAlias = Literal["whole", "digest", "stub", "out", "unread"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +78,11 @@ def _parts(view: View, system_tokens: int, tools_tokens: int, frame: int) -> Ite
         yield Part("line", "whole", LINE_TOKENS, reason="left_out")
     if says_nothing(view):
         yield Part("line", "whole", NOTHING_SAID_TOKENS, reason="nothing_said")
-    costs = loops_tokens(view.loops)
+    costs, notes = loops_tokens(view.loops), notes_tokens(view.loops)
     for loop in view.loops:
         yield _loop(loop, costs[loop.number])
         for unit in loop.units:
-            yield from _messages(unit, loop, tellers)
+            yield from _messages(unit, loop, tellers, note=notes.get((loop.number, unit.position), 0))
     for entry, reason in view.set_aside:
         yield Part("message", "out", 0, entry.loop or None, entry.position, entry.position, reason)
 
@@ -104,21 +105,26 @@ def _tellers(view: View) -> dict[int, Unit]:
     return tellers
 
 
-def _messages(unit: Unit, loop: Loop | None, tellers: Mapping[int, Unit]) -> Iterator[Part]:
-    """The unit's messages. Of a loop that is not whole: those that the loop's level is not true of."""
+def _messages(unit: Unit, loop: Loop | None, tellers: Mapping[int, Unit], note: int = 0) -> Iterator[Part]:
+    """The unit's messages. Of a loop that is not whole: those that the loop's level is not true of.
+
+    ``note``: what the note takes that stands in the unit's place.
+    """
     is_summed_up, number = loop is not None and loop.level != "whole", loop.number if loop else None
     is_apart = unit.pinned or unit.level == "out" or not is_summed_up
     results = [entry for entry in unit.entries[len(unit.said) :] if tellers.get(entry.position) is unit]
     level: PartLevel = unit.level if is_apart or loop is None else loop.level
-    is_in = level == "whole"
+    is_in, stubs = level == "whole", {stub.position: stub for stub in unit.stubs}
     if is_apart:
         refs = tuple(str(answer.ref) for answer in unit.answers)
         companions = [entry for entry in unit.group if entry is not unit.entry]
         others = [*companions, *([] if unit.is_folded else results)]
-        tokens = unit.tokens - sum(entry.cost for entry in others)
+        tokens = unit.tokens - sum(
+            stubs[entry.position].tokens if entry.position in stubs else entry.cost for entry in others
+        )
         settled = any(answer.entry is None for answer in unit.answers)
         reason = unit.reason or ("pinned" if is_summed_up else "settled" if settled else None)
-        yield Part("message", level, tokens if is_in else 0, number, unit.position, unit.position, reason, refs)
+        yield Part("message", level, tokens if is_in else note, number, unit.position, unit.position, reason, refs)
         for entry in companions:
             yield Part("message", level, entry.cost if is_in else 0, number, entry.position, entry.position, reason)
     for entry in results:
@@ -128,6 +134,10 @@ def _messages(unit: Unit, loop: Loop | None, tellers: Mapping[int, Unit]) -> Ite
         refs = tuple(
             str(answer.ref) for answer in unit.answers if answer.entry and answer.entry.position == entry.position
         )
+        if is_in and entry.position in stubs:
+            stub = stubs[entry.position]
+            yield Part("message", "stub", stub.tokens, number, entry.position, entry.position, stub.reason, refs)
+            continue
         tokens = entry.cost if is_in and not unit.is_folded else 0
         reason = unit.reason or ("late_result" if is_late else "pinned" if is_summed_up else None)
         yield Part("message", level, tokens, number, entry.position, entry.position, reason, refs)

@@ -8,30 +8,37 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import lru_cache
 
 from turnlog.domain.refs import Ref
 from turnlog.windows.bounds import upper_bound_tokens
-from turnlog.windows.ledger import bounded, is_identifier, ledger_of_message
+from turnlog.windows.ledger import bounded, chosen, is_said, ledger_of_message
 from turnlog.windows.text import escaped, fenced
-from turnlog.windows.view import MESSAGE_OVERHEAD, Entry, Note, Unit
+from turnlog.windows.view import MESSAGE_OVERHEAD, Answer, Entry, Note, Unit
 
 MAX_LINES = 20
-_ARGUMENT_CHARS, _ERROR_CHARS, _NAME_CHARS = 120, 120, 64
+_ARGUMENT_CHARS, _ERROR_CHARS, _OUTCOME_CHARS, _NAME_CHARS = 120, 120, 120, 64
 _VALUES, _SEPARATOR = "values: ", ", "
 _SEPARATOR_TOKENS = 3
 """Of a comma and a space between two values, and of what their borders may add."""
 
 
-def note_of(title: str, units: Sequence[Unit], *, shown: str, max_values: int, closing: str = "") -> Note | None:
-    """The note of units; None when there is nothing to say. ``shown`` is the text that stands beside it."""
-    lines = [line for unit in units for line in _call_lines(unit)]
+def note_of(
+    title: str, units: Sequence[Unit], *, shown: str, max_values: int, closing: str = "", outcome_chars: int = 0
+) -> Note | None:
+    """The note of units; None when there is nothing to say. ``shown`` is the text that stands beside it.
+
+    ``outcome_chars``: so much is told of each result, and of each message without calls.
+    """
+    lines = [line for unit in units for line in _lines(unit, outcome_chars)]
     if len(lines) > MAX_LINES:
         lines = [f"({len(lines) - MAX_LINES} earlier calls)", *lines[-MAX_LINES:]]
     if closing:
         lines.append(closing)
     # Refs and counts are ours: a value that looks like one is not said by it.
     said = "\n".join((shown, *(line.partition(" ")[2] for line in lines)))
-    values = _chosen([value for value in _values(units) if not _is_said(value, said)], max_values)
+    values = chosen([value for value in _values(units) if not is_said(value, said)], max_values)
     if not lines and not values:
         return None
     fixed = upper_bound_tokens(fenced(title, "\n".join([*lines, _VALUES]))) + MESSAGE_OVERHEAD
@@ -46,17 +53,10 @@ def note_text(note: Note, said: Iterable[str]) -> str:
     return fenced(note.title, "\n".join(lines))
 
 
+@lru_cache(maxsize=4096)
 def value_cost(value: str) -> int:
     """The most tokens that one more value takes."""
     return upper_bound_tokens(escaped(value)) + _SEPARATOR_TOKENS
-
-
-def notes_tokens(notes: Iterable[Note | None]) -> int:
-    """The most that the notes of one window take together: a value is said once."""
-    tally = Tally()
-    for note in notes:
-        tally.add(note)
-    return tally.tokens
 
 
 class Tally:
@@ -66,10 +66,15 @@ class Tally:
         self.tokens = 0
         self._counts: Counter[str] = Counter()
 
-    def add(self, note: Note | None) -> int:
-        """What the notes take more with this one."""
+    def copy(self) -> Tally:
+        made = Tally()
+        made.tokens, made._counts = self.tokens, self._counts.copy()
+        return made
+
+    def add(self, *notes: Note) -> int:
+        """What the notes take more with these."""
         before = self.tokens
-        if note is not None:
+        for note in notes:
             self.tokens += note.fixed
             for value in note.values:
                 self._counts[value] += 1
@@ -77,10 +82,10 @@ class Tally:
                     self.tokens += value_cost(value)
         return self.tokens - before
 
-    def remove(self, note: Note | None) -> int:
-        """What the notes take less without this one."""
+    def remove(self, *notes: Note) -> int:
+        """What the notes take less without these."""
         before = self.tokens
-        if note is not None:
+        for note in notes:
             self.tokens -= note.fixed
             for value in note.values:
                 self._counts[value] -= 1
@@ -89,22 +94,47 @@ class Tally:
         return before - self.tokens
 
 
-def _call_lines(unit: Unit) -> Iterator[str]:
+def bare_note(title: str, steps: int) -> Note:
+    """The note of so many steps of which nothing else is told. All such notes of a loop are charged alike."""
+    return Note(title, (_bare_line(steps),), (), _bare_tokens(title))
+
+
+def steps_note(title: str, units: Sequence[Unit], *, shown: str, max_values: int) -> Note:
+    """The note of steps of a long loop. Never charged less than a bare one."""
+    note = note_of(title, units, shown=shown, max_values=max_values, outcome_chars=_OUTCOME_CHARS)
+    if note is None:
+        return bare_note(title, len(units))
+    return replace(note, fixed=max(note.fixed, _bare_tokens(title)))
+
+
+def _bare_line(steps: int) -> str:
+    return f"({steps} earlier step{'s' * (steps != 1)})"
+
+
+def _bare_tokens(title: str) -> int:
+    return upper_bound_tokens(fenced(title, _bare_line(999_999_999))) + MESSAGE_OVERHEAD
+
+
+def _lines(unit: Unit, outcome_chars: int) -> Iterator[str]:
     """``3.0 get_order {"id": "A17"}``, and for a failed call ``-> error: `` with the beginning of what it said."""
     answers = {answer.ref: answer for answer in unit.answers}
-    for at, call in enumerate(unit.entry.facts.calls):
-        answer = answers.get(Ref(unit.position, at))
-        if answer is None:
-            continue
-        outcome = ""
-        if answer.entry is None:
-            outcome = " -> no result"
-        elif answer.entry.facts.results[answer.index].is_error:
-            outcome = f" -> error: {_short(answer.entry.facts.results[answer.index].text, _ERROR_CHARS)}".rstrip(": ")
-        yield (
-            f"{answer.ref} {_short(call.name, _NAME_CHARS)} {_short(call.arguments, _ARGUMENT_CHARS)}".rstrip()
-            + outcome
-        )
+    for entry in unit.said:
+        for at, call in enumerate(entry.facts.calls):
+            answer = answers.get(Ref(entry.position, at))
+            if answer is not None:
+                what = f"{_short(call.name, _NAME_CHARS)} {_short(call.arguments, _ARGUMENT_CHARS)}".rstrip()
+                yield f"{answer.ref} {what}{_outcome(answer, outcome_chars)}"
+    if outcome_chars and not answers and unit.entry.facts.head:
+        yield f"{unit.position} said: {_short(unit.entry.facts.head, outcome_chars)}"
+
+
+def _outcome(answer: Answer, chars: int) -> str:
+    if answer.entry is None:
+        return " -> no result"
+    result = answer.entry.facts.results[answer.index]
+    if result.is_error:
+        return f" -> error: {_short(result.text, _ERROR_CHARS)}".rstrip(": ")
+    return f" -> {_short(result.text, chars)}".rstrip(" ->") if chars else ""
 
 
 def _values(units: Sequence[Unit]) -> Iterator[str]:
@@ -123,25 +153,6 @@ def _values(units: Sequence[Unit]) -> Iterator[str]:
 def ledger_of(entry: Entry) -> tuple[str, ...]:
     """The values of a message's calls and results: of its body, or of its card."""
     return bounded(ledger_of_message(entry.message)) if entry.message is not None else entry.facts.ledger
-
-
-def _chosen(values: list[str], limit: int) -> list[str]:
-    """At most ``limit`` of the values, in their order: identifiers before other scalars, which are easier to come by again."""
-    if len(values) <= limit:
-        return values
-    ranked = sorted(range(len(values)), key=lambda at: (not is_identifier(values[at]), at))
-    return [values[at] for at in sorted(ranked[:limit])]
-
-
-def _is_said(value: str, text: str) -> bool:
-    """Whether the text has the value on its own, not as a part of a longer word or number."""
-    at = text.find(value)
-    while at >= 0:
-        before, after = text[at - 1 : at], text[at + len(value) : at + len(value) + 1]
-        if not before.isalnum() and not after.isalnum():
-            return True
-        at = text.find(value, at + 1)
-    return False
 
 
 def _short(text: str, limit: int) -> str:

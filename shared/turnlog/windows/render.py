@@ -11,18 +11,18 @@ from turnlog.domain.events import MessageEvent
 from turnlog.domain.messages import Message, Text, ToolResult
 from turnlog.domain.refs import Ref
 from turnlog.windows.costs import has_evicted, is_evicted, says_nothing
-from turnlog.windows.digests import Piece, shown_pieces
+from turnlog.windows.digests import Piece, shown_pieces, told
 from turnlog.windows.notes import note_text
 from turnlog.windows.summaries import summary_text
 from turnlog.windows.text import NOTHING_SAID, SETTLEMENT, cut, left_out_line, truncation_mark, user_call_text
-from turnlog.windows.view import Entry, Unit, View
+from turnlog.windows.view import Answer, Entry, Note, Stub, Unit, View
 
 
 def missing_bodies(view: View) -> list[MessageEvent]:
     """The messages whose payloads must be fetched before the view can be rendered."""
     wanted = dict[int, MessageEvent]()
     for piece in _all_pieces(view):
-        for entry in piece.unit.entries if piece.limit is None else (piece.unit.entry,):
+        for entry in _sent_whole(piece.unit) if piece.limit is None else (piece.unit.entry,):
             if entry.message is None and not _fits_in_head(piece, entry):
                 wanted[entry.position] = entry.event
     return list(wanted.values())
@@ -81,11 +81,12 @@ class _Renderer:
             yield _line(NOTHING_SAID)
         said = list[str]()
         for loop in view.loops:
-            for piece in shown_pieces(loop):
-                yield from self._unit(piece.unit) if piece.limit is None else self._cut(piece)
-            if loop.note is not None:
-                yield _line(note_text(loop.note, said))
-                said += loop.note.values
+            for piece in told(loop):
+                if isinstance(piece, Note):
+                    yield _line(note_text(piece, said))
+                    said += piece.values
+                else:
+                    yield from self._unit(piece.unit) if piece.limit is None else self._cut(piece)
 
     def _unit(self, unit: Unit) -> Iterator[_Share]:
         entry = unit.entry
@@ -125,13 +126,21 @@ class _Renderer:
         return tuple(self._call_id(Ref(entry.position, at), call.id) for at, call in enumerate(calls))
 
     def _results(self, unit: Unit) -> Iterator[_Share]:
+        stubs = {stub.position: stub for stub in unit.stubs}
         answered = [answer for answer in unit.answers if answer.entry is not None]
         for position in dict.fromkeys(answer.entry.position for answer in answered if answer.entry):
             here = [answer for answer in answered if answer.entry is not None and answer.entry.position == position]
             assert here[0].entry is not None  # noqa: S101 - `answered` has only such
             entry = here[0].entry
-            message = _message(entry)
             ids = tuple(self._ids[answer.ref] for answer in here)
+            if position in stubs:
+                yield _Share(
+                    Turn(
+                        Message("tool", tool_results=tuple(self._stubbed(entry, here, stubs[position]))), result_ids=ids
+                    )
+                )
+                continue
+            message = _message(entry)
             is_all = len(here) == len(message.tool_results)
             if is_all and message.role == "tool":
                 yield _Share(_turn(entry, message, (), ids), entry)
@@ -144,6 +153,13 @@ class _Renderer:
         for ref in settled:
             result = ToolResult(self._ids[ref], (Text(SETTLEMENT),))
             yield _Share(Turn(Message("tool", tool_results=(result,)), result_ids=(self._ids[ref],)), unit.entry)
+
+    def _stubbed(self, entry: Entry, answers: Sequence[Answer], stub: Stub) -> Iterator[ToolResult]:
+        texts = dict(stub.texts)
+        for answer in answers:
+            fact = entry.facts.results[answer.index]
+            content = (Text(texts[answer.ref]),)
+            yield ToolResult(self._ids[answer.ref], content, fact.name, is_error=fact.is_error, by_name=fact.by_name)
 
     def _user_calls(self, unit: Unit, message: Message) -> Turn:
         results = dict[int, str]()
@@ -198,6 +214,11 @@ def left_out(view: View) -> str:
 def cut_head(head: str, limit: int, chars: int) -> str:
     """As `cut`, from a text's beginning and its length."""
     return head[:limit] + truncation_mark(chars - limit)
+
+
+def _sent_whole(unit: Unit) -> Iterator[Entry]:
+    stubs = {stub.position for stub in unit.stubs}
+    return (entry for entry in unit.entries if entry.position not in stubs)
 
 
 def _all_pieces(view: View) -> Iterator[Piece]:

@@ -54,9 +54,9 @@ def digest(loop: Loop, reason: str, max_message_chars: int = MAX_MESSAGE_CHARS, 
     made = with_note(
         replace(loop, level="digest", reason=reason, max_message_chars=max_message_chars), max_values=ledger
     )
-    return made if made.note is not None or digest_pieces(made) else out(loop, reason)
+    return made if made.notes or digest_pieces(made) else out(loop, reason)
 
 
 def out(loop: Loop, reason: str) -> Loop:
     """The loop out of the window, but for what is pinned in it. One that is out keeps its reason."""
-    return loop if loop.level == "out" else replace(loop, level="out", reason=reason, note=None)
+    return loop if loop.level == "out" else replace(loop, level="out", reason=reason, notes=())

@@ -6,7 +6,7 @@ sent (an interrupted stream, an unknown role, a result without a call) is set as
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
@@ -59,9 +59,21 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
-    """One message, or a message with calls and their results. ``tokens`` is what it takes when it is sent whole.
+class Stub:
+    """A message's results cut to their beginnings, as one unit sends them. ``tokens`` is the most that they take."""
 
+    position: int
+    texts: tuple[tuple[Ref, str], ...]
+    tokens: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """One message, or a message with calls and their results. ``tokens`` is what it takes as it is sent.
+
+    ``before`` is the running total of stored tokens before its first message. A unit of the level ``digest`` is told of in
+    one of its loop's notes. ``stubs`` are of its results that are not sent whole.
     ``entries`` are its messages, each once: what was said, then the results. ``pinned``: it stays in any window.
     ``is_folded``: the calls are a user's own, so they and their results are sent as text within the message.
     ``group``: all items of an answer that came as several messages, ``entry`` among them; empty for a message by itself.
@@ -71,11 +83,13 @@ class Unit:
     entries: tuple[Entry, ...]
     answers: tuple[Answer, ...] = ()
     tokens: int = 0
+    before: int = 0
     level: Level = "whole"
     reason: str = ""
     pinned: bool = False
     is_folded: bool = False
     group: tuple[Entry, ...] = ()
+    stubs: tuple[Stub, ...] = ()
 
     @property
     def said(self) -> tuple[Entry, ...]:
@@ -89,20 +103,21 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """What a digest says of its loop's calls. ``values`` are what lines and texts do not say already, in order of first
-    appearance; ``fixed`` bounds the tokens of all but them."""
+    """What is said of calls that are not sent. ``values`` are what lines and texts do not say already, in order of first
+    appearance; ``fixed`` bounds the tokens of all but them. It stands before position ``at``, or at its loop's end."""
 
     title: str
     lines: tuple[str, ...]
     values: tuple[str, ...]
     fixed: int
+    at: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Loop:
     """A run loop. ``before`` is the running total of tokens when it was opened; ``level`` is how it is sent.
 
-    ``note`` is of a digest.
+    ``notes`` are of a digest, and of the earlier steps of a long loop.
     """
 
     number: int
@@ -115,7 +130,7 @@ class Loop:
     level: Level = "whole"
     reason: str = ""
     max_message_chars: int = 0
-    note: Note | None = None
+    notes: tuple[Note, ...] = ()
 
     @property
     def tokens(self) -> int:
@@ -147,6 +162,9 @@ class View:
     def with_past(self, past: Iterable[Loop]) -> View:
         return replace(self, loops=(*past, *self.loops[-1:]))
 
+    def with_current(self, loop: Loop) -> View:
+        return replace(self, loops=(*self.past, loop))
+
 
 @dataclass(slots=True)
 class _Extent:
@@ -174,7 +192,11 @@ def assemble(
     end is left out with its message and named in ``open_calls``; with ``settle`` it is settled too.
     """
     sendable = [entry for entry in entries if not _never_sent(entry)]
-    grouping = _Grouping(sendable, settle=settle, settlement_tokens=settlement_tokens)
+    befores, running = dict[int, int](), total - sum(entry.event.tokens for entry in entries)
+    for entry in entries:
+        befores[entry.position] = running
+        running += entry.event.tokens
+    grouping = _Grouping(sendable, befores, settle=settle, settlement_tokens=settlement_tokens)
     units = [unit for entry in sendable for unit in grouping.units_of(entry)]
     shown = {entry.position for unit in units for entry in unit.entries}
     set_aside = [
@@ -182,7 +204,7 @@ def assemble(
     ]
     return View(
         tuple(unit for unit in units if not unit.entry.loop),
-        _loops(entries, units, total),
+        _loops(entries, units, befores),
         total,
         tuple(set_aside),
         tuple(grouping.open_calls),
@@ -194,10 +216,13 @@ def assemble(
 class _Grouping:
     """Which messages go together: a call and its results, whatever stands between them."""
 
-    def __init__(self, sendable: Sequence[Entry], *, settle: bool, settlement_tokens: int) -> None:
+    def __init__(
+        self, sendable: Sequence[Entry], befores: Mapping[int, int], *, settle: bool, settlement_tokens: int
+    ) -> None:
         self.open_calls: list[Ref] = []
         self._waiting: set[int] = set()
         self._groups = {leader_of(group).position: group for group in item_groups(sendable)}
+        self._befores = befores
         self._by_position = {entry.position: entry for entry in sendable}
         self._pairing = pair((entry.position, entry.facts) for entry in sendable)
         self._settle = settle
@@ -206,27 +231,27 @@ class _Grouping:
 
     def units_of(self, entry: Entry) -> Iterator[Unit]:
         """The unit that the message leads, if any: results alone go where their calls are, items with their leader."""
-        group, facts = self._groups.get(entry.position), entry.facts
+        group, facts, before = self._groups.get(entry.position), entry.facts, self._befores[entry.position]
         if group is None or is_lone_reasoning(group):
             return
         if not facts.calls:
             if facts.role != "tool":
                 companions = sum(one.cost for one in group if one is not entry)
-                yield _unit(entry, tokens=_own_tokens(entry) + companions, group=group)
+                yield _unit(entry, before, tokens=_own_tokens(entry) + companions, group=group)
             return
         answers = [self._answer(Ref(one.position, at)) for one in group for at in range(len(one.facts.calls))]
         answers.sort(key=lambda answer: (answer.entry.position if answer.entry else answer.ref.position, answer.index))
-        whole = _unit(entry, tuple(answers), group=group)
+        whole = _unit(entry, before, tuple(answers), group=group)
         unanswered = [answer.ref for answer in answers if answer.entry is None]
         if unanswered and group[-1].position >= self._last_turn and not self._settle:
             self.open_calls.extend(unanswered)
             self._waiting.update(one.position for one in whole.entries)
             if facts.role != "assistant" and facts.head:
                 # What a user says stays, for it may be the task; the calls wait.
-                yield _unit(entry, tokens=entry.cost)
+                yield _unit(entry, before, tokens=entry.cost)
             return
         if facts.role != "assistant":
-            yield _folded(entry, tuple(answers))
+            yield _folded(entry, before, tuple(answers))
             return
         tokens = sum(one.cost for one in whole.entries)
         yield replace(whole, tokens=tokens + self._settlement_tokens * len(unanswered))
@@ -247,6 +272,7 @@ class _Grouping:
 
 def _unit(
     entry: Entry,
+    before: int,
     answers: tuple[Answer, ...] = (),
     *,
     tokens: int = 0,
@@ -258,7 +284,7 @@ def _unit(
     found |= {answer.entry.position: answer.entry for answer in answers if answer.entry is not None}
     entries = tuple(found.values())
     pinned = any(one.event.envelope.pin for one in entries)
-    return Unit(entry, entries, answers, tokens, pinned=pinned, is_folded=is_folded, group=group)
+    return Unit(entry, entries, answers, tokens, before, pinned=pinned, is_folded=is_folded, group=group)
 
 
 def _own_tokens(entry: Entry) -> int:
@@ -271,23 +297,21 @@ def _own_tokens(entry: Entry) -> int:
     return min(entry.cost, bound)
 
 
-def _folded(entry: Entry, answers: tuple[Answer, ...]) -> Unit:
+def _folded(entry: Entry, before: int, answers: tuple[Answer, ...]) -> Unit:
     """A message whose calls are a user's own: one text with calls and results in it."""
     calls = [(call, None) for call in entry.facts.calls]
     results = [(answer.ref.index, answer.entry.facts.results[answer.index].text) for answer in answers if answer.entry]
     texts = dict(results)
     text = user_call_text([(call, texts.get(at)) for at, (call, _) in enumerate(calls)])
     tokens = entry.cost + upper_bound_tokens(text) + _JOIN_TOKENS
-    return _unit(entry, answers, tokens=tokens, is_folded=True)
+    return _unit(entry, before, answers, tokens=tokens, is_folded=True)
 
 
-def _loops(entries: Sequence[Entry], units: Sequence[Unit], total: int) -> tuple[Loop, ...]:
-    running = total - sum(entry.event.tokens for entry in entries)
+def _loops(entries: Sequence[Entry], units: Sequence[Unit], befores: Mapping[int, int]) -> tuple[Loop, ...]:
     extents = dict[int, _Extent]()
     for entry in entries:
-        extent = extents.setdefault(entry.loop, _Extent(entry.position, entry.time_ms, running))
+        extent = extents.setdefault(entry.loop, _Extent(entry.position, entry.time_ms, befores[entry.position]))
         extent.last, extent.last_ms = entry.position, entry.time_ms
-        running += entry.event.tokens
     by_loop = dict[int, list[Unit]]()
     for unit in units:
         by_loop.setdefault(unit.entry.loop, []).append(unit)

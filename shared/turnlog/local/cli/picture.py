@@ -12,7 +12,7 @@ from rich.text import Text
 from turnlog.contracts.context import Part, WindowAnswer
 from turnlog.local.cli.screen import number, table
 
-STYLES = {"whole": "green", "digest": "yellow", "out": "bright_black", "unread": "magenta"}
+STYLES = {"whole": "green", "digest": "yellow", "stub": "bright_yellow", "out": "bright_black", "unread": "magenta"}
 _FIXED = "cyan"
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _BAR_WIDTH, _TOTAL_WIDTH = 40, 72

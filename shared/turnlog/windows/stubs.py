@@ -1,0 +1,80 @@
+"""Stubs: tool results cut to their beginnings, each with the ref by which the whole of it is found, and its values.
+
+A stub is made from facts that a card has too, so that a result out of line need not be read for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+
+from turnlog.windows.bounds import upper_bound_tokens
+from turnlog.windows.ledger import chosen, is_said
+from turnlog.windows.notes import ledger_of, value_cost
+from turnlog.windows.text import truncation_mark
+from turnlog.windows.view import MESSAGE_OVERHEAD, Answer, Entry, Stub, Unit
+
+PREVIEW_TOKENS = 100
+OVER_TOKENS = 200
+MAX_VALUES = 20
+_CARD_CHARS = 700
+"""So much of a message's results is in its card."""
+_VALUES = "\nvalues: "
+_VALUES_TOKENS = upper_bound_tokens(_VALUES)
+_ERROR_MARK = 6
+_CHARS_PER_TOKEN = 4
+
+
+def stub_results(
+    unit: Unit, reason: str, *, over_tokens: int = OVER_TOKENS, preview_tokens: int = PREVIEW_TOKENS
+) -> Unit:
+    """The unit with each message of results that takes more than ``over_tokens`` as a stub, where that is smaller."""
+    if unit.level != "whole" or unit.pinned or unit.is_folded or not unit.answers:
+        return unit
+    known, stubs, tokens = {stub.position for stub in unit.stubs}, list(unit.stubs), unit.tokens
+    for entry in result_entries(unit):
+        if entry.position in known or entry.cost <= over_tokens:
+            continue
+        stub = _stub(entry, _answers_in(unit, entry), reason, preview_tokens)
+        if stub.tokens < entry.cost:
+            stubs.append(stub)
+            tokens -= entry.cost - stub.tokens
+    return replace(unit, stubs=tuple(stubs), tokens=tokens) if len(stubs) > len(unit.stubs) else unit
+
+
+def result_entries(unit: Unit) -> Sequence[Entry]:
+    """The messages with results of the unit's calls."""
+    return unit.entries[len(unit.said) :]
+
+
+def _answers_in(unit: Unit, entry: Entry) -> list[Answer]:
+    return [answer for answer in unit.answers if answer.entry is not None and answer.entry.position == entry.position]
+
+
+def _stub(entry: Entry, answers: Sequence[Answer], reason: str, preview_tokens: int) -> Stub:
+    chars = _CARD_CHARS // max(1, len(entry.facts.results))
+    texts, tokens = list[str](), 0
+    for answer in answers:
+        result = entry.facts.results[answer.index]
+        shown, bound = _beginning(result.text[:chars], preview_tokens)
+        missing = result.chars - len(shown)
+        mark = f"{truncation_mark(missing) if missing > 0 else ''}\n[shortened; ref {answer.ref}]"
+        texts.append(shown + mark)
+        tokens += bound + upper_bound_tokens(mark) + upper_bound_tokens(result.name) + MESSAGE_OVERHEAD + _ERROR_MARK
+    said = "\n".join(texts)
+    values = chosen([value for value in ledger_of(entry) if not is_said(value, said)], MAX_VALUES)
+    if values:
+        texts[0] += _VALUES + ", ".join(values)
+        tokens += _VALUES_TOKENS + sum(map(value_cost, values))
+    refs = [answer.ref for answer in answers]
+    return Stub(entry.position, tuple(zip(refs, texts, strict=True)), tokens, reason)
+
+
+@lru_cache(maxsize=1024)
+def _beginning(text: str, tokens: int) -> tuple[str, int]:
+    """The text's beginning that takes at most so many tokens, and how many that is."""
+    text = text[: tokens * _CHARS_PER_TOKEN]
+    while text and (bound := upper_bound_tokens(text)) > tokens:
+        text = text[: min(len(text) - 1, len(text) * tokens // bound)]
+    return text, bound if text else 0

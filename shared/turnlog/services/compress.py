@@ -31,6 +31,8 @@ from turnlog.services.idempotency import RequestKey, earlier, raw_request_key, r
 from turnlog.services.jobs import StartJobs
 from turnlog.windows.build import Source
 from turnlog.windows.covering import Coverage, cover
+from turnlog.windows.pins import Pin
+from turnlog.windows.policy import policy_of
 from turnlog.windows.summaries import summary_body, summary_tokens
 
 SYNC_SECONDS = 20
@@ -110,7 +112,8 @@ class CompressSessions:
         if newest <= (base.event.last_loop if base is not None else 0):
             return _Outcome(False, "nothing_to_cover", base, False)
         history = self._read(keys, (base.event.last if base is not None else 0) + 1, newest)
-        event = self._make(history, base, body.max_tokens)
+        policy = policy_of(self._log.settings(keys, tail.meta, None, tail.header).settings.policy)
+        event = self._make(history, base, body.max_tokens, policy.pins)
         if event is None:
             return _Outcome(False, "not_worth_it", base, False)
         published = self._publish(keys, event, request)
@@ -138,10 +141,13 @@ class CompressSessions:
         whole = min(newest, reached - 1 if after is not None else reached)
         return _History([one for one in messages if one.loop <= whole], commits)
 
-    def _make(self, history: _History, base: Summary | None, max_tokens: int) -> SummaryEvent | None:
+    def _make(
+        self, history: _History, base: Summary | None, max_tokens: int, pins: Sequence[Pin]
+    ) -> SummaryEvent | None:
         """The next summary, or None when it would not be smaller than what it covers."""
-        coverage = cover([Source(one.event, one.loop, one.time_ms) for one in history.messages])
         before = base.event if base is not None else None
+        sources = [Source(one.event, one.loop, one.time_ms) for one in history.messages]
+        coverage = cover(sources, pins=pins, before=before.messages if before is not None else 0)
         facts = self._facts(coverage, before, int(max_tokens * _FACTS_SHARE))
         room = max_tokens - self._tokens("", facts) - _JOIN_TOKENS
         previous = before.text if before is not None else ""

@@ -175,7 +175,7 @@ class _Planned:
 
     def certain(self) -> list[MessageEvent]:
         """Messages out of line that every window sends: before the first loop, in the current loop, pinned."""
-        view = self.view()
+        view = self._stepped(self.view())
         units = [*view.preamble, *(unit for loop in view.loops[-1:] for unit in loop.units)]
         units += [unit for loop in view.past for unit in loop.units if unit.pinned]
         found = {entry.position: entry for unit in units for entry in unit.entries}
@@ -213,29 +213,35 @@ class _Planned:
             summary = self.request.summary
             if summary is None:
                 raise
-            return self._fitted(_without_summary(self.view(), summary))
+            return self._fitted(self._without_summary(self.view(), summary))
+
+    def _without_summary(self, view: View, summary: SummaryEvent) -> View:
+        """What the summary covers stays out: only kept messages of it have been read. Those that are not shown are counted
+        with the others."""
+        for step in self.request.policy.pins:
+            view = step.apply(view, Room(0, 0))
+        units = [*view.preamble, *(unit for loop in view.past for unit in loop.units if unit.pinned)]
+        shown = {kept.position for kept in summary.kept} & {entry.position for unit in units for entry in unit.entries}
+        past = [out(loop, "summary") if loop.number <= summary.last_loop else loop for loop in view.past]
+        return replace(view.with_past(past), summary=None, unread=view.unread + summary.messages - len(shown))
+
+    def _stepped(self, view: View) -> View:
+        fixed = _fixed_tokens(self.request) + sum(unit.tokens for unit in view.preamble)
+        for step in self.request.policy.steps:
+            view = step.apply(view, Room(self.request.budget.tokens, fixed))
+        return view
 
     def _fitted(self, view: View) -> View:
         request = self.request
         fixed = _fixed_tokens(request)
-        room = Room(request.budget.tokens, fixed + sum(unit.tokens for unit in view.preamble))
-        for step in request.policy.steps:
-            view = step.apply(view, room)
         try:
-            return fit(view, room=request.budget.tokens - fixed)
+            return fit(self._stepped(view), room=request.budget.tokens - fixed)
         except BudgetTooSmallError as error:
             needed = int(error.details["needed"]) + fixed
             raise BudgetTooSmallError(
                 f"the least window needs {needed} tokens; the budget is {request.budget.tokens}",
                 details={"needed": needed, "budget": request.budget.tokens},
             ) from error
-
-
-def _without_summary(view: View, summary: SummaryEvent) -> View:
-    kept = {kept.position for kept in summary.kept}
-    # What it covers stays out: only kept messages of it have been read.
-    past = [out(loop, "summary") if loop.number <= summary.last_loop else loop for loop in view.past]
-    return replace(view.with_past(past), summary=None, unread=view.unread + summary.messages - len(kept))
 
 
 def entry_of(source: Source) -> Entry:

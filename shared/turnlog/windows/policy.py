@@ -17,6 +17,7 @@ from turnlog.domain.errors import InvalidInputError, Problem
 from turnlog.domain.jsonvalue import JsonObject, encode_json
 from turnlog.windows.demotions import WEEK_SECONDS, Crossing, Loops
 from turnlog.windows.limits import Messages, Recent, Tokens, Turns
+from turnlog.windows.pins import Pin
 from turnlog.windows.registry import AnyStep
 from turnlog.windows.steps import MAX_MESSAGE_CHARS, Step
 from turnlog.windows.summary_step import Summary
@@ -28,6 +29,7 @@ __all__ = [
     "Crossing",
     "Loops",
     "Messages",
+    "Pin",
     "Policy",
     "Recent",
     "Summary",
@@ -77,6 +79,11 @@ class Policy(BaseModel):
     @property
     def takes_summary(self) -> bool:
         return _takes_summary(self.steps)
+
+    @property
+    def pins(self) -> tuple[Pin, ...]:
+        """The steps that pin: a summary keeps what they find."""
+        return tuple(step for step in self.steps if isinstance(step, Pin))
 
 
 def _takes_summary(steps: Sequence[Step]) -> bool:

@@ -12,10 +12,11 @@ from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 from turnlog.domain.jsonvalue import encode_json
 from turnlog.windows.demotions import Crossing, Loops
 from turnlog.windows.limits import Messages, Recent, Tokens, Turns
+from turnlog.windows.pins import Pin
 from turnlog.windows.steps import Step
 from turnlog.windows.summary_step import Summary
 
-BUILT_IN: tuple[type[Step], ...] = (Turns, Messages, Tokens, Recent, Loops, Crossing, Summary)
+BUILT_IN: tuple[type[Step], ...] = (Turns, Messages, Tokens, Recent, Loops, Crossing, Summary, Pin)
 """The steps that Turnlog brings, in the order in which they are named."""
 _BUILT_IN = {str(model.model_fields["step"].default): model for model in BUILT_IN}
 

@@ -136,6 +136,11 @@ class Loop:
     def tokens(self) -> int:
         return sum(unit.tokens for unit in self.units)
 
+    @property
+    def is_covered(self) -> bool:
+        """Whether a summary stands for it, or stood for it and had no room."""
+        return self.level == "out" and self.reason == "summary"
+
 
 @dataclass(frozen=True, slots=True)
 class View:

@@ -89,8 +89,10 @@ class Application:
     @cached_property
     def append_messages(self) -> AppendMessages:
         from turnlog.services.append_messages import AppendMessages
+        from turnlog.services.asking import AskForSummaries
 
-        return AppendMessages(self._log, _Lazily(lambda: self.counter))
+        ask = AskForSummaries(self._log, self._start_job, self.settings.models)
+        return AppendMessages(self._log, _Lazily(lambda: self.counter), ask)
 
     @cached_property
     def read_messages(self) -> ReadMessages:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from turnlog.domain.calibration import Calibration
+from turnlog.domain.compression import Asked
 from turnlog.domain.errors import CorruptError, NewerSchemaError
 from turnlog.domain.flow import Amount, Flow
 from turnlog.domain.loops import LoopState
@@ -29,21 +30,23 @@ _KINDS = frozenset({"c", "m", "s", "y"})
 
 @dataclass(frozen=True, slots=True)
 class Covered:
-    """The summary in force: its position, the position and loop up to which it stands for the history, and the totals there."""
+    """The summary in force: its position, the position and loop up to which it stands for the history, the totals there, and
+    its own tokens."""
 
     position: int
     last: int
     loop: int
     messages: int
     tokens: int
+    own_tokens: int = 0
 
     def encode(self) -> str:
-        return f"{self.position} {self.last} {self.loop} {self.messages} {self.tokens}"
+        return f"{self.position} {self.last} {self.loop} {self.messages} {self.tokens} {self.own_tokens}"
 
     @classmethod
     def decode(cls, text: str) -> Covered:
-        position, last, loop, messages, tokens = text.split(" ")
-        return cls(int(position), int(last), int(loop), int(messages), int(tokens))
+        position, last, loop, messages, tokens, *own_tokens = map(int, text.split(" "))
+        return cls(position, last, loop, messages, tokens, *own_tokens)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +73,7 @@ class Header:
     ``last_state`` and ``last_settings`` are the positions of the newest state event and settings event.
     ``run`` is a 6-byte hash of the open loop's run id, or empty. ``pending``: an agent waits for a decision.
     ``summary`` is the summary in force. ``sent`` is the newest window that is known to have been sent; ``calibration`` is
-    what is learned of the provider's token counts.
+    what is learned of the provider's token counts. ``asked`` is the newest request for a summary.
     """
 
     first: int
@@ -89,6 +92,7 @@ class Header:
     summary: Covered | None = None
     sent: Sent | None = None
     calibration: Calibration = field(default_factory=Calibration)
+    asked: Asked | None = None
     version: int = field(default=SCHEMA_VERSION)
 
 
@@ -142,6 +146,7 @@ def header_attributes(header: Header) -> dict[str, AttributeValue]:
         "sm": header.summary.encode() if header.summary is not None else "",
         "ws": header.sent.encode() if header.sent is not None else "",
         "cf": header.calibration.encode(),
+        "ca": header.asked.encode() if header.asked is not None else "",
     }
     return attributes | {name: value for name, value in optional.items() if value}
 
@@ -195,6 +200,7 @@ def _read(item: Item) -> Header:
         summary=Covered.decode(_text(item, "sm")) if "sm" in item else None,
         sent=Sent.decode(_text(item, "ws")) if "ws" in item else None,
         calibration=Calibration.decode(_text(item, "cf")) if "cf" in item else Calibration(),
+        asked=Asked.decode(_text(item, "ca")) if "ca" in item else None,
         version=_number(item, "v"),
     )
 

@@ -12,7 +12,7 @@ from turnlog.ports import Key
 
 MAX_POSITION = 999_999_999_999
 COMMITS_FROM, COMMITS_TO = "C#", "C~"
-META, SUMMARY, SYSTEM, STATE = "D#META", "E#SUM", "E#SYS", "S#STATE"
+META, SUMMARY, SYSTEM, STATE, ATTEMPTS = "D#META", "E#SUM", "E#SYS", "S#STATE", "S#TRIES"
 TAIL_TO, WINDOW_TO = "D~", "E~"
 ERASING = "ERASING"
 _RECORD_ID = re.compile(r"[0-9]{13}-[A-Za-z0-9_-]{1,50}")
@@ -110,6 +110,10 @@ class SessionKeys:
     @property
     def summary(self) -> Key:
         return Key(self.partition, SUMMARY)
+
+    @property
+    def attempts(self) -> Key:
+        return Key(self.partition, ATTEMPTS)
 
     @property
     def snapshots(self) -> Shelf:

@@ -27,6 +27,7 @@ from turnlog.log.reading import Located, located
 from turnlog.log.sessions import SessionLog
 from turnlog.log.summaries import Summary
 from turnlog.ports import Item, Query, Summariser, TokenCounter
+from turnlog.services.asking import answered
 from turnlog.services.idempotency import RequestKey, earlier, raw_request_key, request_key, stamped
 from turnlog.services.jobs import StartJobs
 from turnlog.windows.build import Source
@@ -203,7 +204,7 @@ class CompressSessions:
                 raise _Superseded
             new = following(header, kind="y", events=1, now_ms=self._log.clock.now_ms(), **stamped(request))
             made = replace(event, position=new.first)
-            return Draft(replace(new, summary=_covered(made)), (made,))
+            return Draft(replace(new, summary=_covered(made), asked=answered(new)), (made,))
 
         try:
             written = self._log.commits.write(keys, compose)
@@ -246,7 +247,7 @@ class _History:
 
 
 def _covered(event: SummaryEvent) -> Covered:
-    return Covered(event.position, event.last, event.last_loop, event.messages, event.source_tokens)
+    return Covered(event.position, event.last, event.last_loop, event.messages, event.source_tokens, event.tokens)
 
 
 def summary_answer(summary: Summary) -> SummaryAnswer:

@@ -47,7 +47,7 @@ TOOLS: tuple[Body, ...] = (
 
 @dataclass(frozen=True)
 class Asked:
-    """What is asked of a window."""
+    """What is asked of a window. ``policy`` is a name, or a body as JSON."""
 
     policy: str = "default"
     budget: int = AMPLE
@@ -110,7 +110,7 @@ def window(held: Stored, asked: Asked, *, upto: int | None = None) -> Window:
 
 def request(asked: Asked) -> Request:
     return Request(
-        policy=policy_of(asked.policy),
+        policy=policy_of(json.loads(asked.policy) if asked.policy.startswith("{") else asked.policy),
         budget=Budget(asked.budget, "given"),
         format=asked.format,
         system=asked.system,

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from tests.properties.building import PRESETS
 from tests.properties.histories import DISORDERLY, Format, History, moves, played
+from tests.properties.pipelines import options_made, pipelines
 from tests.properties.test_summaries import Terse
 from turnlog import Turnlog
 from turnlog.client.model import Session
@@ -32,7 +33,9 @@ Options = dict[str, Any]
 histories = st.lists(moves(KINDS), min_size=6, max_size=40).map(played)
 options = st.fixed_dictionaries(
     {
-        "policy": st.sampled_from((*PRESETS, "turns(1)", "messages(5)")),
+        "policy": st.one_of(
+            st.sampled_from((*PRESETS, "turns(1)", "messages(5)")), st.one_of(pipelines(), options_made).map(json.loads)
+        ),
         "format": st.sampled_from(FORMATS),
         "budget": st.one_of(st.just(1_000_000), st.integers(200, 3000)),
     },

@@ -207,6 +207,17 @@ def test_steps_compose() -> None:
     assert counted(answer) == {"whole": 2, "digest": 4, "out": 9}
 
 
+def test_limits_count_a_digest_as_what_it_is_and_take_it_whole() -> None:
+    digests = {"step": "loops", "max": None}
+    answer = build_window(TURNS, policy={"steps": [digests, {"step": "messages", "n": 7}]})
+    assert counted(answer) == {"whole": 1, "digest": 2, "out": 12}, "a digest is a question, a reply and a note"
+    assert levels(answer)[12] == ("out", "messages")
+    assert "exchange 12" not in str(answer.messages)
+    each = next(part.tokens for part in answer.manifest.parts if part.kind == "loop" and part.level == "digest")
+    some = build_window(TURNS, policy={"steps": [digests, {"step": "tokens", "n": 4 * each}]})
+    assert counted(some) == {"whole": 1, "digest": 4, "out": 10}
+
+
 def test_default_is_whole_up_to_the_high_mark_then_digests_then_out() -> None:
     def words(number: int) -> str:
         return f"{number} The quick brown fox jumps over the lazy dog. " * 20

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from pydantic import Field, model_validator
 
 from turnlog.windows.costs import LINE_TOKENS, bare_tokens, past_tokens
+from turnlog.windows.digests import final_reply
 from turnlog.windows.notes import Tally
 from turnlog.windows.steps import LEDGER_PER_LOOP, MAX_MESSAGE_CHARS, Room, Step, digest, out
 from turnlog.windows.summaries import summary_tokens
 from turnlog.windows.view import Loop, View
 
 WEEK_SECONDS = 7 * 24 * 3600
+NO_REPLY = "no_reply"
+Interrupted: TypeAlias = Literal["mark", "drop"]
 
 
 class Loops(Step):
@@ -21,7 +24,8 @@ class Loops(Step):
 
     A digest is the user's messages and the final reply, each cut to its first ``max_message_chars`` characters, and a note
     with a line per tool call and at most ``ledger`` values that stood in calls and results. Age is measured
-    at the time of the commit that opened the current loop. null: no such limit.
+    at the time of the commit that opened the current loop. null: no such limit. A loop without a final reply is a digest that
+    says so; with ``interrupted: "drop"`` it is out instead.
     """
 
     step: Literal["loops"] = "loops"
@@ -30,6 +34,7 @@ class Loops(Step):
     max_message_chars: int = Field(default=MAX_MESSAGE_CHARS, ge=1, le=1_000_000)
     whole: int = Field(default=0, ge=0, le=1_000_000)
     ledger: int = Field(default=LEDGER_PER_LOOP, ge=0, le=100)
+    interrupted: Interrupted = "mark"
 
     def apply(self, view: View, room: Room) -> View:
         now_ms = view.loops[-1].opened_ms if view.loops else 0
@@ -44,14 +49,15 @@ class Loops(Step):
             return out(loop, "max_age")
         if newer < self.whole:
             return loop
-        return digest(loop, "past_loop", self.max_message_chars, self.ledger)
+        return _as_digest(loop, "past_loop", self)
 
 
 class Crossing(Step):
     """All whole until the messages reach the ``high`` mark of the budget; then the oldest loops become digests, down to ``low``.
 
     Borders stand on a grid over the running totals, so the window's beginning stays the same between two crossings and a
-    provider's prompt cache holds. Digests have room up to what ``high`` leaves; the oldest beyond it are out.
+    provider's prompt cache holds. Digests have room up to what ``high`` leaves; the oldest beyond it are out. A loop without a
+    final reply is a digest that says so; with ``interrupted: "drop"`` it is out instead.
     """
 
     step: Literal["crossing"] = "crossing"
@@ -59,6 +65,7 @@ class Crossing(Step):
     low: float = Field(default=0.5, ge=0, lt=1)
     max_message_chars: int = Field(default=MAX_MESSAGE_CHARS, ge=1, le=1_000_000)
     ledger: int = Field(default=LEDGER_PER_LOOP, ge=0, le=100)
+    interrupted: Interrupted = "mark"
 
     @model_validator(mode="after")
     def _ordered(self) -> Crossing:
@@ -72,7 +79,7 @@ class Crossing(Step):
         size = max(1.0, high - low)
         border = size * math.ceil(max(0.0, view.total - high) / size)
         before = [loop for loop in view.past if loop.before < border]
-        digests = [digest(loop, "high_mark", self.max_message_chars, self.ledger) for loop in before]
+        digests = [_as_digest(loop, "high_mark", self) for loop in before]
         least = [_least(loop, smaller) for loop, smaller in zip(before, digests, strict=True)]
         if past_tokens(least) > LINE_TOKENS:
             # Else the line about what is left out would take more than all of them do.
@@ -80,8 +87,17 @@ class Crossing(Step):
         return view.with_past([*least, *view.past[len(before) :]])
 
 
+def _as_digest(loop: Loop, reason: str, step: Loops | Crossing) -> Loop:
+    """The loop as a digest; or out, where it has no reply and the step drops such loops."""
+    if step.interrupted == "drop" and loop.level == "whole" and final_reply(loop) is None:
+        return out(loop, NO_REPLY)
+    return digest(loop, reason, step.max_message_chars, step.ledger)
+
+
 def _least(loop: Loop, smaller: Loop) -> Loop:
-    """The loop as a digest, where one says something and is smaller."""
+    """The loop as a digest, where one says something and is smaller; out where it is dropped."""
+    if smaller.reason == NO_REPLY:
+        return smaller
     return smaller if smaller.level == "digest" and past_tokens([smaller]) < past_tokens([loop]) else loop
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from turnlog.windows.steps import Room, Step, out
+from turnlog.windows.digests import digest_pieces
+from turnlog.windows.notes import Tally
+from turnlog.windows.steps import Room, Step, out, unit_out
 from turnlog.windows.triggers import Clause, any_crossed, past_of
 from turnlog.windows.view import Loop, Unit, View
 
@@ -33,7 +35,7 @@ class Messages(Step):
     n: int = Field(default=20, ge=0, le=1_000_000)
 
     def apply(self, view: View, room: Room) -> View:
-        return newest_units(view, limit=self.n, cost=lambda unit: len(unit.entries), reason="messages")
+        return newest(view, limit=self.n, measure=_MESSAGES, reason="messages")
 
 
 class Tokens(Step):
@@ -43,7 +45,7 @@ class Tokens(Step):
     n: int = Field(default=4000, ge=0, le=100_000_000)
 
     def apply(self, view: View, room: Room) -> View:
-        return newest_units(view, limit=self.n, cost=lambda unit: unit.tokens, reason="tokens")
+        return newest(view, limit=self.n, measure=_TOKENS, reason="tokens")
 
 
 class Recent(Step):
@@ -69,32 +71,54 @@ class Recent(Step):
         if self.once is not None and not any_crossed(self.once, past_of(view), budget=room.tokens):
             return view
         if self.messages is not None:
-            view = newest_units(view, limit=self.messages, cost=lambda unit: len(unit.entries), reason="messages")
+            view = newest(view, limit=self.messages, measure=_MESSAGES, reason="messages")
         if self.tokens is not None:
-            view = newest_units(view, limit=self.tokens, cost=lambda unit: unit.tokens, reason="tokens")
+            view = newest(view, limit=self.tokens, measure=_TOKENS, reason="tokens")
         return view
 
 
-def newest_units(view: View, *, limit: int, cost: Callable[[Unit], int], reason: str) -> View:
-    """Units of past loops from the newest back, until one would cost more than is left; that one and all older are out.
+class Measure(NamedTuple):
+    """What a limit counts of a message with its results, and of a digest: not what is pinned in it."""
 
-    Loops that are out already cost nothing.
+    unit: Callable[[Unit], int]
+    digest: Callable[[Loop], int]
+
+
+def _digest_tokens(loop: Loop) -> int:
+    return sum(piece.tokens for piece in digest_pieces(loop) if not piece.unit.pinned) + Tally().add(*loop.notes)
+
+
+def _digest_messages(loop: Loop) -> int:
+    return sum(not piece.unit.pinned for piece in digest_pieces(loop)) + len(loop.notes)
+
+
+_MESSAGES = Measure(lambda unit: len(unit.entries), _digest_messages)
+_TOKENS = Measure(lambda unit: unit.tokens, _digest_tokens)
+
+
+def newest(view: View, *, limit: int, measure: Measure, reason: str) -> View:
+    """What is newest of past loops, until something would cost more than is left; that and all that is older is out.
+
+    A message goes with its results, a digest as a whole. What is out already, or pinned, costs nothing.
     """
     left, changed, full = limit, list[Loop](), False
     for loop in reversed(view.past):
         if loop.level == "out":
             changed.append(loop)
             continue
+        if loop.level == "digest":
+            cost = measure.digest(loop)
+            full = full or cost > left
+            left -= 0 if full else cost
+            changed.append(out(loop, reason) if full else loop)
+            continue
         units = list[Unit]()
         for unit in reversed(loop.units):
             if unit.level != "out" and not unit.pinned:
-                full = full or cost(unit) > left
-                unit = replace(unit, level="out", reason=reason) if full else unit  # noqa: PLW2901
-                left -= 0 if full else cost(unit)
-            units.append(unit)
-        kept = tuple(reversed(units))
-        if any(unit.level != "out" for unit in kept):
-            changed.append(replace(loop, units=kept))
-        else:
-            changed.append(replace(loop, units=kept, level="out", reason=reason))
+                cost = measure.unit(unit)
+                full = full or cost > left
+                left -= 0 if full else cost
+            units.append(unit_out(unit, reason) if full else unit)
+        kept = replace(loop, units=tuple(reversed(units)))
+        changed.append(kept if any(unit.level != "out" for unit in units) else out(kept, reason))
     return view.with_past(reversed(changed))

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from turnlog.windows.digests import with_note
-from turnlog.windows.steps import Room, Step
+from turnlog.windows.steps import Room, Step, pinned
 from turnlog.windows.view import Entry, Loop, Unit, View
 
 PinnedRole = Literal["user", "assistant", "system", "tool"]
@@ -62,13 +62,6 @@ class Pin(Step):
             and (not self.first_user or entry.position == first)
             and (self.flag is None or (envelope.metadata or {}).get(self.flag) is True)
         )
-
-
-def pinned(unit: Unit) -> Unit:
-    """The unit pinned: whole again, if it was out or its results were shortened."""
-    costs = {entry.position: entry.cost for entry in unit.entries}
-    tokens = unit.tokens + sum(costs[stub.position] - stub.tokens for stub in unit.stubs)
-    return replace(unit, pinned=True, level="whole", reason="", stubs=(), tokens=tokens)
 
 
 def _first_user(view: View) -> int | None:

@@ -15,8 +15,6 @@ from pydantic import BaseModel, ConfigDict
 from turnlog.windows.digests import digest_pieces, with_note
 from turnlog.windows.view import Loop, Unit, View
 
-__all__ = ["LEDGER_PER_LOOP", "MAX_MESSAGE_CHARS", "Loop", "Room", "Step", "Unit", "View", "digest", "out"]
-
 MAX_MESSAGE_CHARS = 500
 LEDGER_PER_LOOP = 100
 
@@ -60,3 +58,15 @@ def digest(loop: Loop, reason: str, max_message_chars: int = MAX_MESSAGE_CHARS, 
 def out(loop: Loop, reason: str) -> Loop:
     """The loop out of the window, but for what is pinned in it. One that is out keeps its reason."""
     return loop if loop.level == "out" else replace(loop, level="out", reason=reason, notes=())
+
+
+def unit_out(unit: Unit, reason: str) -> Unit:
+    """A message with its results out of a loop that stays. A pinned one stays."""
+    return unit if unit.pinned or unit.level == "out" else replace(unit, level="out", reason=reason)
+
+
+def pinned(unit: Unit) -> Unit:
+    """The unit pinned: whole again, if it was out or its results were shortened."""
+    costs = {entry.position: entry.cost for entry in unit.entries}
+    tokens = unit.tokens + sum(costs[stub.position] - stub.tokens for stub in unit.stubs)
+    return replace(unit, pinned=True, level="whole", reason="", stubs=(), tokens=tokens)

@@ -148,7 +148,7 @@ class View:
 
     ``total`` is the running total of all stored tokens. ``unread`` positions before the first were not read.
     ``has_system``: a system text is sent before the messages. ``summary`` stands for what it covers; of that only kept
-    messages are among the units.
+    messages are among the units. ``summary_reason``: why it is not shown whole.
     """
 
     preamble: tuple[Unit, ...]
@@ -159,6 +159,7 @@ class View:
     unread: int = 0
     has_system: bool = False
     summary: SummaryEvent | None = None
+    summary_reason: str = ""
 
     @property
     def past(self) -> tuple[Loop, ...]:

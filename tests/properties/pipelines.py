@@ -60,6 +60,9 @@ STEPS: dict[str, st.SearchStrategy[Body]] = {
         }
     ),
     "summary": st.fixed_dictionaries({}, optional={"max_tokens": st.integers(128, 300)}),
+    "stub_tool_results": st.fixed_dictionaries(
+        {"keep_newest": st.integers(0, 4), "over_tokens": st.integers(0, 60), "preview_tokens": st.integers(24, 100)}
+    ),
     "pin": _selectors,
 }
 """The fields of each step, by its name."""

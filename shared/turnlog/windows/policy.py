@@ -20,6 +20,7 @@ from turnlog.windows.limits import Messages, Recent, Tokens, Turns
 from turnlog.windows.pins import Pin
 from turnlog.windows.registry import AnyStep
 from turnlog.windows.steps import MAX_MESSAGE_CHARS, Step
+from turnlog.windows.stub_step import StubToolResults
 from turnlog.windows.summary_step import Summary
 from turnlog.windows.triggers import Clause, Trigger
 
@@ -32,6 +33,7 @@ __all__ = [
     "Pin",
     "Policy",
     "Recent",
+    "StubToolResults",
     "Summary",
     "Tokens",
     "Trigger",

@@ -14,9 +14,10 @@ from turnlog.windows.demotions import Crossing, Loops
 from turnlog.windows.limits import Messages, Recent, Tokens, Turns
 from turnlog.windows.pins import Pin
 from turnlog.windows.steps import Step
+from turnlog.windows.stub_step import StubToolResults
 from turnlog.windows.summary_step import Summary
 
-BUILT_IN: tuple[type[Step], ...] = (Turns, Messages, Tokens, Recent, Loops, Crossing, Summary, Pin)
+BUILT_IN: tuple[type[Step], ...] = (Turns, Messages, Tokens, Recent, Loops, Crossing, StubToolResults, Summary, Pin)
 """The steps that Turnlog brings, in the order in which they are named."""
 _BUILT_IN = {str(model.model_fields["step"].default): model for model in BUILT_IN}
 

@@ -110,7 +110,7 @@ class CompressSessions:
         if newest <= (base.event.last_loop if base is not None else 0):
             return _Outcome(False, "nothing_to_cover", base, False)
         history = self._read(keys, (base.event.last if base is not None else 0) + 1, newest)
-        event = self._make(history, base, body.max_tokens)
+        event = self._make(history, base, body.max_tokens, keys.owner.tenant_id)
         if event is None:
             return _Outcome(False, "not_worth_it", base, False)
         published = self._publish(keys, event, request)
@@ -138,14 +138,15 @@ class CompressSessions:
         whole = min(newest, reached - 1 if after is not None else reached)
         return _History([one for one in messages if one.loop <= whole], commits)
 
-    def _make(self, history: _History, base: Summary | None, max_tokens: int) -> SummaryEvent | None:
+    def _make(self, history: _History, base: Summary | None, max_tokens: int, tenant_id: str) -> SummaryEvent | None:
         """The next summary, or None when it would not be smaller than what it covers."""
         coverage = cover([Source(one.event, one.loop, one.time_ms) for one in history.messages])
         before = base.event if base is not None else None
         facts = self._facts(coverage, before, int(max_tokens * _FACTS_SHARE))
         room = max_tokens - self._tokens("", facts) - _JOIN_TOKENS
         previous = before.text if before is not None else ""
-        text = self._summariser.summarise(SummaryRequest(previous, coverage.loops, room)).strip()
+        told = self._summariser.summarise(SummaryRequest(previous, coverage.loops, room, tenant_id))
+        text = told.text.strip()
         tokens = self._tokens(text, facts)
         source_tokens = coverage.tokens + (before.source_tokens if before is not None else 0)
         if not text or tokens > max_tokens:
@@ -164,7 +165,7 @@ class CompressSessions:
             tokens=tokens,
             source_tokens=source_tokens,
             messages=coverage.messages + (before.messages if before is not None else 0),
-            summariser=self._summariser.name,
+            summariser=told.summariser,
             kept=(*kept, *(Kept(history.commit_of(at).header.first, at) for at in coverage.kept)),
         )
         return made if summary_tokens(made) - summary_tokens(before) < coverage.saved else None

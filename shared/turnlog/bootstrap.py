@@ -18,10 +18,11 @@ from turnlog.contracts.jobs import JOB_KINDS
 from turnlog.domain.errors import InvalidInputError
 from turnlog.log.payloads import Payloads
 from turnlog.log.sessions import SessionLog
-from turnlog.ports import BlobStore, Clock, IdSource, ItemTable, JobQueue, TokenCounter
+from turnlog.ports import BlobStore, Clock, IdSource, ItemTable, JobQueue, Summariser, TokenCounter
 from turnlog.settings import Settings
 
 if TYPE_CHECKING:
+    from turnlog.adapters.summarisers.model import ChatModel
     from turnlog.domain.identity import Owner
     from turnlog.domain.jsonvalue import JsonObject
     from turnlog.services.agents import GetAgent, PatchAgent
@@ -130,11 +131,35 @@ class Application:
 
     @cached_property
     def compress_session(self) -> CompressSessions:
-        from turnlog.adapters.summarisers.extractive import ExtractiveSummariser
         from turnlog.services.compress import CompressSessions
 
+        counter, longest_ms = _Lazily(lambda: self.counter), self.longest_summary_ms
+        return CompressSessions(self._log, counter, self.summariser, self._start_job, longest_summary_ms=longest_ms)
+
+    @cached_property
+    def summariser(self) -> Summariser:
+        """Extractive; with a model in the settings that one, and extracts where it may not or does not do it."""
+        from turnlog.adapters.summarisers.extractive import ExtractiveSummariser
+
         counter = _Lazily(lambda: self.counter)
-        return CompressSessions(self._log, counter, ExtractiveSummariser(counter), self._start_job)
+        extractive = ExtractiveSummariser(counter)
+        if not self.settings.summary_model:
+            return extractive
+        from turnlog.adapters.summarisers.model import ModelSummariser
+        from turnlog.log.spending import Spending
+        from turnlog.services.summarise import SummariseWithinBudget
+
+        clock, ids = self._log.clock, self._log.ids
+        chat = make_chat_model(self.settings, clock)
+        model = ModelSummariser(chat, counter, clock, ids, timeout_seconds=self.settings.summary_timeout_seconds)
+        spending = Spending(self.engine.items, clock, ids)
+        limit = self.settings.summary_tokens_per_day
+        return SummariseWithinBudget(model, extractive, spending, counter, tokens_per_day=limit)
+
+    @property
+    def longest_summary_ms(self) -> int:
+        """What all tries of a model take together at most; 0 without a model."""
+        return self.settings.summary_timeout_seconds * 1250 if self.settings.summary_model else 0
 
     @cached_property
     def get_summary(self) -> GetSummary:
@@ -227,6 +252,25 @@ def make_counter(name: str) -> TokenCounter:
     from turnlog.adapters.tokens.tiktoken_counter import TiktokenCounter
 
     return TiktokenCounter()
+
+
+def make_chat_model(settings: Settings, clock: Clock) -> ChatModel:
+    """The model that the settings name: behind their endpoint, else Bedrock's in the engine's region."""
+    timeout_seconds = settings.summary_timeout_seconds
+    if settings.summary_url:
+        from turnlog.adapters.summarisers.openai_compatible import OpenAiCompatibleModel
+
+        key = settings.summary_api_key.get_secret_value()
+        return OpenAiCompatibleModel(
+            settings.summary_url, settings.summary_model, api_key=key, timeout_seconds=timeout_seconds, clock=clock
+        )
+    from turnlog.adapters.aws.bedrock import BedrockConverseModel
+    from turnlog.adapters.aws.clients import make_clients
+
+    region = parse_qs(urlsplit(settings.engine).query).get("region", [None])[0]
+    # ModelSummariser counts the tries.
+    clients = make_clients(region, settings.endpoint_url, max_attempts=1)
+    return BedrockConverseModel(clients, settings.summary_model, timeout_seconds=timeout_seconds)
 
 
 def make_engine(settings: Settings, *, clock: Clock, ids: IdSource) -> Engine:

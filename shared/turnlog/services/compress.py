@@ -57,11 +57,20 @@ class GetSummary:
 class CompressSessions:
     """The use case: cover all closed loops but the newest few, a bounded round at a time."""
 
-    def __init__(self, log: SessionLog, counter: TokenCounter, summariser: Summariser, start_job: StartJobs) -> None:
+    def __init__(
+        self,
+        log: SessionLog,
+        counter: TokenCounter,
+        summariser: Summariser,
+        start_job: StartJobs,
+        *,
+        longest_summary_ms: int = 0,
+    ) -> None:
         self._log = log
         self._counter = counter
         self._summariser = summariser
         self._start_job = start_job
+        self._sync_ms = max(0, SYNC_SECONDS * 1000 - longest_summary_ms)
 
     def __call__(
         self, owner: Owner, session_id: str, body: CompressSession, *, key: str | None = None
@@ -72,7 +81,7 @@ class CompressSessions:
         if body.mode == "async":
             self._log.commits.tail(keys)
             return self._start_job(owner, "compress", session_id, options, request)
-        deadline = self._log.clock.now_ms() + SYNC_SECONDS * 1000
+        deadline = self._log.clock.now_ms() + self._sync_ms
         outcome = self._round(keys, body, request)
         while outcome.has_more:
             if self._log.clock.now_ms() >= deadline:

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from turnlog.services.jobs import GetJob, ListJobs, RunJob, StartJobs
     from turnlog.services.read_messages import ReadLoops, ReadMessages
     from turnlog.services.read_session import GetSession, ListSessions
+    from turnlog.services.recall import RecallCalls
+    from turnlog.services.search import SearchSession
     from turnlog.services.snapshots import CreateSnapshots, GetSnapshot, ListSnapshots
 
 
@@ -128,6 +130,19 @@ class Application:
         from turnlog.services.build_context import BuildWindows
 
         return BuildWindows(_Lazily(lambda: self.counter), self.settings.models)
+
+    @cached_property
+    def recall(self) -> RecallCalls:
+        from turnlog.services.recall import RecallCalls
+
+        return RecallCalls(self._log)
+
+    @cached_property
+    def search_session(self) -> SearchSession:
+        from turnlog.adapters.search.fts5 import Fts5SearchEngine
+        from turnlog.services.search import SearchSession
+
+        return SearchSession(self._log, Fts5SearchEngine())
 
     @cached_property
     def compress_session(self) -> CompressSessions:

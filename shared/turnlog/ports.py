@@ -179,6 +179,16 @@ class Summariser(Protocol):
         """A text of at most ``request.max_tokens`` tokens, and what it cost."""
 
 
+class SearchEngine(Protocol):
+    """Ranks texts by what they have in common with a question. Holds nothing between two calls."""
+
+    def rank(self, texts: Sequence[str], question: str) -> list[tuple[int, float]]:
+        """Indexes of the texts that share a word with the question, best first, with a score: greater is better.
+
+        Each text is ranked with the one before it: a question is answered a turn later. Deterministic.
+        """
+
+
 class Clock(Protocol):
     def now_ms(self) -> int:
         """Milliseconds since 1970, UTC. May go backwards; the log's own times do not."""

@@ -21,6 +21,8 @@ RUNS: Mapping[str, int] = {
     "list_sessions": 200,
     "read_messages": 200,
     "read_loops": 200,
+    "recall": 200,
+    "search_session": 200,
     "build_context": 200,
     "build_window": 200,
     "patch_agent": 200,

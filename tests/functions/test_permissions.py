@@ -39,7 +39,11 @@ IMPLICIT = {
 _NO_CARD = "a message without a card is read whole by a summary"
 _LARGE_SUMMARY = "a summary of more than 32 KB packed is a blob"
 _NO_MODEL = "moto has no models: tests/summarisers asks one over HTTP"
+_NO_CARD_FOUND = "a message without a card is read whole by a search"
 NOT_RUN_HERE = {
+    ("SearchFunction", "dynamodb:BatchGetItem", "Table"): _NO_CARD_FOUND,
+    ("SearchFunction", "dynamodb:GetItem", "Table"): _NO_CARD_FOUND,
+    ("SearchFunction", "s3:GetObject", "Bucket/*"): _NO_CARD_FOUND,
     ("AppendFunction", "sqs:SendMessage", "CompressQueue"): "a policy's trigger",
     ("CompressFunction", "dynamodb:BatchGetItem", "Table"): _NO_CARD,
     ("CompressFunction", "s3:GetObject", "Bucket/*"): _NO_CARD,
@@ -162,6 +166,20 @@ def _large(made: Deployment) -> None:
         job = made.call("snapshot", "POST", f"{path}/snapshots", 202, body={"name": "n", "mode": "async"})
         assert made.run("workers.snapshot.handler", _message("snapshot", job["job_id"], session_id)) == _DONE
         made.call("snapshot", "GET", f"{path}/snapshots/n", 200)
+        _recall(made, path, size)
+
+
+def _recall(made: Deployment, path: str, size: int) -> None:
+    """A call and its result out of line, by ref; and the words of a message."""
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": _noise(size)}}
+    small = {**call, "function": {"name": "f", "arguments": "{}"}}
+    result = {"role": "tool", "tool_call_id": "c", "content": _noise(size)}
+    for one in (call, small):
+        messages = [{"role": "assistant", "content": None, "tool_calls": [one]}, result]
+        refs = made.call("append", "POST", f"{path}/messages", 201, body={"messages": messages})["refs"]
+        query = {"ref": refs[0]["ref"], "max_tokens": "100"}
+        assert made.call("recall", "GET", f"{path}/recall", 200, query=query)["found"]
+    made.call("search", "GET", f"{path}/search", 200, query={"q": "and now"})
 
 
 def _read(made: Deployment, path: str) -> None:

@@ -85,7 +85,7 @@ def test_a_window_of_64_commits_is_one_request(moto: Harness) -> None:
         window = session.context()
     assert dict(spent.requests) == {"Query": 1}
     assert spent.read_units <= 13
-    assert len(window.messages) == 65
+    assert len(window.messages) == 65  # the system text, with the line of the recall tools
     assert spent.write_units == 0
 
 
@@ -101,6 +101,36 @@ def test_a_window_with_payloads_that_are_sent_whole_is_two_requests(moto: Harnes
     with moto.meter.measure() as spent:
         session.context(policy="run_loops")
     assert sum(spent.requests.values()) == 1, "a digest needs no payload"
+
+
+def test_recall_is_one_request_and_one_more_for_a_later_commit_and_for_what_is_out_of_line(moto: Harness) -> None:
+    session = harness_conversation(moto, commits=40)
+    call = {"id": "c9", "type": "function", "function": {"name": "cat", "arguments": "{}"}}
+    asked, large = (
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        "".join(f"{at * 7919:x} " for at in range(2_000)),
+    )
+    for content, apart, requests in (("small", False, 1), ("small", True, 2), (large, False, 2), (large, True, 3)):
+        answer = {"role": "tool", "tool_call_id": "c9", "content": content}
+        batches = [[asked], [answer]] if apart else [[asked, answer]]
+        refs = [session.append(*batch).refs for batch in batches]
+        ref = refs[0][0].ref
+        session.append({"role": "assistant", "content": "Seen."})
+        with moto.meter.measure() as spent:
+            assert session.recall(ref).found
+        assert sum(spent.requests.values()) == requests
+        assert spent.write_units == 0
+    with moto.meter.measure() as spent:
+        assert session.recall(call_id="c9").ref == ref
+    assert sum(spent.requests.values()) == 2, "one page back, one payload"
+
+
+def test_a_search_is_one_request_for_each_page(moto: Harness) -> None:
+    session = harness_conversation(moto, commits=64)
+    with moto.meter.measure() as spent:
+        assert session.search("warehouse").results
+    assert dict(spent.requests) == {"Query": 1}
+    assert spent.write_units == 0
 
 
 def harness_conversation(harness: Harness, *, commits: int) -> Session:

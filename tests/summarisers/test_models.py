@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import logging
+import shutil
 import socket
+import subprocess
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from importlib.resources import files
+from pathlib import Path
 from typing import Literal
 
 import pytest
 
+from tests.conftest import ROOT
 from tests.summarisers.server import ModelServer, Reply
 from turnlog.adapters.aws.bedrock import BedrockConverseModel
 from turnlog.adapters.aws.clients import make_clients
@@ -190,8 +195,6 @@ def test_a_long_history_is_told_shorter_and_a_longer_one_not_at_all(
     ],
 )
 def test_a_refused_answer_is_not_tried_again(setup: Setup, reply: Reply, reason: str) -> None:
-    from dataclasses import replace
-
     ending = reply.ending.split("|")[setup.protocol == "bedrock"] if reply.ending else ""
     error = setup.failing(SummaryRefusedError, replace(reply, ending=ending))
     assert error.details == {"reason": reason, "input_tokens": 321, "output_tokens": 45}, "it was paid for"
@@ -351,3 +354,15 @@ def test_a_key_is_shown_nowhere(caplog: pytest.LogCaptureFixture) -> None:
         assert CANARY not in str(raised.value) + repr(raised.value.__cause__)
         assert raised.value.__suppress_context__
     assert CANARY not in caplog.text
+
+
+def test_the_prompt_is_in_the_layer(tmp_path: Path) -> None:
+    if shutil.which("make") is None:
+        pytest.skip("no make")
+    subprocess.run(
+        ["make", "-s", "-C", str(ROOT / "shared"), "build-SharedLayer", f"ARTIFACTS_DIR={tmp_path}"], check=True
+    )
+    built = tmp_path / "python" / "turnlog" / "adapters" / "summarisers" / "prompt.txt"
+    rules = files("turnlog.adapters.summarisers").joinpath("prompt.txt").read_text(encoding="utf-8")
+    assert built.read_text(encoding="utf-8") == rules
+    assert "$language" in rules and "$limit" in rules

@@ -254,10 +254,24 @@ def served() -> Iterator[LocalServer]:
     application.close()
 
 
+def test_recall_and_search_show_what_is_in_the_log(tmp_path: Path) -> None:
+    where = ("--data", str(tmp_path))
+    call = {"id": "c1", "type": "function", "function": {"name": "cat", "arguments": "{}"}}
+    with Turnlog.open(f"sqlite:///{tmp_path}/turnlog.db") as log:
+        log.sessions.create("a").append(
+            {"role": "user", "content": "show the boats"},
+            {"role": "assistant", "content": None, "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": "c1", "content": "one\ntwo\nthree"},
+        )
+    assert as_json("recall", "a", "3.0", "--from-line", "2", "--to-line", "2", *where)["content"] == "two"
+    assert as_json("recall", "a", "c1", "--pattern", "^t", *where)["content"] == "2: two\n3: three"
+    assert as_json("search", "a", "a boat", "--limit", "1", *where)["results"][0]["position"] == 2
+
+
 @pytest.mark.network
 def test_commands_speak_to_a_service(served: LocalServer, monkeypatch: pytest.MonkeyPatch) -> None:
     with Turnlog.open(served.url, token="s3cret", user="ada") as log:
-        log.sessions.create("a").append({"role": "user", "content": "hi"})
+        log.sessions.create("a", recall="never").append({"role": "user", "content": "hi"})
     where = ("--url", served.url, "--token", "s3cret", "--user", "ada")
     assert as_json("sessions", *where)["sessions"][0]["messages"] == 1
     assert as_json("show", "a", *where)["messages"][0]["body"] == {"role": "user", "content": "hi"}

@@ -18,6 +18,14 @@ from turnlog.contracts.base import FORMATS, Answer
 from turnlog.contracts.context import BuildContext, BuildWindow, WindowAnswer
 from turnlog.contracts.jobs import Job, JobPage
 from turnlog.contracts.messages import Appended, AppendMessages, LoopPage, MessagePage
+from turnlog.contracts.recall import (
+    DEFAULT_RECALL_TOKENS,
+    MAX_RECALL_TOKENS,
+    Recalled,
+    RecallQuery,
+    SearchAnswer,
+    SearchQuery,
+)
 from turnlog.contracts.sessions import CreateSession, Session, SessionPage
 from turnlog.contracts.snapshots import CreateSnapshot, Snapshot, SnapshotPage, WholeSnapshot
 from turnlog.contracts.summaries import Compressed, CompressSession, SummaryAnswer
@@ -131,6 +139,30 @@ def _window(app: Application, request: Request) -> Response:
     return Response(200, app.build_window(read_body(request, BuildWindow)))
 
 
+def _recall(app: Application, request: Request) -> Response:
+    query = RecallQuery(
+        ref=request.query.get("ref"),
+        call_id=request.query.get("call_id"),
+        pattern=request.query.get("pattern"),
+        from_line=_integer(request, _FROM_LINE),
+        to_line=_integer(request, _TO_LINE),
+        pointer=request.query.get("pointer"),
+        max_tokens=_integer(request, _RECALL_TOKENS) or DEFAULT_RECALL_TOKENS,
+    )
+    return Response(200, app.recall(request.owner, request.path["session_id"], query))
+
+
+def _search(app: Application, request: Request) -> Response:
+    query = SearchQuery(
+        q=request.query.get("q", ""),
+        limit=_integer(request, _SEARCH_LIMIT) or 10,
+        role=request.query.get("role"),
+        loop=_integer(request, _OF_LOOP),
+        tool=request.query.get("tool"),
+    )
+    return Response(200, app.search_session(request.owner, request.path["session_id"], query))
+
+
 def _get_agent(app: Application, request: Request) -> Response:
     return Response(200, app.get_agent(request.owner, request.path["session_id"], request.path["agent_id"]))
 
@@ -208,6 +240,11 @@ _SNAPSHOT_LIMIT = Parameter("limit", "integer", "Snapshots a page", 1, 100, 50)
 _JOB_LIMIT = Parameter("limit", "integer", "Jobs a page", 1, 100, 20)
 _CURSOR = Parameter("cursor", "string", "`next_cursor` of the page before")
 _BEFORE_LOOP = Parameter("before", "integer", "Loops with a smaller number", 1, MAX_POSITION)
+_FROM_LINE = Parameter("from_line", "integer", "The first line, counted from 1", 1, MAX_POSITION)
+_TO_LINE = Parameter("to_line", "integer", "The last line", 1, MAX_POSITION)
+_RECALL_TOKENS = Parameter("max_tokens", "integer", "Cut at so many", 64, MAX_RECALL_TOKENS, DEFAULT_RECALL_TOKENS)
+_SEARCH_LIMIT = Parameter("limit", "integer", "Results at most", 1, 50, 10)
+_OF_LOOP = Parameter("loop", "integer", "Only messages of this loop", 1, MAX_POSITION)
 
 ROUTES: tuple[Route, ...] = (
     Route(
@@ -292,6 +329,40 @@ ROUTES: tuple[Route, ...] = (
         _window,
         BuildWindow,
         {200: WindowAnswer},
+    ),
+    Route(
+        "GET",
+        "/v1/sessions/{session_id}/recall",
+        "recall",
+        "recall",
+        "A tool call and its result, whole or a part",
+        _recall,
+        answers={200: Recalled},
+        parameters=(
+            Parameter("ref", "string", "The call by its ref, position.index"),
+            Parameter("call_id", "string", "The newest call of this id"),
+            Parameter("pattern", "string", "Only lines that match this regular expression, numbered"),
+            _FROM_LINE,
+            _TO_LINE,
+            Parameter("pointer", "string", "JSON pointer (RFC 6901) into a result that is JSON"),
+            _RECALL_TOKENS,
+        ),
+    ),
+    Route(
+        "GET",
+        "/v1/sessions/{session_id}/search",
+        "search_session",
+        "search",
+        "The newest messages by the words of a question",
+        _search,
+        answers={200: SearchAnswer},
+        parameters=(
+            Parameter("q", "string", "The question, or some words"),
+            _SEARCH_LIMIT,
+            Parameter("role", "string", "Only messages of this role", values=("system", "user", "assistant", "tool")),
+            _OF_LOOP,
+            Parameter("tool", "string", "Only calls of this tool and their results"),
+        ),
     ),
     Route(
         "GET",

@@ -138,7 +138,7 @@ def test_what_an_extract_leaves_out_it_says_in_the_same_language() -> None:
 def test_the_window_introduces_a_summary_in_its_language(text: str, label: str) -> None:
     with Turnlog.open("memory://") as log:
         log._backend._app.compress_session._summariser = ScriptedSummariser([text])  # type: ignore[attr-defined]
-        session = log.sessions.create("s")
+        session = log.sessions.create("s", recall="never")
         for _ in range(4):
             session.append(
                 {"role": "user", "content": "我的订单在哪里？" * 90}, {"role": "assistant", "content": "在路上。" * 90}

@@ -14,10 +14,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from turnlog.adapters.system import RandomIds, SystemClock
-from turnlog.contracts.jobs import JOB_KINDS
 from turnlog.domain.errors import InvalidInputError
-from turnlog.log.payloads import Payloads
-from turnlog.log.sessions import SessionLog
 from turnlog.ports import BlobStore, Clock, IdSource, ItemTable, JobQueue, Summariser, TokenCounter
 from turnlog.settings import Settings
 
@@ -25,12 +22,14 @@ if TYPE_CHECKING:
     from turnlog.adapters.summarisers.model import ChatModel
     from turnlog.domain.identity import Owner
     from turnlog.domain.jsonvalue import JsonObject
+    from turnlog.log.sessions import SessionLog
     from turnlog.services.agents import GetAgent, PatchAgent
     from turnlog.services.append_messages import AppendMessages
     from turnlog.services.build_context import BuildContexts, BuildWindows
     from turnlog.services.compress import CompressSessions, GetSummary
     from turnlog.services.create_session import CreateSessions
     from turnlog.services.jobs import GetJob, ListJobs, RunJob, StartJobs
+    from turnlog.services.lint import LintHistories
     from turnlog.services.read_messages import ReadLoops, ReadMessages
     from turnlog.services.read_session import GetSession, ListSessions
     from turnlog.services.recall import RecallCalls
@@ -65,7 +64,15 @@ class Application:
         self.engine = engine
         self.settings = settings
         self._counter = counter
-        self._log = SessionLog(engine.items, Payloads(engine.items, engine.blobs), clock, ids)
+        self._clock = clock
+        self._ids = ids
+
+    @cached_property
+    def _log(self) -> SessionLog:
+        from turnlog.log.payloads import Payloads
+        from turnlog.log.sessions import SessionLog
+
+        return SessionLog(self.engine.items, Payloads(self.engine.items, self.engine.blobs), self._clock, self._ids)
 
     @cached_property
     def counter(self) -> TokenCounter:
@@ -130,6 +137,12 @@ class Application:
         from turnlog.services.build_context import BuildWindows
 
         return BuildWindows(_Lazily(lambda: self.counter), self.settings.models)
+
+    @cached_property
+    def lint_messages(self) -> LintHistories:
+        from turnlog.services.lint import LintHistories
+
+        return LintHistories()
 
     @cached_property
     def recall(self) -> RecallCalls:
@@ -337,6 +350,8 @@ def _memory(settings: Settings, clock: Clock, ids: IdSource) -> Engine:
 
 def _aws(table: str, query: dict[str, list[str]], settings: Settings) -> Engine:
     """``queue`` takes all jobs; ``compress_queue`` and ``snapshot_queue`` take those of their kind. Names or URLs."""
+    from turnlog.contracts.jobs import JOB_KINDS
+
     own_queues = {f"{kind}_queue": kind for kind in JOB_KINDS}
     known = {"bucket", "queue", "dead_letters", "region", *own_queues}
     if not table or "bucket" not in query or set(query) - known:

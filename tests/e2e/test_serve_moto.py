@@ -226,6 +226,7 @@ def test_every_route_answers(served: Served) -> None:
     assert served.call("search_session", **at, query={"q": "A-3417"})["results"][0]["position"] == 9
     assert not served.call("recall", **at, query={"ref": "2.0"})["found"]
     assert served.call("build_window", body={"messages": [{"role": "user", "content": "hi"}]})["messages"]
+    assert served.call("lint_messages", body={"messages": [{"role": "user", "content": "hi"}]})["valid"]
     served.call("patch_agent", **at, agent_id="main", body={"iteration": 3})
     assert served.call("get_agent", **at, agent_id="main")["state"]["iteration"] == 3
     served.call("compress_session", **at, body={"mode": "sync", "keep_loops": 1})

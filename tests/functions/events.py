@@ -25,6 +25,7 @@ RUNS: Mapping[str, int] = {
     "search_session": 200,
     "build_context": 200,
     "build_window": 200,
+    "lint_messages": 200,
     "patch_agent": 200,
     "get_agent": 200,
     "compress_session": 202,

@@ -118,7 +118,7 @@ MALFORMED = {
 
 @pytest.mark.parametrize("kind", MALFORMED)
 def test_malformed_json_is_400(session: Service, kind: str) -> None:
-    for path in ("/v1/sessions", "/v1/sessions/s/messages", "/v1/sessions/s/context", "/v1/window"):
+    for path in ("/v1/sessions", "/v1/sessions/s/messages", "/v1/sessions/s/context", "/v1/window", "/v1/lint"):
         status, problem, headers = session("POST", path, raw=MALFORMED[kind])
         assert (status, problem["code"]) == (400, "malformed"), path
         assert headers["Content-Type"] == "application/problem+json"
@@ -170,6 +170,9 @@ INVALID: list[tuple[str, str, Any]] = [
     ("POST", "/v1/window", {"messages": [], "build": None}),
     ("POST", "/v1/window", {"messages": [{"role": "user", "content": 5}]}),
     ("POST", "/v1/window", {"budget": 100}),
+    ("POST", "/v1/lint", {"messages": 7}),
+    ("POST", "/v1/lint", {"messages": [7]}),
+    ("POST", "/v1/lint", {"messages": [], "format": "gemini"}),
     ("PATCH", "/v1/sessions/s/agents/main", {"iteration": 3, "max_iterations": 2}),
     ("PATCH", "/v1/sessions/s/agents/main", {"iteration": "three"}),
     ("PATCH", "/v1/sessions/s/agents/main", [1]),

@@ -181,6 +181,7 @@ def test_a_long_history_is_told_shorter_and_a_longer_one_not_at_all(
         (Reply(""), "empty"),
         (Reply(" \n "), "empty"),
         (Reply("It left the warehouse. " * 100), "too_long"),
+        (Reply("a" * 1_000_000), "too_long"),
         (Reply(GOOD, ending="length|max_tokens"), "cut_off"),
         (Reply(GOOD, ending="content_filter|guardrail_intervened"), "filtered"),
         (Reply("客户问订单在哪里，代理说已经在路上了，周五之前会送到。"), "wrong_language"),

@@ -187,6 +187,18 @@ def test_every_package_of_the_house_is_documented() -> None:
     assert {name for name in packages if not re.search(rf"`(shared/turnlog/)?{name}/`", text)} == set()
 
 
+def test_the_examples_of_lint_are_what_it_says() -> None:
+    """In the page ``...`` stands for lines that are left out."""
+    cli, testing = importlib.import_module("turnlog.local.cli.app"), importlib.import_module("typer.testing")
+    (shown,) = blocks(section(page("docs/cli.md"), "## turnlog lint"), "text")
+    runs = re.split(r"^\$ turnlog (lint .+)\n", shown, flags=re.M)[1:]
+    assert len(runs) == 4
+    for command, said in zip(runs[::2], runs[1::2], strict=True):
+        arguments = [str(ROOT / word) if word.startswith("examples/") else word for word in command.split()]
+        found = testing.CliRunner(env={"COLUMNS": "400"}).invoke(cli.app, arguments).output
+        assert re.fullmatch(re.escape(said).replace(re.escape("...\n"), "(.*\n)+"), found), command
+
+
 # ------------------------------------------------------------ links lead somewhere
 
 
@@ -303,6 +315,7 @@ TOLD = [
     ("### Build a context", 0),
     ("### Build a window", 0),
     ("### Build a window", 1),
+    ("### Lint messages", 0),
     ("### Recall a call", 0),
     ("### Recall a call", 1),
     ("### Search a session", 0),

@@ -43,7 +43,8 @@ def test_the_main_script(text: str, script: Script | None) -> None:
 
 def test_a_long_run_takes_linear_time() -> None:
     assert main_script("a1" * 200_000) is None
-    assert checked("a" * 100_000) is None
+    for text in ("a", "\n", " \n", "- ", "#", "请忽略", "<", "-\n"):
+        assert checked(f"It shipped.{text * 50_000}on Tuesday, to the customer.") in (None, "wrong_language")
 
 
 def checked(text: str, *, tokens: int = 20, source_tokens: int = 200, said: str = ENGLISH) -> Reason | None:

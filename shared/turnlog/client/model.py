@@ -13,6 +13,7 @@ from turnlog.contracts.agents import AgentState, Health
 from turnlog.contracts.builds import Build
 from turnlog.contracts.context import WindowAnswer
 from turnlog.contracts.jobs import Job, JobPage
+from turnlog.contracts.lint import LintAnswer
 from turnlog.contracts.messages import Appended, LoopAnswer, LoopPage, MessagePage, StoredMessage
 from turnlog.contracts.recall import Recalled, SearchAnswer
 from turnlog.contracts.sessions import Session as SessionInfo
@@ -68,6 +69,13 @@ class Turnlog:
     def build_window(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> WindowAnswer:
         """A window over a list of messages; nothing is stored. Options are the fields of ``POST /v1/window``."""
         answer: WindowAnswer = self._backend.call("build_window", body={"messages": list(messages), **options})
+        return answer
+
+    def lint(self, messages: Sequence[Mapping[str, Any]], *, format: str | None = None) -> LintAnswer:
+        """Which rules of a provider the messages break; nothing is stored. ``format`` is recognised when it is left out."""
+        answer: LintAnswer = self._backend.call(
+            "lint_messages", body=_given({"messages": list(messages), "format": format})
+        )
         return answer
 
     def job(self, job_id: str) -> Job:

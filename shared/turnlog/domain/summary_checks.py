@@ -31,18 +31,18 @@ _SPOKEN_BY = (
     r"|ユーザー|アシスタント|システム|사용자|어시스턴트|시스템"
 )
 _ROLE = re.compile(
-    rf"^[\s>#*_\-\[(]*(?:{_SPOKEN_BY})[\s*_\])]*[:：]"  # "User:", "**Assistant**:", "[System]:", "用户："
-    rf"|^#+\s*(?:{_SPOKEN_BY})\s*$"
+    rf"^[ \t>#*_\-\[(]*(?:{_SPOKEN_BY})[ \t*_\])]*[:：]"  # "User:", "**Assistant**:", "[System]:", "用户："
+    rf"|^#+[ \t]*(?:{_SPOKEN_BY})[ \t]*$"
     r"|<\|[a-z_]{2,40}\|>"  # ChatML and Llama 3
     r"|</?\s*(?:system|user|assistant|human|developer|tool|instructions?|turn)\b[^>\n]{0,80}>"
     r"|\[/?INST\]|<</?SYS>>|<(?:start|end)_of_turn>|<\\?/?turnlog-data",
     re.IGNORECASE | re.MULTILINE,
 )
 _ORDERS = re.compile(
-    r"^\W*(?:please\s+|now\s+)?(?:ignore|disregard|forget|override)\s+(?:(?:all|any|the|your|these|of)\s+){0,3}"
+    r"^[^\w\n]*(?:please\s+|now\s+)?(?:ignore|disregard|forget|override)\s+(?:(?:all|any|the|your|these|of)\s+){0,3}"
     r"(?:previous|prior|above|earlier|preceding|foregoing|system)\b"
-    r"|^\W*(?:请|請)?(?:忽略|无视|無視|忘记|忘記)[^\n。]{0,8}(?:以上|之前|前面|先前|上述|所有)[^\n。]{0,8}(?:指令|指示|提示|说明|規則|规则)"
-    r"|^\W*you\s+(?:are\s+now|must\s+now)\b",
+    r"|^[^\w\n]*(?:请|請)?(?:忽略|无视|無視|忘记|忘記)[^\n。]{0,8}(?:以上|之前|前面|先前|上述|所有)[^\n。]{0,8}(?:指令|指示|提示|说明|規則|规则)"
+    r"|^[^\w\n]*you\s+(?:are\s+now|must\s+now)\b",
     re.IGNORECASE | re.MULTILINE,
 )
 _SENTENCE_END = re.compile(r"(?<=[.!?。！？])\s+")

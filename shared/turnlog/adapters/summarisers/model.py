@@ -15,6 +15,8 @@ MAX_TRIES = 3
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.5, 5.0
 _RETRY_SHARE = 0.25
 """Of the time-out: a try that begins later could end after everyone has given up."""
+_MOST_CHARS = 64
+"""Of a token, in any text that somebody would read."""
 _ROOM_TOKENS, _USUAL_LIMIT = 1_024, 4_096
 
 Ending: TypeAlias = Literal["done", "cut_off", "filtered"]
@@ -69,7 +71,9 @@ class ModelSummariser:
             raise _refused("source_too_long", self.name, 0, 0)
         answer = self._tried(prompt, _limit(request.max_tokens))
         text = answer.text.strip()
-        tokens = self._counter.count(text)
+        # Counting takes its time with megabytes that nobody asked for.
+        is_short = len(text) <= request.max_tokens * _MOST_CHARS
+        tokens = self._counter.count(text) if is_short else request.max_tokens + 1
         spent_in, spent_out = answer.input_tokens, answer.output_tokens
         if spent_in is None:
             spent_in = self._counter.count(prompt.system) + self._counter.count(prompt.record)

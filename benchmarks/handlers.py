@@ -82,6 +82,7 @@ _PATH = {"session_id": "bench-000001"}
 _REQUESTS = {
     "api.append": Call("append_messages", _PATH, body={"messages": [{"role": "user", "content": ENGLISH}]}),
     "api.build_context": Call("build_context", _PATH, body={}),
+    "api.lint": Call("lint_messages", body={"messages": [{"role": "user", "content": ENGLISH}]}),
     "api.messages": Call("read_messages", _PATH, {"limit": 100}),
     "api.sessions": Call("get_session", _PATH),
     "api.health": Call("health"),

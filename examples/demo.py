@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import json
 import sys
 import tempfile
 import time
@@ -26,10 +27,11 @@ from turnlog.bootstrap import make_application
 from turnlog.client.model import Session
 from turnlog.local.cli.options import served_settings, sqlite_url
 from turnlog.local.cli.picture import picture
-from turnlog.local.cli.screen import console, number, table
+from turnlog.local.cli.screen import console, cut, number, table
 from turnlog.local.replay import Call, Outcome, Replay, Report
 from turnlog.local.server import LocalServer
 from turnlog.local.transcripts import Transcript, read_transcripts
+from turnlog.windows.recall import RECALL_TOOL, SEARCH_TOOL
 
 CONVERSATIONS = Path(__file__).parent / "conversations"
 POLICIES = ("run_loops", "default")
@@ -37,8 +39,10 @@ BUDGETS = {"coding-agent": 56_000}
 """The coding agent works in one long run loop, and the current loop is always sent whole."""
 BUDGET = 8_000
 PICTURED = "support-agent"
+QUESTION = "Who signed for the parcel at the bakery?"
 _SPARKS = "▁▂▃▄▅▆▇█"
 _WIDTH = 64
+_SHOWN = 110
 _JOB_SECONDS = 30
 
 
@@ -61,17 +65,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         disorder = Replay(policy="default").run(log, messy)
         _print_disorder(screen, disorder)
         pictured = outcomes.get((PICTURED, "default"))
-        is_compressed = True
+        is_compressed = is_recalled = True
         if pictured is not None and pictured.session_id is not None:
             session = log.sessions.get(pictured.session_id)
             window = session.context(policy="default", budget=BUDGET)
             screen.print(picture(window, title=f"The next window of {PICTURED}, part by part"))
             screen.print()
             is_compressed = _compress(screen, log, session)
+            is_recalled = _recall(screen, session)
     _print_totals(screen, tidy, outcomes)
     for finding in [*report.findings, *disorder.findings]:
         screen.print(f"{finding.session} {finding.place}: {finding.code}: {finding.message}", style="bold red")
-    is_well = report.ok and disorder.ok and is_compressed
+    is_well = report.ok and disorder.ok and is_compressed and is_recalled
     sums = report.total.messages + disorder.total.messages, report.total.windows + disorder.total.windows
     verdict = "every message came back equal, every window is valid" if is_well else "something is lost or not valid"
     screen.print(
@@ -103,6 +108,26 @@ def _compress(screen: Console, log: Turnlog, session: Session) -> bool:
         f"  the snapshot {next(session.snapshots()).name!r} names the point before.\n"
     )
     return [message.body for message in session.messages()] == before
+
+
+def _recall(screen: Console, session: Session) -> bool:
+    """What the summary left out, brought back as a model does it: found by words, then shown by its ref."""
+    screen.print(Text("The model gets back what was left out, by its two recall tools", style="bold"))
+    calls: list[tuple[str, dict[str, object]]] = [(SEARCH_TOOL, {"q": QUESTION, "limit": 3})]
+    ref = next((one.ref for one in session.search(QUESTION).results if one.ref is not None), None)
+    if ref is not None:
+        calls.append((RECALL_TOOL, {"ref": ref, "pattern": "(?i)signed|place"}))
+    for name, arguments in calls:
+        screen.print(Text(f"  {name} {json.dumps(arguments)}", style="cyan"))
+        for line in session.run_recall_tool(name, arguments).split("\n"):
+            screen.print(Text(f"    {cut(line, _SHOWN)}"))
+    screen.print()
+    found = session.recall(ref, max_tokens=100_000) if ref is not None else None
+    stored = {message.position: message.body for message in session.messages()}
+    if found is None or found.position is None or stored[found.position]["content"] != found.content:
+        screen.print("what is recalled is not what was stored", style="bold red")
+        return False
+    return True
 
 
 @contextmanager

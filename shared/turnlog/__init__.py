@@ -1,6 +1,6 @@
 """Turnlog: the session state of an LLM agent. Everything said is kept; each model call gets the window that fits.
 
-    from turnlog import Turnlog, build_window
+    from turnlog import Turnlog, build_window, lint
 
 `import turnlog` loads nothing but this file; names are loaded when they are first used.
 """
@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 from turnlog.version import __version__
 
 if TYPE_CHECKING:
+    from turnlog.client.linting import lint
     from turnlog.client.model import Session, Turnlog
     from turnlog.client.windows import build_window
     from turnlog.domain.errors import TurnlogError
     from turnlog.windows.policy import Policy
 
-__all__ = ["Policy", "Session", "Turnlog", "TurnlogError", "__version__", "build_window"]
+__all__ = ["Policy", "Session", "Turnlog", "TurnlogError", "__version__", "build_window", "lint"]
 
 _HOMES = {
     "Policy": "turnlog.windows.policy",
@@ -25,6 +26,7 @@ _HOMES = {
     "Turnlog": "turnlog.client.model",
     "TurnlogError": "turnlog.domain.errors",
     "build_window": "turnlog.client.windows",
+    "lint": "turnlog.client.linting",
 }
 
 

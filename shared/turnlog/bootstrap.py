@@ -14,24 +14,26 @@ from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from turnlog.adapters.system import RandomIds, SystemClock
-from turnlog.contracts.jobs import JOB_KINDS
 from turnlog.domain.errors import InvalidInputError
-from turnlog.log.payloads import Payloads
-from turnlog.log.sessions import SessionLog
-from turnlog.ports import BlobStore, Clock, IdSource, ItemTable, JobQueue, TokenCounter
+from turnlog.ports import BlobStore, Clock, IdSource, ItemTable, JobQueue, Summariser, TokenCounter
 from turnlog.settings import Settings
 
 if TYPE_CHECKING:
+    from turnlog.adapters.summarisers.model import ChatModel
     from turnlog.domain.identity import Owner
     from turnlog.domain.jsonvalue import JsonObject
+    from turnlog.log.sessions import SessionLog
     from turnlog.services.agents import GetAgent, PatchAgent
     from turnlog.services.append_messages import AppendMessages
     from turnlog.services.build_context import BuildContexts, BuildWindows
     from turnlog.services.compress import CompressSessions, GetSummary
     from turnlog.services.create_session import CreateSessions
     from turnlog.services.jobs import GetJob, ListJobs, RunJob, StartJobs
+    from turnlog.services.lint import LintHistories
     from turnlog.services.read_messages import ReadLoops, ReadMessages
     from turnlog.services.read_session import GetSession, ListSessions
+    from turnlog.services.recall import RecallCalls
+    from turnlog.services.search import SearchSession
     from turnlog.services.snapshots import CreateSnapshots, GetSnapshot, ListSnapshots
 
 
@@ -62,7 +64,15 @@ class Application:
         self.engine = engine
         self.settings = settings
         self._counter = counter
-        self._log = SessionLog(engine.items, Payloads(engine.items, engine.blobs), clock, ids)
+        self._clock = clock
+        self._ids = ids
+
+    @cached_property
+    def _log(self) -> SessionLog:
+        from turnlog.log.payloads import Payloads
+        from turnlog.log.sessions import SessionLog
+
+        return SessionLog(self.engine.items, Payloads(self.engine.items, self.engine.blobs), self._clock, self._ids)
 
     @cached_property
     def counter(self) -> TokenCounter:
@@ -131,12 +141,55 @@ class Application:
         return BuildWindows(_Lazily(lambda: self.counter), self.settings.models)
 
     @cached_property
+    def lint_messages(self) -> LintHistories:
+        from turnlog.services.lint import LintHistories
+
+        return LintHistories()
+
+    @cached_property
+    def recall(self) -> RecallCalls:
+        from turnlog.services.recall import RecallCalls
+
+        return RecallCalls(self._log)
+
+    @cached_property
+    def search_session(self) -> SearchSession:
+        from turnlog.adapters.search.fts5 import Fts5SearchEngine
+        from turnlog.services.search import SearchSession
+
+        return SearchSession(self._log, Fts5SearchEngine())
+
+    @cached_property
     def compress_session(self) -> CompressSessions:
-        from turnlog.adapters.summarisers.extractive import ExtractiveSummariser
         from turnlog.services.compress import CompressSessions
 
+        counter, longest_ms = _Lazily(lambda: self.counter), self.longest_summary_ms
+        return CompressSessions(self._log, counter, self.summariser, self._start_job, longest_summary_ms=longest_ms)
+
+    @cached_property
+    def summariser(self) -> Summariser:
+        """Extractive; with a model in the settings that one, and extracts where it may not or does not do it."""
+        from turnlog.adapters.summarisers.extractive import ExtractiveSummariser
+
         counter = _Lazily(lambda: self.counter)
-        return CompressSessions(self._log, counter, ExtractiveSummariser(counter), self._start_job)
+        extractive = ExtractiveSummariser(counter)
+        if not self.settings.summary_model:
+            return extractive
+        from turnlog.adapters.summarisers.model import ModelSummariser
+        from turnlog.log.spending import Spending
+        from turnlog.services.summarise import SummariseWithinBudget
+
+        clock, ids = self._log.clock, self._log.ids
+        chat = make_chat_model(self.settings, clock)
+        model = ModelSummariser(chat, counter, clock, ids, timeout_seconds=self.settings.summary_timeout_seconds)
+        spending = Spending(self.engine.items, clock, ids)
+        limit = self.settings.summary_tokens_per_day
+        return SummariseWithinBudget(model, extractive, spending, counter, tokens_per_day=limit)
+
+    @property
+    def longest_summary_ms(self) -> int:
+        """What all tries of a model take together at most; 0 without a model."""
+        return self.settings.summary_timeout_seconds * 1250 if self.settings.summary_model else 0
 
     @cached_property
     def get_summary(self) -> GetSummary:
@@ -231,6 +284,25 @@ def make_counter(name: str) -> TokenCounter:
     return TiktokenCounter()
 
 
+def make_chat_model(settings: Settings, clock: Clock) -> ChatModel:
+    """The model that the settings name: behind their endpoint, else Bedrock's in the engine's region."""
+    timeout_seconds = settings.summary_timeout_seconds
+    if settings.summary_url:
+        from turnlog.adapters.summarisers.openai_compatible import OpenAiCompatibleModel
+
+        key = settings.summary_api_key.get_secret_value()
+        return OpenAiCompatibleModel(
+            settings.summary_url, settings.summary_model, api_key=key, timeout_seconds=timeout_seconds, clock=clock
+        )
+    from turnlog.adapters.aws.bedrock import BedrockConverseModel
+    from turnlog.adapters.aws.clients import make_clients
+
+    region = parse_qs(urlsplit(settings.engine).query).get("region", [None])[0]
+    # ModelSummariser counts the tries.
+    clients = make_clients(region, settings.endpoint_url, max_attempts=1)
+    return BedrockConverseModel(clients, settings.summary_model, timeout_seconds=timeout_seconds)
+
+
 def make_engine(settings: Settings, *, clock: Clock, ids: IdSource) -> Engine:
     """The engine that ``settings.engine`` names, or `InvalidInputError`."""
     url = urlsplit(settings.engine)
@@ -280,6 +352,8 @@ def _memory(settings: Settings, clock: Clock, ids: IdSource) -> Engine:
 
 def _aws(table: str, query: dict[str, list[str]], settings: Settings) -> Engine:
     """``queue`` takes all jobs; ``compress_queue`` and ``snapshot_queue`` take those of their kind. Names or URLs."""
+    from turnlog.contracts.jobs import JOB_KINDS
+
     own_queues = {f"{kind}_queue": kind for kind in JOB_KINDS}
     known = {"bucket", "queue", "dead_letters", "region", *own_queues}
     if not table or "bucket" not in query or set(query) - known:

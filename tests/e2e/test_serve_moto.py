@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -51,11 +52,13 @@ class Served:
         self.url = url
         self.called: set[str] = set()
 
-    def call(self, name: str, *, body: object = None, status: int = 200, **path: str) -> Any:
+    def call(
+        self, name: str, *, body: object = None, query: dict[str, str] | None = None, status: int = 200, **path: str
+    ) -> Any:
         route = BY_NAME[name]
         data = json.dumps(body).encode() if body is not None else None
         request = urllib.request.Request(
-            self.url + route.path.format(**path),
+            self.url + route.path.format(**path) + (f"?{urllib.parse.urlencode(query)}" if query else ""),
             data=data,
             method=route.method,
             headers={"Content-Type": "application/json", "X-Turnlog-Tenant": "acme", "X-Turnlog-User": "ada"},
@@ -220,7 +223,10 @@ def test_every_route_answers(served: Served) -> None:
     assert len(served.call("read_messages", **at)["messages"]) == 16
     assert len(served.call("read_loops", **at)["loops"]) == 8
     assert served.call("build_context", **at, body={"budget": 50_000})["messages"]
+    assert served.call("search_session", **at, query={"q": "A-3417"})["results"][0]["position"] == 9
+    assert not served.call("recall", **at, query={"ref": "2.0"})["found"]
     assert served.call("build_window", body={"messages": [{"role": "user", "content": "hi"}]})["messages"]
+    assert served.call("lint_messages", body={"messages": [{"role": "user", "content": "hi"}]})["valid"]
     served.call("patch_agent", **at, agent_id="main", body={"iteration": 3})
     assert served.call("get_agent", **at, agent_id="main")["state"]["iteration"] == 3
     served.call("compress_session", **at, body={"mode": "sync", "keep_loops": 1})

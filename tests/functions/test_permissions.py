@@ -38,7 +38,12 @@ IMPLICIT = {
 }
 _NO_CARD = "a message without a card is read whole by a summary"
 _LARGE_SUMMARY = "a summary of more than 32 KB packed is a blob"
+_NO_MODEL = "moto has no models: tests/summarisers asks one over HTTP"
+_NO_CARD_FOUND = "a message without a card is read whole by a search"
 NOT_RUN_HERE = {
+    ("SearchFunction", "dynamodb:BatchGetItem", "Table"): _NO_CARD_FOUND,
+    ("SearchFunction", "dynamodb:GetItem", "Table"): _NO_CARD_FOUND,
+    ("SearchFunction", "s3:GetObject", "Bucket/*"): _NO_CARD_FOUND,
     ("AppendFunction", "sqs:SendMessage", "CompressQueue"): "a policy's trigger",
     ("CompressFunction", "dynamodb:BatchGetItem", "Table"): _NO_CARD,
     ("CompressFunction", "s3:GetObject", "Bucket/*"): _NO_CARD,
@@ -46,6 +51,8 @@ NOT_RUN_HERE = {
     ("CompressWorker", "dynamodb:BatchGetItem", "Table"): _NO_CARD,
     ("CompressWorker", "s3:GetObject", "Bucket/*"): _NO_CARD,
     ("CompressWorker", "s3:PutObject", "Bucket/*"): _LARGE_SUMMARY,
+    ("CompressFunction", "bedrock:InvokeModel", "SummaryModelArns"): _NO_MODEL,
+    ("CompressWorker", "bedrock:InvokeModel", "SummaryModelArns"): _NO_MODEL,
 }
 """What is allowed for paths that these runs don't take, and why."""
 Call = tuple[str, str, str, str]
@@ -159,6 +166,20 @@ def _large(made: Deployment) -> None:
         job = made.call("snapshot", "POST", f"{path}/snapshots", 202, body={"name": "n", "mode": "async"})
         assert made.run("workers.snapshot.handler", _message("snapshot", job["job_id"], session_id)) == _DONE
         made.call("snapshot", "GET", f"{path}/snapshots/n", 200)
+        _recall(made, path, size)
+
+
+def _recall(made: Deployment, path: str, size: int) -> None:
+    """A call and its result out of line, by ref; and the words of a message."""
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": _noise(size)}}
+    small = {**call, "function": {"name": "f", "arguments": "{}"}}
+    result = {"role": "tool", "tool_call_id": "c", "content": _noise(size)}
+    for one in (call, small):
+        messages = [{"role": "assistant", "content": None, "tool_calls": [one]}, result]
+        refs = made.call("append", "POST", f"{path}/messages", 201, body={"messages": messages})["refs"]
+        query = {"ref": refs[0]["ref"], "max_tokens": "100"}
+        assert made.call("recall", "GET", f"{path}/recall", 200, query=query)["found"]
+    made.call("search", "GET", f"{path}/search", 200, query={"q": "and now"})
 
 
 def _read(made: Deployment, path: str) -> None:
@@ -222,6 +243,8 @@ def _granted(template: Template, function: str) -> list[tuple[str, str, list[str
 
 
 def _logical(resource: dict[str, Any]) -> str:
+    if "Fn::If" in resource:
+        return _logical(resource["Fn::If"][1])
     if "Fn::Sub" in resource:
         return str(resource["Fn::Sub"]).replace("${", "").replace(".Arn}", "")
     return str(resource["Fn::GetAtt"][0] if "Fn::GetAtt" in resource else resource["Ref"])

@@ -61,7 +61,8 @@ MESSAGE = {"messages": [{"role": "user", "content": "hi"}]}
 
 
 def test_the_quick_start_works(service: Service) -> None:
-    status, created, _ = service("POST", "/v1/sessions", body={"session_id": "support-42", "system": "Be brief."})
+    settings = {"session_id": "support-42", "system": "Be brief.", "recall": "never"}
+    status, created, _ = service("POST", "/v1/sessions", body=settings)
     assert status == 201
     assert created["session_id"] == "support-42"
     status, appended, _ = service("POST", "/v1/sessions/support-42/messages", body=MESSAGE)
@@ -117,7 +118,7 @@ MALFORMED = {
 
 @pytest.mark.parametrize("kind", MALFORMED)
 def test_malformed_json_is_400(session: Service, kind: str) -> None:
-    for path in ("/v1/sessions", "/v1/sessions/s/messages", "/v1/sessions/s/context", "/v1/window"):
+    for path in ("/v1/sessions", "/v1/sessions/s/messages", "/v1/sessions/s/context", "/v1/window", "/v1/lint"):
         status, problem, headers = session("POST", path, raw=MALFORMED[kind])
         assert (status, problem["code"]) == (400, "malformed"), path
         assert headers["Content-Type"] == "application/problem+json"
@@ -133,7 +134,7 @@ def test_bytes_that_are_not_utf8_are_400(session: Service) -> None:
 INVALID: list[tuple[str, str, Any]] = [
     ("POST", "/v1/sessions", {"unknown": 1}),
     ("POST", "/v1/sessions", {"fork": {"session_id": "x"}}),
-    ("POST", "/v1/sessions", {"recall": "always"}),
+    ("POST", "/v1/sessions", {"recall": "sometimes"}),
     ("POST", "/v1/sessions", {"session_id": 7}),
     ("POST", "/v1/sessions", {"session_id": "no/slash"}),
     ("POST", "/v1/sessions", {"policy": "nope"}),
@@ -169,6 +170,9 @@ INVALID: list[tuple[str, str, Any]] = [
     ("POST", "/v1/window", {"messages": [], "build": None}),
     ("POST", "/v1/window", {"messages": [{"role": "user", "content": 5}]}),
     ("POST", "/v1/window", {"budget": 100}),
+    ("POST", "/v1/lint", {"messages": 7}),
+    ("POST", "/v1/lint", {"messages": [7]}),
+    ("POST", "/v1/lint", {"messages": [], "format": "gemini"}),
     ("PATCH", "/v1/sessions/s/agents/main", {"iteration": 3, "max_iterations": 2}),
     ("PATCH", "/v1/sessions/s/agents/main", {"iteration": "three"}),
     ("PATCH", "/v1/sessions/s/agents/main", [1]),
@@ -339,7 +343,7 @@ def test_functions_share_one_log() -> None:
         name: importlib.import_module(f"api.{name}").handler
         for name in ("sessions", "append", "build_context", "health")
     }
-    created = handlers["sessions"](event("POST", "/v1/sessions", body={"session_id": "s"}), None)
+    created = handlers["sessions"](event("POST", "/v1/sessions", body={"session_id": "s", "recall": "never"}), None)
     assert created["statusCode"] == 201
     assert handlers["append"](event("POST", "/v1/sessions/s/messages", body=MESSAGE), None)["statusCode"] == 201
     window = handlers["build_context"](event("POST", "/v1/sessions/s/context"), None)

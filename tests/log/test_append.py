@@ -314,7 +314,7 @@ def test_what_is_kept_around_a_message_comes_back(log: Turnlog) -> None:
 
 
 def test_an_interrupted_stream_is_kept_marked_and_stays_out_of_the_window(log: Turnlog) -> None:
-    session = log.sessions.create("one")
+    session = log.sessions.create("one", recall="never")
     session.append(user("tell me"))
     session.append(assistant("Once upon"), meta=[{"status": "interrupted"}])
     assert codes(session.append(assistant("Once upon a time."))) == ["consecutive_assistant"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -56,7 +57,7 @@ def test_after_a_summary_it_takes_a_crossing_and_the_cool_down(harness: Any) -> 
         found += asks(session, 1, first=number)
         poller(harness).run_once()
     assert found == [5, 7, 9, 11, 13, 15]
-    assert all(later - earlier >= COOL_DOWN_LOOPS for earlier, later in zip(found, found[1:], strict=False))
+    assert all(later - earlier >= COOL_DOWN_LOOPS for earlier, later in pairwise(found))
 
 
 def test_a_policy_without_a_trigger_is_off(harness: Any) -> None:

@@ -101,7 +101,7 @@ def test_at_a_commit_with_a_state_event(harness: Any) -> None:
 
 
 def test_at_inside_a_commit_with_messages_out_of_line(harness: Any) -> None:
-    session = harness.log().sessions.create("s")
+    session = harness.log().sessions.create("s", recall="never")
     large = [{**message, "content": f"{message['content']} " + "line of a log\n" * 4_000} for message in turn(1)]
     session.append(*large[:3], large[3], {"role": "user", "content": "thanks"})
     window = session.context(at=4)

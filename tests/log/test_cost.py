@@ -9,6 +9,10 @@ import pytest
 
 from tests.conftest import Harness, moto_harness, sqlite_harness
 from turnlog.client.model import Session
+from turnlog.log.spending import Spending
+from turnlog.services.summarise import SummariseWithinBudget
+from turnlog.testing.fixed import SequentialIds
+from turnlog.testing.summarisers import ScriptedSummariser
 
 OWNER = ("tenant-00001", "user-0000001")
 TEXT = (
@@ -85,7 +89,7 @@ def test_a_window_of_64_commits_is_one_request(moto: Harness) -> None:
         window = session.context()
     assert dict(spent.requests) == {"Query": 1}
     assert spent.read_units <= 13
-    assert len(window.messages) == 65
+    assert len(window.messages) == 65  # the system text, with the line of the recall tools
     assert spent.write_units == 0
 
 
@@ -103,11 +107,64 @@ def test_a_window_with_payloads_that_are_sent_whole_is_two_requests(moto: Harnes
     assert sum(spent.requests.values()) == 1, "a digest needs no payload"
 
 
+def test_recall_is_one_request_and_one_more_for_a_later_commit_and_for_what_is_out_of_line(moto: Harness) -> None:
+    session = harness_conversation(moto, commits=40)
+    call = {"id": "c9", "type": "function", "function": {"name": "cat", "arguments": "{}"}}
+    asked, large = (
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        "".join(f"{at * 7919:x} " for at in range(2_000)),
+    )
+    for content, apart, requests in (("small", False, 1), ("small", True, 2), (large, False, 2), (large, True, 3)):
+        answer = {"role": "tool", "tool_call_id": "c9", "content": content}
+        batches = [[asked], [answer]] if apart else [[asked, answer]]
+        refs = [session.append(*batch).refs for batch in batches]
+        ref = refs[0][0].ref
+        session.append({"role": "assistant", "content": "Seen."})
+        with moto.meter.measure() as spent:
+            assert session.recall(ref).found
+        assert sum(spent.requests.values()) == requests
+        assert spent.write_units == 0
+    with moto.meter.measure() as spent:
+        assert session.recall(call_id="c9").ref == ref
+    assert sum(spent.requests.values()) == 2, "one page back, one payload"
+
+
+def test_a_search_is_one_request_for_each_page(moto: Harness) -> None:
+    session = harness_conversation(moto, commits=64)
+    with moto.meter.measure() as spent:
+        assert session.search("warehouse").results
+    assert dict(spent.requests) == {"Query": 1}
+    assert spent.write_units == 0
+
+
 def harness_conversation(harness: Harness, *, commits: int) -> Session:
     session = harness.log(*OWNER).sessions.create("session-0001", system="You are a careful agent. " * 8)
     for at in range(commits):
         session.append({"role": ("user", "assistant")[at % 2], "content": f"{at}: {TEXT[:400]}"})
     return session
+
+
+def test_a_model_costs_a_summary_one_get_and_two_puts(moto: Harness) -> None:
+    """The tenant's tokens: a small item, read, set aside and settled."""
+    requests = list[dict[str, int]]()
+    for is_model in (False, True):
+        extractive = moto.app.compress_session._summariser
+        if is_model:
+            spending = Spending(moto.app.engine.items, moto.clock, SequentialIds())
+            model = ScriptedSummariser(["All of it was about one order."])
+            counter = moto.app.counter
+            moto.app.compress_session._summariser = SummariseWithinBudget(
+                model, extractive, spending, counter, tokens_per_day=100_000
+            )
+        session = moto.log(*OWNER).sessions.create(f"session-000{is_model:d}")
+        for at in range(12):
+            session.append({"role": ("user", "assistant")[at % 2], "content": f"{at}: {TEXT}"})
+        with moto.meter.measure() as spent:
+            assert session.compress().status == "published"
+        requests.append(dict(spent.requests) | {"write units": spent.write_units})
+    without, with_model = requests
+    more = {name: with_model[name] - without.get(name, 0) for name in with_model}
+    assert {name: count for name, count in more.items() if count} == {"GetItem": 1, "PutItem": 2, "write units": 2}
 
 
 def test_the_list_entry_is_touched_at_most_every_five_minutes(moto: Harness) -> None:

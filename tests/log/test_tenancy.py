@@ -32,6 +32,7 @@ BODIES: dict[str, Any] = {
     "compress_session": {"mode": "sync"},
     "create_snapshot": {"name": "theirs"},
 }
+QUERIES: dict[str, Any] = {"recall": {"ref": "2.0"}, "search_session": {"q": CANARY}}
 SESSION_ROUTES = [route for route in ROUTES if "{session_id}" in route.path]
 
 
@@ -46,8 +47,9 @@ def test_t1_every_route_answers_another_owner_as_if_the_session_were_not_there(
     answers = []
     for session_id in ("shared-id", "not-there"):
         path = {"session_id": session_id, "agent_id": "main", "snapshot": "named"}
+        query = QUERIES.get(route.name, {})
         with pytest.raises(NotFoundError) as caught:
-            call(harness.app, route, Request(Owner.of(*owner), path, {}, BODIES.get(route.name)))
+            call(harness.app, route, Request(Owner.of(*owner), path, query, BODIES.get(route.name)))
         answers.append((caught.value.error_code, str(caught.value).replace(session_id, "ID"), caught.value.details))
     assert answers[0] == answers[1]
     assert [message.body["content"] for message in mine.messages()] == [CANARY]
@@ -67,6 +69,8 @@ def test_t1_every_route_with_a_session_is_in_the_matrix() -> None:
         "create_snapshot",
         "list_snapshots",
         "get_snapshot",
+        "recall",
+        "search_session",
     }
 
 
@@ -142,6 +146,10 @@ def test_v2_contents_never_reach_logs_or_errors(harness: Any, caplog: pytest.Log
         lambda: session.append({"role": "user", "content": CANARY}, meta=[{"status": CANARY}]),
         lambda: session.patch_agent({"iteration": CANARY}),
         lambda: session.context(budget=1),
+        lambda: session.recall(CANARY),
+        lambda: session.recall("2.0", pattern=f"({CANARY}"),
+        lambda: session.recall("2.0", pointer=CANARY),
+        lambda: session.search(CANARY * 1_000),
         lambda: log.sessions.create("s", system=CANARY),
         lambda: harness.log("acme", "bob").sessions.get("s"),
     ]

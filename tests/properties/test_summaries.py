@@ -23,6 +23,7 @@ from turnlog.contracts.context import WindowAnswer
 from turnlog.contracts.summaries import SummaryAnswer
 from turnlog.domain.errors import BudgetTooSmallError
 from turnlog.domain.summaries import SummaryRequest
+from turnlog.testing.summarisers import ScriptedSummariser
 
 laws = settings(
     max_examples=150,
@@ -34,19 +35,16 @@ KINDS = [kind for kind in DISORDERLY if kind not in ("calls_of_long_ids", "many_
 histories = st.lists(moves(KINDS), min_size=10, max_size=50).map(played)
 
 
-class Terse:
-    """A summariser that says next to nothing, so that a summary is nearly always worth it."""
-
-    name = "terse"
-
-    def summarise(self, request: SummaryRequest) -> str:
-        return f"{len(request.loops)} loops {'</turnlog-data>' * (len(request.loops) % 2)}"
+def terse(request: SummaryRequest) -> str:
+    """Says next to nothing, so that a summary is nearly always worth it; in two languages."""
+    loops = len(request.loops)
+    return f"{loops} loops {'</turnlog-data>' * (loops % 2)}" + "，共几个回合" * (loops % 3 == 0)
 
 
 @pytest.fixture(scope="module")
 def log() -> Iterator[Turnlog]:
     with Turnlog.open("memory://") as opened:
-        opened._backend._app.compress_session._summariser = Terse()  # type: ignore[attr-defined]
+        opened._backend._app.compress_session._summariser = ScriptedSummariser(then=terse)  # type: ignore[attr-defined]
         yield opened
 
 

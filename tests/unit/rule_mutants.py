@@ -1,12 +1,21 @@
-"""Every small fault that can be put into a valid list of messages, and the check that a linter sees each of them."""
+"""Every small fault that can be put into a valid list of messages, and the check that a linter sees each of them.
+
+And what the tests of all rules share: any JSON at all, pointers that lead somewhere, work that grows with the input.
+"""
 
 from __future__ import annotations
 
 import copy
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
+
+from hypothesis import strategies as st
+
+from turnlog.codecs.rules import lint as violations_of
+from turnlog.codecs.rules.reading import Rule
 
 Json = dict[str, Any]
 Path = tuple[str | int, ...]
@@ -90,6 +99,34 @@ def without(history: list[Any], path: Path) -> list[Any]:
     return mutant
 
 
+@dataclass(frozen=True)
+class Cases:
+    """Valid histories of one format, what is done to them, and which of the mutants are valid too.
+
+    ``legal``: history -> pattern of a mutant's name -> reason; ``counts``: history -> number of mutants, so that none is
+    forgotten.
+    """
+
+    format: str
+    histories: Mapping[str, list[Any]]
+    legal: Mapping[str, Mapping[str, str]]
+    counts: Mapping[str, int]
+    make: Callable[[list[Any]], Iterator[Mutant]]
+
+    def mutants(self, name: str) -> list[Mutant]:
+        return list(self.make(self.histories[name]))
+
+    def judge(self, name: str, problems_of: Callable[[object], object] | None = None) -> None:
+        """The mutants that pass are those that are valid. ``problems_of`` is falsy for what passes; the linter's, if not given."""
+        found = self.mutants(name)
+        assert unseen(found, problems_of or self.violations, self.legal[name]) == (set(), set())
+        assert unused(found, self.legal[name]) == []
+        assert len(dict(found)) == len(found) == self.counts[name]
+
+    def violations(self, messages: object) -> object:
+        return violations_of(messages, format=self.format)
+
+
 def unseen(
     found: list[Mutant], lint: Callable[[object], object], legal: Mapping[str, str]
 ) -> tuple[set[str], set[str]]:
@@ -121,3 +158,48 @@ def steps_of(lint: Callable[[object], object], messages: object) -> int:
     finally:
         sys.settrace(before)
     return steps
+
+
+def assert_linear(lint: Callable[[object], object], build: Callable[[int], object]) -> None:
+    """Four times the input, hardly more than four times the work."""
+    assert steps_of(lint, build(200)) < 4.2 * steps_of(lint, build(50))
+
+
+def assert_told(rule: Rule) -> None:
+    """A rule says what the provider answers, what to do, and where that is written."""
+    assert rule.answer
+    assert rule.fix
+    assert rule.source.startswith("https://")
+
+
+# ------------------------------------------------------------ strangers' input
+
+scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8)
+anything = st.recursive(scalars, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=20)
+
+
+def near_values(words: st.SearchStrategy[str], keys: st.SearchStrategy[str]) -> st.SearchStrategy[Any]:
+    """JSON of a format's own words and keys, in no order that makes sense."""
+    return st.recursive(
+        words | scalars,
+        lambda inner: st.lists(inner, max_size=4) | st.dictionaries(keys, inner, max_size=4),
+        max_leaves=10,
+    )
+
+
+def assert_violations(messages: object, *, format: str, rules: Collection[str]) -> None:
+    """Whatever the input is, there are violations of known rules with a pointer into it, and no exception."""
+    for found in violations_of(messages, format=format):
+        assert found.rule in rules
+        assert found.pointer == "/messages" or found.pointer.startswith("/messages/")
+        assert found.message
+
+
+def assert_pointers_lead(messages: list[Any], *, format: str) -> None:
+    """Each pointer leads to the fault or to where something lacks."""
+    for found in violations_of(messages, format=format):
+        *steps, last = found.pointer.split("/")[2:]
+        place: Any = messages
+        for step in steps:
+            place = place[int(step)] if isinstance(place, list) else place[step]
+        assert isinstance(place, dict) or 0 <= int(last) < len(place)

@@ -254,10 +254,24 @@ def served() -> Iterator[LocalServer]:
     application.close()
 
 
+def test_recall_and_search_show_what_is_in_the_log(tmp_path: Path) -> None:
+    where = ("--data", str(tmp_path))
+    call = {"id": "c1", "type": "function", "function": {"name": "cat", "arguments": "{}"}}
+    with Turnlog.open(f"sqlite:///{tmp_path}/turnlog.db") as log:
+        log.sessions.create("a").append(
+            {"role": "user", "content": "show the boats"},
+            {"role": "assistant", "content": None, "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": "c1", "content": "one\ntwo\nthree"},
+        )
+    assert as_json("recall", "a", "3.0", "--from-line", "2", "--to-line", "2", *where)["content"] == "two"
+    assert as_json("recall", "a", "c1", "--pattern", "^t", *where)["content"] == "2: two\n3: three"
+    assert as_json("search", "a", "a boat", "--limit", "1", *where)["results"][0]["position"] == 2
+
+
 @pytest.mark.network
 def test_commands_speak_to_a_service(served: LocalServer, monkeypatch: pytest.MonkeyPatch) -> None:
     with Turnlog.open(served.url, token="s3cret", user="ada") as log:
-        log.sessions.create("a").append({"role": "user", "content": "hi"})
+        log.sessions.create("a", recall="never").append({"role": "user", "content": "hi"})
     where = ("--url", served.url, "--token", "s3cret", "--user", "ada")
     assert as_json("sessions", *where)["sessions"][0]["messages"] == 1
     assert as_json("show", "a", *where)["messages"][0]["body"] == {"role": "user", "content": "hi"}
@@ -389,14 +403,15 @@ def test_wrong_input_of_replay(tmp_path: Path) -> None:
 def test_lint(tmp_path: Path) -> None:
     valid = as_json("lint", SAMPLES / "support-agent.json")
     assert valid["valid"] and valid["histories"][0]["problems"] == []
-    assert ok("lint", SAMPLES / "support-agent.json") == "1 history, all valid\n"
+    assert ok("lint", SAMPLES / "support-agent.json") == "1 history, all valid by the rules of openai_chat\n"
     messy = run("lint", SAMPLES / "messy.jsonl", "--json")
     assert (messy.exit_code, messy.stderr) == (1, "")
     found = json.loads(messy.stdout)
     assert not found["valid"] and len(found["histories"]) == 10
     problem = next(one for one in found["histories"] if one["id"] == "unanswered-call")["problems"][0]
     assert problem["rule"] == "call_unanswered" and problem["pointer"] == "/messages/2/tool_calls/0"
-    assert all(problem[name] for name in ("message", "answer", "fix", "source"))
+    assert all(problem[name] for name in ("message", "provider_says", "fix", "source"))
+    assert {one["format"] for one in found["histories"]} == {"openai_chat"}
     said = run("lint", SAMPLES / "messy.jsonl")
     assert said.exit_code == 1
     for part in ("unanswered-call /messages/2/tool_calls/0: call_unanswered", "answer: 400", "fix: ", "problems in"):
@@ -428,7 +443,92 @@ def test_lint_reads_one_history_however_it_is_written(tmp_path: Path) -> None:
         assert [one["rule"] for one in found["histories"][0]["problems"]] == ["orphan_result"], name
 
 
-def test_wrong_input_of_lint_and_schema() -> None:
+ITEMS = [
+    {"role": "user", "content": "hi"},
+    {"type": "reasoning", "id": "rs_1", "summary": []},
+    {"type": "function_call", "call_id": "a", "name": "f", "arguments": "{}"},
+]
+BLOCKS = [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": "x"}]}]
+UNTYPED = [{"role": "user", "content": [{"toolResult": {"toolUseId": "a", "content": [{"text": "x"}]}}]}]
+SPEC = {"toolSpec": {"name": "f", "inputSchema": {"json": {}}}}
+REQUESTS: dict[str, tuple[object, str, str]] = {
+    "responses": ({"model": "m", "input": ITEMS, "instructions": "Be brief."}, "openai_responses", "call_unanswered"),
+    "items": (ITEMS, "openai_responses", "call_unanswered"),
+    "one item": (ITEMS[2:], "openai_responses", "call_unanswered"),
+    "anthropic": (
+        {"model": "m", "max_tokens": 9, "system": [{"type": "text", "text": "Be brief."}], "messages": BLOCKS},
+        "anthropic",
+        "result_unknown",
+    ),
+    "converse": (
+        {"modelId": "m", "system": [{"text": "x"}], "messages": UNTYPED, "toolConfig": {"tools": [SPEC]}},
+        "bedrock_converse",
+        "result_unknown",
+    ),
+}
+"""What a request's body looks like -> it, its format and the rule that it breaks."""
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+def test_lint_takes_a_whole_request_and_recognises_its_format(tmp_path: Path, name: str) -> None:
+    request, format, rule = REQUESTS[name]
+    (tmp_path / "request.json").write_text(json.dumps(request), "utf-8")
+    for more in ((), ("--format", format)):
+        result = run("lint", tmp_path / "request.json", "--json", *more)
+        (history,) = json.loads(result.stdout)["histories"]
+        assert (result.exit_code, history["format"]) == (1, format)
+        assert [problem["rule"] for problem in history["problems"]] == [rule]
+
+
+def test_lint_recognises_each_history_by_itself(tmp_path: Path) -> None:
+    file = tmp_path / "many.jsonl"
+    file.write_text("".join(json.dumps({"messages": one}) + "\n" for one in (ITEMS, BLOCKS, UNTYPED, ITEMS[:1])))
+    result = run("lint", file, "--json")
+    histories = json.loads(result.stdout)["histories"]
+    assert [(one["id"], one["format"], one["valid"]) for one in histories] == [
+        ("many:1", "openai_responses", False),
+        ("many:2", "anthropic", False),
+        ("many:3", "bedrock_converse", False),
+        ("many:4", "openai_chat", True),
+    ]
+    said = run("lint", file).stdout
+    assert said.endswith(
+        "3 problems in 3 of 4 histories by the rules of anthropic, bedrock_converse, openai_chat, openai_responses\n"
+    )
+
+
+def test_lint_reads_standard_input() -> None:
+    def lint(content: str | bytes) -> Result:
+        return CliRunner().invoke(app, ["lint", "-", "--json"], input=content, catch_exceptions=False)
+
+    found = lint(json.dumps({"messages": BLOCKS}))
+    assert found.exit_code == 1 and json.loads(found.stdout)["histories"][0]["id"] == "stdin"
+    assert lint('{"role": "user", "content": "a"}\n{"role": "user", "content": "b"}\n').exit_code == 0
+    for wrong in ("", "{", '{"messages": [1]}', b"\xff"):
+        refusal = lint(wrong)
+        assert (refusal.exit_code, refusal.stdout) == (2, "") and refusal.stderr.count("\n") == 1
+
+
+def test_lint_says_no_contents(tmp_path: Path) -> None:
+    canary = "canary-7f3a9c"
+    file = tmp_path / "a.json"
+    wrong = [{"role": "user", "content": canary}, {"role": "tool", "tool_call_id": "x", "content": canary}]
+    for content in (
+        wrong,
+        [*wrong, canary],
+        {"messages": wrong, "tools": canary},
+        [{"author": "x", "content": canary}],
+    ):
+        file.write_text(json.dumps(content))
+        result = run("lint", file)
+        assert result.exit_code in (1, 2) and canary not in result.output
+
+
+def test_wrong_input_of_lint_and_schema(tmp_path: Path) -> None:
+    (tmp_path / "own.json").write_text('[{"role": "user", "author": "ada", "content": "hi"}]')
+    refused("lint", tmp_path / "own.json", code=2, says="'own'.*'turnlog'.*no rules.*unknown_format")
+    (tmp_path / "system.json").write_text('{"messages": [], "system": [7]}')
+    refused("lint", tmp_path / "system.json", code=2, says="system is not a text")
     refused("lint", "nope.json", code=2, says="no file 'nope.json'")
     refused("lint", SAMPLES, "--format", "nope", code=2, says="no rules for format 'nope'.*openai_chat")
     refused("schema", "nope", code=2, says="message, policy, state, window")

@@ -9,18 +9,26 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import parse_qsl
 
 import pytest
 
-from turnlog import build_window
+from tests.http.events import event
+from turnlog import Turnlog, build_window
+from turnlog.adapters.embedded.files import MemoryBlobStore
+from turnlog.adapters.embedded.sqlite import MEMORY, SqliteDatabase, SqliteItemTable
+from turnlog.bootstrap import Application, Engine
 from turnlog.codecs.registry import CODECS
 from turnlog.contracts.context import Part
 from turnlog.domain import errors
 from turnlog.domain.errors import BudgetTooSmallError, TurnlogError
 from turnlog.domain.flow import DISORDER
+from turnlog.entrypoints.http import make_handler
 from turnlog.entrypoints.routes import ROUTES, Route
 from turnlog.settings import PREFIX, Settings
+from turnlog.testing.fixed import FixedClock, SequentialIds
 from turnlog.windows import options
 from turnlog.windows.policy import PRESETS
 from turnlog.windows.registry import BUILT_IN
@@ -190,6 +198,18 @@ def test_every_package_of_the_house_is_documented() -> None:
     assert {name for name in packages if not re.search(rf"`(shared/turnlog/)?{name}/`", text)} == set()
 
 
+def test_the_examples_of_lint_are_what_it_says() -> None:
+    """In the page ``...`` stands for lines that are left out."""
+    cli, testing = importlib.import_module("turnlog.local.cli.app"), importlib.import_module("typer.testing")
+    (shown,) = blocks(section(page("docs/cli.md"), "## turnlog lint"), "text")
+    runs = re.split(r"^\$ turnlog (lint .+)\n", shown, flags=re.M)[1:]
+    assert len(runs) == 4
+    for command, said in zip(runs[::2], runs[1::2], strict=True):
+        arguments = [str(ROOT / word) if word.startswith("examples/") else word for word in command.split()]
+        found = testing.CliRunner(env={"COLUMNS": "400"}).invoke(cli.app, arguments).output
+        assert re.fullmatch(re.escape(said).replace(re.escape("...\n"), "(.*\n)+"), found), command
+
+
 # ------------------------------------------------------------ links lead somewhere
 
 
@@ -281,6 +301,108 @@ def test_json_of_policies_is_json(path: Path) -> None:
 def test_the_policies_body_in_the_documentation_is_one() -> None:
     body = json.loads(blocks(section(page("docs/windows.md"), "### Steps"), "json")[0])
     assert build_window([{"role": "user", "content": "hi"}], policy=body).tokens > 0
+
+
+# ------------------------------------------------------------ the API answers as its page says
+
+EXAMPLE = re.compile(
+    r"^```http\n(?P<method>[A-Z]+) (?P<target>\S+)\n(?:\S+: [^\n]*\n)*(?:\n(?P<body>.*?))?^```\n\n"
+    r"(?P<status>\d{3})\n\n```json\n(?P<answer>.*?)^```",
+    re.S | re.M,
+)
+TIME = re.compile(r"20\d\d-\d\d-\d\dT[\d:.]+Z")
+TOLD = [
+    ("### Create a session", 0),
+    ("### Create a session", 1),
+    ("### Append messages", 0),
+    ("### Build a context", 1),
+    ("### Append messages", 1),
+    ("### Append messages", 2),
+    ("### Append messages", 3),
+    ("### Get a session", 0),
+    ("### Read messages", 0),
+    ("### Read messages", 1),
+    ("### Read loops", 0),
+    ("### Build a context", 0),
+    ("### Build a window", 0),
+    ("### Build a window", 1),
+    ("### Lint messages", 0),
+    ("### Recall a call", 0),
+    ("### Recall a call", 1),
+    ("### Search a session", 0),
+]
+"""The examples of the page that tell of one session, in the order in which it happens."""
+
+
+def example_service() -> Callable[[str, str, str | None], tuple[int, object]]:
+    """A service in memory, asked as `http` blocks ask."""
+    engine = Engine("memory", SqliteItemTable(SqliteDatabase(MEMORY)), MemoryBlobStore(), None, lambda: None)
+    app = Application(engine, Settings(), clock=FixedClock(), ids=SequentialIds())
+    handler = make_handler(ROUTES, app)
+
+    def ask(method: str, target: str, body: str | None) -> tuple[int, object]:
+        path, _, query = target.partition("?")
+        answer = handler(event(method, path, raw=body, query=dict(parse_qsl(query))), None)
+        return answer["statusCode"], json.loads(answer["body"])
+
+    return ask
+
+
+def told(text: str) -> object:
+    """An answer as the page shows it: ``...`` stands for what is left out."""
+    return json.loads(
+        re.sub(r"(?<=[\[{])\.\.\.|(?<=, )\.\.\.(?=\])", '"..."', re.sub(r"\.\.\.(?=\})", '"...": 0', text))
+    )
+
+
+def unlike(shown: object, found: object, where: str = "") -> list[str]:
+    """Where an answer is not what is shown. Times, scores and ids of requests and commits are not compared."""
+    if where.endswith(("/request_id", "/commit", "/user", "/score")):
+        return []
+    if isinstance(shown, str) and isinstance(found, str):
+        return [] if TIME.sub("T", shown) == TIME.sub("T", found) else [f"{where}: {found!r}"]
+    if isinstance(shown, dict) and isinstance(found, dict):
+        missing = [] if "..." in shown else [f"{where}/{name}: {found[name]!r}" for name in found.keys() - shown.keys()]
+        return missing + [
+            one
+            for name in shown.keys() - {"..."}
+            for one in (
+                unlike(shown[name], found[name], f"{where}/{name}") if name in found else [f"{where}/{name}: not there"]
+            )
+        ]
+    if isinstance(shown, list) and isinstance(found, list) and shown != ["..."]:
+        if len(shown) != len(found):
+            return [f"{where}: {len(found)} items: {json.dumps(found)}"]
+        return [one for at, pair in enumerate(zip(shown, found, strict=True)) for one in unlike(*pair, f"{where}/{at}")]
+    return [] if shown in (found, ["..."]) else [f"{where}: {found!r}"]
+
+
+def test_the_examples_of_the_api_are_answered_so() -> None:
+    ask, text = example_service(), page("docs/api.md")
+    wrong = dict[str, list[str]]()
+    for heading, at in TOLD:
+        example = list(EXAMPLE.finditer(section(text, heading)))[at]
+        status, answer = ask(example["method"], example["target"], example["body"])
+        different = unlike(told(example["answer"]), answer)
+        if different or str(status) != example["status"]:
+            wrong[f"{heading} {at}: {status}"] = different
+        if (heading, at) == ("### Build a context", 0):
+            assert isinstance(answer, dict)
+            manifest = blocks(section(page("docs/windows.md"), "## Manifest"), "json")[0]
+            wrong |= {"manifest": found} if (found := unlike(told(manifest), answer["manifest"])) else {}
+    assert wrong == {}
+
+
+def test_what_a_model_is_told_of_a_miss_is_shown_as_it_is() -> None:
+    with Turnlog.open("memory://") as log:
+        session = log.sessions.create("s")
+        call = {"id": "call_1", "type": "function", "function": {"name": "get_order", "arguments": "{}"}}
+        session.append(
+            {"role": "user", "content": "Where?"}, {"role": "assistant", "content": None, "tool_calls": [call]}
+        )
+        session.append(*({"role": "user", "content": "?"} for _ in range(4)))
+        said = session.run_recall_tool("recall_tool_call", {"ref": "99.0"})
+    assert f"\n{said}\n" in section(page("docs/windows.md"), "## Recall")
 
 
 # ------------------------------------------------------------ figures are measured again

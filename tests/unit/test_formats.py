@@ -59,7 +59,7 @@ def log() -> Iterator[Turnlog]:
 
 @pytest.mark.parametrize("format", CODECS)
 def test_a_strict_session_takes_each_format_unnamed_and_gives_it_back(log: Turnlog, format: str) -> None:
-    session = log.sessions.create("s", strict=True)
+    session = log.sessions.create("s", strict=True, recall="never")
     appended = session.append(USER, *CALLS[format])
     assert appended.warnings == []
     assert [ref.call_id for ref in appended.refs] == ["a", "b"]
@@ -73,7 +73,7 @@ def test_a_strict_session_takes_each_format_unnamed_and_gives_it_back(log: Turnl
 @pytest.mark.parametrize("given", CODECS)
 @pytest.mark.parametrize("sent", CODECS)
 def test_calls_of_each_format_are_told_in_each(log: Turnlog, given: str, sent: str) -> None:
-    session = log.sessions.create("s", system="You find things.")
+    session = log.sessions.create("s", system="You find things.", recall="never")
     session.append(USER, *CALLS[given])
     window = session.context(format=sent)
     assert window.requires_tool_config
@@ -99,7 +99,7 @@ def test_a_message_that_is_several_items_is_read_as_several_of_one_position(log:
 
 def test_tools_are_sent_in_the_shape_of_the_format_and_within_the_budget(log: Turnlog) -> None:
     tool = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
-    session = log.sessions.create("s", tools=[tool])
+    session = log.sessions.create("s", tools=[tool], recall="never")
     session.append(USER)
     window = session.context(format="bedrock_converse")
     assert window.tools == [{"toolSpec": {"name": "look", "inputSchema": {"json": {"type": "object"}}}}]

@@ -379,7 +379,7 @@ def test_the_bearer_token(app: Application) -> None:
 def test_lone_surrogates_and_large_integers_come_back(server: LocalServer) -> None:
     messages = [{"role": "user", "content": "\ud83d and 😀"}, {"role": "user", "content": "x", "n": 2**64 - 1}]
     with Turnlog.open(server.url) as log:
-        session = log.sessions.create()
+        session = log.sessions.create(recall="never")
         session.append(*messages)
         assert [stored.body for stored in session.messages()] == messages
         assert session.context().messages == messages

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.rule_mutants import Json, Path, mutants, steps_of, unseen, unused
+from tests.unit.rule_mutants import (
+    Cases,
+    Json,
+    Path,
+    anything,
+    assert_linear,
+    assert_pointers_lead,
+    assert_told,
+    assert_violations,
+    mutants,
+    near_values,
+)
 from turnlog.codecs.rules import lint
 from turnlog.codecs.rules.bedrock_converse_table import RULES, SOME_REFUSE
 
@@ -198,10 +208,7 @@ def test_every_rule_has_a_broken_history() -> None:
 
 @pytest.mark.parametrize("name", RULES)
 def test_every_rule_tells_answer_fix_and_source(name: str) -> None:
-    rule = RULES[name]
-    assert rule.answer
-    assert rule.fix
-    assert rule.source.startswith("https://")
+    assert_told(RULES[name])
 
 
 def test_results_in_two_messages_are_told_as_two_messages_of_the_user() -> None:
@@ -280,18 +287,16 @@ LEGAL: dict[str, dict[str, str]] = {
 COUNTS = {"chat": 104, "single": 182, "parallel": 290, "loops": 348, "reasoning": 308, "media": 127}
 
 
+CASES = Cases("bedrock_converse", HISTORIES, LEGAL, COUNTS, lambda history: mutants(history, ids=IDS, opaque=opaque))
+
+
 @pytest.mark.parametrize("name", HISTORIES)
 def test_the_mutants_that_pass_are_those_that_are_valid(name: str) -> None:
-    found = list(mutants(HISTORIES[name], ids=IDS, opaque=opaque))
-    assert unseen(found, broken, LEGAL[name]) == (set(), set())
-    assert unused(found, LEGAL[name]) == []
-    assert len(dict(found)) == len(found) == COUNTS[name]
+    CASES.judge(name)
 
 
 # --- strangers' input
 
-scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8)
-anything = st.recursive(scalars, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=20)
 words = st.sampled_from(
     ["user", "assistant", "system", "png", "pdf", "success", "error", "default", "a", "", " ", "a/b"]
 )
@@ -301,11 +306,7 @@ keys = st.sampled_from(
         *("toolUseId", "name", "input", "status", "json", "format", "source", "bytes", "s3Location", "uri", "type"),
     ]
 )
-near = st.recursive(
-    words | scalars,
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(keys, inner, max_size=4),
-    max_leaves=10,
-)
+near = near_values(words, keys)
 near_block = st.dictionaries(keys, near, min_size=1, max_size=2)
 near_message = st.builds(
     lambda role, content: {"role": role, "content": content},
@@ -316,20 +317,12 @@ near_message = st.builds(
 
 @given(anything | st.lists(near, max_size=8) | st.lists(near_message, max_size=8))
 def test_any_json_gets_violations_and_never_an_exception(messages: object) -> None:
-    for found in lint(messages, format="bedrock_converse"):
-        assert found.rule in RULES
-        assert found.pointer == "/messages" or found.pointer.startswith("/messages/")
-        assert found.message
+    assert_violations(messages, format="bedrock_converse", rules=RULES)
 
 
 @given(st.lists(near_message, min_size=1, max_size=8))
 def test_a_pointer_leads_to_the_fault_or_to_where_something_lacks(messages: list[Json]) -> None:
-    for found in lint(messages, format="bedrock_converse"):
-        *steps, last = found.pointer.split("/")[2:]
-        place: Any = messages
-        for step in steps:
-            place = place[int(step)] if isinstance(place, list) else place[step]
-        assert isinstance(place, dict) or 0 <= int(last) < len(place)
+    assert_pointers_lead(messages, format="bedrock_converse")
 
 
 # --- big input
@@ -350,4 +343,4 @@ def wrong(messages: int) -> list[Json]:
 
 @pytest.mark.parametrize("build", [long, wide, wrong])
 def test_the_work_grows_with_the_input_and_no_faster(build: Callable[[int], list[Json]]) -> None:
-    assert steps_of(broken, build(200)) < 4.2 * steps_of(broken, build(50))
+    assert_linear(broken, build)

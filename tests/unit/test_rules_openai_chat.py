@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import copy
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,10 +10,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.unit.rule_mutants import (
+    Cases,
+    Json,
+    Path,
+    anything,
+    assert_pointers_lead,
+    assert_told,
+    assert_violations,
+    near_values,
+    replaced,
+)
 from turnlog.codecs.rules import FORMATS, Violation, lint
-from turnlog.codecs.rules.openai_chat import RULES
-
-Json = dict[str, Any]
+from turnlog.codecs.rules.openai_chat_table import RULES
 
 USER: Json = {"role": "user", "content": "What is the weather?"}
 SYSTEM: Json = {"role": "system", "content": "Be brief."}
@@ -232,10 +241,7 @@ def test_every_rule_has_a_broken_history() -> None:
 
 @pytest.mark.parametrize("name", RULES)
 def test_every_rule_tells_answer_fix_and_source(name: str) -> None:
-    rule = RULES[name]
-    assert rule.answer
-    assert rule.fix
-    assert rule.source.startswith("https://")
+    assert_told(RULES[name])
 
 
 def test_a_violation_carries_its_rule() -> None:
@@ -277,26 +283,17 @@ def tool_related(message: Json) -> bool:
     return message["role"] in {"tool", "function"} or "tool_calls" in message or "function_call" in message
 
 
-def id_places(history: list[Json]) -> Iterator[tuple[str, list[str | int]]]:
+def id_places(history: list[Json]) -> Iterator[tuple[str, Path]]:
     """The places of everything by which a call and its result find each other."""
     for index, message in enumerate(history):
         for nth in range(len(message.get("tool_calls", ()))):
-            yield f"{index}.{nth}", [index, "tool_calls", nth, "id"]
+            yield f"{index}.{nth}", (index, "tool_calls", nth, "id")
         if "tool_call_id" in message:
-            yield f"{index}", [index, "tool_call_id"]
+            yield f"{index}", (index, "tool_call_id")
         if "function_call" in message:
-            yield f"{index}", [index, "function_call", "name"]
+            yield f"{index}", (index, "function_call", "name")
         if message["role"] == "function":
-            yield f"{index}", [index, "name"]
-
-
-def replaced(history: list[Json], path: list[str | int], value: object) -> list[Json]:
-    mutant = copy.deepcopy(history)
-    place: Any = mutant
-    for step in path[:-1]:
-        place = place[step]
-    place[path[-1]] = value
-    return mutant
+            yield f"{index}", (index, "name")
 
 
 def of_messages(history: list[Json]) -> Iterator[tuple[str, list[Json]]]:
@@ -309,14 +306,14 @@ def of_messages(history: list[Json]) -> Iterator[tuple[str, list[Json]]]:
         if tool_related(message):
             for role in ("developer", "system", "user", "assistant", "tool", "function"):
                 if role != message["role"]:
-                    yield f"role {index} {role}", replaced(history, [index, "role"], role)
+                    yield f"role {index} {role}", replaced(history, (index, "role"), role)
 
 
 def of_calls(history: list[Json]) -> Iterator[tuple[str, list[Json]]]:
     for index, message in enumerate(history):
         items = message.get("tool_calls", [])
         for nth, item in enumerate(items):
-            path: list[str | int] = [index, "tool_calls"]
+            path: Path = (index, "tool_calls")
             yield f"drop {index}.{nth}", replaced(history, path, items[:nth] + items[nth + 1 :])
             yield f"duplicate {index}.{nth}", replaced(history, path, [*items[:nth], item, *items[nth:]])
             if nth + 1 < len(items):
@@ -334,7 +331,7 @@ def of_ids(history: list[Json]) -> Iterator[tuple[str, list[Json]]]:
             yield f"rename {name} {other}", replaced(history, path, other)
 
 
-def read(history: list[Json], path: list[str | int]) -> object:
+def read(history: list[Json], path: Path) -> object:
     place: Any = history
     for step in path:
         place = place[step]
@@ -363,15 +360,16 @@ STILL_VALID: dict[str, set[str]] = {
 }
 
 
+COUNTS = {"single": 32, "parallel": 75, "loops": 121, "legacy": 27}
+LEGAL = {
+    name: dict.fromkeys(map(re.escape, passing), "plain messages, and order") for name, passing in STILL_VALID.items()
+}
+CASES = Cases("openai_chat", HISTORIES, LEGAL, COUNTS, mutants)
+
+
 @pytest.mark.parametrize("name", HISTORIES)
 def test_the_mutants_that_pass_are_those_that_are_valid(name: str) -> None:
-    passed = {what for what, mutant in mutants(HISTORIES[name]) if not broken(mutant)}
-    assert passed == STILL_VALID[name]
-
-
-@pytest.mark.parametrize(("name", "count"), [("single", 32), ("parallel", 75), ("loops", 121), ("legacy", 27)])
-def test_no_mutant_is_forgotten(name: str, count: int) -> None:
-    assert len(dict(mutants(HISTORIES[name]))) == len(list(mutants(HISTORIES[name]))) == count
+    CASES.judge(name)
 
 
 def test_a_whole_loop_may_go() -> None:
@@ -382,8 +380,6 @@ def test_a_whole_loop_may_go() -> None:
 
 # --- strangers' input
 
-scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8)
-anything = st.recursive(scalars, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=20)
 words = st.sampled_from(
     ["user", "assistant", "tool", "function", "custom", "text", "file", "image_url", "a", "", "x" * 41]
 )
@@ -393,11 +389,7 @@ keys = st.sampled_from(
         *("function", "custom", "arguments", "input", "text", "image_url", "input_audio", "file", "url", "file_id"),
     ]
 )
-near = st.recursive(
-    words | scalars,
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(keys, inner, max_size=4),
-    max_leaves=10,
-)
+near = near_values(words, keys)
 near_message = st.builds(
     lambda body, role: {**body, "role": role},
     st.dictionaries(keys, near, max_size=5),
@@ -407,17 +399,9 @@ near_message = st.builds(
 
 @given(anything | st.lists(near, max_size=8) | st.lists(near_message, max_size=8))
 def test_any_json_gets_violations_and_never_an_exception(messages: object) -> None:
-    for found in lint(messages, format="openai_chat"):
-        assert found.rule in RULES
-        assert found.pointer == "/messages" or found.pointer.startswith("/messages/")
-        assert found.message
+    assert_violations(messages, format="openai_chat", rules=RULES)
 
 
 @given(st.lists(near_message, min_size=1, max_size=8))
 def test_a_pointer_leads_to_the_fault_or_to_where_something_lacks(messages: list[Json]) -> None:
-    for found in lint(messages, format="openai_chat"):
-        *steps, last = found.pointer.split("/")[2:]
-        place: Any = messages
-        for step in steps:
-            place = place[int(step)] if isinstance(place, list) else place[step]
-        assert isinstance(place, dict) or 0 <= int(last) < len(place)
+    assert_pointers_lead(messages, format="openai_chat")

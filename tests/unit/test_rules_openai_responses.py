@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.rule_mutants import Json, mutants, steps_of, unseen, unused
+from tests.unit.rule_mutants import (
+    Cases,
+    Json,
+    anything,
+    assert_linear,
+    assert_pointers_lead,
+    assert_told,
+    assert_violations,
+    mutants,
+    near_values,
+)
 from turnlog.codecs.rules import lint
-from turnlog.codecs.rules.openai_responses import RULES
+from turnlog.codecs.rules.openai_responses_table import RULES
 
 USER: Json = {"role": "user", "content": "What is the weather?"}
 PNG: Json = {"type": "input_image", "image_url": "data:image/png;base64,AAAA", "detail": "low"}
@@ -206,10 +215,7 @@ def test_every_rule_has_a_broken_input() -> None:
 
 @pytest.mark.parametrize("name", RULES)
 def test_every_rule_tells_answer_fix_and_source(name: str) -> None:
-    rule = RULES[name]
-    assert rule.answer
-    assert rule.fix
-    assert rule.source.startswith("https://")
+    assert_told(RULES[name])
 
 
 def test_an_id_that_is_too_long_is_told_in_the_call_and_in_its_output() -> None:
@@ -297,18 +303,16 @@ LEGAL: dict[str, dict[str, str]] = {
 COUNTS = {"chat": 112, "single": 175, "parallel": 204, "custom": 205, "reasoning": 312, "media": 96}
 
 
+CASES = Cases("openai_responses", HISTORIES, LEGAL, COUNTS, lambda history: mutants(history, ids=IDS))
+
+
 @pytest.mark.parametrize("name", HISTORIES)
 def test_the_mutants_that_pass_are_those_that_are_valid(name: str) -> None:
-    found = list(mutants(HISTORIES[name], ids=IDS))
-    assert unseen(found, broken, LEGAL[name]) == (set(), set())
-    assert unused(found, LEGAL[name]) == []
-    assert len(dict(found)) == len(found) == COUNTS[name]
+    CASES.judge(name)
 
 
 # --- strangers' input
 
-scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8)
-anything = st.recursive(scalars, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=20)
 words = st.sampled_from(
     [
         *("user", "assistant", "message", "reasoning", "input_text", "output_text", "input_image", "summary_text"),
@@ -321,11 +325,7 @@ keys = st.sampled_from(
         *("encrypted_content", "status", "phase", "image_url", "file_id", "detail", "async", "annotations"),
     ]
 )
-near = st.recursive(
-    words | scalars,
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(keys, inner, max_size=4),
-    max_leaves=10,
-)
+near = near_values(words, keys)
 near_item = st.builds(
     lambda body, kind: {**body, "type": kind},
     st.dictionaries(keys, near, max_size=6),
@@ -340,20 +340,12 @@ near_item = st.builds(
 
 @given(anything | st.lists(near, max_size=8) | st.lists(near_item, max_size=8))
 def test_any_json_gets_violations_and_never_an_exception(items: object) -> None:
-    for found in lint(items, format="openai_responses"):
-        assert found.rule in RULES
-        assert found.pointer == "/messages" or found.pointer.startswith("/messages/")
-        assert found.message
+    assert_violations(items, format="openai_responses", rules=RULES)
 
 
 @given(st.lists(near_item, min_size=1, max_size=8))
 def test_a_pointer_leads_to_the_fault_or_to_where_something_lacks(items: list[Json]) -> None:
-    for found in lint(items, format="openai_responses"):
-        *steps, last = found.pointer.split("/")[2:]
-        place: Any = items
-        for step in steps:
-            place = place[int(step)] if isinstance(place, list) else place[step]
-        assert isinstance(place, dict) or 0 <= int(last) < len(place)
+    assert_pointers_lead(items, format="openai_responses")
 
 
 # --- big input
@@ -373,4 +365,4 @@ def wrong(items: int) -> list[Json]:
 
 @pytest.mark.parametrize("build", [long, wide, wrong])
 def test_the_work_grows_with_the_input_and_no_faster(build: Callable[[int], list[Json]]) -> None:
-    assert steps_of(broken, build(200)) < 4.2 * steps_of(broken, build(50))
+    assert_linear(broken, build)

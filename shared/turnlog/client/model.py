@@ -14,7 +14,9 @@ from turnlog.contracts.agents import AgentState, Health
 from turnlog.contracts.builds import Build
 from turnlog.contracts.context import WindowAnswer
 from turnlog.contracts.jobs import Job, JobPage
+from turnlog.contracts.lint import LintAnswer
 from turnlog.contracts.messages import Appended, LoopAnswer, LoopPage, MessagePage, StoredMessage
+from turnlog.contracts.recall import Recalled, SearchAnswer
 from turnlog.contracts.sessions import Session as SessionInfo
 from turnlog.contracts.sessions import SessionPage
 from turnlog.contracts.snapshots import Snapshot, SnapshotPage, WholeSnapshot
@@ -73,6 +75,13 @@ class Turnlog:
         answer: WindowAnswer = self._backend.call("build_window", body=body)
         return answer
 
+    def lint(self, messages: Sequence[Mapping[str, Any]], *, format: str | None = None) -> LintAnswer:
+        """Which rules of a provider the messages break; nothing is stored. ``format`` is recognised when it is left out."""
+        answer: LintAnswer = self._backend.call(
+            "lint_messages", body=_given({"messages": list(messages), "format": format})
+        )
+        return answer
+
     def job(self, job_id: str) -> Job:
         """One job, or `NotFoundError`."""
         answer: Job = self._backend.call("get_job", path={"job_id": job_id})
@@ -124,6 +133,7 @@ class Sessions:
         metadata: Mapping[str, Any] | None = None,
         state: Mapping[str, Any] | None = None,
         strict: bool | None = None,
+        recall: Literal["always", "never"] | None = None,
         loop_timeout_seconds: int | None = None,
         if_exists: Literal["error", "return"] = "error",
         key: str | None = None,
@@ -140,6 +150,7 @@ class Sessions:
             "metadata": metadata,
             "state": state,
             "strict": strict,
+            "recall": recall,
             "loop_timeout_seconds": loop_timeout_seconds,
             "if_exists": if_exists,
         }
@@ -291,6 +302,54 @@ class Session:
             before = page.next
             if before is None:
                 return
+
+    def recall(
+        self,
+        ref: str | None = None,
+        *,
+        call_id: str | None = None,
+        pattern: str | None = None,
+        from_line: int | None = None,
+        to_line: int | None = None,
+        pointer: str | None = None,
+        max_tokens: int | None = None,
+    ) -> Recalled:
+        """A tool call and its result, or ``found`` false with a hint."""
+        query = {
+            "ref": ref,
+            "call_id": call_id,
+            "pattern": pattern,
+            "from_line": from_line,
+            "to_line": to_line,
+            "pointer": pointer,
+            "max_tokens": max_tokens,
+        }
+        answer: Recalled = self._backend.call("recall", path=self._path, query=query)
+        return answer
+
+    def search(
+        self,
+        q: str,
+        *,
+        limit: int | None = None,
+        role: Literal["system", "user", "assistant", "tool"] | None = None,
+        loop: int | None = None,
+        tool: str | None = None,
+    ) -> SearchAnswer:
+        """The newest messages by the words of a question, best first."""
+        query = {"q": q, "limit": limit, "role": role, "loop": loop, "tool": tool}
+        answer: SearchAnswer = self._backend.call("search_session", path=self._path, query=query)
+        return answer
+
+    def run_recall_tool(self, name: str, arguments: str | Mapping[str, Any]) -> str:
+        """Executes a call of `recall_tool_call` or `search_history` that a model made: the text to give back to it.
+
+        What is wrong with the call is said in the text, so that the model can try again; `KeyError` when the name is
+        another tool's.
+        """
+        from turnlog.client.recall_tools import run
+
+        return run(self, name, arguments)
 
     def compress(
         self,

@@ -31,6 +31,9 @@ class CreateSession(Body):
     metadata: JsonObjectField | None = None
     state: JsonObjectField | None = None
     strict: bool = Field(default=False, description="Refuse disorder with 422 instead of keeping it with a warning")
+    recall: Literal["always", "never"] = Field(
+        default="always", description="Whether windows have the recall tools; can't be changed later"
+    )
     loop_timeout_seconds: int = Field(default=3600, ge=1, le=31_536_000)
     if_exists: Literal["error", "return"] = "error"
 
@@ -57,6 +60,7 @@ class Session(Answer):
     last_sent_position: int | None
     policy: str | JsonObjectField
     model: str | None
+    recall: Literal["always", "never"]
     metadata: JsonObjectField | None
     schema_version: int
 

@@ -31,10 +31,14 @@ class Ref:
         return f"call_{self.position}_{self.index}"
 
 
+def is_ref(text: str) -> bool:
+    return _REF.fullmatch(text) is not None
+
+
 def parse_ref(text: str, *, pointer: str = "/ref") -> Ref:
     match = _REF.fullmatch(text)
     if match is None:
-        message = f"ref {text[:40]!r} is not <position>.<index>"
+        message = "a ref is <position>.<index>, as in 12.0"  # not shown: what stands for it may be a content
         raise InvalidInputError(message, problems=[Problem("invalid_ref", pointer, message)])
     return Ref(int(match[1]), int(match[2]))
 

@@ -12,6 +12,8 @@ DEFAULT_LOOP_TIMEOUT_SECONDS = 3600
 DEFAULT_OUTPUT_RESERVE = 4096
 
 SessionStatus: TypeAlias = Literal["active", "ended"]
+Recall: TypeAlias = Literal["always", "never"]
+"""Whether windows have the recall tools: from the first one on, or never."""
 MessageStatus: TypeAlias = Literal["complete", "interrupted"]
 
 
@@ -20,7 +22,8 @@ class Settings:
     """What a session is created with; each change is a commit, so any old window can be built again.
 
     Tokens of the system text and the tool schemas are counted when they are set.
-    ``policy`` is a preset's name or a policy's body, already checked.
+    ``policy`` is a preset's name or a policy's body, already checked. A default here is what a stored session has that
+    does not name the field: ``recall`` is never in those from before there were recall tools, whatever new ones get.
     """
 
     title: str | None = None
@@ -33,4 +36,5 @@ class Settings:
     policy: str | JsonObject = "default"
     metadata: JsonObject | None = None
     strict: bool = False
+    recall: Recall = "never"
     loop_timeout_seconds: int = DEFAULT_LOOP_TIMEOUT_SECONDS

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from turnlog.client.model import Session, Turnlog
 from turnlog.codecs.rules import FORMATS, lint
@@ -116,12 +116,16 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """How to replay: the windows to ask for, and how many conversations at once (each in its own session)."""
+    """How to replay: the windows to ask for, and how many conversations at once (each in its own session).
+
+    Without the recall tools, so that what a window takes is compared with sending the same messages and nothing else.
+    """
 
     policy: str | Mapping[str, Any] | None = None
     budget: int | None = None
     format: str = "openai_chat"
     threads: int = 4
+    recall: Literal["always", "never"] = "never"
 
     def run(
         self, log: Turnlog, transcripts: Sequence[Transcript], *, on_message: Callable[[], None] | None = None
@@ -161,6 +165,7 @@ class Replay:
                 system=transcript.system,
                 tools=transcript.tools or None,
                 metadata={"source": transcript.source},
+                recall=self.recall,
             )
             outcome.session_id = session.id
             self._append_all(session, transcript.messages, judge, on_message)

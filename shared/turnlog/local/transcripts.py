@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import re
+import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +17,9 @@ from turnlog.domain.jsonvalue import parse_strict_json
 Loader = Callable[[str], Iterable[dict[str, Any]]]
 _SUFFIXES = (".json", ".jsonl", ".ndjson")
 _MANY_FILES = 20
+STDIN = Path("-")
+_ITEM = re.compile(r"message|reasoning|item_reference|\w+_call|\w+_call_output")
+"""Types of the items of an OpenAI Responses ``input``, of which not all have a role."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +34,10 @@ class Transcript:
 
 
 def read_transcripts(paths: Iterable[Path], *, loader: Path | None = None) -> list[Transcript]:
-    """The conversations of files and folders, in order. Raises `InvalidInputError` naming the place."""
+    """The conversations of files and folders, in order; ``-`` is standard input.
+
+    Raises `InvalidInputError` naming the place.
+    """
     if loader is not None:
         load = _loader_of(loader)
         return [one for path in paths for one in _loaded(load, loader, path)]
@@ -58,6 +66,8 @@ def sample_of(transcripts: Sequence[Transcript], count: int) -> list[Transcript]
 
 def _files(path: Path) -> list[tuple[Path, str]]:
     """Files and their sources: a folder's subfolders, or its files where they are few."""
+    if path == STDIN:
+        return [(path, _stem(path))]
     if not path.exists():
         raise InvalidInputError(f"no file {str(path)!r}", code="no_file")
     if not path.is_dir():
@@ -76,7 +86,7 @@ def _files(path: Path) -> list[tuple[Path, str]]:
 
 def _read(file: Path, source: str) -> Iterator[Transcript]:
     try:
-        text = file.read_bytes().decode("utf-8-sig")
+        text = (sys.stdin.buffer.read() if file == STDIN else file.read_bytes()).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise MalformedError(f"{str(file)!r} is not UTF-8 at byte {error.start}") from error
     except OSError as error:
@@ -85,8 +95,12 @@ def _read(file: Path, source: str) -> Iterator[Transcript]:
     if values and all(_is_message(value) for value in values):
         values = [values]
     for at, value in enumerate(values):
-        name = file.stem if len(values) == 1 else f"{file.stem}:{at + 1}"
+        name = _stem(file) if len(values) == 1 else f"{_stem(file)}:{at + 1}"
         yield transcript_of(value, place=f"{str(file)!r}, conversation {at + 1}", id=name, source=source)
+
+
+def _stem(file: Path) -> str:
+    return "stdin" if file == STDIN else file.stem
 
 
 def _values(file: Path, text: str) -> list[Any]:
@@ -111,13 +125,24 @@ def _line(file: Path, number: int, line: str) -> Any:
 
 
 def _is_message(value: Any) -> bool:
-    return isinstance(value, dict) and "messages" not in value and ("role" in value or "content" in value)
+    if not isinstance(value, dict) or "messages" in value:
+        return False
+    kind = value.get("type")
+    return "role" in value or "content" in value or (isinstance(kind, str) and _ITEM.fullmatch(kind) is not None)
 
 
 def transcript_of(value: Any, *, place: str, id: str, source: str) -> Transcript:
-    """``{id?, messages, source?, system?, tools?}`` or a list of messages as a transcript; ``place`` is for the error."""
+    """``{id?, messages, source?, system?, tools?}``, the body of a provider's request, or a list of messages as a
+    transcript; ``place`` is for the error.
+
+    A request may have ``input`` and ``instructions`` (OpenAI Responses), its system text in blocks (Anthropic, Bedrock
+    Converse) and its tools in ``toolConfig`` (Bedrock Converse).
+    """
     fields = value if isinstance(value, dict) else {"messages": value}
-    messages, system, tools = fields.get("messages"), fields.get("system"), fields.get("tools")
+    messages = fields.get("messages") if "messages" in fields else _items(fields.get("input"))
+    system = _text(fields.get("system") if "system" in fields else fields.get("instructions"))
+    config = fields.get("toolConfig")
+    tools = config.get("tools") if "tools" not in fields and isinstance(config, dict) else fields.get("tools")
     if not isinstance(messages, list):
         raise InvalidInputError(f"{place} is neither {{id, messages}} nor a list of messages")
     wrong = next((at for at, message in enumerate(messages) if not isinstance(message, dict)), None)
@@ -135,6 +160,19 @@ def transcript_of(value: Any, *, place: str, id: str, source: str) -> Transcript
         system=system,
         tools=tools or [],
     )
+
+
+def _items(value: Any) -> Any:
+    """A bare string is one user message."""
+    return [{"role": "user", "content": value}] if isinstance(value, str) else value
+
+
+def _text(value: Any) -> Any:
+    """A list of text blocks as their text; other values as they are."""
+    if not isinstance(value, list):
+        return value
+    texts = [block["text"] for block in value if isinstance(block, dict) and isinstance(block.get("text"), str)]
+    return "\n\n".join(texts) if len(texts) == len(value) else value
 
 
 def _loader_of(path: Path) -> Loader:

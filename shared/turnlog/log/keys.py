@@ -56,6 +56,17 @@ def _digest(name: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class TenantKeys:
+    """Keys of what a tenant has as a whole. ``tenant_id`` is an owner's: its alphabet has no ``#``."""
+
+    tenant_id: str
+
+    def spending(self, day: str) -> Key:
+        """``day`` is ``2026-11-21``."""
+        return Key(f"T#{self.tenant_id}", f"B#{day}")
+
+
+@dataclass(frozen=True, slots=True)
 class OwnerKeys:
     """Keys of what an owner has: the list of sessions."""
 

@@ -29,6 +29,7 @@ def session_answer(
         last_sent_position=header.sent.position if header.sent is not None else None,
         policy=settings.policy,
         model=settings.model,
+        recall=settings.recall,
         metadata=settings.metadata,
         schema_version=SCHEMA_VERSION,
     )

@@ -48,6 +48,7 @@ from turnlog.windows.build import Request, Source, Window, build, system_cost, u
 from turnlog.windows.manifest import Part as ManifestPart
 from turnlog.windows.models import budget_for
 from turnlog.windows.policy import policy_of
+from turnlog.windows.recall import with_recall
 
 MAX_PAGES = 5
 FIRST_ITEMS = 160
@@ -96,7 +97,7 @@ class BuildContexts:
             head=header.last,
             budget=budget,
             summary_stale=request.policy.takes_summary and window.is_partial,
-            build=build_of(request, header, budget, model=model, own_tools=body.tools is not None),
+            build=build_of(request, header, budget, model=model, tools=cast("list[JsonObject] | None", body.tools)),
         )
 
     def _request(
@@ -109,6 +110,8 @@ class BuildContexts:
         else:
             settings = self._log.settings(keys, read.beside.get(META), read.beside.get(SYSTEM), header).settings
         request, budget = request_of(body, settings, calibration=header.calibration, models=self._models)
+        if settings.recall == "always":
+            request = with_recall(request)
         model = body.model if body.model is not None else settings.model
         if header.summary is None or not request.policy.takes_summary:
             return request, budget, model

@@ -85,8 +85,15 @@ def asked_by(build: GivenBuild, body: BuildContext) -> BuildContext:
     )
 
 
-def build_of(request: Request, header: Header, budget: BudgetAnswer, *, model: str | None, own_tools: bool) -> Build:
-    """What the window of a request at a header is made of."""
+def build_of(
+    request: Request,
+    header: Header,
+    budget: BudgetAnswer,
+    *,
+    model: str | None,
+    tools: Sequence[JsonObject] | None,
+) -> Build:
+    """What the window of a request at a header is made of. ``tools`` are the call's own, as given."""
     return Build(
         renderer=RENDERER_VERSION,
         position=header.last,
@@ -97,7 +104,7 @@ def build_of(request: Request, header: Header, budget: BudgetAnswer, *, model: s
         budget=budget,
         model=model,
         summary=header.summary.position if header.summary is not None else None,
-        tools=hash_of(request.tools) if own_tools else None,
+        tools=hash_of(tools),
         include_current_loop=request.include_current_loop,
         settle=request.settle,
     )

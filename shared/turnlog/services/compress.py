@@ -60,11 +60,20 @@ class GetSummary:
 class CompressSessions:
     """The use case: cover all closed loops but the newest few, a bounded round at a time."""
 
-    def __init__(self, log: SessionLog, counter: TokenCounter, summariser: Summariser, start_job: StartJobs) -> None:
+    def __init__(
+        self,
+        log: SessionLog,
+        counter: TokenCounter,
+        summariser: Summariser,
+        start_job: StartJobs,
+        *,
+        longest_summary_ms: int = 0,
+    ) -> None:
         self._log = log
         self._counter = counter
         self._summariser = summariser
         self._start_job = start_job
+        self._sync_ms = max(0, SYNC_SECONDS * 1000 - longest_summary_ms)
 
     def __call__(
         self, owner: Owner, session_id: str, body: CompressSession, *, key: str | None = None
@@ -75,7 +84,7 @@ class CompressSessions:
         if body.mode == "async":
             self._log.commits.tail(keys)
             return self._start_job(owner, "compress", session_id, options, request)
-        deadline = self._log.clock.now_ms() + SYNC_SECONDS * 1000
+        deadline = self._log.clock.now_ms() + self._sync_ms
         outcome = self._round(keys, body, request)
         while outcome.has_more:
             if self._log.clock.now_ms() >= deadline:
@@ -114,7 +123,7 @@ class CompressSessions:
             return _Outcome(False, "nothing_to_cover", base, False)
         history = self._read(keys, (base.event.last if base is not None else 0) + 1, newest)
         policy = policy_of(self._log.settings(keys, tail.meta, None, tail.header).settings.policy)
-        event = self._make(history, base, body.max_tokens, policy.pins)
+        event = self._make(history, base, body.max_tokens, policy.pins, keys.owner.tenant_id)
         if event is None:
             return _Outcome(False, "not_worth_it", base, False)
         published = self._publish(keys, event, request)
@@ -143,7 +152,7 @@ class CompressSessions:
         return _History([one for one in messages if one.loop <= whole], commits)
 
     def _make(
-        self, history: _History, base: Summary | None, max_tokens: int, pins: Sequence[Pin]
+        self, history: _History, base: Summary | None, max_tokens: int, pins: Sequence[Pin], tenant_id: str
     ) -> SummaryEvent | None:
         """The next summary, or None when it would not be smaller than what it covers."""
         before = base.event if base is not None else None
@@ -152,7 +161,8 @@ class CompressSessions:
         facts = self._facts(coverage, before, int(max_tokens * _FACTS_SHARE))
         room = max_tokens - self._tokens("", facts) - _JOIN_TOKENS
         previous = before.text if before is not None else ""
-        text = self._summariser.summarise(SummaryRequest(previous, coverage.loops, room)).strip()
+        told = self._summariser.summarise(SummaryRequest(previous, coverage.loops, room, tenant_id))
+        text = told.text.strip()
         tokens = self._tokens(text, facts)
         source_tokens = coverage.tokens + (before.source_tokens if before is not None else 0)
         if not text or tokens > max_tokens:
@@ -171,7 +181,7 @@ class CompressSessions:
             tokens=tokens,
             source_tokens=source_tokens,
             messages=coverage.messages + (before.messages if before is not None else 0),
-            summariser=self._summariser.name,
+            summariser=told.summariser,
             kept=(*kept, *(Kept(history.commit_of(at).header.first, at) for at in coverage.kept)),
         )
         return made if summary_tokens(made) - summary_tokens(before) < coverage.saved else None

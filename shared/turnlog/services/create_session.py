@@ -112,6 +112,7 @@ class CreateSessions:
             policy=policy,
             metadata=cast("JsonObject | None", body.metadata),
             strict=body.strict,
+            recall=body.recall,
             loop_timeout_seconds=body.loop_timeout_seconds,
         )
 

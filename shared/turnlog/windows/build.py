@@ -89,7 +89,7 @@ def build(sources: Iterable[Source], request: Request, *, total: int, fetch: Fet
     Raises `BudgetTooSmallError` when even the least window is larger than the budget.
     """
     codec = codec_of(request.format)
-    request = _with_tools(request, codec)
+    request = with_tools_of(codec, request)
     planned = _Planned([entry_of(source) for source in sources], request, total, unread)
     wanted = planned.unknown()
     while True:
@@ -144,7 +144,7 @@ def _fixed_tokens(request: Request) -> int:
     return WINDOW_OVERHEAD + request.system_tokens + request.tools_tokens + frame_tokens(request.format)
 
 
-def _with_tools(request: Request, codec: Codec) -> Request:
+def with_tools_of(codec: Codec, request: Request) -> Request:
     """The request with its tools in the provider's shape; those that had another are charged anew."""
     tools = codec.tools(request.tools)
     if tools == list(request.tools):

@@ -29,7 +29,7 @@ from turnlog.codecs.rules.bedrock_converse_table import (
     MAX_NAME,
     RULES,
 )
-from turnlog.codecs.rules.reading import Findings, Pairing, is_one_of, kind_of, quoted
+from turnlog.codecs.rules.reading import Findings, Pairing, entries, is_one_of, kind_of, quoted
 
 _TOOL_USE_ID = re.compile(rf"[a-zA-Z0-9_.:-]{{1,{MAX_ID}}}")
 _TOOL_NAME = re.compile(rf"[a-zA-Z0-9_-]{{1,{MAX_NAME}}}")
@@ -163,15 +163,10 @@ _SPOKEN: Mapping[str, str] = {"id": "call_id", "tool name": "call_name", "input"
 def check(messages: object) -> list[Violation]:
     """Every violation, in the order in which a reader from the top can know of it. Never raises; linear."""
     found = Findings(RULES)
-    if not isinstance(messages, list):
-        found.add("messages_not_list", "/messages", f"messages is {kind_of(messages)}, not a list")
-    elif not messages:
-        found.add("messages_empty", "/messages", "messages is empty")
-    else:
-        reader = _Reader(found)
-        for index, message in enumerate(messages):
-            reader.take(f"/messages/{index}", message)
-        reader.end()
+    reader = _Reader(found)
+    for at, message in entries(found, messages):
+        reader.take(at, message)
+    reader.end()
     return found.violations
 
 

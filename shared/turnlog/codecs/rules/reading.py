@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeGuard
 
@@ -95,6 +95,19 @@ class Pairing:
             self._found.add("call_unanswered", at, f"the call {quoted(call_id)} has no result in the next user turn")
         self._waiting, self._answered = {}, set()
         self._faulty_calls = self._faulty_results = 0
+
+
+def entries(
+    found: Findings, value: object, *, kind: str = "messages", name: str = "messages"
+) -> Iterator[tuple[str, object]]:
+    """The entries of a request's list, each with its pointer. Notes ``<kind>_not_list`` and ``<kind>_empty``."""
+    if not isinstance(value, list):
+        found.add(f"{kind}_not_list", "/messages", f"{name} is {kind_of(value)}, not a list")
+    elif not value:
+        found.add(f"{kind}_empty", "/messages", f"{name} is empty")
+    else:
+        for index, entry in enumerate(value):
+            yield f"/messages/{index}", entry
 
 
 def is_filled(value: object) -> TypeGuard[str]:

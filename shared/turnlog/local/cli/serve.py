@@ -50,7 +50,7 @@ def serve(
     folder = connection.data or DEFAULT_DATA
     # The queue of a server that has 8 threads is not worth a warning per request.
     logging.getLogger("waitress.queue").setLevel(logging.ERROR)
-    with _stopped_by_sigterm(), suppress(KeyboardInterrupt):
+    with _stopped_by_signals(), suppress(KeyboardInterrupt):
         if engine == "moto":
             _serve_moto(host=host, port=port, token=connection.token, json=json)
         else:
@@ -112,16 +112,18 @@ def _announce(
 
 
 @contextmanager
-def _stopped_by_sigterm() -> Iterator[None]:
-    """SIGTERM is Ctrl-C: what service managers and containers send."""
+def _stopped_by_signals() -> Iterator[None]:
+    """SIGTERM is Ctrl-C: what service managers and containers send. Ctrl-C's own signal counts too where a shell that starts
+    the service in its background has it ignored."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGTERM, _interrupt)
+    before = {number: signal.signal(number, _interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

@@ -1,0 +1,82 @@
+"""Recall and search: what the window has left out, brought back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from turnlog.contracts.base import Answer, GivenText
+
+MAX_RECALL_TOKENS = 100_000
+DEFAULT_RECALL_TOKENS = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class RecallQuery:
+    """Which call, and which part of its result. Exactly one of ``ref`` and ``call_id``. Lines count from 1."""
+
+    ref: str | None = None
+    call_id: str | None = None
+    pattern: str | None = None
+    from_line: int | None = None
+    to_line: int | None = None
+    pointer: str | None = None
+    max_tokens: int = DEFAULT_RECALL_TOKENS
+
+
+class Recalled(Answer):
+    """A call and its result, or ``found`` false with what to try.
+
+    ``content`` is the part asked for, null while there is no result; ``lines`` how many lines there are to choose from (of
+    the result, or of what ``pointer`` names). ``truncated``: cut at ``max_tokens``, with a mark that says how much more.
+    ``note`` says why a part is empty. ``other_refs``: asked by call id, the other calls of that id, newest first, among the
+    commits that were read for it.
+    """
+
+    found: bool
+    ref: GivenText | None
+    call_id: GivenText | None = None
+    name: GivenText | None = None
+    arguments: Any = None
+    loop: int | None = None
+    called_at: str | None = None
+    position: int | None = None
+    is_error: bool | None = None
+    content: GivenText | None = None
+    lines: int | None = None
+    tokens: int = 0
+    truncated: bool = False
+    note: GivenText | None = None
+    error: str | None = None
+    hint: GivenText | None = None
+    newest_refs: list[str] | None = None
+    other_refs: list[str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SearchQuery:
+    """Words to look for, and which messages may answer."""
+
+    q: str
+    limit: int = 10
+    role: str | None = None
+    loop: int | None = None
+    tool: str | None = None
+
+
+class SearchResult(Answer):
+    """``ref`` is the tool call that the message makes or answers, the first if there are several."""
+
+    position: int
+    loop: int | None
+    role: str
+    ref: str | None
+    snippet: GivenText
+    score: float
+
+
+class SearchAnswer(Answer):
+    """Best first. ``searched_from`` is the oldest position that was searched."""
+
+    results: list[SearchResult]
+    searched_from: int

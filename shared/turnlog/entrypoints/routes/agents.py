@@ -1,0 +1,48 @@
+"""The execution state of a session's agents."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from turnlog.bootstrap import Application
+from turnlog.contracts.agents import AgentState
+from turnlog.domain.jsonvalue import JsonObject
+from turnlog.entrypoints.routing import Request, Response, Route, not_an_object
+
+
+def _get_agent(app: Application, request: Request) -> Response:
+    return Response(200, app.get_agent(request.owner, request.path["session_id"], request.path["agent_id"]))
+
+
+def _patch_agent(app: Application, request: Request) -> Response:
+    if not isinstance(request.body, dict):
+        raise not_an_object()
+    patch = cast("JsonObject", request.body)
+    answer = app.patch_agent(
+        request.owner, request.path["session_id"], request.path["agent_id"], patch, key=request.idempotency_key
+    )
+    return Response(200, answer)
+
+
+ROUTES: tuple[Route, ...] = (
+    Route(
+        "GET",
+        "/v1/sessions/{session_id}/agents/{agent_id}",
+        "get_agent",
+        "sessions",
+        "The execution state of an agent",
+        _get_agent,
+        answers={200: AgentState},
+    ),
+    Route(
+        "PATCH",
+        "/v1/sessions/{session_id}/agents/{agent_id}",
+        "patch_agent",
+        "sessions",
+        "Change an agent's execution state by a JSON Merge Patch",
+        _patch_agent,
+        answers={200: AgentState},
+        writes=True,
+        free_body=True,
+    ),
+)

@@ -1,0 +1,29 @@
+"""Appending messages."""
+
+from __future__ import annotations
+
+from turnlog.bootstrap import Application
+from turnlog.contracts.messages import Appended, AppendMessages
+from turnlog.entrypoints.routing import Request, Response, Route, read_body
+
+
+def _append(app: Application, request: Request) -> Response:
+    body = read_body(request, AppendMessages)
+    return Response(
+        201, app.append_messages(request.owner, request.path["session_id"], body, key=request.idempotency_key)
+    )
+
+
+ROUTES: tuple[Route, ...] = (
+    Route(
+        "POST",
+        "/v1/sessions/{session_id}/messages",
+        "append_messages",
+        "append",
+        "Append 1 to 25 messages in one commit",
+        _append,
+        AppendMessages,
+        {201: Appended},
+        writes=True,
+    ),
+)

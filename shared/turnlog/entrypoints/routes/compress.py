@@ -1,0 +1,42 @@
+"""Summaries: made, and shown."""
+
+from __future__ import annotations
+
+from turnlog.bootstrap import Application
+from turnlog.contracts.jobs import Job
+from turnlog.contracts.summaries import Compressed, CompressSession, SummaryAnswer
+from turnlog.entrypoints.routing import Request, Response, Route, read_body
+
+
+def _compress(app: Application, request: Request) -> Response:
+    body = read_body(request, CompressSession, is_optional=True)
+    answer = app.compress_session(request.owner, request.path["session_id"], body, key=request.idempotency_key)
+    return Response(202 if isinstance(answer, Job) else 200, answer)
+
+
+def _get_summary(app: Application, request: Request) -> Response:
+    return Response(200, app.get_summary(request.owner, request.path["session_id"]))
+
+
+ROUTES: tuple[Route, ...] = (
+    Route(
+        "POST",
+        "/v1/sessions/{session_id}/compress",
+        "compress_session",
+        "compress",
+        "Summarise closed loops; the log keeps them",
+        _compress,
+        CompressSession,
+        {200: Compressed, 202: Job},
+        writes=True,
+    ),
+    Route(
+        "GET",
+        "/v1/sessions/{session_id}/summary",
+        "get_summary",
+        "compress",
+        "The summary in force",
+        _get_summary,
+        answers={200: SummaryAnswer},
+    ),
+)

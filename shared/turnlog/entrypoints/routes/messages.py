@@ -1,0 +1,64 @@
+"""The full history, as messages and as run loops."""
+
+from __future__ import annotations
+
+from typing import Literal, cast
+
+from turnlog.bootstrap import Application
+from turnlog.contracts.base import FORMATS
+from turnlog.contracts.messages import LoopPage, MessagePage
+from turnlog.entrypoints.routing import MAX_POSITION, Parameter, Request, Response, Route, integer
+
+
+def _messages(app: Application, request: Request) -> Response:
+    page = app.read_messages(
+        request.owner,
+        request.path["session_id"],
+        after=integer(request, _AFTER) or 0,
+        before=integer(request, _BEFORE),
+        limit=integer(request, _PAGE_LIMIT) or 100,
+        order=cast("Literal['asc', 'desc']", request.query.get("order", "asc")),
+        format=request.query.get("format"),
+    )
+    return Response(200, page)
+
+
+def _loops(app: Application, request: Request) -> Response:
+    limit, before = integer(request, _LOOP_LIMIT), integer(request, _BEFORE_LOOP)
+    return Response(200, app.read_loops(request.owner, request.path["session_id"], limit=limit or 20, before=before))
+
+
+_PAGE_LIMIT = Parameter("limit", "integer", "Messages a page; a page ends after 4 MB", 1, 100, 100)
+_LOOP_LIMIT = Parameter("limit", "integer", "Loops a page", 1, 100, 20)
+_AFTER = Parameter("after", "integer", "Positions greater than this", 0, MAX_POSITION)
+_BEFORE = Parameter("before", "integer", "Positions smaller than this", 1, MAX_POSITION)
+_BEFORE_LOOP = Parameter("before", "integer", "Loops with a smaller number", 1, MAX_POSITION)
+
+ROUTES: tuple[Route, ...] = (
+    Route(
+        "GET",
+        "/v1/sessions/{session_id}/messages",
+        "read_messages",
+        "messages",
+        "The full history",
+        _messages,
+        answers={200: MessagePage},
+        parameters=(
+            _AFTER,
+            _BEFORE,
+            _PAGE_LIMIT,
+            Parameter("order", "string", "By position", default="asc", values=("asc", "desc")),
+            Parameter("format", "string", "Convert bodies to this format", values=FORMATS),
+        ),
+    ),
+    Route(
+        "GET",
+        "/v1/sessions/{session_id}/loops",
+        "read_loops",
+        "messages",
+        "Run loops, newest first",
+        _loops,
+        answers={200: LoopPage},
+        parameters=(_LOOP_LIMIT, _BEFORE_LOOP),
+    ),
+)

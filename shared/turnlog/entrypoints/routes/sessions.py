@@ -1,0 +1,58 @@
+"""Sessions: created, listed, read."""
+
+from __future__ import annotations
+
+from typing import Literal, cast
+
+from turnlog.bootstrap import Application
+from turnlog.contracts.sessions import CreateSession, Session, SessionPage
+from turnlog.entrypoints.routing import CURSOR, Parameter, Request, Response, Route, integer, read_body
+
+
+def _create(app: Application, request: Request) -> Response:
+    created = app.create_session(request.owner, read_body(request, CreateSession), key=request.idempotency_key)
+    return Response(201 if created.is_new else 200, created.session)
+
+
+def _list(app: Application, request: Request) -> Response:
+    status = cast("Literal['active', 'ended'] | None", request.query.get("status"))
+    limit = integer(request, _LIST_LIMIT)
+    return Response(
+        200, app.list_sessions(request.owner, limit=limit or 20, cursor=request.query.get("cursor"), status=status)
+    )
+
+
+def _get(app: Application, request: Request) -> Response:
+    return Response(200, app.get_session(request.owner, request.path["session_id"]))
+
+
+_LIST_LIMIT = Parameter("limit", "integer", "Sessions a page", 1, 100, 20)
+
+ROUTES: tuple[Route, ...] = (
+    Route(
+        "POST",
+        "/v1/sessions",
+        "create_session",
+        "sessions",
+        "Create a session",
+        _create,
+        CreateSession,
+        {201: Session, 200: Session},
+        writes=True,
+    ),
+    Route(
+        "GET",
+        "/v1/sessions",
+        "list_sessions",
+        "sessions",
+        "The caller's sessions, newest activity first",
+        _list,
+        answers={200: SessionPage},
+        parameters=(
+            _LIST_LIMIT,
+            CURSOR,
+            Parameter("status", "string", "Only sessions of this status", values=("active", "ended")),
+        ),
+    ),
+    Route("GET", "/v1/sessions/{session_id}", "get_session", "sessions", "One session", _get, answers={200: Session}),
+)

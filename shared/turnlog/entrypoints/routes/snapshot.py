@@ -1,0 +1,71 @@
+"""Snapshots: named points of a session."""
+
+from __future__ import annotations
+
+from turnlog.bootstrap import Application
+from turnlog.contracts.jobs import Job
+from turnlog.contracts.snapshots import CreateSnapshot, Snapshot, SnapshotPage, WholeSnapshot
+from turnlog.entrypoints.routing import CURSOR, Parameter, Request, Response, Route, integer, read_body
+
+
+def _create_snapshot(app: Application, request: Request) -> Response:
+    body = read_body(request, CreateSnapshot, is_optional=True)
+    answer = app.create_snapshot(request.owner, request.path["session_id"], body, key=request.idempotency_key)
+    return Response(202 if isinstance(answer, Job) else 201, answer)
+
+
+def _list_snapshots(app: Application, request: Request) -> Response:
+    page = app.list_snapshots(
+        request.owner,
+        request.path["session_id"],
+        limit=integer(request, _SNAPSHOT_LIMIT) or 50,
+        cursor=request.query.get("cursor"),
+        name=request.query.get("name"),
+        agent=request.query.get("agent"),
+    )
+    return Response(200, page)
+
+
+def _get_snapshot(app: Application, request: Request) -> Response:
+    return Response(200, app.get_snapshot(request.owner, request.path["session_id"], request.path["snapshot"]))
+
+
+_SNAPSHOT_LIMIT = Parameter("limit", "integer", "Snapshots a page", 1, 100, 50)
+
+ROUTES: tuple[Route, ...] = (
+    Route(
+        "POST",
+        "/v1/sessions/{session_id}/snapshots",
+        "create_snapshot",
+        "snapshot",
+        "Name a point of the session",
+        _create_snapshot,
+        CreateSnapshot,
+        {201: Snapshot, 202: Job},
+        writes=True,
+    ),
+    Route(
+        "GET",
+        "/v1/sessions/{session_id}/snapshots",
+        "list_snapshots",
+        "snapshot",
+        "The session's snapshots, newest first",
+        _list_snapshots,
+        answers={200: SnapshotPage},
+        parameters=(
+            _SNAPSHOT_LIMIT,
+            CURSOR,
+            Parameter("name", "string", "Only snapshots of this name"),
+            Parameter("agent", "string", "Only snapshots of this agent"),
+        ),
+    ),
+    Route(
+        "GET",
+        "/v1/sessions/{session_id}/snapshots/{snapshot}",
+        "get_snapshot",
+        "snapshot",
+        "One snapshot, by id or name, with what the session was",
+        _get_snapshot,
+        answers={200: WholeSnapshot},
+    ),
+)

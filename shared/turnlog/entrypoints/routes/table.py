@@ -1,0 +1,36 @@
+"""The whole table. A Lambda function takes the routes of its resource only: `routes_of`."""
+
+from __future__ import annotations
+
+from turnlog.entrypoints.routes import (
+    agents,
+    append,
+    build_context,
+    compress,
+    health,
+    jobs,
+    lint,
+    messages,
+    recall,
+    search,
+    sessions,
+    snapshot,
+)
+from turnlog.entrypoints.routing import Route
+
+ROUTES: tuple[Route, ...] = (
+    *sessions.ROUTES,
+    *append.ROUTES,
+    *messages.ROUTES,
+    *build_context.ROUTES,
+    *lint.ROUTES,
+    *recall.ROUTES,
+    *search.ROUTES,
+    *agents.ROUTES,
+    *compress.ROUTES,
+    *snapshot.ROUTES,
+    *jobs.ROUTES,
+    *health.ROUTES,
+)
+"""In the order of docs/openapi.json."""
+BY_NAME: dict[str, Route] = {route.name: route for route in ROUTES}

@@ -1,0 +1,133 @@
+"""What a route is, and how a request goes through one: its query and its body are checked, then its endpoint is called."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from turnlog.contracts.base import Answer
+from turnlog.domain.errors import InvalidInputError, Problem
+from turnlog.domain.identity import Owner
+from turnlog.domain.jsonvalue import JsonObject
+
+if TYPE_CHECKING:
+    from turnlog.bootstrap import Application
+
+B = TypeVar("B", bound=BaseModel)
+MAX_POSITION = 999_999_999_999
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request, independent of how it came: ``body`` is parsed JSON that has passed `check_json`, or None."""
+
+    owner: Owner
+    path: Mapping[str, str] = field(default_factory=dict)
+    query: Mapping[str, str] = field(default_factory=dict)
+    body: object = None
+    idempotency_key: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    status: int
+    answer: Answer | JsonObject
+
+
+Endpoint: TypeAlias = "Callable[[Application, Request], Response]"
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A query parameter. ``values`` closes a string to these."""
+
+    name: str
+    kind: Literal["integer", "string"]
+    description: str
+    minimum: int | None = None
+    maximum: int | None = None
+    default: int | str | None = None
+    values: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """``path`` has parameters in braces. ``writes``: it takes an ``Idempotency-Key``. ``resource`` names its function."""
+
+    method: Literal["GET", "POST", "PATCH"]
+    path: str
+    name: str
+    resource: str
+    summary: str
+    endpoint: Endpoint
+    body: type[BaseModel] | None = None
+    answers: Mapping[int, type[Answer]] = field(default_factory=dict)
+    parameters: tuple[Parameter, ...] = ()
+    writes: bool = False
+    free_body: bool = False
+
+
+CURSOR = Parameter("cursor", "string", "`next_cursor` of the page before")
+
+
+def call(app: Application, route: Route, request: Request) -> Response:
+    """One request through the table: its query parameters are checked, then its endpoint is called."""
+    known = {parameter.name: parameter for parameter in route.parameters}
+    for name, value in request.query.items():
+        parameter = known.get(name)
+        if parameter is None:
+            raise _invalid(f"/query/{name}", f"unknown query parameter {name[:64]!r}")
+        if parameter.values and value not in parameter.values:
+            raise _invalid(f"/query/{name}", f"{name} is not one of {', '.join(parameter.values)}")
+    if route.body is None and not route.free_body and request.body is not None:
+        raise _invalid("", f"{route.method} {route.path} takes no body")
+    return route.endpoint(app, request)
+
+
+def read_body(request: Request, model: type[B], *, is_optional: bool = False) -> B:
+    """The body as the model says. Without one, the model's defaults where it ``is_optional``.
+
+    Raises `InvalidInputError` with the pointer of each problem, 20 at most, and no contents.
+    """
+    if request.body is None and is_optional:
+        return model()
+    if not isinstance(request.body, dict):
+        raise not_an_object()
+    try:
+        return model.model_validate(request.body, strict=True)
+    except ValidationError as error:
+        problems = [
+            Problem(found["type"], _pointer(found["loc"]), _WORDS.get(found["type"], found["msg"]))
+            for found in error.errors(include_url=False, include_input=False, include_context=False)[:20]
+        ]
+        raise InvalidInputError(f"{problems[0].pointer or 'body'}: {problems[0].message}", problems=problems) from error
+
+
+_WORDS = {"extra_forbidden": "unknown field", "missing": "the field is missing"}
+
+
+def _pointer(location: tuple[Any, ...]) -> str:
+    return "".join("/" + str(part).replace("~", "~0").replace("/", "~1")[:128] for part in location)
+
+
+def integer(request: Request, parameter: Parameter) -> int | None:
+    """A query parameter within its limits; None when it is not given."""
+    text = request.query.get(parameter.name)
+    if text is None:
+        return None
+    value = int(text) if text.isascii() and text.isdigit() and len(text) <= 15 else None
+    low, high = parameter.minimum, parameter.maximum
+    if value is None or (low is not None and value < low) or (high is not None and value > high):
+        raise _invalid(f"/query/{parameter.name}", f"{parameter.name} is not an integer from {low} to {high}")
+    return value
+
+
+def not_an_object() -> InvalidInputError:
+    return _invalid("", "the body is not a JSON object")
+
+
+def _invalid(pointer: str, message: str) -> InvalidInputError:
+    return InvalidInputError(message, problems=[Problem("invalid_parameter", pointer, message)])

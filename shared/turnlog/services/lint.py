@@ -1,0 +1,57 @@
+"""Linting a list of messages by a provider's rules: pure, nothing is stored, nothing is counted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, cast
+
+from turnlog.codecs.registry import DEFAULT_FORMAT, recognise
+from turnlog.codecs.rules import FORMATS, Violation, lint
+from turnlog.contracts.lint import MAX_PROBLEMS, LintAnswer, LintFormat, LintMessages, RuleBroken
+from turnlog.domain.errors import InvalidInputError, Problem
+from turnlog.domain.jsonvalue import JsonObject
+
+
+class LintHistories:
+    """The use case: every rule that a list of messages breaks."""
+
+    def __call__(self, body: LintMessages) -> LintAnswer:
+        """Raises `InvalidInputError` when the messages are of a format that has no rules."""
+        format = body.format if body.format is not None else format_of(body.messages)
+        return answer_of(format, lint(body.messages, format=format))
+
+
+def format_of(messages: Sequence[dict[str, Any]]) -> LintFormat:
+    """The format that most of the messages have something of; OpenAI Chat where nothing tells.
+
+    One message is recognised as an append does it. Raises `InvalidInputError` for Turnlog's own: no provider, no rules.
+    """
+    # A message that nothing tells of is of any format: it has no say beside one that something tells of.
+    told = [recognised for message in messages if (recognised := _told(cast("JsonObject", message))) is not None]
+    found = Counter(told).most_common(1)[0][0] if told else DEFAULT_FORMAT
+    if found not in FORMATS:
+        message = f"the messages are of format {found!r}, which has no rules; there are some for {', '.join(FORMATS)}"
+        raise InvalidInputError(message, problems=[Problem("no_rules", "/format", message)])
+    return cast("LintFormat", found)
+
+
+def answer_of(format: LintFormat, violations: Sequence[Violation]) -> LintAnswer:
+    problems = [problem_of(one) for one in violations[:MAX_PROBLEMS]]
+    return LintAnswer(valid=not violations, format=format, total=len(violations), problems=problems)
+
+
+def problem_of(violation: Violation) -> RuleBroken:
+    return RuleBroken(
+        rule=violation.rule,
+        pointer=violation.pointer,
+        message=violation.message,
+        provider_says=violation.answer,
+        fix=violation.fix,
+        source=violation.source,
+    )
+
+
+def _told(message: JsonObject) -> str | None:
+    codec = recognise(message)
+    return codec.format if codec.recognises(message) else None

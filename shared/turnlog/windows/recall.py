@@ -1,0 +1,148 @@
+"""The tools by which a model gets back what a window has left out, and the line that explains them.
+
+All texts are constants: tools and system text come first in every provider's cache, so they are in a session's windows from
+the first one on or never. Their tokens are constants too (``tests/properties/test_recall_tools.py`` counts them again).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import cast
+
+from turnlog.codecs.registry import codec_of
+from turnlog.domain.jsonvalue import JsonObject, JsonValue, encode_json
+from turnlog.windows.bounds import upper_bound_tokens
+from turnlog.windows.build import Request, system_cost, upper_bound_of_json, with_tools_of
+
+RECALL_TOOL, SEARCH_TOOL = "recall_tool_call", "search_history"
+RECALL_LINE = (
+    "Earlier parts of this conversation may be shortened or left out here; nothing is lost. "
+    "recall_tool_call shows an earlier tool call with its result by its ref (such as 12.0), search_history finds earlier "
+    "messages by words."
+)
+RECALL_LINE_TOKENS = 47
+RECALL_TOOLS_TOKENS = 208
+"""Of the two tools as a list in compact JSON, in the longest of the shapes."""
+_SEPARATOR = "\n\n"
+
+
+def _parameters(required: str, **fields: tuple[str, str]) -> JsonObject:
+    properties: JsonObject = {name: {"type": kind, "description": text} for name, (kind, text) in fields.items()}
+    return {"type": "object", "properties": properties, "required": [required]}
+
+
+_TOOLS: tuple[tuple[str, str, JsonObject], ...] = (
+    (
+        RECALL_TOOL,
+        "Show an earlier tool call of this conversation and its result, whole or in part.",
+        _parameters(
+            "ref",
+            ref=("string", "The call's ref, such as 12.0, or its call id"),
+            pattern=("string", "Only lines that match this regular expression, with their numbers"),
+            from_line=("integer", "First line of the result to show, counted from 1"),
+            to_line=("integer", "Last line to show"),
+        ),
+    ),
+    (
+        SEARCH_TOOL,
+        "Find earlier messages of this conversation by words.",
+        _parameters(
+            "q",
+            q=("string", "Words to look for, or a question"),
+            limit=("integer", "Results at most, 10 if left out"),
+        ),
+    ),
+)
+
+
+def _openai_chat(name: str, description: str, parameters: JsonObject) -> JsonObject:
+    return {
+        "type": "function",
+        "function": {"name": name, "description": description, "parameters": parameters},
+    }
+
+
+def _openai_responses(name: str, description: str, parameters: JsonObject) -> JsonObject:
+    return {"type": "function", "name": name, "description": description, "parameters": parameters}
+
+
+def _anthropic(name: str, description: str, parameters: JsonObject) -> JsonObject:
+    return {"name": name, "description": description, "input_schema": parameters}
+
+
+def _bedrock_converse(name: str, description: str, parameters: JsonObject) -> JsonObject:
+    return {"toolSpec": {"name": name, "description": description, "inputSchema": {"json": parameters}}}
+
+
+_SHAPES: Mapping[str, Callable[[str, str, JsonObject], JsonObject]] = {
+    "openai_chat": _openai_chat,
+    "turnlog": _openai_chat,
+    "openai_responses": _openai_responses,
+    "anthropic": _anthropic,
+    "bedrock_converse": _bedrock_converse,
+}
+
+
+def recall_tools(format: str) -> list[JsonObject]:
+    """The tools in the shape of a format. A new format is one entry in `_SHAPES`."""
+    return [_SHAPES[format](*tool) for tool in _TOOLS]
+
+
+def with_recall(request: Request) -> Request:
+    """The request with the tools behind its own and the line behind its system text, both counted.
+
+    Its own are put into the format's shape first: only those that are sent count, and ours are not charged anew with them. A
+    tool of ours whose name one of them has is left out.
+    """
+    request = with_tools_of(codec_of(request.format), request)
+    own = list(request.tools)
+    names = {_name(tool) for tool in own}
+    ours = [tool for tool in recall_tools(request.format) if _name(tool) not in names]
+    line_tokens = system_cost(RECALL_LINE_TOKENS)
+    system = RECALL_LINE
+    if request.system:
+        system = request.system + _SEPARATOR + RECALL_LINE
+        line_tokens = request.system_tokens + RECALL_LINE_TOKENS + _joint(request.system, _SEPARATOR)
+    return replace(
+        request,
+        system=system,
+        system_tokens=line_tokens,
+        tools=[*own, *ours],
+        tools_tokens=_tools_tokens(own, ours, request.tools_tokens),
+    )
+
+
+def _tools_tokens(own: Sequence[JsonObject], ours: Sequence[JsonObject], own_tokens: int) -> int:
+    """At least the tokens of all tools as one list."""
+    if not ours:
+        return own_tokens
+    added = RECALL_TOOLS_TOKENS if len(ours) == len(_TOOLS) else upper_bound_of_json(ours)
+    if not own:
+        return added
+    last = encode_json(own[-1]).decode("utf-8")
+    return own_tokens + added + _joint(last, ',{"')
+
+
+def _joint(text: str, following: str) -> int:
+    """What joining may add to the tokens of a text and of what follows it, each counted alone.
+
+    Only the pieces change that stand between the text's last letter or digit, in whatever script, and the end of
+    ``following``, which begins with neither and ends at a border of pieces (see `turnlog.windows.bounds`): these are charged
+    with the bound.
+    """
+    end = len(text)
+    while end and not text[end - 1].isalnum():
+        end -= 1
+    return upper_bound_tokens(text[end:] + following)
+
+
+_NAMED_IN = ("function", "custom", "toolSpec", "systemTool")
+
+
+def _name(tool: JsonObject) -> JsonValue:
+    """The tool's name, whichever provider's shape it has."""
+    for inner in (*(tool.get(key) for key in _NAMED_IN), tool):
+        if isinstance(inner, dict) and isinstance(inner.get("name"), str):
+            return cast("str", inner["name"])
+    return None

@@ -12,10 +12,11 @@ from tests.log.test_compress import filled, turn
 from tests.log.test_jobs import poller, waiting
 from turnlog.client.model import Session
 from turnlog.domain.compression import COOL_DOWN_LOOPS, LEASE_MS
-from turnlog.domain.errors import UnavailableError
+from turnlog.domain.errors import SummariserConfigError, UnavailableError
 from turnlog.domain.identity import Owner
-from turnlog.log.attempts import MAX_FAILURES, MAX_USELESS, REST_LOOPS, Attempts, write_attempts
+from turnlog.log.attempts import MAX_FAILURES, MAX_USELESS, REST_LOOPS, Attempts, read_attempts, write_attempts
 from turnlog.log.keys import SessionKeys
+from turnlog.testing.summarisers import Outcome, ScriptedSummariser
 
 OWNER = Owner.of("acme", "ada")
 POLICY = {
@@ -133,6 +134,62 @@ def test_a_session_that_can_t_be_compressed_is_left_alone(harness: Any, attempts
     assert list(log.jobs()) == []
     found = asks(session, REST_LOOPS + 4, first=6)
     assert bool(found) == (attempts.useless > 0), "useless attempts are made again when there is more to cover"
+
+
+def script(harness: Any, *outcomes: Outcome) -> ScriptedSummariser:
+    summariser = ScriptedSummariser(outcomes)
+    harness.app.compress_session._summariser = summariser
+    return summariser
+
+
+def test_s4_a_summariser_that_is_down_uses_up_no_receives_and_is_asked_again(harness: Any) -> None:
+    log = harness.log()
+    summariser = script(harness, UnavailableError("down"), UnavailableError("down"), "All of it was about orders.")
+    session = log.sessions.create("s", policy=POLICY)
+    asks(session, 5)
+    for _ in range(2):
+        assert poller(harness).run_once() == 1
+        assert poller(harness).run_once() == 0, "acknowledged, not given back"
+        assert next(iter(log.jobs())).result["status"] == "postponed"
+        assert session.context(budget=100_000).messages, "windows go on"
+        harness.clock.advance(seconds=LEASE_MS // 1000 + 1)
+        assert session.append({"role": "assistant", "content": "and on"}).compression == "queued"
+    assert poller(harness).run_once() == 1
+    assert "about orders" in session.summary().text
+    assert summariser.is_done
+    assert not harness.app.engine.queue_of("compress").dead_letters()
+
+
+def test_after_three_failures_that_nothing_mends_it_is_off_until_one_works(
+    harness: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = harness.log()
+    script(harness, *[SummariserConfigError("no such model")] * 3, "All of it was about orders.")
+    session = log.sessions.create("s", policy=POLICY)
+    found = list[str]()
+    for number in range(1, 20):
+        found += [session.append(message).compression for message in turn(number)]
+        poller(harness).run_once()
+    assert found.count("queued") == MAX_FAILURES
+    assert found[-1] == "none"
+    assert "off" in found
+    assert [job.status for job in log.jobs()] == ["failed"] * MAX_FAILURES
+    assert "compression is off" in caplog.text
+    session.compress(mode="async")
+    poller(harness).run_once()
+    assert read_attempts(harness.app.engine.items, SessionKeys(OWNER, "s")) == Attempts()
+
+
+def test_attempts_that_save_nothing_are_counted(harness: Any) -> None:
+    log = harness.log()
+    session = log.sessions.create("s", policy=POLICY)
+    script(harness, *["much more than was ever said " * 400] * 9)
+    found = list[str]()
+    for number in range(1, 14):
+        found += [session.append(message).compression for message in turn(number, words=1)]
+        poller(harness).run_once()
+    assert found.count("queued") == MAX_USELESS
+    assert {job.result["reason"] for job in log.jobs()} == {"not_worth_it"}
 
 
 def test_filled_sessions_of_other_tests_ask_nothing(harness: Any) -> None:

@@ -16,6 +16,7 @@
     │   └── LoopUnfinishedError, RunActiveError
     ├── UnavailableError           try again later (503)
     │   └── ThrottledError         (429)
+    ├── StepError                  a step of the deployment's own fails or breaks a law of windows (500)
     └── CorruptError               a stored item can't be trusted; names the item (500)
         └── NewerSchemaError       written by a newer Turnlog than this one
 
@@ -142,6 +143,12 @@ class UnavailableError(TurnlogError):
 
 class ThrottledError(UnavailableError):
     code = "throttled"
+
+
+class StepError(TurnlogError):
+    """A registered step has failed, or returned a view that a step may not. ``details["step"]`` names it."""
+
+    code = "step_failed"
 
 
 class CorruptError(TurnlogError):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -269,8 +270,20 @@ def make_application(
 ) -> Application:
     """The application for settings (by default the environment's)."""
     settings = settings if settings is not None else Settings.from_environment()
+    load_steps(settings)
     clock, ids = clock or SystemClock(), ids or RandomIds()
     return Application(make_engine(settings, clock=clock, ids=ids), settings, clock=clock, ids=ids)
+
+
+def load_steps(settings: Settings) -> None:
+    """Imports the modules that register steps of policies, or `InvalidInputError` naming the one that can't be imported."""
+    for module in settings.steps:
+        try:
+            import_module(module)
+        except Exception as error:
+            raise InvalidInputError(
+                f"TURNLOG_STEPS: {module!r} can't be imported: {type(error).__name__}: {error}", code="invalid_settings"
+            ) from error
 
 
 def make_counter(name: str) -> TokenCounter:

@@ -69,6 +69,10 @@ class Settings(BaseModel):
         description="Tokens, in and out, that a tenant's summaries may take of the model on a day (UTC). Over it they are "
         "extracted",
     )
+    steps: tuple[Annotated[str, Field(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$")], ...] = Field(
+        default=(),
+        description="Modules of your own that register steps of policies, separated by commas; they are imported at start",
+    )
     endpoint_url: str | None = Field(
         default=None, description="Another address for DynamoDB, S3, SQS and Bedrock, for tests and emulators"
     )
@@ -102,9 +106,9 @@ class Settings(BaseModel):
             for name, value in found.items()
             if name.startswith(PREFIX) and name not in CLIENT_VARIABLES and not name.startswith(_TESTS) and value != ""
         }
-        principals = named.get("delegating_principals")
-        if isinstance(principals, str):
-            named["delegating_principals"] = tuple(part.strip() for part in principals.split(",") if part.strip())
+        for name in ("delegating_principals", "steps"):
+            if name in named:
+                named[name] = tuple(part.strip() for part in str(named[name]).split(",") if part.strip())
         if "models" in named:
             named["models"] = _object(str(named["models"]))
         try:

@@ -65,12 +65,15 @@ STEPS: dict[str, st.SearchStrategy[Body]] = {
     ),
     "pin": _selectors,
 }
-"""The fields of each step, by its name."""
+"""The fields of each step that Turnlog brings, by its name."""
+_FIELDS = STEPS | {"whim": st.fixed_dictionaries({"seed": st.integers(0, 10_000)})}
 
 
 def steps(names: Sequence[str] = tuple(STEPS)) -> st.SearchStrategy[Body]:
     """One step of any of these names."""
-    return st.sampled_from(sorted(names)).flatmap(lambda name: STEPS[name].map(lambda fields: {"step": name, **fields}))
+    return st.sampled_from(sorted(names)).flatmap(
+        lambda name: _FIELDS[name].map(lambda fields: {"step": name, **fields})
+    )
 
 
 def pipelines(names: Sequence[str] = tuple(STEPS), *, max_size: int = 4) -> st.SearchStrategy[str]:

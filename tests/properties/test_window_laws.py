@@ -32,7 +32,8 @@ from tests.properties.building import (
     window_by_cards,
 )
 from tests.properties.histories import FORMATS, ROOT, Format, Given, History, disorderly, marked, sample_histories
-from tests.properties.pipelines import options_made, pipelines
+from tests.properties.own_steps import Whim, registered
+from tests.properties.pipelines import STEPS, options_made, pipelines
 from tests.properties.plain_pairing import plainly_paired, role_of
 from tests.properties.plain_rules import RULES
 from turnlog.codecs.counting import count_tools
@@ -303,13 +304,14 @@ def _totals(parts: tuple[Part, ...]) -> dict[str, int]:
     return totals
 
 
+LEFT_OUT = frozenset(
+    ("turns", "messages", "tokens", "max_loops", "max_age", "no_reply", "budget", "digests_full", "whim")
+)
+
+
 def _is_evicted(part: Part, held: Stored) -> bool:
     if part.kind == "message":
-        return part.level == "unread" or (
-            part.level == "out"
-            and part.reason
-            in ("turns", "messages", "tokens", "max_loops", "max_age", "no_reply", "budget", "digests_full")
-        )
+        return part.level == "unread" or (part.level == "out" and part.reason in LEFT_OUT)
     return part.kind == "loop" and part.level == "out"
 
 
@@ -409,6 +411,18 @@ many = settings(laws, max_examples=300)
 @given(disorderly(), st.builds(replace, asked, policy=st.one_of(pipelines(max_size=6), options_made)))
 def test_W1_to_W5_hold_for_any_pipeline_of_steps(history: History, wanted: Asked) -> None:
     assert_laws(stored(history), wanted)
+
+
+@many
+@given(
+    disorderly(),
+    st.builds(replace, asked, policy=pipelines((*STEPS, *["whim"] * len(STEPS)), max_size=4)),
+)
+def test_W1_to_W5_hold_with_steps_of_a_user_s_own(history: History, wanted: Asked) -> None:
+    with registered(Whim):
+        held = stored(history)
+        assert_laws(held, wanted)
+        assert as_bytes(built(held, wanted)) == as_bytes(built(held, wanted))
 
 
 def assert_laws_on_real(histories: list[tuple[str, History]], *, each: int) -> None:

@@ -16,7 +16,7 @@ from urllib.parse import parse_qsl
 import pytest
 
 from tests.http.events import event
-from turnlog import Turnlog, build_window
+from turnlog import Turnlog, build_window, steps
 from turnlog.adapters.embedded.files import MemoryBlobStore
 from turnlog.adapters.embedded.sqlite import MEMORY, SqliteDatabase, SqliteItemTable
 from turnlog.bootstrap import Application, Engine
@@ -103,9 +103,9 @@ def error_codes() -> set[str]:
     return found | {translate.DENIED, translate.MISSING, translate.REFUSED}
 
 
-@pytest.mark.parametrize("code", sorted(error_codes() - {"invalid_settings"}))
+@pytest.mark.parametrize("code", sorted(error_codes() - {"invalid_settings", "invalid_step"}))
 def test_every_error_code_is_documented(code: str) -> None:
-    """``invalid_settings`` is of the start of a service: no route answers with it."""
+    """``invalid_settings`` and ``invalid_step`` are of the start of a service: no route answers with them."""
     codes = re.findall(r"^\| [45][0-9]{2} \| (.+?) \|", section(page("docs/api.md"), "## Errors"), re.M)
     assert f"`{code}`" in ", ".join(codes)
 
@@ -127,6 +127,11 @@ def test_every_command_is_documented_with_its_options(command: str) -> None:
         for option in parameter.opts:
             if option.startswith("--") and option != "--help":
                 assert f"`{option}" in own, f"{option} is not documented"
+
+
+def test_every_name_that_steps_are_written_with_is_documented() -> None:
+    own = section(page("docs/policies.md"), "## Steps of your own")
+    assert {name for name in steps.__all__ if not re.search(rf"`{name}[`(]", own)} == {"register_step"}
 
 
 @pytest.mark.parametrize("option", sorted(options.FAMILY_OF))

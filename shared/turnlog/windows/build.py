@@ -22,6 +22,7 @@ from turnlog.windows.models import Budget
 from turnlog.windows.policy import Policy
 from turnlog.windows.prices import MESSAGE_OVERHEAD, extra_tokens, frame_tokens
 from turnlog.windows.render import missing_bodies, turns
+from turnlog.windows.step_checks import applied
 from turnlog.windows.steps import Room, out
 from turnlog.windows.text import SETTLEMENT
 from turnlog.windows.view import Entry, View, assemble
@@ -228,7 +229,7 @@ class _Planned:
     def _stepped(self, view: View) -> View:
         fixed = _fixed_tokens(self.request) + sum(unit.tokens for unit in view.preamble)
         for step in self.request.policy.steps:
-            view = step.apply(view, Room(self.request.budget.tokens, fixed))
+            view = applied(step, view, Room(self.request.budget.tokens, fixed))
         return view
 
     def _fitted(self, view: View) -> View:

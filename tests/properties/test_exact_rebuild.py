@@ -14,12 +14,13 @@ from hypothesis import strategies as st
 from tests.properties.building import PRESETS
 from tests.properties.histories import DISORDERLY, Format, History, moves, played
 from tests.properties.pipelines import options_made, pipelines
-from tests.properties.test_summaries import Terse
+from tests.properties.test_summaries import terse
 from turnlog import Turnlog
 from turnlog.client.model import Session
 from turnlog.contracts.context import WindowAnswer
 from turnlog.domain.errors import BudgetTooSmallError
 from turnlog.log.keys import SessionKeys
+from turnlog.testing.summarisers import ScriptedSummariser
 
 laws = settings(
     max_examples=60,
@@ -46,7 +47,7 @@ options = st.fixed_dictionaries(
 @pytest.fixture(scope="module")
 def log() -> Iterator[Turnlog]:
     with Turnlog.open("memory://") as opened:
-        opened._backend._app.compress_session._summariser = Terse()  # type: ignore[attr-defined]
+        opened._backend._app.compress_session._summariser = ScriptedSummariser(then=terse)  # type: ignore[attr-defined]
         yield opened
 
 

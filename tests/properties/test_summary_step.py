@@ -46,6 +46,8 @@ def shortened(event: SummaryEvent, max_tokens: int) -> View:
 @given(texts, facts, st.integers(128, 800))
 @example("x" * 5_000, (), 128)
 @example("天" * 3_000, ((1, "v" * 400),) * 9, 128)
+@example("天地玄黄。\n" * 200 + "order " * 400, (), 128)
+@example("order\n" * 400 + "天地玄黄。\n" * 20, (), 150)
 @example("", tuple((at, f"value-{at}") for at in range(300)), 128)
 def test_it_takes_at_most_its_bound_and_is_what_is_newest(
     text: str, known: tuple[tuple[int, str], ...], max_tokens: int
@@ -95,7 +97,7 @@ def test_a_summary_that_has_room_is_shown_whole() -> None:
 def windows(budget: int) -> tuple[WindowAnswer, WindowAnswer, str]:
     """The window with the summary whole, and with a bound; and what the summary says."""
     with Turnlog.open("memory://") as log:
-        session = log.sessions.create("s")
+        session = log.sessions.create("s", recall="never")
         for number in range(30):
             call = {"id": f"c{number}", "type": "function", "function": {"name": "look_up", "arguments": "{}"}}
             session.append(

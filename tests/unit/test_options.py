@@ -142,7 +142,7 @@ def test_a_policy_is_taken_wherever_a_name_is() -> None:
     ]
     with Turnlog.open("memory://") as log:
         assert log.build_window(messages, policy=policy).messages == window.messages
-        session = log.sessions.create("s", policy=policy)
+        session = log.sessions.create("s", policy=policy, recall="never")
         for start in range(0, 60, 20):
             session.append(*messages[start : start + 20])
         assert session.context().messages == window.messages

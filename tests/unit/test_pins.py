@@ -127,6 +127,14 @@ def test_a_pin_in_a_loop_that_is_not_whole_is_told_by_its_reason() -> None:
     assert told == {2: "pinned", 3: "pinned"}
 
 
+def test_a_result_that_was_shortened_is_whole_again() -> None:
+    long = {**TURNS[2], "content": "the quick brown fox " * 200}
+    messages = [*TURNS[:2], long, *TURNS[3:9]]
+    steps = [{"step": "stub_tool_results", "keep_newest": 0}, {"step": "pin", "positions": [2]}]
+    assert build_window(messages, policy={"steps": steps}).messages == messages
+    assert long not in build_window(messages, policy={"steps": steps[:1]}).messages
+
+
 def test_it_holds_when_the_budget_presses_and_when_it_can_not_the_call_is_refused() -> None:
     pin = {"step": "pin", "first_user": True}
     assert 1 in kept(built(pin, budget=120))
@@ -181,7 +189,7 @@ KEEPING = {"steps": [{"step": "summary"}, {"step": "pin", "first_user": True}, {
 def compressed() -> Iterator[Session]:
     """Ten loops; the policy pins the first user message and a call of loop 3, and a summary covers eight of them, in rounds."""
     with Turnlog.open("memory://") as log:
-        made = log.sessions.create("s", policy=KEEPING)
+        made = log.sessions.create("s", policy=KEEPING, recall="never")
         made.append({"role": "system", "content": "Be brief."})
         for number in range(10):
             turn = [dict(message) for message in TURNS[4 * number : 4 * number + 4]]

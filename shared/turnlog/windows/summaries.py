@@ -40,6 +40,12 @@ def summary_tokens(event: SummaryEvent | None) -> int:
     return event.tokens + around + _JOIN_TOKENS + _MESSAGE_OVERHEAD
 
 
+def most_tokens_around(event: SummaryEvent) -> int:
+    """The most that the message takes beside text and values, in whatever language these turn out to be."""
+    labels = ("", *(f"{label}\n" for label in _LABELS.values()))
+    return max(upper_bound_tokens(fenced(_kind(event), label)) for label in labels) + _JOIN_TOKENS + _MESSAGE_OVERHEAD
+
+
 def _label(event: SummaryEvent) -> str:
     script = main_script(event.text[:_TOLD_CHARS])
     label = _LABELS.get(script) if script else None

@@ -13,7 +13,7 @@ from turnlog.domain.events import SummaryEvent
 from turnlog.windows.bounds import upper_bound_tokens
 from turnlog.windows.notes import value_cost
 from turnlog.windows.steps import Room, Step, out
-from turnlog.windows.summaries import summary_tokens
+from turnlog.windows.summaries import most_tokens_around, summary_tokens
 from turnlog.windows.text import escaped
 from turnlog.windows.view import View
 
@@ -52,7 +52,7 @@ def _shortened(event: SummaryEvent, max_tokens: int) -> SummaryEvent:
     """
     text = event.text.strip()
     mark_tokens = upper_bound_tokens(_mark(len(text), len(event.facts)) + "\n")
-    room = max_tokens - (summary_tokens(event) - event.tokens) - mark_tokens
+    room = max_tokens - most_tokens_around(event) - mark_tokens
     facts, facts_tokens = _newest(event.facts, max(int(room * _FACTS_SHARE), room - _tokens(text)))
     start = _start(text, room - facts_tokens)
     left = text[start:].strip()

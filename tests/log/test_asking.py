@@ -192,6 +192,15 @@ def test_attempts_that_save_nothing_are_counted(harness: Any) -> None:
     assert {job.result["reason"] for job in log.jobs()} == {"not_worth_it"}
 
 
+def test_a_library_without_a_service_does_its_jobs_when_it_is_told_to(harness: Any) -> None:
+    log = harness.log()
+    session = log.sessions.create("s", policy=POLICY)
+    asks(session, 5)
+    assert log.run_jobs() == 1
+    assert session.summary().last_loop == 2
+    assert log.run_jobs() == 0
+
+
 def test_filled_sessions_of_other_tests_ask_nothing(harness: Any) -> None:
     session = filled(harness.log(), 6)
     assert session.append({"role": "user", "content": "x"}).compression == "none"

@@ -37,6 +37,8 @@ class Backend(Protocol):
         key: str | None = None,
     ) -> Any: ...
 
+    def run_jobs(self) -> int: ...
+
     def close(self) -> None: ...
 
 
@@ -81,6 +83,14 @@ class Turnlog:
             "lint_messages", body=_given({"messages": list(messages), "format": format})
         )
         return answer
+
+    def run_jobs(self) -> int:
+        """Does the jobs that wait in the queue of an engine in this process, and returns how many were done.
+
+        In a process without ``turnlog serve`` nobody else does them: call it when the agent has nothing to do. A service does
+        its own jobs, and so do the workers of a table in AWS.
+        """
+        return self._backend.run_jobs()
 
     def job(self, job_id: str) -> Job:
         """One job, or `NotFoundError`."""

@@ -448,8 +448,8 @@ def measured_table() -> str:
     return "\n".join(measured_row(policy, budget) for policy, budget in MEASURED)
 
 
-def test_the_table_of_windows_is_measured() -> None:
-    assert measured_table() in page("docs/windows.md")
+def test_a_list_of_messages_gives_the_figures_that_a_session_gives() -> None:
+    assert measured_table() in page("docs/policies.md")
 
 
 def test_the_picture_of_windows_has_the_figures_of_the_table() -> None:

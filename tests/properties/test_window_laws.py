@@ -404,7 +404,7 @@ def test_W1_to_W5_hold_on_the_projects_own_conversations(name: str, history: His
     assert_budget_is_hard(stored(history), Asked(budget=1))
 
 
-many = settings(laws, max_examples=300)
+many = settings(laws, max_examples=200)
 
 
 @many

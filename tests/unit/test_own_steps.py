@@ -12,6 +12,7 @@ import pytest
 
 from tests.http.test_http import Service
 from tests.properties.own_steps import registered
+from tests.unit.test_cli import ok
 from tests.unit.test_windows_policies import TURNS, counted, levels
 from turnlog import Policy, Turnlog, build_window
 from turnlog.bootstrap import make_application
@@ -332,6 +333,11 @@ def test_modules_of_the_environment_are_imported_at_start(module: Path, monkeypa
     with Turnlog.open("memory://") as log:
         assert "calm" in known_steps()
         assert log.build_window(TURNS, policy={"steps": [{"step": "calm"}]}).messages == TURNS
+
+
+def test_the_command_line_knows_their_schema(module: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TURNLOG_STEPS", "own_calm_steps")
+    assert '"calm"' in ok("schema", "policy")
 
 
 @pytest.mark.parametrize("value", ["os; import sys", "a..b", ".a", "a:b", "9a", "a/b"])

@@ -44,7 +44,7 @@ format: $(VENV)/dev.stamp  ## Let ruff mend what it can
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-docs: $(VENV)/dev.stamp  ## Write the generated pages: OpenAPI, JSON Schemas, configuration
+docs: $(VENV)/dev.stamp  ## Write what is generated: OpenAPI, JSON Schemas, configuration, figures of policies
 	@$(BIN)/python tools/make_docs.py
 
 bench: $(VENV)/dev.stamp  ## Requests, capacity, bytes, CPU and import time per operation, beside their limits [ARGS=--quick]

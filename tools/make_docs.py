@@ -1,4 +1,5 @@
-"""Writes the pages that are generated: docs/openapi.json, docs/schemas/*.json, docs/configuration.md.
+"""Writes the pages that are generated: docs/openapi.json, docs/schemas/*.json, docs/configuration.md, and what is measured in
+docs/policies.md.
 
 `tests/unit/test_generated.py` fails when they differ from what the code says.
 """
@@ -6,17 +7,30 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
 
+from turnlog import Turnlog
+from turnlog.client.model import Session
+from turnlog.contracts.context import WindowAnswer
 from turnlog.entrypoints.openapi import json_schemas, openapi_document
 from turnlog.settings import PREFIX, Settings
 
-DOCS = Path(__file__).parent.parent / "docs"
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+SCHEMAS = ("message", "policy", "state", "window")
+PAGES = ("openapi.json", "configuration.md", "policies.md", *(f"schemas/{name}.json" for name in SCHEMAS))
 
 
 def pages() -> dict[str, str]:
     """Every generated page by its path under docs/."""
-    found = {"openapi.json": _json(openapi_document()), "configuration.md": configuration()}
+    found = {
+        "openapi.json": _json(openapi_document()),
+        "configuration.md": configuration(),
+        "policies.md": with_measured((DOCS / "policies.md").read_text(encoding="utf-8")),
+    }
     return found | {f"schemas/{name}.json": _json(schema) for name, schema in json_schemas().items()}
 
 
@@ -42,6 +56,133 @@ def configuration() -> str:
             "",
         ]
     )
+
+
+# ------------------------------------------------------------ one conversation under each policy
+
+SAMPLE = ROOT / "examples" / "conversations" / "support-agent.json"
+_MARKED = re.compile(r"(<!-- measured: (\w+); made by `make docs` -->\n).*?(<!-- end -->)", re.S)
+_BAR = 24
+_EIGHTHS = " ▏▎▍▌▋▊▉"
+_CELLS = {"whole": "█", "part": "▓", "digest": "▒", "summary": "s", "out": "·"}
+
+
+class Case(NamedTuple):
+    """A window that is shown: of a preset or a body, within a budget, before or after the session was summarised."""
+
+    policy: str | dict[str, Any]
+    budget: int | None = None
+    summarised: bool = False
+
+    @property
+    def name(self) -> str:
+        shown = self.policy if isinstance(self.policy, str) else ", ".join(map(_called, self.policy["steps"]))
+        return shown + (f" at {self.budget:,}" if self.budget else "")
+
+
+def _called(step: dict[str, Any]) -> str:
+    fields = ", ".join(f"{name}={json.dumps(value)}" for name, value in step.items() if name != "step")
+    return f"{step['step']}({fields})" if fields else str(step["step"])
+
+
+_PRESETS = [
+    Case("full"),
+    Case("full", 10_000),
+    Case("default"),
+    Case("default", 10_000),
+    Case("default", 6_000),
+    Case("run_loops"),
+    Case("run_loops", 4_000),
+    Case("classic"),
+    Case("turns"),
+    Case("turns(2)"),
+    Case("tokens"),
+    Case("buffer"),
+    Case("messages(10)"),
+]
+_PIPELINES = [
+    Case({"steps": [{"step": "stub_tool_results", "keep_newest": 3}]}),
+    Case({"steps": [{"step": "loops", "whole": 3, "max": None}]}),
+    Case({"steps": [{"step": "pin", "first_user": True}, {"step": "turns", "n": 2}]}),
+    Case({"steps": [{"step": "turns", "n": 6}, {"step": "loops", "whole": 2}]}),
+]
+_SUMMARISED = [
+    Case("full", summarised=True),
+    Case("default", summarised=True),
+    Case("default", 6_000, summarised=True),
+    Case("run_loops", summarised=True),
+    Case("classic", summarised=True),
+    Case({"steps": [{"step": "summary", "max_tokens": 400}, {"step": "loops"}]}, summarised=True),
+]
+
+
+def with_measured(page: str) -> str:
+    """The page with its measured parts made again."""
+    sample = json.loads(SAMPLE.read_text(encoding="utf-8"))
+    with Turnlog.open("memory://") as log:
+        session = log.sessions.create("sample", tools=sample["tools"], policy="full", recall="never")
+        for start in range(0, len(sample["messages"]), 25):
+            session.append(*sample["messages"][start : start + 25])
+        presets, pipelines = ([_shown_of(session, case) for case in cases] for cases in (_PRESETS, _PIPELINES))
+        session.compress(keep_loops=2)
+        later = [_shown_of(session, case) for case in _SUMMARISED]
+    most = max(window.tokens for _, window in presets)
+    made = {
+        "presets": _picture(presets, most),
+        "figures": _table(presets),
+        "pipelines": _picture(pipelines, most),
+        "summarised": _picture(later, most),
+    }
+    return _MARKED.sub(lambda found: f"{found[1]}{made[found[2]]}{found[3]}", page)
+
+
+Shown: TypeAlias = "tuple[Case, WindowAnswer]"
+
+
+def _shown_of(session: Session, case: Case) -> Shown:
+    return case, session.context(policy=case.policy, budget=case.budget)
+
+
+def _picture(windows: list[Shown], most: int) -> str:
+    """A row for each window: a cell for each loop, and a bar of its tokens."""
+    wide = max(len(case.name) for case, _ in windows)
+    numbers = range(1, max(part.loop or 0 for part in windows[0][1].manifest.parts) + 1)
+    lines = [f"{'':{wide}}  {' '.join(f'{number:>2}' for number in numbers)}   tokens"]
+    for case, window in windows:
+        levels = dict(_levels(window))
+        cells = " ".join(_CELLS[levels.get(number, "summary")] * 2 for number in numbers)
+        lines.append(f"{case.name:{wide}}  {cells}   {window.tokens:>6,} {_bar(window.tokens / most)}")
+    return "\n".join(["```text", *(line.rstrip() for line in lines), "```", ""])
+
+
+def _levels(window: WindowAnswer) -> Iterator[tuple[int, str]]:
+    """How each loop is sent. A loop that the summary covers may have no part."""
+    parts = window.manifest.parts
+    shortened = {part.loop for part in parts if part.kind == "message" and part.level in ("out", "stub", "digest")}
+    kept = {part.loop for part in parts if part.kind == "message" and part.level == "whole"}
+    for part in parts:
+        if part.kind == "loop" and part.loop:
+            in_part = (part.level == "whole" and part.loop in shortened) or (part.level == "out" and part.loop in kept)
+            covered = part.level == "out" and part.reason == "summary"
+            yield part.loop, "summary" if covered else "part" if in_part else part.level
+
+
+def _bar(share: float) -> str:
+    eighths = max(1, round(share * _BAR * 8))
+    return "█" * (eighths // 8) + _EIGHTHS[eighths % 8].strip()
+
+
+def _table(windows: list[Shown]) -> str:
+    rows = [
+        "| policy | budget | messages | tokens | loops whole | digests | out |",
+        "|---|---:|---:|---:|---:|---:|---:|",
+    ]
+    for case, window in windows:
+        levels = [part.level for part in window.manifest.parts if part.kind == "loop"]
+        counts = " | ".join(str(levels.count(level)) for level in ("whole", "digest", "out"))
+        budget = f"{case.budget:,}" if case.budget else "default"
+        rows.append(f"| `{case.policy}` | {budget} | {len(window.messages)} | {window.tokens:,} | {counts} |")
+    return "\n".join([*rows, ""])
 
 
 def _shown(value: object) -> str:

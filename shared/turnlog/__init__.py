@@ -16,10 +16,12 @@ if TYPE_CHECKING:
     from turnlog.client.model import Session, Turnlog
     from turnlog.client.windows import build_window
     from turnlog.domain.errors import TurnlogError
+    from turnlog.windows.policy import Policy
 
-__all__ = ["Session", "Turnlog", "TurnlogError", "__version__", "build_window", "lint"]
+__all__ = ["Policy", "Session", "Turnlog", "TurnlogError", "__version__", "build_window", "lint"]
 
 _HOMES = {
+    "Policy": "turnlog.windows.policy",
     "Session": "turnlog.client.model",
     "Turnlog": "turnlog.client.model",
     "TurnlogError": "turnlog.domain.errors",

@@ -9,16 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from turnlog.adapters.system import RandomIds, SystemClock
 from turnlog.domain.errors import InvalidInputError
-from turnlog.ports import BlobStore, Clock, IdSource, ItemTable, JobQueue, TokenCounter
+from turnlog.ports import BlobStore, Clock, IdSource, ItemTable, JobQueue, Summariser, TokenCounter
 from turnlog.settings import Settings
 
 if TYPE_CHECKING:
+    from turnlog.adapters.summarisers.model import ChatModel
     from turnlog.domain.identity import Owner
     from turnlog.domain.jsonvalue import JsonObject
     from turnlog.log.sessions import SessionLog
@@ -98,8 +100,10 @@ class Application:
     @cached_property
     def append_messages(self) -> AppendMessages:
         from turnlog.services.append_messages import AppendMessages
+        from turnlog.services.asking import AskForSummaries
 
-        return AppendMessages(self._log, _Lazily(lambda: self.counter))
+        ask = AskForSummaries(self._log, self._start_job, self.settings.models)
+        return AppendMessages(self._log, _Lazily(lambda: self.counter), ask)
 
     @cached_property
     def read_messages(self) -> ReadMessages:
@@ -158,11 +162,35 @@ class Application:
 
     @cached_property
     def compress_session(self) -> CompressSessions:
-        from turnlog.adapters.summarisers.extractive import ExtractiveSummariser
         from turnlog.services.compress import CompressSessions
 
+        counter, longest_ms = _Lazily(lambda: self.counter), self.longest_summary_ms
+        return CompressSessions(self._log, counter, self.summariser, self._start_job, longest_summary_ms=longest_ms)
+
+    @cached_property
+    def summariser(self) -> Summariser:
+        """Extractive; with a model in the settings that one, and extracts where it may not or does not do it."""
+        from turnlog.adapters.summarisers.extractive import ExtractiveSummariser
+
         counter = _Lazily(lambda: self.counter)
-        return CompressSessions(self._log, counter, ExtractiveSummariser(counter), self._start_job)
+        extractive = ExtractiveSummariser(counter)
+        if not self.settings.summary_model:
+            return extractive
+        from turnlog.adapters.summarisers.model import ModelSummariser
+        from turnlog.log.spending import Spending
+        from turnlog.services.summarise import SummariseWithinBudget
+
+        clock, ids = self._log.clock, self._log.ids
+        chat = make_chat_model(self.settings, clock)
+        model = ModelSummariser(chat, counter, clock, ids, timeout_seconds=self.settings.summary_timeout_seconds)
+        spending = Spending(self.engine.items, clock, ids)
+        limit = self.settings.summary_tokens_per_day
+        return SummariseWithinBudget(model, extractive, spending, counter, tokens_per_day=limit)
+
+    @property
+    def longest_summary_ms(self) -> int:
+        """What all tries of a model take together at most; 0 without a model."""
+        return self.settings.summary_timeout_seconds * 1250 if self.settings.summary_model else 0
 
     @cached_property
     def get_summary(self) -> GetSummary:
@@ -242,8 +270,20 @@ def make_application(
 ) -> Application:
     """The application for settings (by default the environment's)."""
     settings = settings if settings is not None else Settings.from_environment()
+    load_steps(settings)
     clock, ids = clock or SystemClock(), ids or RandomIds()
     return Application(make_engine(settings, clock=clock, ids=ids), settings, clock=clock, ids=ids)
+
+
+def load_steps(settings: Settings) -> None:
+    """Imports the modules that register steps of policies, or `InvalidInputError` naming the one that can't be imported."""
+    for module in settings.steps:
+        try:
+            import_module(module)
+        except Exception as error:
+            raise InvalidInputError(
+                f"TURNLOG_STEPS: {module!r} can't be imported: {type(error).__name__}: {error}", code="invalid_settings"
+            ) from error
 
 
 def make_counter(name: str) -> TokenCounter:
@@ -255,6 +295,25 @@ def make_counter(name: str) -> TokenCounter:
     from turnlog.adapters.tokens.tiktoken_counter import TiktokenCounter
 
     return TiktokenCounter()
+
+
+def make_chat_model(settings: Settings, clock: Clock) -> ChatModel:
+    """The model that the settings name: behind their endpoint, else Bedrock's in the engine's region."""
+    timeout_seconds = settings.summary_timeout_seconds
+    if settings.summary_url:
+        from turnlog.adapters.summarisers.openai_compatible import OpenAiCompatibleModel
+
+        key = settings.summary_api_key.get_secret_value()
+        return OpenAiCompatibleModel(
+            settings.summary_url, settings.summary_model, api_key=key, timeout_seconds=timeout_seconds, clock=clock
+        )
+    from turnlog.adapters.aws.bedrock import BedrockConverseModel
+    from turnlog.adapters.aws.clients import make_clients
+
+    region = parse_qs(urlsplit(settings.engine).query).get("region", [None])[0]
+    # ModelSummariser counts the tries.
+    clients = make_clients(region, settings.endpoint_url, max_attempts=1)
+    return BedrockConverseModel(clients, settings.summary_model, timeout_seconds=timeout_seconds)
 
 
 def make_engine(settings: Settings, *, clock: Clock, ids: IdSource) -> Engine:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias
 
-from turnlog.domain.summaries import SummaryRequest
+from turnlog.domain.summaries import Summarised, SummaryRequest
 
 AttributeValue: TypeAlias = str | int | bytes
 Item: TypeAlias = Mapping[str, AttributeValue]
@@ -166,13 +166,17 @@ class TokenCounter(Protocol):
 
 
 class Summariser(Protocol):
-    """Makes a summary's text. ``name`` is stored with the summary. May raise `UnavailableError`: nothing stops then."""
+    """Makes a summary's text. ``name`` identifies it; what it gives back says who made it, for it may ask another.
+
+    May raise `UnavailableError` (try again later), `SummaryRefusedError` (this request will never do) and
+    `SummariserConfigError` (none will, before the settings change). Appends and windows go on in any case.
+    """
 
     @property
     def name(self) -> str: ...
 
-    def summarise(self, request: SummaryRequest) -> str:
-        """A text of at most ``request.max_tokens`` tokens."""
+    def summarise(self, request: SummaryRequest) -> Summarised:
+        """A text of at most ``request.max_tokens`` tokens, and what it cost."""
 
 
 class SearchEngine(Protocol):

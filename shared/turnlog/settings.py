@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
 
 from turnlog.domain.errors import InvalidInputError, MalformedError
 from turnlog.domain.jsonvalue import parse_strict_json
@@ -44,8 +44,37 @@ class Settings(BaseModel):
         description='Context sizes of models that we do not know, or know otherwise, as JSON: {"my-model": 32000}. The longest '
         "prefix of a model's name decides; a call's `budget` wins over it",
     )
+    summary_model: str = Field(
+        default="",
+        max_length=2048,
+        description="Model that writes summaries: the id of a Bedrock model or inference profile, or with TURNLOG_SUMMARY_URL a "
+        "name that the endpoint knows. Without it they are extracted, and no model is called",
+    )
+    summary_url: str = Field(
+        default="",
+        description="Base URL of an OpenAI-compatible endpoint, such as https://api.openai.com/v1, in place of Bedrock",
+    )
+    summary_api_key: SecretStr = Field(
+        default=SecretStr(""), description="Bearer key of that endpoint; never logged nor shown"
+    )
+    summary_timeout_seconds: int = Field(
+        default=20,
+        ge=1,
+        le=600,
+        description="What one call of the model may take; all tries together take at most a quarter more",
+    )
+    summary_tokens_per_day: int = Field(
+        default=1_000_000,
+        ge=0,
+        description="Tokens, in and out, that a tenant's summaries may take of the model on a day (UTC). Over it they are "
+        "extracted",
+    )
+    steps: tuple[Annotated[str, Field(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$")], ...] = Field(
+        default=(),
+        description="Modules of your own that register steps of policies, separated by commas; they are imported at start",
+    )
     endpoint_url: str | None = Field(
-        default=None, description="Another address for DynamoDB, S3 and SQS, for tests and emulators"
+        default=None, description="Another address for DynamoDB, S3, SQS and Bedrock, for tests and emulators"
     )
     queue_visibility_seconds: int = Field(
         default=360, ge=1, le=43_200, description="Embedded queue: how long a job is hidden once received"
@@ -53,6 +82,20 @@ class Settings(BaseModel):
     queue_max_receives: int = Field(
         default=5, ge=1, le=1000, description="Embedded queue: receives before a job is a dead letter"
     )
+
+    @field_validator("summary_api_key")
+    @classmethod
+    def _is_a_header(cls, key: SecretStr) -> SecretStr:
+        text = key.get_secret_value()
+        if not text.isascii() or not text.isprintable() or " " in text:
+            raise ValueError("a key has printable ASCII characters and no spaces")
+        return key
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> Self:
+        if self.summary_url and not self.summary_model:
+            raise ValueError("TURNLOG_SUMMARY_URL is set and TURNLOG_SUMMARY_MODEL is not")
+        return self
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> Settings:
@@ -63,17 +106,18 @@ class Settings(BaseModel):
             for name, value in found.items()
             if name.startswith(PREFIX) and name not in CLIENT_VARIABLES and not name.startswith(_TESTS) and value != ""
         }
-        principals = named.get("delegating_principals")
-        if isinstance(principals, str):
-            named["delegating_principals"] = tuple(part.strip() for part in principals.split(",") if part.strip())
+        for name in ("delegating_principals", "steps"):
+            if name in named:
+                named[name] = tuple(part.strip() for part in str(named[name]).split(",") if part.strip())
         if "models" in named:
             named["models"] = _object(str(named["models"]))
         try:
             return cls.model_validate(named)
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
-            variable = PREFIX + str(first["loc"][0]).upper()
-            raise InvalidInputError(f"{variable}: {first['msg']}", code="invalid_settings") from error
+            variable = PREFIX + str(first["loc"][0]).upper() + ": " if first["loc"] else ""
+            # The error repeats the values, and one of them is a key.
+            raise InvalidInputError(f"{variable}{first['msg']}", code="invalid_settings") from None
 
 
 def _object(text: str) -> object:

@@ -38,6 +38,7 @@ IMPLICIT = {
 }
 _NO_CARD = "a message without a card is read whole by a summary"
 _LARGE_SUMMARY = "a summary of more than 32 KB packed is a blob"
+_NO_MODEL = "moto has no models: tests/summarisers asks one over HTTP"
 _NO_CARD_FOUND = "a message without a card is read whole by a search"
 NOT_RUN_HERE = {
     ("SearchFunction", "dynamodb:BatchGetItem", "Table"): _NO_CARD_FOUND,
@@ -50,6 +51,8 @@ NOT_RUN_HERE = {
     ("CompressWorker", "dynamodb:BatchGetItem", "Table"): _NO_CARD,
     ("CompressWorker", "s3:GetObject", "Bucket/*"): _NO_CARD,
     ("CompressWorker", "s3:PutObject", "Bucket/*"): _LARGE_SUMMARY,
+    ("CompressFunction", "bedrock:InvokeModel", "SummaryModelArns"): _NO_MODEL,
+    ("CompressWorker", "bedrock:InvokeModel", "SummaryModelArns"): _NO_MODEL,
 }
 """What is allowed for paths that these runs don't take, and why."""
 Call = tuple[str, str, str, str]
@@ -240,6 +243,8 @@ def _granted(template: Template, function: str) -> list[tuple[str, str, list[str
 
 
 def _logical(resource: dict[str, Any]) -> str:
+    if "Fn::If" in resource:
+        return _logical(resource["Fn::If"][1])
     if "Fn::Sub" in resource:
         return str(resource["Fn::Sub"]).replace("${", "").replace(".Arn}", "")
     return str(resource["Fn::GetAtt"][0] if "Fn::GetAtt" in resource else resource["Ref"])

@@ -165,7 +165,7 @@ INVALID: list[tuple[str, str, Any]] = [
     ("POST", "/v1/sessions/s/context", {"at": "now"}),
     ("POST", "/v1/sessions/s/context", {"at": "2001-01-01T00:00:00Z"}),
     ("POST", "/v1/sessions/s/context", {"build": {}}),
-    ("POST", "/v1/sessions/s/context", {"build": {"renderer": 2, "position": 1}, "budget": 5}),
+    ("POST", "/v1/sessions/s/context", {"build": {"renderer": 3, "position": 1}, "budget": 5}),
     ("POST", "/v1/window", {"messages": [], "at": 1}),
     ("POST", "/v1/window", {"messages": [], "build": None}),
     ("POST", "/v1/window", {"messages": [{"role": "user", "content": 5}]}),

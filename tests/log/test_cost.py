@@ -9,6 +9,10 @@ import pytest
 
 from tests.conftest import Harness, moto_harness, sqlite_harness
 from turnlog.client.model import Session
+from turnlog.log.spending import Spending
+from turnlog.services.summarise import SummariseWithinBudget
+from turnlog.testing.fixed import SequentialIds
+from turnlog.testing.summarisers import ScriptedSummariser
 
 OWNER = ("tenant-00001", "user-0000001")
 TEXT = (
@@ -138,6 +142,29 @@ def harness_conversation(harness: Harness, *, commits: int) -> Session:
     for at in range(commits):
         session.append({"role": ("user", "assistant")[at % 2], "content": f"{at}: {TEXT[:400]}"})
     return session
+
+
+def test_a_model_costs_a_summary_one_get_and_two_puts(moto: Harness) -> None:
+    """The tenant's tokens: a small item, read, set aside and settled."""
+    requests = list[dict[str, int]]()
+    for is_model in (False, True):
+        extractive = moto.app.compress_session._summariser
+        if is_model:
+            spending = Spending(moto.app.engine.items, moto.clock, SequentialIds())
+            model = ScriptedSummariser(["All of it was about one order."])
+            counter = moto.app.counter
+            moto.app.compress_session._summariser = SummariseWithinBudget(
+                model, extractive, spending, counter, tokens_per_day=100_000
+            )
+        session = moto.log(*OWNER).sessions.create(f"session-000{is_model:d}")
+        for at in range(12):
+            session.append({"role": ("user", "assistant")[at % 2], "content": f"{at}: {TEXT}"})
+        with moto.meter.measure() as spent:
+            assert session.compress().status == "published"
+        requests.append(dict(spent.requests) | {"write units": spent.write_units})
+    without, with_model = requests
+    more = {name: with_model[name] - without.get(name, 0) for name in with_model}
+    assert {name: count for name, count in more.items() if count} == {"GetItem": 1, "PutItem": 2, "write units": 2}
 
 
 def test_the_list_entry_is_touched_at_most_every_five_minutes(moto: Harness) -> None:

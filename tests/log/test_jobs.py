@@ -177,8 +177,7 @@ def test_s4_what_may_work_later_is_tried_again(harness: Any, monkeypatch: pytest
     session = filled(log, 5)
     job = session.compress(mode="async", keep_loops=1)
     (body,) = waiting(harness)
-    summariser = harness.app.compress_session._summariser
-    monkeypatch.setattr(type(summariser), "summarise", _down)
+    monkeypatch.setattr(type(harness.app.compress_session), "_read", _down)
     assert deliver(harness, body) == {"m0"}
     assert deliver(harness, body) == {"m0"}
     found = log.job(job.job_id)
@@ -192,7 +191,7 @@ def test_s4_what_may_work_later_is_tried_again(harness: Any, monkeypatch: pytest
 
 
 def _down(*_: Any) -> str:
-    raise UnavailableError("the summariser is down")
+    raise UnavailableError("the table is down")
 
 
 def test_poison_becomes_a_dead_letter(harness: Any) -> None:

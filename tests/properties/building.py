@@ -19,7 +19,7 @@ from turnlog.windows.models import Budget
 from turnlog.windows.policy import policy_of
 
 AMPLE = 10_000_000
-PRESETS = ("default", "run_loops", "turns", "tokens", "buffer", "full")
+PRESETS = ("default", "run_loops", "classic", "turns", "tokens", "buffer", "full")
 
 
 class _Remembering:
@@ -47,7 +47,7 @@ TOOLS: tuple[Body, ...] = (
 
 @dataclass(frozen=True)
 class Asked:
-    """What is asked of a window."""
+    """What is asked of a window. ``policy`` is a name, or a body as JSON."""
 
     policy: str = "default"
     budget: int = AMPLE
@@ -59,11 +59,15 @@ class Asked:
 
 @dataclass(frozen=True)
 class Stored:
-    """A history as the log would hand it to a window: sources in order, and the running total."""
+    """A history as the log would hand it to a window: sources in order, and the flow at its end."""
 
     history: History
     sources: tuple[Source, ...]
-    total: int
+    flow: Flow
+
+    @property
+    def total(self) -> int:
+        return self.flow.tokens
 
     def at(self, position: int) -> Given:
         return self.history[position - 1]
@@ -90,7 +94,7 @@ def stored(history: Sequence[Given]) -> Stored:
             head_tokens=count_head(text, HEAD_TOKEN_CHARS, COUNTER) if len(text) > HEAD_TOKEN_CHARS else None,
         )
         sources.append(Source(event, flow.loop.number, position * 1000))
-    return Stored(tuple(history), tuple(sources), flow.tokens)
+    return Stored(tuple(history), tuple(sources), flow)
 
 
 def window(held: Stored, asked: Asked, *, upto: int | None = None) -> Window:
@@ -106,7 +110,7 @@ def window(held: Stored, asked: Asked, *, upto: int | None = None) -> Window:
 
 def request(asked: Asked) -> Request:
     return Request(
-        policy=policy_of(asked.policy),
+        policy=policy_of(json.loads(asked.policy) if asked.policy.startswith("{") else asked.policy),
         budget=Budget(asked.budget, "given"),
         format=asked.format,
         system=asked.system,

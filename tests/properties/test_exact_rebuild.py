@@ -13,12 +13,14 @@ from hypothesis import strategies as st
 
 from tests.properties.building import PRESETS
 from tests.properties.histories import DISORDERLY, Format, History, moves, played
-from tests.properties.test_summaries import Terse
+from tests.properties.pipelines import options_made, pipelines
+from tests.properties.test_summaries import terse
 from turnlog import Turnlog
 from turnlog.client.model import Session
 from turnlog.contracts.context import WindowAnswer
 from turnlog.domain.errors import BudgetTooSmallError
 from turnlog.log.keys import SessionKeys
+from turnlog.testing.summarisers import ScriptedSummariser
 
 laws = settings(
     max_examples=60,
@@ -32,7 +34,9 @@ Options = dict[str, Any]
 histories = st.lists(moves(KINDS), min_size=6, max_size=40).map(played)
 options = st.fixed_dictionaries(
     {
-        "policy": st.sampled_from((*PRESETS, "turns(1)", "messages(5)")),
+        "policy": st.one_of(
+            st.sampled_from((*PRESETS, "turns(1)", "messages(5)")), st.one_of(pipelines(), options_made).map(json.loads)
+        ),
         "format": st.sampled_from(FORMATS),
         "budget": st.one_of(st.just(1_000_000), st.integers(200, 3000)),
     },
@@ -48,7 +52,7 @@ options = st.fixed_dictionaries(
 @pytest.fixture(scope="module")
 def log() -> Iterator[Turnlog]:
     with Turnlog.open("memory://") as opened:
-        opened._backend._app.compress_session._summariser = Terse()  # type: ignore[attr-defined]
+        opened._backend._app.compress_session._summariser = ScriptedSummariser(then=terse)  # type: ignore[attr-defined]
         yield opened
 
 

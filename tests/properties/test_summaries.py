@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -11,6 +13,7 @@ from hypothesis import strategies as st
 
 from tests.properties.building import COUNTER
 from tests.properties.histories import DISORDERLY, Format, History, moves, played
+from tests.properties.pipelines import pipelines
 from turnlog import Turnlog
 from turnlog.client.model import Session
 from turnlog.codecs.counting import WINDOW_OVERHEAD, count_message
@@ -20,6 +23,7 @@ from turnlog.contracts.context import WindowAnswer
 from turnlog.contracts.summaries import SummaryAnswer
 from turnlog.domain.errors import BudgetTooSmallError
 from turnlog.domain.summaries import SummaryRequest
+from turnlog.testing.summarisers import ScriptedSummariser
 
 laws = settings(
     max_examples=150,
@@ -31,20 +35,23 @@ KINDS = [kind for kind in DISORDERLY if kind not in ("calls_of_long_ids", "many_
 histories = st.lists(moves(KINDS), min_size=10, max_size=50).map(played)
 
 
-class Terse:
-    """A summariser that says next to nothing, so that a summary is nearly always worth it."""
-
-    name = "terse"
-
-    def summarise(self, request: SummaryRequest) -> str:
-        return f"{len(request.loops)} loops {'</turnlog-data>' * (len(request.loops) % 2)}"
+def terse(request: SummaryRequest) -> str:
+    """Says next to nothing, so that a summary is nearly always worth it; in two languages."""
+    loops = len(request.loops)
+    return f"{loops} loops {'</turnlog-data>' * (loops % 2)}" + "，共几个回合" * (loops % 3 == 0)
 
 
 @pytest.fixture(scope="module")
 def log() -> Iterator[Turnlog]:
     with Turnlog.open("memory://") as opened:
-        opened._backend._app.compress_session._summariser = Terse()  # type: ignore[attr-defined]
+        opened._backend._app.compress_session._summariser = ScriptedSummariser(then=terse)  # type: ignore[attr-defined]
         yield opened
+
+
+taking_summaries = st.tuples(pipelines(max_size=3).map(json.loads), st.integers(0, 3)).map(
+    lambda drawn: {"steps": [*drawn[0]["steps"][: drawn[1]], {"step": "summary"}, *drawn[0]["steps"][drawn[1] :]]}
+)
+"""Pipelines with the step summary somewhere among the others."""
 
 
 def filled(log: Turnlog, history: History, size: int, rounds: list[int]) -> Session:
@@ -60,7 +67,7 @@ def filled(log: Turnlog, history: History, size: int, rounds: list[int]) -> Sess
     return session
 
 
-def built(session: Session, policy: str, format: Format, budget: int) -> WindowAnswer:
+def built(session: Session, policy: Any, format: Format, budget: int) -> WindowAnswer:
     try:
         return session.context(policy=policy, format=format, budget=budget)
     except BudgetTooSmallError as error:
@@ -76,12 +83,12 @@ def recounted(window: WindowAnswer, format: Format) -> int:
     histories,
     st.integers(1, 9),
     st.lists(st.integers(1, 8), min_size=1, max_size=4),
-    st.sampled_from(("default", "run_loops")),
+    st.one_of(st.sampled_from(("default", "run_loops", "classic")), taking_summaries),
     st.sampled_from(("openai_chat", "turnlog")),
     st.one_of(st.just(1_000_000), st.integers(30, 3000)),
 )
 def test_windows_with_a_summary_keep_the_laws(
-    log: Turnlog, history: History, size: int, rounds: list[int], policy: str, format: Format, budget: int
+    log: Turnlog, history: History, size: int, rounds: list[int], policy: Any, format: Format, budget: int
 ) -> None:
     session = filled(log, history, size, rounds)
     window = built(session, policy, format, budget)

@@ -32,6 +32,8 @@ from tests.properties.building import (
     window_by_cards,
 )
 from tests.properties.histories import FORMATS, ROOT, Format, Given, History, disorderly, marked, sample_histories
+from tests.properties.own_steps import Whim, registered
+from tests.properties.pipelines import STEPS, options_made, pipelines
 from tests.properties.plain_pairing import plainly_paired, role_of
 from tests.properties.plain_rules import RULES
 from turnlog.codecs.counting import count_tools
@@ -53,6 +55,8 @@ policies = st.one_of(
     st.sampled_from(PRESETS),
     st.builds("{}({})".format, st.sampled_from(("turns", "messages")), st.integers(0, 12)),
     st.builds("tokens({})".format, st.integers(0, 3000)),
+    pipelines(),
+    options_made,
 )
 budgets = st.one_of(st.just(AMPLE), st.integers(1, 400), st.integers(100, 6000))
 asked = st.builds(
@@ -300,12 +304,14 @@ def _totals(parts: tuple[Part, ...]) -> dict[str, int]:
     return totals
 
 
+LEFT_OUT = frozenset(
+    ("turns", "messages", "tokens", "max_loops", "max_age", "no_reply", "budget", "digests_full", "whim")
+)
+
+
 def _is_evicted(part: Part, held: Stored) -> bool:
     if part.kind == "message":
-        return part.level == "unread" or (
-            part.level == "out"
-            and part.reason in ("turns", "messages", "tokens", "max_loops", "max_age", "budget", "digests_full")
-        )
+        return part.level == "unread" or (part.level == "out" and part.reason in LEFT_OUT)
     return part.kind == "loop" and part.level == "out"
 
 
@@ -396,6 +402,27 @@ def test_W1_to_W5_hold_on_the_projects_own_conversations(name: str, history: His
     for wanted in REAL_ASKED:
         assert_laws(stored(marked(history)), wanted)
     assert_budget_is_hard(stored(history), Asked(budget=1))
+
+
+many = settings(laws, max_examples=200)
+
+
+@many
+@given(disorderly(), st.builds(replace, asked, policy=st.one_of(pipelines(max_size=6), options_made)))
+def test_W1_to_W5_hold_for_any_pipeline_of_steps(history: History, wanted: Asked) -> None:
+    assert_laws(stored(history), wanted)
+
+
+@many
+@given(
+    disorderly(),
+    st.builds(replace, asked, policy=pipelines((*STEPS, *["whim"] * len(STEPS)), max_size=4)),
+)
+def test_W1_to_W5_hold_with_steps_of_a_user_s_own(history: History, wanted: Asked) -> None:
+    with registered(Whim):
+        held = stored(history)
+        assert_laws(held, wanted)
+        assert as_bytes(built(held, wanted)) == as_bytes(built(held, wanted))
 
 
 def assert_laws_on_real(histories: list[tuple[str, History]], *, each: int) -> None:

@@ -14,14 +14,15 @@ from turnlog.local.stack import expand, template_path
 ROOT = Path(__file__).parent.parent.parent
 PAGE = ROOT / "docs" / "operations.md"
 BASICS = frozenset({"logs:CreateLogStream", "logs:PutLogEvents"})
-_SERVICES = {"dynamodb": "table", "s3": "bucket", "sqs": "queue"}
+_SERVICES = {"dynamodb": "table", "s3": "bucket", "sqs": "queue", "bedrock": "model"}
 
 
 def statements(role: dict[str, Any]) -> Iterator[dict[str, Any]]:
     for policy in role["Properties"]["Policies"]:
         for statement in policy["PolicyDocument"]["Statement"]:
-            if "Fn::If" not in statement:  # the KMS key, the same for all
-                yield statement
+            condition, given = statement["Fn::If"][:2] if "Fn::If" in statement else ("", statement)
+            if condition != "HasKmsKey":  # the same for all
+                yield given
 
 
 def row(name: str, resources: dict[str, Any]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -27,6 +28,7 @@ from turnlog.testing.aws import create_table
 OPEN = {"GET /v1/health", "GET /v1/openapi.json"}
 SENDERS = {"AppendFunction": {"compress"}, "CompressFunction": {"compress"}, "SnapshotFunction": {"snapshot"}}
 WORKERS = {"CompressWorker": "compress", "SnapshotWorker": "snapshot"}
+SUMMARISERS = {"CompressFunction", "CompressWorker"}
 FORBIDDEN = {
     "dynamodb:Scan",
     "dynamodb:BatchWriteItem",  # it deletes too, and IAM can't tell
@@ -179,6 +181,45 @@ def test_who_may_do_what(function: str) -> None:
     assert {"logs:CreateLogStream", "logs:PutLogEvents"} <= actions
 
 
+def test_who_makes_summaries_may_ask_the_one_model() -> None:
+    """Only while a model is given: without one there is no such right."""
+    one = {"Fn::Sub": "arn:${AWS::Partition}:bedrock:${AWS::Region}::foundation-model/${SummaryModel}"}
+    for name, function in functions().items():
+        role = template().resources[function["Role"]["Fn::GetAtt"][0]]["Properties"]
+        granted = [entry for entry in _entries(role) if "bedrock:" in json.dumps(entry)]
+        variables = function["Environment"]["Variables"]
+        assert ("TURNLOG_SUMMARY_MODEL" in variables) is bool(granted) is (name in SUMMARISERS), name
+        for entry in granted:
+            condition, statement, otherwise = entry["Fn::If"]
+            assert (condition, otherwise) == ("HasSummaryModel", {"Ref": "AWS::NoValue"})
+            assert statement["Action"] == "bedrock:InvokeModel"
+            assert statement["Resource"] == {"Fn::If": ["HasSummaryModelArns", {"Ref": "SummaryModelArns"}, one]}
+    conditions = template().document["Conditions"]
+    assert conditions["HasSummaryModel"] == {"Fn::Not": [{"Fn::Equals": [{"Ref": "SummaryModel"}, ""]}]}
+
+
+def _entries(role: dict[str, Any]) -> list[dict[str, Any]]:
+    return [entry for policy in role["Policies"] for entry in policy["PolicyDocument"]["Statement"]]
+
+
+@pytest.mark.parametrize("name", ["SummaryModel", "SummaryModelArns"])
+def test_a_model_parameter_takes_no_wildcard(name: str) -> None:
+    pattern = re.compile(template().document["Parameters"][name]["AllowedPattern"])
+    profile = "arn:aws:bedrock:eu-central-1:111122223333:inference-profile/eu.amazon.nova-lite-v1:0"
+    foundation = "arn:aws:bedrock:eu-west-1::foundation-model/amazon.nova-lite-v1:0"
+    everywhere = "arn:aws:bedrock:::foundation-model/amazon.nova-lite-v1:0"
+    assert all(pattern.match(good) for good in ("", profile, foundation, everywhere))
+    assert bool(pattern.match("amazon.nova-lite-v1:0")) is (name == "SummaryModel")
+    assert not any(pattern.match(bad) for bad in ("*", f"{foundation[:-4]}*", "${Table}", "a b"))
+
+
+def test_the_time_of_a_model_fits_its_function() -> None:
+    for name in SUMMARISERS:
+        given = functions()[name]["Environment"]["Variables"].get("TURNLOG_SUMMARY_TIMEOUT_SECONDS")
+        seconds = int(given) if given else Settings().summary_timeout_seconds
+        assert seconds * 1.25 + 3 < functions()[name]["Timeout"], name
+
+
 def test_jobs_may_put_the_cursor_secret_only() -> None:
     (put,) = [one for one in statements("JobsFunction") if "dynamodb:PutItem" in one["Action"]]
     assert put["Condition"] == {"ForAllValues:StringEquals": {"dynamodb:LeadingKeys": ["#turnlog"]}}
@@ -186,7 +227,11 @@ def test_jobs_may_put_the_cursor_secret_only() -> None:
 
 def test_the_key_is_for_the_services_that_a_function_uses() -> None:
     for name in functions():
-        used = {action.partition(":")[0] for one in statements(name) for action in one["Action"]} - {"logs", "kms"}
+        used = {action.partition(":")[0] for one in statements(name) for action in one["Action"]} - {
+            "logs",
+            "kms",
+            "bedrock",
+        }
         keys = [one for one in statements(name) if "kms:Decrypt" in one["Action"]]
         via = {
             entry["Fn::Sub"].partition(".")[0]

@@ -16,7 +16,7 @@ from urllib.parse import parse_qsl
 import pytest
 
 from tests.http.events import event
-from turnlog import Turnlog, build_window
+from turnlog import Turnlog, build_window, steps
 from turnlog.adapters.embedded.files import MemoryBlobStore
 from turnlog.adapters.embedded.sqlite import MEMORY, SqliteDatabase, SqliteItemTable
 from turnlog.bootstrap import Application, Engine
@@ -29,13 +29,16 @@ from turnlog.entrypoints.http import make_handler
 from turnlog.entrypoints.routes import ROUTES, Route
 from turnlog.settings import PREFIX, Settings
 from turnlog.testing.fixed import FixedClock, SequentialIds
-from turnlog.windows.policy import PRESETS, Crossing, Loops, Messages, Summary, Tokens, Turns
+from turnlog.windows import options
+from turnlog.windows.policy import PRESETS
+from turnlog.windows.registry import BUILT_IN
+from turnlog.windows.steps import Step
 
 ROOT = Path(__file__).parent.parent.parent
 DOCS = ROOT / "docs"
 PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *(ROOT / "examples").glob("*.md")])
 WRITTEN = [*PAGES, *DOCS.glob("images/*.svg")]
-RUNNABLE = ("README.md", "docs/getting-started.md", "docs/engines.md")
+RUNNABLE = ("README.md", "docs/getting-started.md", "docs/engines.md", "docs/policies.md")
 SERVICE = ("adapters", "codecs", "contracts", "entrypoints", "log", "services", "windows", "domain")
 
 
@@ -100,9 +103,9 @@ def error_codes() -> set[str]:
     return found | {translate.DENIED, translate.MISSING, translate.REFUSED}
 
 
-@pytest.mark.parametrize("code", sorted(error_codes() - {"invalid_settings"}))
+@pytest.mark.parametrize("code", sorted(error_codes() - {"invalid_settings", "invalid_step"}))
 def test_every_error_code_is_documented(code: str) -> None:
-    """``invalid_settings`` is of the start of a service: no route answers with it."""
+    """``invalid_settings`` and ``invalid_step`` are of the start of a service: no route answers with them."""
     codes = re.findall(r"^\| [45][0-9]{2} \| (.+?) \|", section(page("docs/api.md"), "## Errors"), re.M)
     assert f"`{code}`" in ", ".join(codes)
 
@@ -126,13 +129,26 @@ def test_every_command_is_documented_with_its_options(command: str) -> None:
                 assert f"`{option}" in own, f"{option} is not documented"
 
 
+def test_every_name_that_steps_are_written_with_is_documented() -> None:
+    own = section(page("docs/policies.md"), "## Steps of your own")
+    assert {name for name in steps.__all__ if not re.search(rf"`{name}[`(]", own)} == {"register_step"}
+
+
+@pytest.mark.parametrize("option", sorted(options.FAMILY_OF))
+def test_every_option_is_documented_with_its_default(option: str) -> None:
+    model = options.FAMILIES[options.FAMILY_OF[option]]
+    default = model.model_fields[option].get_default()
+    shown = "" if option == "buffer_config" else json.dumps(default)
+    assert re.search(rf"^\| `{option}` \|\s*{re.escape(shown)}\s*\|", page("docs/policies.md"), re.M)
+
+
 @pytest.mark.parametrize("preset", sorted(PRESETS))
 def test_every_preset_is_documented(preset: str) -> None:
     assert f"\n| `{preset}` |" in section(page("docs/windows.md"), "## Policies")
 
 
-@pytest.mark.parametrize("step", [Turns, Messages, Tokens, Loops, Crossing, Summary], ids=lambda step: step.__name__)
-def test_every_step_is_documented_with_its_fields(step: type[Turns]) -> None:
+@pytest.mark.parametrize("step", BUILT_IN, ids=lambda step: step.__name__)
+def test_every_step_is_documented_with_its_fields(step: type[Step]) -> None:
     row = re.search(
         rf"^\| `{step.model_fields['step'].default}` \| (.*?) \|", section(page("docs/windows.md"), "### Steps"), re.M
     )
@@ -404,6 +420,7 @@ MEASURED: list[tuple[str, int | None]] = [
     ("default", 6_000),
     ("run_loops", None),
     ("run_loops", 4_000),
+    ("classic", None),
     ("turns", None),
     ("turns(2)", None),
     ("tokens", None),
@@ -431,8 +448,8 @@ def measured_table() -> str:
     return "\n".join(measured_row(policy, budget) for policy, budget in MEASURED)
 
 
-def test_the_table_of_windows_is_measured() -> None:
-    assert measured_table() in page("docs/windows.md")
+def test_a_list_of_messages_gives_the_figures_that_a_session_gives() -> None:
+    assert measured_table() in page("docs/policies.md")
 
 
 def test_the_picture_of_windows_has_the_figures_of_the_table() -> None:

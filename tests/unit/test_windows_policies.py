@@ -10,7 +10,20 @@ from turnlog import build_window
 from turnlog.contracts.context import WindowAnswer
 from turnlog.domain.errors import InvalidInputError
 from turnlog.windows.models import budget_for, context_of
-from turnlog.windows.policy import PRESETS, Crossing, Loops, Messages, Policy, Summary, Tokens, Turns, policy_of
+from turnlog.windows.policy import (
+    PRESETS,
+    Clause,
+    Crossing,
+    Loops,
+    Messages,
+    Policy,
+    Summary,
+    Tokens,
+    Trigger,
+    Turns,
+    policy_of,
+)
+from turnlog.windows.registry import known_steps
 
 TURNS = [
     message
@@ -54,7 +67,8 @@ def counted(answer: WindowAnswer) -> dict[str, int]:
                 steps=(
                     Summary(),
                     Loops(max=10, max_age_seconds=604_800, max_message_chars=500, whole=0),
-                )
+                ),
+                compress=Trigger(any=(Clause(loops_over=10), Clause(fraction_over=0.8))),
             ),
         ),
         (
@@ -63,7 +77,8 @@ def counted(answer: WindowAnswer) -> dict[str, int]:
                 steps=(
                     Summary(),
                     Crossing(high=0.8, low=0.5, max_message_chars=500),
-                )
+                ),
+                compress=Trigger(any=(Clause(fraction_over=0.8),)),
             ),
         ),
         ("turns(3)", Policy(steps=(Turns(n=3),))),
@@ -192,6 +207,17 @@ def test_steps_compose() -> None:
     assert counted(answer) == {"whole": 2, "digest": 4, "out": 9}
 
 
+def test_limits_count_a_digest_as_what_it_is_and_take_it_whole() -> None:
+    digests = {"step": "loops", "max": None}
+    answer = build_window(TURNS, policy={"steps": [digests, {"step": "messages", "n": 7}]})
+    assert counted(answer) == {"whole": 1, "digest": 2, "out": 12}, "a digest is a question, a reply and a note"
+    assert levels(answer)[12] == ("out", "messages")
+    assert "exchange 12" not in str(answer.messages)
+    each = next(part.tokens for part in answer.manifest.parts if part.kind == "loop" and part.level == "digest")
+    some = build_window(TURNS, policy={"steps": [digests, {"step": "tokens", "n": 4 * each}]})
+    assert counted(some) == {"whole": 1, "digest": 4, "out": 10}
+
+
 def test_default_is_whole_up_to_the_high_mark_then_digests_then_out() -> None:
     def words(number: int) -> str:
         return f"{number} The quick brown fox jumps over the lazy dog. " * 20
@@ -206,6 +232,19 @@ def test_default_is_whole_up_to_the_high_mark_then_digests_then_out() -> None:
     assert {"digest", "whole"} <= set(order)
     assert found.tokens <= total // 2
     assert {reason for level, reason in levels(found).values() if level == "digest"} == {"high_mark"}
+
+
+def test_errors_of_a_body_list_what_is_known() -> None:
+    with pytest.raises(InvalidInputError, match="step 'nap' is not one of turns, messages, tokens, "):
+        policy_of({"steps": [{"step": "nap"}]})
+    with pytest.raises(InvalidInputError, match="a step is an object with step, one of turns, "):
+        policy_of({"steps": ["turns"]})
+
+
+def test_the_schema_describes_every_step_by_its_name() -> None:
+    described = Policy.model_json_schema()["properties"]["steps"]["items"]["oneOf"]
+    assert [one["properties"]["step"]["const"] for one in described] == list(known_steps())
+    assert all(one["required"] == ["step"] for one in described)
 
 
 # ---------------------------------------------------------------- budgets

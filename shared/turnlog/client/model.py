@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal, Protocol
 
+from turnlog.client.policies import GivenPolicy, policy_field
 from turnlog.contracts.agents import AgentState, Health
 from turnlog.contracts.builds import Build
 from turnlog.contracts.context import WindowAnswer
@@ -35,6 +36,8 @@ class Backend(Protocol):
         body: Mapping[str, Any] | None = None,
         key: str | None = None,
     ) -> Any: ...
+
+    def run_jobs(self) -> int: ...
 
     def close(self) -> None: ...
 
@@ -68,7 +71,10 @@ class Turnlog:
 
     def build_window(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> WindowAnswer:
         """A window over a list of messages; nothing is stored. Options are the fields of ``POST /v1/window``."""
-        answer: WindowAnswer = self._backend.call("build_window", body={"messages": list(messages), **options})
+        body = {**options, "messages": list(messages)}
+        if "policy" in options:
+            body["policy"] = policy_field(options["policy"])
+        answer: WindowAnswer = self._backend.call("build_window", body=body)
         return answer
 
     def lint(self, messages: Sequence[Mapping[str, Any]], *, format: str | None = None) -> LintAnswer:
@@ -77,6 +83,14 @@ class Turnlog:
             "lint_messages", body=_given({"messages": list(messages), "format": format})
         )
         return answer
+
+    def run_jobs(self) -> int:
+        """Does the jobs that wait in the queue of an engine in this process, and returns how many were done.
+
+        In a process without ``turnlog serve`` nobody else does them: call it when the agent has nothing to do. A service does
+        its own jobs, and so do the workers of a table in AWS.
+        """
+        return self._backend.run_jobs()
 
     def job(self, job_id: str) -> Job:
         """One job, or `NotFoundError`."""
@@ -125,7 +139,7 @@ class Sessions:
         model: str | None = None,
         tools: Sequence[Mapping[str, Any]] | None = None,
         output_reserve: int | None = None,
-        policy: str | Mapping[str, Any] | None = None,
+        policy: GivenPolicy | None = None,
         metadata: Mapping[str, Any] | None = None,
         state: Mapping[str, Any] | None = None,
         strict: bool | None = None,
@@ -142,7 +156,7 @@ class Sessions:
             "model": model,
             "tools": list(tools) if tools is not None else None,
             "output_reserve": output_reserve,
-            "policy": policy,
+            "policy": policy_field(policy),
             "metadata": metadata,
             "state": state,
             "strict": strict,
@@ -237,7 +251,7 @@ class Session:
         *,
         format: str | None = None,
         budget: int | None = None,
-        policy: str | Mapping[str, Any] | None = None,
+        policy: GivenPolicy | None = None,
         model: str | None = None,
         tools: Sequence[Mapping[str, Any]] | None = None,
         output_reserve: int | None = None,
@@ -255,7 +269,7 @@ class Session:
         fields = {
             "format": format,
             "budget": budget,
-            "policy": policy,
+            "policy": policy_field(policy),
             "model": model,
             "tools": list(tools) if tools is not None else None,
             "output_reserve": output_reserve,

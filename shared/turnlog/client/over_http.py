@@ -107,6 +107,9 @@ class HttpBackend:
         answer = self._tried(_Call(route.method, self._prefix + _target(route, path or {}, query or {}), data, headers))
         return self._parsed(route, answer)
 
+    def run_jobs(self) -> int:
+        return 0
+
     def close(self) -> None:
         with self._lock:
             self._closed = True

@@ -7,6 +7,7 @@ from functools import cache
 from typing import Any, Literal
 
 from turnlog.bootstrap import make_counter
+from turnlog.client.policies import GivenPolicy, policy_field
 from turnlog.contracts.context import BuildWindow, WindowAnswer
 from turnlog.domain.identity import Owner
 from turnlog.domain.jsonvalue import check_json
@@ -24,7 +25,7 @@ def build_window(
     *,
     budget: int | None = None,
     format: str = "openai_chat",
-    policy: str | Mapping[str, Any] | None = None,
+    policy: GivenPolicy | None = None,
     input_format: str | None = None,
     system: str | None = None,
     tools: Sequence[Mapping[str, Any]] | None = None,
@@ -37,8 +38,8 @@ def build_window(
     """What to send of a list of messages: valid in ``format``, at most ``budget`` tokens in all.
 
     ``breakpoints="apply"``: with the provider's prompt-cache breakpoints, to be sent as it is.
-    ``policy`` is a preset's name, ``turns(n)``, ``messages(n)``, ``tokens(n)``, or a policy's body. Raises
-    `InvalidInputError` for what is no message, `BudgetTooSmallError` (with ``details["needed"]``) when nothing fits.
+    ``policy`` is a preset's name, ``turns(n)`` and such, a policy's body, or a `Policy`. Raises `InvalidInputError` for what is
+    no message or no policy, `BudgetTooSmallError` (with ``details["needed"]``) when nothing fits.
     """
     fields: dict[str, Any] = {
         "messages": list(messages),
@@ -47,7 +48,7 @@ def build_window(
         "settle": settle,
         "breakpoints": breakpoints,
         "budget": budget,
-        "policy": policy,
+        "policy": policy_field(policy),
         "input_format": input_format,
         "system": system,
         "tools": list(tools) if tools is not None else None,

@@ -79,7 +79,7 @@ class Appended(Answer):
     loop: int | None
     tokens: int
     refs: list[CallRef]
-    compression: Literal["none"]
+    compression: Literal["none", "queued", "off"]
     warnings: list[Warning]
 
 

@@ -16,6 +16,9 @@
     │   └── LoopUnfinishedError, RunActiveError
     ├── UnavailableError           try again later (503)
     │   └── ThrottledError         (429)
+    ├── SummaryRefusedError        a model's answer is no summary; the same request gets no better one (500)
+    ├── SummariserConfigError      the summariser's settings are wrong: credentials, address or model (500)
+    ├── StepError                  a step of the deployment's own fails or breaks a law of windows (500)
     └── CorruptError               a stored item can't be trusted; names the item (500)
         └── NewerSchemaError       written by a newer Turnlog than this one
 
@@ -142,6 +145,31 @@ class UnavailableError(TurnlogError):
 
 class ThrottledError(UnavailableError):
     code = "throttled"
+
+
+class SummaryRefusedError(TurnlogError):
+    """A model's answer that may not stand for a conversation. ``details["reason"]`` says why, never what it said.
+
+    ``input_tokens`` and ``output_tokens`` in the details were spent all the same.
+    """
+
+    code = "summary_refused"
+
+    @property
+    def reason(self) -> str:
+        return str(self.details.get("reason", ""))
+
+
+class SummariserConfigError(TurnlogError):
+    """The model refuses us, is not there, or takes no such request: nothing to be tried again before the settings change."""
+
+    code = "summariser_misconfigured"
+
+
+class StepError(TurnlogError):
+    """A registered step has failed, or returned a view that a step may not. ``details["step"]`` names it."""
+
+    code = "step_failed"
 
 
 class CorruptError(TurnlogError):

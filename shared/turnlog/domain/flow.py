@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from turnlog.domain.facts import Facts
 from turnlog.domain.loops import LoopState
@@ -61,15 +62,31 @@ class Disorder:
         return DISORDER[self.code]
 
 
+class Amount(NamedTuple):
+    """So many messages, and the tokens that they take."""
+
+    messages: int = 0
+    tokens: int = 0
+
+
+_NOTHING = Amount()
+
+
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """``messages`` and ``tokens`` are the totals in view; ``previous_role`` is the role as given of the newest message."""
+    """``messages`` and ``tokens`` are the totals in view; ``previous_role`` is the role as given of the newest message.
+
+    ``lead`` is what stands before the first loop, ``closed`` what stands in loops before the current one; both as of the
+    newest loop border.
+    """
 
     loop: LoopState = field(default_factory=LoopState)
     open_calls: OpenCalls = field(default_factory=OpenCalls)
     messages: int = 0
     tokens: int = 0
     previous_role: str = ""
+    lead: Amount = _NOTHING
+    closed: Amount = _NOTHING
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,14 +129,22 @@ def accept(flow: Flow, arrival: Arrival) -> Accepted:
         interrupted=arrival.interrupted,
         timed_out=arrival.timed_out,
     )
-    after = Flow(loop, open_calls, flow.messages + 1, flow.tokens + arrival.tokens, facts.given_role)
+    lead, closed = _at_border(flow) if loop.number != flow.loop.number else (flow.lead, flow.closed)
+    totals = flow.messages + 1, flow.tokens + arrival.tokens
     return Accepted(
-        flow=after,
+        flow=Flow(loop, open_calls, *totals, facts.given_role, lead, closed),
         opens_loop=loop.number if loop.number != flow.loop.number else 0,
         refs=tuple(Ref(position, at) for at in range(len(facts.calls))),
         unmatched=tuple(unmatched),
         warnings=tuple(found.warnings),
     )
+
+
+def _at_border(flow: Flow) -> tuple[Amount, Amount]:
+    """What stands before the first loop, and in loops from it on, when the next message opens one."""
+    if not flow.loop.number:
+        return Amount(flow.messages, flow.tokens), _NOTHING
+    return flow.lead, Amount(flow.messages - flow.lead.messages, flow.tokens - flow.lead.tokens)
 
 
 def repeated_ids(arrivals: Sequence[Arrival], before: OpenCalls) -> list[Disorder]:

@@ -17,7 +17,7 @@ from turnlog.bootstrap import Application, make_application
 from turnlog.domain.errors import TurnlogError, UnavailableError
 
 DEADLINE_MS = 15_000
-"""No job is begun with less time than this left."""
+"""No job is begun with less time than this left, and with a model that writes summaries, the time that it may take."""
 _log = logging.getLogger("turnlog")
 
 
@@ -32,9 +32,10 @@ def make_worker(
 
     def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
         application = holder[0] = holder[0] or make_application()
+        deadline_ms = DEADLINE_MS + (application.longest_summary_ms if "compress" in kinds else 0)
 
         def work(record: SQSRecord) -> None:
-            if context is not None and context.get_remaining_time_in_millis() < DEADLINE_MS:
+            if context is not None and context.get_remaining_time_in_millis() < deadline_ms:
                 raise UnavailableError("too little time is left to begin a job", code="deadline")
             _run(application, kinds, record)
 

@@ -170,7 +170,12 @@ def _short(whole: JsonObject) -> tuple[JsonObject, int]:
     """The settings that fit META, and what is missing of them (see `Meta`)."""
     short = {name: value for name, value in whole.items() if name not in ("system", "tools")}
     if len(encode_json(short)) > _META_BYTES:
-        return {name: value for name, value in short.items() if name not in _LONG_FIELDS}, 2
+        policy = short.get("policy")
+        short = {name: value for name, value in short.items() if name not in _LONG_FIELDS}
+        if isinstance(policy, dict):
+            # An append asks the trigger, and reads no more than META.
+            short["policy"] = {name: value for name, value in policy.items() if name == "compress"}
+        return short, 2
     return short, int(len(short) < len(whole))
 
 

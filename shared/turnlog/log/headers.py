@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from turnlog.domain.calibration import Calibration
+from turnlog.domain.compression import Asked
 from turnlog.domain.errors import CorruptError, NewerSchemaError
-from turnlog.domain.flow import Flow
+from turnlog.domain.flow import Amount, Flow
 from turnlog.domain.loops import LoopState
 from turnlog.domain.pairing import OpenCalls
 from turnlog.domain.session import SCHEMA_VERSION
@@ -29,21 +30,23 @@ _KINDS = frozenset({"c", "m", "s", "y"})
 
 @dataclass(frozen=True, slots=True)
 class Covered:
-    """The summary in force: its position, the position and loop up to which it stands for the history, and the totals there."""
+    """The summary in force: its position, the position and loop up to which it stands for the history, the totals there, and
+    its own tokens."""
 
     position: int
     last: int
     loop: int
     messages: int
     tokens: int
+    own_tokens: int = 0
 
     def encode(self) -> str:
-        return f"{self.position} {self.last} {self.loop} {self.messages} {self.tokens}"
+        return f"{self.position} {self.last} {self.loop} {self.messages} {self.tokens} {self.own_tokens}"
 
     @classmethod
     def decode(cls, text: str) -> Covered:
-        position, last, loop, messages, tokens = text.split(" ")
-        return cls(int(position), int(last), int(loop), int(messages), int(tokens))
+        position, last, loop, messages, tokens, *own_tokens = map(int, text.split(" "))
+        return cls(position, last, loop, messages, tokens, *own_tokens)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +73,7 @@ class Header:
     ``last_state`` and ``last_settings`` are the positions of the newest state event and settings event.
     ``run`` is a 6-byte hash of the open loop's run id, or empty. ``pending``: an agent waits for a decision.
     ``summary`` is the summary in force. ``sent`` is the newest window that is known to have been sent; ``calibration`` is
-    what is learned of the provider's token counts.
+    what is learned of the provider's token counts. ``asked`` is the newest request for a summary.
     """
 
     first: int
@@ -89,6 +92,7 @@ class Header:
     summary: Covered | None = None
     sent: Sent | None = None
     calibration: Calibration = field(default_factory=Calibration)
+    asked: Asked | None = None
     version: int = field(default=SCHEMA_VERSION)
 
 
@@ -118,6 +122,7 @@ def header_attributes(header: Header) -> dict[str, AttributeValue]:
     """The header as attributes of its item, without ``h``, ``pk`` and ``sk``; empty ones are left out."""
     flow = header.flow
     open_calls, more = flow.open_calls.encode()
+    loop_totals = (*flow.lead, *flow.closed)
     attributes: dict[str, AttributeValue] = {
         "v": header.version,
         "k": header.kind,
@@ -133,6 +138,7 @@ def header_attributes(header: Header) -> dict[str, AttributeValue]:
         "oc": open_calls,
         "om": more,
         "pr": flow.previous_role,
+        "lt": " ".join(str(number) for number in loop_totals) if any(loop_totals) else "",
         "ls": header.last_state,
         "lc": header.last_settings if header.last_settings > 1 else 0,
         "rn": header.run,
@@ -140,6 +146,7 @@ def header_attributes(header: Header) -> dict[str, AttributeValue]:
         "sm": header.summary.encode() if header.summary is not None else "",
         "ws": header.sent.encode() if header.sent is not None else "",
         "cf": header.calibration.encode(),
+        "ca": header.asked.encode() if header.asked is not None else "",
     }
     return attributes | {name: value for name, value in optional.items() if value}
 
@@ -158,6 +165,9 @@ def read_header(item: Item) -> Header:
 
 def _read(item: Item) -> Header:
     messages, tokens = _text(item, "ct").split(" ")
+    loop_totals = [int(number) for number in _text(item, "lt", "0 0 0 0").split(" ")]
+    if len(loop_totals) != 4:
+        raise ValueError("lt")
     kind = _text(item, "k")
     if kind not in _KINDS:
         raise ValueError(kind)
@@ -180,6 +190,8 @@ def _read(item: Item) -> Header:
             messages=int(messages),
             tokens=int(tokens),
             previous_role=_text(item, "pr", ""),
+            lead=Amount(*loop_totals[:2]),
+            closed=Amount(*loop_totals[2:]),
         ),
         last_state=_number(item, "ls", 0),
         last_settings=_number(item, "lc", 1),
@@ -188,6 +200,7 @@ def _read(item: Item) -> Header:
         summary=Covered.decode(_text(item, "sm")) if "sm" in item else None,
         sent=Sent.decode(_text(item, "ws")) if "ws" in item else None,
         calibration=Calibration.decode(_text(item, "cf")) if "cf" in item else Calibration(),
+        asked=Asked.decode(_text(item, "ca")) if "ca" in item else None,
         version=_number(item, "v"),
     )
 

@@ -12,7 +12,7 @@ from turnlog.ports import Key
 
 MAX_POSITION = 999_999_999_999
 COMMITS_FROM, COMMITS_TO = "C#", "C~"
-META, SUMMARY, SYSTEM, STATE = "D#META", "E#SUM", "E#SYS", "S#STATE"
+META, SUMMARY, SYSTEM, STATE, ATTEMPTS = "D#META", "E#SUM", "E#SYS", "S#STATE", "S#TRIES"
 TAIL_TO, WINDOW_TO = "D~", "E~"
 ERASING = "ERASING"
 _RECORD_ID = re.compile(r"[0-9]{13}-[A-Za-z0-9_-]{1,50}")
@@ -53,6 +53,17 @@ def check_record_id(text: str) -> str:
 
 def _digest(name: str) -> str:
     return hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:40]
+
+
+@dataclass(frozen=True, slots=True)
+class TenantKeys:
+    """Keys of what a tenant has as a whole. ``tenant_id`` is an owner's: its alphabet has no ``#``."""
+
+    tenant_id: str
+
+    def spending(self, day: str) -> Key:
+        """``day`` is ``2026-11-21``."""
+        return Key(f"T#{self.tenant_id}", f"B#{day}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +121,10 @@ class SessionKeys:
     @property
     def summary(self) -> Key:
         return Key(self.partition, SUMMARY)
+
+    @property
+    def attempts(self) -> Key:
+        return Key(self.partition, ATTEMPTS)
 
     @property
     def snapshots(self) -> Shelf:

@@ -27,6 +27,7 @@ from turnlog.domain.identity import Owner
 from turnlog.domain.jsonvalue import JsonObject, encode_json
 from turnlog.domain.pairing import OpenCalls, pair
 from turnlog.domain.refs import Ref
+from turnlog.domain.session import Settings
 from turnlog.log.caches import directory_item, is_touch
 from turnlog.log.commits import Commit, Draft, Tail, Written
 from turnlog.log.headers import Header, following
@@ -36,6 +37,7 @@ from turnlog.log.sessions import InForce, SessionLog
 from turnlog.log.state import MAX_STATE_BYTES, State, next_event
 from turnlog.ports import Less, TokenCounter
 from turnlog.services.agents import has_pending
+from turnlog.services.asking import AskForSummaries, Compression
 from turnlog.services.idempotency import RequestKey, earlier, is_of, request_key, stamped
 from turnlog.services.incoming import Incoming, understand_batch
 from turnlog.services.learning import USAGE_IGNORED, calibrated, sent_after
@@ -46,30 +48,39 @@ _RUN_HASH_BYTES = 6
 class AppendMessages:
     """The use case. Nothing is lost, order is by position, and a request with a key has one effect."""
 
-    def __init__(self, log: SessionLog, counter: TokenCounter) -> None:
+    def __init__(self, log: SessionLog, counter: TokenCounter, ask: AskForSummaries) -> None:
         self._log = log
         self._counter = counter
+        self._ask = ask
 
     def __call__(self, owner: Owner, session_id: str, body: AppendBody, *, key: str | None = None) -> Appended:
         keys = SessionKeys(owner, session_id)
         request = request_key(key, "append", body)
         given = understand_batch(body, self._counter)
-        append = _Append(self._log, keys, body, request, given)
+        append = _Append(self._log, keys, body, request, given, self._ask)
         written = self._log.commits.write(keys, append.compose)
         events = self._log.commits.events(keys, [written.commit], fetch=written.repeated)
         if not written.repeated:
             append.write_caches(written)
             events = [_whole(event, given, written.commit) for event in events]
-        return _answer(written.commit, events)
+        compression = self._ask.send(owner, session_id, written.commit.header, append.settings)
+        return _answer(written.commit, events, compression)
 
 
 class _Append:
     """One request on its way into the log."""
 
     def __init__(
-        self, log: SessionLog, keys: SessionKeys, body: AppendBody, request: RequestKey | None, given: list[Incoming]
+        self,
+        log: SessionLog,
+        keys: SessionKeys,
+        body: AppendBody,
+        request: RequestKey | None,
+        given: list[Incoming],
+        ask: AskForSummaries,
     ) -> None:
         self._log = log
+        self._ask = ask
         self._keys = keys
         self._body = body
         self._request = request
@@ -77,12 +88,18 @@ class _Append:
         self._in_force: InForce | None = None
         self._state: State | None = None
 
+    @property
+    def settings(self) -> Settings:
+        """In force where the log was read last."""
+        assert self._in_force is not None  # noqa: S101 - compose has run
+        return self._in_force.settings
+
     def compose(self, tail: Tail) -> Draft | Commit:
         header = tail.header
+        self._in_force = self._log.short_settings(self._keys, tail)
         found = earlier(self._log.commits, self._keys, header, self._request) or self._check_head(header)
         if found is not None:
             return found
-        self._in_force = self._log.short_settings(self._keys, tail)
         settings = self._in_force.settings
         first = header.last + 1
         time_ms = max(self._log.clock.now_ms(), header.time_ms + 1)
@@ -114,6 +131,7 @@ class _Append:
             calibration=calibration,
             pending=has_pending(self._state) if self._state is not None else header.pending,
         )
+        new = replace(new, asked=self._ask.asked(new, settings))
         return Draft(new, tuple(all_events), tuple(given.facts for given in self._given))
 
     def write_caches(self, written: Written) -> None:
@@ -277,7 +295,7 @@ def _whole(event: Event, given: Sequence[Incoming], commit: Commit) -> Event:
     return replace(event, body=given[at].body) if isinstance(event, MessageEvent) else event
 
 
-def _answer(commit: Commit, events: Sequence[Event]) -> Appended:
+def _answer(commit: Commit, events: Sequence[Event], compression: Compression) -> Appended:
     messages = [event for event in events if isinstance(event, MessageEvent)]
     header, notes = commit.header, messages[0].notes or Notes()
     refs = list[CallRef]()
@@ -294,7 +312,7 @@ def _answer(commit: Commit, events: Sequence[Event]) -> Appended:
         loop=header.flow.loop.number or None,
         tokens=sum(event.tokens for event in messages),
         refs=refs,
-        compression="none",
+        compression=compression,
         warnings=[
             Warning(code=code, position=position, pointer=pointer, message=DISORDER[code])
             for code, position, pointer in notes.warnings

@@ -6,20 +6,22 @@ for it.
 
 from __future__ import annotations
 
+import logging
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from turnlog.contracts.jobs import Job
 from turnlog.contracts.summaries import Compressed, CompressSession, Fact, SummaryAnswer
-from turnlog.domain.errors import NotFoundError, UnavailableError
+from turnlog.domain.errors import NotFoundError, TurnlogError, UnavailableError
 from turnlog.domain.events import Kept, SummaryEvent
 from turnlog.domain.identity import Owner
 from turnlog.domain.jsonvalue import JsonObject
 from turnlog.domain.summaries import SummaryRequest
 from turnlog.domain.times import rfc3339
+from turnlog.log.attempts import Attempts, read_attempts, write_attempts
 from turnlog.log.commits import MAX_EVENTS, Commit, Draft, Tail, checked_chain
 from turnlog.log.headers import Covered, following
 from turnlog.log.keys import COMMITS_TO, SessionKeys, commit_sort_key
@@ -27,15 +29,19 @@ from turnlog.log.reading import Located, located
 from turnlog.log.sessions import SessionLog
 from turnlog.log.summaries import Summary
 from turnlog.ports import Item, Query, Summariser, TokenCounter
+from turnlog.services.asking import answered
 from turnlog.services.idempotency import RequestKey, earlier, raw_request_key, request_key, stamped
-from turnlog.services.jobs import StartJobs
+from turnlog.services.jobs import RETRYABLE, StartJobs
 from turnlog.windows.build import Source
 from turnlog.windows.covering import Coverage, cover
+from turnlog.windows.pins import Pin
+from turnlog.windows.policy import policy_of
 from turnlog.windows.summaries import summary_body, summary_tokens
 
 SYNC_SECONDS = 20
 ROUND_PAGES = 4
 _JOIN_TOKENS = 8
+_log = logging.getLogger("turnlog")
 _FACTS_SHARE = 0.5
 """At most this share of a summary's tokens is spent on facts."""
 
@@ -57,11 +63,20 @@ class GetSummary:
 class CompressSessions:
     """The use case: cover all closed loops but the newest few, a bounded round at a time."""
 
-    def __init__(self, log: SessionLog, counter: TokenCounter, summariser: Summariser, start_job: StartJobs) -> None:
+    def __init__(
+        self,
+        log: SessionLog,
+        counter: TokenCounter,
+        summariser: Summariser,
+        start_job: StartJobs,
+        *,
+        longest_summary_ms: int = 0,
+    ) -> None:
         self._log = log
         self._counter = counter
         self._summariser = summariser
         self._start_job = start_job
+        self._sync_ms = max(0, SYNC_SECONDS * 1000 - longest_summary_ms)
 
     def __call__(
         self, owner: Owner, session_id: str, body: CompressSession, *, key: str | None = None
@@ -72,12 +87,27 @@ class CompressSessions:
         if body.mode == "async":
             self._log.commits.tail(keys)
             return self._start_job(owner, "compress", session_id, options, request)
-        deadline = self._log.clock.now_ms() + SYNC_SECONDS * 1000
+        try:
+            return self._at_once(owner, keys, body, options, key=key, request=request)
+        except _Unanswered as unanswered:
+            raise unanswered.error from unanswered
+
+    def _at_once(
+        self,
+        owner: Owner,
+        keys: SessionKeys,
+        body: CompressSession,
+        options: JsonObject,
+        *,
+        key: str | None,
+        request: RequestKey | None,
+    ) -> Compressed | Job:
+        deadline = self._log.clock.now_ms() + self._sync_ms
         outcome = self._round(keys, body, request)
         while outcome.has_more:
             if self._log.clock.now_ms() >= deadline:
-                rest = raw_request_key(key, f"compress {session_id} rest", options)
-                return self._start_job(owner, "compress", session_id, options, rest)
+                rest = raw_request_key(key, f"compress {keys.session_id} rest", options)
+                return self._start_job(owner, "compress", keys.session_id, options, rest)
             outcome = outcome.then(self._round(keys, body, None))
         return Compressed(
             status="published" if outcome.published else "unchanged",
@@ -88,9 +118,22 @@ class CompressSessions:
     def run(self, owner: Owner, session_id: str, options: JsonObject) -> JsonObject:
         """A job's work. Its result has positions and counts."""
         keys, body = SessionKeys(owner, session_id), CompressSession.model_validate(options)
-        outcome = self._round(keys, body, None)
-        while outcome.has_more:
-            outcome = outcome.then(self._round(keys, body, None))
+        try:
+            outcome = self._round(keys, body, None)
+            while outcome.has_more:
+                outcome = outcome.then(self._round(keys, body, None))
+        except _Unanswered as unanswered:
+            # Receives of the queue count poison: an outage uses none up. The session's appends ask again (S4).
+            return {"status": "postponed", "reason": unanswered.error.error_code, "position": None, "last": None}
+        except RETRYABLE:
+            raise
+        except TurnlogError:
+            self._remember(keys, lambda attempts, loop: attempts.failed(loop))
+            raise
+        if outcome.published:
+            self._remember(keys, lambda _attempts, _loop: Attempts())
+        elif outcome.reason == "not_worth_it":
+            self._remember(keys, lambda attempts, loop: attempts.saved_nothing(loop))
         event = outcome.summary.event if outcome.summary is not None else None
         return {
             "status": "published" if outcome.published else "unchanged",
@@ -98,6 +141,17 @@ class CompressSessions:
             "position": event.position if event is not None else None,
             "last": event.last if event is not None else None,
         }
+
+    def _remember(self, keys: SessionKeys, change: Callable[[Attempts, int], Attempts]) -> None:
+        """How a job went, for the next append that would ask."""
+        before = read_attempts(self._log.items, keys)
+        loop = self._log.commits.tail(keys).header.flow.loop.number
+        after = change(before, loop)
+        if after == before:
+            return
+        write_attempts(self._log.items, keys, after)
+        if after.is_off(loop):
+            _log.warning("compression is off: %d failures, %d useless attempts", after.failures, after.useless)
 
     def _round(self, keys: SessionKeys, body: CompressSession, request: RequestKey | None) -> _Outcome:
         """Reads at most `ROUND_PAGES` pages of history beyond the summary in force, and publishes the next summary."""
@@ -110,7 +164,8 @@ class CompressSessions:
         if newest <= (base.event.last_loop if base is not None else 0):
             return _Outcome(False, "nothing_to_cover", base, False)
         history = self._read(keys, (base.event.last if base is not None else 0) + 1, newest)
-        event = self._make(history, base, body.max_tokens)
+        policy = policy_of(self._log.settings(keys, tail.meta, None, tail.header).settings.policy)
+        event = self._make(history, base, body.max_tokens, policy.pins, keys.owner.tenant_id)
         if event is None:
             return _Outcome(False, "not_worth_it", base, False)
         published = self._publish(keys, event, request)
@@ -138,14 +193,21 @@ class CompressSessions:
         whole = min(newest, reached - 1 if after is not None else reached)
         return _History([one for one in messages if one.loop <= whole], commits)
 
-    def _make(self, history: _History, base: Summary | None, max_tokens: int) -> SummaryEvent | None:
+    def _make(
+        self, history: _History, base: Summary | None, max_tokens: int, pins: Sequence[Pin], tenant_id: str
+    ) -> SummaryEvent | None:
         """The next summary, or None when it would not be smaller than what it covers."""
-        coverage = cover([Source(one.event, one.loop, one.time_ms) for one in history.messages])
         before = base.event if base is not None else None
+        sources = [Source(one.event, one.loop, one.time_ms) for one in history.messages]
+        coverage = cover(sources, pins=pins, before=before.messages if before is not None else 0)
         facts = self._facts(coverage, before, int(max_tokens * _FACTS_SHARE))
         room = max_tokens - self._tokens("", facts) - _JOIN_TOKENS
         previous = before.text if before is not None else ""
-        text = self._summariser.summarise(SummaryRequest(previous, coverage.loops, room)).strip()
+        try:
+            told = self._summariser.summarise(SummaryRequest(previous, coverage.loops, room, tenant_id))
+        except UnavailableError as error:
+            raise _Unanswered(error) from error
+        text = told.text.strip()
         tokens = self._tokens(text, facts)
         source_tokens = coverage.tokens + (before.source_tokens if before is not None else 0)
         if not text or tokens > max_tokens:
@@ -164,7 +226,7 @@ class CompressSessions:
             tokens=tokens,
             source_tokens=source_tokens,
             messages=coverage.messages + (before.messages if before is not None else 0),
-            summariser=self._summariser.name,
+            summariser=told.summariser,
             kept=(*kept, *(Kept(history.commit_of(at).header.first, at) for at in coverage.kept)),
         )
         return made if summary_tokens(made) - summary_tokens(before) < coverage.saved else None
@@ -197,7 +259,7 @@ class CompressSessions:
                 raise _Superseded
             new = following(header, kind="y", events=1, now_ms=self._log.clock.now_ms(), **stamped(request))
             made = replace(event, position=new.first)
-            return Draft(replace(new, summary=_covered(made)), (made,))
+            return Draft(replace(new, summary=_covered(made), asked=answered(new)), (made,))
 
         try:
             written = self._log.commits.write(keys, compose)
@@ -207,6 +269,14 @@ class CompressSessions:
         with suppress(UnavailableError):  # the commit is durable; a reader that misses the cache reads the commit
             self._log.summaries.write_cache(keys, made, written.commit)
         return Summary(made, written.commit.header.time_ms)
+
+
+class _Unanswered(Exception):  # noqa: N818 - told apart from an outage of the log, and unwrapped
+    """The summariser gives no answer, now."""
+
+    def __init__(self, error: UnavailableError) -> None:
+        super().__init__(error.error_code)
+        self.error = error
 
 
 class _Superseded(Exception):  # noqa: N818 - a turn of events, not an error
@@ -240,7 +310,7 @@ class _History:
 
 
 def _covered(event: SummaryEvent) -> Covered:
-    return Covered(event.position, event.last, event.last_loop, event.messages, event.source_tokens)
+    return Covered(event.position, event.last, event.last_loop, event.messages, event.source_tokens, event.tokens)
 
 
 def summary_answer(summary: Summary) -> SummaryAnswer:

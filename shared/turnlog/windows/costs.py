@@ -43,8 +43,8 @@ def past_tokens(loops: Iterable[Loop]) -> int:
 
 
 def is_evicted(loop: Loop, unit: Unit) -> bool:
-    """Whether the unit could be sent and is neither shown nor digested."""
-    return unit.level == "out" or (loop.level == "out" and not unit.pinned)
+    """Whether the unit could be sent and is neither shown nor digested, nor counted with what a summary covers."""
+    return unit.level == "out" or (loop.level == "out" and not unit.pinned and not loop.is_covered)
 
 
 def has_evicted(view: View) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from turnlog.domain.refs import Ref
@@ -10,6 +10,8 @@ from turnlog.domain.summaries import LoopText
 from turnlog.windows.build import Source, entry_of
 from turnlog.windows.digests import final_reply
 from turnlog.windows.ledger import ledger_of_facts, ledger_of_message
+from turnlog.windows.pins import Pin
+from turnlog.windows.steps import Room
 from turnlog.windows.text import cut
 from turnlog.windows.view import Entry, Loop, Unit, View, assemble
 
@@ -32,10 +34,15 @@ class Coverage:
     kept: tuple[int, ...]
 
 
-def cover(sources: Sequence[Source]) -> Coverage:
-    """The coverage of whole closed loops, with the messages before the first loop if they are among the sources."""
+def cover(sources: Sequence[Source], *, pins: Iterable[Pin] = (), before: int = 0) -> Coverage:
+    """The coverage of whole closed loops, with the messages before the first loop if they are among the sources.
+
+    What ``pins`` find is kept as if it were pinned. ``before``: so many messages came before the sources.
+    """
     entries = [entry_of(source) for source in sources]
-    view = assemble(entries, total=sum(entry.event.tokens for entry in entries), settle=True)
+    view = assemble(entries, total=sum(entry.event.tokens for entry in entries), settle=True, unread=before)
+    for pin in pins:
+        view = pin.apply(view, Room(0, 0))
     stays = {entry.position for unit in _staying(view) for entry in unit.entries}
     return Coverage(
         first=entries[0].position,

@@ -11,8 +11,7 @@ from turnlog.domain.errors import BudgetTooSmallError
 from turnlog.windows.costs import LINE_TOKENS, bare_tokens, has_evicted, is_evicted, message_tokens, past_tokens
 from turnlog.windows.ladder import least, shortened
 from turnlog.windows.notes import Tally
-from turnlog.windows.policy import LEDGER_PER_LOOP, MAX_MESSAGE_CHARS
-from turnlog.windows.steps import digest, out
+from turnlog.windows.steps import LEDGER_PER_LOOP, MAX_MESSAGE_CHARS, digest, out
 from turnlog.windows.view import View
 
 DIGESTS = 0.2

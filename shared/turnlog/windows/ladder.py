@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from turnlog.windows.costs import message_tokens
 from turnlog.windows.notes import Tally, bare_note, steps_note
-from turnlog.windows.policy import LEDGER_PER_LOOP
+from turnlog.windows.steps import LEDGER_PER_LOOP
 from turnlog.windows.stubs import result_entries, stub_results
 from turnlog.windows.view import Loop, Note, Unit, View
 

@@ -69,7 +69,7 @@ def _parts(view: View, system_tokens: int, tools_tokens: int, frame: int) -> Ite
         yield from _messages(unit, None, tellers)
     if view.summary is not None:
         first, last = view.summary.first, view.summary.last
-        yield Part("summary", "whole", summary_tokens(view.summary), None, first, last)
+        yield Part("summary", "whole", summary_tokens(view.summary), None, first, last, view.summary_reason or None)
     if view.unread:
         yield Part("message", "unread", 0, reason="not_read")
     if frame:

@@ -11,21 +11,21 @@ from turnlog.domain.events import MessageEvent, SummaryEvent
 from turnlog.domain.facts import facts_of
 from turnlog.domain.jsonvalue import JsonObject
 from turnlog.domain.messages import Message
-from turnlog.windows import steps
 from turnlog.windows.bounds import upper_bound_tokens
 from turnlog.windows.costs import says_nothing
 from turnlog.windows.fit import fit
 from turnlog.windows.models import Budget
-from turnlog.windows.policy import Crossing, Loops, Messages, Policy, Summary, Tokens, Turns
+from turnlog.windows.policy import Policy
 from turnlog.windows.prices import MESSAGE_OVERHEAD, extra_tokens, frame_tokens
+from turnlog.windows.registry import is_built_in
 from turnlog.windows.render import missing_bodies
+from turnlog.windows.step_checks import applied
+from turnlog.windows.steps import Room, out
 from turnlog.windows.text import SETTLEMENT
 from turnlog.windows.truncate import truncated
 from turnlog.windows.view import Entry, View, assemble
 
 WINDOW_OVERHEAD = 3
-_SHRINKING = (Summary, Crossing, Loops, Turns, Messages, Tokens)
-"""Steps that change nothing of a shorter log where they change nothing of a longer one."""
 SETTLEMENT_TOKENS = upper_bound_tokens(SETTLEMENT) + MESSAGE_OVERHEAD
 Fetch = Callable[[list[MessageEvent]], Mapping[int, MessageEvent]]
 """Brings the bodies of messages whose payloads are out of line, by position."""
@@ -88,7 +88,7 @@ class Plan:
 
     def certain(self) -> list[MessageEvent]:
         """Messages out of line that every window sends: before the first loop, in the current loop, pinned."""
-        view = self.view()
+        view = self._stepped(self.view())
         units = [*view.preamble, *(unit for loop in view.loops[-1:] for unit in loop.units)]
         units += [unit for loop in view.past for unit in loop.units if unit.pinned]
         found = {entry.position: entry for unit in units for entry in unit.entries}
@@ -130,16 +130,29 @@ class Plan:
             summary = self.request.summary
             if summary is None:
                 raise
-            return self._fitted(_without_summary(self.view(), summary))
+            return self._fitted(self._without_summary(self.view(), summary))
+
+    def _without_summary(self, view: View, summary: SummaryEvent) -> View:
+        """What the summary covers stays out: only kept messages of it have been read. Those that are not shown are counted
+        with the others."""
+        for step in self.request.policy.pins:
+            view = step.apply(view, Room(0, 0))
+        units = [*view.preamble, *(unit for loop in view.past for unit in loop.units if unit.pinned)]
+        shown = {kept.position for kept in summary.kept} & {entry.position for unit in units for entry in unit.entries}
+        past = [out(loop, "summary") if loop.number <= summary.last_loop else loop for loop in view.past]
+        return replace(view.with_past(past), summary=None, unread=view.unread + summary.messages - len(shown))
+
+    def _stepped(self, view: View) -> View:
+        fixed = fixed_tokens(self.request) + sum(unit.tokens for unit in view.preamble)
+        for step in self.request.policy.steps:
+            view = applied(step, view, Room(self.request.budget.tokens, fixed))
+        return view
 
     def _fitted(self, view: View) -> View:
         request = self.request
         fixed = fixed_tokens(request)
-        with_preamble = fixed + sum(unit.tokens for unit in view.preamble)
-        for step in request.policy.steps:
-            view = steps.apply(view, step, room=request.budget.tokens, fixed=with_preamble)
         try:
-            return fit(view, room=request.budget.tokens - fixed)
+            return fit(self._stepped(view), room=request.budget.tokens - fixed)
         except BudgetTooSmallError as error:
             needed = int(error.details["needed"]) + fixed
             raise BudgetTooSmallError(
@@ -224,27 +237,21 @@ def _are_in(at_hand: Container[int] | None, wanted: Iterable[MessageEvent]) -> b
 
 
 def _changes_less(then: Request, now: Request) -> bool:
-    """Whether a request changes nothing of a shorter log when the other changes nothing of a longer one."""
+    """Whether a request changes nothing of a shorter log when the other changes nothing of a longer one. Turnlog's own steps
+    take the more the more there is; of others that is not known."""
     is_as_large = then.budget.tokens - fixed_tokens(then) >= now.budget.tokens - fixed_tokens(now)
     return (
         is_as_large
         and then.budget.tokens >= now.budget.tokens
         and then.policy == now.policy
         and then.summary is now.summary
-        and all(isinstance(step, _SHRINKING) for step in now.policy.steps)
+        and all(is_built_in(step) for step in now.policy.steps)
     )
 
 
 def fixed_tokens(request: Request) -> int:
     """What a window takes besides its messages."""
     return WINDOW_OVERHEAD + request.system_tokens + request.tools_tokens + frame_tokens(request.format)
-
-
-def _without_summary(view: View, summary: SummaryEvent) -> View:
-    kept = {kept.position for kept in summary.kept}
-    # What it covers stays out: only kept messages of it have been read.
-    past = [steps.out(loop, "summary") if loop.number <= summary.last_loop else loop for loop in view.past]
-    return replace(view.with_past(past), summary=None, unread=view.unread + summary.messages - len(kept))
 
 
 def entry_of(source: Source) -> Entry:

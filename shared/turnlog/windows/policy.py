@@ -7,121 +7,144 @@ Presets are policies with a name. In every preset the system messages, the curre
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, ValidationInfo, field_validator
+from pydantic_core import PydanticCustomError
 
 from turnlog.domain.errors import InvalidInputError, Problem
 from turnlog.domain.jsonvalue import JsonObject, encode_json
+from turnlog.windows.demotions import WEEK_SECONDS, Crossing, Loops
+from turnlog.windows.limits import Messages, Recent, Tokens, Turns
+from turnlog.windows.pins import Pin
+from turnlog.windows.registry import AnyStep
+from turnlog.windows.steps import MAX_MESSAGE_CHARS, Step
+from turnlog.windows.stub_step import StubToolResults
+from turnlog.windows.summary_step import Summary
+from turnlog.windows.triggers import Clause, Trigger
 
-MAX_MESSAGE_CHARS = 500
-LEDGER_PER_LOOP = 100
-WEEK_SECONDS = 7 * 24 * 3600
+__all__ = [
+    "PRESETS",
+    "Clause",
+    "Crossing",
+    "Loops",
+    "Messages",
+    "Pin",
+    "Policy",
+    "Recent",
+    "StubToolResults",
+    "Summary",
+    "Tokens",
+    "Trigger",
+    "Turns",
+    "policy_of",
+]
 
 
-class _Step(BaseModel):
+class Policy(BaseModel):
+    """Steps, applied in their order. No step at all: everything that the budget takes.
+
+    ``compress`` says when a session should be summarised: its trigger is asked about what has been said since the summary in
+    force. null: only when a caller asks for it.
+    """
+
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
+    steps: tuple[AnyStep, ...] = Field(default=(), max_length=8)
+    compress: Trigger | None = None
 
-class Turns(_Step):
-    """The newest ``n`` past loops stay whole; older ones are out."""
+    @field_validator("compress")
+    @classmethod
+    def _summarised_for_a_step(cls, compress: Trigger | None, info: ValidationInfo) -> Trigger | None:
+        # Steps that are not valid are not there, and told by themselves.
+        if compress is not None and "steps" in info.data and not _takes_summary(info.data["steps"]):
+            raise PydanticCustomError(
+                "no_summary_step", "compress needs the step summary: no window would show what it makes"
+            )
+        return compress
 
-    step: Literal["turns"] = "turns"
-    n: int = Field(default=10, ge=0, le=1_000_000)
+    @classmethod
+    def from_options(cls, options: Mapping[str, Any]) -> Policy:
+        """The policy that options of other libraries ask for, by the names that they have there.
 
+        ``window_size``, ``max_tokens``, ``summarize``, ``compress_threshold``, ``token_threshold``, ``preserve_system`` (true)
+        give `classic`; ``max_run_loops``, ``max_message_length`` (characters), ``max_time_range`` (milliseconds) give
+        `run_loops`; ``buffer_config`` with ``max_messages`` and ``max_tokens`` gives its limits and no summary. What is left out
+        is as in the preset; camelCase is read too. `InvalidInputError` names an option that is unknown, of a wrong type, of
+        another family than the rest, or that can't be kept.
+        """
+        from turnlog.windows.options import policy_of_options
 
-class Messages(_Step):
-    """The newest ``n`` messages of past loops stay; older ones are out. A call stays with its results, or neither does."""
-
-    step: Literal["messages"] = "messages"
-    n: int = Field(default=20, ge=0, le=1_000_000)
-
-
-class Tokens(_Step):
-    """The newest messages of past loops that together have at most ``n`` tokens stay; older ones are out."""
-
-    step: Literal["tokens"] = "tokens"
-    n: int = Field(default=4000, ge=0, le=100_000_000)
-
-
-class Loops(_Step):
-    """Past loops become digests, the newest ``whole`` excepted; at most ``max`` of them, none older than ``max_age_seconds``.
-
-    A digest is the user's messages and the final reply, each cut to its first ``max_message_chars`` characters, and a note
-    with a line per tool call and at most ``ledger`` values that stood in calls and results. Age is measured
-    at the time of the commit that opened the current loop. null: no such limit.
-    """
-
-    step: Literal["loops"] = "loops"
-    max: int | None = Field(default=10, ge=0, le=1_000_000)
-    max_age_seconds: int | None = Field(default=WEEK_SECONDS, ge=0)
-    max_message_chars: int = Field(default=MAX_MESSAGE_CHARS, ge=1, le=1_000_000)
-    whole: int = Field(default=0, ge=0, le=1_000_000)
-    ledger: int = Field(default=LEDGER_PER_LOOP, ge=0, le=100)
-
-
-class Crossing(_Step):
-    """All whole until the messages reach the ``high`` mark of the budget; then the oldest loops become digests, down to ``low``.
-
-    Borders stand on a grid over the running totals, so the window's beginning stays the same between two crossings and a
-    provider's prompt cache holds. Digests have room up to what ``high`` leaves; the oldest beyond it are out.
-    """
-
-    step: Literal["crossing"] = "crossing"
-    high: float = Field(default=0.8, gt=0, le=1)
-    low: float = Field(default=0.5, ge=0, lt=1)
-    max_message_chars: int = Field(default=MAX_MESSAGE_CHARS, ge=1, le=1_000_000)
-    ledger: int = Field(default=LEDGER_PER_LOOP, ge=0, le=100)
-
-    @model_validator(mode="after")
-    def _ordered(self) -> Crossing:
-        if self.low >= self.high:
-            raise ValueError("low must be smaller than high")
-        return self
-
-
-class Summary(_Step):
-    """The summary in force stands for the loops that it covers. Without this step they are read and sent as any other."""
-
-    step: Literal["summary"] = "summary"
-
-
-Step: TypeAlias = Annotated[Turns | Messages | Tokens | Loops | Crossing | Summary, Field(discriminator="step")]
-
-
-class Policy(_Step):
-    """Steps, applied in their order. No step at all: everything that the budget takes."""
-
-    steps: tuple[Step, ...] = Field(default=(), max_length=8)
+        return policy_of_options(options)
 
     @property
     def takes_summary(self) -> bool:
-        return any(isinstance(step, Summary) for step in self.steps)
+        return _takes_summary(self.steps)
+
+    @property
+    def pins(self) -> tuple[Pin, ...]:
+        """The steps that pin: a summary keeps what they find."""
+        return tuple(step for step in self.steps if isinstance(step, Pin))
+
+
+def _takes_summary(steps: Sequence[Step]) -> bool:
+    return any(isinstance(step, Summary) for step in steps)
+
+
+_HIGH_MARK = Clause(fraction_over=Crossing().high)
+
+
+def classic(
+    *, messages: int = 20, tokens: int = 4000, messages_over: int = 30, tokens_over: int = 3000, summary: bool = True
+) -> Policy:
+    """All of the past until it has more than ``messages_over`` messages or ``tokens_over`` tokens; from then on its newest
+    ``messages`` messages with at most ``tokens`` tokens, behind a summary or without one."""
+    over = (Clause(messages_over=messages_over), Clause(tokens_over=tokens_over))
+    recent = Recent(messages=messages, tokens=tokens, once=over)
+    if not summary:
+        return Policy(steps=(recent,))
+    return Policy(steps=(Summary(), recent), compress=Trigger(any=over, counts="past"))
+
+
+def run_loops(
+    *, max_loops: int = 10, max_message_chars: int = MAX_MESSAGE_CHARS, max_age_seconds: int = WEEK_SECONDS
+) -> Policy:
+    """Every past loop as a digest, at most ``max_loops`` of them; a summary of the older ones."""
+    loops = Loops(max=max_loops, max_message_chars=max_message_chars, max_age_seconds=max_age_seconds)
+    return Policy(steps=(Summary(), loops), compress=Trigger(any=(Clause(loops_over=max_loops), _HIGH_MARK)))
 
 
 PRESETS: dict[str, Policy] = {
-    "default": Policy(steps=(Summary(), Crossing())),
-    "run_loops": Policy(steps=(Summary(), Loops())),
+    "default": Policy(steps=(Summary(), Crossing()), compress=Trigger(any=(_HIGH_MARK,))),
+    "run_loops": run_loops(),
+    "classic": classic(),
     "turns": Policy(steps=(Turns(),)),
     "tokens": Policy(steps=(Tokens(),)),
     "buffer": Policy(steps=(Messages(),)),
     "full": Policy(),
 }
-_CALL = re.compile(r"(turns|messages|tokens)\(([0-9]{1,9})\)")
-_CALLED: dict[str, type[Turns | Messages | Tokens]] = {"turns": Turns, "messages": Messages, "tokens": Tokens}
+_CALL = re.compile(r"([a-z_]+)\(([0-9]{1,9})\)")
+_CALLED: dict[str, Callable[[int], Policy]] = {
+    "run_loops": lambda n: run_loops(max_loops=n),
+    "classic": lambda n: classic(messages=n),
+    "turns": lambda n: Policy(steps=(Turns(n=n),)),
+    "messages": lambda n: Policy(steps=(Messages(n=n),)),
+    "tokens": lambda n: Policy(steps=(Tokens(n=n),)),
+}
 _ADAPTER: TypeAdapter[Policy] = TypeAdapter(Policy)
 
 
 def policy_of(value: str | JsonObject, *, pointer: str = "/policy") -> Policy:
-    """A preset by name, ``turns(n)``, ``messages(n)`` or ``tokens(n)``, or a policy's body; `InvalidInputError` otherwise."""
+    """A preset by name, one with a number as ``turns(5)``, or a policy's body; `InvalidInputError` otherwise."""
     if isinstance(value, str):
         preset = PRESETS.get(value)
         if preset is not None:
             return preset
         call = _CALL.fullmatch(value)
-        if call is not None:
-            return _called(_CALLED[call[1]], int(call[2]), pointer)
-        names = ", ".join([*PRESETS, "turns(n)", "messages(n)", "tokens(n)"])
+        if call is not None and call[1] in _CALLED:
+            return _called(call[1], int(call[2]), pointer)
+        names = ", ".join([*PRESETS, *(f"{name}(n)" for name in _CALLED)])
         raise _invalid(pointer, f"policy {value[:40]!r} is not one of {names}")
     try:
         return _ADAPTER.validate_json(encode_json(value), strict=True)
@@ -135,17 +158,16 @@ def policy_of(value: str | JsonObject, *, pointer: str = "/policy") -> Policy:
         ) from error
 
 
-def _called(step: type[Turns | Messages | Tokens], n: int, pointer: str) -> Policy:
+def _called(name: str, n: int, pointer: str) -> Policy:
     try:
-        return Policy(steps=(step(n=n),))
+        return _CALLED[name](n)
     except ValidationError as error:
-        raise _invalid(pointer, f"n of policy {step.model_fields['step'].default}({n}) is too large") from error
+        raise _invalid(pointer, f"n of policy {name}({n}) is too large") from error
 
 
 def _pointer(place: tuple[int | str, ...]) -> str:
-    """A place in a policy's body as a JSON pointer. Behind a step's index pydantic names the step: that is no key."""
-    keys = [*place[:2], *place[3:]] if place[:1] == ("steps",) else place
-    return "".join("/" + str(key).replace("~", "~0").replace("/", "~1") for key in keys)
+    """A place in a policy's body as a JSON pointer."""
+    return "".join("/" + str(key).replace("~", "~0").replace("/", "~1") for key in place)
 
 
 def _invalid(pointer: str, message: str) -> InvalidInputError:

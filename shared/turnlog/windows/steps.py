@@ -1,120 +1,52 @@
-"""The steps of policies: pure functions from a view to a view with less in it.
+"""What a step of a policy is: a model with its fields, and a pure function from a view to a view with less in it.
 
-A step never takes the current loop, a system message before the first loop, or a pinned message.
+A step lowers the levels of past loops, takes messages of them out, or pins messages. It never takes the current loop, a
+system message before the first loop, or a pinned message; what it takes it names a reason for.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
+from abc import abstractmethod
 from dataclasses import replace
+from typing import NamedTuple
 
-from turnlog.windows import policy
-from turnlog.windows.costs import LINE_TOKENS, bare_tokens, past_tokens
+from pydantic import BaseModel, ConfigDict
+
 from turnlog.windows.digests import digest_pieces, with_note
-from turnlog.windows.notes import Tally
-from turnlog.windows.summaries import summary_tokens
 from turnlog.windows.view import Loop, Unit, View
 
-
-def apply(view: View, step: policy.Step, *, room: int, fixed: int) -> View:
-    """The view after one step. ``room`` is the budget, ``fixed`` what system text, tools and preamble take of it, in tokens."""
-    if isinstance(step, policy.Turns):
-        return _turns(view, step)
-    if isinstance(step, policy.Messages):
-        return _newest_units(view, limit=step.n, cost=lambda unit: len(unit.entries), reason="messages")
-    if isinstance(step, policy.Tokens):
-        return _newest_units(view, limit=step.n, cost=lambda unit: unit.tokens, reason="tokens")
-    if isinstance(step, policy.Loops):
-        return _loops(view, step)
-    if isinstance(step, policy.Summary):
-        return _summary(view)
-    return _crossing(view, step, room=room, fixed=fixed)
+MAX_MESSAGE_CHARS = 500
+LEDGER_PER_LOOP = 100
 
 
-def _summary(view: View) -> View:
-    """Of the loops that the summary covers only what is kept is left."""
-    if view.summary is None:
-        return view
-    covered = view.summary.last_loop
-    return view.with_past(out(loop, "summary") if loop.number <= covered else loop for loop in view.past)
+class Room(NamedTuple):
+    """What a step is told of the budget, in tokens: ``tokens`` may be sent in all, and ``fixed`` of them go to system text,
+    tools and the messages before the first loop."""
+
+    tokens: int
+    fixed: int
 
 
-def _turns(view: View, step: policy.Turns) -> View:
-    past = view.past
-    kept = max(0, len(past) - step.n)
-    return view.with_past(out(loop, "turns") if at < kept else loop for at, loop in enumerate(past))
+class Step(BaseModel):
+    """A step as data. A subclass has ``step: Literal["its_name"] = "its_name"``, fields with defaults, and `apply`.
+
+    Unknown fields and values of another type are refused.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    step: str
+
+    @abstractmethod
+    def apply(self, view: View, room: Room) -> View:
+        """The view after this step. Pure: the same view, fields and room give the same view, in every process."""
 
 
-def _newest_units(view: View, *, limit: int, cost: Callable[[Unit], int], reason: str) -> View:
-    left, changed, full = limit, list[Loop](), False
-    for loop in reversed(view.past):
-        units = list[Unit]()
-        for unit in reversed(loop.units):
-            if unit.level != "out" and not unit.pinned:
-                full = full or cost(unit) > left
-                unit = replace(unit, level="out", reason=reason) if full else unit  # noqa: PLW2901
-                left -= 0 if full else cost(unit)
-            units.append(unit)
-        kept = tuple(reversed(units))
-        if any(unit.level != "out" for unit in kept):
-            changed.append(replace(loop, units=kept))
-        else:
-            changed.append(replace(loop, units=kept, level="out", reason=reason))
-    return view.with_past(reversed(changed))
+def digest(loop: Loop, reason: str, max_message_chars: int = MAX_MESSAGE_CHARS, ledger: int = LEDGER_PER_LOOP) -> Loop:
+    """The loop as a digest, unless it is one or out already; out, and so declared, when its digest would say nothing.
 
-
-def _loops(view: View, step: policy.Loops) -> View:
-    past = view.past
-    now_ms = view.loops[-1].opened_ms if view.loops else 0
-    changed = list[Loop]()
-    for newer, loop in enumerate(reversed(past)):
-        too_old = step.max_age_seconds is not None and now_ms - loop.last_ms > step.max_age_seconds * 1000
-        if step.max is not None and newer >= step.max:
-            changed.append(out(loop, "max_loops"))
-        elif too_old:
-            changed.append(out(loop, "max_age"))
-        else:
-            changed.append(
-                loop if newer < step.whole else digest(loop, "past_loop", step.max_message_chars, step.ledger)
-            )
-    return view.with_past(reversed(changed))
-
-
-def _crossing(view: View, step: policy.Crossing, *, room: int, fixed: int) -> View:
-    fixed += summary_tokens(view.summary)
-    high, low = step.high * room - fixed, step.low * room - fixed
-    size = max(1.0, high - low)
-    border = size * math.ceil(max(0.0, view.total - high) / size)
-    before = [loop for loop in view.past if loop.before < border]
-    digests = [digest(loop, "high_mark", step.max_message_chars, step.ledger) for loop in before]
-    least = [_least(loop, smaller) for loop, smaller in zip(before, digests, strict=True)]
-    if past_tokens(least) > LINE_TOKENS:
-        # Else the line about what is left out would take more than all of them do.
-        least = _evicted(digests, (1 - step.high) * room)
-    return view.with_past([*least, *view.past[len(before) :]])
-
-
-def _least(loop: Loop, smaller: Loop) -> Loop:
-    """The loop as a digest, where one says something and is smaller."""
-    return smaller if smaller.level == "digest" and past_tokens([smaller]) < past_tokens([loop]) else loop
-
-
-def _evicted(digests: list[Loop], room: float) -> list[Loop]:
-    """Digests have the room beyond the high mark; the oldest that do not fit are out."""
-    if past_tokens(digests) <= room:
-        return digests
-    room, kept, full, tally = room - LINE_TOKENS, list[Loop](), False, Tally()
-    for loop in reversed(digests):
-        cost = bare_tokens(loop) + tally.add(*loop.notes)
-        full = full or cost > room
-        room -= 0 if full else cost
-        kept.append(out(loop, "digests_full") if full else loop)
-    return kept[::-1]
-
-
-def digest(loop: Loop, reason: str, max_message_chars: int, ledger: int) -> Loop:
-    """The loop as a digest, unless it is out already; out, and so declared, when its digest would say nothing."""
+    Texts are cut to their first ``max_message_chars`` characters; the note has at most ``ledger`` values.
+    """
     if loop.level != "whole":
         return loop
     key = (reason, max_message_chars, ledger)
@@ -130,4 +62,17 @@ def digest(loop: Loop, reason: str, max_message_chars: int, ledger: int) -> Loop
 
 
 def out(loop: Loop, reason: str) -> Loop:
+    """The loop out of the window, but for what is pinned in it. One that is out keeps its reason."""
     return loop if loop.level == "out" else replace(loop, level="out", reason=reason, notes=())
+
+
+def unit_out(unit: Unit, reason: str) -> Unit:
+    """A message with its results out of a loop that stays. A pinned one stays."""
+    return unit if unit.pinned or unit.level == "out" else replace(unit, level="out", reason=reason)
+
+
+def pinned(unit: Unit) -> Unit:
+    """The unit pinned: whole again, if it was out or its results were shortened."""
+    costs = {entry.position: entry.cost for entry in unit.entries}
+    tokens = unit.tokens + sum(costs[stub.position] - stub.tokens for stub in unit.stubs)
+    return replace(unit, pinned=True, level="whole", reason="", stubs=(), tokens=tokens)

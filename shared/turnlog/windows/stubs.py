@@ -5,7 +5,7 @@ A stub is made from facts that a card has too, so that a result out of line need
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
@@ -27,14 +27,22 @@ _CHARS_PER_TOKEN = 4
 
 
 def stub_results(
-    unit: Unit, reason: str, *, over_tokens: int = OVER_TOKENS, preview_tokens: int = PREVIEW_TOKENS
+    unit: Unit,
+    reason: str,
+    *,
+    over_tokens: int = OVER_TOKENS,
+    preview_tokens: int = PREVIEW_TOKENS,
+    whole: Container[int] = (),
 ) -> Unit:
-    """The unit with each message of results that takes more than ``over_tokens`` as a stub, where that is smaller."""
+    """The unit with each message of results that takes more than ``over_tokens`` as a stub, where that is smaller.
+
+    Messages at the positions ``whole`` stay.
+    """
     if unit.level != "whole" or unit.pinned or unit.is_folded or not unit.answers:
         return unit
     known, stubs, tokens = {stub.position for stub in unit.stubs}, list(unit.stubs), unit.tokens
     for entry in result_entries(unit):
-        if entry.position in known or entry.cost <= over_tokens:
+        if entry.position in known or entry.position in whole or entry.cost <= over_tokens:
             continue
         stub = _stub(entry, _answers_in(unit, entry), reason, preview_tokens)
         if stub.tokens < entry.cost:

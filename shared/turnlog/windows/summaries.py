@@ -5,11 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from turnlog.domain.events import SummaryEvent
+from turnlog.domain.language import Script, main_script
 from turnlog.windows.bounds import upper_bound_tokens
 from turnlog.windows.text import escaped, fenced
 
 _MESSAGE_OVERHEAD = 4
 _JOIN_TOKENS = 4
+_TOLD_CHARS = 1_000
+"""So much of the text tells its language. Part of what makes a window: see `RENDERER_VERSION`."""
+_LABELS: dict[Script, str] = {
+    "chinese": "前文摘要：",
+    "japanese": "これまでの要約：",
+    "korean": "이전 대화 요약:",
+}
+"""What comes before the text, in its language. The fence says it in English."""
 
 
 def summary_body(text: str, facts: Iterable[tuple[int, str]]) -> str:
@@ -20,14 +29,27 @@ def summary_body(text: str, facts: Iterable[tuple[int, str]]) -> str:
 
 def summary_text(event: SummaryEvent) -> str:
     """The message that stands for what the summary covers."""
-    return fenced(_kind(event), summary_body(event.text, event.facts))
+    return fenced(_kind(event), _label(event) + summary_body(event.text, event.facts))
 
 
 def summary_tokens(event: SummaryEvent | None) -> int:
     """The most that the message takes: the stored count, and a bound for the fence."""
     if event is None:
         return 0
-    return event.tokens + upper_bound_tokens(fenced(_kind(event), "")) + _JOIN_TOKENS + _MESSAGE_OVERHEAD
+    around = upper_bound_tokens(fenced(_kind(event), _label(event)))
+    return event.tokens + around + _JOIN_TOKENS + _MESSAGE_OVERHEAD
+
+
+def most_tokens_around(event: SummaryEvent) -> int:
+    """The most that the message takes beside text and values, in whatever language these turn out to be."""
+    labels = ("", *(f"{label}\n" for label in _LABELS.values()))
+    return max(upper_bound_tokens(fenced(_kind(event), label)) for label in labels) + _JOIN_TOKENS + _MESSAGE_OVERHEAD
+
+
+def _label(event: SummaryEvent) -> str:
+    script = main_script(event.text[:_TOLD_CHARS])
+    label = _LABELS.get(script) if script else None
+    return f"{label}\n" if label else ""
 
 
 def _kind(event: SummaryEvent) -> str:

@@ -140,6 +140,11 @@ class Loop:
     def tokens(self) -> int:
         return sum(unit.tokens for unit in self.units)
 
+    @property
+    def is_covered(self) -> bool:
+        """Whether a summary stands for it, or stood for it and had no room."""
+        return self.level == "out" and self.reason == "summary"
+
 
 @dataclass(frozen=True, slots=True)
 class View:
@@ -147,7 +152,7 @@ class View:
 
     ``total`` is the running total of all stored tokens. ``unread`` positions before the first were not read.
     ``has_system``: a system text is sent before the messages. ``summary`` stands for what it covers; of that only kept
-    messages are among the units.
+    messages are among the units. ``summary_reason``: why it is not shown whole.
     """
 
     preamble: tuple[Unit, ...]
@@ -158,6 +163,7 @@ class View:
     unread: int = 0
     has_system: bool = False
     summary: SummaryEvent | None = None
+    summary_reason: str = ""
 
     @property
     def past(self) -> tuple[Loop, ...]:

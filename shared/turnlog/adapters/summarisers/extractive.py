@@ -1,14 +1,16 @@
-"""A summariser without a model: of each loop what was asked, what was answered and which tools were called, verbatim in short.
+"""A summariser without a model: of each loop what was asked, which tools were called and what was answered, verbatim in short.
 
-It takes words from the conversation only, so it speaks its language.
+It takes words from the conversation, and the few of its own from the conversation's language.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 
-from turnlog.domain.summaries import LoopText, SummaryRequest
+from turnlog.domain.language import Script, main_script
+from turnlog.domain.summaries import LoopText, Summarised, SummaryRequest
 from turnlog.ports import TokenCounter
 
 _INDENT = "   "
@@ -16,27 +18,49 @@ _WIDTHS = (300, 160, 80, 40)
 """Characters that are kept of a text, from the most generous to the least."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Words:
+    tools: str
+    no_reply: str
+    error: str
+    left_out: str = "[...]"
+    more: str = "..."
+    comma: str = ", "
+
+
+_ENGLISH = _Words("tools: ", "(no reply)", " (error)")
+_WORDS: dict[Script, _Words] = {
+    "chinese": _Words("工具：", "（无回复）", "（出错）", "[……]", "……", "、"),
+    "japanese": _Words("ツール：", "（返答なし）", "（エラー）", "[……]", "……", "、"),
+    "korean": _Words("도구: ", "(답변 없음)", " (오류)"),
+}
+
+
 class ExtractiveSummariser:
     """Implements `Summariser`. When all loops have no room, texts are cut shorter; then the oldest lines go, and a line says so."""
 
-    name = "extractive-1"
+    name = "extractive-2"
 
     def __init__(self, counter: TokenCounter) -> None:
         self._counter = counter
 
-    def summarise(self, request: SummaryRequest) -> str:
+    def summarise(self, request: SummaryRequest) -> Summarised:
+        return Summarised(self._text(request), self.name)
+
+    def _text(self, request: SummaryRequest) -> str:
+        script = main_script(request.said)
+        words = _WORDS.get(script, _ENGLISH) if script else _ENGLISH
         previous = request.previous.splitlines()
         for width in _WIDTHS:
-            lines = [*previous, *(line for loop in request.loops for line in _lines(loop, width))]
+            lines = [*previous, *(line for loop in request.loops for line in _lines(loop, width, words))]
             text = "\n".join(lines)
             if self._counter.count(text) <= request.max_tokens:
                 return text
-        return self._newest(lines, request.max_tokens)
+        return self._newest(lines, request.max_tokens, words.left_out)
 
-    def _newest(self, lines: list[str], max_tokens: int) -> str:
+    def _newest(self, lines: list[str], max_tokens: int, mark: str) -> str:
         """The newest lines that there is room for."""
         costs = [self._counter.count(line) + 1 for line in lines]
-        mark = "[...]"
         left, first = max_tokens - self._counter.count(mark) - 1, len(lines)
         while first and costs[first - 1] <= left:
             first -= 1
@@ -46,25 +70,25 @@ class ExtractiveSummariser:
         return "\n".join([mark, *lines[first:]])
 
 
-def _lines(loop: LoopText, width: int) -> Iterator[str]:
+def _lines(loop: LoopText, width: int, words: _Words) -> Iterator[str]:
     """``12. what was asked``, then the tools, then the reply."""
-    yield f"{loop.number}. {_short(loop.asked, width)}".rstrip()
+    yield f"{loop.number}. {_short(loop.asked, width, words)}".rstrip()
     if loop.calls:
-        yield f"{_INDENT}tools: {_tools(loop)}"
+        yield f"{_INDENT}{words.tools}{_tools(loop, words)}"
     if loop.reply:
-        yield f"{_INDENT}-> {_short(loop.reply, width)}"
+        yield f"{_INDENT}-> {_short(loop.reply, width, words)}"
     elif loop.interrupted:
-        yield f"{_INDENT}-> (no reply)"
+        yield f"{_INDENT}-> {words.no_reply}"
 
 
-def _tools(loop: LoopText) -> str:
+def _tools(loop: LoopText, words: _Words) -> str:
     counts = Counter[str]()
     for call in loop.calls:
         name, _, rest = call.partition(" ")
-        counts[f"{name} (error)" if rest.endswith("-> error") else name] += 1
-    return ", ".join(f"{name} x{count}" if count > 1 else name for name, count in counts.items())
+        counts[name + words.error if rest.endswith("-> error") else name] += 1
+    return words.comma.join(f"{name} x{count}" if count > 1 else name for name, count in counts.items())
 
 
-def _short(text: str, width: int) -> str:
+def _short(text: str, width: int, words: _Words) -> str:
     line = " ".join(text.split())
-    return line if len(line) <= width else line[:width] + "..."
+    return line if len(line) <= width else line[:width] + words.more

@@ -102,8 +102,11 @@ def schema(
     json: Json = False,
 ) -> None:
     """Print a JSON Schema."""
+    from turnlog.bootstrap import load_steps
     from turnlog.entrypoints.openapi import json_schemas
+    from turnlog.settings import Settings
 
+    load_steps(Settings.from_environment())
     schemas = json_schemas()
     if name not in schemas:
         raise InvalidInputError(f"schema {name!r} is not one of {', '.join(schemas)}", code="unknown_schema")

@@ -48,7 +48,9 @@ Session = Annotated[str, typer.Argument(metavar="SESSION", help="The session's i
 Policy = Annotated[
     str | None,
     typer.Option(
-        "--policy", metavar="P", help="default, run_loops, full, turns(n), messages(n), tokens(n), or a policy's JSON."
+        "--policy",
+        metavar="P",
+        help="default, run_loops, classic, full, turns(n), messages(n), tokens(n), or a policy's JSON.",
     ),
 ]
 Budget = Annotated[int | None, typer.Option("--budget", metavar="N", min=1, help="The most that is sent, in tokens.")]

@@ -1,0 +1,89 @@
+"""Asking for a summary when an append crosses the trigger of its session's policy. No model is called, nothing waits.
+
+The commit says in its header that it asks; then the job is sent, with ids only. Ended in between, a later append asks again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, Literal, TypeAlias
+
+from turnlog.contracts.summaries import CompressSession
+from turnlog.domain.compression import Asked
+from turnlog.domain.errors import UnavailableError
+from turnlog.domain.identity import Owner
+from turnlog.domain.jsonvalue import encode_json
+from turnlog.domain.session import DEFAULT_OUTPUT_RESERVE, Settings
+from turnlog.log.attempts import read_attempts
+from turnlog.log.headers import Header
+from turnlog.log.keys import SessionKeys
+from turnlog.log.sessions import SessionLog
+from turnlog.log.totals import totals_since_summary
+from turnlog.services.idempotency import raw_request_key
+from turnlog.services.jobs import StartJobs
+from turnlog.windows.models import budget_for
+from turnlog.windows.policy import policy_of
+from turnlog.windows.steps import Room
+from turnlog.windows.triggers import Trigger, is_crossed
+
+Compression: TypeAlias = Literal["none", "queued", "off"]
+_OPTIONS = CompressSession()
+
+
+class AskForSummaries:
+    """Decides for each append, from its own header alone, and sends the job of the one that asks."""
+
+    def __init__(self, log: SessionLog, start_job: StartJobs, models: Mapping[str, int] | None = None) -> None:
+        self._log = log
+        self._start_job = start_job
+        self._models = models
+
+    def asked(self, header: Header, settings: Settings) -> Asked | None:
+        """What the header of a commit that is about to be written says of requests."""
+        trigger = trigger_of(settings)
+        loop = header.flow.loop.number
+        if trigger is None or (header.asked and not header.asked.allows_another(loop=loop, now_ms=header.time_ms)):
+            return header.asked
+        totals = totals_since_summary(header)
+        if totals.past.loops <= _OPTIONS.keep_loops or not is_crossed(trigger, totals, self._room(header, settings)):
+            return header.asked
+        return Asked(loop, header.time_ms)
+
+    def send(self, owner: Owner, session_id: str, header: Header, settings: Settings) -> Compression:
+        """After the commit is durable. Again for the same commit: nothing new. An outage is left to a later append."""
+        asked = header.asked
+        if trigger_of(settings) is None:
+            return "off"
+        if asked is None or asked.time_ms != header.time_ms:
+            return "none"
+        key = raw_request_key(f"turnlog asked {session_id} {header.first}", "asked", {})
+        with suppress(UnavailableError):
+            if read_attempts(self._log.items, SessionKeys(owner, session_id)).is_off(asked.loop):
+                return "off"
+            self._start_job(owner, "compress", session_id, _OPTIONS.model_dump(exclude={"mode"}), key)
+        return "queued"
+
+    def _room(self, header: Header, settings: Settings) -> Room:
+        """The budget of a window without one of its own, and what system text, tools and summary take of it."""
+        reserve = settings.output_reserve if settings.output_reserve is not None else DEFAULT_OUTPUT_RESERVE
+        found = budget_for(budget=None, model=settings.model, output_reserve=reserve, own=self._models)
+        summary = header.summary.own_tokens if header.summary is not None else 0
+        fixed = settings.system_tokens + settings.tools_tokens + summary
+        return Room(int(found.tokens / header.calibration.factor), fixed)
+
+
+def trigger_of(settings: Settings) -> Trigger | None:
+    """When sessions with these settings ask. Of a long policy META has the trigger alone, so nothing else is read of it."""
+    policy: Any = settings.policy
+    if isinstance(policy, str):
+        return policy_of(policy).compress
+    found = policy.get("compress")
+    return Trigger.model_validate_json(encode_json(found)) if found is not None else None
+
+
+def answered(header: Header) -> Asked | None:
+    """What the header of a summary's commit says of requests: the cool-down begins."""
+    loop = header.flow.loop.number
+    return replace(header.asked, loop=loop, is_answered=True) if header.asked else Asked(loop, header.time_ms, True)

@@ -1,0 +1,12 @@
+"""What is needed to write a step of your own: docs/policies.md.
+
+from turnlog.steps import Room, Step, View, digest, register_step
+"""
+
+from __future__ import annotations
+
+from turnlog.windows.registry import register_step
+from turnlog.windows.steps import Room, Step, digest, out, pinned, unit_out
+from turnlog.windows.view import Entry, Loop, Unit, View
+
+__all__ = ["Entry", "Loop", "Room", "Step", "Unit", "View", "digest", "out", "pinned", "register_step", "unit_out"]

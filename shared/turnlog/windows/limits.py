@@ -1,0 +1,124 @@
+"""Steps that keep what is newest of the past and leave the rest out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Literal, NamedTuple
+
+from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from turnlog.windows.digests import digest_pieces
+from turnlog.windows.notes import Tally
+from turnlog.windows.steps import Room, Step, out, unit_out
+from turnlog.windows.triggers import Clause, any_crossed, past_of
+from turnlog.windows.view import Loop, Unit, View
+
+
+class Turns(Step):
+    """The newest ``n`` past loops stay whole; older ones are out."""
+
+    step: Literal["turns"] = "turns"
+    n: int = Field(default=10, ge=0, le=1_000_000)
+
+    def apply(self, view: View, room: Room) -> View:
+        past = view.past
+        kept = max(0, len(past) - self.n)
+        return view.with_past(out(loop, "turns") if at < kept else loop for at, loop in enumerate(past))
+
+
+class Messages(Step):
+    """The newest ``n`` messages of past loops stay; older ones are out. A call stays with its results, or neither does."""
+
+    step: Literal["messages"] = "messages"
+    n: int = Field(default=20, ge=0, le=1_000_000)
+
+    def apply(self, view: View, room: Room) -> View:
+        return newest(view, limit=self.n, measure=_MESSAGES, reason="messages")
+
+
+class Tokens(Step):
+    """The newest messages of past loops that together have at most ``n`` tokens stay; older ones are out."""
+
+    step: Literal["tokens"] = "tokens"
+    n: int = Field(default=4000, ge=0, le=100_000_000)
+
+    def apply(self, view: View, room: Room) -> View:
+        return newest(view, limit=self.n, measure=_TOKENS, reason="tokens")
+
+
+class Recent(Step):
+    """The newest messages of past loops stay, at most ``messages`` of them with at most ``tokens`` tokens together; older ones
+    are out. null: no such limit.
+
+    With ``once`` nothing is left out until one of its clauses is crossed by what past loops have, as the log counts it since
+    the summary in force; null: the limits hold always.
+    """
+
+    step: Literal["recent"] = "recent"
+    messages: int | None = Field(default=20, ge=0, le=1_000_000)
+    tokens: int | None = Field(default=4000, ge=0, le=100_000_000)
+    once: tuple[Clause, ...] | None = Field(default=None, min_length=1, max_length=8)
+
+    @model_validator(mode="after")
+    def _limited(self) -> Recent:
+        if self.messages is None and self.tokens is None:
+            raise PydanticCustomError("no_limit", "recent needs a limit: messages, tokens or both")
+        return self
+
+    def apply(self, view: View, room: Room) -> View:
+        if self.once is not None and not any_crossed(self.once, past_of(view), budget=room.tokens):
+            return view
+        if self.messages is not None:
+            view = newest(view, limit=self.messages, measure=_MESSAGES, reason="messages")
+        if self.tokens is not None:
+            view = newest(view, limit=self.tokens, measure=_TOKENS, reason="tokens")
+        return view
+
+
+class Measure(NamedTuple):
+    """What a limit counts of a message with its results, and of a digest: not what is pinned in it."""
+
+    unit: Callable[[Unit], int]
+    digest: Callable[[Loop], int]
+
+
+def _digest_tokens(loop: Loop) -> int:
+    return sum(piece.tokens for piece in digest_pieces(loop) if not piece.unit.pinned) + Tally().add(*loop.notes)
+
+
+def _digest_messages(loop: Loop) -> int:
+    return sum(not piece.unit.pinned for piece in digest_pieces(loop)) + len(loop.notes)
+
+
+_MESSAGES = Measure(lambda unit: len(unit.entries), _digest_messages)
+_TOKENS = Measure(lambda unit: unit.tokens, _digest_tokens)
+
+
+def newest(view: View, *, limit: int, measure: Measure, reason: str) -> View:
+    """What is newest of past loops, until something would cost more than is left; that and all that is older is out.
+
+    A message goes with its results, a digest as a whole. What is out already, or pinned, costs nothing.
+    """
+    left, changed, full = limit, list[Loop](), False
+    for loop in reversed(view.past):
+        if loop.level == "out":
+            changed.append(loop)
+            continue
+        if loop.level == "digest":
+            cost = measure.digest(loop)
+            full = full or cost > left
+            left -= 0 if full else cost
+            changed.append(out(loop, reason) if full else loop)
+            continue
+        units = list[Unit]()
+        for unit in reversed(loop.units):
+            if unit.level != "out" and not unit.pinned:
+                cost = measure.unit(unit)
+                full = full or cost > left
+                left -= 0 if full else cost
+            units.append(unit_out(unit, reason) if full else unit)
+        kept = replace(loop, units=tuple(reversed(units)))
+        changed.append(kept if any(unit.level != "out" for unit in units) else out(kept, reason))
+    return view.with_past(reversed(changed))

@@ -1,0 +1,128 @@
+"""Triggers: when a session should be compressed, as data. Clauses over running totals; one that is crossed is enough.
+
+The totals come from the newest commit's header, so asking costs nothing: no message is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Literal, NamedTuple
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
+
+from turnlog.windows.steps import Room
+from turnlog.windows.view import Entry, View
+
+_MEASURES = ("messages_over", "tokens_over", "loops_over", "fraction_over")
+
+
+class Counted(NamedTuple):
+    """How much was said: past loops, messages, and their tokens as they were stored."""
+
+    loops: int
+    messages: int
+    tokens: int
+
+
+class Totals(NamedTuple):
+    """What was said since the summary in force: ``everything``, system messages and the current loop included, and ``past``
+    loops alone. The loops of both are past ones."""
+
+    everything: Counted
+    past: Counted
+
+
+def _one_property(schema: dict[str, Any]) -> None:
+    """What a body has: one property and no null."""
+    schema["properties"] = {name: one["anyOf"][0] for name, one in schema["properties"].items()}
+    schema |= {"minProperties": 1, "maxProperties": 1}
+
+
+class Clause(BaseModel):
+    """One limit; it is crossed by more than that. ``fraction_over`` is of the budget."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, json_schema_extra=_one_property)
+
+    messages_over: int | None = Field(default=None, ge=0, le=1_000_000)
+    tokens_over: int | None = Field(default=None, ge=0, le=100_000_000)
+    loops_over: int | None = Field(default=None, ge=0, le=1_000_000)
+    fraction_over: float | None = Field(default=None, gt=0, le=1)
+
+    @model_validator(mode="after")
+    def _one_limit(self) -> Clause:
+        if sum(getattr(self, name) is not None for name in _MEASURES) != 1:
+            message = "a clause has exactly one of {names}"
+            raise PydanticCustomError("invalid_clause", message, {"names": ", ".join(_MEASURES)})
+        return self
+
+    # No return type: with one its JSON Schema would be an object of anything.
+    @model_serializer(mode="wrap")
+    def _short(self, whole: SerializerFunctionWrapHandler):  # type: ignore[no-untyped-def]
+        return {name: value for name, value in whole(self).items() if value is not None}
+
+
+class Trigger(BaseModel):
+    """Crossed when ``any`` of its clauses is. ``counts``: everything said since the summary in force (``all``; for a fraction
+    with system text, tools and the summary), or ``past``: without system messages and the current loop."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    any: tuple[Clause, ...] = Field(max_length=8, json_schema_extra={"minItems": 1})
+    counts: Literal["all", "past"] = "all"
+
+    @field_validator("any")
+    @classmethod
+    def _one_at_least(cls, clauses: tuple[Clause, ...]) -> tuple[Clause, ...]:
+        # Not by `min_length`: pydantic would tell it of clauses that are there and not valid, too.
+        if not clauses:
+            raise PydanticCustomError("no_clause", "a trigger has at least one clause")
+        return clauses
+
+
+def is_crossed(trigger: Trigger, totals: Totals, room: Room) -> bool:
+    """Whether a session with these totals should be compressed. Of ``room``, ``fixed`` is what system text, tools and the
+    summary take."""
+    if trigger.counts == "past":
+        return any_crossed(trigger.any, totals.past, budget=room.tokens)
+    return any_crossed(trigger.any, totals.everything, budget=room.tokens, fixed=room.fixed)
+
+
+def any_crossed(clauses: tuple[Clause, ...], counted: Counted, *, budget: int, fixed: int = 0) -> bool:
+    """Whether one of the limits is crossed. ``fixed`` tokens count towards a fraction of the budget beside what was said."""
+    return any(
+        (clause.messages_over is not None and counted.messages > clause.messages_over)
+        or (clause.tokens_over is not None and counted.tokens > clause.tokens_over)
+        or (clause.loops_over is not None and counted.loops > clause.loops_over)
+        or (clause.fraction_over is not None and fixed + counted.tokens > clause.fraction_over * budget)
+        for clause in clauses
+    )
+
+
+def past_of(view: View) -> Counted:
+    """What the past loops of a view have, as the log counts it: since the summary in force, with what is never sent."""
+    if not view.loops:
+        return Counted(0, 0, 0)
+    current, covered, before = view.loops[-1], 0, 0
+    if view.summary is not None:
+        covered, before = view.summary.last_loop, view.summary.source_tokens
+    said = [entry for loop in view.loops for unit in loop.units for entry in unit.entries]
+    said += [entry for entry, _ in view.set_aside]
+    if view.summary is None:
+        lead = [entry for unit in view.preamble for entry in unit.entries] + said
+        before = sum(entry.event.tokens for entry in _each_once(lead) if not entry.loop)
+    past = [entry for entry in _each_once(said) if covered < entry.loop < current.number]
+    return Counted(current.number - 1 - covered, view.unread + len(past), max(0, current.before - before))
+
+
+def _each_once(entries: Iterable[Entry]) -> Iterable[Entry]:
+    """A message with results of several calls is of several units."""
+    return {entry.position: entry for entry in entries}.values()

@@ -1,0 +1,48 @@
+"""What policies count and decide, over histories with all the disorder of real transcripts."""
+
+from __future__ import annotations
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.properties.building import stored
+from tests.properties.histories import History, disorderly
+from tests.properties.test_window_growth import border
+from turnlog.windows.build import WINDOW_OVERHEAD, entry_of
+from turnlog.windows.policy import PRESETS
+from turnlog.windows.steps import Room
+from turnlog.windows.triggers import Counted, Totals, is_crossed, past_of
+from turnlog.windows.view import assemble
+
+laws = settings(
+    max_examples=150,
+    derandomize=True,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+
+
+@laws
+@given(disorderly())
+def test_a_step_counts_the_past_as_the_header_does(history: History) -> None:
+    """So that `classic` leaves out just when its trigger says that the session should be compressed."""
+    held = stored(history)
+    view = assemble([entry_of(source) for source in held.sources], total=held.total)
+    loops = max(0, held.flow.loop.number - 1)
+    assert past_of(view) == Counted(loops, held.flow.closed.messages, held.flow.closed.tokens)
+
+
+@laws
+@given(disorderly(), st.integers(1, 4_000))
+def test_default_is_to_be_compressed_just_when_its_window_has_crossed_the_high_mark(
+    history: History, budget: int
+) -> None:
+    held, trigger = stored(history), PRESETS["default"].compress
+    flow, loops = held.flow, max(0, held.flow.loop.number - 1)
+    totals = Totals(
+        Counted(loops, flow.messages, flow.tokens), Counted(loops, flow.closed.messages, flow.closed.tokens)
+    )
+    preamble = sum(source.event.tokens for source in held.sources if not source.loop)
+    assert trigger is not None
+    is_over = is_crossed(trigger, totals, Room(budget, WINDOW_OVERHEAD + preamble))
+    assert is_over == (border(held, len(history), budget) > 0)

@@ -106,6 +106,12 @@ def test_another_policy(harness: Harness) -> None:
 def test_another_policy_that_takes_summaries_where_there_is_one(harness: Harness) -> None:
     session = begun(harness, turns=6, policy="full")
     session.compress(keep_loops=1)
+    found = answered(session, lambda: change(harness, session, policy="default", system="Be kind.", system_tokens=6))
+    assert (found.broke_at, found.reason) == ("system", "system")
+    change(harness, session, policy="full")
+    found = answered(session, lambda: change(harness, session, policy="default", tools=(), tools_tokens=0))
+    assert (found.broke_at, found.reason) == ("tools", "tools")
+    change(harness, session, policy="full")
     assert answered(session, lambda: change(harness, session, policy="default")).reason == "policy"
 
 
@@ -113,6 +119,22 @@ def test_a_model_of_another_size(harness: Harness) -> None:
     harness.app.build_context._models = {"small": 2_200, "large": 100_000}
     session = begun(harness, turns=6, model="large", output_reserve=1)
     assert answered(session, lambda: change(harness, session, model="small")).reason == "budget"
+
+
+def test_a_build_says_the_same_of_settings_that_have_changed(harness: Harness) -> None:
+    session = begun(harness, turns=5, policy={"steps": [{"step": "turns", "n": 2}]}, model="gpt-4o")
+    changes: list[dict[str, Any]] = [
+        {"tools": (), "tools_tokens": 0},
+        {"system": "Be kind.", "system_tokens": 6},
+        {"policy": "run_loops"},
+        {"model": "o3", "output_reserve": 100_000},
+    ]
+    for one in changes:
+        answered(session, lambda one=one: change(harness, session, **one))  # type: ignore[misc]
+        for options in ({}, {"policy": "full"}, {"budget": 3_000}, {"tools": [TOOL]}, {"format": "anthropic"}):
+            window = session.context(**options)  # type: ignore[arg-type]
+            again = session.context(build=window.manifest.build, tools=options.get("tools"))  # type: ignore[arg-type]
+            assert again == window
 
 
 def test_a_learned_factor(harness: Harness) -> None:

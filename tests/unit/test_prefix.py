@@ -63,6 +63,12 @@ def test_the_line_that_nothing_has_been_said_gives_way_to_the_first_message() ->
     assert grown(said("assistant"), said("user")) == Prefix(0, "line", "first")
 
 
+def test_so_does_the_line_of_a_format_that_begins_with_the_user() -> None:
+    messages = [said("system", "A"), said("assistant", ""), said("user")]
+    assert grown(*messages, format="anthropic") == Prefix(5, "line", "first")
+    assert grown(said("user", []), said("assistant"), format="openai_responses").reason == "first"
+
+
 def test_what_was_sent_is_still_there() -> None:
     messages = [said("user"), calling("a"), result("a", "a long result " * 50), said("assistant"), said("user")]
     found = grown(*messages, system="Be brief.")

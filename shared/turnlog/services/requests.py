@@ -105,6 +105,8 @@ class AskedBefore:
         before = next((one.header for one in self.commits if one.header.first < position <= one.header.last + 1), None)
         if before is None:
             return "not_read"
+        if self.asked.request.policy.takes_summary and before.summary != self.header.summary:
+            return "summary"
         if self.header.last_settings < position:
             return self._with_budget(self.asked.request, self.asked.budget, before)
         return self._with_settings(before)
@@ -115,7 +117,10 @@ class AskedBefore:
         if request.policy == policy_of(now.policy):
             request = replace(request, policy=policy_of(then.policy))
         if request.policy.takes_summary != self.asked.request.policy.takes_summary and self.header.summary is not None:
-            return "policy"
+            # Other messages were read for it.
+            if self.asked.tools is None and then.tools != now.tools:
+                return "tools"
+            return "policy" if then.system == now.system else "system"
         if self.asked.tools is None:
             tokens = then.tools_tokens
             request = replace(request, tools=then.tools, tools_tokens=tokens, tools_least=tokens)

@@ -86,7 +86,7 @@ def prefix_of(made: Made, then: Request | Reason, position: int | None, codec: C
         return Prefix(0, None, "budget"), Common()
     except StepError:
         # A step of a user's own that fails for what was there then is no reason to refuse this window.
-        return _without_plan(made, "policy", position), Common()
+        return _without_plan(made, "policy" if then.system == made.request.system else "system", position), Common()
     if not before.is_known:
         return _without_bodies(made, before, position), Common()
     old = _made_before(made, before, position, codec)
@@ -104,6 +104,8 @@ def _without_plan(made: Made, reason: Reason, position: int | None) -> Prefix:
         return Prefix(0, None, reason)
     if reason == "tools":
         return Prefix(0, "tools", reason)
+    if reason == "system":
+        return Prefix(_tools_tokens(made), "system", reason)
     summary = made.request.summary
     # Between system messages at the beginning and all others stood the summary that this one continues.
     is_parted = summary is not None and position is not None and 0 < summary.base < position
@@ -222,7 +224,8 @@ def _reason(old: Made, new: Made, broke_at: BrokeAt, position: int) -> Reason:
     then, now = old.request, new.request
     if broke_at == "system" and then.system != now.system:
         return "system"
-    if not old.shares or says_nothing(old.settled.view):
+    is_silent = not old.rendered.ends or old.rendered.ends[-1] == BEFORE_ALL
+    if broke_at != "system" and (is_silent or says_nothing(old.settled.view)):
         return "first"
     at = broke_at if isinstance(broke_at, int) else None
     cause = cause_of(old.settled.view, new.settled.view, position, at=at)

@@ -56,7 +56,7 @@ def digest(loop: Loop, reason: str, max_message_chars: int = MAX_MESSAGE_CHARS, 
     made = with_note(
         replace(loop, level="digest", reason=reason, max_message_chars=max_message_chars), max_values=ledger
     )
-    made = made if made.notes or digest_pieces(made) else out(loop, reason)
+    made = replace(made if made.notes or digest_pieces(made) else out(loop, reason), digests={})
     loop.digests[key] = (loop.units, made)
     return made
 

@@ -25,6 +25,7 @@ from tests.properties.building import (
     window_by_cards,
 )
 from tests.properties.histories import FORMATS, Body, History, disorderly, orderly, orderly_in, sample_histories
+from tests.properties.own_steps import Whim, registered
 from tests.properties.pipelines import STEPS, pipelines
 from turnlog.codecs.alternation import CONTINUE
 from turnlog.codecs.counting import count_message, count_tools
@@ -129,12 +130,10 @@ def before_the_answer(history: History) -> int | None:
 
 
 def first(held: Stored, count: int) -> Stored:
-    return replace(
-        held,
-        history=held.history[:count],
-        sources=held.sources[:count],
-        total=sum(source.event.tokens for source in held.sources[:count]),
-    )
+    """The history as it was after so many messages."""
+    sources = held.sources[:count]
+    flow = replace(held.flow, tokens=sum(source.event.tokens for source in sources))
+    return Stored(held.history[:count], sources, flow)
 
 
 def built(build: Build, held: Stored, wanted: Asked) -> tuple[Window, Asked]:
@@ -172,19 +171,33 @@ def assert_prefix(held: Stored, wanted: Asked, build: Build = window, *, exact: 
 @laws
 @given(disorderly(max_size=40), asked)
 def test_W6_no_more_is_named_as_stable_than_is_and_every_break_has_a_reason(history: History, wanted: Asked) -> None:
-    assert_prefix(stored(history), wanted)
+    with registered(Whim):
+        assert_prefix(stored(history), wanted)
 
 
 @laws
 @given(disorderly(max_size=24), asked)
 def test_W6_with_payloads_out_of_line_too(history: History, wanted: Asked) -> None:
-    assert_prefix(stored(history), wanted, window_by_cards, exact=False)
+    with registered(Whim):
+        assert_prefix(stored(history), wanted, window_by_cards, exact=False)
 
 
 @laws
 @given(orderly(max_size=40), asked)
 def test_W6_of_well_formed_sessions_too(history: History, wanted: Asked) -> None:
-    assert_prefix(stored(history), wanted)
+    with registered(Whim):
+        assert_prefix(stored(history), wanted)
+
+
+@laws
+@given(orderly(max_size=40), st.integers(200, 8000), st.sampled_from(FORMATS))
+def test_W6_of_a_well_formed_session_default_breaks_where_the_budget_presses_and_nowhere_else(
+    history: History, budget: int, format: Any
+) -> None:
+    found = assert_prefix(stored(history), Asked("default", budget, format)).prefix
+    assert found.reason in (None, "first", "crossing", "budget", "stub", "fold")
+    found = assert_prefix(stored(history), Asked("default", format=format)).prefix
+    assert found.reason in (None, "first")
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -223,9 +236,9 @@ REAL_ASKED = tuple(
 
 
 @pytest.mark.parametrize(("name", "history"), [pytest.param(*one, id=one[0]) for one in sample_histories()])
-def test_W6_holds_at_every_call_of_the_projects_own_conversations(name: str, history: History) -> None:
+def test_W6_holds_along_the_projects_own_conversations(name: str, history: History) -> None:
     for wanted in REAL_ASKED:
-        assert_at_every_call(stored(history), wanted, step=1)
+        assert_at_every_call(stored(history), wanted, step=4)
 
 
 def assert_at_every_call(held: Stored, wanted: Asked, *, step: int) -> None:

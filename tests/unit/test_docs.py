@@ -11,6 +11,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import get_args
 from urllib.parse import parse_qsl
 
 import pytest
@@ -20,8 +21,9 @@ from turnlog import Turnlog, build_window, steps
 from turnlog.adapters.embedded.files import MemoryBlobStore
 from turnlog.adapters.embedded.sqlite import MEMORY, SqliteDatabase, SqliteItemTable
 from turnlog.bootstrap import Application, Engine
+from turnlog.codecs.breakpoints import KINDS
 from turnlog.codecs.registry import CODECS
-from turnlog.contracts.context import Part
+from turnlog.contracts.context import BreakReason, Part, PrefixAnswer
 from turnlog.domain import errors
 from turnlog.domain.errors import BudgetTooSmallError, TurnlogError
 from turnlog.domain.flow import DISORDER
@@ -163,6 +165,15 @@ def test_every_kind_and_level_of_a_part_is_documented(value: str) -> None:
     assert row is not None
     annotation = Part.model_fields[value].annotation
     assert set(re.findall(r"`(\w+)`", row[1])) == set(getattr(annotation, "__args__", ()))
+
+
+def test_every_reason_of_a_break_is_documented_and_no_other() -> None:
+    rows = re.findall(
+        r"^\| ((?:`\w+`(?:, )?)+) \|", section(page("docs/windows.md"), "## What a prompt cache still has"), re.M
+    )
+    told = [reason for row in rows for reason in re.findall(r"`(\w+)`", row)]
+    fields = [*PrefixAnswer.model_fields, *(kind for kind in KINDS)]
+    assert sorted(told) == sorted([*get_args(BreakReason), *fields])
 
 
 def test_every_reason_is_documented() -> None:

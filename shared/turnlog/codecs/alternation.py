@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from turnlog.codecs.base import Turn
+from turnlog.codecs.base import BEFORE_ALL, End, Turn
 from turnlog.codecs.blocks import text_with_placeholders
 from turnlog.codecs.fences import SYSTEM_KIND, fenced
 from turnlog.domain.jsonvalue import JsonObject, JsonValue
@@ -37,11 +37,49 @@ def _fenced_system(turn: Turn) -> Turn:
     return Turn(Message("user", (Text(fenced(SYSTEM_KIND, text)),) if text.strip() else ()))
 
 
-def framed(messages: list[JsonObject], line: Callable[[str], JsonObject]) -> list[JsonObject]:
-    """The messages between neutral user lines where they do not begin or end with the user."""
-    first = [] if messages and messages[0]["role"] == "user" else [line(FIRST_USER)]
-    last = [line(CONTINUE)] if messages and messages[-1]["role"] == "assistant" else []
-    return [*first, *messages, *last]
+class Layout:
+    """Messages, laid out turn by turn, and how far each turn reaches in them (`turnlog.codecs.base.Rendered`)."""
+
+    def __init__(self, *, in_system: int) -> None:
+        """``in_system``: so many turns stand in the system text."""
+        self.messages: list[JsonObject] = []
+        self._ends = [BEFORE_ALL] * in_system
+
+    def put(self, body: JsonObject) -> None:
+        """One more message."""
+        self.messages.append(body)
+
+    def join(self, body: JsonObject, is_result: IsKind) -> None:
+        """More of the newest message."""
+        at, before = len(self.messages) - 1, _blocks(self.messages[-1])
+        self.messages[-1] = joined(self.messages[-1], body, is_result)
+        content = _blocks(self.messages[-1])
+        if content[: len(before)] != before:
+            self._ends = [End(at, len(content)) if end.message == at else end for end in self._ends]
+
+    def end_turn(self) -> None:
+        self._ends.append(End(len(self.messages) - 1, _length(self.messages[-1])) if self.messages else BEFORE_ALL)
+
+    def framed(self, line: Callable[[str], JsonObject]) -> tuple[list[JsonObject], tuple[End, ...]]:
+        """The messages between neutral user lines where they do not begin or end with the user, and the ends of the turns."""
+        messages, ends = self.messages, self._ends
+        last = [line(CONTINUE)] if messages and messages[-1]["role"] == "assistant" else []
+        if messages and messages[0]["role"] == "user":
+            return [*messages, *last], tuple(ends)
+        return [line(FIRST_USER), *messages, *last], tuple(
+            end if end == BEFORE_ALL else End(end.message + 1, end.blocks) for end in ends
+        )
+
+
+def grown(ends: Sequence[End], before: Sequence[JsonObject], after: Sequence[JsonObject]) -> tuple[End, ...]:
+    """The ends when blocks were added behind those of some messages."""
+    lengths = {at: (_length(one), _length(other)) for at, (one, other) in enumerate(zip(before, after, strict=True))}
+    return tuple(
+        End(end.message, lengths[end.message][1])
+        if end != BEFORE_ALL and end.blocks == lengths[end.message][0]
+        else end
+        for end in ends
+    )
 
 
 def with_results_first(content: list[JsonValue], is_result: IsKind) -> list[JsonValue]:
@@ -74,6 +112,11 @@ def has_results(message: JsonObject, is_result: IsKind, *, alone: bool = False) 
     """Whether results are in the message; ``alone``: and nothing else."""
     found = [is_result(block) for block in _blocks(message)]
     return bool(found) and (all(found) if alone else any(found))
+
+
+def _length(message: JsonObject) -> int:
+    content = message.get("content")
+    return len(content) if isinstance(content, list) else 1
 
 
 def _blocks(message: JsonObject) -> list[JsonValue]:

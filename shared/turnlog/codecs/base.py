@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 from turnlog.domain.jsonvalue import JsonObject
 from turnlog.domain.messages import Message
@@ -26,16 +26,36 @@ class Turn:
     result_ids: tuple[str, ...] = ()
 
 
+Envelope: TypeAlias = Mapping[str, object]
+Bodies: TypeAlias = Sequence[Sequence[JsonObject]]
+"""What each of some turns is told as."""
+
+
+class End(NamedTuple):
+    """A place in rendered messages: behind so many ``blocks`` of the message with this index. Content that is no list is
+    one block."""
+
+    message: int
+    blocks: int
+
+
+BEFORE_ALL = End(-1, 0)
+
+
 @dataclass(frozen=True, slots=True)
 class Rendered:
-    """What the provider's call takes. ``system`` is None where the system text is a message, or there is none."""
+    """What the provider's call takes. ``system`` is None where the system text is a message, or there is none.
+
+    ``ends``: how far each turn reaches in the messages, in order; `BEFORE_ALL` for those in the system text. Where blocks of
+    several turns are put in another order, these turns reach as far as the last of the blocks. ``bodies``: what each turn is
+    told as, before neighbours of one role are put together; nothing for those in the system text.
+    """
 
     messages: list[JsonObject]
     system: str | None = None
     tools: list[JsonObject] = field(default_factory=list)
-
-
-Envelope: TypeAlias = Mapping[str, object]
+    ends: tuple[End, ...] = ()
+    bodies: Bodies = ()
 
 
 class Codec(Protocol):
@@ -53,8 +73,11 @@ class Codec(Protocol):
     def legal_id(self, call_id: str) -> bool:
         """Whether the provider takes this call id."""
 
-    def render(self, turns: Sequence[Turn], *, system: str | None, tools: Sequence[JsonObject]) -> Rendered:
-        """The provider's request. Turns are in a valid order already; results follow their call."""
+    def render(
+        self, turns: Sequence[Turn], *, system: str | None, tools: Sequence[JsonObject], bodies: Bodies | None = None
+    ) -> Rendered:
+        """The provider's request. Turns are in a valid order already; results follow their call. ``bodies``: those of the
+        turns, where they have been rendered before, at the beginning of the same turns."""
 
     def bodies(self, turn: Turn) -> list[JsonObject]:
         """One message by itself, whatever stands around it; several where the format has no one body for it."""

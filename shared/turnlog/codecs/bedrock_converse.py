@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice
 
-from turnlog.codecs.alternation import apart, framed, joined, with_results_first, with_thinking_first
-from turnlog.codecs.base import Rendered, Turn
+from turnlog.codecs.alternation import Layout, apart, grown, with_results_first, with_thinking_first
+from turnlog.codecs.base import Bodies, Rendered, Turn
 from turnlog.codecs.blocks import given_role, invalid, json_text, placeholder_text, role_with, string, tool_input
 from turnlog.codecs.converse_media import media_block, media_of, with_documents
 from turnlog.codecs.names import is_safe_id, is_tool_name, legal_tool_name
@@ -74,15 +75,26 @@ class BedrockConverseCodec:
     def legal_id(self, call_id: str) -> bool:
         return is_safe_id(call_id, longest=_MAX_ID)
 
-    def render(self, turns: Sequence[Turn], *, system: str | None, tools: Sequence[JsonObject]) -> Rendered:
+    def render(
+        self, turns: Sequence[Turn], *, system: str | None, tools: Sequence[JsonObject], bodies: Bodies | None = None
+    ) -> Rendered:
         text, rest = apart(turns, system)
-        messages = list[JsonObject]()
-        for body in with_thinking_first((body for turn in rest for body in self.bodies(turn)), _is_reasoning):
-            if messages and messages[-1]["role"] == body["role"]:
-                messages[-1] = joined(messages[-1], body, _is_result)
-            else:
-                messages.append(body)
-        return Rendered(with_documents(framed(messages, _line)), system=text, tools=self.tools(tools))
+        in_system = len(turns) - len(rest)
+        layout, told = Layout(in_system=in_system), list[Sequence[JsonObject]]([()] * in_system)
+        made = [self.bodies(turn) for turn in rest] if bodies is None else bodies[in_system:]
+        valid = with_thinking_first(chain.from_iterable(made), _is_reasoning)
+        for one in made:
+            told.append(tuple(islice(valid, len(one))))
+            for body in told[-1]:
+                if layout.messages and layout.messages[-1]["role"] == body["role"]:
+                    layout.join(body, _is_result)
+                else:
+                    layout.put(body)
+            layout.end_turn()
+        framed, ends = layout.framed(_line)
+        messages = with_documents(framed)
+        ends = grown(ends, framed, messages)
+        return Rendered(messages, system=text, tools=self.tools(tools), ends=ends, bodies=told)
 
     def bodies(self, turn: Turn) -> list[JsonObject]:
         repaired = _repaired(turn) if turn.format == FORMAT and turn.body is not None else None

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import TypeGuard
 
-from turnlog.codecs.base import Rendered, Turn
+from turnlog.codecs.base import BEFORE_ALL, Bodies, End, Rendered, Turn
 from turnlog.codecs.blocks import (
     given_role,
     invalid,
@@ -78,13 +78,17 @@ class OpenAIChatCodec:
     def legal_id(self, call_id: str) -> bool:
         return 0 < len(call_id) <= _MAX_ID
 
-    def render(self, turns: Sequence[Turn], *, system: str | None, tools: Sequence[JsonObject]) -> Rendered:
-        messages = list[JsonObject]()
+    def render(
+        self, turns: Sequence[Turn], *, system: str | None, tools: Sequence[JsonObject], bodies: Bodies | None = None
+    ) -> Rendered:
+        messages, ends = list[JsonObject](), list[End]()
         if system is not None:
             messages.append({"role": "system", "content": system})
-        for turn in turns:
-            messages.extend(self.bodies(turn))
-        return Rendered(messages=messages, tools=list(tools))
+        bodies = [self.bodies(turn) for turn in turns] if bodies is None else bodies
+        for made in bodies:
+            messages.extend(made)
+            ends.append(End(len(messages) - 1, 1) if messages else BEFORE_ALL)
+        return Rendered(messages=messages, tools=list(tools), ends=tuple(ends), bodies=bodies)
 
     def bodies(self, turn: Turn) -> list[JsonObject]:
         return _verbatim(turn) if turn.format == FORMAT and turn.body is not None else _made(turn)

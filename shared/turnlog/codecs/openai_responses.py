@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import accumulate, pairwise
 
 from turnlog.codecs.alternation import FIRST_USER
-from turnlog.codecs.base import Rendered, Turn
+from turnlog.codecs.base import BEFORE_ALL, Bodies, End, Rendered, Turn
 from turnlog.codecs.blocks import (
     given_role,
     invalid,
@@ -83,11 +84,24 @@ class OpenAIResponsesCodec:
     def legal_id(self, call_id: str) -> bool:
         return 0 < len(call_id) <= _MAX_ID
 
-    def render(self, turns: Sequence[Turn], *, system: str | None, tools: Sequence[JsonObject]) -> Rendered:
+    def render(
+        self, turns: Sequence[Turn], *, system: str | None, tools: Sequence[JsonObject], bodies: Bodies | None = None
+    ) -> Rendered:
         items = list[JsonObject]() if system is None else [_message("system", system)]
-        for turn in turns:
-            items.extend(self.bodies(turn))
-        return Rendered(_with_own_ids(_of_one_kind(items)) or [_message("user", FIRST_USER)], tools=self.tools(tools))
+        reaches = [len(items)]
+        for made in [self.bodies(turn) for turn in turns] if bodies is None else bodies:
+            items.extend(made)
+            reaches.append(len(items))
+        own = _with_own_ids(_of_one_kind(items))
+        count = [0, *accumulate(item is not None for item in own)]
+        sent = [item for item in own if item is not None]
+        borders = [count[reach] for reach in reaches]
+        return Rendered(
+            sent or [_message("user", FIRST_USER)],
+            tools=self.tools(tools),
+            ends=tuple(End(border - 1, 1) if border else BEFORE_ALL for border in borders[1:]),
+            bodies=[sent[start:end] for start, end in pairwise(borders)],
+        )
 
     def bodies(self, turn: Turn) -> list[JsonObject]:
         repaired = _repaired(turn) if turn.format == FORMAT and turn.body is not None else None
@@ -187,15 +201,17 @@ def _of_one_kind(items: list[JsonObject]) -> list[JsonObject]:
     return found
 
 
-def _with_own_ids(items: list[JsonObject]) -> list[JsonObject]:
-    """The provider takes no item twice: an id used before is left out, and an item that is nothing without it."""
-    used, found = set[str](), list[JsonObject]()
+def _with_own_ids(items: list[JsonObject]) -> list[JsonObject | None]:
+    """The provider takes no item twice: an id used before is left out, and None stands for an item that is nothing without it."""
+    used, found = set[str](), list[JsonObject | None]()
     for item in items:
         item_id = item.get("id")
         if not isinstance(item_id, str) or item_id not in used:
             found.append(item)
         elif item.get("type", "message") == "message" or item.get("type") in (*_CALLS, *_OUTPUTS):
             found.append({key: value for key, value in item.items() if key != "id"})
+        else:
+            found.append(None)
         if isinstance(item_id, str):
             used.add(item_id)
     return found

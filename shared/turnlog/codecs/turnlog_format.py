@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from turnlog.codecs.base import Rendered, Turn
+from turnlog.codecs.base import Bodies, End, Rendered, Turn
 from turnlog.codecs.blocks import arguments_value, given_role, invalid, json_text, role_with, string
 from turnlog.domain.jsonvalue import JsonObject, JsonValue
 from turnlog.domain.messages import Block, Media, Message, Opaque, Text, Thinking, ToolCall, ToolResult
@@ -51,9 +51,13 @@ class TurnlogCodec:
     def legal_id(self, call_id: str) -> bool:
         return call_id != ""
 
-    def render(self, turns: Sequence[Turn], *, system: str | None, tools: Sequence[JsonObject]) -> Rendered:
-        messages = [_rendered(turn) for turn in turns]
-        return Rendered(messages=messages, system=system, tools=list(tools))
+    def render(
+        self, turns: Sequence[Turn], *, system: str | None, tools: Sequence[JsonObject], bodies: Bodies | None = None
+    ) -> Rendered:
+        messages = [_rendered(turn) for turn in turns] if bodies is None else [made[0] for made in bodies]
+        ends = tuple(End(at, 1) for at in range(len(messages)))
+        told = [(message,) for message in messages]
+        return Rendered(messages=messages, system=system, tools=list(tools), ends=ends, bodies=told)
 
     def bodies(self, turn: Turn) -> list[JsonObject]:
         return [_rendered(turn)]

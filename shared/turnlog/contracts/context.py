@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from pydantic import Field
 
@@ -68,6 +68,40 @@ class OpenCall(Answer):
     name: GivenText
 
 
+BreakReason: TypeAlias = Literal[
+    "first",
+    "tools",
+    "system",
+    "policy",
+    "budget",
+    "summary",
+    "not_read",
+    "open_call",
+    "settled",
+    "late_result",
+    "crossing",
+    "past_loop",
+    "age",
+    "evicted",
+    "stub",
+    "fold",
+    "joined",
+]
+
+
+class PrefixAnswer(Answer):
+    """How much of the window is as the model call before was sent it: what a prompt cache can still have.
+
+    Compared with the window of the same call at the position before the newest assistant message. ``stable_tokens`` are of the
+    beginning, in the order tools, system text, messages: never more than are really the same. ``broke_at`` is what came first
+    of the window before and is not there any more, a position or a part; null when all of it is still there.
+    """
+
+    stable_tokens: int
+    broke_at: int | Literal["tools", "system", "summary", "line"] | None
+    reason: BreakReason | None = Field(description="Why it broke; null when it did not")
+
+
 class WindowAnswer(Answer):
     """What to send. ``tokens`` is an upper bound of all of it; ``head`` the position that it was built at.
 
@@ -83,6 +117,7 @@ class WindowAnswer(Answer):
     tool_names: list[GivenText]
     open_calls: list[OpenCall]
     tokens: int
+    prefix: PrefixAnswer
     manifest: ManifestAnswer
     head: int
     summary_stale: bool

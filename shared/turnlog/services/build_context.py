@@ -15,16 +15,15 @@ from turnlog.contracts.context import (
     ManifestAnswer,
     OpenCall,
     Part,
+    PrefixAnswer,
     WindowAnswer,
-    WindowOptions,
 )
-from turnlog.domain.calibration import Calibration
 from turnlog.domain.errors import CorruptError
 from turnlog.domain.events import MessageEvent, SummaryEvent
 from turnlog.domain.flow import Arrival, Flow, accept
 from turnlog.domain.identity import Owner
 from turnlog.domain.jsonvalue import JsonObject
-from turnlog.domain.session import DEFAULT_OUTPUT_RESERVE, Settings
+from turnlog.domain.session import Settings
 from turnlog.log.commits import MAX_EVENTS, Commit, checked_chain, read_commit
 from turnlog.log.headers import Header, read_header
 from turnlog.log.history import header_at
@@ -44,11 +43,9 @@ from turnlog.ports import Item, Query, TokenCounter
 from turnlog.services.budgets import counted_by_the_provider, effective
 from turnlog.services.builds import asked_by, build_of, check_build, check_head, position_of_call
 from turnlog.services.incoming import understand
-from turnlog.windows.build import Request, Source, Window, build, system_cost, upper_bound_of_json
+from turnlog.services.requests import Asked, AskedBefore, request_of
+from turnlog.windows.build import Source, Window, build, system_cost
 from turnlog.windows.manifest import Part as ManifestPart
-from turnlog.windows.models import budget_for
-from turnlog.windows.policy import policy_of
-from turnlog.windows.recall import with_recall
 
 MAX_PAGES = 5
 FIRST_ITEMS = 160
@@ -70,26 +67,25 @@ class BuildContexts:
             check_build(given, header, cast("list[JsonObject] | None", body.tools))
             body = asked_by(given, body)
         codec_of(body.format)
-        request, budget, model = self._request(keys, read, body)
-        if given is not None:
-            budget = BudgetAnswer(**given.budget.model_dump())
-            request = replace(request, budget=effective(budget))
+        asked = self._asked(keys, read, body, given)
+        request, budget = asked.request, asked.budget
         covered, summary = header.summary if request.summary is not None else None, request.summary
         border = covered.last if covered is not None else 0
+        commits = read.back_to(border)
         messages = [
-            one
-            for one in located(self._log.commits, keys, read.back_to(border))
-            if border < one.event.position <= header.last
+            one for one in located(self._log.commits, keys, commits) if border < one.event.position <= header.last
         ]
         kept = self._kept(keys, summary) if summary is not None else []
         sources = [Source(one.event, one.loop, one.time_ms) for one in [*kept, *messages]]
+        unread = header.flow.messages - len(messages) - (covered.messages if covered is not None else 0)
         with counted_by_the_provider(budget):
             window = build(
                 sources,
                 request,
                 total=header.flow.tokens,
                 fetch=lambda events: self._log.commits.fetch(keys, events),
-                unread=header.flow.messages - len(messages) - (covered.messages if covered is not None else 0),
+                unread=unread,
+                then=AskedBefore(self._log, keys, header, commits, asked, unread, self._models),
             )
         return window_answer(
             window,
@@ -97,27 +93,26 @@ class BuildContexts:
             head=header.last,
             budget=budget,
             summary_stale=request.policy.takes_summary and window.is_partial,
-            build=build_of(request, header, budget, model=model, tools=cast("list[JsonObject] | None", body.tools)),
+            build=build_of(request, header, budget, model=asked.model, tools=asked.tools),
         )
 
-    def _request(
-        self, keys: SessionKeys, read: _Reading, body: BuildContext
-    ) -> tuple[Request, BudgetAnswer, str | None]:
-        """What is asked for, with the settings and the summary that are in force where the window is read; and the model."""
+    def _asked(self, keys: SessionKeys, read: _Reading, body: BuildContext, given: GivenBuild | None) -> Asked:
+        """What is asked for, with the settings and the summary that are in force where the window is read."""
         header, summary = read.header, None
         if read.at is not None:
             settings, summary = self._log.as_of(keys, header)
         else:
             settings = self._log.settings(keys, read.beside.get(META), read.beside.get(SYSTEM), header).settings
         request, budget = request_of(body, settings, calibration=header.calibration, models=self._models)
-        if settings.recall == "always":
-            request = with_recall(request)
+        if given is not None:
+            budget = BudgetAnswer(**given.budget.model_dump())
+            request = replace(request, budget=effective(budget))
         model = body.model if body.model is not None else settings.model
-        if header.summary is None or not request.policy.takes_summary:
-            return request, budget, model
-        if summary is None:
-            summary = self._log.summaries.among(keys, header.summary, read.beside.get(SUMMARY)).event
-        return replace(request, summary=summary), budget, model
+        if header.summary is not None and request.policy.takes_summary:
+            if summary is None:
+                summary = self._log.summaries.among(keys, header.summary, read.beside.get(SUMMARY)).event
+            request = replace(request, summary=summary)
+        return Asked(request, budget, settings, model, cast("list[JsonObject] | None", body.tools))
 
     def _kept(self, keys: SessionKeys, summary: SummaryEvent) -> list[Located]:
         """The messages that stay though the summary covers them, in one request when there are any."""
@@ -226,43 +221,6 @@ class BuildWindows:
         return sources, flow.tokens
 
 
-def request_of(
-    body: WindowOptions,
-    settings: Settings,
-    *,
-    calibration: Calibration | None = None,
-    models: Mapping[str, int] | None = None,
-) -> tuple[Request, BudgetAnswer]:
-    """What is asked for: the call's fields, and the session's where the call leaves them out. And the budget."""
-    reserve = body.output_reserve if body.output_reserve is not None else settings.output_reserve
-    policy = cast("str | JsonObject", body.policy if body.policy is not None else settings.policy)
-    tools: Sequence[JsonObject] = settings.tools
-    tools_tokens = settings.tools_tokens
-    if body.tools is not None:
-        tools = cast("list[JsonObject]", body.tools)
-        tools_tokens = upper_bound_of_json(tools) if tools else 0
-    found = budget_for(
-        budget=body.budget,
-        model=body.model if body.model is not None else settings.model,
-        output_reserve=reserve if reserve is not None else DEFAULT_OUTPUT_RESERVE,
-        own=models,
-    )
-    factor = calibration.factor if calibration is not None else 1.0
-    budget = BudgetAnswer(tokens=found.tokens, source=found.source, factor=factor)
-    request = Request(
-        policy=policy_of(policy),
-        budget=effective(budget),
-        format=body.format,
-        system=settings.system,
-        system_tokens=settings.system_tokens,
-        tools=tools,
-        tools_tokens=tools_tokens,
-        include_current_loop=body.include_current_loop,
-        settle=body.settle,
-    )
-    return request, budget
-
-
 def window_answer(
     window: Window,
     sources: Sequence[Source],
@@ -304,6 +262,9 @@ def window_answer(
             parts=[_part(part) for part in manifest.parts],
             totals=manifest.totals,
             build=build,
+        ),
+        prefix=PrefixAnswer(
+            stable_tokens=window.prefix.stable_tokens, broke_at=window.prefix.broke_at, reason=window.prefix.reason
         ),
         head=head,
         summary_stale=summary_stale,

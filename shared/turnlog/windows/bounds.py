@@ -1,4 +1,4 @@
-"""How many tokens of o200k_base a text can be at most, without the vocabulary.
+"""How many tokens of o200k_base a text can be at most, and is at least, without the vocabulary.
 
 The window's budget is hard, and derived text (notes, cuts, stubs) has no stored count: it is charged with this bound.
 
@@ -16,6 +16,9 @@ The argument. The encoding cuts text into pieces by a pattern, and each piece in
 
 So ``upper_bound_tokens(a) + upper_bound_tokens(b)`` is at least the tokens of ``a + b``, for any cut of any text. The
 facts of the vocabulary that the argument uses are in `bound_tables`; ``tests/properties/test_bounds.py`` proves each.
+
+The least is simpler: no token crosses a border of pieces, so there are as many tokens as pieces. What stands beside a stretch
+of ASCII can make a part of its first piece its own, or of its last, and no more; beyond ASCII nothing is counted.
 """
 
 from __future__ import annotations
@@ -59,6 +62,20 @@ def upper_bound_tokens(text: str) -> int:
             bound += sum(map(_CHARACTERS.__getitem__, stretch))
         elif stretch:
             bound += _ascii(stretch)
+    return bound
+
+
+def lower_bound_tokens(text: str) -> int:
+    """At most the number of o200k_base tokens of ``text``, as a text by itself.
+
+    Holds for every string. Pure, linear in the length. About nine tenths of the count on English prose, code and JSON, next
+    to nothing on other scripts.
+    """
+    stretches = _STRETCH.split(text)
+    bound, last = 0, len(stretches) - 1
+    for index in range(0, len(stretches), 2):
+        pieces = len(_PIECE.findall(stretches[index]))
+        bound += max(0, pieces - (index > 0) - (index < last))
     return bound
 
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import cast
 
 from turnlog.codecs.registry import codec_of
 from turnlog.domain.jsonvalue import JsonObject, JsonValue, encode_json
-from turnlog.windows.bounds import upper_bound_tokens
+from turnlog.windows.bounds import lower_bound_tokens, upper_bound_tokens
 from turnlog.windows.build import Request, system_cost, upper_bound_of_json, with_tools_of
 
 RECALL_TOOL, SEARCH_TOOL = "recall_tool_call", "search_history"
@@ -99,17 +100,21 @@ def with_recall(request: Request) -> Request:
     own = list(request.tools)
     names = {_name(tool) for tool in own}
     ours = [tool for tool in recall_tools(request.format) if _name(tool) not in names]
-    line_tokens = system_cost(RECALL_LINE_TOKENS)
-    system = RECALL_LINE
+    line_tokens = line_least = system_cost(RECALL_LINE_TOKENS)
+    system, known = RECALL_LINE, request.system_least
     if request.system:
         system = request.system + _SEPARATOR + RECALL_LINE
         line_tokens = request.system_tokens + RECALL_LINE_TOKENS + _joint(request.system, _SEPARATOR)
+        # The pieces of the text's end may be others now; the line's own are the same.
+        line_least = (known or 0) + RECALL_LINE_TOKENS - _joint(request.system, "")
     return replace(
         request,
         system=system,
         system_tokens=line_tokens,
+        system_least=line_least if known is not None or not request.system else None,
         tools=[*own, *ours],
         tools_tokens=_tools_tokens(own, ours, request.tools_tokens),
+        tools_least=_tools_least(own, ours, request),
     )
 
 
@@ -122,6 +127,21 @@ def _tools_tokens(own: Sequence[JsonObject], ours: Sequence[JsonObject], own_tok
         return added
     last = encode_json(own[-1]).decode("utf-8")
     return own_tokens + added + _joint(last, ',{"')
+
+
+def _tools_least(own: Sequence[JsonObject], ours: Sequence[JsonObject], request: Request) -> int | None:
+    """At most the tokens of all tools as one list."""
+    known = request.tools_least
+    if not own or not ours or known is None:
+        return known if own else None
+    # Only the pieces at the end of the list of its own are others now, and the first of ours.
+    tail = _joint(encode_json(own[-1]).decode("utf-8") + "]", "")
+    return max(0, known - tail + (_least_of_ours(request.format) if len(ours) == len(_TOOLS) else 0) - 1)
+
+
+@cache
+def _least_of_ours(format: str) -> int:
+    return lower_bound_tokens(encode_json(recall_tools(format)).decode("utf-8"))
 
 
 def _joint(text: str, following: str) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from turnlog.codecs.base import Codec, Turn
 from turnlog.domain.events import MessageEvent
@@ -17,6 +17,8 @@ from turnlog.windows.summaries import summary_text
 from turnlog.windows.text import NOTHING_SAID, SETTLEMENT, cut, left_out_line, truncation_mark, user_call_text
 from turnlog.windows.view import Answer, Entry, Note, Stub, Unit, View
 
+Place: TypeAlias = int | Literal["summary", "line"]
+
 
 def missing_bodies(view: View) -> list[MessageEvent]:
     """The messages whose payloads must be fetched before the view can be rendered."""
@@ -28,40 +30,46 @@ def missing_bodies(view: View) -> list[MessageEvent]:
     return list(wanted.values())
 
 
-def turns(view: View, codec: Codec) -> list[Turn]:
-    """The window's messages in a valid order. No body may be missing (`missing_bodies`)."""
+def shares(view: View, codec: Codec) -> list[Share]:
+    """The window's turns in a valid order, each with what it is of. No body may be missing (`missing_bodies`)."""
     return _joined(_Renderer(codec).turns(view), codec)
 
 
-def _joined(shares: Iterable[_Share], codec: Codec) -> list[Turn]:
-    """The turns; in its own format a message whose results and rest stand side by side is one again, as it was given."""
-    found = list[_Share]()
-    for share in shares:
+def _joined(parted: Iterable[Share], codec: Codec) -> list[Share]:
+    """The shares; in its own format a message whose results and rest stand side by side is one again, as it was given."""
+    found = list[Share]()
+    for share in parted:
         last, entry = found[-1] if found else None, share.entry
         if last and entry and entry.event.format == codec.format and _are_halves(last, share):
             call_ids, result_ids = (
                 last.turn.call_ids + share.turn.call_ids,
                 last.turn.result_ids + share.turn.result_ids,
             )
-            found[-1] = _Share(_turn(entry, _message(entry), call_ids, result_ids), entry)
+            found[-1] = Share(_turn(entry, _message(entry), call_ids, result_ids), entry)
         else:
             found.append(share)
-    return [share.turn for share in found]
+    return found
 
 
-def _are_halves(one: _Share, other: _Share) -> bool:
+def _are_halves(one: Share, other: Share) -> bool:
     is_one_message = one.entry and other.entry and one.entry.position == other.entry.position
     return bool(is_one_message) and {one.part, other.part} == {"results", "rest"}
 
 
 @dataclass(frozen=True, slots=True)
-class _Share:
+class Share:
     """A turn and the message that it is of. A message with results and something else is sent in two: its ``results``
-    behind their calls, the ``rest`` in its place."""
+    behind their calls, the ``rest`` in its place. ``where``: what a turn is of that is no message as it was given, a part's
+    kind or a position."""
 
     turn: Turn
     entry: Entry | None = None
     part: Literal["all", "some results", "results", "rest"] = "all"
+    where: Place = "line"
+
+    @property
+    def place(self) -> Place:
+        return self.entry.position if self.entry is not None else self.where
 
 
 class _Renderer:
@@ -70,11 +78,11 @@ class _Renderer:
         self._used: set[str] = set()
         self._ids: dict[Ref, str] = {}
 
-    def turns(self, view: View) -> Iterator[_Share]:
+    def turns(self, view: View) -> Iterator[Share]:
         for unit in view.preamble:
             yield from self._unit(unit)
         if view.summary is not None:
-            yield _line(summary_text(view.summary))
+            yield _line(summary_text(view.summary), "summary")
         if has_evicted(view):
             yield _line(left_out(view))
         if says_nothing(view):
@@ -83,16 +91,16 @@ class _Renderer:
         for loop in view.loops:
             for piece in told(loop):
                 if isinstance(piece, Note):
-                    yield _line(note_text(piece, said))
+                    yield _line(note_text(piece, said), piece.at or loop.last)
                     said += piece.values
                 else:
                     yield from self._unit(piece.unit) if piece.limit is None else self._cut(piece)
 
-    def _unit(self, unit: Unit) -> Iterator[_Share]:
+    def _unit(self, unit: Unit) -> Iterator[Share]:
         entry = unit.entry
         message = _message(entry)
         if unit.is_folded:
-            yield _Share(self._user_calls(unit, message), entry)
+            yield Share(self._user_calls(unit, message), entry)
             return
         if unit.group:
             yield from self._group(unit)
@@ -100,32 +108,32 @@ class _Renderer:
             return
         if not unit.answers and message.tool_calls:
             # Calls that wait for results, and their message is sent for its text.
-            yield _Share(Turn(replace(message, tool_calls=(), tool_results=())), entry)
+            yield Share(Turn(replace(message, tool_calls=(), tool_results=())), entry)
             return
         call_ids = self._call_ids(entry)
         if message.tool_results:
-            yield _Share(Turn(replace(message, tool_results=()), call_ids=call_ids), entry, "rest")
+            yield Share(Turn(replace(message, tool_results=()), call_ids=call_ids), entry, "rest")
         else:
-            yield _Share(_turn(entry, message, call_ids, ()), entry)
+            yield Share(_turn(entry, message, call_ids, ()), entry)
         yield from self._results(unit)
 
-    def _group(self, unit: Unit) -> Iterator[_Share]:
+    def _group(self, unit: Unit) -> Iterator[Share]:
         """The items of one answer: each by itself in their own format, else one message."""
         if unit.entry.event.format == self._codec.format:
             for entry in unit.group:
-                yield _Share(_turn(entry, _message(entry), self._call_ids(entry), ()), entry)
+                yield Share(_turn(entry, _message(entry), self._call_ids(entry), ()), entry)
             return
         messages = [_message(entry) for entry in unit.group]
         call_ids = tuple(call_id for entry in unit.group for call_id in self._call_ids(entry))
         content = tuple(block for message in messages for block in message.content)
         calls = tuple(call for message in messages for call in message.tool_calls)
-        yield _Share(Turn(Message("assistant", content, calls), call_ids=call_ids), unit.entry)
+        yield Share(Turn(Message("assistant", content, calls), call_ids=call_ids), unit.entry)
 
     def _call_ids(self, entry: Entry) -> tuple[str, ...]:
         calls = _message(entry).tool_calls
         return tuple(self._call_id(Ref(entry.position, at), call.id) for at, call in enumerate(calls))
 
-    def _results(self, unit: Unit) -> Iterator[_Share]:
+    def _results(self, unit: Unit) -> Iterator[Share]:
         stubs = {stub.position: stub for stub in unit.stubs}
         answered = [answer for answer in unit.answers if answer.entry is not None]
         for position in dict.fromkeys(answer.entry.position for answer in answered if answer.entry):
@@ -134,25 +142,22 @@ class _Renderer:
             entry = here[0].entry
             ids = tuple(self._ids[answer.ref] for answer in here)
             if position in stubs:
-                yield _Share(
-                    Turn(
-                        Message("tool", tool_results=tuple(self._stubbed(entry, here, stubs[position]))), result_ids=ids
-                    )
-                )
+                results = tuple(self._stubbed(entry, here, stubs[position]))
+                yield Share(Turn(Message("tool", tool_results=results), result_ids=ids), where=position)
                 continue
             message = _message(entry)
             is_all = len(here) == len(message.tool_results)
             if is_all and message.role == "tool":
-                yield _Share(_turn(entry, message, (), ids), entry)
+                yield Share(_turn(entry, message, (), ids), entry)
             else:
                 # The message says more, or answers calls of other messages too: its results are sent where each belongs.
                 some = tuple(message.tool_results[answer.index] for answer in here)
                 made = Turn(Message("tool", tool_results=some), result_ids=ids)
-                yield _Share(made, entry, "results" if is_all else "some results")
+                yield Share(made, entry, "results" if is_all else "some results")
         settled = [answer.ref for answer in unit.answers if answer.entry is None]
         for ref in settled:
             result = ToolResult(self._ids[ref], (Text(SETTLEMENT),))
-            yield _Share(Turn(Message("tool", tool_results=(result,)), result_ids=(self._ids[ref],)), unit.entry)
+            yield Share(Turn(Message("tool", tool_results=(result,)), result_ids=(self._ids[ref],)), unit.entry)
 
     def _stubbed(self, entry: Entry, answers: Sequence[Answer], stub: Stub) -> Iterator[ToolResult]:
         texts = dict(stub.texts)
@@ -173,7 +178,7 @@ class _Renderer:
         text = "\n\n".join(part for part in (message.text, user_call_text(whole)) if part)
         return Turn(Message(message.role, (Text(text),), name=message.name, given_role=message.given_role))
 
-    def _cut(self, piece: Piece) -> Iterator[_Share]:
+    def _cut(self, piece: Piece) -> Iterator[Share]:
         entry, limit = piece.unit.entry, piece.limit
         assert limit is not None  # noqa: S101 - the caller has looked
         if _fits_in_head(piece, entry):
@@ -185,10 +190,10 @@ class _Renderer:
             is_text = all(isinstance(block, Text) for block in message.content)
             is_alone = not (message.tool_calls or message.tool_results or piece.unit.group)
             if entry.facts.chars <= limit and is_text and is_alone:
-                yield _Share(_turn(entry, message, (), ()), entry)
+                yield Share(_turn(entry, message, (), ()), entry)
                 return
             text, name = cut(message.text, limit), message.name
-        yield _Share(Turn(Message(entry.facts.role, (Text(text),), name=name)), entry)
+        yield Share(Turn(Message(entry.facts.role, (Text(text),), name=name)), entry)
 
     def _call_id(self, ref: Ref, given: str) -> str:
         """The given id where the provider takes it and no call of this window has it, else one made of the ref."""
@@ -246,5 +251,5 @@ def _turn(entry: Entry, message: Message, call_ids: Sequence[str], result_ids: S
     return Turn(message, entry.event.format, entry.event.body, tuple(call_ids), tuple(result_ids))
 
 
-def _line(text: str) -> _Share:
-    return _Share(Turn(Message("user", (Text(text),))))
+def _line(text: str, where: Place = "line") -> Share:
+    return Share(Turn(Message("user", (Text(text),))), where=where)

@@ -7,7 +7,7 @@ sent (an interrupted stream, an unknown role, a result without a call) is set as
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 from turnlog.domain.events import MessageEvent, SummaryEvent
@@ -117,7 +117,8 @@ class Note:
 class Loop:
     """A run loop. ``before`` is the running total of tokens when it was opened; ``level`` is how it is sent.
 
-    ``notes`` are of a digest, and of the earlier steps of a long loop.
+    ``notes`` are of a digest, and of the earlier steps of a long loop. ``digests`` remembers those that were made of its units:
+    two windows are planned of one loop.
     """
 
     number: int
@@ -131,6 +132,9 @@ class Loop:
     reason: str = ""
     max_message_chars: int = 0
     notes: tuple[Note, ...] = ()
+    digests: dict[tuple[str, int, int], tuple[tuple[Unit, ...], Loop]] = field(
+        default_factory=dict, compare=False, repr=False
+    )
 
     @property
     def tokens(self) -> int:
@@ -197,7 +201,7 @@ def assemble(
     A call without a result, with a later user or assistant message, is settled: its answer has no entry. One at the log's
     end is left out with its message and named in ``open_calls``; with ``settle`` it is settled too.
     """
-    sendable = [entry for entry in entries if not _never_sent(entry)]
+    sendable = [entry for entry in entries if not never_sent(entry)]
     befores, running = dict[int, int](), total - sum(entry.event.tokens for entry in entries)
     for entry in entries:
         befores[entry.position] = running
@@ -206,7 +210,7 @@ def assemble(
     units = [unit for entry in sendable for unit in grouping.units_of(entry)]
     shown = {entry.position for unit in units for entry in unit.entries}
     set_aside = [
-        (entry, _never_sent(entry) or grouping.why_not(entry)) for entry in entries if entry.position not in shown
+        (entry, never_sent(entry) or grouping.why_not(entry)) for entry in entries if entry.position not in shown
     ]
     return View(
         tuple(unit for unit in units if not unit.entry.loop),
@@ -233,7 +237,7 @@ class _Grouping:
         self._pairing = pair((entry.position, entry.facts) for entry in sendable)
         self._settle = settle
         self._settlement_tokens = settlement_tokens
-        self._last_turn = max((entry.position for entry in sendable if _is_turn(entry)), default=0)
+        self._last_turn = max((entry.position for entry in sendable if is_turn(entry)), default=0)
 
     def units_of(self, entry: Entry) -> Iterator[Unit]:
         """The unit that the message leads, if any: results alone go where their calls are, items with their leader."""
@@ -338,11 +342,13 @@ def _loops(entries: Sequence[Entry], units: Sequence[Unit], befores: Mapping[int
     )
 
 
-def _never_sent(entry: Entry) -> str:
+def never_sent(entry: Entry) -> str:
+    """Why a message is in no window, whatever stands around it; empty when it may be."""
     if entry.event.envelope.status == "interrupted":
         return "interrupted"
     return "unknown_role" if entry.facts.role == "unknown" else ""
 
 
-def _is_turn(entry: Entry) -> bool:
+def is_turn(entry: Entry) -> bool:
+    """Whether it is the user's or the assistant's: a call before it that has no result waits no longer."""
     return entry.facts.role in ("user", "assistant")

@@ -1,0 +1,134 @@
+"""From a call to what is asked of a window: now, and as the same call would have asked before."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import cast
+
+from turnlog.contracts.builds import BudgetAnswer
+from turnlog.contracts.context import WindowOptions
+from turnlog.domain.calibration import Calibration
+from turnlog.domain.jsonvalue import JsonObject
+from turnlog.domain.session import DEFAULT_OUTPUT_RESERVE, Settings
+from turnlog.log.commits import Commit
+from turnlog.log.headers import Header
+from turnlog.log.keys import SessionKeys
+from turnlog.log.sessions import SessionLog
+from turnlog.services.budgets import effective
+from turnlog.windows.breaks import Reason
+from turnlog.windows.build import Request, upper_bound_of_json
+from turnlog.windows.models import Budget, budget_for
+from turnlog.windows.policy import policy_of
+from turnlog.windows.recall import with_recall
+
+Models = Mapping[str, int] | None
+
+
+def request_of(
+    body: WindowOptions,
+    settings: Settings,
+    *,
+    calibration: Calibration | None = None,
+    models: Mapping[str, int] | None = None,
+) -> tuple[Request, BudgetAnswer]:
+    """What is asked for: the call's fields, and the session's where the call leaves them out. And the budget."""
+    reserve = body.output_reserve if body.output_reserve is not None else settings.output_reserve
+    policy = cast("str | JsonObject", body.policy if body.policy is not None else settings.policy)
+    tools: Sequence[JsonObject] = settings.tools
+    tools_tokens = settings.tools_tokens
+    if body.tools is not None:
+        tools = cast("list[JsonObject]", body.tools)
+        tools_tokens = upper_bound_of_json(tools) if tools else 0
+    found = budget_for(
+        budget=body.budget,
+        model=body.model if body.model is not None else settings.model,
+        output_reserve=reserve if reserve is not None else DEFAULT_OUTPUT_RESERVE,
+        own=models,
+    )
+    factor = calibration.factor if calibration is not None else 1.0
+    budget = BudgetAnswer(tokens=found.tokens, source=found.source, factor=factor)
+    request = Request(
+        policy=policy_of(policy),
+        budget=effective(budget),
+        format=body.format,
+        system=settings.system,
+        system_tokens=settings.system_tokens,
+        system_least=settings.system_tokens,
+        tools=tools,
+        tools_tokens=tools_tokens,
+        tools_least=settings.tools_tokens if body.tools is None else None,
+        include_current_loop=body.include_current_loop,
+        settle=body.settle,
+    )
+    return with_recall(request) if settings.recall == "always" else request, budget
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A call's request with what it was made of. ``tools`` are the call's own, as given."""
+
+    request: Request
+    budget: BudgetAnswer
+    settings: Settings
+    model: str | None
+    tools: Sequence[JsonObject] | None
+
+
+@dataclass(frozen=True, slots=True)
+class AskedBefore:
+    """What the same call would have asked for before a position: the summary, the learned factor and the session's settings are
+    as they were then (`turnlog.windows.build.Then`).
+
+    Of ``commits``, those that the window is made of. One request when the settings have changed since, else none.
+    """
+
+    log: SessionLog
+    keys: SessionKeys
+    header: Header
+    commits: Sequence[Commit]
+    asked: Asked
+    unread: int
+    models: Models = None
+
+    def __call__(self, position: int | None) -> Request | Reason:
+        """Of what a window took from the settings, that is taken from them which they say now: a stored ``build`` says the
+        same as the call that made it."""
+        summary = self.header.summary if self.asked.request.summary is not None else None
+        if self.unread:
+            return "not_read"
+        if summary is not None and (position is None or position < summary.position):
+            return "summary"
+        if position is None:
+            return "first"
+        before = next((one.header for one in self.commits if one.header.first < position <= one.header.last + 1), None)
+        if before is None:
+            return "not_read"
+        if self.header.last_settings < position:
+            return self._with_budget(self.asked.request, self.asked.budget, before)
+        return self._with_settings(before)
+
+    def _with_settings(self, before: Header) -> Request | Reason:
+        now, request, budget = self.asked.settings, self.asked.request, self.asked.budget
+        then, _ = self.log.as_of(self.keys, replace(before, summary=None))
+        if request.policy == policy_of(now.policy):
+            request = replace(request, policy=policy_of(then.policy))
+        if request.policy.takes_summary != self.asked.request.policy.takes_summary and self.header.summary is not None:
+            return "policy"
+        if self.asked.tools is None:
+            tokens = then.tools_tokens
+            request = replace(request, tools=then.tools, tools_tokens=tokens, tools_least=tokens)
+        if budget.source != "given" and _budget(now, self.models).tokens == budget.tokens:
+            budget = budget.model_copy(update={"tokens": _budget(then, self.models).tokens})
+        system, tokens = then.system, then.system_tokens
+        request = replace(request, system=system, system_tokens=tokens, system_least=tokens)
+        return self._with_budget(with_recall(request) if then.recall == "always" else request, budget, before)
+
+    def _with_budget(self, request: Request, budget: BudgetAnswer, before: Header) -> Request:
+        given = budget.model_copy(update={"factor": before.calibration.factor})
+        return request if given == self.asked.budget else replace(request, budget=effective(given))
+
+
+def _budget(settings: Settings, models: Models) -> Budget:
+    reserve = settings.output_reserve if settings.output_reserve is not None else DEFAULT_OUTPUT_RESERVE
+    return budget_for(budget=None, model=settings.model, output_reserve=reserve, own=models)

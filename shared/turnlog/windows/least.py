@@ -1,0 +1,117 @@
+"""How many tokens what is sent has at least: what is known without a tokeniser, never more than there are.
+
+A message that is sent as it was given has its stored count. Text that the window makes has a proven lower bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from turnlog.codecs.base import Codec
+from turnlog.codecs.names import is_tool_name
+from turnlog.domain.jsonvalue import JsonObject, encode_json
+from turnlog.domain.messages import Block, Media, Message, Text, Thinking
+from turnlog.windows.bounds import lower_bound_tokens
+from turnlog.windows.render import Share
+from turnlog.windows.view import MESSAGE_OVERHEAD, Entry
+
+_AS_TEXT = ("openai_chat", "openai_responses")
+"""Formats that tell arguments as the text that they are."""
+
+
+def least_of_share(share: Share, bodies: Sequence[JsonObject], codec: Codec) -> int:
+    """At most the tokens of a turn's content, as ``bodies`` tell it: without `MESSAGE_OVERHEAD`, for a message may hold
+    several turns."""
+    if not bodies:
+        return 0
+    entry, message = share.entry, share.turn.message
+    is_given = entry is not None and message is entry.message and share.part == "all"
+    if entry is not None and is_given:
+        is_verbatim = share.turn.format == codec.format and len(bodies) == 1 and bodies[0] == share.turn.body
+        if (
+            (is_verbatim and not _has(message, files=True))
+            or _is_plain(message)
+            or _calls_plainly(entry, message, codec)
+        ):
+            return max(0, entry.event.tokens - MESSAGE_OVERHEAD)
+    told = [codec.parse(body) for body in bodies]
+    if entry is not None and is_given and _count_the_same(message, told):
+        return max(0, entry.event.tokens - MESSAGE_OVERHEAD)
+    return sum(lower_bound_tokens(text) for one in told for text in _texts(one))
+
+
+def least_of_system(text: str) -> int:
+    """At most the tokens of a system text."""
+    return lower_bound_tokens(text) + MESSAGE_OVERHEAD
+
+
+def least_of_tools(tools: Sequence[JsonObject]) -> int:
+    """At most the tokens of tools, as their compact JSON is counted."""
+    return lower_bound_tokens(encode_json(list(tools)).decode("utf-8")) if tools else 0
+
+
+def _is_plain(message: Message) -> bool:
+    """Whether it is one text and nothing else, or results of one text each, which every format tells as they are."""
+    if message.name or message.tool_calls or message.role not in ("user", "assistant", "tool"):
+        return False
+    if not message.tool_results:
+        return message.role != "tool" and _is_one_text(message.content)
+    return not message.content and all(
+        not (result.name or result.is_error) and _is_one_text(result.content) for result in message.tool_results
+    )
+
+
+def _calls_plainly(entry: Entry, message: Message, codec: Codec) -> bool:
+    """Whether it is calls, with one text or none, that are told as they are: where arguments have to be objects, nothing is
+    charged for other words of theirs."""
+    is_told_so = codec.format in _AS_TEXT or entry.extra == 0
+    return (
+        is_told_so
+        and bool(message.tool_calls)
+        and not (message.name or message.tool_results)
+        and message.role == "assistant"
+        and (not message.content or _is_one_text(message.content))
+        and all(is_tool_name(call.name) for call in message.tool_calls)
+    )
+
+
+def _is_one_text(content: Sequence[Block]) -> bool:
+    block = content[0] if len(content) == 1 else None
+    return isinstance(block, Text) and bool(block.text) and not block.text.isspace()
+
+
+def _has(message: Message, *, files: bool = False) -> bool:
+    """Whether there is media in it; ``files``: which a codec may rename when all messages are put together."""
+    contents = (message.content, *(result.content for result in message.tool_results))
+    blocks = [block for content in contents for block in content if isinstance(block, Media)]
+    return any(not files or block.kind == "file" for block in blocks)
+
+
+def _count_the_same(message: Message, told: Sequence[Message]) -> bool:
+    """Whether all is told that the message's count depends on."""
+    return not _has(message) and not any(map(_has, told)) and _counted([message]) == _counted(told)
+
+
+def _counted(messages: Sequence[Message]) -> tuple[object, ...]:
+    return (
+        [message.name for message in messages if message.name],
+        [block for message in messages for block in message.content if block != Text("")],
+        [(call.name, call.arguments) for message in messages for call in message.tool_calls],
+        [(result.name, result.content) for message in messages for result in message.tool_results],
+    )
+
+
+def _texts(message: Message) -> Iterator[str]:
+    """The texts that are counted."""
+    yield message.name
+    yield from _texts_of(message.content)
+    for call in message.tool_calls:
+        yield call.name
+        yield call.arguments
+    for result in message.tool_results:
+        yield result.name
+        yield from _texts_of(result.content)
+
+
+def _texts_of(content: Sequence[Block]) -> Iterator[str]:
+    return (block.text for block in content if isinstance(block, Text | Thinking))

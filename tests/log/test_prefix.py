@@ -1,0 +1,165 @@
+"""What a session's window has in common with the one before it, where what is stored has changed in between."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.conftest import Harness
+from tests.log.test_compress import filled
+from turnlog.client.model import Session
+from turnlog.contracts.context import PrefixAnswer
+from turnlog.domain.events import CreateEvent
+from turnlog.log.commits import Draft
+from turnlog.log.headers import following
+from turnlog.log.keys import SessionKeys
+from turnlog.services import build_context
+
+ASK, ANSWER = {"role": "user", "content": "And now?"}, {"role": "assistant", "content": "All is well."}
+TOOL = {"type": "function", "function": {"name": "look_up", "parameters": {"type": "object"}}}
+
+
+def change(harness: Harness, session: Session, **fields: Any) -> None:
+    """A commit of settings: the log knows them, whichever route writes them."""
+    log, keys = harness.app._log, SessionKeys(harness.log()._backend._owner, session.id)  # type: ignore[attr-defined]
+
+    def draft(tail: Any) -> Draft:
+        settings = replace(log.settings_at(keys, tail.header).settings, **fields)
+        header = following(tail.header, kind="c", events=1, now_ms=harness.clock.now_ms())
+        header = replace(header, last_settings=header.first)
+        return Draft(header, (CreateEvent(header.first, session.id, settings),))
+
+    log.commits.write(keys, draft)
+
+
+def answered(session: Session, meanwhile: Callable[[], object] = lambda: None, **options: Any) -> PrefixAnswer:
+    """The prefix of the next window once the model has answered, something has happened, and the user goes on."""
+    session.append(ANSWER)
+    meanwhile()
+    session.append(ASK)
+    return session.context(**options).prefix
+
+
+def begun(harness: Harness, turns: int = 3, **settings: Any) -> Session:
+    session = filled(harness.log(), turns, **({"system": "Be brief.", "tools": [TOOL]} | settings))
+    session.append(ASK)
+    return session
+
+
+def test_between_two_calls_only_what_is_new_is_new(harness: Harness) -> None:
+    session = begun(harness)
+    before = session.context()
+    found = answered(session)
+    assert (found.broke_at, found.reason) == (None, None)
+    assert found.stable_tokens == before.tokens - 3
+
+
+def test_other_tools(harness: Harness) -> None:
+    session = begun(harness)
+    assert answered(session, lambda: change(harness, session, tools=(), tools_tokens=0)).model_dump() == {
+        "stable_tokens": 0,
+        "broke_at": "tools",
+        "reason": "tools",
+    }
+    assert answered(session).reason is None
+
+
+@pytest.mark.parametrize("format", ["openai_chat", "anthropic"])
+def test_another_system_text(harness: Harness, format: str) -> None:
+    session = begun(harness)
+    found = answered(
+        session, lambda: change(harness, session, system="Be brief, and kind.", system_tokens=10), format=format
+    )
+    assert (found.broke_at, found.reason) == ("system", "system")
+    assert 0 < found.stable_tokens < 60, "the tools come first"
+    assert answered(session, format=format).reason is None
+
+
+def test_another_policy(harness: Harness) -> None:
+    session = begun(harness)
+    found = answered(session, lambda: change(harness, session, policy="run_loops"))
+    assert (found.broke_at, found.reason) == (2, "policy")
+    session = begun(harness, session_id="same")
+    assert answered(session, lambda: change(harness, session, policy="run_loops"), policy="full").reason is None, (
+        "the call names its own"
+    )
+
+
+def test_another_policy_that_takes_summaries_where_there_is_one(harness: Harness) -> None:
+    session = begun(harness, turns=6, policy="full")
+    session.compress(keep_loops=1)
+    assert answered(session, lambda: change(harness, session, policy="default")).reason == "policy"
+
+
+def test_a_model_of_another_size(harness: Harness) -> None:
+    harness.app.build_context._models = {"small": 2_200, "large": 100_000}
+    session = begun(harness, turns=6, model="large", output_reserve=1)
+    assert answered(session, lambda: change(harness, session, model="small")).reason == "budget"
+
+
+def test_a_learned_factor(harness: Harness) -> None:
+    session = begun(harness, turns=4)
+    window = session.context(budget=4_500)
+    usage = {
+        "window": {"position": window.head, "tokens": window.tokens},
+        "usage": {"input_tokens": 2 * window.tokens, "output_tokens": 1},
+    }
+    for _ in range(2):
+        session.append({"role": "system", "content": "note"}, **usage)
+        assert answered(session, budget=4_500).reason is None
+    session.append(ANSWER, ASK, **usage)
+    found = session.context(budget=4_500)
+    assert found.manifest.budget.factor == 2
+    assert (found.prefix.broke_at, found.prefix.reason) == (2, "budget")
+
+
+def test_a_new_summary(harness: Harness) -> None:
+    session = begun(harness, turns=8)
+    before = session.context()
+    found = answered(session, lambda: session.compress(keep_loops=2))
+    assert (found.broke_at, found.reason) == ("summary", "summary")
+    assert found.stable_tokens == sum(part.tokens for part in before.manifest.parts if part.kind in ("system", "tools"))
+    assert answered(session).reason is None, "the next one has it already"
+    assert answered(session, policy="full").reason is None, "this one never has it"
+
+
+def test_one_that_covers_the_newest_answer(harness: Harness) -> None:
+    session = filled(harness.log(), 8)
+    session.append(ASK)
+    session.compress(keep_loops=0)
+    found = session.context().prefix
+    assert (found.broke_at, found.reason) == ("summary", "summary")
+
+
+def test_a_log_longer_than_what_is_read(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build_context, "MAX_PAGES", 1)
+    monkeypatch.setattr(build_context, "FIRST_ITEMS", 6)
+    session = filled(harness.log(), 1, system="Be brief.")
+    for _ in range(8):
+        session.append(ANSWER)
+        session.append(ASK)
+    found = session.context()
+    assert any(part.reason == "not_read" for part in found.manifest.parts)
+    assert (found.prefix.broke_at, found.prefix.reason) == ("line", "not_read")
+    assert found.prefix.stable_tokens == found.manifest.totals["system"]
+
+
+def test_no_request_more_but_for_changed_settings(tmp_path: Any) -> None:
+    from tests.conftest import sqlite_harness
+
+    with sqlite_harness(tmp_path) as harness:
+        session = begun(harness)
+        calls = harness.faults.calls
+        session.context()
+        assert harness.faults.calls - calls == 1
+        answered(session, lambda: change(harness, session, policy="run_loops"))
+        calls = harness.faults.calls
+        session.context()
+        assert harness.faults.calls - calls == 2
+        session.append(ANSWER, ASK)
+        calls = harness.faults.calls
+        session.context()
+        assert harness.faults.calls - calls == 1

@@ -22,10 +22,12 @@ AMPLE = 10_000_000
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A window: its messages by number, and the process time that its making took."""
+    """A window: its messages by number, and the process time that its making took. ``reason``: why it does not begin as the
+    one before, where the builder says so."""
 
     numbers: list[int]
     seconds: float
+    reason: str | None = None
 
 
 Builder = Callable[[int], Made | None]
@@ -91,6 +93,6 @@ def _turnlog(history: History, policy: Policy, budget: int | None) -> Builder:
         except BudgetTooSmallError:
             return None
         seconds = time.process_time() - start
-        return Made([history.messages.number(body) for body in window.messages], seconds)
+        return Made([history.messages.number(body) for body in window.messages], seconds, window.prefix.reason)
 
     return make

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 class Row:
     """Sums. Sums beside those of full history (``full_...``) are over the calls that had a window.
 
+    ``broken``: windows that the call before was not sent the beginning of; ``breaks``: why, by Turnlog's own reasons.
     ``cut_invalid``: invalid where full history, as it is, is valid. ``fitting_...``:
     sessions whose full history is within the budget to its end; ``beyond_...``: the others.
     """
@@ -23,6 +25,8 @@ class Row:
     over_budget: int = 0
     tokens: int = 0
     full_tokens: int = 0
+    broken: int = 0
+    breaks: Counter[str] = field(default_factory=Counter)
     fitting_cost: float = 0.0
     fitting_full_cost: float = 0.0
     beyond_cost: float = 0.0

@@ -82,9 +82,11 @@ class _Prices:
     def __init__(self, history: History) -> None:
         self._history = history
         self._previous: list[int] | None = None
+        self.is_broken = False
 
     def next(self, window: list[int]) -> float:
         shared = None if self._previous is None else shared_messages(self._previous, window)
+        self.is_broken = self._previous is not None and shared != len(self._previous)
         self._previous = window
         sizes = [self._history.messages.sizes[number] for number in window]
         return cost(sizes, shared, before=self._history.tools_tokens, behind=WINDOW_OVERHEAD)
@@ -116,6 +118,9 @@ class _Series:
         row.full_tokens += full.tokens
         row.over_budget += self._budget is not None and verdict.tokens > self._budget
         price = self._prices.next(window)
+        row.broken += self._prices.is_broken
+        if made.reason not in (None, "first"):
+            row.breaks[str(made.reason)] += 1
         if self._fits:
             row.fitting_cost += price
             row.fitting_full_cost += full_cost

@@ -32,6 +32,7 @@ NOTES = (
     "no task: not all that the user asked in the current loop is there. no window: none fits. over: larger than the budget.",
     "lost: tool calls whose arguments take a value from before that the window no longer has, of those that take one.",
     "said ones: the same of leaves that were said, not only written by the model into an earlier call.",
+    "broken: the window does not begin as that of the call before; behind it why, as Turnlog says (baselines say nothing).",
     "ms, p95: process time of building one window.",
 )
 
@@ -59,6 +60,7 @@ def tables(rows: Rows, *, by_source: bool = True) -> Iterator[Table]:
     for budget in budgets:
         title = f"all {len(sources)} sources" if len(sources) > 1 else sources[0]
         yield _table(title, budget, {key[0]: row for key, row in everything.items() if key[1] == budget})
+    yield from _breaks(everything)
     limits = limits_of(rows)
     if limits:
         yield Table("Limits", ("what", "measured", "limit", ""), [_limit_cells(one) for one in limits])
@@ -108,6 +110,22 @@ def show(table: Table) -> None:
 def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
     pairs = zip(cells, widths, strict=True)
     return "  ".join(cell.rjust(width) if at else cell.ljust(width) for at, (cell, width) in enumerate(pairs)).rstrip()
+
+
+def _breaks(everything: dict[tuple[str, int | None], Row]) -> Iterator[Table]:
+    reasons = sorted({reason for row in everything.values() for reason in row.breaks})
+    lines = [
+        (
+            f"{policy}, {budget_text(budget)}",
+            f"{row.windows:,}",
+            f"{row.broken:,}",
+            *(f"{row.breaks[reason]:,}" if row.breaks[reason] else "" for reason in reasons),
+        )
+        for (policy, budget), row in everything.items()
+        if row.broken
+    ]
+    if lines:
+        yield Table("Breaks of what the call before was sent", ("policy", "windows", "broken", *reasons), lines)
 
 
 def _table(name: str, budget: int | None, rows: dict[str, Row]) -> Table:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -10,7 +11,10 @@ import pytest
 
 from tests.conftest import Harness
 from tests.log.test_compress import filled
+from turnlog.adapters.tokens.tiktoken_counter import TiktokenCounter
 from turnlog.client.model import Session
+from turnlog.codecs.counting import count_message
+from turnlog.codecs.registry import CODECS
 from turnlog.contracts.context import PrefixAnswer
 from turnlog.domain.events import CreateEvent
 from turnlog.log.commits import Draft
@@ -44,7 +48,7 @@ def answered(session: Session, meanwhile: Callable[[], object] = lambda: None, *
 
 
 def begun(harness: Harness, turns: int = 3, **settings: Any) -> Session:
-    session = filled(harness.log(), turns, **({"system": "Be brief.", "tools": [TOOL]} | settings))
+    session = filled(harness.log(), turns, **({"system": "Be brief.", "tools": [TOOL], "recall": "never"} | settings))
     session.append(ASK)
     return session
 
@@ -55,6 +59,17 @@ def test_between_two_calls_only_what_is_new_is_new(harness: Harness) -> None:
     found = answered(session)
     assert (found.broke_at, found.reason) == (None, None)
     assert found.stable_tokens == before.tokens - 3
+
+
+def test_the_tools_of_recall_and_their_line_are_counted_with_what_they_stand_behind(harness: Harness) -> None:
+    session = begun(harness, recall="always")
+    before = session.context()
+    found = answered(session)
+    assert (found.broke_at, found.reason) == (None, None)
+    exact = TiktokenCounter().count(json.dumps(before.tools, separators=(",", ":"))) + sum(
+        count_message(CODECS["openai_chat"].parse(message), TiktokenCounter()) for message in before.messages
+    )
+    assert 0.98 * exact <= found.stable_tokens <= exact
 
 
 def test_other_tools(harness: Harness) -> None:
@@ -137,7 +152,7 @@ def test_one_that_covers_the_newest_answer(harness: Harness) -> None:
 def test_a_log_longer_than_what_is_read(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(build_context, "MAX_PAGES", 1)
     monkeypatch.setattr(build_context, "FIRST_ITEMS", 6)
-    session = filled(harness.log(), 1, system="Be brief.")
+    session = filled(harness.log(), 1, system="Be brief.", recall="never")
     for _ in range(8):
         session.append(ANSWER)
         session.append(ASK)

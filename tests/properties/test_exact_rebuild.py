@@ -29,7 +29,7 @@ laws = settings(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture],
 )
 KINDS = [kind for kind in DISORDERLY if kind not in ("calls_of_long_ids", "many_calls")]
-FORMATS: tuple[Format, ...] = ("openai_chat", "turnlog")
+FORMATS: tuple[Format, ...] = ("openai_chat", "turnlog", "anthropic", "bedrock_converse")
 Options = dict[str, Any]
 histories = st.lists(moves(KINDS), min_size=6, max_size=40).map(played)
 options = st.fixed_dictionaries(
@@ -40,7 +40,12 @@ options = st.fixed_dictionaries(
         "format": st.sampled_from(FORMATS),
         "budget": st.one_of(st.just(1_000_000), st.integers(200, 3000)),
     },
-    optional={"settle": st.booleans(), "include_current_loop": st.booleans(), "model": st.just("gpt-4o")},
+    optional={
+        "settle": st.booleans(),
+        "include_current_loop": st.booleans(),
+        "model": st.just("gpt-4o"),
+        "breakpoints": st.sampled_from(("suggest", "apply")),
+    },
 )
 
 

@@ -128,7 +128,7 @@ def first(held: Stored, count: int) -> Stored:
         held,
         history=held.history[:count],
         sources=held.sources[:count],
-        total=sum(source.event.tokens for source in held.sources[:count]),
+        flow=replace(held.flow, tokens=sum(source.event.tokens for source in held.sources[:count])),
     )
 
 

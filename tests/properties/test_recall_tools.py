@@ -171,13 +171,18 @@ def test_joined_with_any_text_they_take_at_most_what_is_counted(system: str, end
         format=format,
         system=system,
         system_tokens=system_cost(COUNTER.count(system)),
+        system_least=system_cost(COUNTER.count(system)),
         tools=own,
         tools_tokens=count_tools(own, COUNTER),
+        tools_least=count_tools(own, COUNTER),
     )
     made = with_recall(request)
     assert made.system is not None
-    assert system_cost(COUNTER.count(made.system)) <= made.system_tokens
-    assert count_tools(list(made.tools), COUNTER) <= made.tools_tokens
+    assert made.system_least is not None
+    assert made.tools_least is not None
+    assert made.system_least <= system_cost(COUNTER.count(made.system)) <= made.system_tokens
+    assert made.tools_least <= count_tools(list(made.tools), COUNTER) <= made.tools_tokens
+    assert made.tools_tokens - made.tools_least <= 60 + 4 * len(end)
     assert made.tools_tokens - request.tools_tokens < RECALL_TOOLS_TOKENS + 12 + 2 * len(end)
     assert made.system_tokens - request.system_tokens <= RECALL_LINE_TOKENS + 4 + 4 * len(tail(system))
 

@@ -19,7 +19,7 @@ from benchmarks.windows.judging import Moment
 from benchmarks.windows.limits import limits_of
 from benchmarks.windows.rows import Row
 from benchmarks.windows.running import Cell, Plan, rows_of, run
-from benchmarks.windows.table import markdown, plain, tables
+from benchmarks.windows.table import as_json, markdown, plain, tables
 from benchmarks.windows.values import identifiers_of, leaves_of, stands
 from turnlog.local.transcripts import Transcript, read_transcripts
 
@@ -263,9 +263,10 @@ def test_rows_are_sums_by_source_and_show_their_limits() -> None:
         "y, 60",
         "all 2 sources, no budget",
         "all 2 sources, 60",
+        "Breaks of what the call before was sent",
         "Limits",
     ]
-    assert all("last-1" in plain(table) and "| last-1 |" in markdown(table) for table in shown[:-1])
+    assert all("last-1" in plain(table) and "| last-1 |" in markdown(table) for table in shown[:-2])
     limits = {limit.what: limit for limit in limits_of(rows)}
     assert limits["invalid windows of all policies"].ok
     assert limits["default, no budget: cost where it fits"].measured == 1
@@ -292,6 +293,20 @@ def test_the_picture_labels_every_policy_and_no_label_covers_another() -> None:
         assert not any(abs(y - other_y) < 11 and x < other_x + other and other_x < x + width
                        for other_x, other_y, other in boxes[:at])  # fmt: skip
     assert "prefers-color-scheme: dark" in drawn
+
+
+def test_breaks_are_counted_as_bytes_and_turnlog_says_why_of_each() -> None:
+    transcripts = read_transcripts([SAMPLES / "support-agent.json"])
+    names = ("default", "run_loops", "turns(2)", "buffer", "last-20")
+    rows = run(transcripts, Plan(names, (None, 8_000)), say=lambda text: None)
+    for cell, row in rows.items():
+        told = row.broken if cell.policy != "last-20" else 0
+        assert sum(row.breaks.values()) == told, cell
+    (digests,) = (row for cell, row in rows.items() if cell[1:] == ("run_loops", None))
+    assert digests.breaks["past_loop"] > 0
+    (table,) = (one for one in tables(rows) if one.title.startswith("Breaks"))
+    assert "past_loop" in table.heads
+    assert sum(one["breaks"].get("past_loop", 0) for one in as_json(rows)["totals"]) > 0
 
 
 def test_the_command_writes_everything(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

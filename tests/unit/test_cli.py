@@ -201,6 +201,16 @@ def test_context(data: Path) -> None:
     assert "Hello! The projector" in ok("context", SESSION, "--data", data, "--messages")
 
 
+def test_context_shows_how_much_the_call_before_was_sent_and_why_no_more(data: Path) -> None:
+    window = as_json("context", SESSION, "--data", data)
+    said = ok("context", SESSION, "--data", data)
+    assert window["prefix"]["reason"] is None
+    assert f"▔ {window['prefix']['stable_tokens']:,} tokens as the call before\n" in said
+    said = ok("context", SESSION, "--data", data, "--policy", "run_loops", "--at", "84")
+    assert re.search(r"[0-9,]+ tokens as the call before; broken at [0-9]+: past_loop\n", said)
+    assert "no call before" in ok("context", SESSION, "--data", data, "--at", "1")
+
+
 def test_context_takes_every_way_to_name_a_policy(data: Path) -> None:
     by_name = as_json("context", SESSION, "--data", data, "--policy", "turns(2)")
     by_body = as_json("context", SESSION, "--data", data, "--policy", '{"steps": [{"step": "turns", "n": 2}]}')

@@ -257,11 +257,13 @@ class Session:
         output_reserve: int | None = None,
         include_current_loop: bool | None = None,
         settle: bool | None = None,
+        breakpoints: Literal["suggest", "apply"] | None = None,
         at: int | str | None = None,
         build: Build | Mapping[str, Any] | None = None,
     ) -> WindowAnswer:
         """The window for the next model call.
 
+        ``breakpoints="apply"``: with the provider's prompt-cache breakpoints, to be sent as it is.
         ``at``: as if the log ended at this position, or time (RFC 3339). ``build``: of a manifest; the same window again.
         """
         fields = {
@@ -273,6 +275,7 @@ class Session:
             "output_reserve": output_reserve,
             "include_current_loop": include_current_loop,
             "settle": settle,
+            "breakpoints": breakpoints,
             "at": at,
             "build": build.model_dump(mode="json") if isinstance(build, Build) else build,
         }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, Literal
 
 from turnlog.bootstrap import make_counter
 from turnlog.client.policies import GivenPolicy, policy_field
@@ -33,9 +33,11 @@ def build_window(
     output_reserve: int | None = None,
     include_current_loop: bool = True,
     settle: bool = False,
+    breakpoints: Literal["suggest", "apply"] = "suggest",
 ) -> WindowAnswer:
     """What to send of a list of messages: valid in ``format``, at most ``budget`` tokens in all.
 
+    ``breakpoints="apply"``: with the provider's prompt-cache breakpoints, to be sent as it is.
     ``policy`` is a preset's name, ``turns(n)`` and such, a policy's body, or a `Policy`. Raises `InvalidInputError` for what is
     no message or no policy, `BudgetTooSmallError` (with ``details["needed"]``) when nothing fits.
     """
@@ -44,6 +46,7 @@ def build_window(
         "format": format,
         "include_current_loop": include_current_loop,
         "settle": settle,
+        "breakpoints": breakpoints,
         "budget": budget,
         "policy": policy_field(policy),
         "input_format": input_format,

@@ -34,6 +34,7 @@ At: TypeAlias = Annotated[
     ),
 ]
 """A position, or a time (RFC 3339)."""
+Breakpoints: TypeAlias = Literal["suggest", "apply"]
 BudgetSource: TypeAlias = Literal["given", "model", "default"]
 
 
@@ -73,6 +74,7 @@ class _Build(BaseModel):
     tools: str | None = Field(max_length=64, description="SHA-256 of the call's own tools; null: the session's")
     include_current_loop: bool
     settle: bool
+    breakpoints: Breakpoints = "suggest"
 
 
 class Build(_Build, Answer):

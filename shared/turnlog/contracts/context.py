@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 from pydantic import Field
 
 from turnlog.contracts.base import Answer, Body, FormatName, GivenText, JsonObjectField
-from turnlog.contracts.builds import At, BudgetAnswer, Build, GivenBuild
+from turnlog.contracts.builds import At, Breakpoints, BudgetAnswer, Build, GivenBuild
 from turnlog.contracts.sessions import Model, OutputReserve, Tools
 
 
@@ -22,6 +22,10 @@ class WindowOptions(Body):
     output_reserve: OutputReserve | None = None
     include_current_loop: bool = True
     settle: bool = Field(default=False, description="Answer open calls with a neutral text instead of leaving them out")
+    breakpoints: Breakpoints = Field(
+        default="suggest",
+        description="Prompt-cache breakpoints: named in the manifest, or applied to messages, system and tools too",
+    )
 
 
 class BuildContext(WindowOptions):
@@ -50,13 +54,28 @@ class Part(Answer):
     refs: list[str]
 
 
+class Breakpoint(Answer):
+    """A prompt-cache breakpoint in the provider's form, and where it belongs in the answer: a JSON pointer.
+
+    Anthropic: the members of ``form`` are set on the block there. Bedrock Converse: ``form`` is a block of its own, inserted
+    there, one after the other. A string that is content or the system text is one block of text.
+    """
+
+    pointer: str
+    form: JsonObjectField
+
+
 class ManifestAnswer(Answer):
-    """``build`` is null for a window over a list of messages: there is no log to build it from again."""
+    """``breakpoints``: at most four with those that the messages or tools have already; none where the provider caches by itself.
+
+    ``build`` is null for a window over a list of messages: there is no log to build it from again.
+    """
 
     position: int
     budget: BudgetAnswer
     parts: list[Part]
     totals: dict[str, int]
+    breakpoints: list[Breakpoint]
     build: Build | None = None
 
 
@@ -105,13 +124,14 @@ class PrefixAnswer(Answer):
 class WindowAnswer(Answer):
     """What to send. ``tokens`` is an upper bound of all of it; ``head`` the position that it was built at.
 
+    ``system`` is a list of blocks where breakpoints are applied, in the formats that have a field for it and breakpoints.
     ``requires_tool_config``: tool blocks are in the messages; ``tool_names`` are the tools in them, for a caller who has to
     describe them (Bedrock Converse).
     ``summary_stale``: the policy takes summaries, and something is left out that no summary covers yet.
     """
 
     messages: list[JsonObjectField]
-    system: str | None
+    system: str | list[JsonObjectField] | None
     tools: list[JsonObjectField]
     requires_tool_config: bool
     tool_names: list[GivenText]

@@ -23,7 +23,9 @@ _MAX_TITLE_CHARS = 200
 
 @dataclass(slots=True)
 class Row:
-    """Sums. ``tokens_full`` is what sending everything at each call would take, ``tokens_window`` what the windows take.
+    """Sums. ``tokens_full`` is what sending everything at each call would take, ``tokens_window`` what the windows take,
+    ``tokens_stable`` how many of these are as the call before was sent them; ``breaks`` counts by reason the windows whose
+    beginning is not.
 
     ``lost`` counts messages that did not come back, or not equal as JSON, or not in their place. Calls for which no window
     fits the budget are in ``too_small`` and in no other column.
@@ -34,10 +36,12 @@ class Row:
     windows: int = 0
     tokens_full: int = 0
     tokens_window: int = 0
+    tokens_stable: int = 0
     invalid: int = 0
     lost: int = 0
     too_small: int = 0
     failed: int = 0
+    breaks: dict[str, int] = field(default_factory=dict)
 
     @property
     def ratio(self) -> float | None:
@@ -45,7 +49,13 @@ class Row:
 
     def add(self, other: Row) -> None:
         for name, value in asdict(other).items():
-            setattr(self, name, getattr(self, name) + value)
+            if name != "breaks":
+                setattr(self, name, getattr(self, name) + value)
+        for reason, count in other.breaks.items():
+            self.broke(reason, count)
+
+    def broke(self, reason: str, count: int = 1) -> None:
+        self.breaks[reason] = self.breaks.get(reason, 0) + count
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +243,9 @@ class _Judge:
         row.windows += 1
         row.tokens_full += tokens + fixed
         row.tokens_window += window.tokens
+        row.tokens_stable += window.prefix.stable_tokens
+        if window.prefix.reason not in (None, "first"):
+            row.broke(str(window.prefix.reason))
         faults = [(fault.rule, fault.pointer, fault.message) for fault in self._lint(window.messages)]
         if window.tokens > window.manifest.budget.tokens:
             faults.append(("over_budget", "", f"{window.tokens} tokens of {window.manifest.budget.tokens}"))
@@ -292,4 +305,5 @@ def _difference(given: Any, stored: Any, pointer: str = "") -> str:
 
 
 def _row_json(row: Row) -> dict[str, Any]:
-    return {**asdict(row), "ratio": None if row.ratio is None else round(row.ratio, 4)}
+    breaks = dict(sorted(row.breaks.items()))
+    return {**asdict(row), "breaks": breaks, "ratio": None if row.ratio is None else round(row.ratio, 4)}

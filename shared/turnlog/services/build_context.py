@@ -10,6 +10,7 @@ from turnlog.codecs.counting import count_tools
 from turnlog.codecs.registry import codec_of
 from turnlog.contracts.builds import BudgetAnswer, Build, GivenBuild
 from turnlog.contracts.context import (
+    Breakpoint,
     BuildContext,
     BuildWindow,
     ManifestAnswer,
@@ -261,6 +262,7 @@ def window_answer(
             budget=budget,
             parts=[_part(part) for part in manifest.parts],
             totals=manifest.totals,
+            breakpoints=[Breakpoint(pointer=one.pointer, form=one.form) for one in window.breakpoints],
             build=build,
         ),
         prefix=PrefixAnswer(

@@ -82,6 +82,7 @@ def asked_by(build: GivenBuild, body: BuildContext) -> BuildContext:
         tools=body.tools,
         include_current_loop=build.include_current_loop,
         settle=build.settle,
+        breakpoints=build.breakpoints,
     )
 
 
@@ -107,6 +108,7 @@ def build_of(
         tools=hash_of(tools),
         include_current_loop=request.include_current_loop,
         settle=request.settle,
+        breakpoints="apply" if request.apply_breakpoints else "suggest",
     )
 
 

@@ -60,6 +60,7 @@ def request_of(
         tools_least=settings.tools_tokens if body.tools is None else None,
         include_current_loop=body.include_current_loop,
         settle=body.settle,
+        apply_breakpoints=body.breakpoints == "apply",
     )
     return with_recall(request) if settings.recall == "always" else request, budget
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from turnlog.codecs.base import Codec
+from turnlog.codecs.base import Codec, Rendered
+from turnlog.codecs.breakpoints import Breakpoint, Place, System, applied, pointers
 from turnlog.codecs.names import legal_tool_name
 from turnlog.codecs.registry import codec_of
 from turnlog.domain.jsonvalue import JsonObject, canonical_json, encode_json
 from turnlog.domain.refs import Ref
 from turnlog.windows.bounds import upper_bound_tokens
 from turnlog.windows.breaks import Reason
+from turnlog.windows.caching import places_of
 from turnlog.windows.costs import has_evicted, message_tokens
 from turnlog.windows.manifest import Manifest, manifest_of
 from turnlog.windows.plan import Fetch, Request, Source, entry_of, fixed_tokens, settled
@@ -42,11 +44,13 @@ class Window:
     """What one model call is sent. ``tokens`` is an upper bound of all of it, never more than the budget.
 
     ``requires_tool_config``: tool blocks are in the messages; ``tool_names`` are the names in them, as sent.
+    ``breakpoints``: where the provider's prompt cache is told to end; in ``messages``, ``system`` and ``tools`` they are only
+    where the request says so, and ``system`` is a list of blocks then.
     ``is_partial``: something that could be sent is neither shown nor digested nor covered by a summary.
     """
 
     messages: list[JsonObject]
-    system: str | None
+    system: System
     tools: list[JsonObject]
     requires_tool_config: bool
     tool_names: tuple[str, ...]
@@ -54,6 +58,7 @@ class Window:
     tokens: int
     manifest: Manifest
     prefix: Prefix
+    breakpoints: list[Breakpoint]
     is_partial: bool = False
 
 
@@ -78,22 +83,27 @@ def build(
     made = Made.of(settled(entries, request, total=total, unread=unread, fetch=fetch), codec)
     position = newest_answer(made.settled.plan.entries)
     asked = then(position) if then is not None else request
-    prefix, _ = prefix_of(made, asked if isinstance(asked, str) else with_tools_of(codec, asked), position, codec)
-    return _window(made, prefix)
+    prefix, common = prefix_of(made, asked if isinstance(asked, str) else with_tools_of(codec, asked), position, codec)
+    tokens = fixed_tokens(request) + message_tokens(made.settled.view)
+    return _window(made, prefix, places_of(made, common, tokens=tokens), tokens=tokens)
 
 
-def _window(made: Made, prefix: Prefix) -> Window:
-    request, view, rendered = made.request, made.settled.view, made.rendered
+def _window(made: Made, prefix: Prefix, places: list[Place], *, tokens: int) -> Window:
+    request, view = made.request, made.settled.view
+    rendered: Rendered = made.rendered
+    system: System = rendered.system
+    if request.apply_breakpoints:
+        rendered, system = applied(rendered, places, request.format)
     turns = [share.turn for share in made.shares]
     called = [call for turn in turns for call in turn.message.tool_calls]
     return Window(
         messages=rendered.messages,
-        system=rendered.system,
+        system=system,
         tools=rendered.tools,
         requires_tool_config=bool(called) or any(turn.message.tool_results for turn in turns),
         tool_names=tuple(dict.fromkeys(_tool_name(call.name, request) for call in called)),
         open_calls=view.open_calls,
-        tokens=fixed_tokens(request) + message_tokens(view),
+        tokens=tokens,
         manifest=manifest_of(
             view,
             request.budget,
@@ -102,6 +112,7 @@ def _window(made: Made, prefix: Prefix) -> Window:
             frame_tokens=frame_tokens(request.format),
         ),
         prefix=prefix,
+        breakpoints=pointers(places, request.format),
         is_partial=has_evicted(view),
     )
 

@@ -61,6 +61,7 @@ class Request:
     tools_least: int | None = None
     include_current_loop: bool = True
     settle: bool = False
+    apply_breakpoints: bool = False
     summary: SummaryEvent | None = None
 
 

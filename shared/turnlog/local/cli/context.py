@@ -76,7 +76,7 @@ def context(  # noqa: PLR0913, PLR0917 - an option each
         from turnlog.local.cli.message import message_text
 
         screen.print()
-        if window.system is not None:
+        if isinstance(window.system, str):
             screen.print(plain(window.system), style="cyan")
         for number, body in enumerate(window.messages, start=1):
             screen.print(message_text(body, heading=f"{number}"))

@@ -14,6 +14,7 @@ from turnlog.local.cli.screen import number, table
 
 STYLES = {"whole": "green", "digest": "yellow", "stub": "bright_yellow", "out": "bright_black", "unread": "magenta"}
 _FIXED = "cyan"
+_STABLE, _BROKEN = "blue", "red"
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _BAR_WIDTH, _TOTAL_WIDTH = 40, 72
 
@@ -72,10 +73,25 @@ def _total(window: WindowAnswer, rows: Sequence[_Row]) -> Text:
     share = window.tokens * budget.factor / budget.tokens
     learned = f", counted x {budget.factor:g} by the provider" if budget.factor != 1 else ""
     line.append(f"  {number(window.tokens)} of {number(budget.tokens)} tokens ")
-    line.append(f"({share:.0%}, budget {budget.source}{learned})")
+    line.append(f"({share:.0%}, budget {budget.source}{learned})\n")
+    line.append(_stable(window))
     line.append(f"\n{len(window.messages)} messages, {len(window.tools)} tools, head {window.head}\n", style="dim")
     for name, style in (("system, tools", _FIXED), *STYLES.items()):
         line.append("■ ", style=style).append(f"{name}  ", style="dim")
+    return line
+
+
+def _stable(window: WindowAnswer) -> Text:
+    """A line under what is as the call before was sent it, to where it ends, and why."""
+    prefix, budget = window.prefix, window.manifest.budget
+    if prefix.reason == "first":
+        return Text("no call before", style="dim")
+    columns = round(prefix.stable_tokens * budget.factor / budget.tokens * _TOTAL_WIDTH)
+    line = Text("▔" * columns + " " * bool(columns), style=_STABLE)
+    line.append(f"{number(prefix.stable_tokens)} tokens as the call before", style="dim")
+    if prefix.reason is not None:
+        where = "" if prefix.broke_at is None else f" at {prefix.broke_at}"
+        line.append(f"; broken{where}: {prefix.reason}", style=_BROKEN)
     return line
 
 

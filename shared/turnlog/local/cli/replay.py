@@ -136,6 +136,12 @@ def _progress(transcripts: Sequence[Transcript], *, quiet: bool) -> Iterator[Cal
 def _print(report: Report) -> None:
     screen = console()
     screen.print(report_table(report))
+    if report.total.breaks:
+        made = table(None, [("breaks of what the call before was sent", "left"), ("windows", "right")])
+        for reason, count in sorted(report.total.breaks.items(), key=lambda one: (-one[1], one[0])):
+            made.add_row(reason, number(count))
+        screen.print()
+        screen.print(made)
     if report.warnings or report.repeated_ids:
         made = table("Disorder that was kept, by kind of warning", [("kind", "left"), ("messages", "right")])
         for code, count in report.warnings.most_common():
@@ -152,7 +158,17 @@ def _print(report: Report) -> None:
 
 def report_table(report: Report) -> Table:
     """A row per source, and the total."""
-    numbers = ("sessions", "messages", "windows", "tokens full", "tokens window", "window / full", "invalid", "lost")
+    numbers = (
+        "sessions",
+        "messages",
+        "windows",
+        "tokens full",
+        "tokens window",
+        "window / full",
+        "stable",
+        "invalid",
+        "lost",
+    )
     made = table(None, [("source", "left"), *((name, "right") for name in numbers), ("budget too small", "right")])
     for name, row in sorted(report.rows.items()):
         made.add_row(cut(name, 40), *_cells(row))
@@ -163,5 +179,6 @@ def report_table(report: Report) -> Table:
 
 def _cells(row: Row) -> list[str | Text]:
     ratio = "–" if row.ratio is None else f"{row.ratio:.1%}"
+    stable = "–" if not row.tokens_window else f"{row.tokens_stable / row.tokens_window:.1%}"
     counts = [number(value) for value in (row.sessions, row.messages, row.windows, row.tokens_full, row.tokens_window)]
-    return [*counts, ratio, bad(row.invalid), bad(row.lost + row.failed), number(row.too_small)]
+    return [*counts, ratio, stable, bad(row.invalid), bad(row.lost + row.failed), number(row.too_small)]

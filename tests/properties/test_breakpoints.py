@@ -1,0 +1,186 @@
+"""Breakpoints: valid where they stand, with nothing else changed, and good for what they are for: a cache finds what it has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from benchmarks.windows.breakpoints import spent_on
+from benchmarks.windows.provider import Spent
+from tests.properties.building import AMPLE, PRESETS, TOOLS, Asked, Stored, request, stored
+from tests.properties.histories import SAMPLES, Body, Format, Given, History, disorderly, orderly_in
+from tests.properties.test_prefix import built
+from turnlog.codecs.breakpoints import KINDS, MAX_BREAKPOINTS
+from turnlog.codecs.rules import lint
+from turnlog.local.transcripts import Transcript, read_transcripts
+from turnlog.windows import caching
+from turnlog.windows.build import Window, build
+
+FORMATS: tuple[Format, ...] = ("anthropic", "bedrock_converse")
+MARKS = {"anthropic": "cache_control", "bedrock_converse": "cachePoint"}
+laws = settings(
+    max_examples=150,
+    derandomize=True,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+asked = st.builds(
+    Asked,
+    policy=st.sampled_from((*PRESETS, "turns(1)", "messages(5)")),
+    budget=st.one_of(st.just(AMPLE), st.integers(200, 4000)),
+    format=st.sampled_from(FORMATS),
+    settle=st.booleans(),
+    system=st.sampled_from((None, "You are an agent.")),
+    tools=st.sampled_from(((), TOOLS)),
+)
+
+
+def applied(held: Stored, wanted: Asked) -> Window:
+    return build(
+        held.sources,
+        replace(request(wanted), apply_breakpoints=True),
+        total=held.total,
+        fetch=lambda events: {event.position: event for event in events},
+    )
+
+
+def suggested(held: Stored, wanted: Asked) -> Window:
+    return build(
+        held.sources,
+        request(wanted),
+        total=held.total,
+        fetch=lambda events: {event.position: event for event in events},
+    )
+
+
+def without_marks(value: Any, format: Format) -> Any:
+    """Without the marks, wherever they stand."""
+    mark = MARKS[format]
+    if isinstance(value, list):
+        return [
+            without_marks(one, format) for one in value if not (isinstance(one, dict) and set(one) == {"cachePoint"})
+        ]
+    if isinstance(value, dict):
+        return {key: without_marks(one, format) for key, one in value.items() if key != mark}
+    return value
+
+
+def as_blocks(window: Window, format: Format) -> list[Any]:
+    """Messages with every content as blocks, for a marked one is."""
+    text = {"anthropic": lambda said: {"type": "text", "text": said}, "bedrock_converse": lambda said: {"text": said}}[
+        format
+    ]
+    listed = [
+        {**one, "content": [text(one["content"])] if isinstance(one["content"], str) else one["content"]}
+        for one in window.messages
+    ]
+    system = [text(window.system)] if isinstance(window.system, str) else window.system
+    return [without_marks(listed, format), without_marks(system, format), without_marks(window.tools, format)]
+
+
+def marks_in(value: Any, format: Format) -> Iterator[Any]:
+    if isinstance(value, list):
+        for one in value:
+            yield from marks_in(one, format)
+    elif isinstance(value, dict):
+        for key, one in value.items():
+            if key == MARKS[format]:
+                yield one
+            else:
+                yield from marks_in(one, format)
+
+
+def at(window: Window, pointer: str) -> Any:
+    value: Any = {"messages": window.messages, "system": window.system, "tools": window.tools}
+    for step in pointer.split("/")[1:]:
+        value = value[int(step)] if isinstance(value, list) else value[step]
+    return value
+
+
+def assert_breakpoints(held: Stored, wanted: Asked) -> Window:
+    plain, wanted = built(suggested, held, wanted)
+    marked = applied(held, wanted)
+    assert (marked.tokens, marked.manifest, marked.prefix) == (plain.tokens, plain.manifest, plain.prefix)
+    assert marked.breakpoints == plain.breakpoints
+    assert as_blocks(marked, wanted.format) == as_blocks(plain, wanted.format), "nothing but marks is added"
+    found = list(marks_in([marked.messages, marked.system, marked.tools], wanted.format))
+    own = list(marks_in([plain.messages, plain.tools], wanted.format))
+    assert len(found) == min(MAX_BREAKPOINTS, len(own) + len(plain.breakpoints))
+    assert len(plain.breakpoints) <= max(0, MAX_BREAKPOINTS - len(own))
+    for one in marked.breakpoints:
+        block = at(marked, one.pointer)
+        assert one.form == KINDS[wanted.format].form
+        assert one.form.items() <= block.items() if wanted.format == "anthropic" else block == one.form
+    rules = [problem for problem in lint(marked.messages, format=wanted.format) if problem.rule != "unknown_key"]
+    assert rules == []
+    return marked
+
+
+@laws
+@given(disorderly(max_size=40), asked)
+def test_W1_a_window_with_breakpoints_is_valid_and_else_the_same(history: History, wanted: Asked) -> None:
+    with patch.object(caching, "MIN_TOKENS", 1):
+        assert_breakpoints(stored(history), wanted)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@settings(laws, max_examples=80)
+@given(st.data())
+def test_W1_beside_marks_that_the_messages_have_themselves(format: Format, data: st.DataObject) -> None:
+    history = data.draw(orderly_in(format))
+    with patch.object(caching, "MIN_TOKENS", 1):
+        held = stored([marked(one, data.draw(st.sampled_from((None, "5m", "1h")))) for one in history])
+        assert_breakpoints(held, Asked(data.draw(st.sampled_from(PRESETS)), format=format, system="Be brief."))
+
+
+def marked(given: Given, ttl: str | None) -> Given:
+    """The message with a mark behind its last block."""
+    body = dict(given.body)
+    content = body.get("content")
+    if ttl is None or not isinstance(content, list) or not content:
+        return given
+    *others, last = content
+    if given.format == "bedrock_converse":
+        return replace(given, body={**body, "content": [*content, {"cachePoint": {"type": "default", "ttl": ttl}}]})
+    if not isinstance(last, dict) or last.get("type") not in ("text", "tool_use", "tool_result"):
+        return given
+    block: Body = {**last, "cache_control": {"type": "ephemeral", "ttl": ttl}}
+    return replace(given, body={**body, "content": [*others, block]})
+
+
+# ---------------------------------------------------------------- what they are for
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize(
+    ("policy", "budget"), [("default", None), ("default", 8_000), ("run_loops", 8_000), ("turns(4)", 8_000)]
+)
+def test_a_cache_finds_nearly_all_that_two_calls_share(format: Format, policy: str, budget: int | None) -> None:
+    ours, plain = Spent(), Spent()
+    for transcript in read_transcripts([SAMPLES]):
+        for total, one in zip(
+            (ours, plain), spent_on(transcript, format=format, policy=policy, budget=budget), strict=True
+        ):
+            total.add(one)
+    assert ours.cost <= 1.06 * ours.ideal
+    assert ours.cost <= plain.cost
+
+
+def test_many_parallel_calls_do_not_lose_the_cache() -> None:
+    """47 calls and their results are more blocks than a provider looks back: the old end has a breakpoint of its own."""
+    messages: list[dict[str, Any]] = [{"role": "user", "content": "words and words " * 600}]
+    for turn in range(4):
+        ids = [f"call_{turn}_{number}" for number in range(47)]
+        calls = [{"id": one, "type": "function", "function": {"name": "f", "arguments": "{}"}} for one in ids]
+        messages.append({"role": "assistant", "content": None, "tool_calls": calls})
+        messages += [{"role": "tool", "tool_call_id": one, "content": f"result of {one}"} for one in ids]
+    messages.append({"role": "assistant", "content": "Done."})
+    ours, plain = spent_on(Transcript("many", "test", messages), format="anthropic")
+    assert ours.cost <= 1.01 * ours.ideal
+    assert plain.cost > 1.5 * plain.ideal

@@ -95,6 +95,13 @@ def test_samples_over_http(service: Turnlog, policy: str, budget: int | None) ->
         assert report.rows["support-agent"].tokens_window < 0.7 * report.rows["support-agent"].tokens_full
     else:
         assert not report.total.too_small
+    if policy == "default":
+        allowed = {"open_call", "settled", "late_result"} | (
+            {"crossing", "budget", "stub", "fold"} if budget else set()
+        )
+        assert set(report.total.breaks) <= allowed
+    assert 0 < report.total.tokens_stable < report.total.tokens_window
+    assert report.as_json()["total"]["breaks"] == report.total.breaks
 
 
 @pytest.mark.network

@@ -25,6 +25,7 @@ from tests.properties.building import (
     window_by_cards,
 )
 from tests.properties.histories import FORMATS, Body, History, disorderly, orderly, orderly_in, sample_histories
+from tests.properties.pipelines import STEPS, pipelines
 from turnlog.codecs.alternation import CONTINUE
 from turnlog.codecs.counting import count_message, count_tools
 from turnlog.codecs.registry import CODECS
@@ -42,7 +43,11 @@ laws = settings(
 )
 asked = st.builds(
     Asked,
-    policy=st.sampled_from((*PRESETS, "turns(1)", "messages(5)", "tokens(300)")),
+    policy=st.one_of(
+        st.sampled_from((*PRESETS, "turns(1)", "messages(5)", "tokens(300)")),
+        pipelines(),
+        pipelines((*STEPS, *["whim"] * len(STEPS))),
+    ),
     budget=st.one_of(st.just(AMPLE), st.integers(100, 4000)),
     format=st.sampled_from(FORMATS),
     settle=st.booleans(),

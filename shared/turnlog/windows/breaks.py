@@ -31,23 +31,22 @@ Reason: TypeAlias = Literal[
 text. `budget`: it has changed, or what is made to fit it. `summary`: there is a new one. `not_read`: older messages are read
 no more. `open_call`: a call waited and is sent now; `settled`: it is sent with a neutral result. `late_result`: a result takes
 the place of another. `crossing`: loops have become digests at the high mark. `past_loop`: so has a loop because it has ended.
-`age`, `evicted`: a loop is out by its age, or for newer ones. `stub`, `fold`: of a long loop a result is cut, or steps are told
-in a note. `joined`: the format puts what has come since together with what was sent, and tells it otherwise."""
+`age`: a loop is out by its age; `evicted`: by another limit, or by a step of a user's own. `stub`, `fold`: results are cut, or
+steps of a long loop told in a note. `joined`: the format puts what has come since together with what was sent, and tells it
+otherwise."""
 
 _OF_PLAN: Mapping[str, Reason] = {
     "past_loop": "past_loop",
     "high_mark": "crossing",
     "digests_full": "crossing",
     "max_age": "age",
-    "max_loops": "evicted",
-    "turns": "evicted",
-    "messages": "evicted",
-    "tokens": "evicted",
+    "budget": "budget",
     "summary": "summary",
     "stub": "stub",
+    "stub_tool_results": "stub",
     "fold": "fold",
 }
-"""Reason of a part -> reason of a break. What has none is made to fit: `budget`."""
+"""Reason of a part -> reason of a break. All others are of limits, and of steps of a user's own: `evicted`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +65,7 @@ def cause_of(then: View, now: View, position: int, *, at: int | None = None) -> 
 
     ``position``: the earlier log ended before it. None where nothing is planned otherwise.
     """
-    if then.summary is not now.summary:
+    if then.summary != now.summary:
         known = then.summary or now.summary
         return Cause("budget", known.first if known is not None else 0, is_planned=True)
     causes = [(one, cause) for one, other in _pairs(then, now, position) if (cause := _in_loop(one, other, position))]
@@ -122,4 +121,4 @@ def _answers(unit: Unit) -> list[tuple[int, int]]:
 
 
 def _of_plan(part: Loop | Unit) -> Reason:
-    return _OF_PLAN.get(part.reason, "budget")
+    return _OF_PLAN.get(part.reason, "evicted")

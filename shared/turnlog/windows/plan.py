@@ -15,8 +15,9 @@ from turnlog.windows.bounds import upper_bound_tokens
 from turnlog.windows.costs import says_nothing
 from turnlog.windows.fit import fit
 from turnlog.windows.models import Budget
-from turnlog.windows.policy import Crossing, Loops, Messages, Policy, Summary, Tokens, Turns
+from turnlog.windows.policy import Policy
 from turnlog.windows.prices import MESSAGE_OVERHEAD, extra_tokens, frame_tokens
+from turnlog.windows.registry import is_built_in
 from turnlog.windows.render import missing_bodies
 from turnlog.windows.step_checks import applied
 from turnlog.windows.steps import Room, out
@@ -25,8 +26,6 @@ from turnlog.windows.truncate import truncated
 from turnlog.windows.view import Entry, View, assemble
 
 WINDOW_OVERHEAD = 3
-_SHRINKING = (Summary, Crossing, Loops, Turns, Messages, Tokens)
-"""Steps that change nothing of a shorter log where they change nothing of a longer one."""
 SETTLEMENT_TOKENS = upper_bound_tokens(SETTLEMENT) + MESSAGE_OVERHEAD
 Fetch = Callable[[list[MessageEvent]], Mapping[int, MessageEvent]]
 """Brings the bodies of messages whose payloads are out of line, by position."""
@@ -238,14 +237,15 @@ def _are_in(at_hand: Container[int] | None, wanted: Iterable[MessageEvent]) -> b
 
 
 def _changes_less(then: Request, now: Request) -> bool:
-    """Whether a request changes nothing of a shorter log when the other changes nothing of a longer one."""
+    """Whether a request changes nothing of a shorter log when the other changes nothing of a longer one. Turnlog's own steps
+    take the more the more there is; of others that is not known."""
     is_as_large = then.budget.tokens - fixed_tokens(then) >= now.budget.tokens - fixed_tokens(now)
     return (
         is_as_large
         and then.budget.tokens >= now.budget.tokens
         and then.policy == now.policy
         and then.summary is now.summary
-        and all(isinstance(step, _SHRINKING) for step in now.policy.steps)
+        and all(is_built_in(step) for step in now.policy.steps)
     )
 
 

@@ -12,7 +12,7 @@ from itertools import takewhile
 from typing import Literal, TypeAlias
 
 from turnlog.codecs.base import BEFORE_ALL, Codec, End, Rendered
-from turnlog.domain.errors import BudgetTooSmallError
+from turnlog.domain.errors import BudgetTooSmallError, StepError
 from turnlog.domain.jsonvalue import JsonObject, JsonValue
 from turnlog.windows.breaks import Reason, cause_of
 from turnlog.windows.costs import says_nothing
@@ -84,6 +84,9 @@ def prefix_of(made: Made, then: Request | Reason, position: int | None, codec: C
         before = made.settled.before(position, then)
     except BudgetTooSmallError:
         return Prefix(0, None, "budget"), Common()
+    except StepError:
+        # A step of a user's own that fails for what was there then is no reason to refuse this window.
+        return _without_plan(made, "policy", position), Common()
     if not before.is_known:
         return _without_bodies(made, before, position), Common()
     old = _made_before(made, before, position, codec)

@@ -38,7 +38,8 @@ def truncated(view: View, kept: Sequence[Entry], position: int, *, total: int, s
         last = max(entry.position for entry in kept if entry.loop == current)
         loops[-1] = replace(loops[-1], units=inside, last=last) if last != loops[-1].last else loops[-1]
     preamble = tuple(unit for unit in view.preamble if unit.position < position)
-    return replace(view, preamble=preamble, loops=tuple(loops), total=total, set_aside=(), open_calls=())
+    set_aside = tuple((entry, reason) for entry, reason in view.set_aside if entry.position < position)
+    return replace(view, preamble=preamble, loops=tuple(loops), total=total, set_aside=set_aside, open_calls=())
 
 
 def _is_as_it_was(unit: Unit, position: int, last_turn: int, *, settle: bool) -> bool:

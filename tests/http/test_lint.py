@@ -172,11 +172,13 @@ def test_an_answer_is_bounded_whatever_is_wrong(lint: Lint) -> None:
 def test_no_contents_are_in_logs_or_errors(lint: Lint, caplog: pytest.LogCaptureFixture) -> None:
     history = json.loads(json.dumps(UNANSWERED["anthropic"][0]).replace('"hi"', f'"{CANARY}"'))
     history[1]["content"][0]["input"] = {CANARY: CANARY}
+    called = {"toolUseId": "a", "name": "f", "input": f'{{"q": "{CANARY}"}}'}
     bodies = [
         {"messages": history},
         {"messages": [*history, CANARY]},
         {"messages": [{"role": "assistant", "author": "bot", "content": CANARY}]},
         {"messages": history, "format": CANARY},
+        {"messages": [{"role": "assistant", "content": [{"toolUse": called}]}], "format": "bedrock_converse"},
     ]
     with caplog.at_level(logging.DEBUG):
         for body in bodies:

@@ -295,4 +295,6 @@ class _Reader:
         elif leaf in {"said", "document name"} and not isinstance(value, str):
             rule = "field_type"
         if rule:
-            self._found.add(rule, at, f"the value is {quoted(value)}")
+            # What a tool is called with may be anything: it is not quoted.
+            told = kind_of(value) if leaf in {"input", "said"} else quoted(value)
+            self._found.add(rule, at, f"the value is {told}")

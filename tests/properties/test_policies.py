@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.properties.building import stored
 from tests.properties.histories import History, disorderly
 from tests.properties.test_window_growth import border
-from turnlog.windows.build import WINDOW_OVERHEAD, entry_of
+from turnlog.windows.plan import WINDOW_OVERHEAD, entry_of
 from turnlog.windows.policy import PRESETS
 from turnlog.windows.steps import Room
 from turnlog.windows.triggers import Counted, Totals, is_crossed, past_of

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import os
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ import pytest
 
 pytest.register_assert_rewrite("turnlog.testing.contracts")
 
+from tests.effort import FULL  # noqa: E402
 from turnlog.bootstrap import Application, Engine  # noqa: E402
 from turnlog.client.in_process import InProcessBackend  # noqa: E402
 from turnlog.client.model import Turnlog  # noqa: E402
@@ -29,6 +31,11 @@ SAMPLES = ROOT / "examples" / "conversations"
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--full", action="store_true", help="run the long forms too")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--full"):
+        os.environ[FULL] = "1"
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from benchmarks.windows.breakpoints import spent_on
 from benchmarks.windows.provider import Spent
+from tests.effort import examples
 from tests.properties.building import AMPLE, PRESETS, TOOLS, Asked, Stored, request, stored
 from tests.properties.histories import ROOT, SAMPLES, Body, Format, Given, History, disorderly, orderly_in
 from tests.properties.test_prefix import built
@@ -25,7 +26,7 @@ from turnlog.windows.build import Window, build
 FORMATS: tuple[Format, ...] = ("anthropic", "bedrock_converse")
 MARKS = {"anthropic": "cache_control", "bedrock_converse": "cachePoint"}
 laws = settings(
-    max_examples=150,
+    max_examples=examples(150),
     derandomize=True,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
@@ -130,7 +131,7 @@ def test_W1_a_window_with_breakpoints_is_valid_and_else_the_same(history: Histor
 
 
 @pytest.mark.parametrize("format", FORMATS)
-@settings(laws, max_examples=80)
+@settings(laws, max_examples=examples(100))
 @given(st.data())
 def test_W1_beside_marks_that_the_messages_have_themselves(format: Format, data: st.DataObject) -> None:
     history = data.draw(orderly_in(format))

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
 from tests.properties.building import PRESETS
 from tests.properties.histories import DISORDERLY, Format, History, moves, played
 from tests.properties.pipelines import options_made, pipelines
@@ -23,7 +24,7 @@ from turnlog.log.keys import SessionKeys
 from turnlog.testing.summarisers import ScriptedSummariser
 
 laws = settings(
-    max_examples=60,
+    max_examples=examples(75),
     derandomize=True,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture],

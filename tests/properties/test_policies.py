@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
 from tests.properties.building import stored
 from tests.properties.histories import History, disorderly
 from tests.properties.test_window_growth import border
@@ -15,7 +16,7 @@ from turnlog.windows.triggers import Counted, Totals, is_crossed, past_of
 from turnlog.windows.view import assemble
 
 laws = settings(
-    max_examples=150,
+    max_examples=examples(150),
     derandomize=True,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],

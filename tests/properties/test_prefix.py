@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
 from tests.properties.building import (
     AMPLE,
     COUNTER,
@@ -37,7 +38,7 @@ from turnlog.windows.build import Window, system_cost
 
 REASONS = frozenset(get_args(Reason))
 laws = settings(
-    max_examples=150,
+    max_examples=examples(150),
     derandomize=True,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
@@ -201,7 +202,7 @@ def test_W6_of_a_well_formed_session_default_breaks_where_the_budget_presses_and
 
 
 @pytest.mark.parametrize("format", FORMATS)
-@settings(laws, max_examples=40)
+@settings(laws, max_examples=examples(60))
 @given(st.data())
 def test_W6_of_what_is_sent_as_it_was_given_the_stable_tokens_are_all_but_lines(
     format: Any, data: st.DataObject

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
 from tests.properties.building import Asked, stored, window
 from tests.properties.histories import (
     FORMATS,
@@ -29,7 +30,7 @@ from turnlog.codecs.rules import lint
 from turnlog.windows.text import cut, fenced
 
 trips = settings(
-    max_examples=80,
+    max_examples=examples(150),
     derandomize=True,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],

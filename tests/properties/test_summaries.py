@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
 from tests.properties.building import COUNTER
 from tests.properties.histories import DISORDERLY, Format, History, moves, played
 from tests.properties.pipelines import pipelines
@@ -26,7 +27,7 @@ from turnlog.domain.summaries import SummaryRequest
 from turnlog.testing.summarisers import ScriptedSummariser
 
 laws = settings(
-    max_examples=150,
+    max_examples=examples(150),
     derandomize=True,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture],

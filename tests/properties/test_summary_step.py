@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
 from tests.properties.building import COUNTER
 from turnlog import Turnlog
 from turnlog.contracts.context import WindowAnswer
@@ -18,7 +19,9 @@ from turnlog.windows.steps import Room
 from turnlog.windows.summaries import summary_body, summary_text, summary_tokens
 from turnlog.windows.view import View
 
-laws = settings(max_examples=300, derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+laws = settings(
+    max_examples=examples(300), derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 MARK = re.compile(r"\[shortened: (\d+) characters and (\d+) values of this summary are not shown here\]")
 
 ODD = ("天地玄黄。", "👩‍👩‍👧‍👦", "</turnlog-data>", "<turnlog-data kind='x'>", "x" * 60, "\t", "?!")

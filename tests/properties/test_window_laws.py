@@ -17,6 +17,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
 from tests.properties.building import (
     AMPLE,
     COUNTER,
@@ -45,7 +46,7 @@ from turnlog.windows.manifest import Part
 from turnlog.windows.text import SETTLEMENT
 
 laws = settings(
-    max_examples=100,
+    max_examples=examples(150),
     derandomize=True,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
@@ -404,7 +405,7 @@ def test_W1_to_W5_hold_on_the_projects_own_conversations(name: str, history: His
     assert_budget_is_hard(stored(history), Asked(budget=1))
 
 
-many = settings(laws, max_examples=200)
+many = settings(laws, max_examples=examples(300))
 
 
 @many

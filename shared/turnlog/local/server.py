@@ -69,9 +69,9 @@ class LocalServer:
     def run(self) -> None:
         """Serves until `stop` is called or the process gets Ctrl-C; requests under way are finished."""
         self._is_running = True
-        if self._poller is not None:
-            self._poller.start()
         try:
+            if self._poller is not None:
+                self._poller.start()  # in here: Ctrl-C between it and what follows must stop it too
             self._server.run()
             self._flush()
         finally:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from turnlog.services.recall import RecallCalls
     from turnlog.services.search import SearchSession
     from turnlog.services.snapshots import CreateSnapshots, GetSnapshot, ListSnapshots
+    from turnlog.services.states import GetState, PatchState, PutState
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +117,24 @@ class Application:
         from turnlog.services.read_messages import ReadLoops
 
         return ReadLoops(self._log)
+
+    @cached_property
+    def get_state(self) -> GetState:
+        from turnlog.services.states import GetState
+
+        return GetState(self._log)
+
+    @cached_property
+    def put_state(self) -> PutState:
+        from turnlog.services.states import PutState
+
+        return PutState(self._log)
+
+    @cached_property
+    def patch_state(self) -> PatchState:
+        from turnlog.services.states import PatchState
+
+        return PatchState(self._log)
 
     @cached_property
     def get_agent(self) -> GetAgent:

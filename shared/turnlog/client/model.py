@@ -20,6 +20,7 @@ from turnlog.contracts.recall import Recalled, SearchAnswer
 from turnlog.contracts.sessions import Session as SessionInfo
 from turnlog.contracts.sessions import SessionPage
 from turnlog.contracts.snapshots import Snapshot, SnapshotPage, WholeSnapshot
+from turnlog.contracts.state import StateAnswer
 from turnlog.contracts.summaries import Compressed, SummaryAnswer
 from turnlog.domain.errors import InvalidInputError, NotFoundError
 
@@ -33,8 +34,9 @@ class Backend(Protocol):
         *,
         path: Mapping[str, str] | None = None,
         query: Mapping[str, str | int | None] | None = None,
-        body: Mapping[str, Any] | None = None,
+        body: Mapping[str, Any] | Sequence[Any] | None = None,
         key: str | None = None,
+        media_type: str | None = None,
     ) -> Any: ...
 
     def run_jobs(self) -> int: ...
@@ -142,6 +144,7 @@ class Sessions:
         policy: GivenPolicy | None = None,
         metadata: Mapping[str, Any] | None = None,
         state: Mapping[str, Any] | None = None,
+        state_schema: Mapping[str, Any] | None = None,
         strict: bool | None = None,
         recall: Literal["always", "never"] | None = None,
         loop_timeout_seconds: int | None = None,
@@ -159,6 +162,7 @@ class Sessions:
             "policy": policy_field(policy),
             "metadata": metadata,
             "state": state,
+            "state_schema": state_schema,
             "strict": strict,
             "recall": recall,
             "loop_timeout_seconds": loop_timeout_seconds,
@@ -418,6 +422,47 @@ class Session:
             cursor = page.next_cursor
             if cursor is None:
                 return
+
+    def state(self, *, at: int | str | None = None) -> StateAnswer:
+        """The state and its version, now or as it was ``at`` a position or time (RFC 3339)."""
+        answer: StateAnswer = self._backend.call("get_state", path=self._path, query={"at": at})
+        return answer
+
+    def put_state(
+        self,
+        state: Mapping[str, Any],
+        *,
+        action: str | None = None,
+        if_version: int | None = None,
+        key: str | None = None,
+    ) -> StateAnswer:
+        """Another state in place of the one there is; `VersionMismatchError` unless it has the version ``if_version``."""
+        body = _given({"state": dict(state), "action": action, "if_version": if_version})
+        answer: StateAnswer = self._backend.call("put_state", path=self._path, body=body, key=key)
+        return answer
+
+    def patch_state(
+        self,
+        patch: Mapping[str, Any] | Sequence[Mapping[str, Any]],
+        *,
+        action: str | None = None,
+        if_version: int | None = None,
+        key: str | None = None,
+    ) -> StateAnswer:
+        """Changes the state by a JSON Merge Patch (a mapping) or a JSON Patch (a list of operations).
+
+        `PatchError` when it does not apply, `VersionMismatchError` unless the state has the version ``if_version``.
+        """
+        is_merge = isinstance(patch, Mapping)
+        answer: StateAnswer = self._backend.call(
+            "patch_state",
+            path=self._path,
+            query={"action": action, "if_version": if_version},
+            body=dict(patch) if isinstance(patch, Mapping) else list(patch),
+            key=key,
+            media_type="application/merge-patch+json" if is_merge else "application/json-patch+json",
+        )
+        return answer
 
     def agent(self, agent_id: str = "main") -> AgentState:
         """The execution state of an agent, or `NotFoundError`."""

@@ -14,6 +14,7 @@ from turnlog.domain.facts import Facts
 from turnlog.domain.jsonvalue import JsonObject, JsonValue, encode_json
 from turnlog.domain.session import SCHEMA_VERSION, MessageStatus, Settings
 
+MAX_KEYS_TOLD = 100
 HEAD_TOKEN_CHARS = 500
 """The length of the text's beginning whose tokens are counted apart at append, for cut texts in digests."""
 
@@ -73,19 +74,23 @@ class Notes:
 
 @dataclass(frozen=True, slots=True)
 class StateEvent:
-    """A change of the session's state: a JSON Merge Patch, with the whole state after it in every 32nd.
+    """A change of the session's state: an object is a JSON Merge Patch, a list a JSON Patch.
 
-    ``previous`` is the position of the state event before, 0 when there is none.
+    ``full`` is the whole state after it, in every 32nd and where the change is no patch (then ``patch`` is None).
+    ``previous`` is the position of the state event before, 0 when there is none. ``keys_before`` and ``keys_after`` are the
+    state's first `MAX_KEYS_TOLD` names, None in events from before they were kept.
     """
 
     position: int
     action: str
-    patch: JsonValue
+    patch: JsonObject | list[JsonValue] | None
     previous: int
     count: int
     agent_id: str | None = None
     full: JsonObject | None = None
     payload: Payload | None = None
+    keys_before: tuple[str, ...] | None = None
+    keys_after: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,9 +192,15 @@ def state_payload(event: StateEvent) -> bytes:
 
 
 def _state_parts(event: StateEvent) -> JsonObject:
-    parts: JsonObject = {"p": event.patch}
+    parts: JsonObject = {}
+    if event.patch is not None:
+        parts["p"] = event.patch
     if event.full is not None:
         parts["full"] = event.full
+    if event.keys_after is not None and event.keys_before is not None:
+        parts["ka"] = list(event.keys_after)
+        if event.keys_before != event.keys_after:
+            parts["kb"] = list(event.keys_before)
     return parts
 
 
@@ -322,14 +333,27 @@ def read_event(
             notes=_read_notes(line),
         )
     if kind == "s":
-        held = held or {}
-        return StateEvent(
-            position, line["a"], held.get("p"), line["q"], line["n"], line.get("g"), held.get("full"), payload
-        )
+        return _read_state(line, held or {}, position, payload)
     if kind == "y":
         return summary_from(line, position=position, parts=parts)
     held = held or {}
     return CreateEvent(position, line["sid"], settings_from(held.get("set", {})), held.get("state"), payload)
+
+
+def _read_state(line: dict[str, Any], held: dict[str, Any], position: int, payload: Payload | None) -> StateEvent:
+    after = tuple(held["ka"]) if "ka" in held else None
+    return StateEvent(
+        position=position,
+        action=line["a"],
+        patch=held.get("p"),
+        previous=line["q"],
+        count=line["n"],
+        agent_id=line.get("g"),
+        full=held.get("full"),
+        payload=payload,
+        keys_before=tuple(held["kb"]) if "kb" in held else after,
+        keys_after=after,
+    )
 
 
 def _read_envelope(line: dict[str, Any], held: dict[str, Any] | None) -> Envelope:

@@ -10,7 +10,7 @@ from typing import Any
 
 from turnlog.domain.errors import Problem
 from turnlog.domain.identity import check_agent_id
-from turnlog.domain.jsonvalue import JsonObject, JsonValue
+from turnlog.domain.jsonvalue import JsonObject
 
 DEFAULT_AGENT = "main"
 
@@ -93,23 +93,15 @@ def run_patch(run: JsonObject) -> tuple[str, JsonObject]:
     return agent_id, {**run, "agent_id": agent_id}
 
 
-def merge(target: JsonValue, patch: JsonValue) -> JsonValue:
-    """JSON Merge Patch (RFC 7396), as a new value."""
-    if not isinstance(patch, dict):
-        return patch
-    merged = dict(target) if isinstance(target, dict) else {}
-    for name, value in patch.items():
-        if value is None:
-            merged.pop(name, None)
-        else:
-            merged[name] = merge(merged.get(name), value)
-    return merged
+def agents_of(state: JsonObject) -> JsonObject:
+    """The execution states of a session's state by agent."""
+    agents = state.get("agents")
+    return agents if isinstance(agents, dict) else {}
 
 
 def agent_of(state: JsonObject, agent_id: str) -> JsonObject | None:
     """The execution state of one agent, or None."""
-    agents = state.get("agents")
-    found = agents.get(agent_id) if isinstance(agents, dict) else None
+    found = agents_of(state).get(agent_id)
     return found if isinstance(found, dict) else None
 
 

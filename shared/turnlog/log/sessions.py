@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from turnlog.domain.errors import CorruptError
 from turnlog.domain.events import CreateEvent, Payload, SummaryEvent
+from turnlog.domain.jsonvalue import JsonObject
 from turnlog.domain.session import Settings
 from turnlog.log.caches import Caches, Meta, read_meta
 from turnlog.log.commits import Commit, CommitLog, Tail, read_commit
@@ -49,6 +50,13 @@ class SessionLog:
         if meta is None:
             return self.settings_from_log(keys, tail.header)
         return InForce(meta.settings, meta.created_ms)
+
+    def state_schema(self, keys: SessionKeys, tail: Tail) -> JsonObject | None:
+        """The JSON Schema that the state must fit; no request for a session without one while META is up to date."""
+        meta = self._meta(tail.meta, tail.header)
+        if meta is not None and not meta.has_schema:
+            return None
+        return self.settings(keys, tail.meta, None, tail.header).settings.state_schema
 
     def settings(self, keys: SessionKeys, meta: Item | None, system: Item | None, header: Header) -> InForce:
         """All settings, from META and ``E#SYS`` while they are up to date, else from the log (and the caches are mended)."""

@@ -10,13 +10,13 @@ from typing import cast
 from turnlog.codecs.registry import CODECS
 from turnlog.contracts.messages import Appended, CallRef, Warning
 from turnlog.contracts.messages import AppendMessages as AppendBody
+from turnlog.domain.actions import RUN
 from turnlog.domain.errors import (
     HeadMismatchError,
     InvalidInputError,
     LoopUnfinishedError,
     Problem,
     RunActiveError,
-    TooLargeError,
     UnavailableError,
 )
 from turnlog.domain.events import Event, MessageEvent, Notes, StateEvent
@@ -24,7 +24,7 @@ from turnlog.domain.execution import agent_of, run_patch, validate
 from turnlog.domain.facts import Facts
 from turnlog.domain.flow import DISORDER, Arrival, Disorder, Flow, accept, repeated_ids, with_open_calls
 from turnlog.domain.identity import Owner
-from turnlog.domain.jsonvalue import JsonObject, encode_json
+from turnlog.domain.jsonvalue import JsonObject
 from turnlog.domain.pairing import OpenCalls, pair
 from turnlog.domain.refs import Ref
 from turnlog.domain.session import Settings
@@ -34,10 +34,10 @@ from turnlog.log.headers import Header, following
 from turnlog.log.keys import SessionKeys
 from turnlog.log.reading import located
 from turnlog.log.sessions import InForce, SessionLog
-from turnlog.log.state import MAX_STATE_BYTES, State, next_event
+from turnlog.log.state import State, next_event
 from turnlog.ports import Less, TokenCounter
-from turnlog.services.agents import has_pending
 from turnlog.services.asking import AskForSummaries, Compression
+from turnlog.services.changes import check_size, has_pending
 from turnlog.services.idempotency import RequestKey, earlier, is_of, request_key, stamped
 from turnlog.services.incoming import Incoming, understand_batch
 from turnlog.services.learning import USAGE_IGNORED, calibrated, sent_after
@@ -140,9 +140,7 @@ class _Append:
         assert in_force is not None  # noqa: S101 - compose has run
         try:
             if self._state is not None:
-                self._log.caches.write_state(
-                    self._keys, self._state.value, position=self._state.version, count=self._state.count
-                )
+                self._log.states.remember(self._keys, self._state)
             if is_touch(written.tail.header.time_ms, header.time_ms):
                 item = directory_item(
                     self._keys, in_force.settings, status="active", created_ms=in_force.created_ms, header=header
@@ -238,10 +236,9 @@ class _Append:
         agent_id, patch = run_patch(cast("JsonObject", run))
         state = self._log.states.at(self._keys, header.last_state)
         event, after = next_event(
-            state, position=position, action="run", patch={"agents": {agent_id: patch}}, agent_id=agent_id
+            state, position=position, action=RUN, patch={"agents": {agent_id: patch}}, agent_id=agent_id
         )
-        if len(encode_json(after.value)) > MAX_STATE_BYTES:
-            raise TooLargeError(f"state is over the limit of {MAX_STATE_BYTES} bytes")
+        check_size(after.value)
         self._state = after
         problems = validate(agent_of(after.value, agent_id) or {})
         return event, [Disorder(problem.code, position, f"/run{problem.pointer}") for problem in problems]

@@ -38,8 +38,9 @@ RESOURCES: Mapping[str, tuple[str, ...]] = {
     "messages": ("messages",),
     "recall": ("recall",),
     "search": ("search",),
-    "sessions": ("sessions", "agents"),
+    "sessions": ("sessions",),
     "snapshot": ("snapshot",),
+    "state": ("state", "agents"),
 }
 """Resource, which is the name of its function -> the modules of this package that have its routes."""
 

@@ -15,6 +15,7 @@ from turnlog.entrypoints.routes import (
     search,
     sessions,
     snapshot,
+    state,
 )
 from turnlog.entrypoints.routing import Route
 
@@ -26,6 +27,7 @@ ROUTES: tuple[Route, ...] = (
     *lint.ROUTES,
     *recall.ROUTES,
     *search.ROUTES,
+    *state.ROUTES,
     *agents.ROUTES,
     *compress.ROUTES,
     *snapshot.ROUTES,

@@ -39,7 +39,7 @@ Against = Annotated[
 ]
 
 
-def context(  # noqa: PLR0913, PLR0917 - an option each
+def context(
     ctx: typer.Context,
     session: Session,
     policy: Policy = None,

@@ -20,6 +20,8 @@ FULL_EVERY = 32
 MAX_STATE_BYTES = 5 * 1024 * 1024
 INLINE_BYTES = 32 * 1024
 """Of an item that holds a state, or the patches since a whole one, packed."""
+_NOT_TRIED_BYTES = 8 * INLINE_BYTES
+"""More than this is not compressed to see whether it would fit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,5 +185,8 @@ def state_version_at(item: Item, position: int) -> int:
 
 def _small(value: Any) -> bytes | None:
     """A value packed for an item, None when it is too large for one."""
-    packed = pack(encode_json(value))
+    content = encode_json(value)
+    if len(content) > _NOT_TRIED_BYTES:
+        return None
+    packed = pack(content)
     return packed if len(packed) <= INLINE_BYTES else None

@@ -116,7 +116,7 @@ def _counted(check: Keyword) -> Keyword:
 def _pattern(validator: Any, value: str, instance: Any, schema: Any) -> Iterator[ValidationError]:
     if not isinstance(instance, str):
         return
-    found = Pattern(value).lines([instance])
+    found = Pattern(value).lines([instance], max_steps=MAX_STEPS)
     if not found.read:
         raise _TooMuchWorkError
     if not found.lines:

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from turnlog.services.build_context import BuildContexts, BuildWindows
     from turnlog.services.compress import CompressSessions, GetSummary
     from turnlog.services.create_session import CreateSessions
+    from turnlog.services.decisions import DecidePendingActions
+    from turnlog.services.history import ReadHistory, RecordEntries
     from turnlog.services.jobs import GetJob, ListJobs, RunJob, StartJobs
     from turnlog.services.lint import LintHistories
     from turnlog.services.read_messages import ReadLoops, ReadMessages
@@ -147,6 +149,24 @@ class Application:
         from turnlog.services.agents import PatchAgent
 
         return PatchAgent(self._log)
+
+    @cached_property
+    def decide_pending(self) -> DecidePendingActions:
+        from turnlog.services.decisions import DecidePendingActions
+
+        return DecidePendingActions(self._log, _Lazily(lambda: self.counter))
+
+    @cached_property
+    def read_history(self) -> ReadHistory:
+        from turnlog.services.history import ReadHistory
+
+        return ReadHistory(self._log)
+
+    @cached_property
+    def record_history(self) -> RecordEntries:
+        from turnlog.services.history import RecordEntries
+
+        return RecordEntries(self._log)
 
     @cached_property
     def build_context(self) -> BuildContexts:

@@ -10,9 +10,10 @@ from types import TracebackType
 from typing import Any, Literal, Protocol
 
 from turnlog.client.policies import GivenPolicy, policy_field
-from turnlog.contracts.agents import AgentState, Health
+from turnlog.contracts.agents import AgentState, Decided, Health
 from turnlog.contracts.builds import Build
 from turnlog.contracts.context import WindowAnswer
+from turnlog.contracts.history import HistoryEntry, HistoryPage
 from turnlog.contracts.jobs import Job, JobPage
 from turnlog.contracts.lint import LintAnswer
 from turnlog.contracts.messages import Appended, LoopAnswer, LoopPage, MessagePage, StoredMessage
@@ -473,6 +474,53 @@ class Session:
         """Changes an agent's execution state by a JSON Merge Patch; `InvalidInputError` when the result is not valid."""
         path = {**self._path, "agent_id": agent_id}
         answer: AgentState = self._backend.call("patch_agent", path=path, body=dict(patch), key=key)
+        return answer
+
+    def decide_pending(
+        self,
+        decision: Literal["approve", "reject"],
+        *,
+        reason: str | None = None,
+        agent_id: str = "main",
+        key: str | None = None,
+    ) -> Decided:
+        """Decides what an agent waits for. A refusal is the result of the call that waited, in the same commit.
+
+        `ConflictError` when nothing waits, or it is decided already.
+        """
+        path, body = {**self._path, "agent_id": agent_id}, _given({"decision": decision, "reason": reason})
+        answer: Decided = self._backend.call("decide_pending", path=path, body=body, key=key)
+        return answer
+
+    def history_page(
+        self, *, limit: int = 100, before: int | None = None, action: str | None = None, agent: str | None = None
+    ) -> HistoryPage:
+        """One page of what was done, newest first."""
+        query = {"limit": limit, "before": before, "action": action, "agent": agent}
+        answer: HistoryPage = self._backend.call("read_history", path=self._path, query=query)
+        return answer
+
+    def history(self, *, action: str | None = None, agent: str | None = None) -> Iterator[HistoryEntry]:
+        """What was done, newest first, page by page."""
+        before: int | None = None
+        while True:
+            page = self.history_page(before=before, action=action, agent=agent)
+            yield from page.entries
+            before = page.next
+            if before is None:
+                return
+
+    def record(
+        self,
+        action: str,
+        *,
+        agent_id: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        key: str | None = None,
+    ) -> HistoryEntry:
+        """An entry of one's own in the history; nothing changes."""
+        body = _given({"action": action, "agent_id": agent_id, "metadata": metadata})
+        answer: HistoryEntry = self._backend.call("record_history", path=self._path, body=body, key=key)
         return answer
 
 

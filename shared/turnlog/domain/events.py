@@ -137,7 +137,19 @@ class SummaryEvent:
     payload: Payload | None = None
 
 
-Event: TypeAlias = MessageEvent | StateEvent | CreateEvent | SummaryEvent
+@dataclass(frozen=True, slots=True)
+class NoteEvent:
+    """An entry of the history that a caller records: nothing changes. ``keys`` are names of the state at the time."""
+
+    position: int
+    action: str
+    agent_id: str | None
+    metadata: JsonObject | None
+    keys: tuple[str, ...] = ()
+    payload: Payload | None = None
+
+
+Event: TypeAlias = MessageEvent | StateEvent | CreateEvent | SummaryEvent | NoteEvent
 
 _ENVELOPE = {
     "i": "id",
@@ -269,6 +281,22 @@ def summary_from(line: dict[str, Any], *, position: int, parts: dict[str, Any] |
     )
 
 
+def note_line(event: NoteEvent) -> JsonObject:
+    line: JsonObject = {"k": "h", "a": event.action}
+    if event.agent_id is not None:
+        line["g"] = event.agent_id
+    return line | (payload_fields(event.payload) if event.payload else _note_parts(event))
+
+
+def note_payload(event: NoteEvent) -> bytes:
+    return encode_json(_note_parts(event))
+
+
+def _note_parts(event: NoteEvent) -> JsonObject:
+    parts: JsonObject = {"ka": list(event.keys)}
+    return parts | ({"md": event.metadata} if event.metadata is not None else {})
+
+
 def settings_object(settings: Settings) -> JsonObject:
     """Settings as JSON, what is default left out."""
     default, found = Settings(), dict[str, JsonValue]()
@@ -334,6 +362,9 @@ def read_event(
         )
     if kind == "s":
         return _read_state(line, held or {}, position, payload)
+    if kind == "h":
+        held = held or {}
+        return NoteEvent(position, line["a"], line.get("g"), held.get("md"), tuple(held.get("ka", ())), payload)
     if kind == "y":
         return summary_from(line, position=position, parts=parts)
     held = held or {}

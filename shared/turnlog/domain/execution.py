@@ -10,7 +10,7 @@ from typing import Any
 
 from turnlog.domain.errors import Problem
 from turnlog.domain.identity import check_agent_id
-from turnlog.domain.jsonvalue import JsonObject
+from turnlog.domain.jsonvalue import JsonObject, JsonValue
 
 DEFAULT_AGENT = "main"
 
@@ -58,6 +58,10 @@ def validate(state: Mapping[str, Any]) -> list[Problem]:
     for name, (check, wanted) in _FIELDS.items():
         if name in state and not check(state[name]):
             problems.append(Problem("wrong_type", f"/{name}", f"{name} is not {wanted}"))
+    pending = state.get("pending_action")
+    for name in ("call_id", "ref"):
+        if isinstance(pending, dict) and not _text(pending.get(name)):
+            problems.append(Problem("wrong_type", f"/pending_action/{name}", f"{name} is not a string or null"))
     if "messages" in state:
         problems.extend(_messages_problems(state["messages"]))
     iteration, maximum = state.get("iteration"), state.get("max_iterations")
@@ -99,6 +103,12 @@ def agents_of(state: JsonObject) -> JsonObject:
     return agents if isinstance(agents, dict) else {}
 
 
+def pending_of(agent: JsonValue) -> JsonObject | None:
+    """The action of an agent that waits for a decision or its result, or None."""
+    found = agent.get("pending_action") if isinstance(agent, dict) else None
+    return found if isinstance(found, dict) else None
+
+
 def agent_of(state: JsonObject, agent_id: str) -> JsonObject | None:
     """The execution state of one agent, or None."""
     found = agents_of(state).get(agent_id)
@@ -118,7 +128,16 @@ AGENT_STATE_SCHEMA: JsonObject = {
         "max_iterations": {"type": ["integer", "null"], "minimum": 0},
         "run_id": {"type": ["string", "null"]},
         "scratchpad": True,
-        "pending_action": {"type": ["object", "null"]},
+        "pending_action": {
+            "type": ["object", "null"],
+            "description": "What waits for a decision. With the id or the ref of its call, the call's result ends the waiting.",
+            "properties": {
+                "call_id": {"type": ["string", "null"]},
+                "ref": {"type": ["string", "null"]},
+                "decision": {"enum": ["approve", "reject"]},
+                "reason": {"type": "string"},
+            },
+        },
         "response_format": {"type": ["object", "null"]},
         "llm_config": {"type": ["object", "null"]},
         "tools": {"type": ["array", "null"]},

@@ -17,6 +17,7 @@ from turnlog.domain.events import (
     CreateEvent,
     Event,
     MessageEvent,
+    NoteEvent,
     Payload,
     StateEvent,
     SummaryEvent,
@@ -24,6 +25,8 @@ from turnlog.domain.events import (
     create_payload,
     message_line,
     message_payload,
+    note_line,
+    note_payload,
     parse_lines,
     payload_of,
     read_event,
@@ -215,6 +218,12 @@ class CommitLog:
         contents = self._payloads.fetch(keys, wanted)
         return [event for commit in commits for event in _events(commit, contents)]
 
+    def whole(self, keys: SessionKeys, wanted: Sequence[tuple[Commit, int]]) -> list[Event]:
+        """The events at positions of commits, with their own payloads and no others'."""
+        lines = [commit.lines[position - commit.header.first] for commit, position in wanted]
+        contents = self._payloads.fetch(keys, [payload for payload in map(payload_of, lines) if payload is not None])
+        return [_event(line, position, contents) for line, (_, position) in zip(lines, wanted, strict=True)]
+
     def fetch(self, keys: SessionKeys, events: Iterable[MessageEvent]) -> dict[int, MessageEvent]:
         """The given messages with their bodies, by position."""
         missing = [event for event in events if event.body is None and event.payload is not None]
@@ -274,9 +283,13 @@ def checked_chain(items: Sequence[Item]) -> list[Commit]:
 
 def _events(commit: Commit, contents: dict[str, bytes]) -> Iterable[Event]:
     for offset, line in enumerate(commit.lines):
-        payload = payload_of(line)
-        parts = json.loads(contents[payload.place]) if payload is not None and payload.place in contents else None
-        yield read_event(line, position=commit.header.first + offset, parts=parts, card=read_card)
+        yield _event(line, commit.header.first + offset, contents)
+
+
+def _event(line: dict[str, Any], position: int, contents: dict[str, bytes]) -> Event:
+    payload = payload_of(line)
+    parts = json.loads(contents[payload.place]) if payload is not None and payload.place in contents else None
+    return read_event(line, position=position, parts=parts, card=read_card)
 
 
 def _is_ours(lost: Lost, nonce: bytes) -> bool:
@@ -288,6 +301,8 @@ def _payload_content(event: Event) -> bytes:
         return message_payload(event)
     if isinstance(event, SummaryEvent):
         return summary_payload(event)
+    if isinstance(event, NoteEvent):
+        return note_payload(event)
     return state_payload(event) if isinstance(event, StateEvent) else create_payload(event)
 
 
@@ -299,5 +314,7 @@ def _line(event: Event, payload: Payload | None, facts: Facts | None) -> JsonObj
         return state_line(replace(event, payload=payload))
     if isinstance(event, SummaryEvent):
         return summary_line(replace(event, payload=payload))
-    assert isinstance(event, CreateEvent)  # noqa: S101 - the four kinds there are
+    if isinstance(event, NoteEvent):
+        return note_line(replace(event, payload=payload))
+    assert isinstance(event, CreateEvent)  # noqa: S101 - the five kinds there are
     return create_line(replace(event, payload=payload))

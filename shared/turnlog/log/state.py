@@ -104,10 +104,10 @@ class States:
         commit = self._commits.containing(keys, position)
         if commit is None:
             raise CorruptError("a state event is missing", item=commit_sort_key(position))
-        for event in self._commits.events(keys, [commit]):
-            if event.position == position and isinstance(event, StateEvent | CreateEvent):
-                return event
-        raise CorruptError("no state event where the log says there is one", item=commit_sort_key(commit.header.first))
+        (event,) = self._commits.whole(keys, [(commit, position)])
+        if not isinstance(event, StateEvent | CreateEvent):
+            raise CorruptError("no state event where the log says there is one", item=commit_sort_key(position))
+        return event
 
     def remember(self, keys: SessionKeys, state: State) -> None:
         """Brings the cache up to date. The commit is durable already: what can't be written now is folded by a reader."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import cast
 
 from turnlog.bootstrap import Application
-from turnlog.contracts.agents import AgentState
+from turnlog.contracts.agents import AgentState, Decided, DecidePending
 from turnlog.domain.jsonvalue import JsonObject
-from turnlog.entrypoints.routing import Request, Response, Route, not_an_object
+from turnlog.entrypoints.routing import Request, Response, Route, not_an_object, read_body
 
 
 def _get_agent(app: Application, request: Request) -> Response:
@@ -21,6 +21,12 @@ def _patch_agent(app: Application, request: Request) -> Response:
     answer = app.patch_agent(
         request.owner, request.path["session_id"], request.path["agent_id"], patch, key=request.idempotency_key
     )
+    return Response(200, answer)
+
+
+def _decide(app: Application, request: Request) -> Response:
+    body, path = read_body(request, DecidePending), request.path
+    answer = app.decide_pending(request.owner, path["session_id"], path["agent_id"], body, key=request.idempotency_key)
     return Response(200, answer)
 
 
@@ -44,5 +50,16 @@ ROUTES: tuple[Route, ...] = (
         answers={200: AgentState},
         writes=True,
         free_body=True,
+    ),
+    Route(
+        "POST",
+        "/v1/sessions/{session_id}/agents/{agent_id}/pending",
+        "decide_pending",
+        "state",
+        "Approve or reject what an agent waits for",
+        _decide,
+        DecidePending,
+        {200: Decided},
+        writes=True,
     ),
 )

@@ -115,9 +115,7 @@ def agent_of(state: JsonObject, agent_id: str) -> JsonObject | None:
     return found if isinstance(found, dict) else None
 
 
-AGENT_STATE_SCHEMA: JsonObject = {
-    "$schema": "https://json-schema.org/draft/2020-12/schema",
-    "title": "AgentState",
+_AGENT_STATE_SCHEMA: JsonObject = {
     "description": "The execution state of an agent; unknown fields are kept. An iteration above max_iterations is refused.",
     "type": "object",
     "required": ["agent_id"],
@@ -143,4 +141,12 @@ AGENT_STATE_SCHEMA: JsonObject = {
         "tools": {"type": ["array", "null"]},
         "errors": {"type": ["array", "null"]},
     },
+}
+STATE_SCHEMA: JsonObject = {
+    "$schema": "https://json-schema.org/draft/2020-12/schema",
+    "title": "State",
+    "description": "The state of a session: names and values of the caller's own, and the execution states of its agents.",
+    "type": "object",
+    "properties": {"agents": {"type": "object", "additionalProperties": {"$ref": "#/$defs/AgentState"}}},
+    "$defs": {"AgentState": _AGENT_STATE_SCHEMA},
 }

@@ -81,12 +81,12 @@ def openapi_document() -> JsonObject:
 
 def json_schemas() -> dict[str, JsonObject]:
     """The schemas that `turnlog schema NAME` prints and docs/schemas holds."""
-    from turnlog.domain.execution import AGENT_STATE_SCHEMA
+    from turnlog.domain.execution import STATE_SCHEMA
 
     return {
         "message": AppendMessages.model_json_schema(),
         "policy": Policy.model_json_schema(),
-        "state": AGENT_STATE_SCHEMA,
+        "state": STATE_SCHEMA,
         "window": WindowAnswer.model_json_schema(mode="serialization"),
     }
 

@@ -101,6 +101,11 @@ class Appending:
         assert self._in_force is not None  # noqa: S101 - compose has run
         return self._in_force.settings
 
+    @property
+    def state(self) -> State | None:
+        """After the append, where it changes the state."""
+        return self._state
+
     def compose(self, tail: Tail) -> Draft | Commit:
         header = tail.header
         self._in_force = self._log.short_settings(self._keys, tail)

@@ -17,6 +17,7 @@ from turnlog.domain.jsonvalue import JsonObject
 from turnlog.domain.patches import equal
 from turnlog.domain.refs import id_key, is_ref, parse_ref
 from turnlog.domain.session import Settings
+from turnlog.log.commits import Commit
 from turnlog.log.headers import Header
 from turnlog.log.keys import SessionKeys
 from turnlog.log.sessions import SessionLog
@@ -52,7 +53,10 @@ class DecidePendingActions:
         request = raw_request_key(key, f"decide {agent_id}", body.model_dump())
         for _ in range(_TRIES):
             tail = self._log.commits.tail(keys)
-            if earlier(self._log.commits, keys, tail.header, request) is None and body.decision == "reject":
+            found = earlier(self._log.commits, keys, tail.header, request)
+            if found is not None:
+                return self._answered(keys, agent_id, found)
+            if body.decision == "reject":
                 pending = _undecided(self._log.states.at(keys, tail.header.last_state).value, keys, agent_id)
                 call_id = self._call_id(keys, pending, tail.header)
                 if call_id is not None:
@@ -75,7 +79,7 @@ class DecidePendingActions:
             patch: JsonObject = {"agents": {agent_id: {"pending_action": mark}}}
             return next_event(before, position=position, action=action, patch=patch, agent_id=agent_id)
 
-        return self._answer(keys, agent_id, self._change(keys, decided, request=request))
+        return _answer(agent_id, self._change(keys, decided, request=request), refusal=None)
 
     def _refuse(
         self,
@@ -108,19 +112,16 @@ class DecidePendingActions:
             check=check,
         )
         written = self._log.commits.write(keys, appending.compose)
-        if not written.repeated:
-            appending.write_caches(written)
-        return self._answer(keys, agent_id, self._log.states.at(keys, written.commit.header.last_state))
+        if written.repeated or appending.state is None:
+            return self._answered(keys, agent_id, written.commit)
+        appending.write_caches(written)
+        return _answer(agent_id, appending.state, refusal=written.commit.header.first)
 
-    def _answer(self, keys: SessionKeys, agent_id: str, state: State) -> Decided:
-        commit = self._log.commits.containing(keys, state.version)
-        first = commit.lines[0] if commit is not None else {}
-        return Decided(
-            agent_id=agent_id,
-            state=agent_of(state.value, agent_id) or {},
-            version=state.version,
-            refusal=commit.header.first if commit is not None and first.get("k") == "m" else None,
-        )
+    def _answered(self, keys: SessionKeys, agent_id: str, commit: Commit) -> Decided:
+        """The answer that was given when the commit was made."""
+        header = commit.header
+        refusal = header.first if header.kind == "m" else None
+        return _answer(agent_id, self._log.states.at(keys, header.last_state), refusal=refusal)
 
     def _call_id(self, keys: SessionKeys, pending: JsonObject, header: Header) -> str | None:
         """The id that a refusal must name, while the call that the action waits for is open; else None."""
@@ -158,6 +159,11 @@ def _undecided(state: JsonObject, keys: SessionKeys, agent_id: str) -> JsonObjec
     if pending.get("decision") is not None:
         raise ConflictError(f"the action of agent {agent_id!r} is decided already", code="already_decided")
     return pending
+
+
+def _answer(agent_id: str, state: State, *, refusal: int | None) -> Decided:
+    found = agent_of(state.value, agent_id) or {}
+    return Decided(agent_id=agent_id, state=found, version=state.version, refusal=refusal)
 
 
 def _asked_as_before(header: Header, settings: Settings) -> Asked | None:

@@ -1,5 +1,5 @@
 """The laws of windows over histories with all the disorder of real transcripts: W1 valid, W2 pairs, W3 budget, W4 the task
-stays, W5 no silent hole, W7 deterministic. (W6 is in test_window_growth.py.)
+stays, W5 no silent hole, W7 deterministic. (W6 is in test_prefix.py and test_window_growth.py, W8 in test_exact_rebuild.py.)
 """
 
 from __future__ import annotations

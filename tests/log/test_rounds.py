@@ -186,6 +186,40 @@ def test_s5_facts_survive_all_rounds_within_the_cap_and_search_finds_the_others(
         assert found.results[0].loop == number
 
 
+# ---------------------------------------------------------------- whether it is worth it
+
+
+@pytest.mark.parametrize("harness", ["sqlite"], indirect=True)
+def test_what_can_save_nothing_is_not_paid_for_and_all_else_is(harness: Any) -> None:
+    """The shortest of all texts is published exactly where the summariser is asked."""
+    found = list[bool]()
+    for words in range(20, 80):
+        summariser = harness.app.compress_session._summariser = ScriptedSummariser(then="x")
+        session = harness.log().sessions.create(f"s{words}", policy="run_loops")
+        session.append(
+            {"role": "user", "content": "hello " * words}, {"role": "assistant", "content": "ok"}, *turn(2, words=1)
+        )
+        made = session.compress(keep_loops=0)
+        assert (made.status, made.reason) == (
+            ("published", None) if summariser.requests else ("unchanged", "not_worth_it")
+        )
+        found.append(bool(summariser.requests))
+    assert found == sorted(found)
+    assert set(found) == {True, False}
+
+
+def test_a_text_that_saves_nothing_is_refused_when_it_is_there(harness: Any) -> None:
+    summariser = script(harness, "far more than was ever said " * 20)
+    session = begun(harness.log())
+    session.append({"role": "user", "content": "next"})
+    made = session.compress(keep_loops=0, max_tokens=8_000)
+    assert (made.status, made.reason, summariser.is_done) == ("published", None, True)
+    script(harness, "far more than was ever said " * 200)
+    session.append({"role": "assistant", "content": "ok " * 60}, {"role": "user", "content": "next"})
+    made = session.compress(keep_loops=0, max_tokens=8_000)
+    assert (made.status, made.reason) == ("unchanged", "not_worth_it")
+
+
 # ---------------------------------------------------------------- what a job costs
 
 

@@ -113,13 +113,7 @@ class Rounds:
         before, max_tokens = made.before, made.max_tokens
         coverage = _covered_by(history, before, pins)
         facts = self._facts(coverage, before, int(max_tokens * _FACTS_SHARE))
-        request, outline = self._request(made, coverage, max_tokens - self._tokens("", facts) - _JOIN_TOKENS)
-        told = self._told(request)
-        text = told.text.strip()
-        tokens = self._tokens(text, facts)
-        if not text or tokens > max_tokens:
-            return None
-        event = SummaryEvent(
+        least = SummaryEvent(
             position=0,
             first=before.first if before is not None else coverage.first,
             last=coverage.last,
@@ -127,20 +121,29 @@ class Rounds:
             last_loop=history.messages[-1].loop,
             base=0,
             covers=history.commit_of(coverage.last).header.hash.hex(),
-            text=text,
+            text="",
             facts=facts,
-            tokens=tokens,
+            tokens=self._tokens("", facts),
             source_tokens=coverage.tokens + (before.source_tokens if before is not None else 0),
             messages=coverage.messages + (before.messages if before is not None else 0),
-            summariser=told.summariser,
+            summariser="",
             kept=(
                 *(before.kept if before is not None else ()),
                 *(Kept(history.commit_of(at).header.first, at) for at in coverage.kept),
             ),
-            outline=outline,
             level=made.growth.level,
             tree=made.growth.branches,
         )
+        # By stored counts, before anything is paid for: the shortest of texts would have to save something.
+        if summary_tokens(least) + 1 - summary_tokens(before) >= coverage.saved:
+            return None
+        request, outline = self._request(made, coverage, max_tokens - least.tokens - _JOIN_TOKENS)
+        told = self._told(request)
+        text = told.text.strip()
+        tokens = self._tokens(text, facts)
+        if not text or tokens > max_tokens:
+            return None
+        event = replace(least, text=text, tokens=tokens, summariser=told.summariser, outline=outline)
         return event if summary_tokens(event) - summary_tokens(before) < coverage.saved else None
 
     def _request(self, made: _Making, coverage: Coverage, room: int) -> tuple[SummaryRequest, str]:

@@ -169,7 +169,13 @@ class Application:
         counter = _Lazily(lambda: self.counter)
         outliner, longest_ms = ExtractiveSummariser(counter), self.longest_summary_ms
         return CompressSessions(
-            self._log, counter, self.summariser, outliner, self._start_job, longest_summary_ms=longest_ms
+            self._log,
+            counter,
+            self.summariser,
+            outliner,
+            self._start_job,
+            longest_summary_ms=longest_ms,
+            models=self.settings.models,
         )
 
     @cached_property

@@ -7,7 +7,7 @@ for it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from turnlog.contracts.jobs import Job
 from turnlog.contracts.summaries import Compressed, CompressSession
@@ -42,12 +42,14 @@ class CompressSessions:
         start_job: StartJobs,
         *,
         longest_summary_ms: int = 0,
+        models: Mapping[str, int] | None = None,
     ) -> None:
         self._log = log
         self._counter = counter
         self._summariser = summariser
         self._outliner = outliner
         self._start_job = start_job
+        self._models = models
         self._work_ms = max(0, WORK_SECONDS * 1000 - longest_summary_ms)
 
     def __call__(
@@ -107,7 +109,7 @@ class CompressSessions:
         self, keys: SessionKeys, body: CompressSession, request: RequestKey | None, *, most: int | None = None
     ) -> Outcome:
         """Rounds while there is more to cover and time for it; one at least."""
-        rounds = Rounds(self._log, self._counter, self._summariser, self._outliner)
+        rounds = Rounds(self._log, self._counter, self._summariser, self._outliner, self._models)
         deadline_ms, made = self._log.clock.now_ms() + self._work_ms, 1
         outcome = rounds.one(keys, body, request)
         while outcome.has_more and made != most and self._log.clock.now_ms() < deadline_ms:

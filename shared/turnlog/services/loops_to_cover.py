@@ -29,11 +29,12 @@ class History:
     def commit_of(self, position: int) -> Commit:
         return self.commits[bisect_right(self.commits, position, key=lambda commit: commit.header.first) - 1]
 
-    def while_covered(self, is_covered: Callable[[int, int], bool]) -> History:
-        """The loops up to the first for which it is not so. It is asked about what comes before a loop: messages, tokens."""
+    def while_covered(self, is_covered: Callable[[int, int, int], bool]) -> History:
+        """The loops up to the first for which it is not so. It is asked about a loop and what of this comes before it: messages,
+        tokens."""
         messages, tokens, loop = 0, 0, 0
         for one in self.messages:
-            if one.loop != loop and not is_covered(messages, tokens):
+            if one.loop != loop and not is_covered(one.loop, messages, tokens):
                 return replace(self, messages=self.messages[:messages] if loop else (), has_more=False)
             loop = one.loop
             messages, tokens = messages + 1, tokens + one.event.tokens

@@ -6,7 +6,7 @@ before have stored in short, and so is one whose base no longer stands for the h
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
@@ -15,21 +15,26 @@ from turnlog.contracts.summaries import CompressSession
 from turnlog.domain.errors import UnavailableError
 from turnlog.domain.events import Kept, SummaryEvent
 from turnlog.domain.rounds import FAN, Growth, grown
+from turnlog.domain.session import Settings
 from turnlog.domain.summaries import Summarised, SummaryRequest
 from turnlog.log.commits import Commit, Draft, Tail
-from turnlog.log.headers import Covered, following
+from turnlog.log.headers import Covered, Header, following
 from turnlog.log.keys import SessionKeys
 from turnlog.log.sessions import SessionLog
 from turnlog.log.summaries import Summary
 from turnlog.ports import Summariser, TokenCounter
 from turnlog.services.asking import answered
+from turnlog.services.budgets import room_of
 from turnlog.services.idempotency import RequestKey, earlier, stamped
 from turnlog.services.loops_to_cover import History, read_loops
 from turnlog.windows.build import Source
 from turnlog.windows.covering import Coverage, cover
 from turnlog.windows.pins import Pin
 from turnlog.windows.policy import policy_of
-from turnlog.windows.summaries import summary_body, summary_tokens
+from turnlog.windows.reach import Reach
+from turnlog.windows.steps import Room
+from turnlog.windows.summaries import MOST_AROUND, summary_body, summary_tokens
+from turnlog.windows.triggers import Counted
 
 OUTLINE_TOKENS = 3_000
 """What a round stores in short of what it has read; eight of them are what a summary is written anew of."""
@@ -70,6 +75,7 @@ class Rounds:
     counter: TokenCounter
     summariser: Summariser
     outliner: Summariser
+    models: Mapping[str, int] | None = None
 
     def one(self, keys: SessionKeys, body: CompressSession, request: RequestKey | None) -> Outcome:
         """Reads a bounded stretch of history behind the summary in force, and publishes the next summary."""
@@ -78,7 +84,10 @@ class Rounds:
         repeated = earlier(self.log.commits, keys, tail.header, request)
         if repeated is not None:
             return Outcome(True, None, self.log.summaries.in_force(keys, repeated.header.summary), False)
-        newest = tail.header.flow.loop.number - 1 - body.keep_loops
+        settings = self.log.settings(keys, tail.meta, None, tail.header).settings
+        reach = self._reach(tail.header, settings, body.max_tokens)
+        keep_loops = body.keep_loops if body.keep_loops is not None else reach.keep_loops
+        newest = tail.header.flow.loop.number - 1 - keep_loops
         if newest <= (base.event.last_loop if base is not None else 0):
             return Outcome(False, "nothing_to_cover", base, False)
         before = base.event if base is not None else None
@@ -87,8 +96,11 @@ class Rounds:
         if not is_bound:
             before = self._newest_bound(keys, before) if before is not None else None
             history = read_loops(self.log, keys, before.last if before is not None else 0, newest)
-        pins = policy_of(self.log.settings(keys, tail.meta, None, tail.header).settings.policy).pins
-        event = self._make(_Making(keys, body.max_tokens, before, is_bound), history, pins)
+        if body.keep_loops is None and not reach.is_endless:
+            history = _within(reach, history, before)
+        if not history.messages:
+            return Outcome(False, "nothing_to_cover", base, False)
+        event = self._make(_Making(keys, body.max_tokens, before, is_bound), history, reach.policy.pins)
         if event is None:
             return Outcome(False, "not_worth_it", base, False)
         published = self._publish(keys, replace(event, base=base.event.position if base is not None else 0), request)
@@ -96,6 +108,17 @@ class Rounds:
             # Another summary came in between: what is left to cover is seen from there.
             return Outcome(False, None, base, True)
         return Outcome(True, None, published, history.has_more)
+
+    def _reach(self, header: Header, settings: Settings, max_tokens: int) -> Reach:
+        """How far the summary goes by the policy: as its windows will be with it."""
+        flow, room = header.flow, room_of(header, settings, self.models)
+        lead = Counted(0, flow.lead.messages, flow.lead.tokens)
+        closed = flow.closed
+        past = Counted(flow.loop.number - 1, lead.messages + closed.messages, lead.tokens + closed.tokens)
+        fixed = settings.system_tokens + settings.tools_tokens + lead.tokens
+        return Reach(
+            policy_of(settings.policy), Room(room.tokens, fixed), lead, past, flow.tokens, max_tokens + MOST_AROUND
+        )
 
     # ------------------------------------------------------------ making
 
@@ -235,6 +258,14 @@ class _Making:
     @property
     def is_rebuilt(self) -> bool:
         return self.growth.is_rebuilt or not self.is_bound
+
+
+def _within(reach: Reach, history: History, before: SummaryEvent | None) -> History:
+    """The loops that the policy's windows don't show whole."""
+    messages, tokens = (before.messages, before.source_tokens) if before is not None else (0, 0)
+    return history.while_covered(
+        lambda loop, more, more_tokens: reach.covers(loop, messages + more, tokens + more_tokens)
+    )
 
 
 def _covered_by(history: History, before: SummaryEvent | None, pins: Sequence[Pin]) -> Coverage:

@@ -28,7 +28,7 @@ from turnlog.log.keys import COMMITS_TO, SessionKeys, commit_sort_key
 from turnlog.log.reading import Located, located
 from turnlog.log.sessions import SessionLog
 from turnlog.log.summaries import Summary
-from turnlog.ports import Item, Query, Summariser, TokenCounter
+from turnlog.ports import Item, Query, Signals, Summariser, TokenCounter
 from turnlog.services.asking import answered
 from turnlog.services.idempotency import RequestKey, earlier, raw_request_key, request_key, stamped
 from turnlog.services.jobs import RETRYABLE, StartJobs
@@ -71,11 +71,13 @@ class CompressSessions:
         start_job: StartJobs,
         *,
         longest_summary_ms: int = 0,
+        signals: Signals | None = None,
     ) -> None:
         self._log = log
         self._counter = counter
         self._summariser = summariser
         self._start_job = start_job
+        self._signals = signals
         self._sync_ms = max(0, SYNC_SECONDS * 1000 - longest_summary_ms)
 
     def __call__(
@@ -150,7 +152,9 @@ class CompressSessions:
         if after == before:
             return
         write_attempts(self._log.items, keys, after)
-        if after.is_off(loop):
+        if after.is_off(loop) and not before.is_off(loop):
+            if self._signals is not None:
+                self._signals.count("compression_off")
             _log.warning("compression is off: %d failures, %d useless attempts", after.failures, after.useless)
 
     def _round(self, keys: SessionKeys, body: CompressSession, request: RequestKey | None) -> _Outcome:

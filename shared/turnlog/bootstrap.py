@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from turnlog.services.agents import GetAgent, PatchAgent
     from turnlog.services.append_messages import AppendMessages
     from turnlog.services.build_context import BuildContexts, BuildWindows
-    from turnlog.services.compress import CompressSessions, GetSummary
+    from turnlog.services.compress import CompressSessions
     from turnlog.services.create_session import CreateSessions
     from turnlog.services.jobs import GetJob, ListJobs, RunJob, StartJobs
     from turnlog.services.lint import LintHistories
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from turnlog.services.redrive import RedriveJobs
     from turnlog.services.search import SearchSession
     from turnlog.services.snapshots import CreateSnapshots, GetSnapshot, ListSnapshots
+    from turnlog.services.summaries import GetSummary
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,15 +172,19 @@ class Application:
 
     @cached_property
     def compress_session(self) -> CompressSessions:
+        from turnlog.adapters.summarisers.extractive import ExtractiveSummariser
         from turnlog.services.compress import CompressSessions
 
-        counter, longest_ms = _Lazily(lambda: self.counter), self.longest_summary_ms
+        counter = _Lazily(lambda: self.counter)
+        outliner, longest_ms = ExtractiveSummariser(counter), self.longest_summary_ms
         return CompressSessions(
             self._log,
             counter,
             self.summariser,
+            outliner,
             self._start_job,
             longest_summary_ms=longest_ms,
+            models=self.settings.models,
             signals=self._signals,
         )
 
@@ -210,7 +215,7 @@ class Application:
 
     @cached_property
     def get_summary(self) -> GetSummary:
-        from turnlog.services.compress import GetSummary
+        from turnlog.services.summaries import GetSummary
 
         return GetSummary(self._log)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import tracemalloc
+import warnings
 from collections.abc import Callable
 from hashlib import sha256
 from itertools import groupby
@@ -34,7 +35,7 @@ from turnlog.log.headers import chain_hash, hashed_header
 from turnlog.log.keys import SessionKeys
 from turnlog.log.segment_format import VERSION, SegmentWriter, read_segment
 from turnlog.log.segments import Segment
-from turnlog.ports import BlobStore, ItemTable, Query
+from turnlog.ports import BlobStore, ItemTable, Key, Query
 from turnlog.services import seal
 from turnlog.testing.explorer import Crash, Run, explore
 from turnlog.testing.fixed import SequentialIds
@@ -42,7 +43,8 @@ from turnlog.testing.fixed import SequentialIds
 OWNER = Owner.of("acme", "ada")
 KEYS = SessionKeys(OWNER, "s")
 SMALL = 32
-"""Positions of a segment where a test needs many orders or sizes, not many messages."""
+FEW = 8
+"""Positions of a segment where a test needs many orders, not many messages."""
 
 
 def noise(size: int, seed: int = 7) -> str:
@@ -211,7 +213,7 @@ def test_what_was_never_sent_is_sealed_by_the_next_job(harness: Any, monkeypatch
     with monkeypatch.context() as patch:
         patch.setattr(harness.app.engine.queue_of("seal"), "send", down)
         assert session.append(*(said(at) for at in range(10))).head == 261
-    for _ in range(10):
+    for _ in range(11):
         session.append(*(said(at) for at in range(25)))
     assert poller(harness).run_once() == 1
     assert [one.first for one in everything(harness)] == [1, 262]
@@ -243,7 +245,7 @@ def test_a_job_ends_before_its_worker_and_the_next_goes_on(harness: Any, monkeyp
 
     monkeypatch.setattr(harness.app.engine.blobs, "put", slow)
     assert [seal_all(harness)["segments"] for _ in range(3)] == [2, 2, 0]
-    assert [one.first for one in everything(harness)] == [1, 33, 65, 97]
+    assert [one.first for one in everything(harness)] == [1, 34, 66, 98]
 
 
 # ------------------------------------------------------------ crashes and races
@@ -253,14 +255,13 @@ def test_a_job_ends_before_its_worker_and_the_next_goes_on(harness: Any, monkeyp
 def test_a_fault_at_every_call_then_the_same_job_again_leaves_what_one_run_leaves(
     harness: Any, when: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(borders, "SEGMENT_POSITIONS", SMALL)
+    monkeypatch.setattr(borders, "SEGMENT_POSITIONS", FEW)
     calls, at, left = 0, 0, None
     while at <= calls:
         log, keys = harness.log(user=f"user-{at}"), SessionKeys(Owner.of("acme", f"user-{at}"), "s")
-        session = filled(log, SMALL, policy="turns")
-        session.append({"role": "user", "content": noise(9_000)})
-        session.append(*(said(n) for n in range(25)))
-        session.append(*(said(n) for n in range(25)))
+        session = log.sessions.create("s", policy="turns")
+        session.append(*(said(n) for n in range(6)), {"role": "user", "content": noise(9_000)})
+        session.append(*(said(n) for n in range(8)))
         bodies = waiting(harness)
         assert len(bodies) == 2
         started = harness.faults.calls
@@ -270,13 +271,12 @@ def test_a_fault_at_every_call_then_the_same_job_again_leaves_what_one_run_leave
             deliver(harness, bodies[0])
         if not at:
             calls = harness.faults.calls - started
-            assert calls > 8
+            assert calls > 10
         assert not harness.faults.is_pending
         assert deliver(harness, *bodies) == set()
         assert {job.status for job in log.jobs()} == {"done"}
-        prefix = keys.blob_prefix + "seg/"
         found = [(one.first, one.last, one.messages) for one in everything(harness, keys)]
-        assert len(harness.app.engine.blobs.names(prefix)) == len(found) == 2
+        assert len(harness.app.engine.blobs.names(keys.blob_prefix + "seg/")) == len(found) == 2
         left = left or found
         assert found == left
         for segment in everything(harness, keys):
@@ -292,46 +292,49 @@ def sealing(start: int) -> Callable[[ItemTable, BlobStore], Any]:
     return operation
 
 
-def two_stretches(log: Turnlog) -> None:
-    filled(log, 2 * SMALL - 1, batch=16)
+def one_stretch(log: Turnlog) -> None:
+    filled(log, FEW + 2, batch=5)
 
 
-@pytest.mark.parametrize("crash", [None, *[Crash(0, at, after) for at in (4, 5, 6) for after in (False, True)]])
-def test_every_order_of_two_workers_makes_the_same_segments_once(
+CRASHES = [Crash(0, at, after) for at in (4, 5) for after in (False, True)]
+"""Before and after the blob is put, and its entry."""
+
+
+@pytest.mark.parametrize("crash", [None, *CRASHES])
+def test_every_order_of_two_workers_makes_the_same_segment_once(
     monkeypatch: pytest.MonkeyPatch, crash: Crash | None
 ) -> None:
-    monkeypatch.setattr(borders, "SEGMENT_POSITIONS", SMALL)
+    monkeypatch.setattr(borders, "SEGMENT_POSITIONS", FEW)
 
     def check(run: Run, items: ItemTable, blobs: BlobStore) -> None:
         assert crash is not None or not any(isinstance(result, BaseException) for result in run.results)
         app = application(items, blobs, SequentialIds(10**9))._backend._app  # type: ignore[attr-defined]
-        assert app.seal_session.run(OWNER, "s", {})["last"] == 64
-        found = list(app.segments.list(KEYS))
-        assert [(one.first, one.last) for one in found] == [(1, 33), (34, 64)]
-        assert len(blobs.names("acme/ada/s/seg/")) == 2
-        assert [sealed.item["sk"] for one in found for sealed in app.segments.commits(KEYS, one)] == [
-            item["sk"] for item in stored(items)
-        ]
+        (segment,) = app.segments.list(KEYS)
+        assert (segment.first, segment.last) == (1, 11)
+        assert len(blobs.names("acme/ada/s/seg/")) == 1
+        sealed = [one.item["sk"] for one in app.segments.commits(KEYS, segment)]
+        assert sealed == [item["sk"] for item in stored(items)]
 
-    tried = explore([sealing(1000), sealing(2000)], fresh(two_stretches), check, crash=crash, max_preemptions=2)
+    bound = 2 if crash is None else 1
+    tried = explore([sealing(1000), sealing(2000)], fresh(one_stretch), check, crash=crash, max_preemptions=bound)
     assert tried >= 6
 
 
 def test_every_order_of_a_worker_and_an_append(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(borders, "SEGMENT_POSITIONS", SMALL)
+    monkeypatch.setattr(borders, "SEGMENT_POSITIONS", FEW)
 
     def appending(items: ItemTable, blobs: BlobStore) -> Any:
         return Session(application(items, blobs, SequentialIds(5000))._backend, "s").append(said(1), said(2))
 
     def check(run: Run, items: ItemTable, blobs: BlobStore) -> None:
         assert not any(isinstance(result, BaseException) for result in run.results), run.results
-        assert run.results[1]["last"] in (0, 33)
+        assert run.results[1]["last"] in (0, 9)
         app = application(items, blobs, SequentialIds(10**9))._backend._app  # type: ignore[attr-defined]
-        assert app.seal_session.run(OWNER, "s", {})["last"] == 33
+        assert app.seal_session.run(OWNER, "s", {})["last"] == 9
         assert len(blobs.names("acme/")) == 1
 
-    prepare = fresh(lambda log: filled(log, SMALL - 2, batch=15))
-    assert explore([appending, sealing(1000)], prepare, check) >= 6
+    prepare = fresh(lambda log: filled(log, FEW - 2, batch=6))
+    assert explore([appending, sealing(1000)], prepare, check, max_preemptions=2) >= 6
 
 
 # ------------------------------------------------------------ nothing is trusted
@@ -399,26 +402,28 @@ def test_a_newer_segment_and_an_unknown_codec_say_so(harness: Any) -> None:
 @pytest.mark.usefixtures("small")
 def test_what_is_not_whole_is_not_sealed(harness: Any, harm: str) -> None:
     log, items = harness.log(), harness.app.engine.items
-    session = filled(log, SMALL, batch=5, policy="turns")
+    session = filled(log, 0, policy="turns")
     session.append({"role": "user", "content": noise(9_000)})
-    session.append(*(said(at) for at in range(20)), *(said(at) for at in range(5)))
-    commits, payload = stored(items), items.query(Query(KEYS.partition, "R#", "R~")).items[0]
+    for at in range(13):
+        session.append(*(said(n) for n in range(at, at + 5)))
+    commits, (payload,) = stored(items), items.query(Query(KEYS.partition, "R#", "R~")).items
     bodies = waiting(harness)
-    victim = commits[-4] if harm == "hole at the border" else commits[4]
+    victim = commits[8 if harm == "hole at the border" else 4]
     if harm == "altered":
         items.put(dict(victim) | {"t": victim["t"] + 1})
     elif harm == "erased":
         items.put({"pk": victim["pk"], "sk": victim["sk"], "h": victim["h"]})
     elif harm == "no payload":
-        items.delete_many([KEYS.commit(10**6), type(KEYS.meta)(payload["pk"], payload["sk"])])
+        items.delete_many([Key(payload["pk"], payload["sk"])])
     else:
-        items.delete_many([type(KEYS.meta)(victim["pk"], victim["sk"])])
+        items.delete_many([Key(victim["pk"], victim["sk"])])
     assert deliver(harness, *bodies) == set()
     assert {(job.status, job.error.code if job.error else "") for job in jobs_of(log)} == {
         ("failed", "not_found" if harm == "erased" else "corrupt")
     }
-    assert len(harness.app.engine.blobs.names("acme/ada/s/seg/")) == len(everything(harness))
-    assert len(everything(harness)) <= (1 if harm in ("no payload", "hole at the border") else 0)
+    sealed = ["C#000000000001"] if harm == "hole at the border" else []
+    assert [f"C#{one.first:012d}" for one in everything(harness)] == sealed
+    assert len(harness.app.engine.blobs.names("acme/ada/s/seg/")) == len(sealed)
 
 
 @pytest.mark.usefixtures("small")
@@ -486,23 +491,23 @@ def test_capacity_of_a_seal_is_flat_in_session_length(harness: Any) -> None:
     assert max(reads) <= 8
 
 
-def test_a_segment_is_read_with_a_commit_in_memory_at_a_time(harness: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    if harness.name != "sqlite":
-        pytest.skip("the same code on every engine")
-    monkeypatch.setattr(borders, "SEGMENT_POSITIONS", SMALL)
-    session = harness.log().sessions.create("s", policy="turns")
-    for at in range(SMALL):
-        session.append({"role": "user", "content": f"{at}" + "abcdefgh" * 60_000})
-    seal_all(harness)
-    (segment,) = everything(harness)
-    assert segment.body_bytes > 14_000_000
+def test_a_segment_is_read_with_a_commit_in_memory_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(borders, "SEGMENT_POSITIONS", 2 * FEW)
+    items, blobs = SqliteItemTable(SqliteDatabase(MEMORY)), MemoryBlobStore()
+    log = application(items, blobs, SequentialIds())
+    session, app = log.sessions.create("s", policy="turns"), log._backend._app  # type: ignore[attr-defined]
+    for at in range(2 * FEW):
+        session.append({"role": "user", "content": f"{at}" + "abcdefgh" * 20_000})
+    app.seal_session.run(OWNER, "s", {})
+    (segment,) = app.segments.list(KEYS)
+    assert segment.body_bytes > 2_500_000
     tracemalloc.start()
     try:
-        assert sum(1 for _ in harness.app.segments.commits(KEYS, segment)) == SMALL
+        assert sum(1 for _ in app.segments.commits(KEYS, segment)) == 2 * FEW
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert peak < 6_000_000
+    assert peak < segment.body_bytes / 2
 
 
 NUMBERS = st.integers(-9, 2**40)
@@ -615,13 +620,15 @@ SHORT = ["crosswoz", "locomo", "memorybank"]
 @pytest.mark.parametrize("source", [*SHORT, pytest.param("", marks=pytest.mark.full)])
 def test_real_conversations_take_at_most_40_percent(real_data: Any, source: str) -> None:
     found = dict[str, list[Any]]()
-    for session in real_data.iter_sessions(str(DATA / "dev")):
-        found.setdefault(session["source"], []).extend(session["messages"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)  # the loader leaves its files to the garbage collector
+        for session in real_data.iter_sessions(str(DATA / "dev" / source)):
+            found.setdefault(session["source"], []).extend(session["messages"])
     sealed = 0
     for name, messages in found.items():
-        if source in ("", name) and len(messages) > 256:
-            given = messages if not source else messages[:257]
-            row = measure(name, given, keyed=False)
+        given = messages[:256] if source else messages
+        row = measure(name, given, keyed=False)
+        if row.segments:
             sealed += row.segments
             within(row, measure(name, given, keyed=True))
     assert sealed >= 1

@@ -33,17 +33,18 @@ from turnlog.services.asking import answered
 from turnlog.services.idempotency import RequestKey, earlier, raw_request_key, request_key, stamped
 from turnlog.services.jobs import RETRYABLE, StartJobs
 from turnlog.windows.build import Source
-from turnlog.windows.covering import Coverage, cover
+from turnlog.windows.covering import cover
 from turnlog.windows.pins import Pin
 from turnlog.windows.policy import policy_of
 from turnlog.windows.summaries import summary_body, summary_tokens
+from turnlog.windows.summary_facts import Facts, chosen_facts, seen
 
 SYNC_SECONDS = 20
 ROUND_PAGES = 4
 _JOIN_TOKENS = 8
 _log = logging.getLogger("turnlog")
 _FACTS_SHARE = 0.5
-"""At most this share of a summary's tokens is spent on facts."""
+"""This share of a summary's tokens is kept for facts; they get more where the text takes less than the rest."""
 
 
 class GetSummary:
@@ -200,16 +201,19 @@ class CompressSessions:
         before = base.event if base is not None else None
         sources = [Source(one.event, one.loop, one.time_ms) for one in history.messages]
         coverage = cover(sources, pins=pins, before=before.messages if before is not None else 0)
-        facts = self._facts(coverage, before, int(max_tokens * _FACTS_SHARE))
-        room = max_tokens - self._tokens("", facts) - _JOIN_TOKENS
+        known, share = seen(before.facts if before is not None else (), coverage.facts), int(max_tokens * _FACTS_SHARE)
+        room = max_tokens - self._facts_tokens(chosen_facts(known, share, self._facts_tokens)) - _JOIN_TOKENS
         previous = before.text if before is not None else ""
         try:
             told = self._summariser.summarise(SummaryRequest(previous, coverage.loops, room, tenant_id))
         except UnavailableError as error:
             raise _Unanswered(error) from error
         text = told.text.strip()
-        tokens = self._tokens(text, facts)
         source_tokens = coverage.tokens + (before.source_tokens if before is not None else 0)
+        # What the text leaves is room for facts too, as long as the whole stays under half of what it covers.
+        left = min(max_tokens, source_tokens // 2) - self._tokens(text, ()) - _JOIN_TOKENS
+        facts = chosen_facts(known, max(share, left), self._facts_tokens)
+        tokens = self._tokens(text, facts)
         if not text or tokens > max_tokens:
             return None
         kept = before.kept if before is not None else ()
@@ -231,21 +235,10 @@ class CompressSessions:
         )
         return made if summary_tokens(made) - summary_tokens(before) < coverage.saved else None
 
-    def _facts(self, coverage: Coverage, before: SummaryEvent | None, max_tokens: int) -> tuple[tuple[int, str], ...]:
-        """Values by first position; where they have no room the oldest go."""
-        known = dict[str, int]()
-        for position, value in [*(before.facts if before is not None else ()), *coverage.facts]:
-            known.setdefault(value, position)
-        facts = [(position, value) for value, position in known.items()]
-        left, first = max_tokens, len(facts)
-        while first:
-            cost = self._counter.count(f", {facts[first - 1][1]}") + 1
-            if cost > left:
-                break
-            left, first = left - cost, first - 1
-        return tuple(facts[first:])
+    def _facts_tokens(self, facts: Facts) -> int:
+        return self._tokens("", facts)
 
-    def _tokens(self, text: str, facts: tuple[tuple[int, str], ...]) -> int:
+    def _tokens(self, text: str, facts: Facts) -> int:
         return self._counter.count(summary_body(text, facts))
 
     def _publish(self, keys: SessionKeys, event: SummaryEvent, request: RequestKey | None) -> Summary | None:

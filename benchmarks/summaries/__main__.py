@@ -21,6 +21,7 @@ from benchmarks.windows.table import markdown, show
 from turnlog.contracts.summaries import CompressSession
 from turnlog.domain.errors import TurnlogError
 from turnlog.local.transcripts import read_transcripts, sample_of
+from turnlog.windows.reach import KEEP_LOOPS
 
 SAMPLES = Path(__file__).parent.parent.parent / "examples" / "conversations"
 _DEFAULTS = CompressSession()
@@ -65,9 +66,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("paths", nargs="*", type=Path, default=[SAMPLES], metavar="FILE_OR_FOLDER")
     parser.add_argument("--loader", type=Path, metavar="FILE.py", help="its iter_sessions(path) gives conversations")
     parser.add_argument("--source", action="append", metavar="NAME", help="only conversations of this source")
-    parser.add_argument(
-        "--keep-loops", type=int, default=_DEFAULTS.keep_loops, metavar="K", help="newest that stay whole"
-    )
+    parser.add_argument("--keep-loops", type=int, default=KEEP_LOOPS, metavar="K", help="newest that stay whole")
     parser.add_argument("--max-tokens", type=int, default=_DEFAULTS.max_tokens, metavar="N", help="of a summary")
     parser.add_argument("--sample", type=int, metavar="N", help="a fixed sample of N, from every source")
     parser.add_argument("--processes", type=int, default=2)

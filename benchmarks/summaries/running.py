@@ -21,6 +21,7 @@ from turnlog.domain.identity import Owner
 from turnlog.local.transcripts import Transcript
 from turnlog.settings import Settings
 from turnlog.testing.fixed import FixedClock, SequentialIds
+from turnlog.windows.reach import KEEP_LOOPS
 from turnlog.windows.summaries import summary_body
 
 _AMPLE = 10_000_000
@@ -34,7 +35,7 @@ Rows = dict[str, Row]
 class Plan:
     """How sessions are summarised."""
 
-    keep_loops: int = 2
+    keep_loops: int = KEEP_LOOPS
     max_tokens: int = 1_000
 
 

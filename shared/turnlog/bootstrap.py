@@ -16,7 +16,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from turnlog.adapters.system import RandomIds, SystemClock
 from turnlog.domain.errors import InvalidInputError
-from turnlog.ports import BlobStore, Clock, IdSource, ItemTable, JobQueue, Summariser, TokenCounter
+from turnlog.ports import BlobStore, Clock, IdSource, ItemTable, JobQueue, Signals, Summariser, TokenCounter
 from turnlog.settings import Settings
 
 if TYPE_CHECKING:
@@ -27,15 +27,17 @@ if TYPE_CHECKING:
     from turnlog.services.agents import GetAgent, PatchAgent
     from turnlog.services.append_messages import AppendMessages
     from turnlog.services.build_context import BuildContexts, BuildWindows
-    from turnlog.services.compress import CompressSessions, GetSummary
+    from turnlog.services.compress import CompressSessions
     from turnlog.services.create_session import CreateSessions
     from turnlog.services.jobs import GetJob, ListJobs, RunJob, StartJobs
     from turnlog.services.lint import LintHistories
     from turnlog.services.read_messages import ReadLoops, ReadMessages
     from turnlog.services.read_session import GetSession, ListSessions
     from turnlog.services.recall import RecallCalls
+    from turnlog.services.redrive import RedriveJobs
     from turnlog.services.search import SearchSession
     from turnlog.services.snapshots import CreateSnapshots, GetSnapshot, ListSnapshots
+    from turnlog.services.summaries import GetSummary
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +62,21 @@ class Application:
     """The use cases over one engine."""
 
     def __init__(
-        self, engine: Engine, settings: Settings, *, clock: Clock, ids: IdSource, counter: TokenCounter | None = None
+        self,
+        engine: Engine,
+        settings: Settings,
+        *,
+        clock: Clock,
+        ids: IdSource,
+        counter: TokenCounter | None = None,
+        signals: Signals | None = None,
     ) -> None:
         self.engine = engine
         self.settings = settings
         self._counter = counter
         self._clock = clock
         self._ids = ids
+        self._signals = signals
 
     @cached_property
     def _log(self) -> SessionLog:
@@ -162,10 +172,21 @@ class Application:
 
     @cached_property
     def compress_session(self) -> CompressSessions:
+        from turnlog.adapters.summarisers.extractive import ExtractiveSummariser
         from turnlog.services.compress import CompressSessions
 
-        counter, longest_ms = _Lazily(lambda: self.counter), self.longest_summary_ms
-        return CompressSessions(self._log, counter, self.summariser, self._start_job, longest_summary_ms=longest_ms)
+        counter = _Lazily(lambda: self.counter)
+        outliner, longest_ms = ExtractiveSummariser(counter), self.longest_summary_ms
+        return CompressSessions(
+            self._log,
+            counter,
+            self.summariser,
+            outliner,
+            self._start_job,
+            longest_summary_ms=longest_ms,
+            models=self.settings.models,
+            signals=self._signals,
+        )
 
     @cached_property
     def summariser(self) -> Summariser:
@@ -194,7 +215,7 @@ class Application:
 
     @cached_property
     def get_summary(self) -> GetSummary:
-        from turnlog.services.compress import GetSummary
+        from turnlog.services.summaries import GetSummary
 
         return GetSummary(self._log)
 
@@ -227,6 +248,12 @@ class Application:
         from turnlog.services.jobs import ListJobs
 
         return ListJobs(self._log)
+
+    @cached_property
+    def redrive_jobs(self) -> RedriveJobs:
+        from turnlog.services.redrive import RedriveJobs
+
+        return RedriveJobs(self._log, self.engine.queue_of)
 
     @cached_property
     def run_job(self) -> RunJob:
@@ -266,13 +293,17 @@ class _Lazily:
 
 
 def make_application(
-    settings: Settings | None = None, *, clock: Clock | None = None, ids: IdSource | None = None
+    settings: Settings | None = None,
+    *,
+    clock: Clock | None = None,
+    ids: IdSource | None = None,
+    signals: Signals | None = None,
 ) -> Application:
-    """The application for settings (by default the environment's)."""
+    """The application for settings (by default the environment's). Without ``signals``, what they would count is logged only."""
     settings = settings if settings is not None else Settings.from_environment()
     load_steps(settings)
     clock, ids = clock or SystemClock(), ids or RandomIds()
-    return Application(make_engine(settings, clock=clock, ids=ids), settings, clock=clock, ids=ids)
+    return Application(make_engine(settings, clock=clock, ids=ids), settings, clock=clock, ids=ids, signals=signals)
 
 
 def load_steps(settings: Settings) -> None:

@@ -20,13 +20,14 @@ from turnlog.client.model import Backend
 from turnlog.domain.errors import InvalidInputError, UnavailableError
 from turnlog.domain.identity import Owner
 from turnlog.local.cli.options import sqlite_url
-from turnlog.local.compressing import KEEP_LOOPS, Compression, Watch, compressing_policy, wait_for_jobs
+from turnlog.local.compressing import Compression, Watch, compressing_policy, wait_for_jobs
 from turnlog.local.outcomes import Outcome, Report
 from turnlog.local.replay import Replay
 from turnlog.local.server import LocalServer
 from turnlog.local.transcripts import Transcript, read_transcripts, sample_of
 from turnlog.settings import Settings
 from turnlog.testing.summarisers import ScriptedSummariser
+from turnlog.windows.reach import KEEP_LOOPS
 
 PR_SESSIONS, PR_MESSAGES = 20, 36
 OFTEN = "loops > 3"

@@ -321,7 +321,8 @@ def test_bucket_and_queues_refuse_what_is_not_tls() -> None:
 
 def test_a_queue_has_dead_letters_with_an_alarm() -> None:
     queues, alarms = of_type("AWS::SQS::Queue"), of_type("AWS::CloudWatch::Alarm")
-    watched = {alarm["Dimensions"][0]["Value"]["Fn::GetAtt"][0] for alarm in alarms.values()}
+    of_queues = [alarm for alarm in alarms.values() if alarm["Namespace"] == "AWS/SQS"]
+    watched = {alarm["Dimensions"][0]["Value"]["Fn::GetAtt"][0] for alarm in of_queues}
     sources = {
         mapping["EventSourceArn"]["Fn::GetAtt"][0]: mapping["FunctionName"] for mapping in template().sources.values()
     }

@@ -48,3 +48,13 @@ class Job(Answer):
 class JobPage(Answer):
     jobs: list[Job]
     next_cursor: str | None
+
+
+class Redriven(Answer):
+    """What went back into the queues. ``dead_letters`` counts messages; ``jobs`` are those that were asked for by id or
+    because they had failed. ``left`` counts dead letters that are no jobs of ours: nobody can do them.
+    """
+
+    dead_letters: int
+    jobs: list[str]
+    left: int

@@ -13,13 +13,12 @@ from turnlog.client.model import Session, Turnlog
 from turnlog.contracts.context import WindowAnswer
 from turnlog.contracts.jobs import Job
 from turnlog.contracts.messages import Appended
-from turnlog.contracts.summaries import CompressSession, SummaryAnswer
+from turnlog.contracts.summaries import SummaryAnswer
 from turnlog.domain.errors import InvalidInputError, MalformedError
 from turnlog.domain.jsonvalue import JsonObject, parse_strict_json
 from turnlog.windows.policy import policy_of
+from turnlog.windows.reach import KEEP_LOOPS
 
-KEEP_LOOPS = CompressSession().keep_loops
-"""Newest closed loops that what appends ask for leaves out."""
 OWN_TRIGGER = "policy"
 _PAUSE_SECONDS = 0.1
 _CLAUSE = re.compile(r"\s*(messages|tokens|loops|fraction)\s*>\s*(\d[\d_]*(?:\.\d+)?)\s*")

@@ -35,7 +35,7 @@ def chosen_facts(facts: Facts, room: int, cost: Callable[[Facts], int]) -> Facts
 
     What names something stays longest: nothing else finds it again. Then dates, times and amounts, which are many in results
     and long; then other scalars, which people and models say again by themselves. Of each, what was seen last stays: a value
-    that comes again is still in use, however early it stood first.
+    that comes again is still in use, however early it stood first. Search finds the others in the log.
     """
     ranked = sorted(facts, key=lambda fact: _rank(fact[1]))
     most = min(len(ranked), max(room, 0) // _LEAST_TOKENS)

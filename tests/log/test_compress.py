@@ -10,7 +10,7 @@ from turnlog.client.model import Session
 from turnlog.codecs.rules import lint
 from turnlog.domain.errors import CorruptError, InvalidInputError, NotFoundError
 from turnlog.log.keys import SessionKeys
-from turnlog.services import compress
+from turnlog.services import loops_to_cover
 
 AMPLE = 1_000_000
 
@@ -213,7 +213,7 @@ def test_a_summary_that_would_not_be_smaller_is_not_made(log: Any) -> None:
 def test_a_long_session_is_covered_in_rounds(log: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A round reads a bounded number of pages; here one, and pages of 64 KB."""
     session = filled(log, 40)
-    monkeypatch.setattr(compress, "ROUND_PAGES", 1)
+    monkeypatch.setattr(loops_to_cover, "ROUND_PAGES", 1)
     table = log._backend._app.engine.items
     pages = 0
     real = table.query

@@ -16,6 +16,7 @@ from turnlog.entrypoints.sqs import make_worker
 from turnlog.local.events import LocalContext, sqs_event
 from turnlog.local.poller import Poller
 from turnlog.ports import Delivery
+from turnlog.services import rounds
 
 
 def poller(harness: Any, kinds: Any = JOB_KINDS) -> Poller:
@@ -177,7 +178,7 @@ def test_s4_what_may_work_later_is_tried_again(harness: Any, monkeypatch: pytest
     session = filled(log, 5)
     job = session.compress(mode="async", keep_loops=1)
     (body,) = waiting(harness)
-    monkeypatch.setattr(type(harness.app.compress_session), "_read", _down)
+    monkeypatch.setattr(rounds, "read_loops", _down)
     assert deliver(harness, body) == {"m0"}
     assert deliver(harness, body) == {"m0"}
     found = log.job(job.job_id)

@@ -12,10 +12,19 @@ MIN_SUMMARY_TOKENS, MAX_SUMMARY_TOKENS = 64, 8_000
 
 
 class CompressSession(Body):
-    """Make one summary of closed loops. The open loop and the newest ``keep_loops`` before it are never covered."""
+    """Make one summary of closed loops. The open loop and the newest ``keep_loops`` before it are never covered.
+
+    Without ``keep_loops`` it ends where the session's policy begins to show loops as they were: at the border of its crossing,
+    before its recent messages; and never inside the newest 2.
+    """
 
     mode: Literal["async", "sync"] = Field(default="async", description="async: a job; sync: done when it answers")
-    keep_loops: int = Field(default=2, ge=0, le=1_000_000, description="Newest closed loops that stay out of it")
+    keep_loops: int | None = Field(
+        default=None,
+        ge=0,
+        le=1_000_000,
+        description="Newest closed loops that stay out of it; left out: what the policy's windows show whole, at least 2",
+    )
     max_tokens: int = Field(
         default=1_000, ge=MIN_SUMMARY_TOKENS, le=MAX_SUMMARY_TOKENS, description="The summary's text and facts together"
     )

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 from turnlog.domain.facts import Facts
 from turnlog.domain.jsonvalue import JsonObject, JsonValue, encode_json
+from turnlog.domain.rounds import Branch
 from turnlog.domain.session import SCHEMA_VERSION, MessageStatus, Settings
 
 MAX_KEYS_TOLD = 100
@@ -117,7 +118,8 @@ class SummaryEvent:
     ``base`` is the position of the summary that it continues (0: none) and ``covers`` the chain hash of the commit that
     holds ``last``: it stands for exactly that history. ``facts`` are values of the covered tool calls, kept verbatim, each
     with the position where it stood first. ``tokens`` counts text and facts; ``source_tokens`` and ``messages`` count what
-    is covered.
+    is covered. ``outline`` tells in short what this round has read (empty: as ``text`` does), or of ``level`` more rounds;
+    ``tree`` are the outlines of the rounds before (`turnlog.domain.rounds`).
     """
 
     position: int
@@ -134,7 +136,18 @@ class SummaryEvent:
     messages: int
     summariser: str
     kept: tuple[Kept, ...] = ()
+    outline: str = ""
+    level: int = 0
+    tree: tuple[Branch, ...] = ()
     payload: Payload | None = None
+
+    @property
+    def branches(self) -> tuple[Branch, ...]:
+        """The outlines of all that it covers, its own the newest."""
+        if self.base and not self.tree and not self.level:
+            # Of before there were outlines: its text tells of all rounds.
+            return (Branch(1, self.position),)
+        return (*self.tree, Branch(self.level, self.position))
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,6 +256,9 @@ def summary_line(event: SummaryEvent) -> JsonObject:
         "ct": [event.messages, event.source_tokens],
         "by": event.summariser,
     }
+    if event.level or event.tree:
+        branches: list[JsonValue] = [[branch.level, branch.position] for branch in event.tree]
+        line["tr"] = [event.level, *branches]
     return line | (payload_fields(event.payload) if event.payload else _summary_parts(event))
 
 
@@ -254,6 +270,8 @@ def _summary_parts(event: SummaryEvent) -> JsonObject:
     parts: JsonObject = {"x": event.text, "fx": [list(fact) for fact in event.facts]}
     if event.kept:
         parts["kp"] = [[kept.commit, kept.position] for kept in event.kept]
+    if event.outline:
+        parts["ow"] = event.outline
     return parts
 
 
@@ -262,6 +280,7 @@ def summary_from(line: dict[str, Any], *, position: int, parts: dict[str, Any] |
     held = parts if parts is not None else line
     first, last, first_loop, last_loop = line["r"]
     messages, source_tokens = line["ct"]
+    level, *tree = line.get("tr", (0,))
     return SummaryEvent(
         position=position,
         first=first,
@@ -277,6 +296,9 @@ def summary_from(line: dict[str, Any], *, position: int, parts: dict[str, Any] |
         messages=messages,
         summariser=line["by"],
         kept=tuple(Kept(commit, place) for commit, place in held.get("kp", ())),
+        outline=held.get("ow", ""),
+        level=level,
+        tree=tuple(Branch(*branch) for branch in tree),
         payload=payload_of(line),
     )
 

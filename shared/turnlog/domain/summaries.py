@@ -24,7 +24,8 @@ class LoopText:
 
 @dataclass(frozen=True, slots=True)
 class SummaryRequest:
-    """``previous`` is the text of the summary that is to be continued by ``loops``, or empty.
+    """``previous`` is the text of the summary that is to be continued by ``loops``, or empty. ``parts`` are stored texts of
+    what came before the loops, oldest first, that are to be put together.
 
     ``tenant_id`` is whose tokens are spent where a model is paid for; empty: nobody's, they are not counted.
     """
@@ -33,11 +34,14 @@ class SummaryRequest:
     loops: tuple[LoopText, ...]
     max_tokens: int
     tenant_id: str = ""
+    parts: tuple[str, ...] = ()
 
     @property
     def said(self) -> str:
         """What people and models said, without the tool calls: the history's language is read off it."""
-        return "\n".join([self.previous, *(text for loop in self.loops for text in (loop.asked, loop.reply))])
+        return "\n".join(
+            [self.previous, *self.parts, *(text for loop in self.loops for text in (loop.asked, loop.reply))]
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,7 @@ class SessionLog:
         self.commits = CommitLog(items, payloads, clock, ids)
         self.caches = Caches(items, payloads)
         self.states = States(self.commits, self.caches)
-        self.summaries = Summaries(self.commits, self.caches)
+        self.summaries = Summaries(items, self.commits, self.caches)
         self.records = Records(items, clock, ids)
         self._secret = b""
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from turnlog.domain.errors import CorruptError
 from turnlog.domain.events import SummaryEvent, summary_from, summary_line
 from turnlog.log.caches import Caches, summary_in
-from turnlog.log.commits import Commit, CommitLog
+from turnlog.log.commits import Commit, CommitLog, read_commit
 from turnlog.log.headers import Covered
 from turnlog.log.keys import SessionKeys, commit_sort_key
-from turnlog.ports import Item
+from turnlog.ports import Item, ItemTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +25,8 @@ class Summary:
 class Summaries:
     """Reads summaries of sessions, and keeps the cache of the newest."""
 
-    def __init__(self, commits: CommitLog, caches: Caches) -> None:
+    def __init__(self, items: ItemTable, commits: CommitLog, caches: Caches) -> None:
+        self._items = items
         self._commits = commits
         self._caches = caches
 
@@ -38,14 +40,24 @@ class Summaries:
             line, position, time_ms = summary_in(cached)
             if position == covered.position:
                 return Summary(summary_from(line, position=position), time_ms)
-        commit = self._commits.get(keys, covered.position)
-        if commit is None:
-            raise CorruptError("the summary in force is missing", item=commit_sort_key(covered.position))
-        event = self._commits.events(keys, [commit])[0]
-        if not isinstance(event, SummaryEvent):
-            raise CorruptError("no summary where the log says there is one", item=commit_sort_key(covered.position))
-        return Summary(event, commit.header.time_ms)
+        return self.at(keys, [covered.position])[0]
+
+    def at(self, keys: SessionKeys, positions: Sequence[int]) -> list[Summary]:
+        """The summaries at these positions from their commits, in one request, and one more where texts are large."""
+        found = self._items.get_many([keys.commit(position) for position in positions])
+        for position in positions:
+            if keys.commit(position) not in found:
+                raise CorruptError("a summary is missing", item=commit_sort_key(position))
+        commits = [read_commit(found[keys.commit(position)]) for position in positions]
+        summaries = list[Summary]()
+        for commit, event in zip(commits, self._commits.events(keys, commits), strict=True):
+            if not isinstance(event, SummaryEvent):
+                raise CorruptError(
+                    "no summary where the log says there is one", item=commit_sort_key(commit.header.first)
+                )
+            summaries.append(Summary(event, commit.header.time_ms))
+        return summaries
 
     def write_cache(self, keys: SessionKeys, event: SummaryEvent, commit: Commit) -> None:
-        line = summary_line(replace(event, payload=None))
+        line = summary_line(replace(event, payload=None, outline=""))
         self._caches.write_summary(keys, line, position=event.position, time_ms=commit.header.time_ms)

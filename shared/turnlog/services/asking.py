@@ -1,6 +1,7 @@
 """Asking for a summary when an append crosses the trigger of its session's policy. No model is called, nothing waits.
 
 The commit says in its header that it asks; then the job is sent, with ids only. Ended in between, a later append asks again.
+Segments are asked for likewise, by position: whatever was asked for and got lost, the next job of the session does too.
 """
 
 from __future__ import annotations
@@ -15,17 +16,18 @@ from turnlog.domain.compression import Asked
 from turnlog.domain.errors import UnavailableError
 from turnlog.domain.identity import Owner
 from turnlog.domain.jsonvalue import encode_json
-from turnlog.domain.session import DEFAULT_OUTPUT_RESERVE, Settings
+from turnlog.domain.segments import completes_stretch
+from turnlog.domain.session import Settings
 from turnlog.log.attempts import read_attempts
-from turnlog.log.headers import Header
+from turnlog.log.headers import Header, short_hash
 from turnlog.log.keys import SessionKeys
 from turnlog.log.sessions import SessionLog
 from turnlog.log.totals import totals_since_summary
+from turnlog.services.budgets import room_of
 from turnlog.services.idempotency import raw_request_key
 from turnlog.services.jobs import StartJobs
-from turnlog.windows.models import budget_for
 from turnlog.windows.policy import policy_of
-from turnlog.windows.steps import Room
+from turnlog.windows.reach import KEEP_LOOPS
 from turnlog.windows.triggers import Trigger, is_crossed
 
 Compression: TypeAlias = Literal["none", "queued", "off"]
@@ -47,7 +49,7 @@ class AskForSummaries:
         if trigger is None or (header.asked and not header.asked.allows_another(loop=loop, now_ms=header.time_ms)):
             return header.asked
         totals = totals_since_summary(header)
-        if totals.past.loops <= _OPTIONS.keep_loops or not is_crossed(trigger, totals, self._room(header, settings)):
+        if totals.past.loops <= KEEP_LOOPS or not is_crossed(trigger, totals, room_of(header, settings, self._models)):
             return header.asked
         return Asked(loop, header.time_ms)
 
@@ -65,13 +67,24 @@ class AskForSummaries:
             self._start_job(owner, "compress", session_id, _OPTIONS.model_dump(exclude={"mode"}), key)
         return "queued"
 
-    def _room(self, header: Header, settings: Settings) -> Room:
-        """The budget of a window without one of its own, and what system text, tools and summary take of it."""
-        reserve = settings.output_reserve if settings.output_reserve is not None else DEFAULT_OUTPUT_RESERVE
-        found = budget_for(budget=None, model=settings.model, output_reserve=reserve, own=self._models)
-        summary = header.summary.own_tokens if header.summary is not None else 0
-        fixed = settings.system_tokens + settings.tools_tokens + summary
-        return Room(int(found.tokens / header.calibration.factor), fixed)
+
+class AskForSegments:
+    """Sends the job of the append that completes a stretch of the log, or comes first after the commit that did."""
+
+    def __init__(self, start_job: StartJobs) -> None:
+        self._start_job = start_job
+
+    def send(self, owner: Owner, session_id: str, header: Header, before: Header) -> None:
+        """After the commit is durable. Again for the same commit: the same job. An outage is left to the next stretch."""
+        first = header.first
+        if before.last + 1 == first and before.kind != header.kind:
+            # State changes and summaries ask for nothing themselves.
+            first = before.first
+        if not completes_stretch(first, header.last):
+            return
+        job_id = f"{header.time_ms:013d}-{short_hash(f'seal {session_id} {header.first}').hex()}"
+        with suppress(UnavailableError):
+            self._start_job(owner, "seal", session_id, {}, job_id=job_id)
 
 
 def trigger_of(settings: Settings) -> Trigger | None:

@@ -67,7 +67,8 @@ class SummariseWithinBudget:
 
     def _estimate(self, request: SummaryRequest) -> int:
         """About what a call takes; what it took replaces it."""
-        texts = [request.previous, *(text for loop in request.loops for text in (loop.asked, loop.reply, *loop.calls))]
+        texts = [request.previous, *request.parts]
+        texts += [text for loop in request.loops for text in (loop.asked, loop.reply, *loop.calls)]
         told = sum(self._counter.count(text) + _LINE_TOKENS for text in texts if text)
         return _PROMPT_TOKENS + told + request.max_tokens
 

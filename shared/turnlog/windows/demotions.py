@@ -74,10 +74,7 @@ class Crossing(Step):
         return self
 
     def apply(self, view: View, room: Room) -> View:
-        fixed = room.fixed + summary_tokens(view.summary)
-        high, low = self.high * room.tokens - fixed, self.low * room.tokens - fixed
-        size = max(1.0, high - low)
-        border = size * math.ceil(max(0.0, view.total - high) / size)
+        border = self.border(view.total, room, summary_tokens(view.summary))
         before = [loop for loop in view.past if loop.before < border]
         digests = [_as_digest(loop, "high_mark", self) for loop in before]
         least = [_least(loop, smaller) for loop, smaller in zip(before, digests, strict=True)]
@@ -85,6 +82,13 @@ class Crossing(Step):
             # Else the line about what is left out would take more than all of them do.
             least = _evicted(digests, (1 - self.high) * room.tokens)
         return view.with_past([*least, *view.past[len(before) :]])
+
+    def border(self, total: int, room: Room, summary: int) -> float:
+        """Loops that were opened at a smaller running total than this become digests. ``total`` is the one at the log's end,
+        ``summary`` what a summary takes of the window."""
+        high = self.high * room.tokens - room.fixed - summary
+        size = max(1.0, (self.high - self.low) * room.tokens)
+        return size * math.ceil(max(0.0, total - high) / size)
 
 
 def _as_digest(loop: Loop, reason: str, step: Loops | Crossing) -> Loop:

@@ -46,6 +46,10 @@ def most_tokens_around(event: SummaryEvent) -> int:
     return max(upper_bound_tokens(fenced(_kind(event), label)) for label in labels) + _JOIN_TOKENS + _MESSAGE_OVERHEAD
 
 
+MOST_AROUND = 64
+"""About the most that the message takes beside text and values."""
+
+
 def _label(event: SummaryEvent) -> str:
     script = main_script(event.text[:_TOLD_CHARS])
     label = _LABELS.get(script) if script else None

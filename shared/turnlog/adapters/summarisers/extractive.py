@@ -37,7 +37,8 @@ _WORDS: dict[Script, _Words] = {
 
 
 class ExtractiveSummariser:
-    """Implements `Summariser`. When all loops have no room, texts are cut shorter; then the oldest lines go, and a line says so."""
+    """Implements `Summariser`. When all loops have no room, texts are cut shorter; then the oldest lines go, of each part that is
+    put together its own, and a line says so."""
 
     name = "extractive-2"
 
@@ -52,14 +53,19 @@ class ExtractiveSummariser:
         words = _WORDS.get(script, _ENGLISH) if script else _ENGLISH
         previous = request.previous.splitlines()
         for width in _WIDTHS:
+            parts = [[_cut(line, width, words) for line in part.splitlines()] for part in request.parts]
             lines = [*previous, *(line for loop in request.loops for line in _lines(loop, width, words))]
-            text = "\n".join(lines)
+            text = "\n".join([*(line for part in parts for line in part), *lines])
             if self._counter.count(text) <= request.max_tokens:
                 return text
-        return self._newest(lines, request.max_tokens, words.left_out)
+        share = request.max_tokens // max(1, len(parts) + bool(lines))
+        told = [*parts, lines] if lines else parts
+        return "\n".join(self._newest(one, share, words.left_out) for one in told)
 
     def _newest(self, lines: list[str], max_tokens: int, mark: str) -> str:
-        """The newest lines that there is room for."""
+        """The newest lines that there is room for. Each of several parts has the same share."""
+        if self._counter.count("\n".join(lines)) < max_tokens:
+            return "\n".join(lines)
         costs = [self._counter.count(line) + 1 for line in lines]
         left, first = max_tokens - self._counter.count(mark) - 1, len(lines)
         while first and costs[first - 1] <= left:
@@ -87,6 +93,12 @@ def _tools(loop: LoopText, words: _Words) -> str:
         name, _, rest = call.partition(" ")
         counts[name + words.error if rest.endswith("-> error") else name] += 1
     return words.comma.join(f"{name} x{count}" if count > 1 else name for name, count in counts.items())
+
+
+def _cut(line: str, width: int, words: _Words) -> str:
+    """A line of an earlier text: what begins it stays."""
+    limit = width + len(_INDENT) + len(words.tools)
+    return line if len(line) <= limit + len(words.more) else line[:limit] + words.more
 
 
 def _short(text: str, width: int, words: _Words) -> str:

@@ -47,12 +47,19 @@ def prompt_for(request: SummaryRequest, counter: TokenCounter) -> Prompt | None:
     system = _system(request)
     for width, calls in _WIDTHS:
         told = "\n".join(line for loop in request.loops for line in _lines(loop, width, calls))
-        tokens = counter.count(request.previous) + counter.count(told)
+        tokens = sum(counter.count(text) for text in (request.previous, *request.parts, told))
         if tokens <= MAX_RECORD_TOKENS:
-            before = [fenced("summary of what came before", request.previous)] if request.previous else []
-            record = "\n\n".join([*before, fenced("record of the conversation", told)])
-            return Prompt(system, record, tokens)
+            return Prompt(system, "\n\n".join(_fenced(request, told)), tokens)
     return None
+
+
+def _fenced(request: SummaryRequest, told: str) -> Iterator[str]:
+    if request.previous:
+        yield fenced("summary of what came before", request.previous)
+    for at, part in enumerate(request.parts, start=1):
+        yield fenced(f"record of the conversation, part {at} of {len(request.parts)}", part)
+    if told or not request.parts:
+        yield fenced("record of the conversation", told)
 
 
 def _system(request: SummaryRequest) -> str:

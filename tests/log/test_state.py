@@ -229,6 +229,23 @@ def test_an_action_that_is_put_is_pending(log: Turnlog, harness: Any) -> None:
     assert next(session.loops()).status == "interrupted"
 
 
+def test_a_change_shows_in_the_list_and_hides_no_later_append_from_it(
+    harness: Any, log: Turnlog, session: Session
+) -> None:
+    harness.clock.advance(301)
+    next(log.sessions.list())  # settled: exact until the next touch
+    for change in (
+        lambda: session.put_state({"a": 1}),
+        lambda: session.patch_agent({"iteration": 1}),
+        lambda: session.record("noted"),
+    ):
+        change()
+        assert next(log.sessions.list()) == session.info()
+        session.append({"role": "user", "content": "hi"})
+        harness.clock.advance(301)
+        assert next(log.sessions.list()) == session.info()
+
+
 # ------------------------------------------------------------ any moment
 
 

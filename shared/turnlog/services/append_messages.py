@@ -18,7 +18,6 @@ from turnlog.domain.errors import (
     LoopUnfinishedError,
     Problem,
     RunActiveError,
-    UnavailableError,
 )
 from turnlog.domain.events import Event, MessageEvent, Notes, StateEvent
 from turnlog.domain.facts import Facts
@@ -28,14 +27,13 @@ from turnlog.domain.jsonvalue import JsonObject
 from turnlog.domain.pairing import OpenCall, OpenCalls, pair
 from turnlog.domain.refs import Ref
 from turnlog.domain.session import Settings
-from turnlog.log.caches import directory_item, is_touch
 from turnlog.log.commits import Commit, Draft, Tail, Written
 from turnlog.log.headers import Header, following
 from turnlog.log.keys import SessionKeys
 from turnlog.log.reading import located
 from turnlog.log.sessions import InForce, SessionLog
 from turnlog.log.state import State
-from turnlog.ports import Less, TokenCounter
+from turnlog.ports import TokenCounter
 from turnlog.services.asking import AskForSegments, AskForSummaries, Compression
 from turnlog.services.changes import has_pending
 from turnlog.services.idempotency import RequestKey, earlier, is_of, request_key, stamped
@@ -152,18 +150,9 @@ class Appending:
 
     def write_caches(self, written: Written) -> None:
         """Brings caches up to date. The commit is durable already: a cache that can't be written now is mended by a reader."""
-        header, in_force = written.commit.header, self._in_force
-        assert in_force is not None  # noqa: S101 - compose has run
-        try:
-            if self._state is not None:
-                self._log.states.remember(self._keys, self._state)
-            if is_touch(written.tail.header.time_ms, header.time_ms):
-                item = directory_item(
-                    self._keys, in_force.settings, status="active", created_ms=in_force.created_ms, header=header
-                )
-                self._log.items.put(item, condition=Less("pos", header.last, or_absent=False))
-        except UnavailableError:
-            return
+        if self._state is not None:
+            self._log.states.remember(self._keys, self._state)
+        self._log.touch(self._keys, written.tail, written.commit.header, in_force=self._in_force)
 
     def _check_head(self, header: Header) -> Commit | None:
         if_head = self._body.if_head

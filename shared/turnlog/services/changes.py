@@ -64,6 +64,7 @@ class ChangeState:
         if written.repeated or after is None:
             return self._log.states.at(keys, written.commit.header.last_state)
         self._log.states.remember(keys, after)
+        self._log.touch(keys, written.tail, written.commit.header)
         return after
 
 

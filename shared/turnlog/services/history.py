@@ -168,7 +168,10 @@ class RecordEntries:
             draft = following(header, kind="h", events=1, now_ms=self._log.clock.now_ms(), **stamped(request))
             return Draft(draft, (event,))
 
-        commit = self._log.commits.write(keys, compose).commit
+        written = self._log.commits.write(keys, compose)
+        commit = written.commit
+        if not written.repeated:
+            self._log.touch(keys, written.tail, commit.header)
         (event,) = self._log.commits.whole(keys, [(commit, commit.header.first)])
         return _Listed(commit, event, None, None).entry(event)
 

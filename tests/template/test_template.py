@@ -16,7 +16,7 @@ import pytest
 from moto import mock_aws
 
 from tests.conftest import ROOT
-from turnlog.contracts.jobs import JOB_KINDS
+from turnlog.contracts.jobs import QUEUES
 from turnlog.entrypoints.routes import ROUTES
 from turnlog.settings import PREFIX, Settings
 
@@ -142,9 +142,7 @@ def test_every_variable_is_a_setting() -> None:
 def test_engines_name_the_table_the_bucket_and_the_queues_that_are_sent_to() -> None:
     for name, function in functions().items():
         engine = function["Environment"]["Variables"]["TURNLOG_ENGINE"]["Fn::Sub"]
-        queues = "".join(
-            f"&{kind}_queue=${{{kind.title()}Queue}}" for kind in JOB_KINDS if kind in SENDERS.get(name, ())
-        )
+        queues = "".join(f"&{kind}_queue=${{{kind.title()}Queue}}" for kind in QUEUES if kind in SENDERS.get(name, ()))
         assert engine == "dynamodb://${Table}?bucket=${Bucket}" + queues, name
 
 

@@ -8,9 +8,11 @@ from pydantic import Field
 
 from turnlog.contracts.base import Answer, Body, JsonObjectField
 
-JobKind: TypeAlias = Literal["compress", "snapshot"]
+JobKind: TypeAlias = Literal["compress", "snapshot", "seal"]
 JobStatus: TypeAlias = Literal["queued", "done", "failed"]
-JOB_KINDS: tuple[JobKind, ...] = ("compress", "snapshot")
+QUEUES: dict[str, tuple[JobKind, ...]] = {"compress": ("compress", "seal"), "snapshot": ("snapshot",)}
+"""The kinds of job that go through each queue, to the worker of the same name."""
+JOB_KINDS: tuple[JobKind, ...] = tuple(kind for kinds in QUEUES.values() for kind in kinds)
 
 
 class JobMessage(Body):

@@ -7,7 +7,7 @@ never freed, so a stale writer can never win one.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any, TypeAlias
@@ -216,7 +216,7 @@ class CommitLog:
         """The events of commits, oldest first, with their payloads when ``fetch``."""
         wanted = [payload for commit in commits for payload in commit.payloads] if fetch else []
         contents = self._payloads.fetch(keys, wanted)
-        return [event for commit in commits for event in _events(commit, contents)]
+        return [event for commit in commits for event in events_of(commit, contents)]
 
     def fetch(self, keys: SessionKeys, events: Iterable[MessageEvent]) -> dict[int, MessageEvent]:
         """The given messages with their bodies, by position."""
@@ -261,7 +261,13 @@ def checked_chain(items: Sequence[Item]) -> list[Commit]:
     return commits
 
 
-def _events(commit: Commit, contents: dict[str, bytes]) -> Iterable[Event]:
+def stored_lines(item: Item) -> list[bytes]:
+    """The lines of a commit's events, byte by byte as they are stored."""
+    return VERIFIED.of(item).content.split(b"\n")
+
+
+def events_of(commit: Commit, contents: Mapping[str, bytes]) -> Iterable[Event]:
+    """The events of a commit, with those of its payloads that are given by place."""
     for offset, line in enumerate(commit.lines):
         payload = payload_of(line)
         parts = json.loads(contents[payload.place]) if payload is not None and payload.place in contents else None

@@ -48,13 +48,22 @@ class StartJobs:
         self._queue_of = queue_of
 
     def __call__(
-        self, owner: Owner, kind: JobKind, session_id: str, options: JsonObject, request: RequestKey | None
+        self,
+        owner: Owner,
+        kind: JobKind,
+        session_id: str,
+        options: JsonObject,
+        request: RequestKey | None = None,
+        *,
+        job_id: str | None = None,
     ) -> Job:
+        """``job_id`` is for who knows a job by something else than a key."""
         queue = self._queue_of(kind)
         if queue is None:
             raise UnavailableError(f"this engine has no queue for {kind!r} jobs; use mode 'sync'", code="no_queue")
         shelf = OwnerKeys(owner).jobs
-        job_id = self._log.records.claim(shelf, **stamped(request), ttl_seconds=TTL_SECONDS)
+        if job_id is None:
+            job_id = self._log.records.claim(shelf, **stamped(request), ttl_seconds=TTL_SECONDS)
         now = self._log.clock.now_ms()
         content: JsonObject = {"kind": kind, "session": session_id, "options": options, "updated": now, "attempts": 0}
         record = self._log.records.create(shelf, Record(job_id, now, "queued", content), ttl_seconds=TTL_SECONDS)

@@ -183,10 +183,10 @@ def test_show_one_job_whose_try_met_an_error(data: Path, monkeypatch: pytest.Mon
     def down(*_: Any) -> Any:
         raise UnavailableError("the table\x1b[31m is down")
 
-    from turnlog.services.compress import CompressSessions
+    from turnlog.services.rounds import Rounds
 
     with monkeypatch.context() as patch, Turnlog.open(sqlite_url(data)) as log:
-        patch.setattr(CompressSessions, "_read", down)
+        patch.setattr(Rounds, "one", down)
         assert log.run_jobs() == 0
     said = ok("jobs", "show", job_id, "--data", data)
     assert f"job {job_id} (compress) is pending: the table\ufffd[31m is down (unavailable), after 1 try" in said

@@ -26,7 +26,7 @@ from turnlog.adapters.embedded.files import MemoryBlobStore
 from turnlog.adapters.embedded.sqlite import MEMORY, SqliteDatabase, SqliteItemTable
 from turnlog.client.model import Session, Turnlog
 from turnlog.domain import segments as borders
-from turnlog.domain.errors import CorruptError, NewerSchemaError, UnavailableError
+from turnlog.domain.errors import CorruptError, NewerSchemaError, NotFoundError, UnavailableError
 from turnlog.domain.events import MessageEvent
 from turnlog.domain.identity import Owner
 from turnlog.domain.jsonvalue import encode_json
@@ -424,6 +424,43 @@ def test_what_is_not_whole_is_not_sealed(harness: Any, harm: str) -> None:
     sealed = ["C#000000000001"] if harm == "hole at the border" else []
     assert [f"C#{one.first:012d}" for one in everything(harness)] == sealed
     assert len(harness.app.engine.blobs.names("acme/ada/s/seg/")) == len(sealed)
+
+
+@pytest.mark.usefixtures("small")
+def test_what_follows_an_erased_commit_is_not_sealed(harness: Any) -> None:
+    session, items = filled(harness.log(), SMALL, batch=16, policy="turns"), harness.app.engine.items
+    seal_all(harness)
+    for _ in range(2):
+        session.append(*(said(at) for at in range(20)))
+    last = stored(items)[2]
+    items.put({"pk": last["pk"], "sk": last["sk"], "h": last["h"]})
+    with pytest.raises(NotFoundError):
+        seal_all(harness)
+    assert len(everything(harness)) == 1
+
+
+def test_a_message_without_a_card_is_fetched_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(borders, "SEGMENT_POSITIONS", FEW)
+    items, blobs = SqliteItemTable(SqliteDatabase(MEMORY)), MemoryBlobStore()
+    log = application(items, blobs, SequentialIds())
+    session, app = log.sessions.create("s", policy="turns"), log._backend._app  # type: ignore[attr-defined]
+    values = noise(96_000)
+    calls = [
+        {"id": f"c{at}", "type": "function", "function": {"name": "f", "arguments": json.dumps(values[at : at + 96])}}
+        for at in range(0, 96_000, 96)
+    ]
+    session.append({"role": "user", "content": noise(90_000)})
+    session.append({"role": "assistant", "content": None, "tool_calls": calls})
+    session.append(*(said(at) for at in range(6)))
+    app.seal_session.run(OWNER, "s", {})
+    (segment,) = app.segments.list(KEYS)
+    fetched = list[str]()
+    get = blobs.get
+    monkeypatch.setattr(blobs, "get", lambda name: fetched.append(name.split("/")[3]) or get(name))
+    found = [one.event.body for one in app.segments.messages(KEYS, segment)]
+    wanted = [message.body for message in session.messages()]
+    assert found == [None, *wanted[1:]]
+    assert fetched == ["seg", "payload", "payload", "payload"], "the last two are the page's"
 
 
 @pytest.mark.usefixtures("small")

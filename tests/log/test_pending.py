@@ -15,7 +15,7 @@ from turnlog.domain.errors import ConflictError, IdempotencyMismatchError, Inval
 from turnlog.domain.identity import Owner
 from turnlog.ports import BlobStore, ItemTable
 from turnlog.settings import Settings
-from turnlog.testing.explorer import Run, explore
+from turnlog.testing.explorer import Crash, Run, explore
 from turnlog.testing.fixed import SequentialIds
 
 
@@ -241,3 +241,23 @@ def test_every_order_of_two_decisions_lets_the_first_one_count() -> None:
         doing(2000, lambda session: session.decide_pending("approve")),
     ]
     assert explore(operations, fresh(waiting), check, max_preemptions=2) >= 6
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_a_refusal_that_crashes_anywhere_is_whole_or_not_there(after: bool) -> None:
+    def check(run: Run, items: ItemTable, blobs: BlobStore) -> None:
+        session = Session(application(items, blobs, SequentialIds(10**9))._backend, "s")
+        answers = [message for message in session.messages() if message.body["role"] == "tool"]
+        assert len(answers) == (0 if "pending_action" in session.agent().state else 1)
+        again = Session(application(items, blobs, SequentialIds(5_000))._backend, "s").decide_pending("reject", key="k")
+        assert "pending_action" not in again.state
+        refused = [message for message in session.messages() if message.body["role"] == "tool"]
+        assert [message.position for message in refused] == [again.refusal]
+        assert session.state().state == {"n": 1, "agents": {"main": {"agent_id": "main"}}}
+
+    operations = [
+        doing(1000, lambda session: session.decide_pending("reject", key="k")),
+        doing(2000, lambda session: session.patch_state({"n": 1})),
+    ]
+    for at in range(1, 7):
+        explore(operations, fresh(waiting), check, crash=Crash(0, at, after), max_preemptions=1)

@@ -411,6 +411,7 @@ def test_state_pending_actions_and_history_are_those_of_the_library_in_process(s
         assert next(session.history(action="cleared")).diff == {"a": None}
 
 
+@pytest.mark.network
 def test_after_close_it_is_unavailable(server: LocalServer) -> None:
     log = Turnlog.open(server.url)
     log.health()

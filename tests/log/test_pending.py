@@ -43,6 +43,12 @@ def waiting(log: Turnlog, session_id: str = "s", **pending: Any) -> Session:
     return session
 
 
+@pytest.fixture
+def here() -> Turnlog:
+    """In memory: for what no engine has a part in."""
+    return application(*fresh(lambda log: None)(), SequentialIds())
+
+
 def test_an_approved_action_waits_for_its_result_which_ends_it_in_its_own_commit(log: Turnlog) -> None:
     session = waiting(log)
     decided = session.decide_pending("approve", reason="go on")
@@ -86,16 +92,16 @@ def test_a_refusal_is_the_result_of_its_call_in_one_commit_with_the_end(log: Tur
     assert [warning.code for warning in session.append(result("c1")).warnings] == ["second_result"]
 
 
-def test_of_several_calls_the_named_one_is_refused_and_the_others_stay_open(log: Turnlog) -> None:
-    session = log.sessions.create("s")
+def test_of_several_calls_the_named_one_is_refused_and_the_others_stay_open(here: Turnlog) -> None:
+    session = here.sessions.create("s")
     refs = session.append(USER, calls("c1", "c2", "c1")).refs
     session.patch_agent({"pending_action": {"ref": refs[1].ref}})
     assert session.decide_pending("reject").refusal is not None
     assert [call.ref for call in session.context().open_calls] == [refs[0].ref, refs[2].ref]
 
 
-def test_a_result_of_another_call_ends_nothing(log: Turnlog) -> None:
-    session = log.sessions.create("s")
+def test_a_result_of_another_call_ends_nothing(here: Turnlog) -> None:
+    session = here.sessions.create("s")
     session.append(USER, calls("c1", "c2"), run={"pending_action": {"call_id": "c2"}})
     session.append(result("c1"))
     assert session.agent().state["pending_action"] == {"call_id": "c2"}
@@ -107,8 +113,8 @@ def test_a_result_of_another_call_ends_nothing(log: Turnlog) -> None:
     }
 
 
-def test_an_agent_says_itself_what_becomes_of_its_action(log: Turnlog) -> None:
-    session = log.sessions.create("s")
+def test_an_agent_says_itself_what_becomes_of_its_action(here: Turnlog) -> None:
+    session = here.sessions.create("s")
     session.append(USER, calls("c1", "c2"), run={"agent_id": "a", "pending_action": {"call_id": "c1"}})
     session.patch_agent({"pending_action": {"call_id": "c2"}}, agent_id="b")
     session.append(result("c1"), result("c2"), run={"agent_id": "c", "iteration": 1})
@@ -122,8 +128,8 @@ def test_an_agent_says_itself_what_becomes_of_its_action(log: Turnlog) -> None:
 @pytest.mark.parametrize(
     "pending", [{"what": "x"}, {"call_id": "unknown"}, {"ref": "99.0"}, {"ref": "nonsense"}, {"call_id": ""}]
 )
-def test_an_action_that_names_no_open_call_is_marked(log: Turnlog, pending: dict[str, Any]) -> None:
-    session = log.sessions.create("s")
+def test_an_action_that_names_no_open_call_is_marked(here: Turnlog, pending: dict[str, Any]) -> None:
+    session = here.sessions.create("s")
     session.append(USER, calls("c1"), run={"pending_action": pending})
     decided = session.decide_pending("reject", reason="no")
     assert decided.refusal is None
@@ -133,8 +139,8 @@ def test_an_action_that_names_no_open_call_is_marked(log: Turnlog, pending: dict
     assert "pending_action" not in session.agent().state
 
 
-def test_what_can_not_be_decided(log: Turnlog) -> None:
-    session = waiting(log)
+def test_what_can_not_be_decided(here: Turnlog) -> None:
+    session = waiting(here)
     for wrong in ({}, {"decision": "maybe"}, {"decision": "approve", "why": "x"}, {"decision": "reject", "reason": 1}):
         with pytest.raises(InvalidInputError):
             session._backend.call("decide_pending", path={"session_id": "s", "agent_id": "main"}, body=wrong)
@@ -179,21 +185,21 @@ def test_an_action_survives_a_restart_and_the_loop_does_not_time_out(harness: An
     assert next(session.loops()).status == "interrupted"
 
 
-def test_a_strict_session_takes_the_refusal_and_refuses_the_late_result(log: Turnlog) -> None:
-    session = log.sessions.create("s", strict=True)
+def test_a_strict_session_takes_the_refusal_and_refuses_the_late_result(here: Turnlog) -> None:
+    session = here.sessions.create("s", strict=True)
     session.append(USER, calls("c1"), run={"pending_action": {"call_id": "c1"}})
     session.decide_pending("reject")
     with pytest.raises(InvalidInputError):
         session.append(result("c1"))
 
 
-def test_a_refusal_in_every_format_is_valid(log: Turnlog) -> None:
-    session = waiting(log)
+def test_a_refusal_in_every_format_is_valid(here: Turnlog) -> None:
+    session = waiting(here)
     session.decide_pending("reject")
     session.append({"role": "user", "content": "then what?"})
     for format in ("openai_chat", "openai_responses", "anthropic", "bedrock_converse"):
         window = session.context(format=format, policy="full")
-        assert log.lint(window.messages, format=format).valid, format
+        assert here.lint(window.messages, format=format).valid, format
 
 
 # ------------------------------------------------------------ every order

@@ -51,6 +51,7 @@ NOT_RUN_HERE = {
     ("CompressWorker", "dynamodb:BatchGetItem", "Table"): _NO_CARD,
     ("CompressWorker", "s3:GetObject", "Bucket/*"): _NO_CARD,
     ("CompressWorker", "s3:PutObject", "Bucket/*"): _LARGE_SUMMARY,
+    ("CompressWorker", "sqs:SendMessage", "CompressQueue"): "more to cover than one job has time for",
     ("CompressFunction", "bedrock:InvokeModel", "SummaryModelArns"): _NO_MODEL,
     ("CompressWorker", "bedrock:InvokeModel", "SummaryModelArns"): _NO_MODEL,
 }

@@ -66,6 +66,7 @@ def test_t1_every_route_with_a_session_is_in_the_matrix() -> None:
         "patch_agent",
         "compress_session",
         "get_summary",
+        "discard_summary",
         "create_snapshot",
         "list_snapshots",
         "get_snapshot",

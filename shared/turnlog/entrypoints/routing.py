@@ -57,7 +57,7 @@ class Parameter:
 class Route:
     """``path`` has parameters in braces. ``writes``: it takes an ``Idempotency-Key``. ``resource`` names its function."""
 
-    method: Literal["GET", "POST", "PATCH"]
+    method: Literal["GET", "POST", "PATCH", "DELETE"]
     path: str
     name: str
     resource: str

@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 from turnlog.domain.errors import ConflictError, CorruptError, NotFoundError
 from turnlog.domain.events import (
     CreateEvent,
+    DiscardEvent,
     Event,
     MessageEvent,
     Payload,
@@ -22,6 +23,7 @@ from turnlog.domain.events import (
     SummaryEvent,
     create_line,
     create_payload,
+    discard_line,
     message_line,
     message_payload,
     parse_lines,
@@ -288,6 +290,8 @@ def _payload_content(event: Event) -> bytes:
         return message_payload(event)
     if isinstance(event, SummaryEvent):
         return summary_payload(event)
+    if isinstance(event, DiscardEvent):
+        return b""
     return state_payload(event) if isinstance(event, StateEvent) else create_payload(event)
 
 
@@ -299,5 +303,7 @@ def _line(event: Event, payload: Payload | None, facts: Facts | None) -> JsonObj
         return state_line(replace(event, payload=payload))
     if isinstance(event, SummaryEvent):
         return summary_line(replace(event, payload=payload))
-    assert isinstance(event, CreateEvent)  # noqa: S101 - the four kinds there are
+    if isinstance(event, DiscardEvent):
+        return discard_line(event)
+    assert isinstance(event, CreateEvent)  # noqa: S101 - the five kinds there are
     return create_line(replace(event, payload=payload))

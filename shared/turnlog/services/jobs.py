@@ -50,9 +50,7 @@ class StartJobs:
     def __call__(
         self, owner: Owner, kind: JobKind, session_id: str, options: JsonObject, request: RequestKey | None
     ) -> Job:
-        queue = self._queue_of(kind)
-        if queue is None:
-            raise UnavailableError(f"this engine has no queue for {kind!r} jobs; use mode 'sync'", code="no_queue")
+        queue = self.check(kind)
         shelf = OwnerKeys(owner).jobs
         job_id = self._log.records.claim(shelf, **stamped(request), ttl_seconds=TTL_SECONDS)
         now = self._log.clock.now_ms()
@@ -64,6 +62,13 @@ class StartJobs:
             )
             queue.send(message.model_dump_json(), group=owner.tenant_id)
         return job_answer(record)
+
+    def check(self, kind: JobKind) -> JobQueue:
+        """The queue of a kind; `UnavailableError` where the engine has none, and a job can't be started."""
+        queue = self._queue_of(kind)
+        if queue is None:
+            raise UnavailableError(f"this engine has no queue for {kind!r} jobs; use mode 'sync'", code="no_queue")
+        return queue
 
 
 class GetJob:

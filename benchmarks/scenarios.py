@@ -12,6 +12,7 @@ from turnlog.client.in_process import InProcessBackend
 from turnlog.client.model import Session, Turnlog
 from turnlog.domain.identity import Owner
 from turnlog.entrypoints.routes import BY_NAME
+from turnlog.log.commits import VERIFIED
 from turnlog.testing.fixed import FixedClock
 
 TENANT, USER = "111122223333", "user-0000001"
@@ -171,6 +172,13 @@ def operations() -> list[Operation]:
     """Those that the route table has."""
     listed = [
         Operation("window, agent of 64 commits", _window_of_64, Budget(1, 13, 0, 10), once=True),
+        Operation(
+            "window, the same, never read before",
+            _window_of_64,
+            Budget(1, 13, 0, 10),
+            before_each=lambda scene: VERIFIED.clear(),
+            once=True,
+        ),
         Operation(
             "window, the same in mid-turn", _window_of_64, Budget(2, None, 0, 10), prepare=_begin_turn, once=True
         ),

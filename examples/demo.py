@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import cast
 
 from rich.console import Console
 from rich.text import Text
@@ -25,6 +26,7 @@ from turnlog import Turnlog
 from turnlog.adapters.system import SystemClock
 from turnlog.bootstrap import make_application
 from turnlog.client.model import Session
+from turnlog.contracts.jobs import Job
 from turnlog.local.cli.options import served_settings, sqlite_url
 from turnlog.local.cli.picture import picture
 from turnlog.local.cli.screen import console, cut, number, table
@@ -39,6 +41,7 @@ BUDGETS = {"coding-agent": 56_000}
 """The coding agent works in one long run loop, and the current loop is always sent whole."""
 BUDGET = 8_000
 PICTURED = "support-agent"
+ASKING = "run_loops(5)"
 QUESTION = "Who signed for the parcel at the bakery?"
 _SPARKS = "▁▂▃▄▅▆▇█"
 _WIDTH = 64
@@ -73,6 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             screen.print()
             is_compressed = _compress(screen, log, session)
             is_recalled = _recall(screen, session)
+            is_compressed &= _asks_by_itself(screen, log, next(one for one in tidy if one.id == PICTURED))
     _print_totals(screen, tidy, outcomes)
     for finding in [*report.findings, *disorder.findings]:
         screen.print(f"{finding.session} {finding.place}: {finding.code}: {finding.message}", style="bold red")
@@ -92,11 +96,7 @@ def _compress(screen: Console, log: Turnlog, session: Session) -> bool:
     """One session summarised through the queue, with a snapshot before: what the next window is then, and that all is there."""
     before = [message.body for message in session.messages()]
     session.create_snapshot("before the summary", if_name_absent=True)
-    job = session.compress(mode="async", keep_loops=3)
-    until = time.monotonic() + _JOB_SECONDS
-    while job.status == "queued" and time.monotonic() < until:
-        time.sleep(0.1)
-        job = log.job(job.job_id)
+    job = _finished(log, cast("Job", session.compress(mode="async", keep_loops=3)))
     summary, window = session.summary(), session.context(policy="default", budget=BUDGET)
     if job.status != "done" or summary is None:
         screen.print(f"the job {job.job_id} is {job.status}", style="bold red")
@@ -108,6 +108,45 @@ def _compress(screen: Console, log: Turnlog, session: Session) -> bool:
         f"  the snapshot {next(session.snapshots()).name!r} names the point before.\n"
     )
     return [message.body for message in session.messages()] == before
+
+
+def _finished(log: Turnlog, job: Job) -> Job:
+    """The job once it is over, or as it is after `_JOB_SECONDS`."""
+    until = time.monotonic() + _JOB_SECONDS
+    while job.status == "queued" and time.monotonic() < until:
+        time.sleep(0.1)
+        job = log.job(job.job_id)
+    return job
+
+
+def _asks_by_itself(screen: Console, log: Turnlog, transcript: Transcript) -> bool:
+    """A policy with a trigger: the append that crosses it sends the job and goes on, the next window has the summary."""
+    session = log.sessions.create(f"{transcript.id}-asks", policy=ASKING, tools=transcript.tools or None)
+    screen.print(Text(f"Under {ASKING} a session asks for its summary by itself", style="bold"))
+    for message in transcript.messages:
+        appended = session.append(message)
+        if appended.compression == "queued":
+            break
+    else:
+        screen.print("no append crossed the trigger", style="bold red")
+        return False
+    sent = next(job for job in log.jobs() if job.session_id == session.id and job.kind == "compress")
+    job, summary = _finished(log, sent), session.summary()
+    after, before = session.context(budget=BUDGET), session.context(budget=BUDGET, at=appended.last)
+    told = sum(part.tokens for part in after.manifest.parts if part.kind == "summary")
+    if job.status != "done" or summary is None or not told:
+        screen.print(f"the job {job.job_id} is {job.status}", style="bold red")
+        return False
+    covered = f"loops {summary.first_loop}–{summary.last_loop}"
+    lines = (
+        f"The append at position {appended.last}, in loop {appended.loop}, crossed its trigger and answered: compression queued.",
+        f"The worker did job {job.job_id}: a summary of {covered}.",
+        f"The next window has {after.tokens:,} tokens, and {told:,} of them tell {covered}; it had {before.tokens:,} without.",
+    )
+    for line in lines:
+        screen.print(f"  {line}", soft_wrap=True)
+    screen.print()
+    return True
 
 
 def _recall(screen: Console, session: Session) -> bool:

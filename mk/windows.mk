@@ -1,8 +1,14 @@
-# Windows on conversations, beside plain baselines; included by the Makefile. Without ARGS: the project's own conversations.
-.PHONY: bench-windows bench-breakpoints
+# Windows, summaries and segments on conversations; included by the Makefile. Without ARGS: the project's own conversations.
+.PHONY: bench-windows bench-breakpoints bench-segments bench-summaries
 
 bench-windows: $(VENV)/dev.stamp  ## What windows cost and lose, by policy and budget [ARGS='FOLDER --loader FILE.py']
 	@$(BIN)/python -m benchmarks.windows $(ARGS)
 
 bench-breakpoints: $(VENV)/dev.stamp  ## What calls cost with our prompt-cache breakpoints [ARGS='FOLDER --loader FILE.py']
 	@$(BIN)/python -m benchmarks.windows.breakpoints $(ARGS)
+
+bench-segments: $(VENV)/dev.stamp  ## What segments take of the bytes that were said [ARGS='FOLDER --loader FILE.py']
+	@$(BIN)/python -m benchmarks.segments $(ARGS)
+
+bench-summaries: $(VENV)/dev.stamp  ## What summaries save and lose, with facts and without [ARGS='FOLDER --loader FILE.py']
+	@$(BIN)/python -m benchmarks.summaries $(ARGS)

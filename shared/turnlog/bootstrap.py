@@ -16,13 +16,15 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from turnlog.adapters.system import RandomIds, SystemClock
 from turnlog.domain.errors import InvalidInputError
-from turnlog.ports import BlobStore, Clock, IdSource, ItemTable, JobQueue, Summariser, TokenCounter
+from turnlog.ports import BlobStore, Clock, IdSource, ItemTable, JobQueue, Signals, Summariser, TokenCounter
 from turnlog.settings import Settings
 
 if TYPE_CHECKING:
     from turnlog.adapters.summarisers.model import ChatModel
     from turnlog.domain.identity import Owner
     from turnlog.domain.jsonvalue import JsonObject
+    from turnlog.log.payloads import Payloads
+    from turnlog.log.segments import Segments
     from turnlog.log.sessions import SessionLog
     from turnlog.services.agents import GetAgent, PatchAgent
     from turnlog.services.append_messages import AppendMessages
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
     from turnlog.services.read_messages import ReadLoops, ReadMessages
     from turnlog.services.read_session import GetSession, ListSessions
     from turnlog.services.recall import RecallCalls
+    from turnlog.services.redrive import RedriveJobs
+    from turnlog.services.seal import SealSessions
     from turnlog.services.search import SearchSession
     from turnlog.services.snapshots import CreateSnapshots, GetSnapshot, ListSnapshots
     from turnlog.services.summaries import DiscardSummary, GetSummary
@@ -61,20 +65,39 @@ class Application:
     """The use cases over one engine."""
 
     def __init__(
-        self, engine: Engine, settings: Settings, *, clock: Clock, ids: IdSource, counter: TokenCounter | None = None
+        self,
+        engine: Engine,
+        settings: Settings,
+        *,
+        clock: Clock,
+        ids: IdSource,
+        counter: TokenCounter | None = None,
+        signals: Signals | None = None,
     ) -> None:
         self.engine = engine
         self.settings = settings
         self._counter = counter
         self._clock = clock
         self._ids = ids
+        self._signals = signals
+
+    @cached_property
+    def _payloads(self) -> Payloads:
+        from turnlog.log.payloads import Payloads
+
+        return Payloads(self.engine.items, self.engine.blobs)
 
     @cached_property
     def _log(self) -> SessionLog:
-        from turnlog.log.payloads import Payloads
         from turnlog.log.sessions import SessionLog
 
-        return SessionLog(self.engine.items, Payloads(self.engine.items, self.engine.blobs), self._clock, self._ids)
+        return SessionLog(self.engine.items, self._payloads, self._clock, self._ids)
+
+    @cached_property
+    def segments(self) -> Segments:
+        from turnlog.log.segments import Segments
+
+        return Segments(self.engine.items, self.engine.blobs, self._payloads, self._log.commits)
 
     @cached_property
     def counter(self) -> TokenCounter:
@@ -101,10 +124,10 @@ class Application:
     @cached_property
     def append_messages(self) -> AppendMessages:
         from turnlog.services.append_messages import AppendMessages
-        from turnlog.services.asking import AskForSummaries
+        from turnlog.services.asking import AskForSegments, AskForSummaries
 
         ask = AskForSummaries(self._log, self._start_job, self.settings.models)
-        return AppendMessages(self._log, _Lazily(lambda: self.counter), ask)
+        return AppendMessages(self._log, _Lazily(lambda: self.counter), ask, AskForSegments(self._start_job))
 
     @cached_property
     def read_messages(self) -> ReadMessages:
@@ -176,6 +199,7 @@ class Application:
             self._start_job,
             longest_summary_ms=longest_ms,
             models=self.settings.models,
+            signals=self._signals,
         )
 
     @cached_property
@@ -234,6 +258,12 @@ class Application:
         return GetSnapshot(self._log, self.read_messages)
 
     @cached_property
+    def seal_session(self) -> SealSessions:
+        from turnlog.services.seal import SealSessions
+
+        return SealSessions(self._log, self.segments)
+
+    @cached_property
     def get_job(self) -> GetJob:
         from turnlog.services.jobs import GetJob
 
@@ -246,17 +276,26 @@ class Application:
         return ListJobs(self._log)
 
     @cached_property
+    def redrive_jobs(self) -> RedriveJobs:
+        from turnlog.services.redrive import RedriveJobs
+
+        return RedriveJobs(self._log, self.engine.queue_of)
+
+    @cached_property
     def run_job(self) -> RunJob:
         """What the workers call with a message of their queue."""
         from turnlog.services.jobs import RunJob
 
-        return RunJob(self._log, {"compress": self._compress, "snapshot": self._snapshot})
+        return RunJob(self._log, {"compress": self._compress, "snapshot": self._snapshot, "seal": self._seal})
 
     def _compress(self, owner: Owner, session_id: str, options: JsonObject) -> JsonObject:
         return self.compress_session.run(owner, session_id, options)
 
     def _snapshot(self, owner: Owner, session_id: str, options: JsonObject) -> JsonObject:
         return self.create_snapshot.run(owner, session_id, options)
+
+    def _seal(self, owner: Owner, session_id: str, options: JsonObject) -> JsonObject:
+        return self.seal_session.run(owner, session_id, options)
 
     @cached_property
     def _start_job(self) -> StartJobs:
@@ -283,13 +322,17 @@ class _Lazily:
 
 
 def make_application(
-    settings: Settings | None = None, *, clock: Clock | None = None, ids: IdSource | None = None
+    settings: Settings | None = None,
+    *,
+    clock: Clock | None = None,
+    ids: IdSource | None = None,
+    signals: Signals | None = None,
 ) -> Application:
-    """The application for settings (by default the environment's)."""
+    """The application for settings (by default the environment's). Without ``signals``, what they would count is logged only."""
     settings = settings if settings is not None else Settings.from_environment()
     load_steps(settings)
     clock, ids = clock or SystemClock(), ids or RandomIds()
-    return Application(make_engine(settings, clock=clock, ids=ids), settings, clock=clock, ids=ids)
+    return Application(make_engine(settings, clock=clock, ids=ids), settings, clock=clock, ids=ids, signals=signals)
 
 
 def load_steps(settings: Settings) -> None:
@@ -381,10 +424,10 @@ def _memory(settings: Settings, clock: Clock, ids: IdSource) -> Engine:
 
 
 def _aws(table: str, query: dict[str, list[str]], settings: Settings) -> Engine:
-    """``queue`` takes all jobs; ``compress_queue`` and ``snapshot_queue`` take those of their kind. Names or URLs."""
-    from turnlog.contracts.jobs import JOB_KINDS
+    """``queue`` takes all jobs; ``compress_queue`` and ``snapshot_queue`` take those of their kinds. Names or URLs."""
+    from turnlog.contracts.jobs import QUEUES
 
-    own_queues = {f"{kind}_queue": kind for kind in JOB_KINDS}
+    own_queues = {f"{name}_queue": kinds for name, kinds in QUEUES.items()}
     known = {"bucket", "queue", "dead_letters", "region", *own_queues}
     if not table or "bucket" not in query or set(query) - known:
         message = f"engine {settings.engine!r} is not dynamodb://TABLE?bucket=B&queue=Q&region=R"
@@ -401,9 +444,9 @@ def _aws(table: str, query: dict[str, list[str]], settings: Settings) -> Engine:
 
         if "queue" in query:
             queue = SqsJobQueue(clients.sqs, query["queue"][0], query.get("dead_letters", [""])[0])
-        for name, kind in own_queues.items():
+        for name, kinds in own_queues.items():
             if name in query:
-                queues[kind] = SqsJobQueue(clients.sqs, query[name][0], "")
+                queues |= dict.fromkeys(kinds, SqsJobQueue(clients.sqs, query[name][0], ""))
     return Engine(
         "dynamodb",
         DynamoItemTable(clients.dynamodb, table),

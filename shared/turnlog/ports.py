@@ -5,9 +5,9 @@ The contract of each is proven by the suites in `turnlog.testing`: run them to p
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 from turnlog.domain.summaries import Summarised, SummaryRequest
 
@@ -156,6 +156,16 @@ class JobQueue(Protocol):
         """Some of the dead letters, without taking them."""
 
 
+@runtime_checkable
+class Redrivable(Protocol):
+    """What a queue can do besides, for an operator who has mended what made its dead letters."""
+
+    def redrive(self, group_of: Callable[[str], str | None]) -> int:
+        """Gives each dead letter for whose body ``group_of`` names a group back to the queue, with as many receives as a new
+        job; the others stay. Returns how many went back. Ended in between, none is lost; one may come twice.
+        """
+
+
 class TokenCounter(Protocol):
     """Counts a text's tokens. ``name`` identifies the encoding and is stored with the counts."""
 
@@ -177,6 +187,16 @@ class Summariser(Protocol):
 
     def summarise(self, request: SummaryRequest) -> Summarised:
         """A text of at most ``request.max_tokens`` tokens, and what it cost."""
+
+
+SignalName: TypeAlias = Literal["compression_off"]
+
+
+class Signals(Protocol):
+    """Events that an operator is to be told of, counted. Never contents."""
+
+    def count(self, name: SignalName) -> None:
+        """It has happened once. Raises nothing."""
 
 
 class SearchEngine(Protocol):

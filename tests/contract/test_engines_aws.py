@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import traceback
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from botocore.awsrequest import AWSResponse
@@ -22,7 +23,7 @@ from turnlog.adapters.aws.translate import DENIED, MISSING, REFUSED
 from turnlog.domain.errors import CorruptError, ThrottledError, TooLargeError, TurnlogError, UnavailableError
 from turnlog.ports import Absent, AttributeValue, ItemTable, Key, Lost, Query
 from turnlog.testing.aws import create_bucket, create_queue, create_table
-from turnlog.testing.contracts import BlobStoreContract, ItemTableContract, JobQueueContract
+from turnlog.testing.contracts import BlobStoreContract, ItemTableContract, JobQueueContract, RedrivableContract
 from turnlog.testing.moto_guard import Guard, real_item_limit
 
 REGION = "eu-central-1"
@@ -70,12 +71,13 @@ class TestS3BlobStore(BlobStoreContract):
     pass
 
 
-class TestSqsJobQueue(JobQueueContract):
+class TestSqsJobQueue(JobQueueContract, RedrivableContract):
     outdated_receipt_is_ignored = False  # moto deletes a job by any receipt that it ever had
 
     @pytest.fixture
     def queue(self, clients: Clients) -> SqsJobQueue:
-        return SqsJobQueue(clients.sqs, *_queue_urls(clients, self.visibility_seconds, self.max_receives))
+        urls = _queue_urls(clients, self.visibility_seconds, self.max_receives)
+        return SqsJobQueue(clients.sqs, *urls, look_seconds=0)  # moto's clock stands still: a wait would not end
 
     @pytest.fixture
     def advance(self, monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
@@ -89,6 +91,45 @@ class TestSqsJobQueue(JobQueueContract):
         monkeypatch.setattr("moto.sqs.models.unix_time_millis", lambda: now_ms)
         monkeypatch.setattr("moto.sqs.models.unix_time", lambda: now_ms / 1_000)
         return advance
+
+
+class TestSqsJobQueueThatFindsItsDeadLetters(RedrivableContract):
+    """By the redrive policy of the queue: an engine's URL names the queue only."""
+
+    advance = TestSqsJobQueue.advance
+
+    @pytest.fixture
+    def queue(self, clients: Clients) -> SqsJobQueue:
+        url, _ = _queue_urls(clients, self.visibility_seconds, self.max_receives)
+        return SqsJobQueue(clients.sqs, url, look_seconds=0)
+
+
+def test_a_queue_without_a_redrive_policy_has_no_dead_letters(clients: Clients) -> None:
+    queue = SqsJobQueue(clients.sqs, clients.sqs.create_queue(QueueName="plain")["QueueUrl"])
+    assert list(queue.dead_letters()) == []
+    assert queue.redrive(lambda _body: "acme") == 0
+
+
+def test_a_redrive_that_ends_in_between_loses_no_letter(clients: Clients) -> None:
+    """Before and after each of its requests: the job is in the queue, among the dead letters, or in both."""
+    guard = Guard.attach(clients.sqs)
+    for at in range(1, 5):
+        for when in _BEFORE_AND_AFTER:
+            names = {"visibility_seconds": 0, "max_receives": 1}
+            url, dead_url = create_queue(clients.sqs, f"q-{at}-{when}", **names)
+            clients.sqs.send_message(QueueUrl=dead_url, MessageBody="letter")
+            queue = SqsJobQueue(clients.sqs, url, dead_url, look_seconds=0)
+            guard.fail(at, when)
+            with contextlib.suppress(UnavailableError):
+                queue.redrive(lambda _body: "acme")
+            assert guard.faults_left == 0
+            held = clients.sqs.get_queue_attributes(QueueUrl=dead_url, AttributeNames=["All"])["Attributes"]
+            letters = sum(int(held[name]) for name in _COUNTS)
+            assert len(queue.receive()) + letters >= 1
+
+
+_BEFORE_AND_AFTER: tuple[Literal["before"], Literal["after"]] = ("before", "after")
+_COUNTS = ("ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible")
 
 
 # The table: one request a call, no more units than DynamoDB must ask

@@ -10,7 +10,13 @@ import pytest
 from turnlog.adapters.embedded.files import FileBlobStore, MemoryBlobStore
 from turnlog.adapters.embedded.sqlite import MEMORY, SqliteDatabase, SqliteItemTable, SqliteJobQueue
 from turnlog.domain.errors import InvalidInputError, UnavailableError
-from turnlog.testing.contracts import Advance, BlobStoreContract, ItemTableContract, JobQueueContract
+from turnlog.testing.contracts import (
+    Advance,
+    BlobStoreContract,
+    ItemTableContract,
+    JobQueueContract,
+    RedrivableContract,
+)
 from turnlog.testing.fixed import FixedClock, SequentialIds
 
 
@@ -39,7 +45,7 @@ class TestMemoryBlobStore(BlobStoreContract):
         return MemoryBlobStore()
 
 
-class TestSqliteJobQueue(JobQueueContract):
+class TestSqliteJobQueue(JobQueueContract, RedrivableContract):
     @pytest.fixture
     def clock(self) -> FixedClock:
         return FixedClock()

@@ -28,6 +28,7 @@ from turnlog import Turnlog
 from turnlog.adapters.aws import clients as aws_clients
 from turnlog.adapters.system import SystemClock
 from turnlog.bootstrap import make_application
+from turnlog.contracts.jobs import QUEUES
 from turnlog.entrypoints import http, sqs
 from turnlog.entrypoints.routes import BY_NAME, ROUTES, Route
 from turnlog.local.moto_engine import MotoService, StackServer, moto_service
@@ -178,7 +179,7 @@ def test_the_handlers_that_the_template_names_have_these_routes_and_jobs(
         given: Any = getattr(importlib.import_module(module_name), attribute)
         monkeypatch.delitem(sys.modules, module_name)
         if name in pollers:
-            assert given == (function.resource,)
+            assert given == QUEUES[function.resource]
         else:
             wanted = {route for route, found in stack.routes.items() if found == name}
             assert {f"{one.method} {one.path}" for one in given} == wanted

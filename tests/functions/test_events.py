@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.functions.events import FOLDER, RUNS, Context, handler_of, load, read_event, run_events
-from turnlog.contracts.jobs import JOB_KINDS, JobMessage
+from turnlog.contracts.jobs import QUEUES, JobMessage
 from turnlog.entrypoints.routes import BY_NAME, ROUTES
 
 
@@ -25,7 +25,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]
 
 def test_every_trigger_has_its_event_and_every_event_is_run() -> None:
     found = {path.stem for path in FOLDER.glob("*")} - {"env"}  # variables for `sam local`, no event
-    assert found == {route.name for route in ROUTES} | {f"sqs_{kind}" for kind in JOB_KINDS}
+    assert found == {route.name for route in ROUTES} | {f"sqs_{kind}" for kind in QUEUES}
     assert found == set(RUNS)
 
 
@@ -63,7 +63,7 @@ def test_an_event_is_the_one_of_its_route(name: str) -> None:
     assert ("body" in event) == (route.body is not None or route.free_body)
 
 
-@pytest.mark.parametrize("kind", JOB_KINDS)
+@pytest.mark.parametrize("kind", QUEUES)
 def test_a_job_is_the_contract_s(kind: str) -> None:
     (record,) = read_event(f"sqs_{kind}")["Records"]
     message = JobMessage.model_validate_json(record["body"])

@@ -44,13 +44,10 @@ NOT_RUN_HERE = {
     ("SearchFunction", "dynamodb:BatchGetItem", "Table"): _NO_CARD_FOUND,
     ("SearchFunction", "dynamodb:GetItem", "Table"): _NO_CARD_FOUND,
     ("SearchFunction", "s3:GetObject", "Bucket/*"): _NO_CARD_FOUND,
-    ("AppendFunction", "sqs:SendMessage", "CompressQueue"): "a policy's trigger",
     ("CompressFunction", "dynamodb:BatchGetItem", "Table"): _NO_CARD,
     ("CompressFunction", "s3:GetObject", "Bucket/*"): _NO_CARD,
     ("CompressFunction", "s3:PutObject", "Bucket/*"): _LARGE_SUMMARY,
-    ("CompressWorker", "dynamodb:BatchGetItem", "Table"): _NO_CARD,
     ("CompressWorker", "s3:GetObject", "Bucket/*"): _NO_CARD,
-    ("CompressWorker", "s3:PutObject", "Bucket/*"): _LARGE_SUMMARY,
     ("CompressWorker", "sqs:SendMessage", "CompressQueue"): "more to cover than one job has time for",
     ("CompressFunction", "bedrock:InvokeModel", "SummaryModelArns"): _NO_MODEL,
     ("CompressWorker", "bedrock:InvokeModel", "SummaryModelArns"): _NO_MODEL,
@@ -127,6 +124,7 @@ def deployment() -> Iterator[Deployment]:
         _record_clients(patch, made.record)
         run_events(lambda name, given: made.run(handler_of(name), given))
         _large(made)
+        _sealed(made)
         _without_caches(made)
         yield made
 
@@ -168,6 +166,20 @@ def _large(made: Deployment) -> None:
         assert made.run("workers.snapshot.handler", _message("snapshot", job["job_id"], session_id)) == _DONE
         made.call("snapshot", "GET", f"{path}/snapshots/n", 200)
         _recall(made, path, size)
+
+
+def _sealed(made: Deployment) -> None:
+    """A segment of messages in the commits and beside them."""
+    made.call("sessions", "POST", "/v1/sessions", 201, body={"session_id": "sealed"})
+    for at in range(11):
+        messages = [{"role": "user", "content": f"{at} {n}"} for n in range(24)]
+        messages.append({"role": "assistant", "content": _noise(6_000 + at)})
+        made.call("append", "POST", "/v1/sessions/sealed/messages", 201, body={"messages": messages})
+    jobs = made.call("jobs", "GET", "/v1/jobs", 200, query={"limit": "1"})["jobs"]
+    assert jobs[0]["kind"] == "seal"
+    assert made.run("workers.compress.handler", _message("seal", jobs[0]["job_id"], "sealed")) == _DONE
+    (job,) = made.call("jobs", "GET", "/v1/jobs", 200, query={"limit": "1"})["jobs"]
+    assert job["result"] == {"segments": 1, "last": 276}
 
 
 def _recall(made: Deployment, path: str, size: int) -> None:

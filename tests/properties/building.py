@@ -97,6 +97,13 @@ def stored(history: Sequence[Given]) -> Stored:
     return Stored(tuple(history), tuple(sources), flow)
 
 
+def first(held: Stored, count: int) -> Stored:
+    """The history as it was after so many messages."""
+    sources = held.sources[:count]
+    flow = replace(held.flow, tokens=sum(source.event.tokens for source in sources))
+    return Stored(held.history[:count], sources, flow)
+
+
 def window(held: Stored, asked: Asked, *, upto: int | None = None) -> Window:
     """The window of the first ``upto`` messages."""
     sources = held.sources[:upto]

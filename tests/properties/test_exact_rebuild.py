@@ -148,6 +148,37 @@ def test_at_any_position_is_what_a_log_that_ends_there_gives(
         assert _but_its_commit(found) == _but_its_commit(wanted)
 
 
+REAL_ASKED: tuple[Options, ...] = tuple(
+    {"policy": policy, "format": (*FORMATS, "openai_responses")[at % 5], "budget": (1_000_000, 4_000, 2_000)[at % 3]}
+    for at, policy in enumerate(PRESETS)
+)
+
+
+def test_W8_and_W9_hold_at_model_calls_of_a_sample_of_real_conversations(
+    log: Turnlog, real_histories: list[tuple[str, History]]
+) -> None:
+    turn = 0
+    for name, history in real_histories:
+        session, windows = log.sessions.create(system="You are an agent."), []
+        answered = [at for at, one in enumerate(history) if at and one.body.get("role") == "assistant"]
+        start = 0
+        for end in (*answered[:: max(1, len(answered) // 3)], len(history)):
+            for at in range(start, end, 25):
+                append(session, history[at : min(at + 25, end)], windows[-1] if windows else None, 110)
+            start, turn = end, turn + 1
+            windows.append(built(session, REAL_ASKED[turn % len(REAL_ASKED)]))
+        for window in windows:
+            assert as_bytes(session.context(build=window.manifest.build)) == as_bytes(window), name
+        by_format = dict[str, set[str]]()
+        for one in REAL_ASKED[:5]:
+            again = built(session, one)
+            by_format.setdefault(one["format"], set()).add(json.dumps(again.tools))
+        for window in windows:
+            assert window.manifest.build is not None
+            assert json.dumps(window.tools) in by_format[window.manifest.build["format"]], name
+        assert all(len(found) == 1 for found in by_format.values()), name
+
+
 def _but_its_commit(window: WindowAnswer) -> str:
     answer = window.model_dump(mode="json")
     for name in ("commit", "clock"):

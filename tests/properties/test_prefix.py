@@ -21,6 +21,7 @@ from tests.properties.building import (
     TOOLS,
     Asked,
     Stored,
+    first,
     stored,
     window,
     window_by_cards,
@@ -128,13 +129,6 @@ def before_the_answer(history: History) -> int | None:
     while at and history[at].format == history[at - 1].format == "openai_responses" and roles[at - 1] == "assistant":
         at -= 1
     return at
-
-
-def first(held: Stored, count: int) -> Stored:
-    """The history as it was after so many messages."""
-    sources = held.sources[:count]
-    flow = replace(held.flow, tokens=sum(source.event.tokens for source in sources))
-    return Stored(held.history[:count], sources, flow)
 
 
 def built(build: Build, held: Stored, wanted: Asked) -> tuple[Window, Asked]:

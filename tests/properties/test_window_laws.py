@@ -1,5 +1,5 @@
 """The laws of windows over histories with all the disorder of real transcripts: W1 valid, W2 pairs, W3 budget, W4 the task
-stays, W5 no silent hole, W7 deterministic. (W6 is in test_window_growth.py.)
+stays, W5 no silent hole, W7 deterministic. (W6 is in test_prefix.py and test_window_growth.py, W8 in test_exact_rebuild.py.)
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from tests.properties.building import (
     Asked,
     Stored,
     as_bytes,
+    first,
     recounted,
     stored,
     texts,
@@ -426,25 +427,35 @@ def test_W1_to_W5_hold_with_steps_of_a_user_s_own(history: History, wanted: Aske
         assert as_bytes(built(held, wanted)) == as_bytes(built(held, wanted))
 
 
-def assert_laws_on_real(histories: list[tuple[str, History]], *, each: int) -> None:
-    """Every conversation with ``each`` of the things that can be asked, in turn."""
-    for at, (name, history) in enumerate(histories):
+def assert_laws_on_real(histories: list[tuple[str, History]], *, calls: int | None, each: int) -> None:
+    """At the model calls of every conversation, or so many of them, each with ``each`` of the things that can be asked."""
+    turn = 0
+    for name, history in histories:
         held = stored(marked(history))
-        for turn in range(each):
-            wanted = REAL_ASKED[(at * each + turn) % len(REAL_ASKED)]
-            try:
-                assert_laws(held, wanted)
-            except AssertionError as error:
-                raise AssertionError(f"{name} with {wanted}") from error
+        answered = [at for at, given in enumerate(history) if at and role_of(given) == "assistant"]
+        for count in answered[:: max(1, -(-len(answered) // calls))] if calls else answered:
+            so_far = first(held, count)
+            for _ in range(each):
+                turn += 1
+                wanted = REAL_ASKED[turn % len(REAL_ASKED)]
+                try:
+                    assert_laws(so_far, wanted)
+                    assert as_bytes(built(so_far, wanted)) == as_bytes(built(first(held, count), wanted)), "W7"
+                except AssertionError as error:
+                    raise AssertionError(f"{name}, {count} messages, with {wanted}") from error
 
 
-def test_W1_to_W5_hold_on_a_sample_of_real_conversations(real_histories: list[tuple[str, History]]) -> None:
-    assert_laws_on_real(real_histories, each=3)
+def test_W1_to_W5_and_W7_hold_at_the_model_calls_of_a_sample_of_real_conversations(
+    real_histories: list[tuple[str, History]],
+) -> None:
+    assert_laws_on_real(real_histories, calls=8, each=1)
 
 
 @pytest.mark.full
-def test_W1_to_W5_hold_on_all_real_conversations(all_real_histories: list[tuple[str, History]]) -> None:
-    assert_laws_on_real(all_real_histories, each=len(REAL_ASKED))
+def test_W1_to_W5_and_W7_hold_at_all_model_calls_of_all_real_conversations(
+    all_real_histories: list[tuple[str, History]],
+) -> None:
+    assert_laws_on_real(all_real_histories, calls=None, each=4)
 
 
 def test_the_tools_are_counted_as_they_are_sent() -> None:

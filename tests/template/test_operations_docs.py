@@ -51,3 +51,10 @@ def test_the_page_says_what_each_function_may_do(resources: dict[str, Any]) -> N
     text = PAGE.read_text(encoding="utf-8")
     assert [one for one in rows if one not in text] == []
     assert text.count("\n| `") >= len(rows) > 8
+
+
+def test_the_page_says_what_to_do_when_an_alarm_goes(resources: dict[str, Any]) -> None:
+    alarms = [name for name, one in resources.items() if one["Type"] == "AWS::CloudWatch::Alarm"]
+    text = PAGE.read_text(encoding="utf-8")
+    assert [name for name in alarms if f"\n| `{name}` | " not in text] == []
+    assert len(alarms) >= 3

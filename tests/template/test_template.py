@@ -16,7 +16,7 @@ import pytest
 from moto import mock_aws
 
 from tests.conftest import ROOT
-from turnlog.contracts.jobs import JOB_KINDS
+from turnlog.contracts.jobs import QUEUES
 from turnlog.entrypoints.routes import ROUTES
 from turnlog.settings import PREFIX, Settings
 
@@ -139,6 +139,7 @@ def test_every_variable_is_a_setting() -> None:
         resolved = {
             variable: value_of(value) if not isinstance(value, dict) or "Ref" in value else "memory://"
             for variable, value in variables.items()
+            if variable.startswith(PREFIX)
         }
         assert Settings.from_environment(resolved).identity == "iam"
 
@@ -146,9 +147,7 @@ def test_every_variable_is_a_setting() -> None:
 def test_engines_name_the_table_the_bucket_and_the_queues_that_are_sent_to() -> None:
     for name, function in functions().items():
         engine = function["Environment"]["Variables"]["TURNLOG_ENGINE"]["Fn::Sub"]
-        queues = "".join(
-            f"&{kind}_queue=${{{kind.title()}Queue}}" for kind in JOB_KINDS if kind in SENDERS.get(name, ())
-        )
+        queues = "".join(f"&{kind}_queue=${{{kind.title()}Queue}}" for kind in QUEUES if kind in SENDERS.get(name, ()))
         assert engine == "dynamodb://${Table}?bucket=${Bucket}" + queues, name
 
 
@@ -326,7 +325,8 @@ def test_bucket_and_queues_refuse_what_is_not_tls() -> None:
 
 def test_a_queue_has_dead_letters_with_an_alarm() -> None:
     queues, alarms = of_type("AWS::SQS::Queue"), of_type("AWS::CloudWatch::Alarm")
-    watched = {alarm["Dimensions"][0]["Value"]["Fn::GetAtt"][0] for alarm in alarms.values()}
+    of_queues = [alarm for alarm in alarms.values() if alarm["Namespace"] == "AWS/SQS"]
+    watched = {alarm["Dimensions"][0]["Value"]["Fn::GetAtt"][0] for alarm in of_queues}
     sources = {
         mapping["EventSourceArn"]["Fn::GetAtt"][0]: mapping["FunctionName"] for mapping in template().sources.values()
     }

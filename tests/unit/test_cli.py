@@ -333,6 +333,19 @@ def test_replay_prints_tables(data: Path) -> None:
 
 
 @pytest.mark.network
+def test_replay_with_summaries() -> None:
+    asked = ("replay", SAMPLES / "support-agent.json", "--compress", "loops > 4")
+    report = as_json(*asked)
+    (session,) = report["compression"]["sessions"]
+    assert report["ok"] and session["made"] == session["jobs"]["published"] >= 1 and session["wrong"] == 0
+    assert session["saved"] == session["source_tokens"] - session["tokens"] > 0
+    said = ok(*asked)
+    assert "Summaries made meanwhile" in said and "every summary is of closed loops, no job is left" in said
+    refused("replay", SAMPLES, "--compress", "now", code=2, says="trigger 'now' is not like")
+    refused("replay", SAMPLES, "--compress", "loops > 4", "--policy", "full", code=2, says="summary")
+
+
+@pytest.mark.network
 def test_replay_keeps_its_folder_when_asked() -> None:
     result = run("replay", SAMPLES / "messy.jsonl", "--keep", "--json")
     assert result.exit_code == 0 and json.loads(result.stdout)["ok"]

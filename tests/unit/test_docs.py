@@ -125,8 +125,12 @@ def test_every_command_is_documented_with_its_options(command: str) -> None:
     own = section(text, f"## turnlog {command}") + section(text, "## For all commands")
     typer_main = importlib.import_module("typer.main")
     cli = importlib.import_module("turnlog.local.cli.app")
-    for parameter in typer_main.get_command(cli.app).commands[command].params:
-        for option in parameter.opts:
+    group = typer_main.get_command(cli.app).commands[command]
+    below = getattr(group, "commands", {})
+    for name in below:
+        assert f"`turnlog {command} {name}" in own
+    for parameter in [*group.params, *(one for found in below.values() for one in found.params)]:
+        for option in [*parameter.opts, *parameter.secondary_opts]:
             if option.startswith("--") and option != "--help":
                 assert f"`{option}" in own, f"{option} is not documented"
 

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 from turnlog.bootstrap import Application, make_application
-from turnlog.contracts.jobs import JOB_KINDS
+from turnlog.contracts.jobs import JOB_KINDS, Redriven
 from turnlog.domain.errors import TurnlogError
 from turnlog.domain.identity import Owner
 from turnlog.domain.jsonvalue import check_json
@@ -52,6 +52,9 @@ class InProcessBackend:
                     queue.acknowledge(delivery.receipt)
                     done += 1
         return done
+
+    def redrive(self, job_id: str | None, *, failed: bool) -> Redriven:
+        return self._app.redrive_jobs(self._owner, job_id, failed=failed)
 
     def close(self) -> None:
         self._app.close()

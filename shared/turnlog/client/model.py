@@ -13,7 +13,7 @@ from turnlog.client.policies import GivenPolicy, policy_field
 from turnlog.contracts.agents import AgentState, Health
 from turnlog.contracts.builds import Build
 from turnlog.contracts.context import WindowAnswer
-from turnlog.contracts.jobs import Job, JobPage
+from turnlog.contracts.jobs import Job, JobPage, Redriven
 from turnlog.contracts.lint import LintAnswer
 from turnlog.contracts.messages import Appended, LoopAnswer, LoopPage, MessagePage, StoredMessage
 from turnlog.contracts.recall import Recalled, SearchAnswer
@@ -38,6 +38,8 @@ class Backend(Protocol):
     ) -> Any: ...
 
     def run_jobs(self) -> int: ...
+
+    def redrive(self, job_id: str | None, *, failed: bool) -> Redriven: ...
 
     def close(self) -> None: ...
 
@@ -107,6 +109,14 @@ class Turnlog:
             cursor = page.next_cursor
             if cursor is None:
                 return
+
+    def redrive(self, job_id: str | None = None, *, failed: bool = False) -> Redriven:
+        """Puts jobs that did not get done back into their queues, once their cause is mended: all dead letters, whoever owns
+        them, and with ``failed`` the owner's failed jobs; or one job.
+
+        It takes an engine in this process, with its rights: over HTTP it is `InvalidInputError`.
+        """
+        return self._backend.redrive(job_id, failed=failed)
 
     def health(self) -> Health:
         answer: Health = self._backend.call("health")

@@ -20,6 +20,7 @@ from pydantic import ValidationError
 
 from turnlog.adapters.system import RandomIds, SystemClock
 from turnlog.client.problems import error_of
+from turnlog.contracts.jobs import Redriven
 from turnlog.domain.errors import InvalidInputError, NotFoundError, UnavailableError
 from turnlog.domain.identity import check_agent_id, check_session_id
 from turnlog.domain.jsonvalue import check_json, encode_json
@@ -109,6 +110,12 @@ class HttpBackend:
 
     def run_jobs(self) -> int:
         return 0
+
+    def redrive(self, job_id: str | None, *, failed: bool) -> Redriven:
+        raise InvalidInputError(
+            "a service does not redrive jobs: open its engine, sqlite:///PATH or dynamodb://TABLE?bucket=B&queue=Q",
+            code="needs_engine",
+        )
 
     def close(self) -> None:
         with self._lock:

@@ -8,9 +8,11 @@ from pydantic import Field
 
 from turnlog.contracts.base import Answer, Body, JsonObjectField
 
-JobKind: TypeAlias = Literal["compress", "snapshot"]
+JobKind: TypeAlias = Literal["compress", "snapshot", "seal"]
 JobStatus: TypeAlias = Literal["queued", "done", "failed"]
-JOB_KINDS: tuple[JobKind, ...] = ("compress", "snapshot")
+QUEUES: dict[str, tuple[JobKind, ...]] = {"compress": ("compress", "seal"), "snapshot": ("snapshot",)}
+"""The kinds of job that go through each queue, to the worker of the same name."""
+JOB_KINDS: tuple[JobKind, ...] = tuple(kind for kinds in QUEUES.values() for kind in kinds)
 
 
 class JobMessage(Body):
@@ -48,3 +50,13 @@ class Job(Answer):
 class JobPage(Answer):
     jobs: list[Job]
     next_cursor: str | None
+
+
+class Redriven(Answer):
+    """What went back into the queues. ``dead_letters`` counts messages; ``jobs`` are those that were asked for by id or
+    because they had failed. ``left`` counts dead letters that are no jobs of ours: nobody can do them.
+    """
+
+    dead_letters: int
+    jobs: list[str]
+    left: int

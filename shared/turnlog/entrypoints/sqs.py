@@ -26,12 +26,12 @@ def make_worker(
 ) -> Callable[[dict[str, Any], Any], dict[str, Any]]:
     """A Lambda handler for a queue with jobs of these kinds; a job of another kind is poison to it.
 
-    Without ``app``, the application is made of the environment at the first batch.
+    Without ``app``, as in Lambda, the application is made of the environment at the first batch, and its signals are metrics.
     """
     holder = [app]
 
     def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
-        application = holder[0] = holder[0] or make_application()
+        application = holder[0] = holder[0] or _application()
         deadline_ms = DEADLINE_MS + (application.longest_summary_ms if "compress" in kinds else 0)
 
         def work(record: SQSRecord) -> None:
@@ -43,6 +43,12 @@ def make_worker(
         return dict(process_partial_response(event, work, processor))
 
     return handler
+
+
+def _application() -> Application:
+    from turnlog.entrypoints.metrics import EmfSignals
+
+    return make_application(signals=EmfSignals())
 
 
 def _run(app: Application, kinds: Collection[str], record: SQSRecord) -> None:

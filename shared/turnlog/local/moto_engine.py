@@ -17,6 +17,7 @@ from unittest import mock
 
 from turnlog.adapters.aws import clients as aws_clients
 from turnlog.bootstrap import Application, make_application
+from turnlog.contracts.jobs import QUEUES
 from turnlog.domain.errors import InvalidInputError
 from turnlog.entrypoints.http import make_handler
 from turnlog.entrypoints.routes import routes_of
@@ -84,7 +85,7 @@ class MotoService:
 def make_poller(service: MotoService, source: EventSource, clock: Clock) -> Poller:
     """The poller of one event source mapping: its queue, its worker's handler, its batch size."""
     function = service.stack.functions[source.function]
-    worker = make_worker([function.resource], service.app_of(function.name))
+    worker = make_worker(QUEUES[function.resource], service.app_of(function.name))
     return Poller(service.queue_of(source), worker, clock=clock, batch=source.batch)
 
 

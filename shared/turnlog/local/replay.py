@@ -3,132 +3,38 @@
 from __future__ import annotations
 
 import threading
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 from turnlog.client.model import Session, Turnlog
 from turnlog.codecs.rules import FORMATS, lint
 from turnlog.contracts.context import WindowAnswer
+from turnlog.contracts.jobs import Job
+from turnlog.contracts.messages import Appended
 from turnlog.domain.errors import BudgetTooSmallError, TurnlogError, UnavailableError
 from turnlog.domain.jsonvalue import canonical_json
+from turnlog.local.compressing import Watch, compressing_policy, wait_for_jobs
+from turnlog.local.outcomes import MAX_FINDINGS, Call, Finding, Outcome, Report, Row
 from turnlog.local.transcripts import Transcript
 
-MAX_FINDINGS = 50
+__all__ = ["MAX_FINDINGS", "Call", "Finding", "Outcome", "Replay", "Report", "Row"]
+
+WAIT_SECONDS = 120.0
 _WINDOW_OVERHEAD = 3
 _MAX_TITLE_CHARS = 200
 
 
-@dataclass(slots=True)
-class Row:
-    """Sums. ``tokens_full`` is what sending everything at each call would take, ``tokens_window`` what the windows take,
-    ``tokens_stable`` how many of these are as the call before was sent them; ``breaks`` counts by reason the windows whose
-    beginning is not.
-
-    ``lost`` counts messages that did not come back, or not equal as JSON, or not in their place. Calls for which no window
-    fits the budget are in ``too_small`` and in no other column.
-    """
-
-    sessions: int = 0
-    messages: int = 0
-    windows: int = 0
-    tokens_full: int = 0
-    tokens_window: int = 0
-    tokens_stable: int = 0
-    invalid: int = 0
-    lost: int = 0
-    too_small: int = 0
-    failed: int = 0
-    breaks: dict[str, int] = field(default_factory=dict)
-
-    @property
-    def ratio(self) -> float | None:
-        return self.tokens_window / self.tokens_full if self.tokens_full else None
-
-    def add(self, other: Row) -> None:
-        for name, value in asdict(other).items():
-            if name != "breaks":
-                setattr(self, name, getattr(self, name) + value)
-        for reason, count in other.breaks.items():
-            self.broke(reason, count)
-
-    def broke(self, reason: str, count: int = 1) -> None:
-        self.breaks[reason] = self.breaks.get(reason, 0) + count
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """Something that is wrong: in which session, where, and what."""
-
-    session: str
-    source: str
-    code: str
-    place: str
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """One model call: what sending everything takes, what the window takes (None: none fits), and whether it is valid."""
-
-    full: int
-    window: int | None
-    is_valid: bool
-
-
-@dataclass(slots=True)
-class Outcome:
-    """What became of one conversation. ``repeated_ids`` counts calls whose id stood earlier in the session."""
-
-    id: str
-    source: str
-    session_id: str | None = None
-    row: Row = field(default_factory=lambda: Row(sessions=1))
-    warnings: Counter[str] = field(default_factory=Counter)
-    repeated_ids: int = 0
-    findings: list[Finding] = field(default_factory=list)
-    calls: list[Call] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class Report:
-    """All outcomes, summed per source. ``ok``: every message came back and every window was valid."""
-
-    rows: dict[str, Row] = field(default_factory=dict)
-    total: Row = field(default_factory=Row)
-    warnings: Counter[str] = field(default_factory=Counter)
-    repeated_ids: int = 0
-    findings: list[Finding] = field(default_factory=list)
-
-    @property
-    def ok(self) -> bool:
-        return not (self.total.invalid or self.total.lost or self.total.failed)
-
-    def add(self, outcome: Outcome) -> None:
-        self.rows.setdefault(outcome.source, Row()).add(outcome.row)
-        self.total.add(outcome.row)
-        self.warnings.update(outcome.warnings)
-        self.repeated_ids += outcome.repeated_ids
-        self.findings += outcome.findings[: MAX_FINDINGS - len(self.findings)]
-
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "ok": self.ok,
-            "sources": {name: _row_json(row) for name, row in sorted(self.rows.items())},
-            "total": _row_json(self.total),
-            "warnings": dict(sorted(self.warnings.items())),
-            "repeated_ids": self.repeated_ids,
-            "findings": [asdict(finding) for finding in self.findings],
-        }
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Replay:
     """How to replay: the windows to ask for, and how many conversations at once (each in its own session).
 
     Without the recall tools, so that what a window takes is compared with sending the same messages and nothing else.
+
+    ``compress``: sessions have the policy with this trigger (`compressing_policy`), so appends ask for summaries, which a
+    worker makes while they go on. At the end it waits, for at most ``wait_seconds``, until no job is pending.
     """
 
     policy: str | Mapping[str, Any] | None = None
@@ -136,6 +42,13 @@ class Replay:
     format: str = "openai_chat"
     threads: int = 4
     recall: Literal["always", "never"] = "never"
+    compress: str | None = None
+    wait_seconds: float = WAIT_SECONDS
+
+    @cached_property
+    def session_policy(self) -> Mapping[str, Any] | None:
+        """The policy that sessions are created with; `InvalidInputError` when the trigger is none."""
+        return None if self.compress is None else compressing_policy(self.policy, self.compress)
 
     def run(
         self, log: Turnlog, transcripts: Sequence[Transcript], *, on_message: Callable[[], None] | None = None
@@ -152,44 +65,68 @@ class Replay:
             if on_message is not None:
                 on_message()
 
+        played = list[_Judge]()
         with ThreadPoolExecutor(self.threads, thread_name_prefix="turnlog-replay") as pool:
-            futures = [pool.submit(self.one, log, transcript, on_message=tick) for transcript in transcripts]
+            futures = [pool.submit(self._play, log, transcript, tick) for transcript in transcripts]
             try:
                 for future in as_completed(futures):
-                    report.add(future.result())
+                    played.append(future.result())
             except BaseException:
                 stop.set()
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
+        self._end(log, played)
+        for judge in played:
+            report.add(judge.outcome)
         report.findings.sort(key=lambda finding: (finding.source, finding.session, finding.place))
         return report
 
     def one(self, log: Turnlog, transcript: Transcript, *, on_message: Callable[[], None] | None = None) -> Outcome:
         """Replays one conversation into a new session."""
+        judge = self._play(log, transcript, on_message)
+        self._end(log, [judge])
+        return judge.outcome
+
+    def _play(self, log: Turnlog, transcript: Transcript, on_message: Callable[[], None] | None) -> _Judge:
         outcome = Outcome(transcript.id, transcript.source)
         outcome.row.messages = len(transcript.messages)
-        judge, session = _Judge(outcome, self.format), None
+        judge = _Judge(outcome, self.format, Watch() if self.compress is not None else None)
         try:
-            session = log.sessions.create(
+            judge.session = log.sessions.create(
                 title=transcript.id[:_MAX_TITLE_CHARS],
                 system=transcript.system,
                 tools=transcript.tools or None,
+                policy=self.session_policy,
                 metadata={"source": transcript.source},
                 recall=self.recall,
             )
-            outcome.session_id = session.id
-            self._append_all(session, transcript.messages, judge, on_message)
+            outcome.session_id = judge.session.id
+            self._append_all(judge.session, transcript.messages, judge, on_message)
         except (UnavailableError, _StoppedError):
             raise
         except TurnlogError as error:
             outcome.row.failed += 1
-            judge.find(error.error_code, "", error.detail)
-        if session is not None:
-            judge.check_history(session, transcript.messages)
-            judge.check_loops(session)
+            outcome.find(error.error_code, "", error.detail)
+        if judge.session is not None:
+            judge.check_history(judge.session, transcript.messages)
+            judge.check_loops(judge.session)
         else:
             outcome.row.lost += len(transcript.messages)
-        return outcome
+        return judge
+
+    def _end(self, log: Turnlog, played: Sequence[_Judge]) -> None:
+        """With summaries: waits for the jobs, then looks at what they have made, and at the windows with it."""
+        if self.compress is None:
+            return
+        sessions = [judge.session.id for judge in played if judge.session is not None]
+        jobs = wait_for_jobs(log, sessions, seconds=self.wait_seconds)
+        for judge in played:
+            if judge.session is not None:
+                judge.check_summaries(judge.session, jobs[judge.session.id], self._window)
+
+    def _window(self, session: Session) -> WindowAnswer:
+        policy = self.policy if self.session_policy is None else None  # the session's own
+        return session.context(policy=policy, budget=self.budget, format=self.format)
 
     def _append_all(
         self, session: Session, messages: Sequence[Any], judge: _Judge, on_message: Callable[[], None] | None
@@ -200,14 +137,14 @@ class Replay:
                 self._ask(session, tokens, f"/messages/{at}", judge)
             appended = session.append(message, key=f"replay-{at}")
             tokens += appended.tokens
-            judge.check_position(at, appended.first, appended.head)
+            judge.check_position(at, appended)
             judge.outcome.warnings.update(warning.code for warning in appended.warnings)
             if on_message is not None:
                 on_message()
 
     def _ask(self, session: Session, tokens: int, place: str, judge: _Judge) -> None:
         try:
-            window = session.context(policy=self.policy, budget=self.budget, format=self.format)
+            window = self._window(session)
         except BudgetTooSmallError:
             judge.outcome.row.too_small += 1
             judge.outcome.calls.append(Call(tokens + _WINDOW_OVERHEAD, None, True))
@@ -222,19 +159,26 @@ class _StoppedError(Exception):
 class _Judge:
     """Compares what comes back with what was sent."""
 
-    def __init__(self, outcome: Outcome, format: str) -> None:
+    def __init__(self, outcome: Outcome, format: str, watch: Watch | None) -> None:
         self.outcome = outcome
+        self.session: Session | None = None
         self._format = format
+        self._watch = watch
+        self._positions = dict[int, int]()
+        self._head = 1
 
-    def find(self, code: str, place: str, message: str) -> None:
-        if len(self.outcome.findings) < MAX_FINDINGS:
-            self.outcome.findings.append(Finding(self.outcome.id, self.outcome.source, code, place, message))
-
-    def check_position(self, at: int, position: int, head: int) -> None:
-        # Position 1 is the session's creation, and nothing but messages is appended.
-        if position != at + 2 or head != at + 2:
+    def check_position(self, at: int, appended: Appended) -> None:
+        # Position 1 is the session's creation. Nothing but messages is appended, and summaries come in between.
+        position, expected = appended.first, at + 2
+        is_next = position == expected if self._watch is None else position > self._head
+        if not is_next or appended.head != position:
             self.outcome.row.lost += 1
-            self.find("position", f"/messages/{at}", f"appended at {position} with the head {head}, not at {at + 2}")
+            wanted = str(expected) if self._watch is None else f"behind {self._head}"
+            message = f"appended at {position} with the head {appended.head}, not at {wanted}"
+            self.outcome.find("position", f"/messages/{at}", message)
+        self._positions[at], self._head = position, appended.head
+        if self._watch is not None:
+            self._watch.appended(appended)
 
     def check_window(self, window: WindowAnswer, tokens: int, place: str) -> None:
         """``tokens`` is the sum over all messages so far."""
@@ -246,18 +190,41 @@ class _Judge:
         row.tokens_stable += window.prefix.stable_tokens
         if window.prefix.reason not in (None, "first"):
             row.broke(str(window.prefix.reason))
-        faults = [(fault.rule, fault.pointer, fault.message) for fault in self._lint(window.messages)]
-        if window.tokens > window.manifest.budget.tokens:
-            faults.append(("over_budget", "", f"{window.tokens} tokens of {window.manifest.budget.tokens}"))
-        if faults:
+        fault = next(self._faults(window), None)
+        if fault is not None:
             row.invalid += 1
-            rule, pointer, message = faults[0]
-            self.find(rule, place, f"window {pointer}: {message}")
-        self.outcome.calls.append(Call(tokens + fixed, window.tokens, not faults))
+            self.outcome.find(fault[0], place, f"window {fault[1]}")
+        self.outcome.calls.append(Call(tokens + fixed, window.tokens, fault is None))
+
+    def check_summaries(
+        self, session: Session, jobs: Sequence[Job], window_of: Callable[[Session], WindowAnswer]
+    ) -> None:
+        """What the worker has made of a session whose jobs are over, and the next window with it."""
+        watch = self._watch or Watch()
+        found = self.outcome.compression = watch.found
+        for fault in watch.ended(session, jobs, self._positions.values()):
+            self.outcome.find("summary", "", fault)
+        try:
+            faults = list(self._faults(window_of(session)))
+        except BudgetTooSmallError:
+            return
+        if faults:
+            found.wrong += 1
+            self.outcome.find(faults[0][0], "", f"the window at the end {faults[0][1]}")
+
+    def _faults(self, window: WindowAnswer) -> Iterator[tuple[str, str]]:
+        yield from ((fault.rule, f"{fault.pointer}: {fault.message}") for fault in self._lint(window.messages))
+        if window.tokens > window.manifest.budget.tokens:
+            yield "over_budget", f": {window.tokens} tokens of {window.manifest.budget.tokens}"
+        covered = self._watch.fault(window) if self._watch is not None else None
+        if covered is not None:
+            yield "summary", f": {covered}"
 
     def check_history(self, session: Session, messages: Sequence[Any]) -> None:
         """Every message is there, in its place, equal as JSON; and nothing else is."""
-        sent = {at + 2: message for at, message in enumerate(messages)}
+        # What was not appended has no place: none where summaries come in between.
+        nowhere = range(2, len(messages) + 2) if self._watch is None else range(-1, -len(messages) - 1, -1)
+        sent = {self._positions.get(at, nowhere[at]): message for at, message in enumerate(messages)}
         previous = 0
         for stored in session.messages():
             place, known = f"position {stored.position}", stored.position in sent
@@ -271,11 +238,11 @@ class _Judge:
             previous = stored.position
         self.outcome.row.lost += len(sent)
         if sent:
-            self.find("lost", f"position {min(sent)}", f"{len(sent)} messages are not in the history")
+            self.outcome.find("lost", f"position {min(sent)}", f"{len(sent)} messages are not in the history")
 
     def _lose(self, code: str, place: str, message: str) -> None:
         self.outcome.row.lost += 1
-        self.find(code, place, message)
+        self.outcome.find(code, place, message)
 
     def check_loops(self, session: Session) -> None:
         """Counts repeated call ids over the whole session; a window of open calls sees only some of them."""
@@ -302,8 +269,3 @@ def _difference(given: Any, stored: Any, pointer: str = "") -> str:
         if canonical_json(one) != canonical_json(other):
             return _difference(one, other, f"{pointer}/{name}")
     return pointer
-
-
-def _row_json(row: Row) -> dict[str, Any]:
-    breaks = dict(sorted(row.breaks.items()))
-    return {**asdict(row), "breaks": breaks, "ratio": None if row.ratio is None else round(row.ratio, 4)}

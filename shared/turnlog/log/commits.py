@@ -7,7 +7,7 @@ never freed, so a stale writer can never win one.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any, TypeAlias
@@ -48,14 +48,17 @@ from turnlog.log.headers import (
     read_header,
 )
 from turnlog.log.keys import COMMITS_FROM, META, TAIL_TO, SessionKeys, commit_sort_key
-from turnlog.log.packing import pack, unpack
+from turnlog.log.packing import pack
 from turnlog.log.payloads import Payloads, PreparedPayload
+from turnlog.log.verified import Verified, VerifiedItems
 from turnlog.ports import Absent, Clock, IdSource, Item, ItemTable, Lost, Query, item_size_bytes
 
 WRITE_DEADLINE_SECONDS = 5.0
 MAX_EVENTS = 26
 _FIRST_BACKOFF_SECONDS = 0.01
 _MAX_BACKOFF_SECONDS = 0.4
+VERIFIED = VerifiedItems()
+"""Of this process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +218,7 @@ class CommitLog:
         """The events of commits, oldest first, with their payloads when ``fetch``."""
         wanted = [payload for commit in commits for payload in commit.payloads] if fetch else []
         contents = self._payloads.fetch(keys, wanted)
-        return [event for commit in commits for event in _events(commit, contents)]
+        return [event for commit in commits for event in events_of(commit, contents)]
 
     def fetch(self, keys: SessionKeys, events: Iterable[MessageEvent]) -> dict[int, MessageEvent]:
         """The given messages with their bodies, by position."""
@@ -234,26 +237,12 @@ def with_body(event: MessageEvent, contents: dict[str, bytes]) -> MessageEvent:
 
 def read_commit(item: Item) -> Commit:
     """A commit from its item, checked by its checksum; `CorruptError` names the item."""
-    return _read_commit(item)[0]
+    return _commit(VERIFIED.of(item))
 
 
-def _read_commit(item: Item) -> tuple[Commit, Callable[[bytes], bytes]]:
-    """The commit, and a function from the hash before it to the hash that it should have."""
-    name, header = item_name(item), read_header(item)
-    packed = item.get("b")
-    if not isinstance(packed, bytes):
-        raise CorruptError("a commit without a body", item=name)
-    covered = hashed_header(name, item)
-    content = unpack(packed, item=name, beside=covered)
-    lines = parse_lines(content)
-    if len(lines) != header.last - header.first + 1:
-        raise CorruptError(f"a commit of positions {header.first} to {header.last} has {len(lines)} events", item=name)
-    commit = Commit(header, tuple(upcast(line, header.version) for line in lines))
-
-    def chained(previous: bytes) -> bytes:
-        return chain_hash(previous, covered, [sha256(line).digest() for line in content.split(b"\n")])
-
-    return commit, chained
+def _commit(verified: Verified) -> Commit:
+    header = verified.header
+    return Commit(header, tuple(upcast(line, header.version) for line in parse_lines(verified.content)))
 
 
 def checked_chain(items: Sequence[Item]) -> list[Commit]:
@@ -262,19 +251,25 @@ def checked_chain(items: Sequence[Item]) -> list[Commit]:
     for item in items:
         if "k" not in item:
             raise NotFoundError("the session has been deleted")
-        commit, chained = _read_commit(item)
-        header = commit.header
+        verified = VERIFIED.of(item)
+        header = verified.header
         before = commits[-1].header if commits else None
         if before is not None and before.last + 1 != header.first:
             raise CorruptError(f"a hole between positions {before.last} and {header.first}", item=item_name(item))
         previous = before.hash if before is not None else (GENESIS if header.first == 1 else None)
-        if previous is not None and chained(previous) != header.hash:
+        if previous is not None and not verified.follows(previous):
             raise CorruptError("the chain hash does not follow from the commit before", item=item_name(item))
-        commits.append(commit)
+        commits.append(_commit(verified))
     return commits
 
 
-def _events(commit: Commit, contents: dict[str, bytes]) -> Iterable[Event]:
+def stored_lines(item: Item) -> list[bytes]:
+    """The lines of a commit's events, byte by byte as they are stored."""
+    return VERIFIED.of(item).content.split(b"\n")
+
+
+def events_of(commit: Commit, contents: Mapping[str, bytes]) -> Iterable[Event]:
+    """The events of a commit, with those of its payloads that are given by place."""
     for offset, line in enumerate(commit.lines):
         payload = payload_of(line)
         parts = json.loads(contents[payload.place]) if payload is not None and payload.place in contents else None

@@ -14,6 +14,7 @@ MAX_POSITION = 999_999_999_999
 COMMITS_FROM, COMMITS_TO = "C#", "C~"
 META, SUMMARY, SYSTEM, STATE, ATTEMPTS = "D#META", "E#SUM", "E#SYS", "S#STATE", "S#TRIES"
 TAIL_TO, WINDOW_TO = "D~", "E~"
+SEGMENTS_FROM, SEGMENTS_TO = "G#", "G~"
 ERASING = "ERASING"
 _RECORD_ID = re.compile(r"[0-9]{13}-[A-Za-z0-9_-]{1,50}")
 DIRECTORY_FROM, DIRECTORY_TO = "S#", "S~"
@@ -130,6 +131,13 @@ class SessionKeys:
     def snapshots(self) -> Shelf:
         return Shelf(self.partition, "P#")
 
+    def segment(self, first: int) -> Key:
+        """The entry of the segment that begins at this position."""
+        return Key(self.partition, segment_sort_key(first))
+
+    def segment_blob(self, first: int, last: int, sha256: str) -> str:
+        return f"{self.blob_prefix}seg/{first:012d}-{last:012d}-{sha256}"
+
     def commit(self, position: int) -> Key:
         return Key(self.partition, commit_sort_key(position))
 
@@ -146,6 +154,10 @@ class SessionKeys:
 
 def commit_sort_key(position: int) -> str:
     return f"C#{position:012d}"
+
+
+def segment_sort_key(first: int) -> str:
+    return f"G#{first:012d}"
 
 
 def position_of(sort_key: str) -> int:

@@ -55,8 +55,8 @@ class Payloads:
         payloads = {payload.place: payload for payload in wanted}
         if not payloads:
             return {}
-        in_items = [payload for payload in payloads.values() if not payload.place.startswith(_BLOB)]
-        in_blobs = [payload for payload in payloads.values() if payload.place.startswith(_BLOB)]
+        in_items = [payload for payload in payloads.values() if not is_blob(payload)]
+        in_blobs = [payload for payload in payloads.values() if is_blob(payload)]
         packed = dict[str, bytes | None]()
         if in_items:
             found = self._items.get_many([Key(keys.partition, payload.place) for payload in in_items])
@@ -93,6 +93,11 @@ class PreparedPayload:
         self.packed = packed
         self.key = key
         self.blob_name = blob_name
+
+
+def is_blob(payload: Payload) -> bool:
+    """Whether the payload is in the blob store, not beside the commits."""
+    return payload.place.startswith(_BLOB)
 
 
 def digest_of(content: bytes) -> str:

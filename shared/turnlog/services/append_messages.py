@@ -37,7 +37,7 @@ from turnlog.log.sessions import InForce, SessionLog
 from turnlog.log.state import MAX_STATE_BYTES, State, next_event
 from turnlog.ports import Less, TokenCounter
 from turnlog.services.agents import has_pending
-from turnlog.services.asking import AskForSummaries, Compression
+from turnlog.services.asking import AskForSegments, AskForSummaries, Compression
 from turnlog.services.idempotency import RequestKey, earlier, is_of, request_key, stamped
 from turnlog.services.incoming import Incoming, understand_batch
 from turnlog.services.learning import USAGE_IGNORED, calibrated, sent_after
@@ -48,10 +48,13 @@ _RUN_HASH_BYTES = 6
 class AppendMessages:
     """The use case. Nothing is lost, order is by position, and a request with a key has one effect."""
 
-    def __init__(self, log: SessionLog, counter: TokenCounter, ask: AskForSummaries) -> None:
+    def __init__(
+        self, log: SessionLog, counter: TokenCounter, ask: AskForSummaries, ask_segments: AskForSegments
+    ) -> None:
         self._log = log
         self._counter = counter
         self._ask = ask
+        self._ask_segments = ask_segments
 
     def __call__(self, owner: Owner, session_id: str, body: AppendBody, *, key: str | None = None) -> Appended:
         keys = SessionKeys(owner, session_id)
@@ -64,6 +67,7 @@ class AppendMessages:
             append.write_caches(written)
             events = [_whole(event, given, written.commit) for event in events]
         compression = self._ask.send(owner, session_id, written.commit.header, append.settings)
+        self._ask_segments.send(owner, session_id, written.commit.header, written.tail.header)
         return _answer(written.commit, events, compression)
 
 

@@ -1,6 +1,7 @@
 """Asking for a summary when an append crosses the trigger of its session's policy. No model is called, nothing waits.
 
 The commit says in its header that it asks; then the job is sent, with ids only. Ended in between, a later append asks again.
+Segments are asked for likewise, by position: whatever was asked for and got lost, the next job of the session does too.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ from turnlog.domain.compression import Asked
 from turnlog.domain.errors import UnavailableError
 from turnlog.domain.identity import Owner
 from turnlog.domain.jsonvalue import encode_json
+from turnlog.domain.segments import completes_stretch
 from turnlog.domain.session import Settings
 from turnlog.log.attempts import read_attempts
-from turnlog.log.headers import Header
+from turnlog.log.headers import Header, short_hash
 from turnlog.log.keys import SessionKeys
 from turnlog.log.sessions import SessionLog
 from turnlog.log.totals import totals_since_summary
@@ -64,6 +66,25 @@ class AskForSummaries:
                 return "off"
             self._start_job(owner, "compress", session_id, _OPTIONS.model_dump(exclude={"mode"}), key)
         return "queued"
+
+
+class AskForSegments:
+    """Sends the job of the append that completes a stretch of the log, or comes first after the commit that did."""
+
+    def __init__(self, start_job: StartJobs) -> None:
+        self._start_job = start_job
+
+    def send(self, owner: Owner, session_id: str, header: Header, before: Header) -> None:
+        """After the commit is durable. Again for the same commit: the same job. An outage is left to the next stretch."""
+        first = header.first
+        if before.last + 1 == first and before.kind != header.kind:
+            # State changes and summaries ask for nothing themselves.
+            first = before.first
+        if not completes_stretch(first, header.last):
+            return
+        job_id = f"{header.time_ms:013d}-{short_hash(f'seal {session_id} {header.first}').hex()}"
+        with suppress(UnavailableError):
+            self._start_job(owner, "seal", session_id, {}, job_id=job_id)
 
 
 def trigger_of(settings: Settings) -> Trigger | None:

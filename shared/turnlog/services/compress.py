@@ -17,7 +17,7 @@ from turnlog.domain.jsonvalue import JsonObject
 from turnlog.log.attempts import Attempts, read_attempts, write_attempts
 from turnlog.log.keys import SessionKeys
 from turnlog.log.sessions import SessionLog
-from turnlog.ports import Summariser, TokenCounter
+from turnlog.ports import Signals, Summariser, TokenCounter
 from turnlog.services.idempotency import RequestKey, raw_request_key, request_key
 from turnlog.services.jobs import RETRYABLE, StartJobs
 from turnlog.services.rounds import Outcome, Rounds, UnansweredError
@@ -43,6 +43,7 @@ class CompressSessions:
         *,
         longest_summary_ms: int = 0,
         models: Mapping[str, int] | None = None,
+        signals: Signals | None = None,
     ) -> None:
         self._log = log
         self._counter = counter
@@ -50,6 +51,7 @@ class CompressSessions:
         self._outliner = outliner
         self._start_job = start_job
         self._models = models
+        self._signals = signals
         self._work_ms = max(0, WORK_SECONDS * 1000 - longest_summary_ms)
 
     def __call__(
@@ -124,5 +126,7 @@ class CompressSessions:
         if after == before:
             return
         write_attempts(self._log.items, keys, after)
-        if after.is_off(loop):
+        if after.is_off(loop) and not before.is_off(loop):
+            if self._signals is not None:
+                self._signals.count("compression_off")
             _log.warning("compression is off: %d failures, %d useless attempts", after.failures, after.useless)

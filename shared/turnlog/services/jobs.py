@@ -48,19 +48,25 @@ class StartJobs:
         self._queue_of = queue_of
 
     def __call__(
-        self, owner: Owner, kind: JobKind, session_id: str, options: JsonObject, request: RequestKey | None
+        self,
+        owner: Owner,
+        kind: JobKind,
+        session_id: str,
+        options: JsonObject,
+        request: RequestKey | None = None,
+        *,
+        job_id: str | None = None,
     ) -> Job:
+        """``job_id`` is for who knows a job by something else than a key."""
         queue = self.check(kind)
         shelf = OwnerKeys(owner).jobs
-        job_id = self._log.records.claim(shelf, **stamped(request), ttl_seconds=TTL_SECONDS)
+        if job_id is None:
+            job_id = self._log.records.claim(shelf, **stamped(request), ttl_seconds=TTL_SECONDS)
         now = self._log.clock.now_ms()
         content: JsonObject = {"kind": kind, "session": session_id, "options": options, "updated": now, "attempts": 0}
         record = self._log.records.create(shelf, Record(job_id, now, "queued", content), ttl_seconds=TTL_SECONDS)
         if record.status == "queued":
-            message = JobMessage(
-                v=1, job_id=job_id, kind=kind, tenant=owner.tenant_id, user=owner.user_id, session_id=session_id
-            )
-            queue.send(message.model_dump_json(), group=owner.tenant_id)
+            send_job(queue, owner, record)
         return job_answer(record)
 
     def check(self, kind: JobKind) -> JobQueue:
@@ -179,6 +185,15 @@ class RunJob:
             # The error that is being told matters more than its note in the record.
             if status != "queued":
                 raise
+
+
+def send_job(queue: JobQueue, owner: Owner, record: Record) -> None:
+    """The message of a job that is queued. Sent twice, the second one finds the job over."""
+    kind, session_id = cast("JobKind", record.content["kind"]), cast("str", record.content["session"])
+    message = JobMessage(
+        v=1, job_id=record.id, kind=kind, tenant=owner.tenant_id, user=owner.user_id, session_id=session_id
+    )
+    queue.send(message.model_dump_json(), group=owner.tenant_id)
 
 
 def read_message(body: str) -> JobMessage:

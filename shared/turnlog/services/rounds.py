@@ -34,13 +34,14 @@ from turnlog.windows.policy import policy_of
 from turnlog.windows.reach import Reach
 from turnlog.windows.steps import Room
 from turnlog.windows.summaries import MOST_AROUND, summary_body, summary_tokens
+from turnlog.windows.summary_facts import Facts, chosen_facts, seen
 from turnlog.windows.triggers import Counted
 
 OUTLINE_TOKENS = 3_000
 """What a round stores in short of what it has read; eight of them are what a summary is written anew of."""
 _JOIN_TOKENS = 8
 _FACTS_SHARE = 0.5
-"""At most this share of a summary's tokens is spent on facts."""
+"""This share of a summary's tokens is kept for facts; they get more where the text takes less than the rest."""
 Unchanged: TypeAlias = Literal["nothing_to_cover", "not_worth_it"]
 
 
@@ -135,7 +136,8 @@ class Rounds:
         """The next summary, or None when it would not be smaller than what it covers."""
         before, max_tokens = made.before, made.max_tokens
         coverage = _covered_by(history, before, pins)
-        facts = self._facts(coverage, before, int(max_tokens * _FACTS_SHARE))
+        known, share = seen(before.facts if before is not None else (), coverage.facts), int(max_tokens * _FACTS_SHARE)
+        facts = chosen_facts(known, share, self._facts_tokens)
         least = SummaryEvent(
             position=0,
             first=before.first if before is not None else coverage.first,
@@ -146,7 +148,7 @@ class Rounds:
             covers=history.commit_of(coverage.last).header.hash.hex(),
             text="",
             facts=facts,
-            tokens=self._tokens("", facts),
+            tokens=self._facts_tokens(facts),
             source_tokens=coverage.tokens + (before.source_tokens if before is not None else 0),
             messages=coverage.messages + (before.messages if before is not None else 0),
             summariser="",
@@ -163,10 +165,14 @@ class Rounds:
         request, outline = self._request(made, coverage, max_tokens - least.tokens - _JOIN_TOKENS)
         told = self._told(request)
         text = told.text.strip()
+        # What the text leaves is room for facts too, while the summary saves half of what it covers, and of what is new.
+        grown_by = coverage.saved // 2 + (before.tokens if before is not None else 0)
+        left = min(max_tokens, least.source_tokens // 2, grown_by) - self._tokens(text, ()) - _JOIN_TOKENS
+        facts = chosen_facts(known, max(share, left), self._facts_tokens)
         tokens = self._tokens(text, facts)
         if not text or tokens > max_tokens:
             return None
-        event = replace(least, text=text, tokens=tokens, summariser=told.summariser, outline=outline)
+        event = replace(least, text=text, facts=facts, tokens=tokens, summariser=told.summariser, outline=outline)
         return event if summary_tokens(event) - summary_tokens(before) < coverage.saved else None
 
     def _request(self, made: _Making, coverage: Coverage, room: int) -> tuple[SummaryRequest, str]:
@@ -199,21 +205,10 @@ class Rounds:
         except UnavailableError as error:
             raise UnansweredError(error) from error
 
-    def _facts(self, coverage: Coverage, before: SummaryEvent | None, max_tokens: int) -> tuple[tuple[int, str], ...]:
-        """Values by first position; where they have no room the oldest go. Search finds them in the log."""
-        known = dict[str, int]()
-        for position, value in [*(before.facts if before is not None else ()), *coverage.facts]:
-            known.setdefault(value, position)
-        facts = [(position, value) for value, position in known.items()]
-        left, first = max_tokens, len(facts)
-        while first:
-            cost = self.counter.count(f", {facts[first - 1][1]}") + 1
-            if cost > left:
-                break
-            left, first = left - cost, first - 1
-        return tuple(facts[first:])
+    def _facts_tokens(self, facts: Facts) -> int:
+        return self._tokens("", facts)
 
-    def _tokens(self, text: str, facts: tuple[tuple[int, str], ...]) -> int:
+    def _tokens(self, text: str, facts: Facts) -> int:
         return self.counter.count(summary_body(text, facts))
 
     # ------------------------------------------------------------ publishing

@@ -9,7 +9,19 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias, TypeVar
 
 from turnlog.domain.errors import UnavailableError
-from turnlog.ports import BlobStore, Condition, Delivery, Item, ItemTable, JobQueue, Key, Lost, Page, Query
+from turnlog.ports import (
+    BlobStore,
+    Condition,
+    Delivery,
+    Item,
+    ItemTable,
+    JobQueue,
+    Key,
+    Lost,
+    Page,
+    Query,
+    Redrivable,
+)
 
 When: TypeAlias = Literal["before", "after"]
 T = TypeVar("T")
@@ -120,3 +132,8 @@ class FaultyJobQueue:
 
     def dead_letters(self, *, limit: int = 10) -> Sequence[Delivery]:
         return self._faults.around("dead_letters", lambda: self._inner.dead_letters(limit=limit))
+
+    def redrive(self, group_of: Callable[[str], str | None]) -> int:
+        inner = self._inner
+        assert isinstance(inner, Redrivable)
+        return self._faults.around("redrive", lambda: inner.redrive(group_of))

@@ -12,6 +12,7 @@ from turnlog.windows.digests import final_reply
 from turnlog.windows.ledger import ledger_of_facts, ledger_of_message
 from turnlog.windows.pins import Pin
 from turnlog.windows.steps import Room
+from turnlog.windows.summary_facts import Facts, seen
 from turnlog.windows.text import cut
 from turnlog.windows.view import Entry, Loop, Unit, View, assemble
 
@@ -21,8 +22,8 @@ _ARGUMENT_CHARS = 120
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """Messages in short. ``facts`` are values with the position where each stood first; ``kept`` positions stay in windows,
-    ``saved`` is what the others take."""
+    """Messages in short. ``facts`` are values with the position where each stood first, in the order in which they were seen
+    last; ``kept`` positions stay in windows, ``saved`` is what the others take."""
 
     first: int
     last: int
@@ -30,7 +31,7 @@ class Coverage:
     tokens: int
     saved: int
     loops: tuple[LoopText, ...]
-    facts: tuple[tuple[int, str], ...]
+    facts: Facts
     kept: tuple[int, ...]
 
 
@@ -51,7 +52,7 @@ def cover(sources: Sequence[Source], *, pins: Iterable[Pin] = (), before: int = 
         tokens=sum(entry.event.tokens for entry in entries),
         saved=sum(entry.event.tokens for entry in entries if entry.position not in stays),
         loops=tuple(_loop_text(loop) for loop in view.loops if loop.number),
-        facts=tuple(_facts(entries)),
+        facts=seen(_facts(entries)),
         kept=tuple(sorted(stays)),
     )
 
@@ -82,14 +83,10 @@ def _call_lines(unit: Unit) -> Iterator[str]:
 
 
 def _facts(entries: Sequence[Entry]) -> Iterator[tuple[int, str]]:
-    seen = set[str]()
     for entry in entries:
         ledger = entry.event.facts.ledger if entry.event.facts is not None else ()
         if entry.message is not None:
             ledger = ledger_of_message(entry.message)
         elif not ledger:
             ledger = ledger_of_facts(entry.facts)
-        for value in ledger:
-            if value not in seen:
-                seen.add(value)
-                yield entry.position, value
+        yield from ((entry.position, value) for value in ledger)

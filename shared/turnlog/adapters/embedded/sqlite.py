@@ -292,6 +292,20 @@ class SqliteJobQueue:
             ).fetchall()
         return [Delivery(job_id, body, "", receives) for job_id, body, receives in rows]
 
+    def redrive(self, group_of: Callable[[str], str | None]) -> int:
+        """Implements `Redrivable`, in one transaction."""
+        now = self._now_ms()
+        with self._database.writing() as connection:
+            rows = connection.execute(
+                "SELECT id, body FROM jobs WHERE dead = 1 OR (visible_ms <= ? AND receives >= ?)",
+                (now, self._max_receives),
+            ).fetchall()
+            wanted = [(now, group, job_id) for job_id, body in rows if (group := group_of(body)) is not None]
+            connection.executemany(
+                "UPDATE jobs SET dead = 0, receives = 0, receipt = NULL, visible_ms = ?, grp = ? WHERE id = ?", wanted
+            )
+        return len(wanted)
+
 
 def _row(item: Item) -> tuple[Any, ...]:
     size = item_size_bytes(item)

@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 from turnlog.domain.errors import InvalidInputError, TurnlogError
-from turnlog.local.cli import checks, context, doctor, history, recall, replay, serve
+from turnlog.local.cli import checks, compress, context, doctor, history, jobs, recall, replay, serve
 from turnlog.local.cli.options import Data, Tenant, Token, Url, User, remember
 from turnlog.local.cli.screen import plain
 from turnlog.version import __version__
@@ -99,6 +99,8 @@ app.command()(history.sessions)
 app.command()(history.show)
 app.command()(recall.recall)
 app.command()(recall.search)
+app.command()(compress.compress)
+app.add_typer(jobs.jobs, name="jobs")
 app.command()(checks.lint)
 app.command()(checks.schema)
 app.command()(doctor.doctor)

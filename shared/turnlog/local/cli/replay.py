@@ -34,6 +34,7 @@ from turnlog.local.cli.options import (
 )
 from turnlog.local.cli.screen import bad, console, cut, number, print_json, table
 from turnlog.local.cli.serve import Engine, engine_url
+from turnlog.local.compressing import Compression
 from turnlog.local.replay import Replay, Report, Row
 from turnlog.local.transcripts import Transcript, read_transcripts, sample_of
 
@@ -50,6 +51,14 @@ def replay(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
     format: Format = None,
     policy: Policy = None,
     budget: Budget = None,
+    compress: Annotated[
+        str | None,
+        typer.Option(
+            "--compress",
+            metavar="TRIGGER",
+            help="Summarise meanwhile: 'messages > 30, tokens > 3000' (loops, fraction), or 'policy' for its own.",
+        ),
+    ] = None,
     limit: Annotated[int | None, typer.Option("--limit", metavar="N", min=1, help="The first N only.")] = None,
     sample: Annotated[
         int | None, typer.Option("--sample", metavar="N", min=1, help="A fixed sample of N, from every source.")
@@ -66,16 +75,20 @@ def replay(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
     """Replay conversations over HTTP and check what comes back; exit 1 when a message is lost or a window not valid.
 
     Every message is appended by itself, and before each reply a window is asked for. Without --url, into a service of its
-    own on a temporary folder.
+    own on a temporary folder. With --compress, appends ask for summaries, which the service's worker makes while they go on;
+    exit 1 too when a job fails or is left, or a summary covers what it must not.
     """
     connection = remember(ctx, url=url, tenant=tenant, user=user, token=token)
-    plan = Replay(policy=policy_value(policy), budget=budget, format=format or "openai_chat", threads=threads)
+    plan = Replay(
+        policy=policy_value(policy), budget=budget, format=format or "openai_chat", threads=threads, compress=compress
+    )
+    given = plan.session_policy or plan.policy or "default"
     transcripts = read_transcripts(files, loader=loader)[:limit]
     if sample is not None:
         transcripts = sample_of(transcripts, sample)
     with _service(connection, engine, keep=keep) as log, _progress(transcripts, quiet=json) as tick:
         # Before the first of many: a wrong option is one error, not one of each conversation.
-        log.build_window([], policy=plan.policy or "default", format=plan.format)
+        log.build_window([], policy=given, format=plan.format)
         report = plan.run(log, transcripts, on_message=tick)
     if json:
         print_json(report.as_json())
@@ -149,10 +162,15 @@ def _print(report: Report) -> None:
         made.add_row("call ids used before in the session", number(report.repeated_ids))
         screen.print()
         screen.print(made)
+    if report.compressed:
+        screen.print()
+        screen.print(summaries_table(report))
     for finding in report.findings:
         where = f"{cut(finding.source, 40)} {cut(finding.session, 60)} {finding.place}"
         screen.print(f"{where}: {finding.code}: {cut(finding.message, 300)}", style="red", soft_wrap=True)
     verdict = "every message came back equal, every window is valid" if report.ok else "something is lost or not valid"
+    if report.ok and report.compressed:
+        verdict += ", every summary is of closed loops, no job is left"
     screen.print(f"\n{verdict}", style="bold green" if report.ok else "bold red")
 
 
@@ -175,6 +193,28 @@ def report_table(report: Report) -> Table:
     made.add_section()
     made.add_row("total", *_cells(report.total), style="bold")
     return made
+
+
+def summaries_table(report: Report) -> Table:
+    """A row per source that was summarised, and the total."""
+    sums = ("asked", "made", "loops", "messages", "tokens", "summaries", "saved", "values")
+    jobs = ("published", "unchanged", "postponed")
+    names = (*sums, *jobs, "failed", "pending", "wrong")
+    made = table("Summaries made meanwhile", [("source", "left"), *((name, "right") for name in names)])
+    for name, one in sorted(report.compressed.items()):
+        if one.asked or one.made:
+            made.add_row(cut(name, 40), *_summary_cells(one))
+    made.add_section()
+    made.add_row("total", *_summary_cells(report.all_compressed), style="bold")
+    return made
+
+
+def _summary_cells(one: Compression) -> list[str | Text]:
+    saved = "–" if not one.source_tokens else f"{one.saved / one.source_tokens:.1%}"
+    counts = [number(value) for value in (one.asked, one.made, one.loops, one.messages, one.source_tokens, one.tokens)]
+    jobs = [number(one.jobs[name]) for name in ("published", "unchanged", "postponed")]
+    wrong = [bad(value) for value in (one.jobs["failed"], one.jobs["pending"], one.wrong)]
+    return [*counts, saved, number(one.facts), *jobs, *wrong]
 
 
 def _cells(row: Row) -> list[str | Text]:

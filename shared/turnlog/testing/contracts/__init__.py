@@ -30,5 +30,6 @@ Class attributes with a docstring are settings: a subclass may change them, and 
 from turnlog.testing.contracts.blob_store import BlobStoreContract
 from turnlog.testing.contracts.item_table import ItemTableContract
 from turnlog.testing.contracts.job_queue import Advance, JobQueueContract
+from turnlog.testing.contracts.redrivable import RedrivableContract
 
-__all__ = ["Advance", "BlobStoreContract", "ItemTableContract", "JobQueueContract"]
+__all__ = ["Advance", "BlobStoreContract", "ItemTableContract", "JobQueueContract", "RedrivableContract"]

@@ -10,7 +10,7 @@ from turnlog.ports import Delivery, JobQueue
 Advance: TypeAlias = Callable[[float], None]
 """Lets that many seconds pass for the queue: moves an engine's clock, or sleeps."""
 
-_MARGIN_SECONDS = 0.2
+MARGIN_SECONDS = 0.2
 
 
 class JobQueueContract:
@@ -25,13 +25,13 @@ class JobQueueContract:
 
     def test_a_job_arrives_once_and_not_again_when_acknowledged(self, queue: JobQueue, advance: Advance) -> None:
         job_id = queue.send('{"job": "compress", "text": "Grüße, 世界 🌍"}', group="acme")
-        (delivery,) = _receive_all(queue)
+        (delivery,) = receive_all(queue)
         assert delivery.job_id == job_id
         assert delivery.body == '{"job": "compress", "text": "Grüße, 世界 🌍"}'
         assert delivery.receives == 1
         queue.acknowledge(delivery.receipt)
         self._outlast(advance)
-        assert _receive_all(queue) == []
+        assert receive_all(queue) == []
 
     def test_an_empty_queue_answers_at_once(self, queue: JobQueue) -> None:
         assert list(queue.receive()) == []
@@ -41,17 +41,17 @@ class JobQueueContract:
         self, queue: JobQueue, advance: Advance
     ) -> None:
         job_id = queue.send("body", group="acme")
-        (first,) = _receive_all(queue)
-        assert _receive_all(queue) == []
+        (first,) = receive_all(queue)
+        assert receive_all(queue) == []
         self._outlast(advance)
-        (second,) = _receive_all(queue)
+        (second,) = receive_all(queue)
         assert (second.job_id, second.body, second.receives) == (job_id, "body", 2)
         assert second.receipt != first.receipt
 
     def test_equal_bodies_are_jobs_of_their_own(self, queue: JobQueue) -> None:
         ids = {queue.send("same", group="acme") for _ in range(3)}
         assert len(ids) == 3
-        assert {delivery.job_id for delivery in _receive_all(queue)} == ids
+        assert {delivery.job_id for delivery in receive_all(queue)} == ids
 
     def test_every_job_of_every_group_arrives_at_most_ten_at_a_time(self, queue: JobQueue) -> None:
         ids = {queue.send(f"job {number}", group=f"tenant-{number % 3}") for number in range(23)}
@@ -71,34 +71,34 @@ class JobQueueContract:
     def test_a_delayed_job_comes_after_its_delay(self, queue: JobQueue, advance: Advance) -> None:
         queue.send("later", group="acme", delay_seconds=2)
         queue.send("now", group="acme")
-        assert [delivery.body for delivery in _receive_all(queue, acknowledge=True)] == ["now"]
-        advance(2 + _MARGIN_SECONDS)
-        assert [delivery.body for delivery in _receive_all(queue)] == ["later"]
+        assert [delivery.body for delivery in receive_all(queue, acknowledge=True)] == ["now"]
+        advance(2 + MARGIN_SECONDS)
+        assert [delivery.body for delivery in receive_all(queue)] == ["later"]
 
     def test_postponed_is_invisible_for_that_long(self, queue: JobQueue, advance: Advance) -> None:
         queue.send("body", group="acme")
-        (delivery,) = _receive_all(queue)
+        (delivery,) = receive_all(queue)
         queue.postpone(delivery.receipt, seconds=self.visibility_seconds + 2)
         self._outlast(advance)
-        assert _receive_all(queue) == []
+        assert receive_all(queue) == []
         advance(2)
-        (again,) = _receive_all(queue)
+        (again,) = receive_all(queue)
         assert again.receives == 2
 
     def test_postponed_by_nothing_is_visible_at_once(self, queue: JobQueue, advance: Advance) -> None:
         queue.send("body", group="acme")
-        (delivery,) = _receive_all(queue)
+        (delivery,) = receive_all(queue)
         queue.postpone(delivery.receipt, seconds=0)
         advance(0.05)
-        assert [again.receives for again in _receive_all(queue)] == [2]
+        assert [again.receives for again in receive_all(queue)] == [2]
 
     def test_after_max_receives_a_job_is_a_dead_letter(self, queue: JobQueue, advance: Advance) -> None:
         job_id = queue.send("poison", group="acme")
         for expected in range(1, self.max_receives + 1):
-            assert [delivery.receives for delivery in _receive_all(queue)] == [expected]
+            assert [delivery.receives for delivery in receive_all(queue)] == [expected]
             assert list(queue.dead_letters()) == []
             self._outlast(advance)
-        assert _receive_all(queue) == []
+        assert receive_all(queue) == []
         (dead,) = queue.dead_letters()
         assert (dead.job_id, dead.body) == (job_id, "poison")
 
@@ -106,9 +106,9 @@ class JobQueueContract:
         for number in range(3):
             queue.send(f"poison {number}", group="acme")
         for _ in range(self.max_receives):
-            _receive_all(queue)
+            receive_all(queue)
             self._outlast(advance)
-        assert _receive_all(queue) == []
+        assert receive_all(queue) == []
         for _ in range(self.max_receives + 2):
             assert {dead.body for dead in queue.dead_letters()} == {"poison 0", "poison 1", "poison 2"}
         assert len(queue.dead_letters(limit=2)) == 2
@@ -118,7 +118,7 @@ class JobQueueContract:
             queue.send(body, group="acme")
         done: list[str] = []
         for _ in range(self.max_receives + 1):
-            for delivery in _receive_all(queue):
+            for delivery in receive_all(queue):
                 if delivery.body != "poison":
                     queue.acknowledge(delivery.receipt)
                     done.append(delivery.body)
@@ -128,31 +128,31 @@ class JobQueueContract:
 
     def test_an_outdated_receipt_is_no_error(self, queue: JobQueue, advance: Advance) -> None:
         queue.send("body", group="acme")
-        (outdated,) = _receive_all(queue)
+        (outdated,) = receive_all(queue)
         self._outlast(advance)
-        (newest,) = _receive_all(queue)
+        (newest,) = receive_all(queue)
         queue.acknowledge(outdated.receipt)
         if self.outdated_receipt_is_ignored:
             self._outlast(advance)
-            (newest,) = _receive_all(queue)
+            (newest,) = receive_all(queue)
         queue.acknowledge(newest.receipt)
         self._outlast(advance)
-        assert _receive_all(queue) == []
+        assert receive_all(queue) == []
 
     def test_a_receipt_of_a_finished_job_is_no_error(self, queue: JobQueue, advance: Advance) -> None:
         queue.send("body", group="acme")
-        (delivery,) = _receive_all(queue)
+        (delivery,) = receive_all(queue)
         queue.acknowledge(delivery.receipt)
         queue.acknowledge(delivery.receipt)
         queue.postpone(delivery.receipt, seconds=0)
         self._outlast(advance)
-        assert _receive_all(queue) == []
+        assert receive_all(queue) == []
 
     def _outlast(self, advance: Advance) -> None:
-        advance(self.visibility_seconds + _MARGIN_SECONDS)
+        advance(self.visibility_seconds + MARGIN_SECONDS)
 
 
-def _receive_all(queue: JobQueue, *, acknowledge: bool = False) -> list[Delivery]:
+def receive_all(queue: JobQueue, *, acknowledge: bool = False) -> list[Delivery]:
     """Receives until two answers are empty: a real queue's short poll asks only some of its hosts."""
     seen: list[Delivery] = []
     empty = 0

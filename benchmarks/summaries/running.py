@@ -1,0 +1,127 @@
+"""Runs conversations through a log in memory, with a summary as soon as there is something to cover, and judges each call.
+
+As demanding as it gets: a session is summarised again after each loop, so that a value goes through many rounds.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+
+from benchmarks.summaries.judging import Moment, Taken
+from benchmarks.summaries.rows import METRICS, Lost, Row
+from benchmarks.windows.histories import COUNTER, FORMAT, calls_in
+from turnlog.bootstrap import make_application
+from turnlog.client.in_process import InProcessBackend
+from turnlog.client.model import Session, Turnlog
+from turnlog.contracts.summaries import Compressed, SummaryAnswer
+from turnlog.domain.identity import Owner
+from turnlog.local.transcripts import Transcript
+from turnlog.settings import Settings
+from turnlog.testing.fixed import FixedClock, SequentialIds
+from turnlog.windows.reach import KEEP_LOOPS
+from turnlog.windows.summaries import summary_body
+
+_AMPLE = 10_000_000
+_POLICY = {"steps": [{"step": "summary"}]}
+"""The summary, and behind it everything: what is lost is lost by the summary."""
+
+Rows = dict[str, Row]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How sessions are summarised."""
+
+    keep_loops: int = KEEP_LOOPS
+    max_tokens: int = 1_000
+
+
+def run(transcripts: Sequence[Transcript], plan: Plan, *, processes: int = 1, say: Callable[[str], None]) -> Rows:
+    """The rows by source."""
+    found = Rows()
+    for done, (source, row) in enumerate(_all(transcripts, plan, processes), 1):
+        found.setdefault(source, Row()).add(row)
+        say(f"{done} of {len(transcripts)} conversations")
+    return dict(sorted(found.items()))
+
+
+def _all(transcripts: Sequence[Transcript], plan: Plan, processes: int) -> Iterator[tuple[str, Row]]:
+    # The longest first: none of them is left alone at the end.
+    ordered = sorted(transcripts, key=lambda one: -len(one.messages))
+    if processes <= 1:
+        yield from ((one.source, row_of(one, plan)) for one in ordered)
+        return
+    with ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("spawn")) as pool:
+        jobs = {pool.submit(row_of, one, plan): one.source for one in ordered}
+        for job in as_completed(jobs):
+            yield jobs[job], job.result()
+
+
+def row_of(transcript: Transcript, plan: Plan) -> Row:
+    """One conversation from its beginning to its end."""
+    clock = FixedClock()
+    app = make_application(Settings(engine="memory://"), clock=clock, ids=SequentialIds())
+    with Turnlog(InProcessBackend(app, Owner.of("bench", "bench"))) as log:
+        session = log.sessions.create(system=transcript.system, tools=transcript.tools or None, recall="never")
+        return _Run(transcript, plan, session, clock).row()
+
+
+class _Run:
+    def __init__(self, transcript: Transcript, plan: Plan, session: Session, clock: FixedClock) -> None:
+        self._transcript, self._plan, self._session, self._clock = transcript, plan, session, clock
+        self._summary: SummaryAnswer | None = None
+        self._positions = dict[int, int]()
+        self._row = Row(sessions=1)
+
+    def row(self) -> Row:
+        loop: int | None = None
+        for at, body in enumerate(self._transcript.messages):
+            if at and self._summary is not None and body.get("role") == "assistant" and calls_in(body):
+                self._judge(self._summary, at)
+            appended = self._session.append(body)
+            self._clock.advance(1)
+            self._positions[appended.first] = at
+            if appended.loop != loop:
+                loop = appended.loop
+                self._summarise()
+        summary, row = self._summary, self._row
+        if summary is not None:
+            row.summarised = 1
+            row.loops = summary.last_loop - summary.first_loop + 1
+            row.messages, row.source_tokens = summary.messages, summary.source_tokens
+            row.summary_tokens = summary.tokens
+            row.fact_tokens = summary.tokens - COUNTER.count(summary_body(summary.text, ()))
+        return row
+
+    def _summarise(self) -> None:
+        made = self._session.compress(keep_loops=self._plan.keep_loops, max_tokens=self._plan.max_tokens)
+        assert isinstance(made, Compressed)
+        self._row.made += made.status == "published"
+        self._summary = made.summary
+
+    def _judge(self, summary: SummaryAnswer, upto: int) -> None:
+        messages, row = self._transcript.messages, self._row
+        covered = [
+            messages[at] for position, at in self._positions.items() if summary.first <= position <= summary.last
+        ]
+        window = self._session.context(policy=_POLICY, budget=_AMPLE, format=FORMAT).messages
+        moment = Moment(summary, covered, window)
+        for call in moment.calls(messages[upto]):
+            row.calls += 1
+            if call.is_again:
+                _count(row.again, (*call.identifiers, *call.leaves))
+                continue
+            for metric in METRICS:
+                _count(getattr(row, metric), getattr(call, metric))
+            lost = {one.value for one in (*call.identifiers, *call.leaves) if one.lost_with_facts}
+            row.causes.update(moment.cause(value) for value in lost)
+
+
+def _count(lost: Lost, taken: Sequence[Taken]) -> None:
+    lost.needed += bool(taken)
+    lost.alone += any(not one.beside for one in taken)
+    lost.with_facts += any(one.lost_with_facts for one in taken)
+    lost.without_facts += any(one.lost_without_facts for one in taken)

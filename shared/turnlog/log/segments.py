@@ -1,0 +1,230 @@
+"""Segments: immutable blobs of packed history beside the log, and the entries ``G#…`` that find them.
+
+The log stays the only truth: what is not sealed, or whose entry got lost, is read there. A blob is stored before its entry, under
+a name that has the hash of its bytes; sealing a stretch again makes the same blob and the same entry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+
+from turnlog.domain.errors import CorruptError, NewerSchemaError, NotFoundError
+from turnlog.domain.events import MessageEvent, Payload
+from turnlog.domain.jsonvalue import encode_json
+from turnlog.domain.segments import last_of_stretch
+from turnlog.domain.session import SCHEMA_VERSION
+from turnlog.log.commits import Commit, CommitLog, checked_chain, events_of, stored_lines
+from turnlog.log.headers import GENESIS, item_name
+from turnlog.log.keys import (
+    COMMITS_FROM,
+    SEGMENTS_FROM,
+    SEGMENTS_TO,
+    SessionKeys,
+    commit_sort_key,
+    position_of,
+    segment_sort_key,
+)
+from turnlog.log.payloads import Payloads, is_blob
+from turnlog.log.reading import Located, placed
+from turnlog.log.segment_format import SealedCommit, SegmentWriter, read_segment
+from turnlog.ports import MAX_GET_ITEMS, Absent, BlobStore, Item, ItemTable, Query
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A segment as its entry names it. ``size_bytes`` is packed; ``body_bytes`` are the bodies of its ``messages`` but for those in
+    the blob store."""
+
+    first: int
+    last: int
+    sha256: str
+    messages: int
+    size_bytes: int
+    body_bytes: int
+
+
+class Segments:
+    """Seals, lists and reads the segments of sessions."""
+
+    def __init__(self, items: ItemTable, blobs: BlobStore, payloads: Payloads, commits: CommitLog) -> None:
+        self._items = items
+        self._blobs = blobs
+        self._payloads = payloads
+        self._commits = commits
+
+    # ------------------------------------------------------------ finding
+
+    def newest(self, keys: SessionKeys) -> Segment | None:
+        """One request."""
+        return self._before(keys, SEGMENTS_TO)
+
+    def containing(self, keys: SessionKeys, position: int) -> Segment | None:
+        """The segment that holds a position, in one request; None: that is not sealed."""
+        found = self._before(keys, segment_sort_key(position))
+        return found if found is not None and found.last >= position else None
+
+    def list(self, keys: SessionKeys, *, first: int = 1) -> Iterator[Segment]:
+        """Those that begin at a position or later, in order: one request for some 4,000 of them."""
+        after: Mapping[str, str] | None = None
+        while True:
+            low = segment_sort_key(first)
+            page = self._items.query(Query(keys.partition, low, SEGMENTS_TO, after=after))
+            yield from map(_segment, page.items)
+            after = page.next
+            if after is None:
+                return
+
+    def _before(self, keys: SessionKeys, sort_key: str) -> Segment | None:
+        query = Query(keys.partition, SEGMENTS_FROM, sort_key, descending=True, limit=1)
+        items = self._items.query(query).items
+        return _segment(items[0]) if items else None
+
+    # ------------------------------------------------------------ reading
+
+    def commits(self, keys: SessionKeys, segment: Segment) -> Iterator[SealedCommit]:
+        """The commits of a segment in order, in one request; unpacked one after the other.
+
+        A blob that is missing, is not what its name says, or is of a newer version is a `CorruptError` that names it.
+        """
+        name = keys.segment_blob(segment.first, segment.last, segment.sha256)
+        short = name[len(keys.blob_prefix) :]
+        data = self._blobs.get(name)
+        if data is None:
+            raise CorruptError("a segment is missing", item=short)
+        if sha256(data).hexdigest() != segment.sha256:
+            raise CorruptError("a segment is not the one that its name says", item=short)
+        at = segment.first
+        for sealed in read_segment(data, name=short):
+            if sealed.commit.header.first != at:
+                raise CorruptError("a segment does not hold the positions of its name", item=short)
+            at = sealed.commit.header.last + 1
+            yield sealed
+        if at != segment.last + 1:
+            raise CorruptError("a segment does not hold the positions of its name", item=short)
+
+    def messages(self, keys: SessionKeys, segment: Segment) -> Iterator[Located]:
+        """The messages of a segment in order. Bodies in the blob store are not fetched while there is a card."""
+        for sealed in self.commits(keys, segment):
+            for one in placed(sealed.events, sealed.commit.header):
+                if one.event.body is None and one.event.facts is None:
+                    (event,) = self._commits.fetch(keys, [one.event]).values()
+                    yield Located(event, one.loop, one.time_ms)
+                else:
+                    yield one
+
+    # ------------------------------------------------------------ sealing
+
+    def seal(self, keys: SessionKeys, stretch: int) -> Segment | None:
+        """Seals a stretch of the log; None while it is not complete. Again, or twice at once: the same blob and entry.
+
+        A hole, a hash that does not follow, a payload that is missing (`CorruptError`) and an erased commit (`NotFoundError`)
+        end it before anything is stored.
+        """
+        sealing = _Sealing(self._items, self._payloads, keys, stretch)
+        packed = sealing.pack()
+        if packed is None:
+            return None
+        digest = sha256(packed).hexdigest()
+        segment = Segment(sealing.first, sealing.last, digest, sealing.messages, len(packed), sealing.body_bytes)
+        name = keys.segment_blob(segment.first, segment.last, digest)
+        # What can't be read back is never stored.
+        for _ in read_segment(packed, name=name[len(keys.blob_prefix) :]):
+            pass
+        self._blobs.put(name, packed)
+        lost = self._items.put(_entry(keys, segment), condition=Absent())
+        return segment if lost is None or lost.existing is None else _segment(lost.existing)
+
+
+class _Sealing:
+    """One stretch on its way into a segment, a page of commits at a time."""
+
+    def __init__(self, items: ItemTable, payloads: Payloads, keys: SessionKeys, stretch: int) -> None:
+        self._items = items
+        self._payloads = payloads
+        self._keys = keys
+        self._start, self._end = last_of_stretch(stretch - 1), last_of_stretch(stretch)
+        self.first = self.last = self.messages = self.body_bytes = 0
+
+    def pack(self) -> bytes | None:
+        """The segment's bytes; None while the log does not reach the end of the stretch."""
+        newest = self._commit_before()
+        before = checked_chain(newest)
+        low = before[0].header.last + 1 if before else 1
+        writer = SegmentWriter(before[0].header.hash if before else GENESIS)
+        after: Mapping[str, str] | None = None
+        while True:
+            query = Query(self._keys.partition, commit_sort_key(low), commit_sort_key(self._end), after=after)
+            page = self._items.query(query)
+            commits = checked_chain([*newest, *page.items])[len(newest) :]
+            self._add(writer, list(zip(page.items, commits, strict=True)))
+            newest = page.items[-1:] or newest
+            after = page.next
+            if after is None:
+                return writer.finish() if self.last >= self._end else None
+
+    def _commit_before(self) -> Sequence[Item]:
+        """The commit that the stretch follows on; none before the first."""
+        if self._start == 0:
+            return ()
+        high = commit_sort_key(self._start)
+        found = self._items.query(Query(self._keys.partition, COMMITS_FROM, high, descending=True, limit=1)).items
+        if not found:
+            raise NotFoundError(f"no session {self._keys.session_id!r}")
+        return found
+
+    def _add(self, writer: SegmentWriter, stored: Sequence[tuple[Item, Commit]]) -> None:
+        """Commits of a page, with as many payloads at once as one request gets."""
+        wanted, waiting = list[Payload](), list[tuple[Item, Commit]]()
+        for item, commit in stored:
+            beside = [payload for payload in commit.payloads if not is_blob(payload)]
+            if len(wanted) + len(beside) > MAX_GET_ITEMS:
+                self._write(writer, waiting, wanted)
+                wanted, waiting = [], []
+            wanted += beside
+            waiting.append((item, commit))
+        self._write(writer, waiting, wanted)
+
+    def _write(self, writer: SegmentWriter, stored: Sequence[tuple[Item, Commit]], wanted: Sequence[Payload]) -> None:
+        contents = self._payloads.fetch(self._keys, wanted)
+        for item, commit in stored:
+            writer.add(item, stored_lines(item), contents)
+            self.first = self.first or commit.header.first
+            self.last = commit.header.last
+            for event in events_of(commit, contents):
+                if isinstance(event, MessageEvent):
+                    self.messages += 1
+                    self.body_bytes += len(encode_json(event.body)) if event.body is not None else 0
+
+
+def _entry(keys: SessionKeys, segment: Segment) -> Item:
+    key = keys.segment(segment.first)
+    return {
+        "pk": key.pk,
+        "sk": key.sk,
+        "v": SCHEMA_VERSION,
+        "pos": segment.last,
+        "d": bytes.fromhex(segment.sha256),
+        "m": segment.messages,
+        "sz": segment.size_bytes,
+        "rb": segment.body_bytes,
+    }
+
+
+def _segment(item: Item) -> Segment:
+    name, digest = item_name(item), item.get("d")
+    version = _int(item, "v")
+    if version > SCHEMA_VERSION:
+        raise NewerSchemaError(f"schema version {version} is newer than {SCHEMA_VERSION}", item=name)
+    if not isinstance(digest, bytes):
+        raise CorruptError("an entry of a segment is damaged", item=name)
+    first, last = position_of(name), _int(item, "pos")
+    return Segment(first, last, digest.hex(), _int(item, "m"), _int(item, "sz"), _int(item, "rb"))
+
+
+def _int(item: Item, name: str) -> int:
+    value = item.get(name)
+    if not isinstance(value, int):
+        raise CorruptError(f"attribute {name!r} is not a number", item=item_name(item))
+    return value

@@ -1,0 +1,89 @@
+"""Items of commits, checked: each is decoded and verified once in a process, as far as memory allows.
+
+A commit never changes. One that is read again is compared with what was read before, byte by byte, which costs far less than
+its checksum, its digests and its header do; an item that differs in anything is verified anew.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from hashlib import sha256
+from threading import Lock
+
+from turnlog.domain.errors import CorruptError
+from turnlog.log.headers import Header, chain_hash, hashed_header, item_name, read_header
+from turnlog.log.packing import unpack
+from turnlog.ports import Item, item_size_bytes
+
+MAX_BYTES = 8 * 1024 * 1024
+_OVERHEAD_BYTES = 2 * 1024
+"""What the objects of one commit take beside their contents."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """What an item says, checked by its own checksum. ``content`` are its events' stored lines."""
+
+    header: Header
+    content: bytes
+    covered: bytes
+    digests: tuple[bytes, ...]
+
+    def follows(self, previous: bytes) -> bool:
+        """Whether its chain hash follows from the hash of the commit before it."""
+        return chain_hash(previous, self.covered, self.digests) == self.header.hash
+
+
+class VerifiedItems:
+    """The items that were read last, within ``max_bytes`` of memory. For any number of threads."""
+
+    def __init__(self, max_bytes: int = MAX_BYTES) -> None:
+        self._max_bytes = max_bytes
+        self._found: OrderedDict[tuple[object, object], tuple[Item, Verified, int]] = OrderedDict()
+        self._bytes = 0
+        self._lock = Lock()
+
+    @property
+    def bytes(self) -> int:
+        return self._bytes
+
+    def of(self, item: Item) -> Verified:
+        """The item, checked; `CorruptError` or `NewerSchemaError` names it."""
+        key = (item.get("pk"), item.get("sk"))
+        with self._lock:
+            known = self._found.get(key)
+            if known is not None:
+                self._found.move_to_end(key)
+        if known is not None and known[0] == item:
+            return known[1]
+        made = _verified(item)
+        self._keep(key, dict(item), made)
+        return made
+
+    def clear(self) -> None:
+        with self._lock:
+            self._found.clear()
+            self._bytes = 0
+
+    def _keep(self, key: tuple[object, object], item: Item, made: Verified) -> None:
+        size = item_size_bytes(item) + len(made.content) + len(made.covered) + _OVERHEAD_BYTES
+        with self._lock:
+            before = self._found.pop(key, None)
+            self._bytes += size - (before[2] if before is not None else 0)
+            self._found[key] = (item, made, size)
+            while self._bytes > self._max_bytes:
+                self._bytes -= self._found.popitem(last=False)[1][2]
+
+
+def _verified(item: Item) -> Verified:
+    name, header = item_name(item), read_header(item)
+    packed = item.get("b")
+    if not isinstance(packed, bytes):
+        raise CorruptError("a commit without a body", item=name)
+    covered = hashed_header(name, item)
+    content = unpack(packed, item=name, beside=covered)
+    lines = content.split(b"\n")
+    if len(lines) != header.last - header.first + 1:
+        raise CorruptError(f"a commit of positions {header.first} to {header.last} has {len(lines)} events", item=name)
+    return Verified(header, content, covered, tuple(sha256(line).digest() for line in lines))

@@ -1,0 +1,145 @@
+"""A session whose compression goes off is counted: as a metric by the worker in Lambda, and nowhere else on stdout."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from tests.conftest import ROOT
+from tests.functions.events import Context, load
+from tests.log.test_asking import POLICY, asks, script
+from tests.log.test_compress import turn
+from tests.log.test_jobs import poller
+from turnlog import Turnlog
+from turnlog.domain.errors import SummariserConfigError, UnavailableError
+from turnlog.domain.identity import Owner
+from turnlog.entrypoints.metrics import METRICS, NAMESPACE, EmfSignals
+from turnlog.local.events import sqs_event
+from turnlog.local.template import expand
+from turnlog.log.attempts import MAX_FAILURES
+from turnlog.log.keys import SessionKeys
+from turnlog.ports import Delivery
+
+
+class Counted:
+    """`Signals` that a test reads."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def count(self, name: str) -> None:
+        self.names.append(name)
+
+
+def counting(harness: Any) -> list[str]:
+    counted = Counted()
+    harness.app.compress_session._signals = counted
+    return counted.names
+
+
+def test_three_failures_that_nothing_mends_are_one_signal(harness: Any) -> None:
+    names = counting(harness)
+    script(harness, *[SummariserConfigError("no such model")] * (MAX_FAILURES + 2))
+    session = harness.log().sessions.create("s", policy=POLICY)
+    for number in range(1, 16):
+        session.append(*turn(number))
+        poller(harness).run_once()
+    assert names == ["compression_off"]
+    for _ in range(2):
+        session.compress(mode="async")
+        poller(harness).run_once()
+    assert names == ["compression_off"], "it is off already"
+
+
+def test_two_useless_attempts_are_one_signal_each_time_it_goes_off(harness: Any) -> None:
+    names = counting(harness)
+    script(harness, *["much more than was ever said " * 400] * 9)
+    session = harness.log().sessions.create("s", policy=POLICY)
+    seen = list[int]()
+    for number in range(1, 26):
+        session.append(*turn(number, words=1))
+        poller(harness).run_once()
+        seen.append(len(names))
+    assert seen[12] == 1
+    assert seen[-1] == 2, "after its rest it is tried again"
+
+
+def test_an_outage_is_no_signal(harness: Any) -> None:
+    names = counting(harness)
+    script(harness, *[UnavailableError("down")] * 9)
+    session = harness.log().sessions.create("s", policy=POLICY)
+    asks(session, 12)
+    while poller(harness).run_once():
+        pass
+    assert names == []
+
+
+def emitted(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines() if '"_aws"' in line]
+
+
+def test_a_metric_is_what_the_alarm_asks_for(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("POWERTOOLS_SERVICE_NAME", "turnlog-dev")
+    EmfSignals().count("compression_off")
+    (line,) = emitted(capsys.readouterr().out)
+    (described,) = line["_aws"]["CloudWatchMetrics"]
+    resources = expand(ROOT / "template.yaml").document["Resources"]
+    alarm = resources["CompressionOffAlarm"]["Properties"]
+    assert described["Namespace"] == NAMESPACE == alarm["Namespace"]
+    assert [one["Name"] for one in described["Metrics"]] == [METRICS["compression_off"]] == [alarm["MetricName"]]
+    assert described["Dimensions"] == [[one["Name"] for one in alarm["Dimensions"]]]
+    assert [one["Value"] for one in alarm["Dimensions"]] == [{"Ref": "AWS::StackName"}]
+    worker = resources["CompressWorker"]["Properties"]["Environment"]["Variables"]
+    assert worker["POWERTOOLS_SERVICE_NAME"] == {"Ref": "AWS::StackName"}
+    assert line["service"] == "turnlog-dev"
+    assert line[METRICS["compression_off"]] == [1.0]
+    assert set(line) == {"_aws", "service", METRICS["compression_off"]}, "no ids, no contents"
+
+
+def test_the_worker_emits_it_in_lambda_and_a_local_service_prints_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    address = f"sqlite:///{tmp_path}/turnlog.db"
+    monkeypatch.setenv("TURNLOG_ENGINE", address)
+    monkeypatch.setenv("TURNLOG_TOKEN_COUNTER", "estimate")
+    monkeypatch.setenv("POWERTOOLS_SERVICE_NAME", "turnlog-dev")
+    with Turnlog.open(address, tenant="acme", user="ada") as log:
+        for is_lambda in (True, False):
+            session = log.sessions.create(f"lambda-{is_lambda}")
+            for number in range(1, 6):
+                session.append(*turn(number))
+            for _ in range(MAX_FAILURES):
+                session.compress(mode="async", keep_loops=1)
+            engine = log._backend._app.engine  # type: ignore[attr-defined]
+            key = SessionKeys(Owner.of("acme", "ada"), session.id).commit(6)
+            commit = engine.items.get_many([key])[key]
+            engine.items.put({**commit, "b": commit["b"][:-3]})
+            if is_lambda:
+                deliveries = [Delivery(one.job_id, one.body, one.receipt, 1) for one in engine.queue.receive()]
+                answer = load("workers.compress.handler")(sqs_event(deliveries, now_ms=0), Context90())
+                assert answer == {"batchItemFailures": []}
+            else:
+                log.run_jobs()
+            found = emitted(capsys.readouterr().out)
+            assert len(found) == (1 if is_lambda else 0)
+            assert {job.status for job in log.jobs() if job.session_id == session.id} == {"failed"}
+
+
+class Context90(Context):
+    def get_remaining_time_in_millis(self) -> int:
+        return 90_000
+
+
+def test_a_worker_that_has_nothing_to_tell_loads_no_metrics_of_ours() -> None:
+    code = "import sys, workers.compress; print('turnlog.entrypoints.metrics' in sys.modules)"
+    places = ":".join(str(ROOT / name) for name in ("functions", "shared", "layers/dependencies"))
+    ran = subprocess.run(
+        [sys.executable, "-c", code], env={"PYTHONPATH": places}, capture_output=True, text=True, check=True
+    )
+    assert ran.stdout == "False\n"

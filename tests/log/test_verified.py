@@ -1,0 +1,97 @@
+"""Commits are decoded once in a process, and what differs from what was read before is verified anew."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from turnlog import Turnlog
+from turnlog.domain.errors import CorruptError, NewerSchemaError
+from turnlog.log.commits import checked_chain, read_commit
+from turnlog.log.keys import COMMITS_TO, SessionKeys, commit_sort_key
+from turnlog.log.verified import VerifiedItems
+from turnlog.ports import Item, Query
+
+
+@pytest.fixture
+def items() -> list[Item]:
+    """The commits of a session."""
+    with Turnlog.open("memory://") as log:
+        session = log.sessions.create(system="Be brief.")
+        for number in range(40):
+            session.append({"role": ("user", "assistant")[number % 2], "content": f"{number} " + "word " * number * 20})
+        backend: Any = log._backend
+        keys = SessionKeys(backend._owner, session.id)
+        query = Query(keys.partition, commit_sort_key(1), COMMITS_TO)
+        return [dict(item) for item in backend._app.engine.items.query(query).items]
+
+
+def test_what_was_read_before_is_the_same_object(items: list[Item]) -> None:
+    known = VerifiedItems()
+    first = [known.of(item) for item in items]
+    assert all(one is known.of(dict(item)) for one, item in zip(first, items, strict=True))
+
+
+@pytest.mark.parametrize("name", ["l", "t", "n", "ct", "ol", "k", "b", "v"])
+def test_an_item_that_was_changed_since_is_found_out(items: list[Item], name: str) -> None:
+    known, item = VerifiedItems(), items[20]
+    known.of(item)
+    changed: dict[str, Any] = {
+        "l": 999,
+        "t": int(item["t"]) + 1,
+        "n": b"another!",
+        "ct": "1 1",
+        "ol": "1 2 u",
+        "k": "?",
+        "b": bytes(item["b"])[:-1] + b"\0",  # type: ignore[arg-type]
+        "v": 99,
+    }
+    with pytest.raises((CorruptError, NewerSchemaError)):
+        known.of({**item, name: changed[name]})
+    assert known.of(item).header.first == 21
+
+
+def test_a_hash_that_does_not_follow_is_found_out_though_both_were_read_before(items: list[Item]) -> None:
+    checked_chain(items)
+    with pytest.raises(CorruptError, match="chain hash"):
+        checked_chain([*items[:10], {**items[10], "h": bytes(16)}])
+    with pytest.raises(CorruptError, match="a hole"):
+        checked_chain([items[3], items[5]])
+
+
+def test_what_a_reader_does_to_a_message_is_not_seen_by_the_next(items: list[Item]) -> None:
+    once = read_commit(items[5])
+    once.lines[0]["b"]["content"] = "changed"
+    assert read_commit(items[5]).lines[0]["b"]["content"] != "changed"
+
+
+def test_memory_is_bounded_and_the_newest_stay(items: list[Item]) -> None:
+    known = VerifiedItems(max_bytes=20_000)
+    kept = known.of(items[0])
+    for item in items[1:]:
+        known.of(item)
+        assert known.of(items[0]) is kept and known.bytes <= 20_000
+    assert known.of(items[1]) is not None and 0 < known.bytes <= 20_000
+    known.clear()
+    assert known.bytes == 0
+    one = VerifiedItems(max_bytes=0)
+    assert one.of(items[0]).header.first == 1 and one.bytes == 0
+
+
+def test_threads_read_at_once(items: list[Item]) -> None:
+    known, wrong = VerifiedItems(max_bytes=30_000), list[object]()
+
+    def read() -> None:
+        for _ in range(20):
+            for item in items:
+                if known.of(item).header.first != int(str(item["sk"])[2:]):
+                    wrong.append(item)
+
+    threads = [threading.Thread(target=read) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong and 0 < known.bytes <= 30_000

@@ -16,7 +16,7 @@ import random
 import sys
 import time
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -39,11 +39,26 @@ KEY_BYTES = 32
 """A commit with an idempotency key carries the hashes of key and payload, which nothing makes smaller."""
 _OWNER = Owner.of("acme", "ada")
 _MOST_MESSAGES, _LONGEST_PAUSE = 1_540, 20.0
-_CODECS: dict[str, Callable[[bytes], bytes]] = {
-    "zlib": lambda data: zlib.compress(data, 9),
-    "bzip2": bz2.compress,
-    "lzma": lzma.compress,
+_CODECS: dict[str, tuple[Callable[[bytes], bytes], Callable[[bytes], bytes]]] = {
+    "zlib": (lambda data: zlib.compress(data, 9), zlib.decompress),
+    "bzip2": (bz2.compress, bz2.decompress),
+    "lzma": (lzma.compress, lzma.decompress),
 }
+
+
+@dataclass
+class Codec:
+    """What a codec makes of the lines of segments, and the CPU seconds that it takes."""
+
+    given: int = 0
+    packed: int = 0
+    pack_seconds: float = 0.0
+    unpack_seconds: float = 0.0
+
+    def add(self, other: Codec) -> None:
+        self.given, self.packed = self.given + other.given, self.packed + other.packed
+        self.pack_seconds += other.pack_seconds
+        self.unpack_seconds += other.unpack_seconds
 
 
 @dataclass
@@ -60,7 +75,7 @@ class Row:
     largest: float = 0.0
     seal_seconds: float = 0.0
     read_seconds: float = 0.0
-    codecs: dict[str, int] = field(default_factory=dict)
+    codecs: dict[str, Codec] = field(default_factory=dict)
 
     @property
     def ratio(self) -> float:
@@ -101,8 +116,8 @@ def measure(source: str, messages: Iterable[Any], *, keyed: bool, compare: bool 
         commits = list(app.segments.commits(keys, segment))
         row.read_seconds += time.process_time() - begun
         lines = b"\n".join(line for sealed in commits for line in [*sealed.lines, *sealed.contents.values()])
-        for name, compress in _CODECS.items() if compare else ():
-            row.codecs[name] = row.codecs.get(name, 0) + len(compress(lines))
+        for name in _CODECS if compare else ():
+            row.codecs.setdefault(name, Codec()).add(_tried(name, lines))
         row.segments += 1
         row.messages += segment.messages
         row.commits += len(commits)
@@ -110,6 +125,15 @@ def measure(source: str, messages: Iterable[Any], *, keyed: bool, compare: bool 
         row.packed += segment.size_bytes
         row.largest = max(row.largest, segment.size_bytes / segment.body_bytes)
     return row
+
+
+def _tried(name: str, lines: bytes) -> Codec:
+    pack, unpack = _CODECS[name]
+    begun = time.process_time()
+    packed = pack(lines)
+    packed_at = time.process_time()
+    assert unpack(packed) == lines
+    return Codec(len(lines), len(packed), packed_at - begun, time.process_time() - packed_at)
 
 
 def by_source(transcripts: Iterable[Transcript], *, whole: bool = False) -> Iterator[tuple[str, list[Any]]]:
@@ -120,20 +144,27 @@ def by_source(transcripts: Iterable[Transcript], *, whole: bool = False) -> Iter
     yield from ((source, messages[:_MOST_MESSAGES]) for source, messages in sorted(found.items()))
 
 
-def show(pairs: Iterable[tuple[Row, Row]]) -> None:
-    """A table for docs/benchmarks.md, from rows without and with keys."""
+def show(pairs: Sequence[tuple[Row, Row]]) -> None:
+    """Tables for docs/benchmarks.md, from rows without and with keys."""
     print(
-        "| source | segments | body, bytes | segment | largest | with keys | lines: zlib | bzip2 | lzma | seal, ms | read, ms |"
+        "| source | segments | a body, bytes | segment | largest | with keys | by zlib | by lzma | seal, ms | read, ms |"
     )
-    print("|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|")
+    print("|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|")
+    total = {name: Codec() for name in _CODECS}
     for plain, keyed in pairs:
-        codecs = " | ".join(f"{plain.codecs[name] / plain.body_bytes:.1%}" for name in _CODECS)
-        times = " | ".join(f"{1000 * spent / plain.segments:.0f}" for spent in (plain.seal_seconds, plain.read_seconds))
-        mean = plain.body_bytes // plain.messages
-        print(
-            f"| {plain.source} | {plain.segments} | {mean} | {plain.ratio:.1%} | {plain.largest:.1%} | {keyed.ratio:.1%} "
-            f"| {codecs} | {times} |"
-        )
+        ours = plain.codecs["bzip2"].packed
+        others = [(plain.packed - ours + plain.codecs[name].packed) / plain.body_bytes for name in ("zlib", "lzma")]
+        times = [1000 * spent / plain.segments for spent in (plain.seal_seconds, plain.read_seconds)]
+        cells = [plain.source, plain.segments, plain.body_bytes // plain.messages]
+        cells += [f"{ratio:.1%}" for ratio in (plain.ratio, plain.largest, keyed.ratio, *others)]
+        print("| " + " | ".join(map(str, [*cells, *(f"{spent:.0f}" for spent in times)])) + " |")
+        for name, codec in plain.codecs.items():
+            total[name].add(codec)
+    print("\n| lines by | of their size | pack, MB/s | unpack, MB/s |")
+    print("|---|---:|---:|---:|")
+    for name, codec in total.items():
+        speeds = [codec.given / 1e6 / max(spent, 1e-9) for spent in (codec.pack_seconds, codec.unpack_seconds)]
+        print(f"| {name} | {codec.packed / codec.given:.1%} | {speeds[0]:.0f} | {speeds[1]:.0f} |")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -153,7 +184,8 @@ def main(arguments: list[str] | None = None) -> int:
             pairs.append((plain, measure(source, messages, keyed=True)))
         else:
             print(f"{source}: {len(messages)} messages are no segment", file=sys.stderr)
-    show(pairs)
+    if pairs:
+        show(pairs)
     return 1 if any(plain.largest > LIMIT for plain, _ in pairs) else 0
 
 

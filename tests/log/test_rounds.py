@@ -231,6 +231,7 @@ def test_v1_requests_of_a_job_are_flat_in_session_length(harness: Any) -> None:
     requests = dict[int, int]()
     for number in range(1, 44):
         session.append(*(message for at in range(6) for message in turn(6 * number + at, words=12)))
+        poller(harness).run_once()  # the segments that are asked for on the way
         session.compress(mode="async")
         before = harness.faults.calls
         assert poller(harness).run_once() == 1

@@ -20,6 +20,7 @@ from tests.unit.test_cli import SESSION, _clean, as_json, data, ok, refused, run
 from turnlog import Turnlog
 from turnlog.domain.errors import SummariserConfigError, UnavailableError
 from turnlog.local.cli import compress
+from turnlog.local.cli.jobs import job_line
 from turnlog.local.cli.options import sqlite_url
 from turnlog.local.server import LocalServer
 from turnlog.testing.summarisers import Outcome, ScriptedSummariser
@@ -279,3 +280,13 @@ def test_the_page_shows_what_is_printed(tmp_path: Path) -> None:
 def _plain(text: str) -> str:
     lines = TIME.sub("T", ID.sub("ID", text)).splitlines()
     return "".join(line.rstrip() + "\n" for line in lines)
+
+
+def test_a_job_that_seals_says_how_far() -> None:
+    with Turnlog.open("memory://") as log:
+        session = log.sessions.create("s")
+        for at in range(0, 275, 25):
+            session.append(*({"role": "user", "content": str(at + n)} for n in range(25)))
+        assert log.run_jobs() == 1
+        (job,) = log.jobs()
+    assert job_line(job) == f"job {job.job_id} (seal) is done: segments up to position 276, after 1 try"

@@ -16,7 +16,7 @@ from turnlog.domain.jsonvalue import encode_json
 from turnlog.domain.segments import last_of_stretch
 from turnlog.domain.session import SCHEMA_VERSION
 from turnlog.log.commits import Commit, CommitLog, checked_chain, events_of, stored_lines
-from turnlog.log.headers import GENESIS, item_name, read_header
+from turnlog.log.headers import GENESIS, item_name
 from turnlog.log.keys import (
     COMMITS_FROM,
     SEGMENTS_FROM,
@@ -150,8 +150,9 @@ class _Sealing:
     def pack(self) -> bytes | None:
         """The segment's bytes; None while the log does not reach the end of the stretch."""
         newest = self._commit_before()
-        low = position_of(item_name(newest[0])) + 1 if newest else 1
-        writer = SegmentWriter(read_header(newest[0]).hash if newest else GENESIS)
+        before = checked_chain(newest)
+        low = before[0].header.last + 1 if before else 1
+        writer = SegmentWriter(before[0].header.hash if before else GENESIS)
         after: Mapping[str, str] | None = None
         while True:
             query = Query(self._keys.partition, commit_sort_key(low), commit_sort_key(self._end), after=after)

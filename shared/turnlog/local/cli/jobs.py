@@ -141,6 +141,8 @@ def _outcome(job: Job) -> str:
         return plain(f"{job.error.detail} ({job.error.code})", lines=False)
     result = job.result or {}
     told = [str(result[name]) for name in ("status", "reason", "snapshot_id") if result.get(name) is not None]
+    if "segments" in result:
+        told.append(f"segments up to position {result['last']}")
     return plain(", ".join(told), lines=False)
 
 

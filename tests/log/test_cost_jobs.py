@@ -40,10 +40,11 @@ def summarised(harness: Harness, messages: int) -> Session:
     """So many messages under a summary, then `NEW_LOOPS` loops that it does not cover, a commit each."""
     session = harness.log(*OWNER).sessions.create(f"session-{messages:04d}")
     made = loops(1, messages // 2)
-    for at in range(0, len(made), 24):
-        session.append(*made[at : at + 24])
-    while session.compress(keep_loops=0).status == "published":
-        pass
+    for at in range(0, len(made), 20):
+        session.append(*made[at : at + 20])
+        if (at + 20) % 100 == 0:
+            # As it grows, which is what a session's own jobs do.
+            assert session.compress(keep_loops=0).status == "published"
     for number in range(NEW_LOOPS):
         session.append(*loops(messages // 2 + 1 + number, 1))
     return session
@@ -119,3 +120,22 @@ def test_a_job_makes_the_calls_it_makes_at_100_on_sqlite_too(tmp_path: Path, mes
             assert deliver(harness, body) == set()
             calls.append(harness.faults.calls - before)
     assert calls[0] == calls[1]
+
+
+def test_the_rounds_of_a_session_cost_the_same_again_and_again(moto: Harness) -> None:
+    """Every eighth writes the summary anew, of stored texts: dearer, and no dearer the second time."""
+    session, spent = moto.log(*OWNER).sessions.create("session-0001"), list[Spent]()
+    for number in range(17):
+        session.append(*loops(1 + number * 10, 10))
+        job = session.compress(mode="async", keep_loops=0)
+        body = body_of(moto, job.job_id)
+        with moto.meter.measure() as one:
+            assert deliver(moto, body) == set()
+        assert session.summary() is not None
+        spent.append(Spent(dict(one.requests), one.read_units, one.write_units))
+    rebuilt = [spent.pop(at) for at in (15, 7)]
+    assert spent[1:] == spent[1:2] * (len(spent) - 1), "the first has nothing to continue"
+    for one in rebuilt:
+        assert sum(one.requests.values()) == sum(spent[1].requests.values()) + 1, "all stored texts in one request"
+        assert one.read_units <= 16
+        assert one.write_units <= 5

@@ -177,6 +177,11 @@ def test_a_message_in_a_queue_of_another_kind_stays(harness: Any) -> None:
         def redrive(self, _group_of: Any) -> int:
             return 0
 
+    job = log.sessions.get("s").create_snapshot(mode="async")
+    only = replace(harness.app.engine, queue=None, queues={"compress": harness.app.engine.queue})
+    app = Application(only, Settings(), clock=harness.clock, ids=SequentialIds(8_000))
+    with pytest.raises(UnavailableError, match="'snapshot'"):
+        Turnlog(InProcessBackend(app, Owner.of("acme", "ada"))).redrive(job.job_id)
     own: JobQueue = Empty()  # type: ignore[assignment]
     engine = replace(harness.app.engine, queues={"compress": own})
     app = Application(engine, Settings(), clock=harness.clock, ids=SequentialIds(9_000))

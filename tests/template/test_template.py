@@ -134,6 +134,7 @@ def test_every_variable_is_a_setting() -> None:
         resolved = {
             variable: value_of(value) if not isinstance(value, dict) or "Ref" in value else "memory://"
             for variable, value in variables.items()
+            if variable.startswith(PREFIX)
         }
         assert Settings.from_environment(resolved).identity == "iam"
 

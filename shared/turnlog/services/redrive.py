@@ -47,7 +47,9 @@ class RedriveJobs:
     def _one(self, owner: Owner, record: Record, queues: Mapping[JobKind, JobQueue]) -> Redriven:
         if record.status == "done":
             raise InvalidInputError(f"the job {record.id!r} is done: there is nothing to do again")
-        queue = queues[_kind(record)]
+        queue = queues.get(_kind(record))
+        if queue is None:
+            raise UnavailableError(f"this engine has no queue for {_kind(record)!r} jobs", code="no_queue")
         if record.status == "failed":
             content = {name: value for name, value in record.content.items() if name != "error"}
             content["updated"] = self._log.clock.now_ms()

@@ -22,6 +22,7 @@ from tests.conftest import DATA, SAMPLES
 from tests.effort import examples
 from tests.log.test_crashes import application, fresh
 from tests.log.test_jobs import deliver, poller, waiting
+from tests.log.test_storage import GOLDEN, _golden_item
 from tests.properties.histories import History, disorderly
 from turnlog.adapters.embedded.files import MemoryBlobStore
 from turnlog.adapters.embedded.sqlite import MEMORY, SqliteDatabase, SqliteItemTable
@@ -592,6 +593,28 @@ def test_any_header_comes_back_also_one_that_can_t_be_foretold(
     found = list(read_segment(writer.finish(), name="x"))
     assert [sealed.item for sealed in found] == items
     assert [[json.loads(line) for line in sealed.lines] for sealed in found] == [parsed for _, parsed in drawn]
+
+
+def test_d5_the_golden_segment_is_sealed_and_read_the_same_in_every_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the golden history; its bytes give it its name, so they must never change."""
+    monkeypatch.setattr(borders, "SEGMENT_POSITIONS", FEW)
+    items, blobs, keys = SqliteItemTable(SqliteDatabase(MEMORY)), MemoryBlobStore(), SessionKeys(OWNER, "golden")
+    golden = json.loads((GOLDEN / "schema-1.json").read_text())
+    items.write_many([_golden_item(item) for item in golden["items"]])
+    for name, data in golden["blobs"].items():
+        blobs.put(name, bytes.fromhex(data))
+    app = application(items, blobs, SequentialIds())._backend._app  # type: ignore[attr-defined]
+    segment = app.segments.seal(keys, 0)
+    stored_bytes = (GOLDEN / "segment-1.bin").read_bytes()
+    assert blobs.get(keys.segment_blob(segment.first, segment.last, segment.sha256)) == stored_bytes
+    found = [sealed.item for sealed in read_segment(stored_bytes, name="golden")]
+    assert (
+        found
+        == [{name: value for name, value in item.items() if name not in ("pk", "b")} for item in stored(items, keys)][
+            : len(found)
+        ]
+    )
+    assert len(found) > 4
 
 
 # ------------------------------------------------------------ histories

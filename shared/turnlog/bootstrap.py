@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from turnlog.services.search import SearchSession
     from turnlog.services.snapshots import CreateSnapshots, GetSnapshot, ListSnapshots
     from turnlog.services.states import GetState, PatchState, PutState
-    from turnlog.services.summaries import GetSummary
+    from turnlog.services.summaries import DiscardSummary, GetSummary
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,6 +271,12 @@ class Application:
         from turnlog.services.summaries import GetSummary
 
         return GetSummary(self._log)
+
+    @cached_property
+    def discard_summary(self) -> DiscardSummary:
+        from turnlog.services.summaries import DiscardSummary
+
+        return DiscardSummary(self._log, self._start_job)
 
     @cached_property
     def create_snapshot(self) -> CreateSnapshots:

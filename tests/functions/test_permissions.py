@@ -48,6 +48,7 @@ NOT_RUN_HERE = {
     ("CompressFunction", "s3:GetObject", "Bucket/*"): _NO_CARD,
     ("CompressFunction", "s3:PutObject", "Bucket/*"): _LARGE_SUMMARY,
     ("CompressWorker", "s3:GetObject", "Bucket/*"): _NO_CARD,
+    ("CompressWorker", "sqs:SendMessage", "CompressQueue"): "more to cover than one job has time for",
     ("CompressFunction", "bedrock:InvokeModel", "SummaryModelArns"): _NO_MODEL,
     ("CompressWorker", "bedrock:InvokeModel", "SummaryModelArns"): _NO_MODEL,
 }

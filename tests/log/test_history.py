@@ -86,6 +86,9 @@ def test_a_summary_tells_what_it_covers(session: Session) -> None:
     assert newest.action == "summary_published"
     assert (newest.history_id, newest.first, newest.last) == (str(summary.position), summary.first, summary.last)
     assert newest.metadata["loops"] == [summary.first_loop, summary.last_loop]
+    session.discard_summary()
+    newest = session.history_page(limit=1).entries[0]
+    assert (newest.action, newest.metadata) == ("summary_discarded", {"summary": summary.position})
 
 
 def test_pages_and_filters(session: Session) -> None:

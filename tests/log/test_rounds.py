@@ -175,8 +175,9 @@ def test_s5_facts_survive_all_rounds_within_the_cap_and_search_finds_the_others(
     values = [fact.value for fact in summary.facts]
     expected = [f"ORD-{number:05d}" for number in range(1, summary.last_loop + 1)]
     assert [value for value in values if value.startswith("ORD-")] == expected
-    assert [fact.position for fact in summary.facts] == sorted(fact.position for fact in summary.facts)
-    made = session.compress(keep_loops=0, max_tokens=200).summary
+    bodies = {message.position: str(message.body) for message in session.messages()}
+    assert all(fact.value in bodies[fact.position] for fact in summary.facts)
+    made = session.compress(keep_loops=0, max_tokens=100).summary
     left = [fact.value for fact in made.facts]
     assert "ORD-00001" not in left
     assert f"ORD-{made.last_loop:05d}" in left, "the newest stay"

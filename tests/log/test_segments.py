@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import random
 import tracemalloc
 import warnings
 from collections.abc import Callable
@@ -21,6 +22,7 @@ from tests.conftest import DATA, SAMPLES
 from tests.effort import examples
 from tests.log.test_crashes import application, fresh
 from tests.log.test_jobs import deliver, poller, waiting
+from tests.log.test_storage import GOLDEN, _golden_item
 from tests.properties.histories import History, disorderly
 from turnlog.adapters.embedded.files import MemoryBlobStore
 from turnlog.adapters.embedded.sqlite import MEMORY, SqliteDatabase, SqliteItemTable
@@ -533,23 +535,21 @@ def test_capacity_of_a_seal_is_flat_in_session_length(harness: Any) -> None:
     assert max(reads) <= 8
 
 
-def test_a_segment_is_read_with_a_commit_in_memory_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(borders, "SEGMENT_POSITIONS", SMALL)
-    items, blobs = SqliteItemTable(SqliteDatabase(MEMORY)), MemoryBlobStore()
-    log = application(items, blobs, SequentialIds())
-    session, app = log.sessions.create("s", policy="turns"), log._backend._app  # type: ignore[attr-defined]
-    for at in range(SMALL):
-        session.append({"role": "user", "content": f"{at}" + "abcdefgh" * 40_000})
-    app.seal_session.run(OWNER, "s", {})
-    (segment,) = app.segments.list(KEYS)
-    assert segment.body_bytes > 9_000_000
+def test_a_segment_is_read_with_a_commit_in_memory_at_a_time() -> None:
+    writer, chained, size = SegmentWriter(bytes(16)), bytes(16), 400_000
+    for at in range(1, 26):
+        item = {"sk": f"C#{at:012d}", "l": at, "v": 1, "k": "s", "t": at, "n": b"n" * 8, "ct": "0 0", "ol": "0 0 "}
+        lines = [encode_json({"k": "s", "x": random.Random(at).randbytes(size // 2).hex()})]
+        chained = chain_hash(chained, hashed_header(item["sk"], item), [sha256(line).digest() for line in lines])
+        writer.add(item | {"h": chained}, lines, {})
+    packed = writer.finish()
     tracemalloc.start()
     try:
-        assert sum(1 for _ in app.segments.commits(KEYS, segment)) == SMALL
+        assert sum(1 for _ in read_segment(packed, name="x")) == 25
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert peak < 6_000_000, "of which bzip2 takes 4"
+    assert peak < 7_000_000 < 25 * size, "of which bzip2 takes 4"
 
 
 NUMBERS = st.integers(-9, 2**40)
@@ -597,6 +597,28 @@ def test_any_header_comes_back_also_one_that_can_t_be_foretold(
     found = list(read_segment(writer.finish(), name="x"))
     assert [sealed.item for sealed in found] == items
     assert [[json.loads(line) for line in sealed.lines] for sealed in found] == [parsed for _, parsed in drawn]
+
+
+def test_d5_the_golden_segment_is_sealed_and_read_the_same_in_every_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the golden history; its bytes give it its name, so they must never change."""
+    monkeypatch.setattr(borders, "SEGMENT_POSITIONS", FEW)
+    items, blobs, keys = SqliteItemTable(SqliteDatabase(MEMORY)), MemoryBlobStore(), SessionKeys(OWNER, "golden")
+    golden = json.loads((GOLDEN / "schema-1.json").read_text())
+    items.write_many([_golden_item(item) for item in golden["items"]])
+    for name, data in golden["blobs"].items():
+        blobs.put(name, bytes.fromhex(data))
+    app = application(items, blobs, SequentialIds())._backend._app  # type: ignore[attr-defined]
+    segment = app.segments.seal(keys, 0)
+    stored_bytes = (GOLDEN / "segment-1.bin").read_bytes()
+    assert blobs.get(keys.segment_blob(segment.first, segment.last, segment.sha256)) == stored_bytes
+    found = [sealed.item for sealed in read_segment(stored_bytes, name="golden")]
+    assert (
+        found
+        == [{name: value for name, value in item.items() if name not in ("pk", "b")} for item in stored(items, keys)][
+            : len(found)
+        ]
+    )
+    assert len(found) > 4
 
 
 # ------------------------------------------------------------ histories

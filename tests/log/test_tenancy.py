@@ -78,6 +78,7 @@ def test_t1_every_route_with_a_session_is_in_the_matrix() -> None:
         "record_history",
         "compress_session",
         "get_summary",
+        "discard_summary",
         "create_snapshot",
         "list_snapshots",
         "get_snapshot",

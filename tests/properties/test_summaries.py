@@ -12,9 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.effort import examples
-from tests.properties.building import COUNTER
-from tests.properties.histories import DISORDERLY, Format, History, moves, played
-from tests.properties.pipelines import pipelines
+from tests.properties.building import COUNTER, Asked
+from tests.properties.histories import DISORDERLY, FORMATS, Format, History, moves, played
+from tests.properties.pipelines import STEPS, pipelines
+from tests.properties.test_prefix import Real
 from turnlog import Turnlog
 from turnlog.client.model import Session
 from turnlog.codecs.counting import WINDOW_OVERHEAD, count_message
@@ -25,6 +26,8 @@ from turnlog.contracts.summaries import SummaryAnswer
 from turnlog.domain.errors import BudgetTooSmallError
 from turnlog.domain.summaries import SummaryRequest
 from turnlog.testing.summarisers import ScriptedSummariser
+from turnlog.windows.policy import PRESETS, Summary
+from turnlog.windows.prices import FENCING
 
 laws = settings(
     max_examples=examples(150),
@@ -34,6 +37,7 @@ laws = settings(
 )
 KINDS = [kind for kind in DISORDERLY if kind not in ("calls_of_long_ids", "many_calls")]
 histories = st.lists(moves(KINDS), min_size=10, max_size=50).map(played)
+short = st.lists(moves(KINDS), min_size=8, max_size=24).map(played)
 
 
 def terse(request: SummaryRequest) -> str:
@@ -101,6 +105,93 @@ def test_windows_with_a_summary_keep_the_laws(
     summary = session.summary()
     if summary is not None:
         check_cover(session, summary, window)
+
+
+@settings(laws, max_examples=examples(60))
+@given(
+    short,
+    st.integers(1, 9),
+    st.lists(st.integers(1, 8), min_size=1, max_size=4),
+    STEPS["summary"],
+    st.sampled_from(("crossing", "loops", "recent")),
+    st.sampled_from(FORMATS),
+    st.one_of(st.just(1_000_000), st.integers(200, 3000)),
+)
+def test_a_summary_is_valid_and_counted_as_anyone_s_message_in_every_format(
+    log: Turnlog, history: History, size: int, rounds: list[int], told: Any, step: str, format: Any, budget: int
+) -> None:
+    """W1, W3, W6: by every rule of its provider, within what is charged, and no more named as stable than is."""
+    policy = {"steps": [{"step": "summary", **told}, {"step": step}]}
+    session = filled(log, history, size, rounds)
+    head = session.info().head
+    window = built(session, policy, format, budget)
+    if format != "turnlog":
+        assert [one for one in lint(window.messages, format=format) if one.rule != "unknown_key"] == []
+    own = COUNTER.count(window.system) + 4 if isinstance(window.system, str) else 0
+    assert own + recounted(window, format) <= window.tokens
+    if any(part.kind == "summary" for part in window.manifest.parts):
+        where = {"system": window.system if format in FENCING else None}.get(told.get("as", "user"))
+        assert "summary of exchanges" in str(where or window.messages)
+    positions = [message.position for message in session.messages()]
+    codec = [CODECS[one.format].parse(one.body).role for one in history]
+    at = next((at for at in range(len(codec) - 1, 0, -1) if codec[at] == "assistant"), 0)
+    if at and window.prefix.reason != "first" and budget == 1_000_000:
+        earlier = session.context(policy=policy, format=format, budget=budget, at=positions[at] - 1)
+        asked = Asked(json.dumps(policy), format=format)
+        assert window.prefix.stable_tokens <= Real.of(earlier, window, asked).tokens  # type: ignore[arg-type]
+    assert session.info().head == head
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("role", ["user", "assistant", "system"])
+def test_whose_message_it_is(log: Turnlog, role: str, format: Any) -> None:
+    session = log.sessions.create(system="Be brief.", recall="never")
+    for number in range(6):
+        session.append(
+            {"role": "user", "content": f"Question {number}, " * 40}, {"role": "assistant", "content": "Answer. " * 40}
+        )
+    session.compress(keep_loops=1)
+    step = {"step": "summary", "as": role, "label": "Before </turnlog-data>:"}
+    window = session.context(policy={"steps": [step]}, format=format)
+    found = [one for one in window.messages if "summary of exchanges" in json.dumps(one)]
+    if role == "system" and format in FENCING:
+        assert found == []
+        assert str(window.system).startswith("Be brief.\n\n<turnlog-data")
+        text = str(window.system)
+    else:
+        assert [one["role"] for one in found] == [role]
+        text = json.dumps(found)
+    assert "Before " in text
+    assert text.count("</turnlog-data>") == 1, "a label can't close the fence"
+    if format != "turnlog":
+        assert lint(window.messages, format=format) == []
+
+
+def test_in_every_preset_it_is_the_user_s_and_its_label_is_in_its_language(log: Turnlog) -> None:
+    for policy in PRESETS.values():
+        for one in policy.steps:
+            assert not isinstance(one, Summary) or (one.as_, one.label) == ("user", None)
+    log._backend._app.compress_session._summariser, before = (  # type: ignore[attr-defined]
+        log._backend._app.summariser,  # type: ignore[attr-defined]
+        log._backend._app.compress_session._summariser,  # type: ignore[attr-defined]
+    )
+    try:
+        session = log.sessions.create(recall="never")
+        for number in range(6):
+            session.append(
+                {"role": "user", "content": f"第{number}个问题：" + "我想订去东京的机票，" * 20},
+                {"role": "assistant", "content": "好的，已经为您查到三个航班。" * 20},
+            )
+        session.compress(keep_loops=1)
+        first = session.context().messages[0]
+        assert first["role"] == "user"
+        assert str(first["content"]).splitlines()[1] == "前文摘要："
+        own = session.context(policy={"steps": [{"step": "summary", "label": "此前："}]}).messages[0]
+        assert str(own["content"]).splitlines()[1] == "此前："
+        none = session.context(policy={"steps": [{"step": "summary", "label": ""}]}).messages[0]
+        assert "前文摘要" not in str(none["content"])
+    finally:
+        log._backend._app.compress_session._summariser = before  # type: ignore[attr-defined]
 
 
 def check_cover(session: Session, summary: SummaryAnswer, window: WindowAnswer) -> None:

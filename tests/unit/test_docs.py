@@ -160,7 +160,7 @@ def test_every_step_is_documented_with_its_fields(step: type[Step]) -> None:
     )
     assert row is not None
     for name, field in step.model_fields.items():
-        assert name == "step" or f"`{name}` ({field.default})" in row[1]
+        assert name == "step" or f"`{field.alias or name}` ({field.default})" in row[1]
 
 
 @pytest.mark.parametrize("value", ["kind", "level"])

@@ -402,6 +402,14 @@ class Session:
             return None
         return answer
 
+    def discard_summary(self, *, key: str | None = None) -> Job:
+        """Discards the summary in force; the job makes one of the history, as if there had been none.
+
+        The log keeps the discarded one, for windows of earlier moments (``at``). Until the job is done, windows have none.
+        """
+        answer: Job = self._backend.call("discard_summary", path=self._path, key=key)
+        return answer
+
     def create_snapshot(
         self,
         name: str | None = None,

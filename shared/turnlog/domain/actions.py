@@ -6,9 +6,9 @@ from turnlog.domain.errors import InvalidInputError, Problem
 
 STATE_CHANGE, RUN, APPROVE, REJECT = "state_change", "run", "approve", "reject"
 CREATE, MESSAGE_ADDED, TOOL_CALL, TOOL_RESULT = "create", "message_added", "tool_call", "tool_result"
-SUMMARY_PUBLISHED = "summary_published"
+SUMMARY_PUBLISHED, SUMMARY_DISCARDED = "summary_published", "summary_discarded"
 TOLD_BY_THE_LOG = frozenset(
-    {CREATE, MESSAGE_ADDED, TOOL_CALL, TOOL_RESULT, SUMMARY_PUBLISHED, RUN, APPROVE, REJECT}
+    {CREATE, MESSAGE_ADDED, TOOL_CALL, TOOL_RESULT, SUMMARY_PUBLISHED, SUMMARY_DISCARDED, RUN, APPROVE, REJECT}
     | {"policy_change", "restore", "rewind", "fork", "end"}
 )
 """No caller gives these: an entry that has one tells of what the log itself did."""

@@ -162,7 +162,15 @@ class NoteEvent:
     payload: Payload | None = None
 
 
-Event: TypeAlias = MessageEvent | StateEvent | CreateEvent | SummaryEvent | NoteEvent
+@dataclass(frozen=True, slots=True)
+class DiscardEvent:
+    """The summary at position ``summary`` is in force no more, and none is. It stays in the log, for windows of earlier moments."""
+
+    position: int
+    summary: int
+
+
+Event: TypeAlias = MessageEvent | StateEvent | CreateEvent | SummaryEvent | DiscardEvent | NoteEvent
 
 _ENVELOPE = {
     "i": "id",
@@ -260,6 +268,10 @@ def summary_line(event: SummaryEvent) -> JsonObject:
         branches: list[JsonValue] = [[branch.level, branch.position] for branch in event.tree]
         line["tr"] = [event.level, *branches]
     return line | (payload_fields(event.payload) if event.payload else _summary_parts(event))
+
+
+def discard_line(event: DiscardEvent) -> JsonObject:
+    return {"k": "d", "bs": event.summary}
 
 
 def summary_payload(event: SummaryEvent) -> bytes:
@@ -389,6 +401,8 @@ def read_event(
         return NoteEvent(position, line["a"], line.get("g"), held.get("md"), tuple(held.get("ka", ())), payload)
     if kind == "y":
         return summary_from(line, position=position, parts=parts)
+    if kind == "d":
+        return DiscardEvent(position, line["bs"])
     held = held or {}
     return CreateEvent(position, line["sid"], settings_from(held.get("set", {})), held.get("state"), payload)
 

@@ -62,7 +62,7 @@ class Parameter:
 class Route:
     """``path`` has parameters in braces. ``writes``: it takes an ``Idempotency-Key``. ``resource`` names its function."""
 
-    method: Literal["GET", "POST", "PUT", "PATCH"]
+    method: Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
     path: str
     name: str
     resource: str

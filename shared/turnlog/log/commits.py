@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 from turnlog.domain.errors import ConflictError, CorruptError, NotFoundError
 from turnlog.domain.events import (
     CreateEvent,
+    DiscardEvent,
     Event,
     MessageEvent,
     NoteEvent,
@@ -23,6 +24,7 @@ from turnlog.domain.events import (
     SummaryEvent,
     create_line,
     create_payload,
+    discard_line,
     message_line,
     message_payload,
     note_line,
@@ -296,6 +298,8 @@ def _payload_content(event: Event) -> bytes:
         return message_payload(event)
     if isinstance(event, SummaryEvent):
         return summary_payload(event)
+    if isinstance(event, DiscardEvent):
+        return b""
     if isinstance(event, NoteEvent):
         return note_payload(event)
     return state_payload(event) if isinstance(event, StateEvent) else create_payload(event)
@@ -309,6 +313,8 @@ def _line(event: Event, payload: Payload | None, facts: Facts | None) -> JsonObj
         return state_line(replace(event, payload=payload))
     if isinstance(event, SummaryEvent):
         return summary_line(replace(event, payload=payload))
+    if isinstance(event, DiscardEvent):
+        return discard_line(event)
     if isinstance(event, NoteEvent):
         return note_line(replace(event, payload=payload))
     assert isinstance(event, CreateEvent)  # noqa: S101 - the five kinds there are

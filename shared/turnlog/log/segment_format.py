@@ -129,14 +129,15 @@ def read_segment(data: bytes, *, name: str) -> Iterator[SealedCommit]:
     head_end = _PREFIX_BYTES + int.from_bytes(data[6:10], "big")
     hashes_end = head_end + int.from_bytes(data[10:14], "big")
     try:
-        yield from _commits(_head(data[_PREFIX_BYTES:head_end]), data[head_end:hashes_end], data[hashes_end:], name)
+        body = memoryview(data)[hashes_end:]
+        yield from _commits(_head(data[_PREFIX_BYTES:head_end]), data[head_end:hashes_end], body, name)
     except CorruptError:
         raise
     except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
         raise CorruptError(f"a segment is damaged: {type(error).__name__}", item=name) from error
 
 
-def _commits(head: dict[str, Any], hashes: bytes, body: bytes, name: str) -> Iterator[SealedCommit]:
+def _commits(head: dict[str, Any], hashes: bytes, body: memoryview, name: str) -> Iterator[SealedCommit]:
     lines = _lines(body)
     chained, first = bytes.fromhex(head["q"]), int(head["f"])
     before: Item = {}
@@ -239,23 +240,22 @@ def _head(packed: bytes) -> dict[str, Any]:
     return found
 
 
-def _lines(packed: bytes) -> Iterator[bytes]:
+def _lines(packed: memoryview) -> Iterator[bytes]:
     """The body's lines; never holds more than one of them and a chunk."""
-    unpacker, rest = BZ2Decompressor(), bytearray()
-    given = packed
+    unpacker, rest, at = BZ2Decompressor(), bytearray(), 0
     while not unpacker.eof:
-        chunk = unpacker.decompress(given, _CHUNK_BYTES)
-        given = b""
-        if not chunk and unpacker.needs_input and not unpacker.eof:
+        given = packed[at : at + _CHUNK_BYTES] if unpacker.needs_input else b""
+        if unpacker.needs_input and not given:
             raise EOFError
-        *whole, tail = chunk.split(b"\n")
+        at += len(given)
+        *whole, tail = unpacker.decompress(given, _CHUNK_BYTES).split(b"\n")
         for line in whole:
             yield bytes(rest) + line
             rest.clear()
         rest += tail
         if len(rest) > MAX_UNPACKED_BYTES:
             raise ValueError
-    if rest or unpacker.unused_data:
+    if rest or unpacker.unused_data or at < len(packed):
         raise EOFError
 
 

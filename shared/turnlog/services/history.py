@@ -8,7 +8,16 @@ from typing import cast
 from turnlog.contracts.history import HistoryEntry, HistoryPage, RecordHistory
 from turnlog.domain import actions
 from turnlog.domain.errors import TooLargeError
-from turnlog.domain.events import CreateEvent, Event, MessageEvent, NoteEvent, StateEvent, SummaryEvent, payload_of
+from turnlog.domain.events import (
+    CreateEvent,
+    DiscardEvent,
+    Event,
+    MessageEvent,
+    NoteEvent,
+    StateEvent,
+    SummaryEvent,
+    payload_of,
+)
 from turnlog.domain.identity import Owner, check_agent_id
 from turnlog.domain.jsonvalue import JsonObject, JsonValue, encode_json
 from turnlog.domain.refs import Ref
@@ -181,6 +190,8 @@ def _action(event: Event, message: Located | None) -> str:
         return event.action
     if isinstance(event, SummaryEvent):
         return actions.SUMMARY_PUBLISHED
+    if isinstance(event, DiscardEvent):
+        return actions.SUMMARY_DISCARDED
     if message is None:
         return actions.CREATE
     if message.facts.results:
@@ -210,6 +221,8 @@ def _metadata(event: Event, message: Located | None) -> JsonObject:
     if isinstance(event, SummaryEvent):
         loops: list[JsonValue] = [event.first_loop, event.last_loop]
         return {"loops": loops, "tokens": event.tokens, "summariser": event.summariser}
+    if isinstance(event, DiscardEvent):
+        return {"summary": event.summary}
     if message is None:
         return {}
     refs: list[JsonValue] = [str(Ref(event.position, at)) for at in range(len(message.facts.calls))]

@@ -58,9 +58,7 @@ class StartJobs:
         job_id: str | None = None,
     ) -> Job:
         """``job_id`` is for who knows a job by something else than a key."""
-        queue = self._queue_of(kind)
-        if queue is None:
-            raise UnavailableError(f"this engine has no queue for {kind!r} jobs; use mode 'sync'", code="no_queue")
+        queue = self.check(kind)
         shelf = OwnerKeys(owner).jobs
         if job_id is None:
             job_id = self._log.records.claim(shelf, **stamped(request), ttl_seconds=TTL_SECONDS)
@@ -70,6 +68,13 @@ class StartJobs:
         if record.status == "queued":
             send_job(queue, owner, record)
         return job_answer(record)
+
+    def check(self, kind: JobKind) -> JobQueue:
+        """The queue of a kind; `UnavailableError` where the engine has none, and a job can't be started."""
+        queue = self._queue_of(kind)
+        if queue is None:
+            raise UnavailableError(f"this engine has no queue for {kind!r} jobs; use mode 'sync'", code="no_queue")
+        return queue
 
 
 class GetJob:

@@ -1,14 +1,23 @@
-"""The summary in force, as it is told."""
+"""The summary in force: told, and discarded."""
 
 from __future__ import annotations
 
-from turnlog.contracts.summaries import Fact, SummaryAnswer
+from dataclasses import replace
+
+from turnlog.contracts.jobs import Job
+from turnlog.contracts.summaries import CompressSession, Fact, SummaryAnswer
+from turnlog.domain.compression import Asked
 from turnlog.domain.errors import NotFoundError
+from turnlog.domain.events import DiscardEvent
 from turnlog.domain.identity import Owner
 from turnlog.domain.times import rfc3339
+from turnlog.log.commits import Commit, Draft, Tail
+from turnlog.log.headers import following
 from turnlog.log.keys import SessionKeys
 from turnlog.log.sessions import SessionLog
 from turnlog.log.summaries import Summary
+from turnlog.services.idempotency import RequestKey, earlier, raw_request_key, stamped
+from turnlog.services.jobs import StartJobs
 
 
 class GetSummary:
@@ -23,6 +32,51 @@ class GetSummary:
         if summary is None:
             raise NotFoundError(f"session {session_id!r} has no summary yet", code="no_summary")
         return summary_answer(summary)
+
+
+class DiscardSummary:
+    """The use case: from now on no summary is in force, and a job makes one of the history, as if there had been none.
+
+    Nothing is rewritten: windows of earlier moments have the summary that was in force then.
+    """
+
+    def __init__(self, log: SessionLog, start_job: StartJobs) -> None:
+        self._log = log
+        self._start_job = start_job
+
+    def __call__(self, owner: Owner, session_id: str, *, key: str | None = None) -> Job:
+        """The job. Without a summary in force, and when it is asked for again, nothing is discarded."""
+        keys, request = SessionKeys(owner, session_id), raw_request_key(key, f"discard summary {session_id}", {})
+        self._start_job.check("compress")
+        position = self._discarded_at(keys, request)
+        if request is None and position is not None:
+            request = raw_request_key(f"turnlog discarded {session_id} {position}", "rebuild", {})
+        options = CompressSession().model_dump(exclude={"mode"})
+        return self._start_job(owner, "compress", session_id, options, request)
+
+    def _discarded_at(self, keys: SessionKeys, request: RequestKey | None) -> int | None:
+        """The position of the commit, of this request or of the same one before."""
+
+        def compose(tail: Tail) -> Draft | Commit:
+            header = tail.header
+            repeated = earlier(self._log.commits, keys, header, request)
+            if repeated is not None:
+                return repeated
+            if header.summary is None:
+                raise _NothingInForce
+            new = following(header, kind="d", events=1, now_ms=self._log.clock.now_ms(), **stamped(request))
+            # The rebuild is asked for: appends need not.
+            asked = Asked(new.flow.loop.number, new.time_ms)
+            return Draft(replace(new, summary=None, asked=asked), (DiscardEvent(new.first, header.summary.position),))
+
+        try:
+            return self._log.commits.write(keys, compose).commit.header.first
+        except _NothingInForce:
+            return None
+
+
+class _NothingInForce(Exception):  # noqa: N818 - a turn of events, not an error
+    """There is no summary to discard."""
 
 
 def summary_answer(summary: Summary) -> SummaryAnswer:

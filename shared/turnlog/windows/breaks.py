@@ -65,7 +65,7 @@ def cause_of(then: View, now: View, position: int, *, at: int | None = None) -> 
 
     ``position``: the earlier log ended before it. None where nothing is planned otherwise.
     """
-    if then.summary != now.summary:
+    if (then.summary, then.told) != (now.summary, now.told):
         known = then.summary or now.summary
         return Cause("budget", known.first if known is not None else 0, is_planned=True)
     causes = [(one, cause) for one, other in _pairs(then, now, position) if (cause := _in_loop(one, other, position))]

@@ -64,5 +64,5 @@ def message_tokens(view: View) -> int:
     """The most that the view's messages take, with the summary and the line about what is left out."""
     if says_nothing(view):
         return NOTHING_SAID_TOKENS
-    preamble = sum(unit.tokens for unit in view.preamble) + summary_tokens(view.summary)
+    preamble = sum(unit.tokens for unit in view.preamble) + summary_tokens(view.summary, view.told.label)
     return preamble + past_tokens(view.loops) + (LINE_TOKENS if has_evicted(view) else 0)

@@ -74,7 +74,7 @@ class Crossing(Step):
         return self
 
     def apply(self, view: View, room: Room) -> View:
-        border = self.border(view.total, room, summary_tokens(view.summary))
+        border = self.border(view.total, room, summary_tokens(view.summary, view.told.label))
         before = [loop for loop in view.past if loop.before < border]
         digests = [_as_digest(loop, "high_mark", self) for loop in before]
         least = [_least(loop, smaller) for loop, smaller in zip(before, digests, strict=True)]

@@ -51,7 +51,7 @@ def manifest_of(
     parts = list(_parts(view, system_tokens, tools_tokens, frame_tokens))
     lines = sum(part.tokens for part in parts if part.kind == "line")
     totals = {"system": system_tokens, "tools": tools_tokens, "whole": 0, "digest": 0, "line": lines}
-    totals["summary"] = summary_tokens(view.summary)
+    totals["summary"] = summary_tokens(view.summary, view.told.label)
     totals["system"] += sum(unit.tokens for unit in view.preamble)
     costs = loops_tokens(view.loops)
     for loop in view.loops:
@@ -69,7 +69,15 @@ def _parts(view: View, system_tokens: int, tools_tokens: int, frame: int) -> Ite
         yield from _messages(unit, None, tellers)
     if view.summary is not None:
         first, last = view.summary.first, view.summary.last
-        yield Part("summary", "whole", summary_tokens(view.summary), None, first, last, view.summary_reason or None)
+        yield Part(
+            "summary",
+            "whole",
+            summary_tokens(view.summary, view.told.label),
+            None,
+            first,
+            last,
+            view.summary_reason or None,
+        )
     if view.unread:
         yield Part("message", "unread", 0, reason="not_read")
     if frame:

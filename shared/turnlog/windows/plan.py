@@ -120,7 +120,8 @@ class Plan:
 
     def leaves(self, view: View) -> bool:
         """Whether the view is all that could be sent."""
-        return view.summary is self.request.summary and view.loops == self.assembled.loops
+        is_same = view.summary is self.request.summary and view.told == self.assembled.told
+        return is_same and view.loops == self.assembled.loops
 
     def fitted(self) -> View:
         """The view within the budget. A summary that has no room is left out, and what it covers is declared."""

@@ -124,8 +124,9 @@ def _without_bodies(made: Made, before: Settled, position: int) -> Prefix:
 
 def _fixed_tokens(made: Made, *, is_parted: bool) -> int:
     """Of what comes before the messages. Where system messages at the beginning join the system text, that is known to be the
-    same only if something ``parted`` them from the others then."""
-    is_certain = is_parted or made.request.format not in FENCING
+    same only if something ``parted`` them from the others then; a summary that is a system message joins it, too."""
+    joins = made.request.format in FENCING
+    is_certain = not joins or (is_parted and made.settled.view.told.role != "system")
     return _tools_tokens(made) + (_system_tokens(made) if is_certain else 0)
 
 

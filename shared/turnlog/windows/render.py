@@ -82,7 +82,8 @@ class _Renderer:
         for unit in view.preamble:
             yield from self._unit(unit)
         if view.summary is not None:
-            yield _line(summary_text(view.summary), "summary")
+            text = Text(summary_text(view.summary, view.told.label))
+            yield Share(Turn(Message(view.told.role, (text,))), where="summary")
         if has_evicted(view):
             yield _line(left_out(view))
         if says_nothing(view):

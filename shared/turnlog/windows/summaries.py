@@ -27,22 +27,22 @@ def summary_body(text: str, facts: Iterable[tuple[int, str]]) -> str:
     return escaped("\n".join(part for part in (text.strip(), f"values: {values}" if values else "") if part))
 
 
-def summary_text(event: SummaryEvent) -> str:
-    """The message that stands for what the summary covers."""
-    return fenced(_kind(event), _label(event) + summary_body(event.text, event.facts))
+def summary_text(event: SummaryEvent, label: str | None = None) -> str:
+    """The message that stands for what the summary covers. ``label`` introduces the text; None: one in its language."""
+    return fenced(_kind(event), _label(event, label) + summary_body(event.text, event.facts))
 
 
-def summary_tokens(event: SummaryEvent | None) -> int:
+def summary_tokens(event: SummaryEvent | None, label: str | None = None) -> int:
     """The most that the message takes: the stored count, and a bound for the fence."""
     if event is None:
         return 0
-    around = upper_bound_tokens(fenced(_kind(event), _label(event)))
+    around = upper_bound_tokens(fenced(_kind(event), _label(event, label)))
     return event.tokens + around + _JOIN_TOKENS + _MESSAGE_OVERHEAD
 
 
-def most_tokens_around(event: SummaryEvent) -> int:
+def most_tokens_around(event: SummaryEvent, label: str | None = None) -> int:
     """The most that the message takes beside text and values, in whatever language these turn out to be."""
-    labels = ("", *(f"{label}\n" for label in _LABELS.values()))
+    labels = (_line(label),) if label is not None else ("", *map(_line, _LABELS.values()))
     return max(upper_bound_tokens(fenced(_kind(event), label)) for label in labels) + _JOIN_TOKENS + _MESSAGE_OVERHEAD
 
 
@@ -50,10 +50,15 @@ MOST_AROUND = 64
 """About the most that the message takes beside text and values."""
 
 
-def _label(event: SummaryEvent) -> str:
+def _label(event: SummaryEvent, given: str | None) -> str:
+    if given is not None:
+        return _line(given)
     script = main_script(event.text[:_TOLD_CHARS])
-    label = _LABELS.get(script) if script else None
-    return f"{label}\n" if label else ""
+    return _line(_LABELS.get(script, "")) if script else ""
+
+
+def _line(label: str) -> str:
+    return f"{escaped(label)}\n" if label else ""
 
 
 def _kind(event: SummaryEvent) -> str:

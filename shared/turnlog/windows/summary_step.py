@@ -7,7 +7,7 @@ from bisect import bisect_left
 from dataclasses import replace
 from typing import Literal, TypeAlias
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from turnlog.domain.events import SummaryEvent
 from turnlog.windows.bounds import upper_bound_tokens
@@ -15,9 +15,10 @@ from turnlog.windows.notes import value_cost
 from turnlog.windows.steps import Room, Step, out
 from turnlog.windows.summaries import most_tokens_around, summary_tokens
 from turnlog.windows.text import escaped
-from turnlog.windows.view import View
+from turnlog.windows.view import Told, View
 
 Facts: TypeAlias = "tuple[tuple[int, str], ...]"
+MAX_LABEL_CHARS = 100
 _LINE = re.compile(r"^(?=.)", re.M)
 _WORD = re.compile(r"(?<=[\s。！？；，、])(?=\S)")
 _FACTS_SHARE = 0.5
@@ -30,29 +31,39 @@ class Summary(Step):
 
     It takes at most ``max_tokens`` of the window, its fence included; null: as many as it was made with. Beyond that its oldest
     lines and values are not shown, and its first line says how much: the summary itself stays whole.
+
+    It is the message of ``as``, fenced as data whoever's it is: ``user``, unless there is a reason for another. ``label``
+    introduces its text; null: in the text's language.
     """
+
+    model_config = ConfigDict(populate_by_name=True, serialize_by_alias=True)
 
     step: Literal["summary"] = "summary"
     max_tokens: int | None = Field(default=None, ge=128, le=1_000_000)
+    as_: Literal["user", "assistant", "system"] = Field(default="user", alias="as")
+    label: str | None = Field(default=None, max_length=MAX_LABEL_CHARS)
 
     def apply(self, view: View, room: Room) -> View:
         if view.summary is None:
             return view
         covered = view.summary.last_loop
         view = view.with_past(out(loop, "summary") if loop.number <= covered else loop for loop in view.past)
-        if view.summary is None or self.max_tokens is None or summary_tokens(view.summary) <= self.max_tokens:
+        view = replace(view, told=Told(self.as_, self.label))
+        if view.summary is None or self.max_tokens is None:
             return view
-        return replace(view, summary=_shortened(view.summary, self.max_tokens), summary_reason="max_tokens")
+        if summary_tokens(view.summary, self.label) <= self.max_tokens:
+            return view
+        return replace(view, summary=_shortened(view.summary, self.max_tokens, self.label), summary_reason="max_tokens")
 
 
-def _shortened(event: SummaryEvent, max_tokens: int) -> SummaryEvent:
+def _shortened(event: SummaryEvent, max_tokens: int, label: str | None) -> SummaryEvent:
     """The summary's newest lines and values within a bound, and a line that says what is missing.
 
     Cut where a line begins, else a word, else a character. Charged with upper bounds: what is left has no stored count.
     """
     text = event.text.strip()
     mark_tokens = upper_bound_tokens(_mark(len(text), len(event.facts)) + "\n")
-    room = max_tokens - most_tokens_around(event) - mark_tokens
+    room = max_tokens - most_tokens_around(event, label) - mark_tokens
     facts, facts_tokens = _newest(event.facts, max(int(room * _FACTS_SHARE), room - _tokens(text)))
     start = _start(text, room - facts_tokens)
     left = text[start:].strip()

@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias
 from turnlog.domain.events import MessageEvent, SummaryEvent
 from turnlog.domain.facts import Facts
 from turnlog.domain.flow import REASONING
-from turnlog.domain.messages import Message, Text
+from turnlog.domain.messages import Message, Role, Text
 from turnlog.domain.pairing import pair
 from turnlog.domain.refs import Ref
 from turnlog.windows.bounds import upper_bound_tokens
@@ -147,6 +147,17 @@ class Loop:
 
 
 @dataclass(frozen=True, slots=True)
+class Told:
+    """Whose message a summary is, and what introduces its text; None: a label in its language."""
+
+    role: Role = "user"
+    label: str | None = None
+
+
+AS_USER = Told()
+
+
+@dataclass(frozen=True, slots=True)
 class View:
     """``preamble``: system messages before the first loop. The last loop is the current one.
 
@@ -164,6 +175,7 @@ class View:
     has_system: bool = False
     summary: SummaryEvent | None = None
     summary_reason: str = ""
+    told: Told = AS_USER
 
     @property
     def past(self) -> tuple[Loop, ...]:

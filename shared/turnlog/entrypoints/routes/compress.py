@@ -1,4 +1,4 @@
-"""Summaries: made, and shown."""
+"""Summaries: made, shown, and discarded."""
 
 from __future__ import annotations
 
@@ -16,6 +16,11 @@ def _compress(app: Application, request: Request) -> Response:
 
 def _get_summary(app: Application, request: Request) -> Response:
     return Response(200, app.get_summary(request.owner, request.path["session_id"]))
+
+
+def _discard_summary(app: Application, request: Request) -> Response:
+    answer = app.discard_summary(request.owner, request.path["session_id"], key=request.idempotency_key)
+    return Response(202, answer)
 
 
 ROUTES: tuple[Route, ...] = (
@@ -38,5 +43,15 @@ ROUTES: tuple[Route, ...] = (
         "The summary in force",
         _get_summary,
         answers={200: SummaryAnswer},
+    ),
+    Route(
+        "DELETE",
+        "/v1/sessions/{session_id}/summary",
+        "discard_summary",
+        "compress",
+        "Discard the summary in force, and make one of the history",
+        _discard_summary,
+        answers={202: Job},
+        writes=True,
     ),
 )

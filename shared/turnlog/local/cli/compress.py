@@ -32,7 +32,13 @@ def compress(
     wait: Annotated[bool, typer.Option("--wait/--async", help="Wait for the job, or print its id at once.")] = True,
     keep_loops: Annotated[
         int | None,
-        typer.Option("--keep-loops", metavar="N", min=0, max=1_000_000, help="Newest closed loops left out (2)."),
+        typer.Option(
+            "--keep-loops",
+            metavar="N",
+            min=0,
+            max=1_000_000,
+            help="Newest closed loops left out (as the policy wants it).",
+        ),
     ] = None,
     max_tokens: Annotated[
         int | None,

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from turnlog.services.snapshots import CreateSnapshots, GetSnapshot, ListSnapshots
     from turnlog.services.states import GetState, PatchState, PutState
     from turnlog.services.summaries import DiscardSummary, GetSummary
+    from turnlog.services.update_session import UpdateSessions
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +112,12 @@ class Application:
         from turnlog.services.create_session import CreateSessions
 
         return CreateSessions(self._log, _Lazily(lambda: self.counter))
+
+    @cached_property
+    def update_session(self) -> UpdateSessions:
+        from turnlog.services.update_session import UpdateSessions
+
+        return UpdateSessions(self._log, _Lazily(lambda: self.counter))
 
     @cached_property
     def get_session(self) -> GetSession:

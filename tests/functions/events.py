@@ -43,6 +43,7 @@ RUNS: Mapping[str, int] = {
     "get_snapshot": 200,
     "sqs_snapshot": 0,
     "list_jobs": 200,
+    "update_session": 200,
     "discard_summary": 202,
 }
 """What each event is answered with; 0: a queue's event, whose answer has no status."""

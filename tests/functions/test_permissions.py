@@ -153,6 +153,7 @@ def _large(made: Deployment) -> None:
                 "append", "POST", f"{path}/messages", 201, body={"messages": messages}, headers={"idempotency-key": "k"}
             )
         made.call("sessions", "POST", "/v1/sessions", 200, body={"session_id": session_id, "if_exists": "return"})
+        made.call("sessions", "PATCH", path, 200, body={"system": _noise(size)})
         state = {"agent_id": "main", "scratchpad": _noise(size)}
         made.call("append", "POST", f"{path}/messages", 201, body={"messages": messages, "run": state})
         _read(made, path)

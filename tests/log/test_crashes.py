@@ -47,6 +47,10 @@ STEPS: dict[str, Callable[[Turnlog], Any]] = {
     "approve": lambda log: Session(log._backend, "base").decide_pending("approve", key="approve"),
     "append what waited": lambda log: Session(log._backend, "base").append(RESULT, key="result"),
     "record": lambda log: Session(log._backend, "base").record("handed_over", key="record"),
+    "update": lambda log: Session(log._backend, "base").update(title="New", system="x" * 3_000, key="update"),
+    "update with payloads": lambda log: Session(log._backend, "base").update(
+        title="New", system=HUGE["content"], key="update"
+    ),
     "compress": lambda log: Session(log._backend, "base").compress(key="compress"),
     "compress as a job": lambda log: Session(log._backend, "base").compress(mode="async", key="job"),
     "snapshot": lambda log: Session(log._backend, "base").create_snapshot("a name", key="snapshot"),
@@ -126,6 +130,10 @@ def _check(log: Turnlog, step: str) -> None:
     if "state" in step:
         assert base.state().state.get("n") == (None if step == "create" else 1)
         assert base.info().head == 3
+    if step.startswith("update"):
+        assert base.info().head == 3
+        assert [one.title for one in (base.info(), *log.sessions.list())] == ["New", "New"]
+        assert base.context(budget=10**6).messages[0]["role"] == "system"
     if step == "record":
         assert [entry.action for entry in base.history()] == ["handed_over", "message_added", "create"]
     if step == "append with run":

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,27 +15,10 @@ from turnlog.client.model import Session
 from turnlog.codecs.counting import count_message
 from turnlog.codecs.registry import CODECS
 from turnlog.contracts.context import PrefixAnswer
-from turnlog.domain.events import CreateEvent
-from turnlog.log.commits import Draft
-from turnlog.log.headers import following
-from turnlog.log.keys import SessionKeys
 from turnlog.services import build_context
 
 ASK, ANSWER = {"role": "user", "content": "And now?"}, {"role": "assistant", "content": "All is well."}
 TOOL = {"type": "function", "function": {"name": "look_up", "parameters": {"type": "object"}}}
-
-
-def change(harness: Harness, session: Session, **fields: Any) -> None:
-    """A commit of settings: the log knows them, whichever route writes them."""
-    log, keys = harness.app._log, SessionKeys(harness.log()._backend._owner, session.id)  # type: ignore[attr-defined]
-
-    def draft(tail: Any) -> Draft:
-        settings = replace(log.settings_at(keys, tail.header).settings, **fields)
-        header = following(tail.header, kind="c", events=1, now_ms=harness.clock.now_ms())
-        header = replace(header, last_settings=header.first)
-        return Draft(header, (CreateEvent(header.first, session.id, settings),))
-
-    log.commits.write(keys, draft)
 
 
 def answered(session: Session, meanwhile: Callable[[], object] = lambda: None, **options: Any) -> PrefixAnswer:
@@ -74,7 +56,7 @@ def test_the_tools_of_recall_and_their_line_are_counted_with_what_they_stand_beh
 
 def test_other_tools(harness: Harness) -> None:
     session = begun(harness)
-    assert answered(session, lambda: change(harness, session, tools=(), tools_tokens=0)).model_dump() == {
+    assert answered(session, lambda: session.update(tools=None)).model_dump() == {
         "stable_tokens": 0,
         "broke_at": "tools",
         "reason": "tools",
@@ -85,9 +67,7 @@ def test_other_tools(harness: Harness) -> None:
 @pytest.mark.parametrize("format", ["openai_chat", "anthropic"])
 def test_another_system_text(harness: Harness, format: str) -> None:
     session = begun(harness)
-    found = answered(
-        session, lambda: change(harness, session, system="Be brief, and kind.", system_tokens=10), format=format
-    )
+    found = answered(session, lambda: session.update(system="Be brief, and kind."), format=format)
     assert (found.broke_at, found.reason) == ("system", "system")
     assert 0 < found.stable_tokens < 60, "the tools come first"
     assert answered(session, format=format).reason is None
@@ -95,10 +75,10 @@ def test_another_system_text(harness: Harness, format: str) -> None:
 
 def test_another_policy(harness: Harness) -> None:
     session = begun(harness)
-    found = answered(session, lambda: change(harness, session, policy="run_loops"))
+    found = answered(session, lambda: session.update(policy="run_loops"))
     assert (found.broke_at, found.reason) == (2, "policy")
     session = begun(harness, session_id="same")
-    assert answered(session, lambda: change(harness, session, policy="run_loops"), policy="full").reason is None, (
+    assert answered(session, lambda: session.update(policy="run_loops"), policy="full").reason is None, (
         "the call names its own"
     )
 
@@ -106,31 +86,31 @@ def test_another_policy(harness: Harness) -> None:
 def test_another_policy_that_takes_summaries_where_there_is_one(harness: Harness) -> None:
     session = begun(harness, turns=6, policy="full")
     session.compress(keep_loops=1)
-    found = answered(session, lambda: change(harness, session, policy="default", system="Be kind.", system_tokens=6))
+    found = answered(session, lambda: session.update(policy="default", system="Be kind."))
     assert (found.broke_at, found.reason) == ("system", "system")
-    change(harness, session, policy="full")
-    found = answered(session, lambda: change(harness, session, policy="default", tools=(), tools_tokens=0))
+    session.update(policy="full")
+    found = answered(session, lambda: session.update(policy="default", tools=None))
     assert (found.broke_at, found.reason) == ("tools", "tools")
-    change(harness, session, policy="full")
-    assert answered(session, lambda: change(harness, session, policy="default")).reason == "policy"
+    session.update(policy="full")
+    assert answered(session, lambda: session.update(policy="default")).reason == "policy"
 
 
 def test_a_model_of_another_size(harness: Harness) -> None:
     harness.app.build_context._models = {"small": 2_200, "large": 100_000}
     session = begun(harness, turns=6, model="large", output_reserve=1)
-    assert answered(session, lambda: change(harness, session, model="small")).reason == "budget"
+    assert answered(session, lambda: session.update(model="small")).reason == "budget"
 
 
 def test_a_build_says_the_same_of_settings_that_have_changed(harness: Harness) -> None:
     session = begun(harness, turns=5, policy={"steps": [{"step": "turns", "n": 2}]}, model="gpt-4o")
     changes: list[dict[str, Any]] = [
-        {"tools": (), "tools_tokens": 0},
-        {"system": "Be kind.", "system_tokens": 6},
+        {"tools": None},
+        {"system": "Be kind."},
         {"policy": "run_loops"},
         {"model": "o3", "output_reserve": 100_000},
     ]
     for one in changes:
-        answered(session, lambda one=one: change(harness, session, **one))  # type: ignore[misc]
+        answered(session, lambda one=one: session.update(**one))  # type: ignore[misc]
         for options in ({}, {"policy": "full"}, {"budget": 3_000}, {"tools": [TOOL]}, {"format": "anthropic"}):
             window = session.context(**options)  # type: ignore[arg-type]
             again = session.context(build=window.manifest.build, tools=options.get("tools"))  # type: ignore[arg-type]
@@ -192,7 +172,7 @@ def test_no_request_more_but_for_changed_settings(tmp_path: Any) -> None:
         calls = harness.faults.calls
         session.context()
         assert harness.faults.calls - calls == 1
-        answered(session, lambda: change(harness, session, policy="run_loops"))
+        answered(session, lambda: session.update(policy="run_loops"))
         calls = harness.faults.calls
         session.context()
         assert harness.faults.calls - calls == 2

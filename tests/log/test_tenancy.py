@@ -35,6 +35,7 @@ BODIES: dict[str, Any] = {
     "patch_state": {"x": 1},
     "decide_pending": {"decision": "reject"},
     "record_history": {"action": "theirs"},
+    "update_session": {"title": "theirs"},
 }
 QUERIES: dict[str, Any] = {"recall": {"ref": "2.0"}, "search_session": {"q": CANARY}}
 SESSION_ROUTES = [route for route in ROUTES if "{session_id}" in route.path]
@@ -47,7 +48,7 @@ def test_t1_every_route_answers_another_owner_as_if_the_session_were_not_there(
 ) -> None:
     mine = harness.log("acme", "ada").sessions.create("shared-id")
     mine.append({"role": "user", "content": CANARY}, run={"iteration": 1, "pending_action": {"tool": "x"}})
-    before = mine.state(), mine.history_page()
+    before = mine.info(), mine.state(), mine.history_page()
     mine.create_snapshot("named")
     answers = []
     for session_id in ("shared-id", "not-there"):
@@ -58,12 +59,13 @@ def test_t1_every_route_answers_another_owner_as_if_the_session_were_not_there(
         answers.append((caught.value.error_code, str(caught.value).replace(session_id, "ID"), caught.value.details))
     assert answers[0] == answers[1]
     assert [message.body["content"] for message in mine.messages()] == [CANARY]
-    assert (mine.state(), mine.history_page()) == before
+    assert (mine.info(), mine.state(), mine.history_page()) == before
 
 
 def test_t1_every_route_with_a_session_is_in_the_matrix() -> None:
     assert {route.name for route in SESSION_ROUTES} == {
         "get_session",
+        "update_session",
         "append_messages",
         "read_messages",
         "read_loops",
@@ -166,6 +168,7 @@ def test_v2_contents_never_reach_logs_or_errors(harness: Any, caplog: pytest.Log
         lambda: fitted.put_state({"a": CANARY}),
         lambda: session.decide_pending("reject", reason=CANARY),
         lambda: session.record("x", metadata={"m": CANARY * 10_000}),
+        lambda: session.update(title=CANARY * 50),
         lambda: session.context(budget=1),
         lambda: session.recall(CANARY),
         lambda: session.recall("2.0", pattern=f"({CANARY}"),

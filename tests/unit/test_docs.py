@@ -359,6 +359,7 @@ TOLD = [
     ("### Decide a pending action", 1),
     ("### Read the history", 0),
     ("### Record an entry", 0),
+    ("### Change a session", 0),
 ]
 """The examples of the page that tell of one session, in the order in which it happens."""
 

@@ -235,6 +235,20 @@ class Session:
         answer: SessionInfo = self._backend.call("get_session", path=self._path)
         return answer
 
+    def update(self, *, key: str | None = None, **settings: Any) -> SessionInfo:
+        """Other settings: ``title``, ``system``, ``model``, ``tools``, ``output_reserve``, ``policy``, ``metadata``, ``strict``,
+        ``loop_timeout_seconds``.
+
+        What is left out stays; None is the default again. Windows of earlier moments keep the settings of their time.
+        """
+        fields = dict(settings)
+        if "policy" in fields:
+            fields["policy"] = policy_field(fields["policy"])
+        if fields.get("tools") is not None:
+            fields["tools"] = list(fields["tools"])
+        answer: SessionInfo = self._backend.call("update_session", path=self._path, body=fields, key=key)
+        return answer
+
     def append(
         self,
         *messages: Mapping[str, Any],

@@ -1,4 +1,4 @@
-"""Sessions: creating, reading and listing them."""
+"""Sessions: creating, changing, reading and listing them."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ Title = Annotated[str, Field(max_length=200)]
 Model = Annotated[str, Field(min_length=1, max_length=200)]
 OutputReserve = Annotated[int, Field(ge=0, le=10_000_000)]
 Tools = Annotated[list[JsonObjectField], Field(max_length=512)]
+System = Annotated[str, Field(max_length=1_000_000)]
+LoopTimeout = Annotated[int, Field(ge=1, le=31_536_000)]
 
 
 class CreateSession(Body):
@@ -19,9 +21,7 @@ class CreateSession(Body):
 
     session_id: str | None = Field(default=None, description="[A-Za-z0-9_-]{1,64}, not beginning with 'h_'")
     title: Title | None = None
-    system: str | None = Field(
-        default=None, max_length=1_000_000, description="System text, sent first in every window"
-    )
+    system: System | None = Field(default=None, description="System text, sent first in every window")
     model: Model | None = Field(default=None, description="Decides the budget when a context call gives none")
     tools: Tools | None = Field(default=None, description="Tool schemas, sent with every window")
     output_reserve: OutputReserve | None = Field(
@@ -38,8 +38,28 @@ class CreateSession(Body):
     recall: Literal["always", "never"] = Field(
         default="always", description="Whether windows have the recall tools; can't be changed later"
     )
-    loop_timeout_seconds: int = Field(default=3600, ge=1, le=31_536_000)
+    loop_timeout_seconds: LoopTimeout = 3600
     if_exists: Literal["error", "return"] = "error"
+
+
+class UpdateSession(Body):
+    """Other settings. What is left out stays as it is; null sets a field to what it is in a session that was created without it."""
+
+    title: Title | None = None
+    system: System | None = Field(default=None, description="System text, sent first in every window")
+    model: Model | None = Field(default=None, description="Decides the budget when a context call gives none")
+    tools: Tools | None = Field(
+        default=None, description="Tool schemas, sent with every window, in place of those there are"
+    )
+    output_reserve: OutputReserve | None = Field(
+        default=None, description="Tokens kept free for the model's answer (4096)"
+    )
+    policy: str | JsonObjectField | None = Field(default=None, description="A preset's name or a policy's body")
+    metadata: JsonObjectField | None = Field(default=None, description="In place of what there is")
+    strict: bool | None = Field(
+        default=None, description="Refuse disorder with 422 instead of keeping it with a warning"
+    )
+    loop_timeout_seconds: LoopTimeout | None = None
 
 
 class Session(Answer):

@@ -104,6 +104,16 @@ class CreateEvent:
 
 
 @dataclass(frozen=True, slots=True)
+class SettingsEvent:
+    """Other settings, whole: they are in force from here on. ``changed`` names the fields that the caller gave."""
+
+    position: int
+    settings: Settings
+    changed: tuple[str, ...]
+    payload: Payload | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Kept:
     """A message that stays in the window although a summary covers it: its commit's first position, and its own."""
 
@@ -170,7 +180,7 @@ class DiscardEvent:
     summary: int
 
 
-Event: TypeAlias = MessageEvent | StateEvent | CreateEvent | SummaryEvent | DiscardEvent | NoteEvent
+Event: TypeAlias = MessageEvent | StateEvent | CreateEvent | SettingsEvent | SummaryEvent | DiscardEvent | NoteEvent
 
 _ENVELOPE = {
     "i": "id",
@@ -251,6 +261,19 @@ def _create_parts(event: CreateEvent) -> JsonObject:
     if event.state is not None:
         parts["state"] = event.state
     return parts
+
+
+def settings_line(event: SettingsEvent) -> JsonObject:
+    line: JsonObject = {"k": "p", "ch": list(event.changed)}
+    return line | (payload_fields(event.payload) if event.payload else _settings_parts(event))
+
+
+def settings_payload(event: SettingsEvent) -> bytes:
+    return encode_json(_settings_parts(event))
+
+
+def _settings_parts(event: SettingsEvent) -> JsonObject:
+    return {"set": settings_object(event.settings)}
 
 
 def summary_line(event: SummaryEvent) -> JsonObject:
@@ -404,6 +427,8 @@ def read_event(
     if kind == "d":
         return DiscardEvent(position, line["bs"])
     held = held or {}
+    if kind == "p":
+        return SettingsEvent(position, settings_from(held.get("set", {})), tuple(line["ch"]), payload)
     return CreateEvent(position, line["sid"], settings_from(held.get("set", {})), held.get("state"), payload)
 
 

@@ -20,6 +20,7 @@ from turnlog.domain.events import (
     MessageEvent,
     NoteEvent,
     Payload,
+    SettingsEvent,
     StateEvent,
     SummaryEvent,
     create_line,
@@ -32,6 +33,8 @@ from turnlog.domain.events import (
     parse_lines,
     payload_of,
     read_event,
+    settings_line,
+    settings_payload,
     state_line,
     state_payload,
     summary_line,
@@ -302,6 +305,8 @@ def _payload_content(event: Event) -> bytes:
         return b""
     if isinstance(event, NoteEvent):
         return note_payload(event)
+    if isinstance(event, SettingsEvent):
+        return settings_payload(event)
     return state_payload(event) if isinstance(event, StateEvent) else create_payload(event)
 
 
@@ -317,5 +322,7 @@ def _line(event: Event, payload: Payload | None, facts: Facts | None) -> JsonObj
         return discard_line(event)
     if isinstance(event, NoteEvent):
         return note_line(replace(event, payload=payload))
+    if isinstance(event, SettingsEvent):
+        return settings_line(replace(event, payload=payload))
     assert isinstance(event, CreateEvent)  # noqa: S101 - the five kinds there are
     return create_line(replace(event, payload=payload))

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from turnlog.domain.errors import CorruptError, UnavailableError
-from turnlog.domain.events import CreateEvent, Payload, SummaryEvent
+from turnlog.domain.events import CreateEvent, Payload, SettingsEvent, SummaryEvent
 from turnlog.domain.jsonvalue import JsonObject
 from turnlog.domain.session import Settings
 from turnlog.log.caches import Caches, Meta, directory_item, is_touch, read_meta
@@ -80,10 +80,17 @@ class SessionLog:
         """
         if not is_touch(before.header.time_ms, header.time_ms):
             return
-        found = in_force if in_force is not None else self.short_settings(keys, before)
-        item = directory_item(keys, found.settings, status="active", created_ms=found.created_ms, header=header)
+        self.show(keys, header, in_force if in_force is not None else self.short_settings(keys, before))
+
+    def show(self, keys: SessionKeys, header: Header, in_force: InForce) -> None:
+        """Brings the session's entry in the list up to date with a commit, unless it reflects a later one."""
+        item = directory_item(keys, in_force.settings, status="active", created_ms=in_force.created_ms, header=header)
         with suppress(UnavailableError):
             self.items.put(item, condition=Less("pos", header.last, or_absent=False))
+
+    def mend(self, keys: SessionKeys, tail: Tail) -> None:
+        """Writes the caches that a request may have left behind when it ended right after its commit."""
+        self.show(keys, tail.header, self.settings(keys, tail.meta, None, tail.header))
 
     def settings_from_log(self, keys: SessionKeys, header: Header) -> InForce:
         """The settings by the log itself; the caches are written again."""
@@ -107,7 +114,7 @@ class SessionLog:
         commits = [read_commit(item) for item in found.values()]
         settings, summary = None, None
         for event in self.commits.events(keys, commits):
-            if isinstance(event, CreateEvent):
+            if isinstance(event, CreateEvent | SettingsEvent):
                 settings = event.settings
             elif isinstance(event, SummaryEvent):
                 summary = event
@@ -143,11 +150,11 @@ class SessionLog:
         if item is None:
             return None
         meta = read_meta(item)
-        return meta if meta.position >= header.last_settings else None
+        return meta if meta.position == header.last_settings else None
 
-    def _settings_event(self, keys: SessionKeys, commit: Commit) -> CreateEvent:
+    def _settings_event(self, keys: SessionKeys, commit: Commit) -> CreateEvent | SettingsEvent:
         event = self.commits.events(keys, [commit])[0]
-        if not isinstance(event, CreateEvent):
+        if not isinstance(event, CreateEvent | SettingsEvent):
             raise CorruptError("no settings where the log says there are", item=commit_sort_key(commit.header.first))
         return event
 

@@ -53,7 +53,9 @@ class CreateSessions:
         )
         settings = self._settings(body)
         state = cast("JsonObject | None", body.state)
-        _check_sizes(settings, state)
+        check_settings_size(settings)
+        if state is not None:
+            check_change({}, state)
         if settings.state_schema is not None:
             from turnlog.services.schemas import check_schema, check_state
 
@@ -142,9 +144,7 @@ def _draft(
     return Draft(header, (CreateEvent(1, keys.session_id, settings, state),))
 
 
-def _check_sizes(settings: Settings, state: JsonObject | None) -> None:
-    if state is not None:
-        check_change({}, state)
+def check_settings_size(settings: Settings) -> None:
     if (
         len(encode_json([settings.system, list(settings.tools), settings.policy, settings.metadata]))
         > MAX_SETTINGS_BYTES

@@ -14,6 +14,7 @@ from turnlog.domain.events import (
     Event,
     MessageEvent,
     NoteEvent,
+    SettingsEvent,
     StateEvent,
     SummaryEvent,
     payload_of,
@@ -118,12 +119,12 @@ class _Listed:
 
     @property
     def is_out_of_line(self) -> bool:
-        """Whether there is more to fetch. Of messages and summaries an entry has nothing that is."""
+        """Whether there is more to fetch. Of messages, summaries and settings an entry has nothing that is."""
         return self._payload is not None and isinstance(self.event, StateEvent | CreateEvent | NoteEvent)
 
     @property
     def size_bytes(self) -> int:
-        if isinstance(self.event, MessageEvent | SummaryEvent):
+        if isinstance(self.event, MessageEvent | SummaryEvent | SettingsEvent):
             return 0
         return self._payload.size_bytes if self._payload is not None else len(encode_json(self._line))
 
@@ -192,6 +193,8 @@ def _action(event: Event, message: Located | None) -> str:
         return actions.SUMMARY_PUBLISHED
     if isinstance(event, DiscardEvent):
         return actions.SUMMARY_DISCARDED
+    if isinstance(event, SettingsEvent):
+        return actions.POLICY_CHANGE
     if message is None:
         return actions.CREATE
     if message.facts.results:
@@ -223,6 +226,8 @@ def _metadata(event: Event, message: Located | None) -> JsonObject:
         return {"loops": loops, "tokens": event.tokens, "summariser": event.summariser}
     if isinstance(event, DiscardEvent):
         return {"summary": event.summary}
+    if isinstance(event, SettingsEvent):
+        return {"changed": list(event.changed)}
     if message is None:
         return {}
     refs: list[JsonValue] = [str(Ref(event.position, at)) for at in range(len(message.facts.calls))]

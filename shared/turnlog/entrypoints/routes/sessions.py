@@ -1,11 +1,11 @@
-"""Sessions: created, listed, read."""
+"""Sessions: created, listed, read, changed."""
 
 from __future__ import annotations
 
 from typing import Literal, cast
 
 from turnlog.bootstrap import Application
-from turnlog.contracts.sessions import CreateSession, Session, SessionPage
+from turnlog.contracts.sessions import CreateSession, Session, SessionPage, UpdateSession
 from turnlog.entrypoints.routing import CURSOR, Parameter, Request, Response, Route, integer, read_body
 
 
@@ -24,6 +24,12 @@ def _list(app: Application, request: Request) -> Response:
 
 def _get(app: Application, request: Request) -> Response:
     return Response(200, app.get_session(request.owner, request.path["session_id"]))
+
+
+def _update(app: Application, request: Request) -> Response:
+    body = read_body(request, UpdateSession)
+    answer = app.update_session(request.owner, request.path["session_id"], body, key=request.idempotency_key)
+    return Response(200, answer)
 
 
 _LIST_LIMIT = Parameter("limit", "integer", "Sessions a page", 1, 100, 20)
@@ -55,4 +61,15 @@ ROUTES: tuple[Route, ...] = (
         ),
     ),
     Route("GET", "/v1/sessions/{session_id}", "get_session", "sessions", "One session", _get, answers={200: Session}),
+    Route(
+        "PATCH",
+        "/v1/sessions/{session_id}",
+        "update_session",
+        "sessions",
+        "Change settings",
+        _update,
+        UpdateSession,
+        {200: Session},
+        writes=True,
+    ),
 )

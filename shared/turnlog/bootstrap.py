@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from turnlog.services.compress import CompressSessions
     from turnlog.services.create_session import CreateSessions
     from turnlog.services.decisions import DecidePendingActions
+    from turnlog.services.end_session import EndSessions
     from turnlog.services.history import ReadHistory, RecordEntries
     from turnlog.services.jobs import GetJob, ListJobs, RunJob, StartJobs
     from turnlog.services.lint import LintHistories
@@ -118,6 +119,12 @@ class Application:
         from turnlog.services.update_session import UpdateSessions
 
         return UpdateSessions(self._log, _Lazily(lambda: self.counter))
+
+    @cached_property
+    def end_session(self) -> EndSessions:
+        from turnlog.services.end_session import EndSessions
+
+        return EndSessions(self._log)
 
     @cached_property
     def get_session(self) -> GetSession:

@@ -51,6 +51,8 @@ STEPS: dict[str, Callable[[Turnlog], Any]] = {
     "update with payloads": lambda log: Session(log._backend, "base").update(
         title="New", system=HUGE["content"], key="update"
     ),
+    "end": lambda log: Session(log._backend, "base").end(key="end"),
+    "end without a key": lambda log: Session(log._backend, "base").end(),
     "compress": lambda log: Session(log._backend, "base").compress(key="compress"),
     "compress as a job": lambda log: Session(log._backend, "base").compress(mode="async", key="job"),
     "snapshot": lambda log: Session(log._backend, "base").create_snapshot("a name", key="snapshot"),
@@ -134,6 +136,9 @@ def _check(log: Turnlog, step: str) -> None:
         assert base.info().head == 3
         assert [one.title for one in (base.info(), *log.sessions.list())] == ["New", "New"]
         assert base.context(budget=10**6).messages[0]["role"] == "system"
+    if step.startswith("end"):
+        assert base.info().head == 3
+        assert [one.status for one in (base.info(), *log.sessions.list())] == ["ended", "ended"]
     if step == "record":
         assert [entry.action for entry in base.history()] == ["handed_over", "message_added", "create"]
     if step == "append with run":

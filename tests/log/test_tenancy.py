@@ -66,6 +66,7 @@ def test_t1_every_route_with_a_session_is_in_the_matrix() -> None:
     assert {route.name for route in SESSION_ROUTES} == {
         "get_session",
         "update_session",
+        "end_session",
         "append_messages",
         "read_messages",
         "read_loops",

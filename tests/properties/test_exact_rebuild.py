@@ -30,6 +30,12 @@ laws = settings(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture],
 )
 KINDS = [kind for kind in DISORDERLY if kind not in ("calls_of_long_ids", "many_calls")]
+CHANGES: tuple[dict[str, Any], ...] = (
+    {"system": "Answer in verse.", "policy": "turns(1)"},
+    {"tools": None, "title": "Renamed"},
+    {"policy": {"steps": [{"step": "loops", "max": 1}]}, "system": None},
+    {"tools": [{"type": "function"}, {"type": "function", "function": {"name": "f"}}], "output_reserve": 9},
+)
 FORMATS: tuple[Format, ...] = ("openai_chat", "turnlog", "anthropic", "bedrock_converse")
 Options = dict[str, Any]
 histories = st.lists(moves(KINDS), min_size=6, max_size=40).map(played)
@@ -118,6 +124,7 @@ def test_W8_a_build_gives_the_same_bytes_whatever_has_come_since(
         start, turn = start + size, turn + 1
         if turn in rounds:
             session.compress(keep_loops=turn % 2, max_tokens=64)
+            session.update(**CHANGES[turn % len(CHANGES)])
         windows.append(built(session, asked[turn % len(asked)]))
     if lose_caches:
         without_caches(log, session)

@@ -360,6 +360,7 @@ TOLD = [
     ("### Read the history", 0),
     ("### Record an entry", 0),
     ("### Change a session", 0),
+    ("### End a session", 0),
 ]
 """The examples of the page that tell of one session, in the order in which it happens."""
 

@@ -249,6 +249,11 @@ class Session:
         answer: SessionInfo = self._backend.call("update_session", path=self._path, body=fields, key=key)
         return answer
 
+    def end(self, *, key: str | None = None) -> SessionInfo:
+        """Ends the session: appends and changes of its state are `SessionEndedError` from here on. All of it can be read."""
+        answer: SessionInfo = self._backend.call("end_session", path=self._path, key=key)
+        return answer
+
     def append(
         self,
         *messages: Mapping[str, Any],

@@ -114,6 +114,13 @@ class SettingsEvent:
 
 
 @dataclass(frozen=True, slots=True)
+class CloseEvent:
+    """The session has ended. The slot that this takes is one that an append in flight has lost."""
+
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
 class Kept:
     """A message that stays in the window although a summary covers it: its commit's first position, and its own."""
 
@@ -180,7 +187,9 @@ class DiscardEvent:
     summary: int
 
 
-Event: TypeAlias = MessageEvent | StateEvent | CreateEvent | SettingsEvent | SummaryEvent | DiscardEvent | NoteEvent
+Event: TypeAlias = (
+    MessageEvent | StateEvent | CreateEvent | SettingsEvent | CloseEvent | SummaryEvent | DiscardEvent | NoteEvent
+)
 
 _ENVELOPE = {
     "i": "id",
@@ -295,6 +304,10 @@ def summary_line(event: SummaryEvent) -> JsonObject:
 
 def discard_line(event: DiscardEvent) -> JsonObject:
     return {"k": "d", "bs": event.summary}
+
+
+def close_line() -> JsonObject:
+    return {"k": "e"}
 
 
 def summary_payload(event: SummaryEvent) -> bytes:
@@ -426,6 +439,8 @@ def read_event(
         return summary_from(line, position=position, parts=parts)
     if kind == "d":
         return DiscardEvent(position, line["bs"])
+    if kind == "e":
+        return CloseEvent(position)
     held = held or {}
     if kind == "p":
         return SettingsEvent(position, settings_from(held.get("set", {})), tuple(line["ch"]), payload)

@@ -137,13 +137,14 @@ def read_meta(item: Item) -> Meta:
 
 
 def directory_item(
-    keys: SessionKeys, settings: Settings, *, status: str, created_ms: int, header: Header | None, settled: bool = False
+    keys: SessionKeys, settings: Settings, *, created_ms: int, header: Header | None, settled: bool = False
 ) -> Item:
     """The session's entry in the list of its owner's sessions, as of a commit's header (None: being created).
 
     ``settled``: the header was the newest when its five minutes were over, so the entry is exact until the next touch.
     """
     short, missing = _short(settings_object(settings))
+    status = "creating" if header is None else header.status
     active_ms = header.time_ms if header is not None else created_ms
     flow = header.flow if header is not None else None
     item: dict[str, AttributeValue] = {

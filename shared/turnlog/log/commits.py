@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 
 from turnlog.domain.errors import ConflictError, CorruptError, NotFoundError
 from turnlog.domain.events import (
+    CloseEvent,
     CreateEvent,
     DiscardEvent,
     Event,
@@ -23,6 +24,7 @@ from turnlog.domain.events import (
     SettingsEvent,
     StateEvent,
     SummaryEvent,
+    close_line,
     create_line,
     create_payload,
     discard_line,
@@ -301,7 +303,7 @@ def _payload_content(event: Event) -> bytes:
         return message_payload(event)
     if isinstance(event, SummaryEvent):
         return summary_payload(event)
-    if isinstance(event, DiscardEvent):
+    if isinstance(event, DiscardEvent | CloseEvent):
         return b""
     if isinstance(event, NoteEvent):
         return note_payload(event)
@@ -320,9 +322,11 @@ def _line(event: Event, payload: Payload | None, facts: Facts | None) -> JsonObj
         return summary_line(replace(event, payload=payload))
     if isinstance(event, DiscardEvent):
         return discard_line(event)
+    if isinstance(event, CloseEvent):
+        return close_line()
     if isinstance(event, NoteEvent):
         return note_line(replace(event, payload=payload))
     if isinstance(event, SettingsEvent):
         return settings_line(replace(event, payload=payload))
-    assert isinstance(event, CreateEvent)  # noqa: S101 - the five kinds there are
+    assert isinstance(event, CreateEvent)  # noqa: S101 - the one kind that is left
     return create_line(replace(event, payload=payload))

@@ -16,7 +16,7 @@ from turnlog.domain.errors import CorruptError, NewerSchemaError
 from turnlog.domain.flow import Amount, Flow
 from turnlog.domain.loops import LoopState
 from turnlog.domain.pairing import OpenCalls
-from turnlog.domain.session import SCHEMA_VERSION
+from turnlog.domain.session import SCHEMA_VERSION, SessionStatus
 from turnlog.log.keys import position_of
 from turnlog.ports import AttributeValue, Item
 
@@ -25,7 +25,7 @@ KEYS_KEPT = 24
 GENESIS = bytes(HASH_BYTES)
 _KEY_HASH_BYTES = 6
 _KEY_ENTRY_BYTES = _KEY_HASH_BYTES + 4
-_KINDS = frozenset({"c", "m", "s", "y", "d", "h", "p"})
+_KINDS = frozenset({"c", "m", "s", "y", "d", "h", "p", "e"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +71,7 @@ class Header:
     ``idempotency`` is hash of the key (16 bytes) and of the payload (16), or empty.
 
     ``last_state`` and ``last_settings`` are the positions of the newest state event and settings event.
+    ``ended`` is the position of the commit that has ended the session, 0 while it is active.
     ``run`` is a 6-byte hash of the open loop's run id, or empty. ``pending``: an agent waits for a decision.
     ``summary`` is the summary in force. ``sent`` is the newest window that is known to have been sent; ``calibration`` is
     what is learned of the provider's token counts. ``asked`` is the newest request for a summary.
@@ -93,7 +94,12 @@ class Header:
     sent: Sent | None = None
     calibration: Calibration = field(default_factory=Calibration)
     asked: Asked | None = None
+    ended: int = 0
     version: int = field(default=SCHEMA_VERSION)
+
+    @property
+    def status(self) -> SessionStatus:
+        return "ended" if self.ended else "active"
 
 
 def following(
@@ -143,6 +149,7 @@ def header_attributes(header: Header) -> dict[str, AttributeValue]:
         "lc": header.last_settings if header.last_settings > 1 else 0,
         "rn": header.run,
         "pa": int(header.pending),
+        "en": header.ended,
         "sm": header.summary.encode() if header.summary is not None else "",
         "ws": header.sent.encode() if header.sent is not None else "",
         "cf": header.calibration.encode(),
@@ -197,6 +204,7 @@ def _read(item: Item) -> Header:
         last_settings=_number(item, "lc", 1),
         run=_bytes(item, "rn"),
         pending=_number(item, "pa", 0) == 1,
+        ended=_number(item, "en", 0),
         summary=Covered.decode(_text(item, "sm")) if "sm" in item else None,
         sent=Sent.decode(_text(item, "ws")) if "ws" in item else None,
         calibration=Calibration.decode(_text(item, "cf")) if "cf" in item else Calibration(),

@@ -6,7 +6,7 @@ import hashlib
 from contextlib import suppress
 from dataclasses import dataclass
 
-from turnlog.domain.errors import CorruptError, UnavailableError
+from turnlog.domain.errors import CorruptError, SessionEndedError, UnavailableError
 from turnlog.domain.events import CreateEvent, Payload, SettingsEvent, SummaryEvent
 from turnlog.domain.jsonvalue import JsonObject
 from turnlog.domain.session import Settings
@@ -29,6 +29,12 @@ class InForce:
 
     settings: Settings
     created_ms: int
+
+
+def check_active(header: Header) -> None:
+    """Refuses a write to a session that has ended."""
+    if header.ended:
+        raise SessionEndedError("the session has ended")
 
 
 class SessionLog:
@@ -84,7 +90,7 @@ class SessionLog:
 
     def show(self, keys: SessionKeys, header: Header, in_force: InForce) -> None:
         """Brings the session's entry in the list up to date with a commit, unless it reflects a later one."""
-        item = directory_item(keys, in_force.settings, status="active", created_ms=in_force.created_ms, header=header)
+        item = directory_item(keys, in_force.settings, created_ms=in_force.created_ms, header=header)
         with suppress(UnavailableError):
             self.items.put(item, condition=Less("pos", header.last, or_absent=False))
 

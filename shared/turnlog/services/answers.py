@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from turnlog.contracts.sessions import Session
-from turnlog.domain.session import SCHEMA_VERSION, SessionStatus, Settings
+from turnlog.domain.session import SCHEMA_VERSION, Settings
 from turnlog.domain.times import rfc3339
 from turnlog.log.headers import Header
 from turnlog.log.keys import SessionKeys
 
 
-def session_answer(
-    keys: SessionKeys, settings: Settings, header: Header, *, created_ms: int, status: SessionStatus = "active"
-) -> Session:
+def session_answer(keys: SessionKeys, settings: Settings, header: Header, *, created_ms: int) -> Session:
     flow = header.flow
     return Session(
         session_id=keys.session_id,
         user=keys.owner.user,
         title=settings.title,
-        status=status,
+        status=header.status,
         created_at=rfc3339(created_ms),
         updated_at=rfc3339(header.time_ms),
         head=header.last,

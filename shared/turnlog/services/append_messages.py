@@ -31,7 +31,7 @@ from turnlog.log.commits import Commit, Draft, Tail, Written
 from turnlog.log.headers import Header, following
 from turnlog.log.keys import SessionKeys
 from turnlog.log.reading import located
-from turnlog.log.sessions import InForce, SessionLog
+from turnlog.log.sessions import InForce, SessionLog, check_active
 from turnlog.log.state import State
 from turnlog.ports import TokenCounter
 from turnlog.services.asking import AskForSegments, AskForSummaries, Compression
@@ -156,12 +156,13 @@ class Appending:
 
     def _check_head(self, header: Header) -> Commit | None:
         if_head = self._body.if_head
-        if if_head is None or if_head == header.last:
-            return None
-        if if_head < header.last and self._request is not None:
+        if if_head is not None and if_head < header.last and self._request is not None:
             commit = self._log.commits.get(self._keys, if_head + 1)
             if commit is not None and is_of(commit, self._request):
                 return commit
+        check_active(header)
+        if if_head is None or if_head == header.last:
+            return None
         raise HeadMismatchError(f"the head is {header.last}, not {if_head}", details={"head": header.last})
 
     def _arrivals(self, first: int, timed_out: bool) -> list[Arrival]:

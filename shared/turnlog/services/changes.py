@@ -15,7 +15,7 @@ from turnlog.domain.patches import depth_of, equal
 from turnlog.log.commits import Commit, Draft, Tail
 from turnlog.log.headers import following
 from turnlog.log.keys import SessionKeys
-from turnlog.log.sessions import SessionLog
+from turnlog.log.sessions import SessionLog, check_active
 from turnlog.log.state import MAX_STATE_BYTES, State
 from turnlog.services.idempotency import RequestKey, earlier, stamped
 
@@ -44,6 +44,7 @@ class ChangeState:
             found = earlier(self._log.commits, keys, header, request)
             if found is not None:
                 return found
+            check_active(header)
             if if_version is not None and if_version != header.last_state:
                 message = f"the version of the state is {header.last_state}, not {if_version}"
                 raise VersionMismatchError(message, details={"version": header.last_state})

@@ -63,9 +63,7 @@ class CreateSessions:
             if state is not None:
                 check_state(state, settings.state_schema)
         now = self._log.clock.now_ms()
-        self._log.items.put(
-            directory_item(keys, settings, status="creating", created_ms=now, header=None), condition=Absent()
-        )
+        self._log.items.put(directory_item(keys, settings, created_ms=now, header=None), condition=Absent())
         erasing = OwnerKeys(owner).erasing
         if self._log.items.get_many([erasing]):
             raise ConflictError("this user's data is being erased", code="erasing", retry_after_seconds=900)
@@ -97,7 +95,7 @@ class CreateSessions:
         self._show(keys, settings, commit)
 
     def _show(self, keys: SessionKeys, settings: Settings, commit: Commit) -> None:
-        item = directory_item(keys, settings, status="active", created_ms=commit.header.time_ms, header=commit.header)
+        item = directory_item(keys, settings, created_ms=commit.header.time_ms, header=commit.header)
         self._log.items.put(item, condition=Less("pos", commit.header.last))
 
     def _new_id(self, owner: Owner, request: RequestKey | None) -> str:

@@ -9,6 +9,7 @@ from turnlog.contracts.history import HistoryEntry, HistoryPage, RecordHistory
 from turnlog.domain import actions
 from turnlog.domain.errors import TooLargeError
 from turnlog.domain.events import (
+    CloseEvent,
     CreateEvent,
     DiscardEvent,
     Event,
@@ -195,6 +196,8 @@ def _action(event: Event, message: Located | None) -> str:
         return actions.SUMMARY_DISCARDED
     if isinstance(event, SettingsEvent):
         return actions.POLICY_CHANGE
+    if isinstance(event, CloseEvent):
+        return actions.END
     if message is None:
         return actions.CREATE
     if message.facts.results:

@@ -108,13 +108,15 @@ class ReadLoops:
             return LoopPage(loops=[], next=None)
         last = self._last_position(keys, wanted, tail.header)
         messages = [one for one in self._back_to(keys, oldest, last) if oldest <= one.loop <= wanted]
-        idle = not tail.header.pending and self._log.clock.now_ms() - tail.header.time_ms > timeout_ms
+        is_over = bool(tail.header.ended) or (
+            not tail.header.pending and self._log.clock.now_ms() - tail.header.time_ms > timeout_ms
+        )
         by_loop = dict[int, list[Located]]()
         for one in messages:
             by_loop.setdefault(one.loop, []).append(one)
         pairing = pair((one.event.position, one.facts) for one in messages if one.event.envelope.status == "complete")
         loops = [
-            _loop_answer(number, by_loop[number], pairing, is_open=number == newest and not idle)
+            _loop_answer(number, by_loop[number], pairing, is_open=number == newest and not is_over)
             for number in sorted(by_loop, reverse=True)
         ]
         return LoopPage(loops=loops, next=oldest if oldest > 1 else None)

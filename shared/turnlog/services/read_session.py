@@ -109,9 +109,7 @@ class ListSessions:
         found = self._log.settings(keys, tail.meta, None, tail.header)
         header = tail.header
         settled = is_touch(header.time_ms, self._log.clock.now_ms())
-        entry = directory_item(
-            keys, found.settings, status="active", created_ms=found.created_ms, header=header, settled=settled
-        )
+        entry = directory_item(keys, found.settings, created_ms=found.created_ms, header=header, settled=settled)
         with suppress(UnavailableError):  # the answer is right whether or not the entry could be written
             self._log.items.put(entry, condition=Less("pos", header.last + 1, or_absent=False))
         return session_answer(keys, found.settings, header, created_ms=found.created_ms)
@@ -136,4 +134,5 @@ def _header_of(item: Item) -> Header:
         flow=flow,
         summary=summary,
         sent=Sent.decode(sent) if isinstance(sent, str) else None,
+        ended=position if item["st"] == "ended" else 0,
     )

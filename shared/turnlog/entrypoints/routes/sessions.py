@@ -1,4 +1,4 @@
-"""Sessions: created, listed, read, changed."""
+"""Sessions: created, listed, read, changed, ended."""
 
 from __future__ import annotations
 
@@ -30,6 +30,10 @@ def _update(app: Application, request: Request) -> Response:
     body = read_body(request, UpdateSession)
     answer = app.update_session(request.owner, request.path["session_id"], body, key=request.idempotency_key)
     return Response(200, answer)
+
+
+def _end(app: Application, request: Request) -> Response:
+    return Response(200, app.end_session(request.owner, request.path["session_id"], key=request.idempotency_key))
 
 
 _LIST_LIMIT = Parameter("limit", "integer", "Sessions a page", 1, 100, 20)
@@ -70,6 +74,16 @@ ROUTES: tuple[Route, ...] = (
         _update,
         UpdateSession,
         {200: Session},
+        writes=True,
+    ),
+    Route(
+        "POST",
+        "/v1/sessions/{session_id}/end",
+        "end_session",
+        "sessions",
+        "End a session",
+        _end,
+        answers={200: Session},
         writes=True,
     ),
 )

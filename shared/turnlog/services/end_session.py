@@ -1,0 +1,53 @@
+"""Ending a session: one commit after which nothing more is said. Everything in it is read as before."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from turnlog.contracts.sessions import Session
+from turnlog.domain.errors import CorruptError
+from turnlog.domain.events import CloseEvent
+from turnlog.domain.identity import Owner
+from turnlog.log.commits import Commit, Draft, Tail
+from turnlog.log.headers import following
+from turnlog.log.keys import SessionKeys, commit_sort_key
+from turnlog.log.sessions import InForce, SessionLog
+from turnlog.services.answers import session_answer
+from turnlog.services.idempotency import RequestKey, earlier, raw_request_key, stamped
+
+
+class EndSessions:
+    """The use case. An append in flight comes before the end or is refused; ending again is the same answer."""
+
+    def __init__(self, log: SessionLog) -> None:
+        self._log = log
+
+    def __call__(self, owner: Owner, session_id: str, *, key: str | None = None) -> Session:
+        keys = SessionKeys(owner, session_id)
+        commit, found = self.close(keys, raw_request_key(key, "end session", {}))
+        return session_answer(keys, found.settings, commit.header, created_ms=found.created_ms)
+
+    def close(self, keys: SessionKeys, request: RequestKey | None) -> tuple[Commit, InForce]:
+        """The commit that has ended the session, and the settings there."""
+
+        def compose(tail: Tail) -> Draft | Commit:
+            header = tail.header
+            found = earlier(self._log.commits, keys, header, request)
+            if found is not None:
+                return found
+            if header.ended:
+                commit = self._log.commits.get(keys, header.ended)
+                if commit is None:
+                    raise CorruptError("the commit of the end is missing", item=commit_sort_key(header.ended))
+                return commit
+            new = following(header, kind="e", events=1, now_ms=self._log.clock.now_ms(), **stamped(request))
+            return Draft(replace(new, ended=new.first), (CloseEvent(new.first),))
+
+        written = self._log.commits.write(keys, compose)
+        header, tail = written.commit.header, written.tail
+        if written.repeated:
+            self._log.mend(keys, tail)
+            return written.commit, self._log.settings_at(keys, header)
+        found = self._log.settings(keys, tail.meta, None, header)
+        self._log.show(keys, header, found)
+        return written.commit, found

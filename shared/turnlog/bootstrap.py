@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from turnlog.services.compress import CompressSessions
     from turnlog.services.create_session import CreateSessions
     from turnlog.services.decisions import DecidePendingActions
-    from turnlog.services.end_session import EndSessions
+    from turnlog.services.end_session import EndSessions, ResetSessions
     from turnlog.services.history import ReadHistory, RecordEntries
     from turnlog.services.jobs import GetJob, ListJobs, RunJob, StartJobs
     from turnlog.services.lint import LintHistories
@@ -125,6 +125,12 @@ class Application:
         from turnlog.services.end_session import EndSessions
 
         return EndSessions(self._log)
+
+    @cached_property
+    def reset_session(self) -> ResetSessions:
+        from turnlog.services.end_session import ResetSessions
+
+        return ResetSessions(self._log, self.end_session, self.create_session)
 
     @cached_property
     def get_session(self) -> GetSession:

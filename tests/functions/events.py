@@ -46,6 +46,7 @@ RUNS: Mapping[str, int] = {
     "update_session": 200,
     "discard_summary": 202,
     "end_session": 200,
+    "reset_session": 201,
 }
 """What each event is answered with; 0: a queue's event, whose answer has no status."""
 EXAMPLE_JOB = "1763720100000-example"

@@ -53,6 +53,7 @@ STEPS: dict[str, Callable[[Turnlog], Any]] = {
     ),
     "end": lambda log: Session(log._backend, "base").end(key="end"),
     "end without a key": lambda log: Session(log._backend, "base").end(),
+    "reset": lambda log: Session(log._backend, "base").reset(key="reset").info(),
     "compress": lambda log: Session(log._backend, "base").compress(key="compress"),
     "compress as a job": lambda log: Session(log._backend, "base").compress(mode="async", key="job"),
     "snapshot": lambda log: Session(log._backend, "base").create_snapshot("a name", key="snapshot"),
@@ -105,7 +106,7 @@ def test_a2_a3_a_fault_at_every_call_then_the_same_call_again_has_one_effect(
 
 def _check(log: Turnlog, step: str) -> None:
     listed = {session.session_id for session in log.sessions.list()}
-    assert len(listed) == (2 if step.startswith("create") else 1)
+    assert len(listed) == (2 if step.startswith(("create", "reset")) else 1)
     bodies = [message.body for message in Session(log._backend, "base").messages()]
     added = {
         "append small": [{"role": "user", "content": "hi"}],
@@ -139,6 +140,9 @@ def _check(log: Turnlog, step: str) -> None:
     if step.startswith("end"):
         assert base.info().head == 3
         assert [one.status for one in (base.info(), *log.sessions.list())] == ["ended", "ended"]
+    if step == "reset":
+        assert base.info().head == 3
+        assert {(one.status, one.reset_of) for one in log.sessions.list()} == {("ended", None), ("active", "base")}
     if step == "record":
         assert [entry.action for entry in base.history()] == ["handed_over", "message_added", "create"]
     if step == "append with run":

@@ -59,6 +59,7 @@ def test_t1_every_route_answers_another_owner_as_if_the_session_were_not_there(
         answers.append((caught.value.error_code, str(caught.value).replace(session_id, "ID"), caught.value.details))
     assert answers[0] == answers[1]
     assert [message.body["content"] for message in mine.messages()] == [CANARY]
+    assert not list(harness.log(*owner).sessions.list())
     assert (mine.info(), mine.state(), mine.history_page()) == before
 
 
@@ -67,6 +68,7 @@ def test_t1_every_route_with_a_session_is_in_the_matrix() -> None:
         "get_session",
         "update_session",
         "end_session",
+        "reset_session",
         "append_messages",
         "read_messages",
         "read_loops",

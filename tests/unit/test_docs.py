@@ -361,6 +361,7 @@ TOLD = [
     ("### Record an entry", 0),
     ("### Change a session", 0),
     ("### End a session", 0),
+    ("### Reset a session", 0),
 ]
 """The examples of the page that tell of one session, in the order in which it happens."""
 

@@ -254,6 +254,14 @@ class Session:
         answer: SessionInfo = self._backend.call("end_session", path=self._path, key=key)
         return answer
 
+    def reset(self, *, key: str | None = None) -> Session:
+        """Ends the session, and gives the fresh one that is in its place: the same settings, no messages and no state.
+
+        There is one for each session, however often this is called.
+        """
+        info: SessionInfo = self._backend.call("reset_session", path=self._path, key=key)
+        return Session(self._backend, info.session_id)
+
     def append(
         self,
         *messages: Mapping[str, Any],

@@ -66,7 +66,8 @@ class Session(Answer):
     """``messages``, ``loops`` and ``tokens`` are totals in view; ``head`` is the position of the newest event.
 
     ``summary_to``: up to this position a summary stands for the history in windows. ``last_sent_position`` is that of the
-    newest window that an append has named as sent, ``last_sent_at`` the time of that append.
+    newest window that an append has named as sent, ``last_sent_at`` the time of that append. ``reset_of`` is the session that
+    ended when this one was begun in its place.
     """
 
     session_id: str
@@ -86,6 +87,7 @@ class Session(Answer):
     model: str | None
     recall: Literal["always", "never"]
     metadata: JsonObjectField | None
+    reset_of: str | None
     schema_version: int
 
 

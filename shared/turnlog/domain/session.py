@@ -39,3 +39,4 @@ class Settings:
     recall: Recall = "never"
     loop_timeout_seconds: int = DEFAULT_LOOP_TIMEOUT_SECONDS
     state_schema: JsonObject | None = None
+    reset_of: str | None = None

@@ -29,5 +29,6 @@ def session_answer(keys: SessionKeys, settings: Settings, header: Header, *, cre
         model=settings.model,
         recall=settings.recall,
         metadata=settings.metadata,
+        reset_of=settings.reset_of,
         schema_version=SCHEMA_VERSION,
     )

@@ -9,7 +9,7 @@ from typing import cast
 
 from turnlog.codecs.counting import count_tools
 from turnlog.contracts.sessions import CreateSession, Session
-from turnlog.domain.errors import ConflictError, SessionExistsError, TooLargeError
+from turnlog.domain.errors import ConflictError, CorruptError, SessionExistsError, TooLargeError
 from turnlog.domain.events import CreateEvent
 from turnlog.domain.flow import Flow
 from turnlog.domain.identity import Owner, check_session_id
@@ -18,7 +18,7 @@ from turnlog.domain.session import Settings
 from turnlog.log.caches import directory_item
 from turnlog.log.commits import Commit, Draft
 from turnlog.log.headers import Header, remembered
-from turnlog.log.keys import OwnerKeys, SessionKeys
+from turnlog.log.keys import OwnerKeys, SessionKeys, commit_sort_key
 from turnlog.log.sessions import SessionLog
 from turnlog.log.state import created as created_state
 from turnlog.ports import Absent, Less, TokenCounter
@@ -62,30 +62,51 @@ class CreateSessions:
             check_schema(settings.state_schema)
             if state is not None:
                 check_state(state, settings.state_schema)
-        now = self._log.clock.now_ms()
-        self._log.items.put(directory_item(keys, settings, created_ms=now, header=None), condition=Absent())
-        erasing = OwnerKeys(owner).erasing
-        if self._log.items.get_many([erasing]):
-            raise ConflictError("this user's data is being erased", code="erasing", retry_after_seconds=900)
-        commit = self._log.commits.put(keys, _draft(keys, settings, state, now, request), nonce=self._log.ids.nonce())
+        commit = self._put(keys, settings, state, request)
         if commit is None:
             return self._existing(keys, body, request)
         self._write_caches(keys, settings, state, commit)
         return Created(session_answer(keys, settings, commit.header, created_ms=commit.header.time_ms), True)
 
+    def in_place(self, keys: SessionKeys, settings: Settings) -> Session:
+        """A session with settings that are in force elsewhere, under an id that is made for this purpose alone: made before, it
+        is the same one."""
+        commit = self._put(keys, settings, None, None)
+        if commit is not None:
+            self._write_caches(keys, settings, None, commit)
+            return session_answer(keys, settings, commit.header, created_ms=commit.header.time_ms)
+        first = self._log.commits.get(keys, 1)
+        if first is None:
+            raise CorruptError("the first commit is missing", item=commit_sort_key(1))
+        return self._shown(keys, first)
+
+    def _put(
+        self, keys: SessionKeys, settings: Settings, state: JsonObject | None, request: RequestKey | None
+    ) -> Commit | None:
+        """The first commit of the session; None when there is one."""
+        now = self._log.clock.now_ms()
+        self._log.items.put(directory_item(keys, settings, created_ms=now, header=None), condition=Absent())
+        erasing = OwnerKeys(keys.owner).erasing
+        if self._log.items.get_many([erasing]):
+            raise ConflictError("this user's data is being erased", code="erasing", retry_after_seconds=900)
+        return self._log.commits.put(keys, _draft(keys, settings, state, now, request), nonce=self._log.ids.nonce())
+
     def _existing(self, keys: SessionKeys, body: CreateSession, request: RequestKey | None) -> Created:
         first = self._log.commits.get(keys, 1)
         repeated = first is not None and request is not None and is_of(first, request)
         if first is not None and repeated:
-            # The caches may be missing: the first try can have ended right after its commit.
-            in_force = self._log.settings_from_log(keys, first.header)
-            self._show(keys, in_force.settings, first)
-            return Created(session_answer(keys, in_force.settings, first.header, created_ms=first.header.time_ms), True)
+            return Created(self._shown(keys, first), True)
         if body.if_exists == "error":
             raise SessionExistsError(f"session {keys.session_id!r} exists")
         tail = self._log.commits.tail(keys)
         found = self._log.settings(keys, tail.meta, None, tail.header)
         return Created(session_answer(keys, found.settings, tail.header, created_ms=found.created_ms), False)
+
+    def _shown(self, keys: SessionKeys, first: Commit) -> Session:
+        """The session as it was created. Its caches may be missing: the first try can have ended right after its commit."""
+        in_force = self._log.settings_from_log(keys, first.header)
+        self._show(keys, in_force.settings, first)
+        return session_answer(keys, in_force.settings, first.header, created_ms=first.header.time_ms)
 
     def _write_caches(self, keys: SessionKeys, settings: Settings, state: JsonObject | None, commit: Commit) -> None:
         created, payload = commit.header.time_ms, commit.payloads[0] if commit.payloads else None
@@ -101,8 +122,7 @@ class CreateSessions:
     def _new_id(self, owner: Owner, request: RequestKey | None) -> str:
         if request is None:
             return self._log.ids.new_id()
-        seed = f"{owner.tenant_id}#{owner.user_id}#".encode() + request.key_hash
-        return "s" + base64.b32encode(hashlib.sha256(seed).digest()).decode("ascii").rstrip("=").lower()[:31]
+        return made_id(owner, request.key_hash)
 
     def _settings(self, body: CreateSession) -> Settings:
         policy = cast("str | JsonObject", body.policy if body.policy is not None else "default")
@@ -123,6 +143,12 @@ class CreateSessions:
             loop_timeout_seconds=body.loop_timeout_seconds,
             state_schema=cast("JsonObject | None", body.state_schema),
         )
+
+
+def made_id(owner: Owner, seed: bytes) -> str:
+    """A session's id that is always the same for a seed."""
+    whole = f"{owner.tenant_id}#{owner.user_id}#".encode() + seed
+    return "s" + base64.b32encode(hashlib.sha256(whole).digest()).decode("ascii").rstrip("=").lower()[:31]
 
 
 def _draft(

@@ -1,4 +1,7 @@
-"""Ending a session: one commit after which nothing more is said. Everything in it is read as before."""
+"""Ending a session: one commit after which nothing more is said. Everything in it is read as before.
+
+A reset ends it and begins another with the same settings.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from turnlog.log.headers import following
 from turnlog.log.keys import SessionKeys, commit_sort_key
 from turnlog.log.sessions import InForce, SessionLog
 from turnlog.services.answers import session_answer
+from turnlog.services.create_session import CreateSessions, made_id
 from turnlog.services.idempotency import RequestKey, earlier, raw_request_key, stamped
 
 
@@ -51,3 +55,23 @@ class EndSessions:
         found = self._log.settings(keys, tail.meta, None, header)
         self._log.show(keys, header, found)
         return written.commit, found
+
+
+class ResetSessions:
+    """The use case: the session ends, and there is one fresh session of its settings, however often this is asked for.
+
+    The fresh one's id is made of the commit that has ended the old one, so a retry after any crash finds it or makes it.
+    """
+
+    def __init__(self, log: SessionLog, end: EndSessions, create: CreateSessions) -> None:
+        self._log = log
+        self._end = end
+        self._create = create
+
+    def __call__(self, owner: Owner, session_id: str, *, key: str | None = None) -> Session:
+        keys = SessionKeys(owner, session_id)
+        closed, _ = self._end.close(keys, raw_request_key(key, "reset session", {}))
+        tail = self._log.commits.tail(keys)
+        settings = self._log.settings(keys, tail.meta, None, tail.header).settings
+        fresh = SessionKeys(owner, made_id(owner, b"reset#" + closed.header.hash))
+        return self._create.in_place(fresh, replace(settings, reset_of=session_id))

@@ -1,4 +1,4 @@
-"""Sessions: created, listed, read, changed, ended."""
+"""Sessions: created, listed, read, changed, ended, begun anew."""
 
 from __future__ import annotations
 
@@ -34,6 +34,10 @@ def _update(app: Application, request: Request) -> Response:
 
 def _end(app: Application, request: Request) -> Response:
     return Response(200, app.end_session(request.owner, request.path["session_id"], key=request.idempotency_key))
+
+
+def _reset(app: Application, request: Request) -> Response:
+    return Response(201, app.reset_session(request.owner, request.path["session_id"], key=request.idempotency_key))
 
 
 _LIST_LIMIT = Parameter("limit", "integer", "Sessions a page", 1, 100, 20)
@@ -84,6 +88,16 @@ ROUTES: tuple[Route, ...] = (
         "End a session",
         _end,
         answers={200: Session},
+        writes=True,
+    ),
+    Route(
+        "POST",
+        "/v1/sessions/{session_id}/reset",
+        "reset_session",
+        "sessions",
+        "End a session and begin another with its settings",
+        _reset,
+        answers={201: Session},
         writes=True,
     ),
 )

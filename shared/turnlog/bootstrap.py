@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from turnlog.services.build_context import BuildContexts, BuildWindows
     from turnlog.services.compress import CompressSessions
     from turnlog.services.create_session import CreateSessions
+    from turnlog.services.decisions import DecidePendingActions
+    from turnlog.services.history import ReadHistory, RecordEntries
     from turnlog.services.jobs import GetJob, ListJobs, RunJob, StartJobs
     from turnlog.services.lint import LintHistories
     from turnlog.services.read_messages import ReadLoops, ReadMessages
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from turnlog.services.seal import SealSessions
     from turnlog.services.search import SearchSession
     from turnlog.services.snapshots import CreateSnapshots, GetSnapshot, ListSnapshots
+    from turnlog.services.states import GetState, PatchState, PutState
     from turnlog.services.summaries import DiscardSummary, GetSummary
 
 
@@ -142,6 +145,24 @@ class Application:
         return ReadLoops(self._log)
 
     @cached_property
+    def get_state(self) -> GetState:
+        from turnlog.services.states import GetState
+
+        return GetState(self._log)
+
+    @cached_property
+    def put_state(self) -> PutState:
+        from turnlog.services.states import PutState
+
+        return PutState(self._log)
+
+    @cached_property
+    def patch_state(self) -> PatchState:
+        from turnlog.services.states import PatchState
+
+        return PatchState(self._log)
+
+    @cached_property
     def get_agent(self) -> GetAgent:
         from turnlog.services.agents import GetAgent
 
@@ -152,6 +173,24 @@ class Application:
         from turnlog.services.agents import PatchAgent
 
         return PatchAgent(self._log)
+
+    @cached_property
+    def decide_pending(self) -> DecidePendingActions:
+        from turnlog.services.decisions import DecidePendingActions
+
+        return DecidePendingActions(self._log, _Lazily(lambda: self.counter))
+
+    @cached_property
+    def read_history(self) -> ReadHistory:
+        from turnlog.services.history import ReadHistory
+
+        return ReadHistory(self._log)
+
+    @cached_property
+    def record_history(self) -> RecordEntries:
+        from turnlog.services.history import RecordEntries
+
+        return RecordEntries(self._log)
 
     @cached_property
     def build_context(self) -> BuildContexts:

@@ -166,6 +166,25 @@ def _large(made: Deployment) -> None:
         assert made.run("workers.snapshot.handler", _message("snapshot", job["job_id"], session_id)) == _DONE
         made.call("snapshot", "GET", f"{path}/snapshots/n", 200)
         _recall(made, path, size)
+        _state(made, path, size)
+
+
+def _state(made: Deployment, path: str, size: int) -> None:
+    """A state and its patches out of line, what an agent waits for, and what history tells of them."""
+    noise = {"noise": _noise(size)}
+    made.call("state", "PUT", f"{path}/state", 200, body={"state": noise})
+    for _ in range(2):
+        made.call("state", "PATCH", f"{path}/state", 200, body={"more": _noise(min(size, 40_000))})
+    made.call("state", "GET", f"{path}/state", 200)
+    made.call("state", "GET", f"{path}/state", 200, query={"at": "2"})
+    call = {"id": "w", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    messages = [{"role": "assistant", "content": None, "tool_calls": [call]}]
+    run = {"pending_action": {"call_id": "w"}}
+    made.call("append", "POST", f"{path}/messages", 201, body={"messages": messages, "run": run})
+    made.call("state", "POST", f"{path}/agents/main/pending", 200, body={"decision": "reject", "reason": _noise(3_000)})
+    entry = {"action": "noted", "metadata": {"noise": _noise(min(size, 60_000))}}
+    made.call("history", "POST", f"{path}/history", 201, body=entry)
+    made.call("history", "GET", f"{path}/history", 200, query={"limit": "1000"})
 
 
 def _sealed(made: Deployment) -> None:
@@ -209,7 +228,10 @@ def _without_caches(made: Deployment) -> None:
         lambda: made.call("jobs", "GET", "/v1/jobs", 200, query={"limit": "1"}),
         lambda: made.call("sessions", "GET", "/v1/sessions", 200),
         lambda: made.call("sessions", "GET", "/v1/sessions/large", 200),
-        lambda: made.call("sessions", "GET", "/v1/sessions/middle/agents/main", 200),
+        lambda: made.call("state", "GET", "/v1/sessions/middle/agents/main", 200),
+        lambda: made.call("state", "GET", "/v1/sessions/large/state", 200),
+        lambda: made.call("state", "PUT", "/v1/sessions/large/state", 200, body={"state": {}}),
+        lambda: made.call("history", "GET", "/v1/sessions/large/history", 200),
         lambda: made.call("messages", "GET", "/v1/sessions/large/messages", 200),
         lambda: made.call("messages", "GET", "/v1/sessions/large/loops", 200),
         lambda: made.call("build_context", "POST", "/v1/sessions/large/context", 200, body={"budget": 2_000_000}),

@@ -177,6 +177,19 @@ INVALID: list[tuple[str, str, Any]] = [
     ("PATCH", "/v1/sessions/s/agents/main", {"iteration": "three"}),
     ("PATCH", "/v1/sessions/s/agents/main", [1]),
     ("PATCH", "/v1/sessions/s/agents/h_x", {"iteration": 1}),
+    ("PUT", "/v1/sessions/s/state", {}),
+    ("PUT", "/v1/sessions/s/state", {"state": [1]}),
+    ("PUT", "/v1/sessions/s/state", {"state": {}, "if_version": -1}),
+    ("PUT", "/v1/sessions/s/state", {"state": {}, "action": "rewind"}),
+    ("PUT", "/v1/sessions/s/state", {"state": {"agents": {"main": {}}}}),
+    ("PATCH", "/v1/sessions/s/state", None),
+    ("PATCH", "/v1/sessions/s/state", [{"op": "add", "path": "/a", "value": 1}]),
+    ("PATCH", "/v1/sessions/s/state", "text"),
+    ("POST", "/v1/sessions/s/agents/main/pending", None),
+    ("POST", "/v1/sessions/s/agents/h_x/pending", {"decision": "approve"}),
+    ("POST", "/v1/sessions/s/history", {"action": "create"}),
+    ("POST", "/v1/sessions/s/history", {"action": "mine", "agent_id": ""}),
+    ("POST", "/v1/sessions", {"session_id": "x", "state_schema": {"type": "nothing"}}),
     ("GET", "/v1/sessions/s", {"a": "body"}),
 ]
 
@@ -234,6 +247,25 @@ def test_another_content_type_is_415(session: Service) -> None:
         assert (
             session("POST", "/v1/sessions/s/messages", body=MESSAGE, headers={"content-type": content_type})[0] == 201
         )
+
+
+def test_a_json_patch_has_its_own_content_type_and_its_own_route(session: Service) -> None:
+    kind = {"content-type": "application/json-patch+json"}
+    operations = [{"op": "add", "path": "/a", "value": None}]
+    assert session("PATCH", "/v1/sessions/s/state", body=operations, headers=kind)[:2] == (
+        200,
+        {"state": {"a": None}, "version": 2},
+    )
+    assert session("PATCH", "/v1/sessions/s/state", body={"a": 1}, headers=kind)[0] == 422
+    merge = {"content-type": "application/merge-patch+json"}
+    answer = session("PATCH", "/v1/sessions/s/state", body={"a": {"b": 1}}, headers=merge, query={"if_version": "2"})
+    assert answer[:2] == (200, {"state": {"a": {"b": 1}}, "version": 3})
+    status, problem, _ = session("PATCH", "/v1/sessions/s/state", body={"a": 2}, query={"if_version": "2"})
+    assert (status, problem["code"], problem["version"]) == (409, "version_mismatch", 3)
+    for method, path in (("PUT", "state"), ("PATCH", "agents/main"), ("POST", "messages")):
+        assert session(method, f"/v1/sessions/s/{path}", body=operations, headers=kind)[0] == 415
+    text = {"content-type": "text/plain"}
+    assert session("PATCH", "/v1/sessions/s/state", body=operations, headers=text)[0] == 415
 
 
 def test_what_is_not_there_is_404(session: Service) -> None:

@@ -147,6 +147,54 @@ def harness_conversation(harness: Harness, *, commits: int) -> Session:
     return session
 
 
+def test_a_change_of_the_state_is_two_reads_and_two_writes_at_any_length(moto: Harness) -> None:
+    """The end of the log and the state are read, the commit and the state are written."""
+    session = filled(moto, 10)
+    session.put_state({"lang": "en", "cart": []})
+    spent_at = list[tuple[dict[str, int], float, float]]()
+    for length in (10, 200):
+        filled_to(session, length)
+        with moto.meter.measure() as spent:
+            session.patch_state({"lang": "zh"})
+        spent_at.append((dict(spent.requests), spent.write_units, spent.read_units))
+    assert spent_at[0] == spent_at[1]
+    assert spent_at[0][0] == {"Query": 1, "GetItem": 1, "PutItem": 2}
+    assert spent_at[0][1] == 2
+    assert spent_at[0][2] <= 2
+    with moto.meter.measure() as spent:
+        session.state()
+    assert (dict(spent.requests), spent.write_units) == ({"Query": 1, "GetItem": 1}, 0)
+    with moto.meter.measure() as spent:
+        session.history_page(limit=100)
+    assert (dict(spent.requests), spent.write_units) == ({"Query": 1}, 0)
+    with moto.meter.measure() as spent:
+        session.record("noted")
+    assert dict(spent.requests) == {"Query": 1, "GetItem": 1, "PutItem": 1}
+
+
+def filled_to(session: Session, messages: int) -> None:
+    for at in range(session.info().messages, messages, 25):
+        session.append(*({"role": "user", "content": f"{n}"} for n in range(at, min(at + 25, messages))))
+
+
+def test_a_decision_and_a_result_that_ends_the_waiting_write_the_commit_and_the_state(
+    moto: Harness,
+) -> None:
+    call = {"id": "c9", "type": "function", "function": {"name": "cat", "arguments": "{}"}}
+    asked, answer = (
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c9", "content": "x"},
+    )
+    for decides in (True, False):
+        session = moto.log(*OWNER).sessions.create(f"session-000{decides:d}")
+        session.append(FIXTURE, asked, run={"pending_action": {"call_id": "c9"}})
+        with moto.meter.measure() as spent:
+            session.decide_pending("reject") if decides else session.append(answer)
+        puts = spent.requests["PutItem"]
+        assert puts == 2, "the commit and the state"
+        assert sum(spent.requests.values()) - puts == (4 if decides else 2)
+
+
 def test_a_model_costs_a_summary_one_get_and_two_puts(moto: Harness) -> None:
     """The tenant's tokens: a small item, read, set aside and settled."""
     requests = list[dict[str, int]]()

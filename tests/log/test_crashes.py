@@ -38,6 +38,15 @@ STEPS: dict[str, Callable[[Turnlog], Any]] = {
         {"role": "user", "content": "hi"}, run={"iteration": 1}, key="run"
     ),
     "patch agent": lambda log: Session(log._backend, "base").patch_agent({"iteration": 2}, key="patch"),
+    "put state": lambda log: Session(log._backend, "base").put_state({"n": 1}, key="put"),
+    "put a large state": lambda log: Session(log._backend, "base").put_state({"n": 1, "x": HUGE["content"]}, key="put"),
+    "patch state": lambda log: Session(log._backend, "base").patch_state(
+        [{"op": "add", "path": "/n", "value": 1}], if_version=0, key="patch"
+    ),
+    "refuse": lambda log: Session(log._backend, "base").decide_pending("reject", reason="no", key="refuse"),
+    "approve": lambda log: Session(log._backend, "base").decide_pending("approve", key="approve"),
+    "append what waited": lambda log: Session(log._backend, "base").append(RESULT, key="result"),
+    "record": lambda log: Session(log._backend, "base").record("handed_over", key="record"),
     "compress": lambda log: Session(log._backend, "base").compress(key="compress"),
     "compress as a job": lambda log: Session(log._backend, "base").compress(mode="async", key="job"),
     "snapshot": lambda log: Session(log._backend, "base").create_snapshot("a name", key="snapshot"),
@@ -45,6 +54,12 @@ STEPS: dict[str, Callable[[Turnlog], Any]] = {
         "a name", if_name_absent=True, key="snapshot"
     ),
 }
+RESULT = {"role": "tool", "tool_call_id": "c1", "content": "done"}
+REFUSAL = {
+    "role": "tool",
+    "tool_results": [{"tool_call_id": "c1", "result": "This action was rejected. Reason: no", "is_error": True}],
+}
+WAITING = ("refuse", "approve", "append what waited")
 LONG = [{"role": ("user", "assistant")[at % 2], "content": f"{at} " + "something to say " * 40} for at in range(10)]
 
 
@@ -63,6 +78,8 @@ def test_a2_a3_a_fault_at_every_call_then_the_same_call_again_has_one_effect(
         base.append({"role": "user", "content": "before"})
         if step.startswith("compress"):
             base.append(*LONG)
+        if step in WAITING:
+            base.append(CALLS, run={"pending_action": {"call_id": "c1"}})
         started = harness.faults.calls
         if at == 0:
             answer = perform(log)
@@ -88,8 +105,10 @@ def _check(log: Turnlog, step: str) -> None:
         "append small": [{"role": "user", "content": "hi"}],
         "append with payloads": [CALLS, LARGE, HUGE],
         "append with run": [{"role": "user", "content": "hi"}],
+        "refuse": [REFUSAL],
+        "append what waited": [RESULT],
     }.get(step, [])
-    before = LONG if step.startswith("compress") else []
+    before = LONG if step.startswith("compress") else [CALLS] if step in WAITING else []
     assert bodies == [{"role": "user", "content": "before"}, *before, *added]
     base = Session(log._backend, "base")
     if step == "compress":
@@ -100,6 +119,15 @@ def _check(log: Turnlog, step: str) -> None:
     if step.startswith("snapshot"):
         (only,) = base.snapshots()
         assert base.snapshot("a name").snapshot_id == only.snapshot_id
+    if step in WAITING:
+        pending = base.agent().state.get("pending_action")
+        assert pending == ({"call_id": "c1", "decision": "approve"} if step == "approve" else None)
+        assert base.info().head == (5 if step == "approve" else 6)
+    if "state" in step:
+        assert base.state().state.get("n") == (None if step == "create" else 1)
+        assert base.info().head == 3
+    if step == "record":
+        assert [entry.action for entry in base.history()] == ["handed_over", "message_added", "create"]
     if step == "append with run":
         assert Session(log._backend, "base").agent().state["iteration"] == 1
     if step == "patch agent":

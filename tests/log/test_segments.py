@@ -97,7 +97,11 @@ def rich(log: Turnlog) -> Session:
             session.append({"role": "tool", "tool_call_id": "c", "content": noise(size, at)}, key=f"result{at}")
         if at == 5:
             assert session.compress().status == "published"
-    session.patch_agent({"iteration": 99, "scratchpad": noise(6_000)})
+    session.patch_agent({"iteration": 99, "scratchpad": noise(6_000), "pending_action": {"tool": "x"}})
+    session.decide_pending("approve", key="decided")
+    session.put_state({"replaced": [None]}, action="handover")
+    session.patch_state([{"op": "add", "path": "/noise", "value": noise(9_000)}])
+    session.record("noted", agent_id="main", metadata={"why": None}, key="noted")
     session.append({"role": "user", "content": "a lone surrogate \ud83d and \n a line"}, meta=[{"pin": True}])
     while session.info().head < 2 * borders.SEGMENT_POSITIONS + 3:
         session.append(*(said(n) for n in range(25)))

@@ -31,6 +31,10 @@ BODIES: dict[str, Any] = {
     "patch_agent": {"iteration": 1},
     "compress_session": {"mode": "sync"},
     "create_snapshot": {"name": "theirs"},
+    "put_state": {"state": {"x": 1}},
+    "patch_state": {"x": 1},
+    "decide_pending": {"decision": "reject"},
+    "record_history": {"action": "theirs"},
 }
 QUERIES: dict[str, Any] = {"recall": {"ref": "2.0"}, "search_session": {"q": CANARY}}
 SESSION_ROUTES = [route for route in ROUTES if "{session_id}" in route.path]
@@ -42,7 +46,8 @@ def test_t1_every_route_answers_another_owner_as_if_the_session_were_not_there(
     harness: Any, route: Any, owner: tuple[str, str]
 ) -> None:
     mine = harness.log("acme", "ada").sessions.create("shared-id")
-    mine.append({"role": "user", "content": CANARY}, run={"iteration": 1})
+    mine.append({"role": "user", "content": CANARY}, run={"iteration": 1, "pending_action": {"tool": "x"}})
+    before = mine.state(), mine.history_page()
     mine.create_snapshot("named")
     answers = []
     for session_id in ("shared-id", "not-there"):
@@ -53,6 +58,7 @@ def test_t1_every_route_answers_another_owner_as_if_the_session_were_not_there(
         answers.append((caught.value.error_code, str(caught.value).replace(session_id, "ID"), caught.value.details))
     assert answers[0] == answers[1]
     assert [message.body["content"] for message in mine.messages()] == [CANARY]
+    assert (mine.state(), mine.history_page()) == before
 
 
 def test_t1_every_route_with_a_session_is_in_the_matrix() -> None:
@@ -64,6 +70,12 @@ def test_t1_every_route_with_a_session_is_in_the_matrix() -> None:
         "build_context",
         "get_agent",
         "patch_agent",
+        "decide_pending",
+        "get_state",
+        "put_state",
+        "patch_state",
+        "read_history",
+        "record_history",
         "compress_session",
         "get_summary",
         "discard_summary",
@@ -137,6 +149,7 @@ def test_v2_contents_never_reach_logs_or_errors(harness: Any, caplog: pytest.Log
     log = harness.log()
     session = log.sessions.create("s", system=CANARY, metadata={"m": CANARY}, title=CANARY)
     session.append({"role": "user", "content": CANARY}, key="k")
+    fitted = log.sessions.create("fitted", state_schema={"properties": {"a": {"const": 1}}})
     attempts: list[Callable[[], Any]] = [
         lambda: session.append({"role": "user", "content": CANARY + "2"}, key="k"),
         lambda: session.append({"role": 7, "content": CANARY}),
@@ -146,6 +159,13 @@ def test_v2_contents_never_reach_logs_or_errors(harness: Any, caplog: pytest.Log
         lambda: session.append({"role": "user", "content": CANARY, "n": float("nan")}),
         lambda: session.append({"role": "user", "content": CANARY}, meta=[{"status": CANARY}]),
         lambda: session.patch_agent({"iteration": CANARY}),
+        lambda: session.put_state({"agents": {"main": {"iteration": CANARY}}}),
+        lambda: session.put_state({"a": CANARY}, if_version=9),
+        lambda: session.patch_state([{"op": "test", "path": "", "value": CANARY}]),
+        lambda: session.patch_state([{"op": "remove", "path": f"/{CANARY}"}]),
+        lambda: fitted.put_state({"a": CANARY}),
+        lambda: session.decide_pending("reject", reason=CANARY),
+        lambda: session.record("x", metadata={"m": CANARY * 10_000}),
         lambda: session.context(budget=1),
         lambda: session.recall(CANARY),
         lambda: session.recall("2.0", pattern=f"({CANARY}"),

@@ -557,6 +557,28 @@ def test_wrong_input_of_lint_and_schema(tmp_path: Path) -> None:
     refused("schema", "nope", code=2, says="message, policy, state, window")
 
 
+def test_state_and_history_show_what_was_done(data: Path) -> None:
+    assert "no state" in ok("state", SESSION, "--data", data)
+    with Turnlog.open(sqlite_url(data)) as log:
+        session = log.sessions.get(SESSION)
+        head = session.info().head
+        session.put_state({"lang": "zh", "odd\x1b[31m": [None, "\x1b"]}, action="handover")
+        session.patch_agent({"iteration": 1}, agent_id="planner")
+    shown = ok("state", SESSION, "--data", data)
+    assert re.search(r'^lang +"zh" *$', shown, re.M) and f"version {head + 2}" in shown and "planner" in shown
+    assert "planner" not in ok("state", SESSION, "--at", head + 1, "--data", data)
+    found = as_json("state", SESSION, "--at", head + 1, "--data", data)
+    assert (found["state"]["lang"], found["version"]) == ("zh", head + 1)
+    shown = ok("history", SESSION, "--limit", 2, "--data", data)
+    assert [line.split()[0] for line in shown.splitlines()] == ["id", str(head + 2), str(head + 1), "more"]
+    assert "handover" in shown and "planner" in shown
+    found = as_json("history", SESSION, "--agent", "planner", "--data", data)
+    assert [entry["action"] for entry in found["entries"]] == ["state_change"] and not found["more"]
+    assert as_json("history", SESSION, "--action", "handover", "--data", data)["entries"][0]["first"] == head + 1
+    refused("state", SESSION, "--at", "soon", "--data", data, code=2, says="invalid_input at /query/at")
+    refused("history", "nobody", "--data", data, code=1, says="not_found")
+
+
 @pytest.mark.parametrize("name", ["message", "policy", "state", "window"])
 def test_schema(name: str) -> None:
     assert as_json("schema", name) == json.loads(ok("schema", name)) == json_schemas()[name]

@@ -326,7 +326,7 @@ def test_the_policies_body_in_the_documentation_is_one() -> None:
 # ------------------------------------------------------------ the API answers as its page says
 
 EXAMPLE = re.compile(
-    r"^```http\n(?P<method>[A-Z]+) (?P<target>\S+)\n(?:\S+: [^\n]*\n)*(?:\n(?P<body>.*?))?^```\n\n"
+    r"^```http\n(?P<method>[A-Z]+) (?P<target>\S+)\n(?P<headers>(?:\S+: [^\n]*\n)*)(?:\n(?P<body>.*?))?^```\n\n"
     r"(?P<status>\d{3})\n\n```json\n(?P<answer>.*?)^```",
     re.S | re.M,
 )
@@ -350,19 +350,31 @@ TOLD = [
     ("### Recall a call", 0),
     ("### Recall a call", 1),
     ("### Search a session", 0),
+    ("### Get an agent", 0),
+    ("### Replace the state", 0),
+    ("### Change the state", 0),
+    ("### Change the state", 1),
+    ("### Get the state", 0),
+    ("### Decide a pending action", 0),
+    ("### Decide a pending action", 1),
+    ("### Read the history", 0),
+    ("### Record an entry", 0),
 ]
 """The examples of the page that tell of one session, in the order in which it happens."""
 
 
-def example_service() -> Callable[[str, str, str | None], tuple[int, object]]:
+def example_service() -> Callable[[re.Match[str]], tuple[int, object]]:
     """A service in memory, asked as `http` blocks ask."""
     engine = Engine("memory", SqliteItemTable(SqliteDatabase(MEMORY)), MemoryBlobStore(), None, lambda: None)
     app = Application(engine, Settings(), clock=FixedClock(), ids=SequentialIds())
     handler = make_handler(ROUTES, app)
 
-    def ask(method: str, target: str, body: str | None) -> tuple[int, object]:
-        path, _, query = target.partition("?")
-        answer = handler(event(method, path, raw=body, query=dict(parse_qsl(query))), None)
+    def ask(example: re.Match[str]) -> tuple[int, object]:
+        path, _, query = example["target"].partition("?")
+        kind = re.search(r"^Content-Type: (\S+)$", example["headers"], re.M)
+        headers = {"content-type": kind[1]} if kind else {}
+        made = event(example["method"], path, raw=example["body"], query=dict(parse_qsl(query)), headers=headers)
+        answer = handler(made, None)
         return answer["statusCode"], json.loads(answer["body"])
 
     return ask
@@ -402,7 +414,7 @@ def test_the_examples_of_the_api_are_answered_so() -> None:
     wrong = dict[str, list[str]]()
     for heading, at in TOLD:
         example = list(EXAMPLE.finditer(section(text, heading)))[at]
-        status, answer = ask(example["method"], example["target"], example["body"])
+        status, answer = ask(example)
         different = unlike(told(example["answer"]), answer)
         if different or str(status) != example["status"]:
             wrong[f"{heading} {at}: {status}"] = different

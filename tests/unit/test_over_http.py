@@ -19,7 +19,7 @@ from turnlog.client.model import Backend
 from turnlog.client.over_http import MAX_WAIT_SECONDS, HttpBackend
 from turnlog.client.problems import error_of
 from turnlog.domain import errors
-from turnlog.domain.errors import Problem, TurnlogError
+from turnlog.domain.errors import PatchError, Problem, TurnlogError, VersionMismatchError
 from turnlog.domain.identity import Owner
 from turnlog.entrypoints.http import problem_document, status_of
 from turnlog.local.server import LocalServer
@@ -384,6 +384,31 @@ def test_lone_surrogates_and_large_integers_come_back(server: LocalServer) -> No
         assert [stored.body for stored in session.messages()] == messages
         assert session.context().messages == messages
         assert next(session.loops()).user_message == "\ud83d and 😀\nx"
+
+
+@pytest.mark.network
+def test_state_pending_actions_and_history_are_those_of_the_library_in_process(server: LocalServer) -> None:
+    with Turnlog.open(server.url) as log:
+        session = log.sessions.create("s", state={"a": None})
+        assert session.patch_state([{"op": "add", "path": "/b", "value": None}]).state == {"a": None, "b": None}
+        assert session.patch_state({"a": None}, action="cleared", if_version=2).state == {"b": None}
+        assert session.put_state({"lone": "\ud83d"}, if_version=3).version == 4
+        assert session.state(at=2).state == {"a": None, "b": None}
+        with pytest.raises(VersionMismatchError) as caught:
+            session.put_state({}, if_version=1)
+        assert caught.value.details["version"] == 4
+        with pytest.raises(PatchError) as failed:
+            session.patch_state([{"op": "remove", "path": "/x"}])
+        assert failed.value.problems[0].pointer == "/0/path"
+        session.patch_agent({"pending_action": {"tool": "x"}})
+        assert session.decide_pending("approve").state["pending_action"] == {"tool": "x", "decision": "approve"}
+        entry = session.record("noted", metadata={"n": 1})
+        entries = list(session.history())
+        assert entries[0] == entry
+        told = [one.action for one in reversed(entries[1:])]
+        assert told == ["create", "state_change", "cleared", "state_change", "state_change", "approve"]
+        assert entries[-2].diff == [{"op": "add", "path": "/b", "value": None}]
+        assert next(session.history(action="cleared")).diff == {"a": None}
 
 
 @pytest.mark.network

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -12,6 +12,7 @@ from turnlog.domain.errors import TurnlogError
 from turnlog.domain.identity import Owner
 from turnlog.domain.jsonvalue import check_json
 from turnlog.entrypoints.routes import BY_NAME, Request, call
+from turnlog.entrypoints.routing import JSON
 from turnlog.settings import Settings
 
 
@@ -28,8 +29,9 @@ class InProcessBackend:
         *,
         path: Mapping[str, str] | None = None,
         query: Mapping[str, str | int | None] | None = None,
-        body: Mapping[str, Any] | None = None,
+        body: Mapping[str, Any] | Sequence[Any] | None = None,
         key: str | None = None,
+        media_type: str | None = None,
     ) -> Any:
         if body is not None:
             check_json(body)
@@ -37,8 +39,9 @@ class InProcessBackend:
             owner=self._owner,
             path=path or {},
             query={name: str(value) for name, value in (query or {}).items() if value is not None},
-            body=dict(body) if body is not None else None,
+            body=dict(body) if isinstance(body, Mapping) else list(body) if body is not None else None,
             idempotency_key=key,
+            media_type=media_type or JSON,
         )
         return call(self._app, BY_NAME[operation], request).answer
 

@@ -11,7 +11,7 @@ import json
 import os
 import ssl
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import SplitResult, quote, urlencode, urlsplit
@@ -25,6 +25,7 @@ from turnlog.domain.errors import InvalidInputError, NotFoundError, UnavailableE
 from turnlog.domain.identity import check_agent_id, check_session_id
 from turnlog.domain.jsonvalue import check_json, encode_json
 from turnlog.entrypoints.routes import BY_NAME, Route
+from turnlog.entrypoints.routing import JSON
 from turnlog.log.keys import check_record_id
 from turnlog.ports import Clock, IdSource
 from turnlog.version import __version__
@@ -93,8 +94,9 @@ class HttpBackend:
         *,
         path: Mapping[str, str] | None = None,
         query: Mapping[str, str | int | None] | None = None,
-        body: Mapping[str, Any] | None = None,
+        body: Mapping[str, Any] | Sequence[Any] | None = None,
         key: str | None = None,
+        media_type: str | None = None,
     ) -> Any:
         route = BY_NAME[operation]
         headers = dict(self._headers)
@@ -102,7 +104,7 @@ class HttpBackend:
         if body is not None:
             check_json(body)
             data = encode_json(body)
-            headers["Content-Type"] = "application/json"
+            headers["Content-Type"] = media_type or JSON
         if route.writes:
             headers["Idempotency-Key"] = _header_value("key", key) if key is not None else self._ids.new_id()
         answer = self._tried(_Call(route.method, self._prefix + _target(route, path or {}, query or {}), data, headers))

@@ -30,6 +30,10 @@ class CreateSession(Body):
     policy: str | JsonObjectField | None = Field(default=None, description="A preset's name or a policy's body")
     metadata: JsonObjectField | None = None
     state: JsonObjectField | None = None
+    state_schema: JsonObjectField | None = Field(
+        default=None,
+        description="JSON Schema 2020-12 that the state must fit, without `agents`; can't be changed later",
+    )
     strict: bool = Field(default=False, description="Refuse disorder with 422 instead of keeping it with a warning")
     recall: Literal["always", "never"] = Field(
         default="always", description="Whether windows have the recall tools; can't be changed later"

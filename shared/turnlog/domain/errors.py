@@ -7,12 +7,13 @@
     │   ├── UnsupportedMediaTypeError  (415)
     │   ├── IdempotencyMismatchError   same key, other payload (422)
     │   ├── BudgetTooSmallError    the least window is larger than the budget (422)
+    │   ├── PatchError             a patch that does not apply (422)
     │   ├── BuildMismatchError     a build that this log can't give again (422)
     │   └── OtherRendererError     a build of another version of the renderer (422)
     ├── UnauthorizedError (401), ForbiddenError (403)
     ├── NotFoundError (404)
     ├── ConflictError              the log has moved on, or forbids it (409)
-    │   ├── HeadMismatchError, SessionExistsError, SessionEndedError
+    │   ├── HeadMismatchError, VersionMismatchError, SessionExistsError, SessionEndedError
     │   └── LoopUnfinishedError, RunActiveError
     ├── UnavailableError           try again later (503)
     │   └── ThrottledError         (429)
@@ -89,6 +90,12 @@ class BudgetTooSmallError(InvalidInputError):
     code = "budget_too_small"
 
 
+class PatchError(InvalidInputError):
+    """A patch of the state that can't be applied. Its problem's pointer is into the patch."""
+
+    code = "patch_failed"
+
+
 class BuildMismatchError(InvalidInputError):
     """The build names a commit, a summary or tools that are not there."""
 
@@ -121,6 +128,12 @@ class HeadMismatchError(ConflictError):
     """``if_head`` is not the head. ``details["head"]`` is."""
 
     code = "head_mismatch"
+
+
+class VersionMismatchError(ConflictError):
+    """``if_version`` is not the version of the state. ``details["version"]`` is."""
+
+    code = "version_mismatch"
 
 
 class SessionExistsError(ConflictError):

@@ -15,6 +15,7 @@ from turnlog.domain.jsonvalue import JsonObject, JsonValue, encode_json
 from turnlog.domain.rounds import Branch
 from turnlog.domain.session import SCHEMA_VERSION, MessageStatus, Settings
 
+MAX_KEYS_TOLD = 100
 HEAD_TOKEN_CHARS = 500
 """The length of the text's beginning whose tokens are counted apart at append, for cut texts in digests."""
 
@@ -74,19 +75,23 @@ class Notes:
 
 @dataclass(frozen=True, slots=True)
 class StateEvent:
-    """A change of the session's state: a JSON Merge Patch, with the whole state after it in every 32nd.
+    """A change of the session's state: an object is a JSON Merge Patch, a list a JSON Patch.
 
-    ``previous`` is the position of the state event before, 0 when there is none.
+    ``full`` is the whole state after it, in every 32nd and where the change is no patch (then ``patch`` is None).
+    ``previous`` is the position of the state event before, 0 when there is none. ``keys_before`` and ``keys_after`` are the
+    state's first `MAX_KEYS_TOLD` names, None in events from before they were kept.
     """
 
     position: int
     action: str
-    patch: JsonValue
+    patch: JsonObject | list[JsonValue] | None
     previous: int
     count: int
     agent_id: str | None = None
     full: JsonObject | None = None
     payload: Payload | None = None
+    keys_before: tuple[str, ...] | None = None
+    keys_after: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +151,18 @@ class SummaryEvent:
 
 
 @dataclass(frozen=True, slots=True)
+class NoteEvent:
+    """An entry of the history that a caller records: nothing changes. ``keys`` are names of the state at the time."""
+
+    position: int
+    action: str
+    agent_id: str | None
+    metadata: JsonObject | None
+    keys: tuple[str, ...] = ()
+    payload: Payload | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class DiscardEvent:
     """The summary at position ``summary`` is in force no more, and none is. It stays in the log, for windows of earlier moments."""
 
@@ -153,7 +170,7 @@ class DiscardEvent:
     summary: int
 
 
-Event: TypeAlias = MessageEvent | StateEvent | CreateEvent | SummaryEvent | DiscardEvent
+Event: TypeAlias = MessageEvent | StateEvent | CreateEvent | SummaryEvent | DiscardEvent | NoteEvent
 
 _ENVELOPE = {
     "i": "id",
@@ -208,9 +225,15 @@ def state_payload(event: StateEvent) -> bytes:
 
 
 def _state_parts(event: StateEvent) -> JsonObject:
-    parts: JsonObject = {"p": event.patch}
+    parts: JsonObject = {}
+    if event.patch is not None:
+        parts["p"] = event.patch
     if event.full is not None:
         parts["full"] = event.full
+    if event.keys_after is not None and event.keys_before is not None:
+        parts["ka"] = list(event.keys_after)
+        if event.keys_before != event.keys_after:
+            parts["kb"] = list(event.keys_before)
     return parts
 
 
@@ -292,6 +315,22 @@ def summary_from(line: dict[str, Any], *, position: int, parts: dict[str, Any] |
     )
 
 
+def note_line(event: NoteEvent) -> JsonObject:
+    line: JsonObject = {"k": "h", "a": event.action}
+    if event.agent_id is not None:
+        line["g"] = event.agent_id
+    return line | (payload_fields(event.payload) if event.payload else _note_parts(event))
+
+
+def note_payload(event: NoteEvent) -> bytes:
+    return encode_json(_note_parts(event))
+
+
+def _note_parts(event: NoteEvent) -> JsonObject:
+    parts: JsonObject = {"ka": list(event.keys)}
+    return parts | ({"md": event.metadata} if event.metadata is not None else {})
+
+
 def settings_object(settings: Settings) -> JsonObject:
     """Settings as JSON, what is default left out."""
     default, found = Settings(), dict[str, JsonValue]()
@@ -356,16 +395,32 @@ def read_event(
             notes=_read_notes(line),
         )
     if kind == "s":
+        return _read_state(line, held or {}, position, payload)
+    if kind == "h":
         held = held or {}
-        return StateEvent(
-            position, line["a"], held.get("p"), line["q"], line["n"], line.get("g"), held.get("full"), payload
-        )
+        return NoteEvent(position, line["a"], line.get("g"), held.get("md"), tuple(held.get("ka", ())), payload)
     if kind == "y":
         return summary_from(line, position=position, parts=parts)
     if kind == "d":
         return DiscardEvent(position, line["bs"])
     held = held or {}
     return CreateEvent(position, line["sid"], settings_from(held.get("set", {})), held.get("state"), payload)
+
+
+def _read_state(line: dict[str, Any], held: dict[str, Any], position: int, payload: Payload | None) -> StateEvent:
+    after = tuple(held["ka"]) if "ka" in held else None
+    return StateEvent(
+        position=position,
+        action=line["a"],
+        patch=held.get("p"),
+        previous=line["q"],
+        count=line["n"],
+        agent_id=line.get("g"),
+        full=held.get("full"),
+        payload=payload,
+        keys_before=tuple(held["kb"]) if "kb" in held else after,
+        keys_after=after,
+    )
 
 
 def _read_envelope(line: dict[str, Any], held: dict[str, Any] | None) -> Envelope:

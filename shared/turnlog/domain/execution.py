@@ -58,6 +58,10 @@ def validate(state: Mapping[str, Any]) -> list[Problem]:
     for name, (check, wanted) in _FIELDS.items():
         if name in state and not check(state[name]):
             problems.append(Problem("wrong_type", f"/{name}", f"{name} is not {wanted}"))
+    pending = state.get("pending_action")
+    for name in ("call_id", "ref"):
+        if isinstance(pending, dict) and not _text(pending.get(name)):
+            problems.append(Problem("wrong_type", f"/pending_action/{name}", f"{name} is not a string or null"))
     if "messages" in state:
         problems.extend(_messages_problems(state["messages"]))
     iteration, maximum = state.get("iteration"), state.get("max_iterations")
@@ -93,29 +97,25 @@ def run_patch(run: JsonObject) -> tuple[str, JsonObject]:
     return agent_id, {**run, "agent_id": agent_id}
 
 
-def merge(target: JsonValue, patch: JsonValue) -> JsonValue:
-    """JSON Merge Patch (RFC 7396), as a new value."""
-    if not isinstance(patch, dict):
-        return patch
-    merged = dict(target) if isinstance(target, dict) else {}
-    for name, value in patch.items():
-        if value is None:
-            merged.pop(name, None)
-        else:
-            merged[name] = merge(merged.get(name), value)
-    return merged
+def agents_of(state: JsonObject) -> JsonObject:
+    """The execution states of a session's state by agent."""
+    agents = state.get("agents")
+    return agents if isinstance(agents, dict) else {}
+
+
+def pending_of(agent: JsonValue) -> JsonObject | None:
+    """The action of an agent that waits for a decision or its result, or None."""
+    found = agent.get("pending_action") if isinstance(agent, dict) else None
+    return found if isinstance(found, dict) else None
 
 
 def agent_of(state: JsonObject, agent_id: str) -> JsonObject | None:
     """The execution state of one agent, or None."""
-    agents = state.get("agents")
-    found = agents.get(agent_id) if isinstance(agents, dict) else None
+    found = agents_of(state).get(agent_id)
     return found if isinstance(found, dict) else None
 
 
-AGENT_STATE_SCHEMA: JsonObject = {
-    "$schema": "https://json-schema.org/draft/2020-12/schema",
-    "title": "AgentState",
+_AGENT_STATE_SCHEMA: JsonObject = {
     "description": "The execution state of an agent; unknown fields are kept. An iteration above max_iterations is refused.",
     "type": "object",
     "required": ["agent_id"],
@@ -126,10 +126,27 @@ AGENT_STATE_SCHEMA: JsonObject = {
         "max_iterations": {"type": ["integer", "null"], "minimum": 0},
         "run_id": {"type": ["string", "null"]},
         "scratchpad": True,
-        "pending_action": {"type": ["object", "null"]},
+        "pending_action": {
+            "type": ["object", "null"],
+            "description": "What waits for a decision. With the id or the ref of its call, the call's result ends the waiting.",
+            "properties": {
+                "call_id": {"type": ["string", "null"]},
+                "ref": {"type": ["string", "null"]},
+                "decision": {"enum": ["approve", "reject"]},
+                "reason": {"type": "string"},
+            },
+        },
         "response_format": {"type": ["object", "null"]},
         "llm_config": {"type": ["object", "null"]},
         "tools": {"type": ["array", "null"]},
         "errors": {"type": ["array", "null"]},
     },
+}
+STATE_SCHEMA: JsonObject = {
+    "$schema": "https://json-schema.org/draft/2020-12/schema",
+    "title": "State",
+    "description": "The state of a session: names and values of the caller's own, and the execution states of its agents.",
+    "type": "object",
+    "properties": {"agents": {"type": "object", "additionalProperties": {"$ref": "#/$defs/AgentState"}}},
+    "$defs": {"AgentState": _AGENT_STATE_SCHEMA},
 }

@@ -45,14 +45,15 @@ def parse_ref(text: str, *, pointer: str = "/ref") -> Ref:
 
 def call_key(call: ToolCall) -> str:
     """What a result must name to belong to the call; empty when the call has no id."""
-    return _key(call.id)
+    return id_key(call.id)
 
 
 def result_key(result: ToolResult) -> str:
-    return "" if result.by_name else _key(result.tool_call_id)
+    return "" if result.by_name else id_key(result.tool_call_id)
 
 
-def _key(call_id: str) -> str:
+def id_key(call_id: str) -> str:
+    """A call id as keys have it: a long one by its hash."""
     if len(call_id) <= _LONG_ID:
         return call_id
     return "sha256:" + hashlib.sha256(call_id.encode("utf-8", "surrogatepass")).hexdigest()[:32]

@@ -38,3 +38,4 @@ class Settings:
     strict: bool = False
     recall: Recall = "never"
     loop_timeout_seconds: int = DEFAULT_LOOP_TIMEOUT_SECONDS
+    state_schema: JsonObject | None = None

@@ -32,9 +32,9 @@ from turnlog.domain.identity import Owner
 from turnlog.domain.jsonvalue import encode_json, parse_strict_json
 from turnlog.entrypoints.identity import identify
 from turnlog.entrypoints.routes import Request, Route, call
+from turnlog.entrypoints.routing import JSON, JSON_PATCH
 
 MAX_BODY_BYTES = 4 * 1024 * 1024 + 256 * 1024
-JSON_TYPES = frozenset({"application/json", "application/merge-patch+json"})
 _PROBLEM = "application/problem+json"
 _STATUS: tuple[tuple[type[TurnlogError], int], ...] = (
     (MalformedError, 400),
@@ -149,24 +149,25 @@ def _answer(status: int, answer: Answer | Mapping[str, Any]) -> HttpResponse[str
 
 def _request(event: Mapping[str, Any], owner: Owner, path: Mapping[str, str], route: Route) -> Request:
     headers = {name.lower(): value for name, value in (event.get("headers") or {}).items()}
+    media_type = headers.get("content-type", JSON).partition(";")[0].strip().lower()
     return Request(
         owner=owner,
         path=path,
         query=event.get("queryStringParameters") or {},
-        body=_body(event, headers),
+        body=_body(event, media_type, route),
+        media_type=media_type,
         idempotency_key=headers.get("idempotency-key") if route.writes else None,
     )
 
 
-def _body(event: Mapping[str, Any], headers: Mapping[str, str]) -> object:
+def _body(event: Mapping[str, Any], media_type: str, route: Route) -> object:
     body = event.get("body")
     if not body:
         return None
-    media_type = headers.get("content-type", "application/json").partition(";")[0].strip().lower()
-    if media_type not in JSON_TYPES:
-        raise UnsupportedMediaTypeError(
-            f"content type {media_type[:80]!r} is not application/json: send the header Content-Type: application/json"
-        )
+    if media_type not in route.media_types:
+        takes = " or ".join(route.media_types) if JSON_PATCH in route.media_types else JSON
+        message = f"content type {media_type[:80]!r} is not {takes}: send the header Content-Type: {JSON}"
+        raise UnsupportedMediaTypeError(message)
     data = _bytes(body, is_base64=bool(event.get("isBase64Encoded")))
     if len(data) > MAX_BODY_BYTES:
         raise TooLargeError(f"a body of {len(data)} bytes is over the limit of {MAX_BODY_BYTES}")

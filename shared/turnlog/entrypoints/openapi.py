@@ -10,6 +10,7 @@ from turnlog.contracts.context import WindowAnswer
 from turnlog.contracts.messages import AppendMessages
 from turnlog.domain.jsonvalue import JsonObject
 from turnlog.entrypoints.routes import ROUTES, Parameter, Route
+from turnlog.entrypoints.routing import JSON_PATCH
 from turnlog.version import __version__
 from turnlog.windows.policy import Policy
 
@@ -19,10 +20,10 @@ _ERRORS = {
     401: "Not authenticated",
     403: "Not allowed",
     404: "No such session, or it is another owner's",
-    409: "Conflict: head_mismatch, session_exists, loop_unfinished, run_active, conflict",
+    409: "Conflict: head_mismatch, version_mismatch, session_exists, loop_unfinished, run_active, conflict",
     413: "Too large",
     415: "Not JSON",
-    422: "Invalid: fields, ids, idempotency_mismatch, budget_too_small",
+    422: "Invalid: fields, ids, idempotency_mismatch, budget_too_small, patch_failed",
     429: "Throttled; see Retry-After",
     503: "Unavailable; see Retry-After",
 }
@@ -80,12 +81,12 @@ def openapi_document() -> JsonObject:
 
 def json_schemas() -> dict[str, JsonObject]:
     """The schemas that `turnlog schema NAME` prints and docs/schemas holds."""
-    from turnlog.domain.execution import AGENT_STATE_SCHEMA
+    from turnlog.domain.execution import STATE_SCHEMA
 
     return {
         "message": AppendMessages.model_json_schema(),
         "policy": Policy.model_json_schema(),
-        "state": AGENT_STATE_SCHEMA,
+        "state": STATE_SCHEMA,
         "window": WindowAnswer.model_json_schema(mode="serialization"),
     }
 
@@ -103,11 +104,9 @@ def _operation(route: Route) -> JsonObject:
         schema: JsonObject = {"$ref": _REF.format(model=route.body.__name__)}
         operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
     elif route.free_body:
-        content: JsonObject = {"schema": {"type": "object"}}
-        operation["requestBody"] = {
-            "required": True,
-            "content": {"application/json": content, "application/merge-patch+json": content},
-        }
+        kinds = {name: "array" if name == JSON_PATCH else "object" for name in route.media_types}
+        content: JsonObject = {name: {"schema": {"type": kind}} for name, kind in kinds.items()}
+        operation["requestBody"] = {"required": True, "content": content}
     operation["responses"] = _responses(route)
     return operation
 

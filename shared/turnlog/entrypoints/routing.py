@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 
 B = TypeVar("B", bound=BaseModel)
 MAX_POSITION = 999_999_999_999
+JSON = "application/json"
+JSON_PATCH = "application/json-patch+json"
+MERGE_TYPES = (JSON, "application/merge-patch+json")
+"""Media types of bodies. A merge patch is an object like any other, so every route takes both."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +33,7 @@ class Request:
     query: Mapping[str, str] = field(default_factory=dict)
     body: object = None
     idempotency_key: str | None = None
+    media_type: str = JSON
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +62,7 @@ class Parameter:
 class Route:
     """``path`` has parameters in braces. ``writes``: it takes an ``Idempotency-Key``. ``resource`` names its function."""
 
-    method: Literal["GET", "POST", "PATCH", "DELETE"]
+    method: Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
     path: str
     name: str
     resource: str
@@ -68,6 +73,7 @@ class Route:
     parameters: tuple[Parameter, ...] = ()
     writes: bool = False
     free_body: bool = False
+    media_types: tuple[str, ...] = MERGE_TYPES
 
 
 CURSOR = Parameter("cursor", "string", "`next_cursor` of the page before")
@@ -79,11 +85,11 @@ def call(app: Application, route: Route, request: Request) -> Response:
     for name, value in request.query.items():
         parameter = known.get(name)
         if parameter is None:
-            raise _invalid(f"/query/{name}", f"unknown query parameter {name[:64]!r}")
+            raise invalid_parameter(f"/query/{name}", f"unknown query parameter {name[:64]!r}")
         if parameter.values and value not in parameter.values:
-            raise _invalid(f"/query/{name}", f"{name} is not one of {', '.join(parameter.values)}")
+            raise invalid_parameter(f"/query/{name}", f"{name} is not one of {', '.join(parameter.values)}")
     if route.body is None and not route.free_body and request.body is not None:
-        raise _invalid("", f"{route.method} {route.path} takes no body")
+        raise invalid_parameter("", f"{route.method} {route.path} takes no body")
     return route.endpoint(app, request)
 
 
@@ -121,13 +127,25 @@ def integer(request: Request, parameter: Parameter) -> int | None:
     value = int(text) if text.isascii() and text.isdigit() and len(text) <= 15 else None
     low, high = parameter.minimum, parameter.maximum
     if value is None or (low is not None and value < low) or (high is not None and value > high):
-        raise _invalid(f"/query/{parameter.name}", f"{parameter.name} is not an integer from {low} to {high}")
+        raise invalid_parameter(f"/query/{parameter.name}", f"{parameter.name} is not an integer from {low} to {high}")
     return value
 
 
+def moment(request: Request, parameter: Parameter) -> int | str | None:
+    """A position, or else a time as text; None when it is not given."""
+    text = request.query.get(parameter.name)
+    if text is None or not (text.isascii() and text.isdigit() and len(text) <= 15):
+        return text
+    if not 1 <= int(text) <= MAX_POSITION:
+        raise invalid_parameter(
+            f"/query/{parameter.name}", f"{parameter.name} is not a position from 1 to {MAX_POSITION}"
+        )
+    return int(text)
+
+
 def not_an_object() -> InvalidInputError:
-    return _invalid("", "the body is not a JSON object")
+    return invalid_parameter("", "the body is not a JSON object")
 
 
-def _invalid(pointer: str, message: str) -> InvalidInputError:
+def invalid_parameter(pointer: str, message: str) -> InvalidInputError:
     return InvalidInputError(message, problems=[Problem("invalid_parameter", pointer, message)])

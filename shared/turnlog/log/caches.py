@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from typing import Any
 
 from turnlog.domain.errors import CorruptError
 from turnlog.domain.events import Payload, settings_from, settings_object
@@ -38,6 +39,7 @@ class Caches:
         """META, and ``E#SYS`` when the settings have more than META holds. ``payload`` is where the commit has them."""
         whole = settings_object(settings)
         short, missing = _short(whole)
+        has_schema = settings.state_schema is not None
         if missing:
             packed = pack(encode_json({"set": whole}))
             place: dict[str, AttributeValue] = {"b": packed}
@@ -46,7 +48,7 @@ class Caches:
             head: dict[str, AttributeValue] = {"pk": keys.partition, "sk": keys.system.sk, "pos": position}
             self._items.put(head | place, condition=Less("pos", position))
         self._items.put(
-            meta_item(keys, short, missing=missing, position=position, created_ms=created_ms),
+            meta_item(keys, short, missing=missing, position=position, created_ms=created_ms, has_schema=has_schema),
             condition=Less("pos", position),
         )
 
@@ -59,13 +61,13 @@ class Caches:
             content = _content(system)
         return settings_from(json.loads(content)["set"])
 
-    def write_state(self, keys: SessionKeys, state: JsonObject, *, position: int, count: int) -> None:
-        """``S#STATE``: the folded state after the state event at this position; left out when large (the log has it)."""
-        packed = pack(encode_json(state))
-        if len(packed) > _LARGE_BYTES:
-            return
-        item: Item = {"pk": keys.partition, "sk": keys.state.sk, "pos": position, "n": count, "b": packed}
-        self._items.put(item, condition=Less("pos", position))
+    def write_state(self, keys: SessionKeys, packed: bytes, *, position: int, count: int, base: int | None) -> None:
+        """``S#STATE``, as of the state event at this position. ``packed`` is the folded state; or with ``base``, the position
+        of an event that holds a whole state, the patches since."""
+        item: dict[str, AttributeValue] = {"pk": keys.partition, "sk": keys.state.sk, "pos": position, "n": count}
+        if base is not None:
+            item["bs"] = base
+        self._items.put(item | {"b": packed}, condition=Less("pos", position))
 
     def write_summary(self, keys: SessionKeys, line: JsonObject, *, position: int, time_ms: int) -> None:
         """``E#SUM``: the summary of the commit at this position, whole."""
@@ -75,10 +77,23 @@ class Caches:
     def read_summary(self, keys: SessionKeys) -> Item | None:
         return self._items.get_many([keys.summary]).get(keys.summary)
 
-    def read_state(self, keys: SessionKeys) -> tuple[JsonObject, int, int] | None:
-        """State, position of its newest event, count of state events; None when there is no cache."""
+    def read_state(self, keys: SessionKeys) -> CachedState | None:
         item = self._items.get_many([keys.state]).get(keys.state)
-        return (json.loads(_content(item)), _int(item, "pos"), _int(item, "n")) if item is not None else None
+        if item is None:
+            return None
+        base = _int(item, "bs") if "bs" in item else None
+        return CachedState(_int(item, "pos"), _int(item, "n"), json.loads(_content(item)), base)
+
+
+@dataclass(frozen=True, slots=True)
+class CachedState:
+    """What ``S#STATE`` holds: position of the newest state event, count of them, and the state; or with ``base`` the patches
+    since the event at that position."""
+
+    position: int
+    count: int
+    content: Any
+    base: int | None
 
 
 def summary_in(item: Item) -> tuple[JsonObject, int, int]:
@@ -86,7 +101,9 @@ def summary_in(item: Item) -> tuple[JsonObject, int, int]:
     return json.loads(_content(item)), _int(item, "pos"), _int(item, "t")
 
 
-def meta_item(keys: SessionKeys, short: JsonObject, *, missing: int, position: int, created_ms: int) -> Item:
+def meta_item(
+    keys: SessionKeys, short: JsonObject, *, missing: int, position: int, created_ms: int, has_schema: bool
+) -> Item:
     item: dict[str, AttributeValue] = {
         "pk": keys.partition,
         "sk": keys.meta.sk,
@@ -95,6 +112,8 @@ def meta_item(keys: SessionKeys, short: JsonObject, *, missing: int, position: i
         "c": created_ms,
         "b": pack(encode_json(short)),
     }
+    if has_schema:
+        item["ss"] = 1
     return item | {"x": missing} if missing else item
 
 
@@ -102,18 +121,19 @@ def meta_item(keys: SessionKeys, short: JsonObject, *, missing: int, position: i
 class Meta:
     """Settings as META or an entry of the list has them, the position that they reflect, and the time of creation.
 
-    ``missing``: 0 nothing, 1 the system text or tools, 2 the policy and metadata too; ``E#SYS`` has them.
+    ``missing``: 0 nothing, 1 the system text, tools or the state's schema, 2 the policy and metadata too; ``E#SYS`` has them.
     """
 
     settings: Settings
     missing: int
     position: int
     created_ms: int
+    has_schema: bool = False
 
 
 def read_meta(item: Item) -> Meta:
     missing = _int(item, "x") if "x" in item else 0
-    return Meta(settings_from(json.loads(_content(item))), missing, _int(item, "pos"), _int(item, "c"))
+    return Meta(settings_from(json.loads(_content(item))), missing, _int(item, "pos"), _int(item, "c"), "ss" in item)
 
 
 def directory_item(
@@ -168,7 +188,7 @@ def session_id_of(item: Item) -> str:
 
 def _short(whole: JsonObject) -> tuple[JsonObject, int]:
     """The settings that fit META, and what is missing of them (see `Meta`)."""
-    short = {name: value for name, value in whole.items() if name not in ("system", "tools")}
+    short = {name: value for name, value in whole.items() if name not in ("system", "tools", "state_schema")}
     if len(encode_json(short)) > _META_BYTES:
         policy = short.get("policy")
         short = {name: value for name, value in short.items() if name not in _LONG_FIELDS}

@@ -18,6 +18,7 @@ from turnlog.domain.events import (
     DiscardEvent,
     Event,
     MessageEvent,
+    NoteEvent,
     Payload,
     StateEvent,
     SummaryEvent,
@@ -26,6 +27,8 @@ from turnlog.domain.events import (
     discard_line,
     message_line,
     message_payload,
+    note_line,
+    note_payload,
     parse_lines,
     payload_of,
     read_event,
@@ -220,6 +223,12 @@ class CommitLog:
         contents = self._payloads.fetch(keys, wanted)
         return [event for commit in commits for event in events_of(commit, contents)]
 
+    def whole(self, keys: SessionKeys, wanted: Sequence[tuple[Commit, int]]) -> list[Event]:
+        """The events at positions of commits, with their own payloads and no others'."""
+        lines = [commit.lines[position - commit.header.first] for commit, position in wanted]
+        contents = self._payloads.fetch(keys, [payload for payload in map(payload_of, lines) if payload is not None])
+        return [_event(line, position, contents) for line, (_, position) in zip(lines, wanted, strict=True)]
+
     def fetch(self, keys: SessionKeys, events: Iterable[MessageEvent]) -> dict[int, MessageEvent]:
         """The given messages with their bodies, by position."""
         missing = [event for event in events if event.body is None and event.payload is not None]
@@ -271,9 +280,13 @@ def stored_lines(item: Item) -> list[bytes]:
 def events_of(commit: Commit, contents: Mapping[str, bytes]) -> Iterable[Event]:
     """The events of a commit, with those of its payloads that are given by place."""
     for offset, line in enumerate(commit.lines):
-        payload = payload_of(line)
-        parts = json.loads(contents[payload.place]) if payload is not None and payload.place in contents else None
-        yield read_event(line, position=commit.header.first + offset, parts=parts, card=read_card)
+        yield _event(line, commit.header.first + offset, contents)
+
+
+def _event(line: dict[str, Any], position: int, contents: Mapping[str, bytes]) -> Event:
+    payload = payload_of(line)
+    parts = json.loads(contents[payload.place]) if payload is not None and payload.place in contents else None
+    return read_event(line, position=position, parts=parts, card=read_card)
 
 
 def _is_ours(lost: Lost, nonce: bytes) -> bool:
@@ -287,6 +300,8 @@ def _payload_content(event: Event) -> bytes:
         return summary_payload(event)
     if isinstance(event, DiscardEvent):
         return b""
+    if isinstance(event, NoteEvent):
+        return note_payload(event)
     return state_payload(event) if isinstance(event, StateEvent) else create_payload(event)
 
 
@@ -300,5 +315,7 @@ def _line(event: Event, payload: Payload | None, facts: Facts | None) -> JsonObj
         return summary_line(replace(event, payload=payload))
     if isinstance(event, DiscardEvent):
         return discard_line(event)
+    if isinstance(event, NoteEvent):
+        return note_line(replace(event, payload=payload))
     assert isinstance(event, CreateEvent)  # noqa: S101 - the five kinds there are
     return create_line(replace(event, payload=payload))

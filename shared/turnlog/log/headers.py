@@ -25,7 +25,7 @@ KEYS_KEPT = 24
 GENESIS = bytes(HASH_BYTES)
 _KEY_HASH_BYTES = 6
 _KEY_ENTRY_BYTES = _KEY_HASH_BYTES + 4
-_KINDS = frozenset({"c", "m", "s", "y", "d"})
+_KINDS = frozenset({"c", "m", "s", "y", "d", "h"})
 
 
 @dataclass(frozen=True, slots=True)

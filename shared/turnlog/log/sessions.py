@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+from contextlib import suppress
 from dataclasses import dataclass
 
-from turnlog.domain.errors import CorruptError
+from turnlog.domain.errors import CorruptError, UnavailableError
 from turnlog.domain.events import CreateEvent, Payload, SummaryEvent
+from turnlog.domain.jsonvalue import JsonObject
 from turnlog.domain.session import Settings
-from turnlog.log.caches import Caches, Meta, read_meta
+from turnlog.log.caches import Caches, Meta, directory_item, is_touch, read_meta
 from turnlog.log.commits import Commit, CommitLog, Tail, read_commit
 from turnlog.log.headers import Header
 from turnlog.log.keys import SessionKeys, commit_sort_key
@@ -16,7 +18,7 @@ from turnlog.log.payloads import Payloads
 from turnlog.log.records import Records
 from turnlog.log.state import States
 from turnlog.log.summaries import Summaries
-from turnlog.ports import Absent, Clock, IdSource, Item, ItemTable, Key
+from turnlog.ports import Absent, Clock, IdSource, Item, ItemTable, Key, Less
 
 _SECRET = Key("#turnlog", "cursor-secret")
 
@@ -50,6 +52,13 @@ class SessionLog:
             return self.settings_from_log(keys, tail.header)
         return InForce(meta.settings, meta.created_ms)
 
+    def state_schema(self, keys: SessionKeys, tail: Tail) -> JsonObject | None:
+        """The JSON Schema that the state must fit; no request for a session without one while META is up to date."""
+        meta = self._meta(tail.meta, tail.header)
+        if meta is not None and not meta.has_schema:
+            return None
+        return self.settings(keys, tail.meta, None, tail.header).settings.state_schema
+
     def settings(self, keys: SessionKeys, meta: Item | None, system: Item | None, header: Header) -> InForce:
         """All settings, from META and ``E#SYS`` while they are up to date, else from the log (and the caches are mended)."""
         known = self._meta(meta, header)
@@ -63,6 +72,18 @@ class SessionLog:
         if system is None or position != known.position:
             return self.settings_from_log(keys, header)
         return InForce(self.caches.settings_in(keys, system), known.created_ms)
+
+    def touch(self, keys: SessionKeys, before: Tail, header: Header, *, in_force: InForce | None = None) -> None:
+        """Brings the session's entry in the list up to date after a commit, when that is the first of its five minutes.
+
+        The commit is durable already: an entry that can't be written now is brought up to date by a later one.
+        """
+        if not is_touch(before.header.time_ms, header.time_ms):
+            return
+        found = in_force if in_force is not None else self.short_settings(keys, before)
+        item = directory_item(keys, found.settings, status="active", created_ms=found.created_ms, header=header)
+        with suppress(UnavailableError):
+            self.items.put(item, condition=Less("pos", header.last, or_absent=False))
 
     def settings_from_log(self, keys: SessionKeys, header: Header) -> InForce:
         """The settings by the log itself; the caches are written again."""

@@ -2,82 +2,191 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import Any
 
-from turnlog.domain.errors import CorruptError
-from turnlog.domain.events import CreateEvent, StateEvent
-from turnlog.domain.execution import merge
-from turnlog.domain.jsonvalue import JsonObject
-from turnlog.log.caches import Caches
-from turnlog.log.commits import CommitLog
+from turnlog.domain.errors import CorruptError, PatchError, UnavailableError
+from turnlog.domain.events import MAX_KEYS_TOLD, CreateEvent, StateEvent
+from turnlog.domain.jsonvalue import JsonObject, encode_json
+from turnlog.domain.patches import Patch, applied, difference
+from turnlog.log.caches import CachedState, Caches
+from turnlog.log.commits import Commit, CommitLog, read_commit
 from turnlog.log.keys import SessionKeys, commit_sort_key
+from turnlog.log.packing import pack
+from turnlog.ports import Item
 
 FULL_EVERY = 32
 MAX_STATE_BYTES = 5 * 1024 * 1024
+INLINE_BYTES = 32 * 1024
+"""Of an item that holds a state, or the patches since a whole one, packed."""
+_NOT_TRIED_BYTES = 8 * INLINE_BYTES
+"""More than this is not compressed to see whether it would fit."""
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """``version`` is the position of the newest state event, 0 before the first; ``count`` how many there were."""
+    """``version`` is the position of the newest state event, 0 before the first; ``count`` how many there were.
+
+    ``base`` is the position of the event that holds a whole state (0: none was needed), ``since`` the patches after it;
+    None where only the folded state was read.
+    """
 
     value: JsonObject
     version: int = 0
     count: int = 0
+    base: int = 0
+    since: tuple[Patch, ...] | None = ()
 
 
 class States:
-    """Reads the state of sessions."""
+    """Reads the state of sessions, and keeps the cache of the newest."""
 
     def __init__(self, commits: CommitLog, caches: Caches) -> None:
         self._commits = commits
         self._caches = caches
 
     def at(self, keys: SessionKeys, version: int) -> State:
-        """The state after the state event at this position. One request while the cache is up to date, at most 33 more else."""
+        """The state after the state event at this position.
+
+        One request while the cache is up to date, two more for a large state; at most 35 from the log alone.
+        """
         if version == 0:
             return State({})
         cached = self._caches.read_state(keys)
-        if cached is not None and cached[1] == version:
-            return State(*cached)
-        patches, position = list[StateEvent](), version
+        patches, position = list[Patch](), version
         while True:
-            if cached is not None and cached[1] == position:
-                base = State(*cached)
+            if cached is not None and cached.position == position:
+                base = self._cached(keys, cached)
                 break
             event = self._event(keys, position)
             if isinstance(event, CreateEvent):
-                base = State(event.state or {}, position, 0)
+                base = State(event.state or {}, position, 0, position)
                 break
             if event.full is not None:
-                base = State(event.full, position, event.count)
+                base = State(event.full, position, event.count, position)
                 break
-            patches.append(event)
+            if event.patch is None:
+                raise CorruptError("a state event without a change", item=commit_sort_key(position))
+            patches.append(event.patch)
             if event.previous == 0:
                 base = State({})
                 break
             position = event.previous
-        value, count = base.value, base.count
-        for event in reversed(patches):
-            value, count = cast("JsonObject", merge(value, event.patch)), event.count
-        return State(value, version, count)
+        return self._folded(base, patches[::-1], version)
+
+    def _cached(self, keys: SessionKeys, cached: CachedState) -> State:
+        if cached.base is None:
+            return State(cached.content, cached.position, cached.count, since=None)
+        value: JsonObject = {}
+        if cached.base:
+            event = self._event(keys, cached.base)
+            found = event.state if isinstance(event, CreateEvent) else event.full
+            if found is None:
+                raise CorruptError(
+                    "no whole state where the cache says there is one", item=commit_sort_key(cached.base)
+                )
+            value = found
+        base = State(value, cached.base, cached.count - len(cached.content), cached.base)
+        return self._folded(base, cached.content, cached.position)
+
+    def _folded(self, base: State, patches: Sequence[Patch], version: int) -> State:
+        value = base.value
+        try:
+            for patch in patches:
+                value = applied(value, patch)
+        except PatchError as error:
+            raise CorruptError("a stored patch does not apply", item=commit_sort_key(version)) from error
+        since = (*base.since, *patches) if base.since is not None else None
+        return State(value, version, base.count + len(patches), base.base, since)
 
     def _event(self, keys: SessionKeys, position: int) -> StateEvent | CreateEvent:
         commit = self._commits.containing(keys, position)
         if commit is None:
             raise CorruptError("a state event is missing", item=commit_sort_key(position))
-        for event in self._commits.events(keys, [commit]):
-            if event.position == position and isinstance(event, StateEvent | CreateEvent):
-                return event
-        raise CorruptError("no state event where the log says there is one", item=commit_sort_key(commit.header.first))
+        (event,) = self._commits.whole(keys, [(commit, position)])
+        if not isinstance(event, StateEvent | CreateEvent):
+            raise CorruptError("no state event where the log says there is one", item=commit_sort_key(position))
+        return event
+
+    def remember(self, keys: SessionKeys, state: State) -> None:
+        """Brings the cache up to date. The commit is durable already: what can't be written now is folded by a reader."""
+        folded = _small(state.value)
+        packed = folded if folded is not None or state.since is None else _small(list(state.since))
+        if packed is None:
+            return
+        base = state.base if folded is None else None
+        try:
+            self._caches.write_state(keys, packed, position=state.version, count=state.count, base=base)
+        except UnavailableError:
+            return
+
+
+def created(value: JsonObject) -> State:
+    """The state that a session is created with."""
+    return State(value, 1, 0, 1)
 
 
 def next_event(
-    state: State, *, position: int, action: str, patch: JsonObject, agent_id: str | None
+    state: State, *, position: int, action: str, patch: Patch, agent_id: str | None
 ) -> tuple[StateEvent, State]:
-    """The event that changes the state by a merge patch, and the state after it."""
-    value = cast("JsonObject", merge(state.value, patch))
+    """The event that changes the state by a patch, and the state after it; `PatchError` when it does not apply."""
+    return _event(state, applied(state.value, patch), position=position, action=action, patch=patch, agent_id=agent_id)
+
+
+def replacing_event(state: State, value: JsonObject, *, position: int, action: str) -> tuple[StateEvent, State]:
+    """The event that puts a whole state in place of another: their difference, where that is smaller."""
+    found: Patch | None = difference(state.value, value)
+    if len(encode_json(found)) >= len(encode_json(value)):
+        found = None
+    return _event(state, value, position=position, action=action, patch=found, agent_id=None)
+
+
+def _event(
+    state: State, value: JsonObject, *, position: int, action: str, patch: Patch | None, agent_id: str | None
+) -> tuple[StateEvent, State]:
     count = state.count + 1
-    full = value if count % FULL_EVERY == 0 else None
-    event = StateEvent(position, action, patch, state.version, count, agent_id, full)
-    return event, State(value, position, count)
+    since = (*state.since, patch) if state.since is not None and patch is not None else None
+    is_full = patch is None or count % FULL_EVERY == 0
+    if not is_full and _small(value) is None:
+        # Too large for the cache, which holds the patches since a whole one then.
+        is_full = since is None or _small(list(since)) is None
+    event = StateEvent(
+        position=position,
+        action=action,
+        patch=patch,
+        previous=state.version,
+        count=count,
+        agent_id=agent_id,
+        full=value if is_full else None,
+        keys_before=keys_told(state.value),
+        keys_after=keys_told(value),
+    )
+    if is_full:
+        return event, State(value, position, count, position)
+    return event, State(value, position, count, state.base, since)
+
+
+def keys_told(value: JsonObject) -> tuple[str, ...]:
+    """The names that history tells of a state."""
+    return tuple(sorted(value)[:MAX_KEYS_TOLD])
+
+
+def state_version_at(item: Item, position: int) -> int:
+    """The position of the newest state event up to a position of the commit in ``item``."""
+    commit: Commit = read_commit(item)
+    header = commit.header
+    if header.last_state <= position:
+        return header.last_state
+    line: dict[str, Any] = commit.lines[header.last_state - header.first]
+    previous: int = line["q"]
+    return previous
+
+
+def _small(value: Any) -> bytes | None:
+    """A value packed for an item, None when it is too large for one."""
+    content = encode_json(value)
+    if len(content) > _NOT_TRIED_BYTES:
+        return None
+    packed = pack(content)
+    return packed if len(packed) <= INLINE_BYTES else None

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import cast
-
 from turnlog.contracts.agents import AgentState
-from turnlog.domain.errors import InvalidInputError, NotFoundError, TooLargeError, UnavailableError
-from turnlog.domain.execution import agent_of, validate
+from turnlog.domain.actions import STATE_CHANGE
+from turnlog.domain.errors import NotFoundError
+from turnlog.domain.events import StateEvent
+from turnlog.domain.execution import agent_of
 from turnlog.domain.identity import Owner, check_agent_id
-from turnlog.domain.jsonvalue import JsonObject, encode_json
-from turnlog.log.commits import Commit, Draft, Tail
-from turnlog.log.headers import following
+from turnlog.domain.jsonvalue import JsonObject
 from turnlog.log.keys import SessionKeys
 from turnlog.log.sessions import SessionLog
-from turnlog.log.state import MAX_STATE_BYTES, State, next_event
-from turnlog.services.idempotency import earlier, raw_request_key, stamped
+from turnlog.log.state import State, next_event
+from turnlog.services.changes import ChangeState, check_agent
+from turnlog.services.idempotency import raw_request_key
 
 
 class GetAgent:
@@ -39,7 +37,7 @@ class PatchAgent:
     """The use case: a JSON Merge Patch of one agent's execution state; an invalid result is refused."""
 
     def __init__(self, log: SessionLog) -> None:
-        self._log = log
+        self._change = ChangeState(log)
 
     def __call__(
         self, owner: Owner, session_id: str, agent_id: str, patch: JsonObject, *, key: str | None = None
@@ -47,51 +45,15 @@ class PatchAgent:
         keys = SessionKeys(owner, session_id)
         check_agent_id(agent_id)
         request = raw_request_key(key, f"agent {agent_id}", patch)
-        after: State | None = None
+        whole: JsonObject = {"agents": {agent_id: {**patch, "agent_id": agent_id}}}
 
-        def compose(tail: Tail) -> Draft | Commit:
-            nonlocal after
-            header = tail.header
-            found = earlier(self._log.commits, keys, header, request)
-            if found is not None:
-                return found
-            state = self._log.states.at(keys, header.last_state)
-            position = header.last + 1
-            whole_patch: JsonObject = {"agents": {agent_id: {**patch, "agent_id": agent_id}}}
-            event, after = next_event(
-                state, position=position, action="state_change", patch=whole_patch, agent_id=agent_id
-            )
-            _check(after, agent_id)
-            draft = following(header, kind="s", events=1, now_ms=self._log.clock.now_ms(), **stamped(request))
-            return Draft(replace(draft, last_state=position, pending=has_pending(after)), (event,))
+        def patched(before: State, position: int) -> tuple[StateEvent, State]:
+            event, after = next_event(before, position=position, action=STATE_CHANGE, patch=whole, agent_id=agent_id)
+            check_agent(agent_of(after.value, agent_id) or {}, agent_id)
+            return event, after
 
-        written = self._log.commits.write(keys, compose)
-        if written.repeated or after is None:
-            after = self._log.states.at(keys, written.commit.header.last_state)
-        else:
-            self._write_cache(keys, after)
-        return AgentState(agent_id=agent_id, state=agent_of(after.value, agent_id) or {}, version=after.version)
-
-    def _write_cache(self, keys: SessionKeys, after: State) -> None:
-        try:
-            self._log.caches.write_state(keys, after.value, position=after.version, count=after.count)
-        except UnavailableError:
-            # The commit is durable; a reader folds the state from the log.
-            return
+        return agent_answer(self._change(keys, patched, request=request), agent_id)
 
 
-def has_pending(state: State) -> bool:
-    """Whether an agent waits for a decision."""
-    agents = state.value.get("agents")
-    found = agents.values() if isinstance(agents, dict) else ()
-    return any(isinstance(agent, dict) and agent.get("pending_action") is not None for agent in found)
-
-
-def _check(state: State, agent_id: str) -> None:
-    problems = validate(cast("JsonObject", agent_of(state.value, agent_id) or {}))
-    if problems:
-        raise InvalidInputError(
-            f"the execution state is not valid: {problems[0].message}", code="invalid_state", problems=problems
-        )
-    if len(encode_json(state.value)) > MAX_STATE_BYTES:
-        raise TooLargeError(f"state is over the limit of {MAX_STATE_BYTES} bytes")
+def agent_answer(state: State, agent_id: str) -> AgentState:
+    return AgentState(agent_id=agent_id, state=agent_of(state.value, agent_id) or {}, version=state.version)

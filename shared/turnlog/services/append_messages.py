@@ -3,44 +3,43 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import cast
 
 from turnlog.codecs.registry import CODECS
 from turnlog.contracts.messages import Appended, CallRef, Warning
 from turnlog.contracts.messages import AppendMessages as AppendBody
+from turnlog.domain.actions import RUN
+from turnlog.domain.compression import Asked
 from turnlog.domain.errors import (
     HeadMismatchError,
     InvalidInputError,
     LoopUnfinishedError,
     Problem,
     RunActiveError,
-    TooLargeError,
-    UnavailableError,
 )
 from turnlog.domain.events import Event, MessageEvent, Notes, StateEvent
-from turnlog.domain.execution import agent_of, run_patch, validate
 from turnlog.domain.facts import Facts
 from turnlog.domain.flow import DISORDER, Arrival, Disorder, Flow, accept, repeated_ids, with_open_calls
 from turnlog.domain.identity import Owner
-from turnlog.domain.jsonvalue import JsonObject, encode_json
-from turnlog.domain.pairing import OpenCalls, pair
+from turnlog.domain.jsonvalue import JsonObject
+from turnlog.domain.pairing import OpenCall, OpenCalls, pair
 from turnlog.domain.refs import Ref
 from turnlog.domain.session import Settings
-from turnlog.log.caches import directory_item, is_touch
 from turnlog.log.commits import Commit, Draft, Tail, Written
 from turnlog.log.headers import Header, following
 from turnlog.log.keys import SessionKeys
 from turnlog.log.reading import located
 from turnlog.log.sessions import InForce, SessionLog
-from turnlog.log.state import MAX_STATE_BYTES, State, next_event
-from turnlog.ports import Less, TokenCounter
-from turnlog.services.agents import has_pending
+from turnlog.log.state import State
+from turnlog.ports import TokenCounter
 from turnlog.services.asking import AskForSegments, AskForSummaries, Compression
+from turnlog.services.changes import has_pending
 from turnlog.services.idempotency import RequestKey, earlier, is_of, request_key, stamped
 from turnlog.services.incoming import Incoming, understand_batch
 from turnlog.services.learning import USAGE_IGNORED, calibrated, sent_after
+from turnlog.services.run_states import run_event
 
 _RUN_HASH_BYTES = 6
 
@@ -60,7 +59,7 @@ class AppendMessages:
         keys = SessionKeys(owner, session_id)
         request = request_key(key, "append", body)
         given = understand_batch(body, self._counter)
-        append = _Append(self._log, keys, body, request, given, self._ask)
+        append = Appending(self._log, keys, body, request, given, self._ask.asked)
         written = self._log.commits.write(keys, append.compose)
         events = self._log.commits.events(keys, [written.commit], fetch=written.repeated)
         if not written.repeated:
@@ -71,7 +70,7 @@ class AppendMessages:
         return _answer(written.commit, events, compression)
 
 
-class _Append:
+class Appending:
     """One request on its way into the log."""
 
     def __init__(
@@ -81,10 +80,16 @@ class _Append:
         body: AppendBody,
         request: RequestKey | None,
         given: list[Incoming],
-        ask: AskForSummaries,
+        asked: Callable[[Header, Settings], Asked | None],
+        *,
+        action: str = RUN,
+        check: Callable[[State], None] | None = None,
     ) -> None:
+        """``action`` is what history tells of its state event; ``check`` may refuse by the state before."""
         self._log = log
-        self._ask = ask
+        self._asked = asked
+        self._action = action
+        self._check = check
         self._keys = keys
         self._body = body
         self._request = request
@@ -97,6 +102,11 @@ class _Append:
         """In force where the log was read last."""
         assert self._in_force is not None  # noqa: S101 - compose has run
         return self._in_force.settings
+
+    @property
+    def state(self) -> State | None:
+        """After the append, where it changes the state."""
+        return self._state
 
     def compose(self, tail: Tail) -> Draft | Commit:
         header = tail.header
@@ -116,7 +126,7 @@ class _Append:
         sent = sent_after(self._body, header, time_ms)
         calibration, ignored = calibrated(self._body, header, opens_loop=any(opens))
         warnings += ignored
-        state_event, problems = self._state_event(header, first + len(arrivals))
+        state_event, problems = self._state_event(header, first + len(arrivals), _answered(before, flow))
         warnings += problems
         if settings.strict:
             _refuse(header, arrivals, warnings)
@@ -135,25 +145,14 @@ class _Append:
             calibration=calibration,
             pending=has_pending(self._state) if self._state is not None else header.pending,
         )
-        new = replace(new, asked=self._ask.asked(new, settings))
+        new = replace(new, asked=self._asked(new, settings))
         return Draft(new, tuple(all_events), tuple(given.facts for given in self._given))
 
     def write_caches(self, written: Written) -> None:
         """Brings caches up to date. The commit is durable already: a cache that can't be written now is mended by a reader."""
-        header, in_force = written.commit.header, self._in_force
-        assert in_force is not None  # noqa: S101 - compose has run
-        try:
-            if self._state is not None:
-                self._log.caches.write_state(
-                    self._keys, self._state.value, position=self._state.version, count=self._state.count
-                )
-            if is_touch(written.tail.header.time_ms, header.time_ms):
-                item = directory_item(
-                    self._keys, in_force.settings, status="active", created_ms=in_force.created_ms, header=header
-                )
-                self._log.items.put(item, condition=Less("pos", header.last, or_absent=False))
-        except UnavailableError:
-            return
+        if self._state is not None:
+            self._log.states.remember(self._keys, self._state)
+        self._log.touch(self._keys, written.tail, written.commit.header, in_force=self._in_force)
 
     def _check_head(self, header: Header) -> Commit | None:
         if_head = self._body.if_head
@@ -235,19 +234,20 @@ class _Append:
             return []
         return [Disorder("run_active", header.last + 1, "/run_id")]
 
-    def _state_event(self, header: Header, position: int) -> tuple[StateEvent | None, list[Disorder]]:
-        run = self._body.run
-        if run is None:
+    def _state_event(
+        self, header: Header, position: int, answered: Sequence[OpenCall]
+    ) -> tuple[StateEvent | None, list[Disorder]]:
+        self._state = None
+        run = cast("JsonObject | None", self._body.run)
+        if run is None and not (header.pending and answered):
             return None, []
-        agent_id, patch = run_patch(cast("JsonObject", run))
         state = self._log.states.at(self._keys, header.last_state)
-        event, after = next_event(
-            state, position=position, action="run", patch={"agents": {agent_id: patch}}, agent_id=agent_id
-        )
-        if len(encode_json(after.value)) > MAX_STATE_BYTES:
-            raise TooLargeError(f"state is over the limit of {MAX_STATE_BYTES} bytes")
-        self._state = after
-        problems = validate(agent_of(after.value, agent_id) or {})
+        if self._check is not None:
+            self._check(state)
+        found = run_event(run, answered, state, position=position, action=self._action)
+        if found is None:
+            return None, []
+        event, self._state, problems = found
         return event, [Disorder(problem.code, position, f"/run{problem.pointer}") for problem in problems]
 
     def _event(self, arrival: Arrival, given: Incoming, opens_loop: int) -> MessageEvent:
@@ -269,6 +269,12 @@ class _Append:
             window=(window.position, window.tokens) if window else None,
         )
         return notes if notes != Notes() else None
+
+
+def _answered(before: OpenCalls, flow: Flow) -> list[OpenCall]:
+    """The calls that were open before and are not after."""
+    still_open = {call.ref for call in flow.open_calls.calls}
+    return [call for call in before.calls if call.ref not in still_open]
 
 
 def _refuse(header: Header, arrivals: Sequence[Arrival], warnings: Sequence[Disorder]) -> None:

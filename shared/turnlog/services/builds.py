@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from typing import Any, NoReturn, cast
 
 from turnlog.codecs.registry import codec_of
-from turnlog.contracts.builds import At, BudgetAnswer, Build, GivenBuild
+from turnlog.contracts.builds import BudgetAnswer, Build, GivenBuild
 from turnlog.contracts.context import BuildContext
 from turnlog.domain.errors import BuildMismatchError, InvalidInputError, OtherRendererError, Problem
 from turnlog.domain.jsonvalue import JsonObject, encode_json
-from turnlog.domain.times import milliseconds_of, rfc3339
+from turnlog.domain.times import rfc3339
 from turnlog.log.headers import Header
-from turnlog.log.history import position_at
 from turnlog.log.keys import SessionKeys
 from turnlog.log.sessions import SessionLog
+from turnlog.services.moments import above_head, resolved
 from turnlog.windows.build import Request
 from turnlog.windows.version import RENDERER_VERSION
 
@@ -35,30 +35,14 @@ def position_of_call(log: SessionLog, keys: SessionKeys, body: BuildContext) -> 
     return body.build.position
 
 
-def resolved(log: SessionLog, keys: SessionKeys, at: At) -> int:
-    """``at`` as a position. Whether the log has it is seen when it is read."""
-    if isinstance(at, int):
-        return at
-    try:
-        time_ms = milliseconds_of(at)
-    except ValueError as error:
-        raise _invalid("/at", f"{at[:64]!r} is neither a position nor a time of RFC 3339") from error
-    position = position_at(log.items, keys, time_ms)
-    if position is None:
-        raise _invalid("/at", f"the session is newer than {at}")
-    return position
-
-
 def check_head(header: Header, position: int, *, build: GivenBuild | None) -> None:
     """Refuses a position that the log has not reached. ``header`` is of the newest commit up to it."""
     if position <= header.last:
         return
-    message = f"position {position} is above the head, {header.last}"
+    error = above_head(header, position)
     if build is not None:
-        raise BuildMismatchError(message, details={"head": header.last})
-    raise InvalidInputError(
-        message, problems=[Problem("invalid_parameter", "/at", message)], details={"head": header.last}
-    )
+        raise BuildMismatchError(error.detail, details=error.details)
+    raise error
 
 
 def check_build(build: GivenBuild, header: Header, tools: Sequence[JsonObject] | None) -> None:

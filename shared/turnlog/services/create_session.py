@@ -20,9 +20,10 @@ from turnlog.log.commits import Commit, Draft
 from turnlog.log.headers import Header, remembered
 from turnlog.log.keys import OwnerKeys, SessionKeys
 from turnlog.log.sessions import SessionLog
-from turnlog.log.state import MAX_STATE_BYTES
+from turnlog.log.state import created as created_state
 from turnlog.ports import Absent, Less, TokenCounter
 from turnlog.services.answers import session_answer
+from turnlog.services.changes import check_change
 from turnlog.services.idempotency import RequestKey, is_of, request_key
 from turnlog.windows.build import system_cost
 from turnlog.windows.policy import policy_of
@@ -53,6 +54,12 @@ class CreateSessions:
         settings = self._settings(body)
         state = cast("JsonObject | None", body.state)
         _check_sizes(settings, state)
+        if settings.state_schema is not None:
+            from turnlog.services.schemas import check_schema, check_state
+
+            check_schema(settings.state_schema)
+            if state is not None:
+                check_state(state, settings.state_schema)
         now = self._log.clock.now_ms()
         self._log.items.put(
             directory_item(keys, settings, status="creating", created_ms=now, header=None), condition=Absent()
@@ -84,7 +91,7 @@ class CreateSessions:
         created, payload = commit.header.time_ms, commit.payloads[0] if commit.payloads else None
         self._log.caches.write_settings(keys, settings, position=1, created_ms=created, payload=payload)
         if state is not None:
-            self._log.caches.write_state(keys, state, position=1, count=0)
+            self._log.states.remember(keys, created_state(state))
         self._show(keys, settings, commit)
 
     def _show(self, keys: SessionKeys, settings: Settings, commit: Commit) -> None:
@@ -114,6 +121,7 @@ class CreateSessions:
             strict=body.strict,
             recall=body.recall,
             loop_timeout_seconds=body.loop_timeout_seconds,
+            state_schema=cast("JsonObject | None", body.state_schema),
         )
 
 
@@ -135,8 +143,8 @@ def _draft(
 
 
 def _check_sizes(settings: Settings, state: JsonObject | None) -> None:
-    if state is not None and len(encode_json(state)) > MAX_STATE_BYTES:
-        raise TooLargeError(f"state is over the limit of {MAX_STATE_BYTES} bytes")
+    if state is not None:
+        check_change({}, state)
     if (
         len(encode_json([settings.system, list(settings.tools), settings.policy, settings.metadata]))
         > MAX_SETTINGS_BYTES

@@ -33,13 +33,15 @@ RESOURCES: Mapping[str, tuple[str, ...]] = {
     "build_context": ("build_context",),
     "compress": ("compress",),
     "health": ("health",),
+    "history": ("history",),
     "jobs": ("jobs",),
     "lint": ("lint",),
     "messages": ("messages",),
     "recall": ("recall",),
     "search": ("search",),
-    "sessions": ("sessions", "agents"),
+    "sessions": ("sessions",),
     "snapshot": ("snapshot",),
+    "state": ("state", "agents"),
 }
 """Resource, which is the name of its function -> the modules of this package that have its routes."""
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import cast
 
 from turnlog.bootstrap import Application
-from turnlog.contracts.agents import AgentState
+from turnlog.contracts.agents import AgentState, Decided, DecidePending
 from turnlog.domain.jsonvalue import JsonObject
-from turnlog.entrypoints.routing import Request, Response, Route, not_an_object
+from turnlog.entrypoints.routing import Request, Response, Route, not_an_object, read_body
 
 
 def _get_agent(app: Application, request: Request) -> Response:
@@ -24,12 +24,18 @@ def _patch_agent(app: Application, request: Request) -> Response:
     return Response(200, answer)
 
 
+def _decide(app: Application, request: Request) -> Response:
+    body, path = read_body(request, DecidePending), request.path
+    answer = app.decide_pending(request.owner, path["session_id"], path["agent_id"], body, key=request.idempotency_key)
+    return Response(200, answer)
+
+
 ROUTES: tuple[Route, ...] = (
     Route(
         "GET",
         "/v1/sessions/{session_id}/agents/{agent_id}",
         "get_agent",
-        "sessions",
+        "state",
         "The execution state of an agent",
         _get_agent,
         answers={200: AgentState},
@@ -38,11 +44,22 @@ ROUTES: tuple[Route, ...] = (
         "PATCH",
         "/v1/sessions/{session_id}/agents/{agent_id}",
         "patch_agent",
-        "sessions",
+        "state",
         "Change an agent's execution state by a JSON Merge Patch",
         _patch_agent,
         answers={200: AgentState},
         writes=True,
         free_body=True,
+    ),
+    Route(
+        "POST",
+        "/v1/sessions/{session_id}/agents/{agent_id}/pending",
+        "decide_pending",
+        "state",
+        "Approve or reject what an agent waits for",
+        _decide,
+        DecidePending,
+        {200: Decided},
+        writes=True,
     ),
 )

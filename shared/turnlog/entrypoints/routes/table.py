@@ -8,6 +8,7 @@ from turnlog.entrypoints.routes import (
     build_context,
     compress,
     health,
+    history,
     jobs,
     lint,
     messages,
@@ -15,6 +16,7 @@ from turnlog.entrypoints.routes import (
     search,
     sessions,
     snapshot,
+    state,
 )
 from turnlog.entrypoints.routing import Route
 
@@ -26,7 +28,9 @@ ROUTES: tuple[Route, ...] = (
     *lint.ROUTES,
     *recall.ROUTES,
     *search.ROUTES,
+    *state.ROUTES,
     *agents.ROUTES,
+    *history.ROUTES,
     *compress.ROUTES,
     *snapshot.ROUTES,
     *jobs.ROUTES,

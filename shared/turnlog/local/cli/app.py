@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 from turnlog.domain.errors import InvalidInputError, TurnlogError
-from turnlog.local.cli import checks, compress, context, doctor, history, jobs, recall, replay, serve
+from turnlog.local.cli import checks, compress, context, doctor, history, jobs, recall, replay, serve, state
 from turnlog.local.cli.options import Data, Tenant, Token, Url, User, remember
 from turnlog.local.cli.screen import plain
 from turnlog.version import __version__
@@ -97,6 +97,8 @@ app.command()(context.context)
 app.command()(history.loops)
 app.command()(history.sessions)
 app.command()(history.show)
+app.command()(state.state)
+app.command()(state.history)
 app.command()(recall.recall)
 app.command()(recall.search)
 app.command()(compress.compress)

@@ -39,7 +39,7 @@ Against = Annotated[
 ]
 
 
-def context(  # noqa: PLR0913, PLR0917 - an option each
+def context(
     ctx: typer.Context,
     session: Session,
     policy: Policy = None,
@@ -61,8 +61,8 @@ def context(  # noqa: PLR0913, PLR0917 - an option each
     with opened(connection) as log:
         asked = {"policy": policy_value(policy), "budget": budget, "format": format, "model": model}
         found = log.sessions.get(session)
-        window = found.context(at=_moment(at), **asked)  # type: ignore[arg-type]
-        other = found.context(at=_moment(against), **asked) if against is not None else None  # type: ignore[arg-type]
+        window = found.context(at=moment(at), **asked)  # type: ignore[arg-type]
+        other = found.context(at=moment(against), **asked) if against is not None else None  # type: ignore[arg-type]
     if json:
         shown = window.model_dump(mode="json")
         print_json(shown if other is None else {"window": shown, "against": other.model_dump(mode="json")})
@@ -82,6 +82,6 @@ def context(  # noqa: PLR0913, PLR0917 - an option each
             screen.print(message_text(body, heading=f"{number}"))
 
 
-def _moment(text: str | None) -> int | str | None:
+def moment(text: str | None) -> int | str | None:
     """A position, or else a time."""
     return int(text) if text is not None and text.isascii() and text.isdigit() else text

@@ -1,0 +1,115 @@
+"""Changing a session's state: one commit of one state event, refused whole or written whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeAlias
+
+from turnlog.domain.errors import InvalidInputError, Problem, TooLargeError, VersionMismatchError
+from turnlog.domain.events import StateEvent
+from turnlog.domain.execution import agents_of, validate
+from turnlog.domain.identity import check_agent_id
+from turnlog.domain.jsonvalue import MAX_DEPTH, JsonObject, encode_json
+from turnlog.domain.patches import depth_of, equal
+from turnlog.log.commits import Commit, Draft, Tail
+from turnlog.log.headers import following
+from turnlog.log.keys import SessionKeys
+from turnlog.log.sessions import SessionLog
+from turnlog.log.state import MAX_STATE_BYTES, State
+from turnlog.services.idempotency import RequestKey, earlier, stamped
+
+MAX_STATE_DEPTH = MAX_DEPTH - 1
+"""A level less than of a request: a request that puts the state has it in a field."""
+Change: TypeAlias = Callable[[State, int], tuple[StateEvent, State]]
+"""From the state and the position of the event to be, to the event and the state after it. May raise to refuse."""
+
+
+class ChangeState:
+    """What the use cases that change the state have in common."""
+
+    def __init__(self, log: SessionLog) -> None:
+        self._log = log
+
+    def __call__(
+        self, keys: SessionKeys, change: Change, *, request: RequestKey | None, if_version: int | None = None
+    ) -> State:
+        """The state after the change; for a repeated request, as it was after the first one."""
+        before: State | None = None
+        after: State | None = None
+
+        def compose(tail: Tail) -> Draft | Commit:
+            nonlocal before, after
+            header = tail.header
+            found = earlier(self._log.commits, keys, header, request)
+            if found is not None:
+                return found
+            if if_version is not None and if_version != header.last_state:
+                message = f"the version of the state is {header.last_state}, not {if_version}"
+                raise VersionMismatchError(message, details={"version": header.last_state})
+            if before is None or before.version != header.last_state:
+                before = self._log.states.at(keys, header.last_state)
+            position = header.last + 1
+            event, after = change(before, position)
+            check_change(before.value, after.value)
+            schema = self._log.state_schema(keys, tail)
+            if schema is not None:
+                from turnlog.services.schemas import check_state
+
+                check_state(after.value, schema)
+            draft = following(header, kind="s", events=1, now_ms=self._log.clock.now_ms(), **stamped(request))
+            return Draft(replace(draft, last_state=position, pending=has_pending(after)), (event,))
+
+        written = self._log.commits.write(keys, compose)
+        if written.repeated or after is None:
+            return self._log.states.at(keys, written.commit.header.last_state)
+        self._log.states.remember(keys, after)
+        self._log.touch(keys, written.tail, written.commit.header)
+        return after
+
+
+def check_change(before: JsonObject, after: JsonObject) -> None:
+    """Refuses a state that is too large or too deep, and execution states that the change has made invalid."""
+    check_size(after)
+    agents = after.get("agents")
+    if agents is not None and not isinstance(agents, dict):
+        raise _invalid([Problem("wrong_type", "/agents", "agents is not an object")])
+    earlier_agents = agents_of(before)
+    for agent_id, state in (agents or {}).items():
+        if agent_id in earlier_agents and equal(earlier_agents[agent_id], state):
+            continue
+        if not isinstance(state, dict):
+            raise _invalid([Problem("wrong_type", f"/agents/{agent_id}", "an execution state is not an object")])
+        check_agent_id(agent_id, pointer="/agents")
+        check_agent(state, agent_id, pointer=f"/agents/{agent_id}")
+
+
+def check_size(state: JsonObject) -> None:
+    if depth_of(state) > MAX_STATE_DEPTH:
+        raise InvalidInputError(
+            f"state is deeper than {MAX_STATE_DEPTH} levels",
+            problems=[Problem("too_deep", "", f"state is deeper than {MAX_STATE_DEPTH} levels")],
+        )
+    if len(encode_json(state)) > MAX_STATE_BYTES:
+        raise TooLargeError(f"state is over the limit of {MAX_STATE_BYTES} bytes")
+
+
+def check_agent(state: JsonObject, agent_id: str, *, pointer: str = "") -> None:
+    """Refuses an execution state that is not valid. ``pointer`` is where it stands."""
+    problems = validate(state)
+    if not problems and state["agent_id"] != agent_id:
+        problems = [Problem("wrong_agent_id", "/agent_id", "agent_id is not the name that the state stands under")]
+    if problems:
+        raise _invalid([replace(one, pointer=pointer + one.pointer) for one in problems])
+
+
+def has_pending(state: State) -> bool:
+    """Whether an agent waits for a decision."""
+    return any(
+        isinstance(agent, dict) and agent.get("pending_action") is not None for agent in agents_of(state.value).values()
+    )
+
+
+def _invalid(problems: list[Problem]) -> InvalidInputError:
+    message = f"the execution state is not valid: {problems[0].message}"
+    return InvalidInputError(message, code="invalid_state", problems=problems)

@@ -1,0 +1,171 @@
+"""Deciding what an agent waits for: approved it may run; refused, the refusal is its call's result, in one commit with the
+end of the waiting."""
+
+from __future__ import annotations
+
+from turnlog.codecs.registry import CODECS
+from turnlog.contracts.agents import Decided, DecidePending
+from turnlog.contracts.messages import AppendMessages as AppendBody
+from turnlog.domain.actions import APPROVE, REJECT
+from turnlog.domain.compression import Asked
+from turnlog.domain.errors import ConflictError, NotFoundError
+from turnlog.domain.events import MessageEvent, StateEvent
+from turnlog.domain.execution import agent_of, pending_of
+from turnlog.domain.facts import ResultFact
+from turnlog.domain.identity import Owner, check_agent_id
+from turnlog.domain.jsonvalue import JsonObject
+from turnlog.domain.patches import equal
+from turnlog.domain.refs import id_key, is_ref, parse_ref
+from turnlog.domain.session import Settings
+from turnlog.log.commits import Commit
+from turnlog.log.headers import Header
+from turnlog.log.keys import SessionKeys
+from turnlog.log.sessions import SessionLog
+from turnlog.log.state import State, next_event
+from turnlog.ports import TokenCounter
+from turnlog.services.append_messages import Appending
+from turnlog.services.changes import ChangeState
+from turnlog.services.idempotency import RequestKey, earlier, raw_request_key
+from turnlog.services.incoming import understand_batch
+from turnlog.services.run_states import is_of
+
+REFUSED = "This action was rejected."
+_TRIES = 5
+
+
+class _OtherActionError(Exception):
+    """The action that waited when the refusal was made is not the one that waits where it would be written."""
+
+
+class DecidePendingActions:
+    """The use case. Of two decisions, or a decision and the tool's result, the first one counts."""
+
+    def __init__(self, log: SessionLog, counter: TokenCounter) -> None:
+        self._log = log
+        self._counter = counter
+        self._change = ChangeState(log)
+
+    def __call__(
+        self, owner: Owner, session_id: str, agent_id: str, body: DecidePending, *, key: str | None = None
+    ) -> Decided:
+        keys = SessionKeys(owner, session_id)
+        check_agent_id(agent_id)
+        request = raw_request_key(key, f"decide {agent_id}", body.model_dump())
+        for _ in range(_TRIES):
+            tail = self._log.commits.tail(keys)
+            found = earlier(self._log.commits, keys, tail.header, request)
+            if found is not None:
+                return self._answered(keys, agent_id, found)
+            if body.decision == "reject":
+                pending = _undecided(self._log.states.at(keys, tail.header.last_state).value, keys, agent_id)
+                call_id = self._call_id(keys, pending, tail.header)
+                if call_id is not None:
+                    try:
+                        return self._refuse(keys, agent_id, body, request, pending, call_id)
+                    except _OtherActionError:
+                        continue
+            return self._mark(keys, agent_id, body, request)
+        raise ConflictError("the pending action changed every time; try again", retry_after_seconds=1)
+
+    def _mark(self, keys: SessionKeys, agent_id: str, body: DecidePending, request: RequestKey | None) -> Decided:
+        """The decision stands in the pending action, until the tool's result or the agent ends the waiting."""
+
+        def decided(before: State, position: int) -> tuple[StateEvent, State]:
+            _undecided(before.value, keys, agent_id)
+            mark: JsonObject = {"decision": body.decision}
+            if body.reason is not None:
+                mark["reason"] = body.reason
+            action = APPROVE if body.decision == "approve" else REJECT
+            patch: JsonObject = {"agents": {agent_id: {"pending_action": mark}}}
+            return next_event(before, position=position, action=action, patch=patch, agent_id=agent_id)
+
+        return _answer(agent_id, self._change(keys, decided, request=request), refusal=None)
+
+    def _refuse(
+        self,
+        keys: SessionKeys,
+        agent_id: str,
+        body: DecidePending,
+        request: RequestKey | None,
+        pending: JsonObject,
+        call_id: str,
+    ) -> Decided:
+        text = f"{REFUSED} Reason: {body.reason}" if body.reason is not None else REFUSED
+        refusal = {
+            "role": "tool",
+            "tool_results": [{"tool_call_id": call_id, "result": text, "is_error": True}],
+        }
+        append = AppendBody(messages=[refusal], format="turnlog", run={"agent_id": agent_id, "pending_action": None})
+
+        def check(state: State) -> None:
+            if not equal(_undecided(state.value, keys, agent_id), pending):
+                raise _OtherActionError
+
+        appending = Appending(
+            self._log,
+            keys,
+            append,
+            request,
+            understand_batch(append, self._counter),
+            _asked_as_before,
+            action=REJECT,
+            check=check,
+        )
+        written = self._log.commits.write(keys, appending.compose)
+        if written.repeated or appending.state is None:
+            return self._answered(keys, agent_id, written.commit)
+        appending.write_caches(written)
+        return _answer(agent_id, appending.state, refusal=written.commit.header.first)
+
+    def _answered(self, keys: SessionKeys, agent_id: str, commit: Commit) -> Decided:
+        """The answer that was given when the commit was made."""
+        header = commit.header
+        refusal = header.first if header.kind == "m" else None
+        return _answer(agent_id, self._log.states.at(keys, header.last_state), refusal=refusal)
+
+    def _call_id(self, keys: SessionKeys, pending: JsonObject, header: Header) -> str | None:
+        """The id that a refusal must name, while the call that the action waits for is open; else None."""
+        calls = header.flow.open_calls
+        waiting = next((call for call in calls.calls if is_of(pending, call)), None)
+        if waiting is None:
+            return None
+        call_id = pending.get("call_id")
+        if is_ref(str(pending.get("ref"))):
+            call_id = self._id_of(keys, str(pending["ref"]))
+        if not isinstance(call_id, str):
+            return None
+        found = calls.find(ResultFact(id_key(call_id), "", False, True))
+        return call_id if found is not None and is_of(pending, found) else None
+
+    def _id_of(self, keys: SessionKeys, text: str) -> str | None:
+        ref = parse_ref(text)
+        commit = self._log.commits.containing(keys, ref.position)
+        if commit is None:
+            return None
+        (event,) = self._log.commits.whole(keys, [(commit, ref.position)])
+        if not isinstance(event, MessageEvent) or event.body is None:
+            return None
+        return CODECS[event.format].parse(event.body).tool_calls[ref.index].id
+
+
+def _undecided(state: JsonObject, keys: SessionKeys, agent_id: str) -> JsonObject:
+    """The action that waits for a decision."""
+    agent = agent_of(state, agent_id)
+    if agent is None:
+        raise NotFoundError(f"no agent {agent_id!r} in session {keys.session_id!r}")
+    pending = pending_of(agent)
+    if pending is None:
+        raise ConflictError(f"no action of agent {agent_id!r} waits for a decision", code="nothing_pending")
+    if pending.get("decision") is not None:
+        raise ConflictError(f"the action of agent {agent_id!r} is decided already", code="already_decided")
+    return pending
+
+
+def _answer(agent_id: str, state: State, *, refusal: int | None) -> Decided:
+    found = agent_of(state.value, agent_id) or {}
+    return Decided(agent_id=agent_id, state=found, version=state.version, refusal=refusal)
+
+
+def _asked_as_before(header: Header, settings: Settings) -> Asked | None:
+    """A refusal asks for no summary: the next append does."""
+    return header.asked

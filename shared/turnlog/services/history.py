@@ -1,0 +1,237 @@
+"""The history of a session, read off its log: every event is one entry, so none is ever pruned. And entries of a caller's own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import cast
+
+from turnlog.contracts.history import HistoryEntry, HistoryPage, RecordHistory
+from turnlog.domain import actions
+from turnlog.domain.errors import TooLargeError
+from turnlog.domain.events import (
+    CreateEvent,
+    DiscardEvent,
+    Event,
+    MessageEvent,
+    NoteEvent,
+    StateEvent,
+    SummaryEvent,
+    payload_of,
+)
+from turnlog.domain.identity import Owner, check_agent_id
+from turnlog.domain.jsonvalue import JsonObject, JsonValue, encode_json
+from turnlog.domain.refs import Ref
+from turnlog.domain.times import rfc3339
+from turnlog.log.commits import Commit, Draft, Tail, checked_chain
+from turnlog.log.headers import following
+from turnlog.log.keys import COMMITS_FROM, MAX_POSITION, SessionKeys, commit_sort_key
+from turnlog.log.reading import Located, located
+from turnlog.log.sessions import SessionLog
+from turnlog.log.state import keys_told
+from turnlog.ports import Query
+from turnlog.services.idempotency import earlier, request_key, stamped
+
+MAX_PAGE_BYTES = 4 * 1024 * 1024
+MAX_METADATA_BYTES = 64 * 1024
+_FILTERED_COMMITS, _FILTERED_PAGES = 500, 4
+"""A filter looks through so many commits, then answers with what it has and where to go on."""
+
+
+class ReadHistory:
+    """The use case: entries newest first, at most 4 MB; one request, with a filter at most 4, and the diffs out of line."""
+
+    def __init__(self, log: SessionLog) -> None:
+        self._log = log
+
+    def __call__(
+        self,
+        owner: Owner,
+        session_id: str,
+        *,
+        limit: int = 100,
+        before: int | None = None,
+        action: str | None = None,
+        agent: str | None = None,
+    ) -> HistoryPage:
+        keys = SessionKeys(owner, session_id)
+        has_filter = action is not None or agent is not None
+        found, size, below = list[HistoryEntry](), 0, before if before is not None else MAX_POSITION + 1
+        for _ in range(_FILTERED_PAGES if has_filter else 1):
+            commits = self._commits(keys, below, _FILTERED_COMMITS if has_filter else limit + 1)
+            if not commits:
+                if before is None or below == before:
+                    self._log.commits.tail(keys)
+                return HistoryPage(entries=found, next=None)
+            wanted = [
+                one
+                for one in self._listed(keys, commits)
+                if one.position < below and action in (None, one.action) and agent in (None, one.agent_id)
+            ]
+            taken = list[_Listed]()
+            for one in wanted:
+                size += one.size_bytes
+                if len(found) + len(taken) == limit or ((found or taken) and size > MAX_PAGE_BYTES):
+                    entries = self._entries(keys, taken)
+                    return HistoryPage(entries=[*found, *entries], next=int(([*found, *entries])[-1].history_id))
+                taken.append(one)
+            found += self._entries(keys, taken)
+            below = commits[0].header.first
+            if below == 1:
+                return HistoryPage(entries=found, next=None)
+        return HistoryPage(entries=found, next=below)
+
+    def _commits(self, keys: SessionKeys, below: int, limit: int) -> list[Commit]:
+        """The newest commits with an event below a position, oldest first."""
+        if below <= 1:
+            return []
+        query = Query(keys.partition, COMMITS_FROM, commit_sort_key(below - 1), descending=True, limit=limit)
+        return checked_chain(self._log.items.query(query).items[::-1])
+
+    def _listed(self, keys: SessionKeys, commits: Sequence[Commit]) -> Iterator[_Listed]:
+        """All events of commits, newest first, without what they have out of line."""
+        messages = {one.event.position: one for one in located(self._log.commits, keys, commits)}
+        for commit in reversed(commits):
+            events = self._log.commits.events(keys, [commit], fetch=False)
+            agent_id = next((one.agent_id for one in events if isinstance(one, StateEvent)), None)
+            for event in reversed(events):
+                yield _Listed(commit, event, messages.get(event.position), agent_id)
+
+    def _entries(self, keys: SessionKeys, listed: Sequence[_Listed]) -> list[HistoryEntry]:
+        whole = self._log.commits.whole(keys, [(one.commit, one.position) for one in listed if one.is_out_of_line])
+        by_position = {event.position: event for event in whole}
+        return [one.entry(by_position.get(one.position, one.event)) for one in listed]
+
+
+class _Listed:
+    """An event on its way to be an entry."""
+
+    def __init__(self, commit: Commit, event: Event, message: Located | None, agent_id: str | None) -> None:
+        self.commit = commit
+        self.event = event
+        self._message = message
+        self.action = _action(event, message)
+        self.agent_id = event.agent_id if isinstance(event, StateEvent | NoteEvent) else agent_id
+
+    @property
+    def position(self) -> int:
+        return self.event.position
+
+    @property
+    def is_out_of_line(self) -> bool:
+        """Whether there is more to fetch. Of messages and summaries an entry has nothing that is."""
+        return self._payload is not None and isinstance(self.event, StateEvent | CreateEvent | NoteEvent)
+
+    @property
+    def size_bytes(self) -> int:
+        if isinstance(self.event, MessageEvent | SummaryEvent):
+            return 0
+        return self._payload.size_bytes if self._payload is not None else len(encode_json(self._line))
+
+    def entry(self, event: Event) -> HistoryEntry:
+        first = last = event.position
+        if isinstance(event, SummaryEvent):
+            first, last = event.first, event.last
+        return HistoryEntry(
+            history_id=str(event.position),
+            agent_id=self.agent_id,
+            action=self.action,
+            created_at=rfc3339(self.commit.header.time_ms),
+            first=first,
+            last=last,
+            diff=_diff(event),
+            metadata=_metadata(event, self._message),
+        )
+
+    @property
+    def _line(self) -> JsonObject:
+        return self.commit.lines[self.event.position - self.commit.header.first]
+
+    @property
+    def _payload(self):  # type: ignore[no-untyped-def]
+        return payload_of(self._line)
+
+
+class RecordEntries:
+    """The use case: an entry of the caller's own in the history, one commit that changes nothing."""
+
+    def __init__(self, log: SessionLog) -> None:
+        self._log = log
+
+    def __call__(self, owner: Owner, session_id: str, body: RecordHistory, *, key: str | None = None) -> HistoryEntry:
+        keys = SessionKeys(owner, session_id)
+        actions.own_action(body.action, pointer="/action")
+        if body.agent_id is not None:
+            check_agent_id(body.agent_id)
+        metadata = cast("JsonObject | None", body.metadata)
+        if len(encode_json(metadata)) > MAX_METADATA_BYTES:
+            raise TooLargeError(f"metadata is over the limit of {MAX_METADATA_BYTES} bytes")
+        request = request_key(key, "history", body)
+
+        def compose(tail: Tail) -> Draft | Commit:
+            header = tail.header
+            found = earlier(self._log.commits, keys, header, request)
+            if found is not None:
+                return found
+            state = self._log.states.at(keys, header.last_state)
+            event = NoteEvent(header.last + 1, body.action, body.agent_id, metadata, keys_told(state.value))
+            draft = following(header, kind="h", events=1, now_ms=self._log.clock.now_ms(), **stamped(request))
+            return Draft(draft, (event,))
+
+        written = self._log.commits.write(keys, compose)
+        commit = written.commit
+        if not written.repeated:
+            self._log.touch(keys, written.tail, commit.header)
+        (event,) = self._log.commits.whole(keys, [(commit, commit.header.first)])
+        return _Listed(commit, event, None, None).entry(event)
+
+
+def _action(event: Event, message: Located | None) -> str:
+    if isinstance(event, StateEvent | NoteEvent):
+        return event.action
+    if isinstance(event, SummaryEvent):
+        return actions.SUMMARY_PUBLISHED
+    if isinstance(event, DiscardEvent):
+        return actions.SUMMARY_DISCARDED
+    if message is None:
+        return actions.CREATE
+    if message.facts.results:
+        return actions.TOOL_RESULT
+    return actions.TOOL_CALL if message.facts.calls else actions.MESSAGE_ADDED
+
+
+def _diff(event: Event) -> JsonObject | list[JsonValue] | None:
+    if isinstance(event, CreateEvent):
+        return _replaced(event.state) if event.state is not None else None
+    if not isinstance(event, StateEvent):
+        return None
+    return event.patch if event.patch is not None else _replaced(event.full)
+
+
+def _replaced(value: JsonValue) -> list[JsonValue]:
+    return [{"op": "replace", "path": "", "value": value}]
+
+
+def _metadata(event: Event, message: Located | None) -> JsonObject:
+    if isinstance(event, StateEvent):
+        return _keys(event.keys_before, event.keys_after)
+    if isinstance(event, NoteEvent):
+        return {**(event.metadata or {}), **_keys(event.keys, event.keys)}
+    if isinstance(event, CreateEvent):
+        return _keys((), keys_told(event.state or {}))
+    if isinstance(event, SummaryEvent):
+        loops: list[JsonValue] = [event.first_loop, event.last_loop]
+        return {"loops": loops, "tokens": event.tokens, "summariser": event.summariser}
+    if isinstance(event, DiscardEvent):
+        return {"summary": event.summary}
+    if message is None:
+        return {}
+    refs: list[JsonValue] = [str(Ref(event.position, at)) for at in range(len(message.facts.calls))]
+    found: JsonObject = {"role": message.facts.given_role, "loop": message.loop or None}
+    return found | ({"refs": refs} if refs else {})
+
+
+def _keys(before: Sequence[str] | None, after: Sequence[str] | None) -> JsonObject:
+    return {
+        "old_state_keys": list(before) if before is not None else None,
+        "new_state_keys": list(after) if after is not None else None,
+    }

@@ -1,0 +1,50 @@
+"""Moments of a session as a caller names them: a position, or a time (RFC 3339)."""
+
+from __future__ import annotations
+
+from turnlog.domain.errors import InvalidInputError, NotFoundError, Problem
+from turnlog.domain.times import milliseconds_of
+from turnlog.log.headers import Header, read_header
+from turnlog.log.history import position_at
+from turnlog.log.keys import COMMITS_FROM, SessionKeys, commit_sort_key
+from turnlog.log.sessions import SessionLog
+from turnlog.ports import Item, Query
+
+
+def resolved(log: SessionLog, keys: SessionKeys, at: int | str, *, pointer: str = "/at") -> int:
+    """``at`` as a position. Whether the log has it is seen when it is read."""
+    if isinstance(at, int):
+        return at
+    try:
+        time_ms = milliseconds_of(at)
+    except ValueError as error:
+        message = f"{at[:64]!r} is neither a position nor a time of RFC 3339"
+        raise _invalid(pointer, message) from error
+    position = position_at(log.items, keys, time_ms)
+    if position is None:
+        raise _invalid(pointer, f"the session is newer than {at}")
+    return position
+
+
+def above_head(header: Header, position: int, *, pointer: str = "/at") -> InvalidInputError:
+    """The error for a position that the log has not reached. ``header`` is of the newest commit."""
+    message = f"position {position} is above the head, {header.last}"
+    return InvalidInputError(
+        message, problems=[Problem("invalid_parameter", pointer, message)], details={"head": header.last}
+    )
+
+
+def commit_at(log: SessionLog, keys: SessionKeys, position: int, *, pointer: str = "/at") -> Item:
+    """The item of the commit that holds a position, in one request. Above the head it is an `InvalidInputError`."""
+    query = Query(keys.partition, COMMITS_FROM, commit_sort_key(position), descending=True, limit=1)
+    found = log.items.query(query).items
+    if not found or "k" not in found[0]:
+        raise NotFoundError(f"no session {keys.session_id!r}")
+    header = read_header(found[0])
+    if position > header.last:
+        raise above_head(header, position, pointer=pointer)
+    return found[0]
+
+
+def _invalid(pointer: str, message: str) -> InvalidInputError:
+    return InvalidInputError(message, problems=[Problem("invalid_parameter", pointer, message)])

@@ -253,3 +253,17 @@ def test_an_engine_without_a_queue_discards_nothing(harness: Any, monkeypatch: p
         session.discard_summary()
     assert raised.value.error_code == "no_queue"
     assert session.summary() is not None
+
+
+def test_a_summary_and_its_end_show_in_the_list_and_hide_no_later_append_from_it(harness: Any) -> None:
+    log = harness.log()
+    session = filled(log, 6)
+    for change in (lambda: session.compress(keep_loops=1), session.discard_summary):
+        harness.clock.advance(301)
+        assert next(log.sessions.list()) == session.info()  # settled: exact until the next touch
+        harness.clock.advance(301)
+        change()
+        assert next(log.sessions.list()) == session.info()
+        session.append({"role": "user", "content": "hi"})
+        harness.clock.advance(301)
+        assert next(log.sessions.list()) == session.info()

@@ -26,8 +26,8 @@ BUILD = ROOT / ".aws-sam" / "host" / "build"
 RUNTIME = ROOT / ".venv-lambda" / "bin" / "python"
 MACHINE = {"x86_64": "x86_64", "AMD64": "x86_64", "aarch64": "arm64", "arm64": "arm64"}.get(platform.machine(), "")
 MUST_RUN = os.environ.get("TURNLOG_TEST_BUILT") == "1"
-LIMITS = {"DependenciesLayer": 30_000_000, "SharedLayer": 300_000}
-"""Bytes zipped. AWS's own limit is 250 MB for all of a function, unzipped."""
+LIMITS = {"DependenciesLayer": 30_000_000, "SharedLayer": 600_000}
+"""Bytes zipped; of the shared one by docs/adr/0018. AWS's own limit is 250 MB for all of a function, unzipped."""
 LEFT_OUT = ("client", "local", "testing")
 """Of the package: what shared/Makefile leaves out of the layer."""
 _NOWHERE = "http://127.0.0.1:9"

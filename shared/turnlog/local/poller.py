@@ -39,8 +39,9 @@ class Poller:
 
     def start(self) -> Poller:
         self._stopping.clear()
-        self._thread = threading.Thread(target=self._run, name="turnlog-poller", daemon=True)
-        self._thread.start()
+        thread = threading.Thread(target=self._run, name="turnlog-poller", daemon=True)
+        thread.start()
+        self._thread = thread
         return self
 
     def stop(self) -> None:

@@ -233,6 +233,7 @@ class Rounds:
         assert made is not None  # noqa: S101 - compose has run
         with suppress(UnavailableError):  # the commit is durable; a reader that misses the cache reads the commit
             self.log.summaries.write_cache(keys, made, written.commit)
+        self.log.touch(keys, written.tail, written.commit.header)
         return Summary(made, written.commit.header.time_ms)
 
 

@@ -70,9 +70,11 @@ class DiscardSummary:
             return Draft(replace(new, summary=None, asked=asked), (DiscardEvent(new.first, header.summary.position),))
 
         try:
-            return self._log.commits.write(keys, compose).commit.header.first
+            written = self._log.commits.write(keys, compose)
         except _NothingInForce:
             return None
+        self._log.touch(keys, written.tail, written.commit.header)
+        return written.commit.header.first
 
 
 class _NothingInForce(Exception):  # noqa: N818 - a turn of events, not an error

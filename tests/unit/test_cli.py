@@ -232,8 +232,20 @@ def test_context_at_a_moment_of_the_past_and_what_differs_from_another(data: Pat
     refused("context", SESSION, "--data", data, "--against", "then", code=2, says="neither a position nor a time")
 
 
+def test_end_and_reset_and_the_list_by_status(data: Path) -> None:
+    assert ok("end", SESSION, "--data", data) == f"{SESSION} has ended\n"
+    assert as_json("end", SESSION, "--data", data)["status"] == "ended"
+    fresh = as_json("reset", SESSION, "--data", data)
+    assert (fresh["reset_of"], fresh["messages"], fresh["status"]) == (SESSION, 0, "active")
+    assert ok("reset", SESSION, "--data", data) == f"{SESSION} has ended; {fresh['session_id']} is in its place\n"
+    for status, wanted in (("ended", SESSION), ("active", fresh["session_id"])):
+        listed = as_json("sessions", "--data", data, "--status", status)["sessions"]
+        assert [one["session_id"] for one in listed] == [wanted]
+    refused("sessions", "--data", data, "--status", "nope", code=2, says="status")
+
+
 def test_wrong_input_of_the_reading_commands(data: Path) -> None:
-    for command in ("show", "context", "loops"):
+    for command in ("show", "context", "loops", "end", "reset"):
         refused(command, "nope", "--data", data, code=1, says=r"no session 'nope' \(not_found\)")
         refused(command, "a b", "--data", data, code=2, says="session id 'a b'")
         refused(command, SESSION, "--data", data, "--user", "bob", code=1, says="not_found")

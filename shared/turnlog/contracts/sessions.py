@@ -92,5 +92,7 @@ class Session(Answer):
 
 
 class SessionPage(Answer):
+    """With a filter a page may be short or empty and have a next one."""
+
     sessions: list[Session]
     next_cursor: str | None

@@ -20,6 +20,8 @@ from turnlog.ports import Item, Less, Query
 from turnlog.services.answers import session_answer
 
 DEFAULT_LIMIT = 20
+_FILTERED_ITEMS, _MAX_PAGES = 200, 5
+"""A filter looks through so many entries and pages of them, then answers with what it has and where to go on."""
 
 
 class GetSession:
@@ -59,14 +61,15 @@ class ListSessions:
         scope = f"sessions {owner.tenant_id} {owner.user_id} {status or ''}"
         after: Mapping[str, str] | None = cursors.read(cursor, scope=scope) if cursor is not None else None
         found, partition = list[Item](), OwnerKeys(owner).partition
-        while True:
+        size = limit + 1 if status is None else max(limit + 1, _FILTERED_ITEMS)
+        for _ in range(_MAX_PAGES):
             page = self._log.items.query(
                 Query(
                     partition,
                     "",
                     "~",
                     descending=True,
-                    limit=limit + 1,
+                    limit=size,
                     index="activity",
                     consistent=False,
                     after=after,
@@ -76,10 +79,11 @@ class ListSessions:
             after = page.next
             if len(found) > limit or after is None:
                 break
+        if len(found) > limit:
+            after = {name: str(found[limit - 1][name]) for name in ("pk", "sk", "g1pk", "g1sk")}
         sessions = [self._session(owner, item) for item in found[:limit]]
-        more = len(found) > limit
-        place = {name: str(found[limit - 1][name]) for name in ("pk", "sk", "g1pk", "g1sk")} if more else None
-        return SessionPage(sessions=sessions, next_cursor=cursors.write(place, scope=scope) if place else None)
+        sessions = [one for one in sessions if status in (None, one.status)]
+        return SessionPage(sessions=sessions, next_cursor=cursors.write(after, scope=scope) if after else None)
 
     def _is_shown(self, owner: Owner, item: Item, status: str | None) -> bool:
         """A session being created is shown once its first commit is there, even if its creator went away right after it."""

@@ -1,9 +1,9 @@
-"""`turnlog sessions`, `loops` and `show`."""
+"""`turnlog sessions`, `loops`, `show`, `end` and `reset`."""
 
 from __future__ import annotations
 
 import itertools
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 from rich.text import Text
@@ -18,6 +18,7 @@ _STATUS = {"open": "yellow", "closed": "green", "interrupted": "red"}
 def sessions(
     ctx: typer.Context,
     limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="At most so many.")] = 20,
+    status: Annotated[str | None, typer.Option("--status", metavar="S", help="Only active or ended ones.")] = None,
     url: Url = None,
     data: Data = None,
     tenant: Tenant = None,
@@ -27,7 +28,7 @@ def sessions(
 ) -> None:
     """List the sessions, newest activity first."""
     with opened(remember(ctx, url=url, data=data, tenant=tenant, user=user, token=token)) as log:
-        found = list(itertools.islice(log.sessions.list(), limit + 1))
+        found = list(itertools.islice(log.sessions.list(status=cast("Any", status)), limit + 1))
         # The list itself is brought up to date now and then only: its totals may be minutes old.
         shown = [log.sessions.get(one.session_id).info() for one in found[:limit]]
     if json:
@@ -43,6 +44,45 @@ def sessions(
     screen.print(made if shown else "no sessions")
     if len(found) > limit:
         screen.print(f"more than {limit}: --limit", style="dim")
+
+
+def end(
+    ctx: typer.Context,
+    session: Session,
+    url: Url = None,
+    data: Data = None,
+    tenant: Tenant = None,
+    user: User = None,
+    token: Token = None,
+    json: Json = False,
+) -> None:
+    """End a session: nothing more is said in it."""
+    with opened(remember(ctx, url=url, data=data, tenant=tenant, user=user, token=token)) as log:
+        found = log.sessions.get(session).end()
+    if json:
+        print_json(found.model_dump(mode="json"))
+        return
+    console().print(f"{found.session_id} has ended")
+
+
+def reset(
+    ctx: typer.Context,
+    session: Session,
+    url: Url = None,
+    data: Data = None,
+    tenant: Tenant = None,
+    user: User = None,
+    token: Token = None,
+    json: Json = False,
+) -> None:
+    """End a session and begin a fresh one with its settings."""
+    with opened(remember(ctx, url=url, data=data, tenant=tenant, user=user, token=token)) as log:
+        fresh = log.sessions.get(session).reset()
+        found = fresh.info()
+    if json:
+        print_json(found.model_dump(mode="json"))
+        return
+    console().print(f"{found.reset_of} has ended; {found.session_id} is in its place")
 
 
 def loops(

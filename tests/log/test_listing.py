@@ -59,6 +59,23 @@ def test_a_filter_looks_through_so_many_then_says_where_to_go_on(
     assert [one.session_id for one in harness.log().sessions.list(status="ended")] == ["s2", "s1", "s0"]
 
 
+def test_what_the_list_tells_of_long_settings_is_whole_whatever_wrote_its_entry(harness: Harness) -> None:
+    session = harness.log().sessions.create(
+        "s", metadata={"x": "y" * 2_000}, policy={"steps": [{"step": "loops", "max": 1}]}
+    )
+    told = session.info().metadata, session.info().policy
+    for touch in (
+        lambda: session.append(ASK),
+        lambda: session.put_state({}),
+        lambda: session.update(title="New"),
+        session.end,
+    ):
+        harness.clock.advance(TOUCH_MS / 1000)
+        touch()
+        (listed,) = harness.log().sessions.list()
+        assert (listed.metadata, listed.policy) == told
+
+
 def test_a_cursor_is_of_its_filter(harness: Harness) -> None:
     _some(harness, 4, ended={0, 1})
     sessions = harness.log().sessions

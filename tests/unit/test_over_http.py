@@ -19,7 +19,14 @@ from turnlog.client.model import Backend
 from turnlog.client.over_http import MAX_WAIT_SECONDS, HttpBackend
 from turnlog.client.problems import error_of
 from turnlog.domain import errors
-from turnlog.domain.errors import PatchError, Problem, TurnlogError, VersionMismatchError
+from turnlog.domain.errors import (
+    InvalidInputError,
+    PatchError,
+    Problem,
+    SessionEndedError,
+    TurnlogError,
+    VersionMismatchError,
+)
 from turnlog.domain.identity import Owner
 from turnlog.entrypoints.http import problem_document, status_of
 from turnlog.local.server import LocalServer
@@ -409,6 +416,26 @@ def test_state_pending_actions_and_history_are_those_of_the_library_in_process(s
         assert told == ["create", "state_change", "cleared", "state_change", "state_change", "approve"]
         assert entries[-2].diff == [{"op": "add", "path": "/b", "value": None}]
         assert next(session.history(action="cleared")).diff == {"a": None}
+
+
+@pytest.mark.network
+def test_update_end_and_reset_are_those_of_the_library_in_process(server: LocalServer) -> None:
+    with Turnlog.open(server.url) as log:
+        session = log.sessions.create("s", title="Old", system="Be brief.", metadata={"a": 1})
+        found = session.update(title="Neu – 新", system=None, tools=({"type": "function"},), policy="turns(2)")
+        assert (found.title, found.policy, found.metadata) == ("Neu – 新", "turns(2)", {"a": 1})
+        with pytest.raises(InvalidInputError) as caught:
+            session.update(recall="never")
+        assert caught.value.problems[0].pointer == "/recall"
+        assert session.end() == session.end() == session.info()
+        with pytest.raises(SessionEndedError):
+            session.append({"role": "user", "content": "hi"})
+        fresh = session.reset()
+        assert (fresh.id, fresh.info().reset_of) == (session.reset().id, "s")
+        listed = {
+            status: [one.session_id for one in log.sessions.list(status=status)] for status in ("active", "ended")
+        }
+        assert listed == {"active": [fresh.id], "ended": ["s"]}
 
 
 @pytest.mark.network

@@ -137,13 +137,21 @@ def read_meta(item: Item) -> Meta:
 
 
 def directory_item(
-    keys: SessionKeys, settings: Settings, *, created_ms: int, header: Header | None, settled: bool = False
+    keys: SessionKeys,
+    settings: Settings,
+    *,
+    created_ms: int,
+    header: Header | None,
+    settled: bool = False,
+    missing: int = 0,
 ) -> Item:
     """The session's entry in the list of its owner's sessions, as of a commit's header (None: being created).
 
     ``settled``: the header was the newest when its five minutes were over, so the entry is exact until the next touch.
+    ``missing``: what the settings are given without (see `Meta`).
     """
-    short, missing = _short(settings_object(settings))
+    short, left_out = _short(settings_object(settings))
+    missing = max(missing, left_out)
     status = "creating" if header is None else header.status
     active_ms = header.time_ms if header is not None else created_ms
     flow = header.flow if header is not None else None

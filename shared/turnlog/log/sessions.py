@@ -25,10 +25,11 @@ _SECRET = Key("#turnlog", "cursor-secret")
 
 @dataclass(frozen=True, slots=True)
 class InForce:
-    """The settings at the log's end and the time of creation."""
+    """The settings at the log's end and the time of creation. ``missing``: what the settings are read without (see `Meta`)."""
 
     settings: Settings
     created_ms: int
+    missing: int = 0
 
 
 def check_active(header: Header) -> None:
@@ -56,7 +57,7 @@ class SessionLog:
         meta = self._meta(tail.meta, tail.header)
         if meta is None:
             return self.settings_from_log(keys, tail.header)
-        return InForce(meta.settings, meta.created_ms)
+        return InForce(meta.settings, meta.created_ms, meta.missing)
 
     def state_schema(self, keys: SessionKeys, tail: Tail) -> JsonObject | None:
         """The JSON Schema that the state must fit; no request for a session without one while META is up to date."""
@@ -90,7 +91,9 @@ class SessionLog:
 
     def show(self, keys: SessionKeys, header: Header, in_force: InForce) -> None:
         """Brings the session's entry in the list up to date with a commit, unless it reflects a later one."""
-        item = directory_item(keys, in_force.settings, created_ms=in_force.created_ms, header=header)
+        item = directory_item(
+            keys, in_force.settings, created_ms=in_force.created_ms, header=header, missing=in_force.missing
+        )
         with suppress(UnavailableError):
             self.items.put(item, condition=Less("pos", header.last, or_absent=False))
 

@@ -102,6 +102,8 @@ def rich(log: Turnlog) -> Session:
     session.put_state({"replaced": [None]}, action="handover")
     session.patch_state([{"op": "add", "path": "/noise", "value": noise(9_000)}])
     session.record("noted", agent_id="main", metadata={"why": None}, key="noted")
+    session.update(title="Renamed", policy="full", key="renamed")
+    session.update(system=noise(9_000), tools=None)
     session.append({"role": "user", "content": "a lone surrogate \ud83d and \n a line"}, meta=[{"pin": True}])
     while session.info().head < 2 * borders.SEGMENT_POSITIONS + 3:
         session.append(*(said(n) for n in range(25)))
@@ -696,3 +698,21 @@ def test_real_conversations_take_at_most_40_percent(real_data: Any, source: str)
             sealed += row.segments
             within(row, measure(name, given, keyed=True))
     assert sealed >= 1
+
+
+def test_a_segment_holds_the_end_of_a_session_and_what_came_behind_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(borders, "SEGMENT_POSITIONS", FEW)
+    items, blobs = SqliteItemTable(SqliteDatabase(MEMORY)), MemoryBlobStore()
+    log = application(items, blobs, SequentialIds())
+    session, app = log.sessions.create("s"), log._backend._app  # type: ignore[attr-defined]
+    session.append(*(said(at) for at in range(3)))
+    session.end(key="end")
+    for at in range(FEW):
+        session.record("noted", metadata={"at": at})
+    assert app.seal_session.run(OWNER, "s", {})["last"] >= FEW
+    sealed = [commit.item for segment in app.segments.list(KEYS) for commit in app.segments.commits(KEYS, segment)]
+    assert [item["k"] for item in sealed][:4] == ["c", "m", "e", "h"]
+    assert sealed == [
+        {name: value for name, value in item.items() if name not in ("pk", "b")}
+        for item in stored(items)[: len(sealed)]
+    ]

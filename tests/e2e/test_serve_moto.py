@@ -238,6 +238,18 @@ def test_every_route_answers(served: Served) -> None:
     job = served.call("compress_session", **at, body={"mode": "async"}, status=202)
     assert served.call("get_job", job_id=job["job_id"])["kind"] == "compress"
     assert job["job_id"] in [one["job_id"] for one in served.call("list_jobs")["jobs"]]
+    assert served.call("discard_summary", **at, status=202)["kind"] == "compress"
+    served.call("put_state", **at, body={"state": {"cart": 1}})
+    assert served.call("patch_state", **at, body={"cart": None, "paid": True})["state"]["paid"]
+    assert served.call("get_state", **at)["state"]["paid"]
+    served.call("record_history", **at, body={"action": "noted"}, status=201)
+    assert served.call("read_history", **at)["entries"][0]["action"] == "noted"
+    waiting = {"pending_action": {"name": "refund"}}
+    served.call("patch_agent", **at, agent_id="main", body=waiting)
+    served.call("decide_pending", **at, agent_id="main", body={"decision": "approve"})
+    assert served.call("update_session", **at, body={"title": "Every"})["title"] == "Every"
+    assert served.call("end_session", **at)["status"] == "ended"
+    assert served.call("reset_session", **at, status=201)["reset_of"] == "every"
     assert served.call("health")["engine"] == "dynamodb"
     assert served.call("openapi")["openapi"].startswith("3.1")
     assert served.called == {route.name for route in ROUTES}

@@ -75,6 +75,7 @@ def test_a_build_gives_the_same_bytes_again(harness: Any) -> None:
         assert as_json(session.context(build=as_sent)) == as_json(window)
 
 
+@pytest.mark.parametrize("harness", ["sqlite"], indirect=True)  # a window of many positions, by six requests each
 def test_at_inside_a_commit_is_the_state_after_the_event(harness: Any) -> None:
     log, batches = harness.log(), [turn(1), [*turn(2), *turn(3)[:2]], [*turn(3)[2:], *turn(4)]]
     whole = log.sessions.create("whole", system="Be brief.")

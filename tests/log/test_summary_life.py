@@ -163,6 +163,7 @@ def short(number: int, words: int = 8) -> list[dict[str, Any]]:
     ]
 
 
+@pytest.mark.parametrize("harness", ["memory", "sqlite"], indirect=True)
 @pytest.mark.parametrize(("words", "first"), [(60, 17), (150, 11)])
 def test_classic_compresses_beyond_its_limits_and_keeps_what_is_newest(harness: Any, words: int, first: int) -> None:
     """More than 30 messages, or more than 3,000 tokens; then 20 messages and at most 4,000 tokens, behind the summary."""
@@ -202,6 +203,7 @@ def test_classic_without_a_summary_is_what_is_recent_and_asks_nobody(harness: An
     assert not window.summary_stale
 
 
+@pytest.mark.parametrize("harness", ["memory", "sqlite"], indirect=True)
 @pytest.mark.parametrize("error", [UnavailableError("down"), SummariserConfigError("no such model")])
 def test_classic_with_a_summariser_that_always_fails_is_what_is_recent(harness: Any, error: Outcome) -> None:
     """Through the worker: every window is valid, says what is left out, and the tries are bounded."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib.util
 import os
 import sys
@@ -27,6 +28,17 @@ from turnlog.testing.fixed import FixedClock, SequentialIds  # noqa: E402
 ROOT = Path(__file__).parent.parent
 DATA = ROOT.parent / "shared" / "data"
 SAMPLES = ROOT / "examples" / "conversations"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def service_models_are_read_once() -> Iterator[None]:
+    """botocore reads the JSON of its services for each session anew: half of what a harness on moto takes."""
+    import botocore.session
+    from botocore.loaders import create_loader
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(botocore.session, "create_loader", functools.cache(create_loader))
+        yield
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

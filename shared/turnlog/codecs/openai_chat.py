@@ -26,7 +26,7 @@ from turnlog.codecs.blocks import (
 from turnlog.codecs.names import is_tool_name, legal_tool_name
 from turnlog.codecs.tools import converted
 from turnlog.domain.jsonvalue import JsonObject, JsonValue
-from turnlog.domain.messages import Block, Media, Message, Opaque, Text, Thinking, ToolCall, ToolResult
+from turnlog.domain.messages import Block, Media, Message, Opaque, Text, Thinking, ToolCall, ToolResult, text_of
 
 FORMAT = "openai_chat"
 _DATA_URL = re.compile(r"data:([^;,]*)(?:;[^,]*)?;base64,(.*)", re.DOTALL)
@@ -59,7 +59,7 @@ class OpenAIChatCodec:
         content = _content(body.get("content"))
         name = string(body.get("name"))
         if role == "tool":
-            text = "\n".join(block.text for block in content if isinstance(block, Text))
+            text = text_of(content)
             result = ToolResult(
                 tool_call_id=string(body.get("tool_call_id")),
                 content=content,

@@ -471,7 +471,7 @@ def _read_envelope(line: dict[str, Any], held: dict[str, Any] | None) -> Envelop
 
 
 def parse_lines(content: bytes) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in content.split(b"\n")]
+    return [json.loads(line) for line in content.decode("utf-8", "surrogatepass").split("\n")]
 
 
 def _notes_fields(notes: Notes) -> JsonObject:

@@ -103,4 +103,6 @@ class Message:
 
 
 def text_of(blocks: tuple[Block, ...]) -> str:
+    if len(blocks) == 1 and isinstance(blocks[0], Text):
+        return blocks[0].text  # nearly always, and not copied
     return "\n".join(block.text for block in blocks if isinstance(block, Text))

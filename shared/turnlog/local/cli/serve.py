@@ -48,8 +48,8 @@ def serve(
     """Serve the API on this machine. Prints its URL; Ctrl-C stops it."""
     connection = remember(ctx, data=data, token=token)
     folder = connection.data or DEFAULT_DATA
-    # The queue of a server that has 8 threads is not worth a warning per request.
-    logging.getLogger("waitress.queue").setLevel(logging.ERROR)
+    # Its warnings are of requests that wait for one of 8 threads, and of those that are given up when it stops.
+    logging.getLogger("waitress").setLevel(logging.ERROR)
     with _stopped_by_signals(), suppress(KeyboardInterrupt):
         if engine == "moto":
             _serve_moto(host=host, port=port, token=connection.token, json=json)

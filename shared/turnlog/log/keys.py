@@ -48,7 +48,7 @@ def is_record_id(text: str) -> bool:
 
 def check_record_id(text: str) -> str:
     if not is_record_id(text):
-        raise NotFoundError(f"{text[:80]!r} is no id of ours")
+        raise NotFoundError(f"nothing has the id {text[:80]!r}")
     return text
 
 

@@ -15,7 +15,7 @@ from turnlog.contracts.jobs import Job
 from turnlog.contracts.summaries import MAX_SUMMARY_TOKENS, MIN_SUMMARY_TOKENS, SummaryAnswer
 from turnlog.domain.errors import InvalidInputError, NotFoundError
 from turnlog.local.cli.jobs import job_line
-from turnlog.local.cli.options import Data, Json, Session, Tenant, Token, Url, User, opened, remember
+from turnlog.local.cli.options import Connection, Json, Session, connected, opened
 from turnlog.local.cli.screen import console, number, plain, print_json, table
 
 WAIT_SECONDS = 300
@@ -26,8 +26,9 @@ class Progress(Protocol):
     def __call__(self, text: str) -> None: ...
 
 
+@connected
 def compress(
-    ctx: typer.Context,
+    connection: Connection,
     session: Session,
     wait: Annotated[bool, typer.Option("--wait/--async", help="Wait for the job, or print its id at once.")] = True,
     keep_loops: Annotated[
@@ -54,15 +55,9 @@ def compress(
     timeout: Annotated[
         int, typer.Option("--timeout", metavar="S", min=1, help="Wait so many seconds at most.")
     ] = WAIT_SECONDS,
-    url: Url = None,
-    data: Data = None,
-    tenant: Tenant = None,
-    user: User = None,
-    token: Token = None,
     json: Json = False,
 ) -> None:
     """Summarise a session's closed loops through the queue, and say what the summary covers."""
-    connection = remember(ctx, url=url, data=data, tenant=tenant, user=user, token=token)
     if show and (not wait or keep_loops is not None or max_tokens is not None):
         raise InvalidInputError("--show makes no summary: leave the other options out")
     with opened(connection) as log:

@@ -7,21 +7,7 @@ from typing import Annotated
 import typer
 
 from turnlog.local.cli.difference import difference
-from turnlog.local.cli.options import (
-    Budget,
-    Data,
-    Format,
-    Json,
-    Policy,
-    Session,
-    Tenant,
-    Token,
-    Url,
-    User,
-    opened,
-    policy_value,
-    remember,
-)
+from turnlog.local.cli.options import Budget, Connection, Format, Json, Policy, Session, connected, opened, policy_value
 from turnlog.local.cli.picture import picture
 from turnlog.local.cli.screen import console, plain, print_json
 
@@ -39,8 +25,9 @@ Against = Annotated[
 ]
 
 
+@connected
 def context(
-    ctx: typer.Context,
+    connection: Connection,
     session: Session,
     policy: Policy = None,
     budget: Budget = None,
@@ -49,15 +36,9 @@ def context(
     at: At = None,
     against: Against = None,
     messages: Annotated[bool, typer.Option("--messages", help="Print the messages themselves too.")] = False,
-    url: Url = None,
-    data: Data = None,
-    tenant: Tenant = None,
-    user: User = None,
-    token: Token = None,
     json: Json = False,
 ) -> None:
     """Show the window for the next model call: a bar per part."""
-    connection = remember(ctx, url=url, data=data, tenant=tenant, user=user, token=token)
     with opened(connection) as log:
         asked = {"policy": policy_value(policy), "budget": budget, "format": format, "model": model}
         found = log.sessions.get(session)

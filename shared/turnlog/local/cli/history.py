@@ -9,25 +9,21 @@ import typer
 from rich.text import Text
 
 from turnlog.local.cli.message import MAX_CHARS, message_text
-from turnlog.local.cli.options import Data, Json, Session, Tenant, Token, Url, User, opened, remember
+from turnlog.local.cli.options import Connection, Json, Session, connected, opened
 from turnlog.local.cli.screen import console, cut, number, print_json, table
 
 _STATUS = {"open": "yellow", "closed": "green", "interrupted": "red"}
 
 
+@connected
 def sessions(
-    ctx: typer.Context,
+    connection: Connection,
     limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="At most so many.")] = 20,
     status: Annotated[str | None, typer.Option("--status", metavar="S", help="Only active or ended ones.")] = None,
-    url: Url = None,
-    data: Data = None,
-    tenant: Tenant = None,
-    user: User = None,
-    token: Token = None,
     json: Json = False,
 ) -> None:
     """List the sessions, newest activity first."""
-    with opened(remember(ctx, url=url, data=data, tenant=tenant, user=user, token=token)) as log:
+    with opened(connection) as log:
         found = list(itertools.islice(log.sessions.list(status=cast("Any", status)), limit + 1))
         # The list itself is brought up to date now and then only: its totals may be minutes old.
         shown = [log.sessions.get(one.session_id).info() for one in found[:limit]]
@@ -46,18 +42,14 @@ def sessions(
         screen.print(f"more than {limit}: --limit", style="dim")
 
 
+@connected
 def end(
-    ctx: typer.Context,
+    connection: Connection,
     session: Session,
-    url: Url = None,
-    data: Data = None,
-    tenant: Tenant = None,
-    user: User = None,
-    token: Token = None,
     json: Json = False,
 ) -> None:
     """End a session: nothing more is said in it."""
-    with opened(remember(ctx, url=url, data=data, tenant=tenant, user=user, token=token)) as log:
+    with opened(connection) as log:
         found = log.sessions.get(session).end()
     if json:
         print_json(found.model_dump(mode="json"))
@@ -65,18 +57,14 @@ def end(
     console().print(f"{found.session_id} has ended")
 
 
+@connected
 def reset(
-    ctx: typer.Context,
+    connection: Connection,
     session: Session,
-    url: Url = None,
-    data: Data = None,
-    tenant: Tenant = None,
-    user: User = None,
-    token: Token = None,
     json: Json = False,
 ) -> None:
     """End a session and begin a fresh one with its settings."""
-    with opened(remember(ctx, url=url, data=data, tenant=tenant, user=user, token=token)) as log:
+    with opened(connection) as log:
         fresh = log.sessions.get(session).reset()
         found = fresh.info()
     if json:
@@ -85,18 +73,14 @@ def reset(
     console().print(f"{found.reset_of} has ended; {found.session_id} is in its place")
 
 
+@connected
 def loops(
-    ctx: typer.Context,
+    connection: Connection,
     session: Session,
-    url: Url = None,
-    data: Data = None,
-    tenant: Tenant = None,
-    user: User = None,
-    token: Token = None,
     json: Json = False,
 ) -> None:
     """List a session's run loops, newest first."""
-    with opened(remember(ctx, url=url, data=data, tenant=tenant, user=user, token=token)) as log:
+    with opened(connection) as log:
         found = list(log.sessions.get(session).loops())
     if json:
         print_json({"loops": [one.model_dump(mode="json") for one in found]})
@@ -110,21 +94,17 @@ def loops(
     console().print(made if found else "no loops")
 
 
+@connected
 def show(
-    ctx: typer.Context,
+    connection: Connection,
     session: Session,
     after: Annotated[int, typer.Option("--after", metavar="P", min=0, help="Positions greater than this.")] = 0,
     limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="At most so many messages.")] = 100,
     full: Annotated[bool, typer.Option("--full", help="Do not cut long messages.")] = False,
-    url: Url = None,
-    data: Data = None,
-    tenant: Tenant = None,
-    user: User = None,
-    token: Token = None,
     json: Json = False,
 ) -> None:
     """Print a session's messages."""
-    with opened(remember(ctx, url=url, data=data, tenant=tenant, user=user, token=token)) as log:
+    with opened(connection) as log:
         found, next_position = list[Any](), after
         of_session = log.sessions.get(session)
         while len(found) < limit:

@@ -11,7 +11,7 @@ from rich.text import Text
 from turnlog.contracts.jobs import Job
 from turnlog.domain.errors import InvalidInputError
 from turnlog.domain.jsonvalue import encode_json
-from turnlog.local.cli.options import Data, Json, Tenant, Token, Url, User, opened, remember
+from turnlog.local.cli.options import Connection, Json, connected, opened
 from turnlog.local.cli.screen import console, cut, number, plain, print_json, table
 
 Status: TypeAlias = Literal["queued", "done", "failed"]
@@ -25,20 +25,16 @@ JobId = Annotated[str, typer.Argument(metavar="ID", help="The job's id.")]
 
 
 @jobs.callback(invoke_without_command=True)
+@connected
 def listed(
+    connection: Connection,
     ctx: typer.Context,
     status: Annotated[
         str | None, typer.Option("--status", metavar="S", help=f"Only jobs that are {', '.join(STATUSES)}.")
     ] = None,
     limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="At most so many.")] = 20,
-    url: Url = None,
-    data: Data = None,
-    tenant: Tenant = None,
-    user: User = None,
-    token: Token = None,
     json: Json = False,
 ) -> None:
-    connection = remember(ctx, url=url, data=data, tenant=tenant, user=user, token=token)
     if ctx.invoked_subcommand is not None:
         return
     wanted = _status(status)
@@ -68,18 +64,14 @@ def listed(
 
 
 @jobs.command()
+@connected
 def show(
-    ctx: typer.Context,
+    connection: Connection,
     job_id: JobId,
-    url: Url = None,
-    data: Data = None,
-    tenant: Tenant = None,
-    user: User = None,
-    token: Token = None,
     json: Json = False,
 ) -> None:
     """Print one job."""
-    with opened(remember(ctx, url=url, data=data, tenant=tenant, user=user, token=token)) as log:
+    with opened(connection) as log:
         job = log.job(job_id)
     if json:
         print_json(job.model_dump(mode="json"))
@@ -99,19 +91,14 @@ def show(
 
 
 @jobs.command()
+@connected
 def redrive(
-    ctx: typer.Context,
+    connection: Connection,
     job_id: Annotated[str | None, typer.Argument(metavar="[ID]", help="One job; left out: all dead letters.")] = None,
     failed: Annotated[bool, typer.Option("--failed", help="The owner's failed jobs too.")] = False,
-    url: Url = None,
-    data: Data = None,
-    tenant: Tenant = None,
-    user: User = None,
-    token: Token = None,
     json: Json = False,
 ) -> None:
     """Put jobs that did not get done back into their queues. Takes the engine, not a service."""
-    connection = remember(ctx, url=url, data=data, tenant=tenant, user=user, token=token)
     if failed and job_id is not None:
         raise InvalidInputError("--failed is for all failed jobs: leave the id out, or the option")
     with opened(connection) as log:

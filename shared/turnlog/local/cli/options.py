@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -58,6 +61,8 @@ Format = Annotated[
     str | None, typer.Option("--format", metavar="F", help=f"The provider's format: {', '.join(FORMATS)}.")
 ]
 
+_SHARED = {"url": Url, "data": Data, "tenant": Tenant, "user": User, "token": Token}
+
 
 @dataclass(frozen=True, slots=True)
 class Connection:
@@ -76,6 +81,29 @@ def remember(ctx: typer.Context, **given: Any) -> Connection:
     connection = replace(before, **{name: value for name, value in given.items() if value is not None})
     ctx.obj = connection
     return connection
+
+
+def connected(command: Callable[..., None]) -> Callable[..., None]:
+    """A command that is given its ``connection``: the options that say where sessions are and whose stand behind its own
+    options, before ``--json``."""
+    own = inspect.signature(command, eval_str=True).parameters
+    parameters = [one for name, one in own.items() if name not in ("connection", "ctx", "json")]
+    shared = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+        for name, annotation in _SHARED.items()
+    ]
+
+    @functools.wraps(command)
+    def run(**given: Any) -> None:
+        ctx = given["ctx"] if "ctx" in own else given.pop("ctx")
+        connection = remember(ctx, **{name: given.pop(name) for name in _SHARED})
+        command(connection=connection, **given)
+
+    context = inspect.Parameter("ctx", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
+    every = [context, *parameters, *shared, *([own["json"]] if "json" in own else [])]
+    made = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in every]
+    run.__signature__ = inspect.Signature(made)  # type: ignore[attr-defined]
+    return run
 
 
 def opened(connection: Connection) -> Turnlog:

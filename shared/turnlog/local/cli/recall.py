@@ -8,15 +8,16 @@ import typer
 
 from turnlog.client.recall_tools import found_text, recalled_text
 from turnlog.domain.refs import is_ref
-from turnlog.local.cli.options import Data, Json, Session, Tenant, Token, Url, User, opened, remember
+from turnlog.local.cli.options import Connection, Json, Session, connected, opened
 from turnlog.local.cli.screen import console, plain, print_json
 
 Line = Annotated[int | None, typer.Option("--from-line", metavar="N", min=1, help="First line of the result.")]
 LastLine = Annotated[int | None, typer.Option("--to-line", metavar="N", min=1, help="Last line of the result.")]
 
 
+@connected
 def recall(
-    ctx: typer.Context,
+    connection: Connection,
     session: Session,
     ref: Annotated[str, typer.Argument(metavar="REF", help="A call's ref, as in 12.0, or its call id.")],
     pattern: Annotated[str | None, typer.Option("--pattern", metavar="RE", help="Only lines that match.")] = None,
@@ -24,15 +25,10 @@ def recall(
     to_line: LastLine = None,
     pointer: Annotated[str | None, typer.Option("--pointer", metavar="P", help="JSON pointer into the result.")] = None,
     max_tokens: Annotated[int | None, typer.Option("--max-tokens", metavar="N", help="Cut at so many (2000).")] = None,
-    url: Url = None,
-    data: Data = None,
-    tenant: Tenant = None,
-    user: User = None,
-    token: Token = None,
     json: Json = False,
 ) -> None:
     """Print a tool call and its result. Exit 1 when there is none."""
-    with opened(remember(ctx, url=url, data=data, tenant=tenant, user=user, token=token)) as log:
+    with opened(connection) as log:
         answer = log.sessions.get(session).recall(
             ref if is_ref(ref) else None,
             call_id=None if is_ref(ref) else ref,
@@ -50,23 +46,19 @@ def recall(
         raise typer.Exit(1)
 
 
+@connected
 def search(
-    ctx: typer.Context,
+    connection: Connection,
     session: Session,
     query: Annotated[str, typer.Argument(metavar="QUERY", help="Words, or a question.")],
     limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, max=50, help="At most so many.")] = 10,
     tool: Annotated[
         str | None, typer.Option("--tool", metavar="T", help="Only calls of this tool and results.")
     ] = None,
-    url: Url = None,
-    data: Data = None,
-    tenant: Tenant = None,
-    user: User = None,
-    token: Token = None,
     json: Json = False,
 ) -> None:
     """Find messages of a session by words, best first."""
-    with opened(remember(ctx, url=url, data=data, tenant=tenant, user=user, token=token)) as log:
+    with opened(connection) as log:
         answer = log.sessions.get(session).search(query, limit=limit, tool=tool)
     if json:
         print_json(answer.model_dump(mode="json"))

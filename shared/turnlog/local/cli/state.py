@@ -9,25 +9,21 @@ from typing import Annotated, Any
 import typer
 
 from turnlog.local.cli.context import At, moment
-from turnlog.local.cli.options import Data, Json, Session, Tenant, Token, Url, User, opened, remember
+from turnlog.local.cli.options import Connection, Json, Session, connected, opened
 from turnlog.local.cli.screen import console, cut, print_json, table
 
 _VALUE_CHARS = 100
 
 
+@connected
 def state(
-    ctx: typer.Context,
+    connection: Connection,
     session: Session,
     at: At = None,
-    url: Url = None,
-    data: Data = None,
-    tenant: Tenant = None,
-    user: User = None,
-    token: Token = None,
     json: Json = False,
 ) -> None:
     """Print a session's state, now or at any moment."""
-    with opened(remember(ctx, url=url, data=data, tenant=tenant, user=user, token=token)) as log:
+    with opened(connection) as log:
         found = log.sessions.get(session).state(at=moment(at))
     if json:
         print_json(found.model_dump(mode="json"))
@@ -41,21 +37,17 @@ def state(
         screen.print(f"version {found.version}", style="dim")
 
 
+@connected
 def history(
-    ctx: typer.Context,
+    connection: Connection,
     session: Session,
     limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="At most so many.")] = 20,
     action: Annotated[str | None, typer.Option("--action", metavar="A", help="Only entries of this action.")] = None,
     agent: Annotated[str | None, typer.Option("--agent", metavar="ID", help="Only entries of this agent.")] = None,
-    url: Url = None,
-    data: Data = None,
-    tenant: Tenant = None,
-    user: User = None,
-    token: Token = None,
     json: Json = False,
 ) -> None:
     """List what was done in a session, newest first."""
-    with opened(remember(ctx, url=url, data=data, tenant=tenant, user=user, token=token)) as log:
+    with opened(connection) as log:
         entries = log.sessions.get(session).history(action=action, agent=agent)
         found = list(itertools.islice(entries, limit + 1))
     shown = found[:limit]

@@ -28,14 +28,19 @@ class Scripted(Model):
         said: list[Any]
         if isinstance(input, list) and input[-1].get("type") == "function_call_output":
             text = ResponseOutputText(type="output_text", text=f"It is {self.calls}.", annotations=[])
-            said = [ResponseOutputMessage(id=f"msg_{self.calls}", type="message", role="assistant", status="completed", content=[text])]  # fmt: skip
+            message_id = f"msg_{self.calls}"
+            said = [
+                ResponseOutputMessage(
+                    id=message_id, type="message", role="assistant", status="completed", content=[text]
+                )
+            ]
         else:
             said = [
                 ResponseFunctionToolCall(
                     type="function_call",
                     call_id=f"call_{self.calls}_{at}",
                     name="price",
-                    arguments='{"sku": "SKU-%d"}' % at,
+                    arguments=f'{{"sku": "SKU-{at}"}}',
                 )
                 for at in (1, 2)
             ]

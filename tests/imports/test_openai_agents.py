@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import sqlite3
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,13 @@ from turnlog.codecs.registry import CODECS
 from turnlog.domain.errors import InvalidInputError
 
 
+@pytest.fixture
+def log() -> Iterator[Turnlog]:
+    """What depends on no engine; what does asks for the harness."""
+    with Turnlog.open("memory://") as made:
+        yield made
+
+
 @pytest.fixture(scope="module")
 def sdk() -> Any:
     return importlib.import_module("tests.imports.sdk")
@@ -27,7 +35,8 @@ def bodies(log: Turnlog, session_id: str) -> list[Any]:
     return [one.body for one in log.sessions.get(session_id).messages()]
 
 
-def test_sessions_of_the_sdk_are_kept_item_by_item(log: Turnlog, sdk: Any, tmp_path: Path) -> None:
+def test_sessions_of_the_sdk_are_kept_item_by_item(harness: Any, sdk: Any, tmp_path: Path) -> None:
+    log = harness.log()
     path = tmp_path / "agents.db"
     with (
         closing(sdk.SQLiteSession("desk-1", path)) as first,

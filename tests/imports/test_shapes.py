@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -36,11 +37,15 @@ from turnlog.domain.errors import InvalidInputError
 from turnlog.domain.jsonvalue import encode_json
 
 
-def sessions_of(log: Turnlog) -> list[Any]:
-    return [log.sessions.get(one.session_id) for one in log.sessions.list()]
+@pytest.fixture
+def log() -> Iterator[Turnlog]:
+    """What depends on no engine; what does asks for the harness."""
+    with Turnlog.open("memory://") as made:
+        yield made
 
 
-def test_a_flat_list_is_kept_whole_with_its_times(log: Turnlog) -> None:
+def test_a_flat_list_is_kept_whole_with_its_times(harness: Any) -> None:
+    log = harness.log()
     report = imported_twice(log, FLAT)
     assert statuses(report) == ["new"] and report.sessions[0].shape == "flat"
     session = log.sessions.get("travel-7")
@@ -80,7 +85,8 @@ def test_a_flat_list_may_be_messages_alone_and_one_file_may_have_many(log: Turnl
     assert [one.messages for one in report.sessions] == [6, 7, 7, 7, 7]
 
 
-def test_a_session_document_is_kept_whole_with_its_state(log: Turnlog) -> None:
+def test_a_session_document_is_kept_whole_with_its_state(harness: Any) -> None:
+    log = harness.log()
     report = imported_twice(log, DOCUMENT)
     assert statuses(report) == ["new"] and report.sessions[0].shape == "document"
     session = log.sessions.get("s-1")
@@ -104,7 +110,8 @@ def test_a_document_of_a_newer_version_is_refused_by_name_before_anything_is_wri
     assert list(log.sessions.list()) == []
 
 
-def test_a_coding_agents_log_is_kept_line_by_line(log: Turnlog) -> None:
+def test_a_coding_agents_log_is_kept_line_by_line(harness: Any) -> None:
+    log = harness.log()
     report = imported_twice(log, CODING)
     assert [(one.session_id, one.messages) for one in report.sessions] == [(CODING_ID, 6), (f"{CODING_ID}-a2018e5", 2)]
     main, agent = (log.sessions.get(one.session_id) for one in report.sessions)

@@ -223,6 +223,38 @@ def test_an_older_state_than_the_log_adds_nothing(log: Turnlog) -> None:
     assert bodies(session) == messages(9)
 
 
+@pytest.mark.parametrize("again", ["message 0", "message 2", "message 4"])
+def test_a_fresh_run_may_begin_with_words_that_were_said_before(log: Turnlog, again: str) -> None:
+    """In the run that was saved before, it is the message that was said then."""
+    session, said, fresh = session_of(log), messages(6), [{"role": "user", "content": again}]
+    save_graph_state(session, {"messages": said, "run_id": "r-1"})
+    for _ in range(2):
+        save_graph_state(session, {"messages": fresh, "run_id": "r-1"})
+        assert bodies(session) == said
+    save_graph_state(session, {"messages": fresh, "run_id": "r-2"})
+    assert bodies(session) == [*said, *fresh]
+
+
+def test_without_a_run_id_a_list_that_the_log_begins_with_is_an_older_state(log: Turnlog) -> None:
+    session, said = session_of(log), messages(6)
+    save_graph_state(session, {"messages": said})
+    save_graph_state(session, {"messages": said[:1]})
+    assert bodies(session) == said
+    save_graph_state(session, {"messages": said[2:3]})
+    assert bodies(session) == [*said, said[2]], "what may be new is kept"
+
+
+def test_siblings_that_appended_in_another_order_are_not_appended_again(log: Turnlog) -> None:
+    session = session_of(log)
+    user, *branches = (
+        {"role": role, "content": text} for role, text in zip(("user", *["assistant"] * 3), "uabc", strict=True)
+    )
+    session.append(user, branches[1], branches[2], branches[0])
+    for order in (branches, branches[::-1]):
+        save_graph_state(session, {"messages": [user, *order]})
+        assert len(bodies(session)) == 4
+
+
 def test_the_same_words_said_twice_are_two_messages(log: Turnlog) -> None:
     session, said = session_of(log), [{"role": "user", "content": "ok"}, {"role": "assistant", "content": "ok"}]
     for count in range(1, 7):
@@ -349,6 +381,7 @@ def test_d1_a_conversion_killed_at_any_call_and_made_again_has_one_effect(harnes
             save_graph_state(session, state)
             assert bodies(session) == state["full_messages"]
             assert session.agent("main").state["iteration"] == 2
+            assert session.context(format="anthropic").system.startswith("You find things.")
     assert tried == 2 * len(boundaries(calls, harness.name)) > 10
 
 

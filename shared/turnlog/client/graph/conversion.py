@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from turnlog.client.graph.aligning import complete
 from turnlog.client.graph.checks import FULL, MESSAGES, problems_of, valid_fields
 from turnlog.client.graph.handlers import Handlers, Place, put_back
 from turnlog.client.graph.messages import as_given, given_of
@@ -48,7 +47,7 @@ def load_graph_state(
     kept = agent.get(GRAPH)
     if not isinstance(kept, dict):
         raise NotFoundError(f"no graph's state of agent {agent_id!r} in session {session.id!r}", code="no_graph_state")
-    stored = complete(list(session.messages()))
+    stored = [one for one in session.messages() if one.status == "complete"]
     values: dict[str, Any] = {**kept["values"], **{name: agent[name] for name in valid_fields(agent, agent_id)}}
     whole = [given_of(one) for one in stored]
     lists = {FULL: whole, MESSAGES: whole if kept.get("view") is None else _viewed(kept["view"], stored)}

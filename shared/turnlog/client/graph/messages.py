@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,15 +26,23 @@ _KINDS = {role: kind for kind, role in _ROLES.items()}
 
 
 @dataclass(frozen=True, slots=True)
+class Identity:
+    """What a message is known by: its id where both have one, else what it says."""
+
+    id: str | None
+    body: bytes
+
+    def is_same(self, other: Identity) -> bool:
+        return self.id == other.id if self.id is not None and other.id is not None else self.body == other.body
+
+
+@dataclass(frozen=True, slots=True)
 class Said:
-    """A message as it is appended. Two with one ``key`` are the same message."""
+    """A message as it is appended."""
 
     body: dict[str, Any]
     meta: dict[str, Any]
-
-    @property
-    def key(self) -> bytes:
-        return _key(self.body, self.meta.get("id"), self.meta.get("metadata"))
+    identity: Identity
 
 
 def said(value: Any, pointer: str) -> tuple[Said | None, list[Problem]]:
@@ -48,7 +56,7 @@ def said(value: Any, pointer: str) -> tuple[Said | None, list[Problem]]:
         recognise(body).parse(body)
     except InvalidInputError as error:
         return None, [*found, Problem("invalid_message", pointer, error.detail)]
-    return Said(body, meta), found
+    return Said(body, meta, Identity(meta.get("id"), canonical_json(body))), found
 
 
 def is_removal(value: Any) -> bool:
@@ -62,13 +70,22 @@ def updated(before: Sequence[Any], answer: Sequence[Any]) -> list[Any]:
     new = [one for one in answer if not is_removal(one)]
     if removed:
         return [*(one for one in before if not removed & {_REMOVE_ALL, getattr(one, "id", None)}), *new]
-    known = {made.key for one in before if (made := said(one, "")[0]) is not None}
-    is_whole = any((made := said(one, "")[0]) is not None and made.key in known for one in new)
+    known = [made.identity for one in before if (made := said(one, "")[0]) is not None]
+    found = [made.identity for one in new if (made := said(one, "")[0]) is not None]
+    is_whole = any(one.is_same(other) for one in found for other in known)
     return new if is_whole else [*before, *new]
 
 
-def key_of(stored: StoredMessage) -> bytes:
-    return _key(stored.body, stored.id, stored.metadata)
+def with_ids(answer: Any, make_id: Callable[[], str]) -> Any:
+    """A node's messages with an id each, where they are objects: the graph would give them one that the log never learns."""
+    if isinstance(answer, list | tuple):
+        return [with_ids(one, make_id) for one in answer]
+    return answer.model_copy(update={"id": make_id()}) if _is_object(answer) and answer.id is None else answer
+
+
+def identity_of(stored: StoredMessage) -> Identity:
+    own = stored.id if KEPT in (stored.metadata or {}) else None
+    return Identity(own, canonical_json(stored.body))
 
 
 def given_of(stored: StoredMessage) -> Any:
@@ -87,13 +104,6 @@ def as_given(body: dict[str, Any], kept: dict[str, Any] | None) -> Any:
     data = _data(body) | kept["data"]
     (made,) = library.messages_from_dict([{"type": kept["type"], "data": data}])
     return made
-
-
-def _key(body: dict[str, Any], message_id: str | None, metadata: dict[str, Any] | None) -> bytes:
-    """Message objects have ids; a dict is what it says."""
-    if message_id is not None and KEPT in (metadata or {}):
-        return b"id:" + message_id.encode("utf-8", "surrogatepass")
-    return b"body:" + canonical_json(body)
 
 
 def _is_object(value: Any) -> bool:

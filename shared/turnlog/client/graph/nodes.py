@@ -9,9 +9,10 @@ import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar, cast
 
+from turnlog.adapters.system import RandomIds
 from turnlog.client.graph.checks import FULL, MESSAGES, has_compressed
 from turnlog.client.graph.conversion import save_graph_state
-from turnlog.client.graph.messages import updated
+from turnlog.client.graph.messages import updated, with_ids
 from turnlog.client.graph.outcomes import PRE_EXECUTION, Converted
 from turnlog.client.graph.saving import Saving
 from turnlog.client.model import Session
@@ -19,6 +20,8 @@ from turnlog.domain.execution import DEFAULT_AGENT
 
 Node = TypeVar("Node", bound=Callable[..., Any])
 Reducer = Callable[[Any, Any], Any]
+_LISTS = (MESSAGES, FULL)
+_IDS = RandomIds()
 
 
 def with_state(
@@ -80,6 +83,7 @@ class _Wrapped:
         return self._saved(state, before, answer or {})
 
     def _saved(self, state: Any, before: Converted, update: Mapping[str, Any]) -> dict[str, Any]:
+        update = {name: with_ids(value, _IDS.new_id) if name in _LISTS else value for name, value in update.items()}
         merged, earlier = dict(before.state), _listed(before.state.get(MESSAGES))
         for name, value in update.items():
             if name in self.reducers and name in merged:

@@ -17,6 +17,7 @@ from turnlog.domain.errors import (
     HeadMismatchError,
     InvalidInputError,
     LoopUnfinishedError,
+    NotFoundError,
     Problem,
     RunActiveError,
     VersionMismatchError,
@@ -114,8 +115,8 @@ class Saving:
         """The positions of what was appended, once, whoever else appends at the same time."""
         for left in reversed(range(_TRIES)):
             is_compressed = self._source == MESSAGES and self._is_compressed
-            aligned = align(self._session, self._said, is_compressed=is_compressed)
-            new = [one for one in self._said[aligned.new :] if one is not None]
+            aligned = align(self._session, self._said, is_compressed=is_compressed, is_same_run=self._is_same_run)
+            new = [one for at in aligned.new if (one := self._said[at]) is not None]
             try:
                 positions = self._append(new, aligned.head)
             except HeadMismatchError:
@@ -126,11 +127,19 @@ class Saving:
                 self._problems.append(Problem(error.error_code, f"/{self._source}", error.detail))
                 positions = []
             if not aligned.is_sure:
-                message = "the end of the log is not in the messages: what is not surely new was not appended"
+                message = "nothing of a compressed list is in the log: none of it was appended"
                 self._problems.append(Problem("messages_not_aligned", f"/{self._source}", message))
-            known = dict(zip((one.key for one in new), positions, strict=False))
-            return replace(aligned, positions={**aligned.positions, **known}), positions
+            known = zip((one.identity for one in reversed(new)), reversed(positions), strict=False)
+            return replace(aligned, known=(*known, *aligned.known)), positions
         raise AssertionError("a try returns or raises")
+
+    def _is_same_run(self) -> bool | None:
+        run_id = self._state.get("run_id")
+        try:
+            known = self._session.agent(self._agent_id).state.get("run_id")
+        except NotFoundError:
+            known = None
+        return None if run_id is None or known is None else bool(known == run_id)
 
     def _append(self, new: Sequence[Said], head: int) -> list[int]:
         positions = list[int]()
@@ -160,20 +169,21 @@ class Saving:
             "lists": self._lists,
         }
         try:
-            before = self._store({**fields, GRAPH: kept}, values)
+            self._store({**fields, GRAPH: kept}, values)
         except InvalidInputError as error:
             problem = Problem(error.error_code, "", error.detail)
             return told_of(converted, [*converted.problems, problem])
-        self._set_system(before, values.get("system_prompt"))
         return converted
 
-    def _store(self, fields: dict[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
-        """Stores the fields; the agent's execution state before. What the graph does not have stays as it is."""
+    def _store(self, fields: dict[str, Any], values: Mapping[str, Any]) -> None:
+        """Stores the fields; what the graph does not have stays as it is."""
         for left in reversed(range(_TRIES)):
             state = self._session.state()
             agents = state.state.get("agents")
             before = agents.get(self._agent_id) if isinstance(agents, dict) else None
             known: dict[str, Any] = before if isinstance(before, dict) else {}
+            # Before the state tells that it is done: a conversion that is stopped in between does it again.
+            self._set_system(known, values.get("system_prompt"))
             others = {name: value for name, value in known.items() if name not in values}
             after = {**others, **fields, "agent_id": self._agent_id}
             patch = [] if isinstance(agents, dict) else [{"op": "add", "path": "/agents", "value": {}}]
@@ -184,7 +194,7 @@ class Saving:
                 if not left:
                     raise
                 continue
-            return known
+            return
         raise AssertionError("a try returns or raises")
 
     def _set_system(self, before: Mapping[str, Any], system: Any) -> None:
@@ -204,7 +214,7 @@ class Saving:
             made, _ = said(message, f"/{MESSAGES}/{at}")
             if made is None:
                 continue
-            position = aligned.positions.get(made.key)
+            position = aligned.position(made.identity)
             shown.append(position if position is not None else [made.body, (made.meta.get("metadata") or {}).get(KEPT)])
         return {"shown": shown, "head": last if last is not None else aligned.head}
 

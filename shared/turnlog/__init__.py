@@ -1,7 +1,7 @@
 """Turnlog: the session state of an LLM agent. Everything said is kept; each model call gets the window that fits.
 
     from turnlog import Turnlog, build_window, lint
-    from turnlog import DualWrite, import_files
+    from turnlog import DualWrite, import_files, load_graph_state, save_graph_state, with_state
 
 `import turnlog` loads nothing but this file; names are loaded when they are first used.
 """
@@ -14,6 +14,7 @@ from turnlog.version import __version__
 
 if TYPE_CHECKING:
     from turnlog.client.dual_write import DualWrite
+    from turnlog.client.graph import load_graph_state, save_graph_state, with_state
     from turnlog.client.imports import import_files
     from turnlog.client.linting import lint
     from turnlog.client.model import Session, Turnlog
@@ -31,6 +32,9 @@ __all__ = [
     "build_window",
     "import_files",
     "lint",
+    "load_graph_state",
+    "save_graph_state",
+    "with_state",
 ]
 
 _HOMES = {
@@ -42,6 +46,9 @@ _HOMES = {
     "build_window": "turnlog.client.windows",
     "import_files": "turnlog.client.imports",
     "lint": "turnlog.client.linting",
+    "load_graph_state": "turnlog.client.graph",
+    "save_graph_state": "turnlog.client.graph",
+    "with_state": "turnlog.client.graph",
 }
 
 

@@ -418,3 +418,38 @@ def test_any_state_comes_back_equal(said: list[tuple[str, str]], rest: dict[str,
             loaded = load_graph_state(session, handlers=saved.handlers).state
             assert {name: value for name, value in loaded.items() if name not in ("metadata", "errors")} == state
         assert bodies(session) == given
+
+
+STEP = st.one_of(
+    st.tuples(st.just("say"), st.integers(1, 4)),
+    st.tuples(st.just("compress"), st.integers(1, 3)),
+    st.tuples(st.just("new only"), st.integers(1, 3)),
+    st.tuples(st.just("older"), st.integers(2, 5)),
+    st.tuples(st.just("full"), st.integers(1, 2)),
+)
+
+
+@settings(max_examples=examples(90), deadline=None)
+@given(steps=st.lists(STEP, max_size=8))
+def test_however_a_graph_shows_its_messages_each_is_in_the_log_once_and_in_order(steps: list[tuple[str, int]]) -> None:
+    said, shown, compressed = list[dict[str, Any]](), list[dict[str, Any]](), False
+    with Turnlog.open("memory://") as log:
+        session = session_of(log)
+        for kind, count in [("say", 2), *steps]:
+            new = [{"role": "user", "content": f"{len(said) + at}"} for at in range(count)]
+            state: dict[str, Any] = {"compression_applied": compressed}
+            if kind == "older":
+                save_graph_state(session, {**state, "messages": said[:-1][:count] if len(said) > 2 else said})
+                continue
+            if kind == "compress":
+                shown, compressed = [{"role": "system", "content": f"summary {len(said)}"}, *said[-count:]], True
+                new = []
+            said, shown = [*said, *new], [*shown, *new]
+            if kind == "full":
+                state["full_messages"] = said
+            given = new if kind == "new only" and not compressed else shown
+            saved = save_graph_state(session, {**state, "messages": given, "compression_applied": compressed})
+            assert saved.problems == ()
+            assert bodies(session) == said
+            if kind != "new only":
+                assert load_graph_state(session).state["messages"] == (shown if compressed else said)

@@ -21,7 +21,8 @@ from turnlog.adapters.aws.clients import Clients, make_clients
 from turnlog.adapters.aws.dynamodb import DynamoItemTable
 from turnlog.adapters.embedded.files import MemoryBlobStore
 from turnlog.adapters.embedded.sqlite import MEMORY, SqliteDatabase, SqliteItemTable
-from turnlog.bootstrap import Application, Engine
+from turnlog.bootstrap import Application
+from turnlog.engines import Engine
 from turnlog.ports import BlobStore, ItemTable
 from turnlog.settings import Settings
 from turnlog.testing.aws import create_table

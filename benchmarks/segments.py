@@ -23,11 +23,12 @@ from typing import Any
 
 from turnlog.adapters.embedded.files import MemoryBlobStore
 from turnlog.adapters.embedded.sqlite import MEMORY, SqliteDatabase, SqliteItemTable
-from turnlog.bootstrap import Application, Engine
+from turnlog.bootstrap import Application
 from turnlog.client.in_process import InProcessBackend
 from turnlog.client.model import Turnlog
 from turnlog.domain.errors import TurnlogError
 from turnlog.domain.identity import Owner
+from turnlog.engines import Engine
 from turnlog.local.transcripts import Transcript, read_transcripts
 from turnlog.log.keys import SessionKeys
 from turnlog.settings import Settings

@@ -18,10 +18,11 @@ import pytest
 pytest.register_assert_rewrite("turnlog.testing.contracts")
 
 from tests.effort import FULL  # noqa: E402
-from turnlog.bootstrap import Application, Engine  # noqa: E402
+from turnlog.bootstrap import Application  # noqa: E402
 from turnlog.client.in_process import InProcessBackend  # noqa: E402
 from turnlog.client.model import Turnlog  # noqa: E402
 from turnlog.domain.identity import Owner  # noqa: E402
+from turnlog.engines import Engine  # noqa: E402
 from turnlog.settings import Settings  # noqa: E402
 from turnlog.testing.fixed import FixedClock, SequentialIds  # noqa: E402
 

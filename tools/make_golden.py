@@ -12,10 +12,11 @@ from typing import Any
 
 from turnlog.adapters.embedded.files import MemoryBlobStore
 from turnlog.adapters.embedded.sqlite import MEMORY, SqliteDatabase, SqliteItemTable
-from turnlog.bootstrap import Application, Engine
+from turnlog.bootstrap import Application
 from turnlog.client.in_process import InProcessBackend
 from turnlog.client.model import Turnlog
 from turnlog.domain.identity import Owner
+from turnlog.engines import Engine
 from turnlog.ports import Item
 from turnlog.settings import Settings
 from turnlog.testing.fixed import FixedClock, SequentialIds

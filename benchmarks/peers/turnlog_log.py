@@ -12,10 +12,11 @@ from turnlog.adapters.aws.clients import make_clients
 from turnlog.adapters.aws.dynamodb import DynamoItemTable
 from turnlog.adapters.aws.s3 import S3BlobStore
 from turnlog.adapters.system import RandomIds
-from turnlog.bootstrap import Application, Engine
+from turnlog.bootstrap import Application
 from turnlog.client.in_process import InProcessBackend
 from turnlog.client.model import Session, Turnlog
 from turnlog.domain.identity import Owner
+from turnlog.engines import Engine
 from turnlog.settings import Settings
 from turnlog.testing.aws import create_bucket, create_table
 from turnlog.testing.fixed import FixedClock

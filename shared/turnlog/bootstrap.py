@@ -6,17 +6,16 @@ resource takes, and one that counts no tokens never loads the vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from functools import cached_property
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 from turnlog.adapters.system import RandomIds, SystemClock
 from turnlog.domain.errors import InvalidInputError
-from turnlog.ports import BlobStore, Clock, IdSource, ItemTable, JobQueue, Signals, Summariser, TokenCounter
+from turnlog.engines import Engine, make_engine
+from turnlog.ports import Clock, IdSource, Signals, Summariser, TokenCounter
 from turnlog.settings import Settings
 
 if TYPE_CHECKING:
@@ -46,24 +45,6 @@ if TYPE_CHECKING:
     from turnlog.services.states import GetState, PatchState, PutState
     from turnlog.services.summaries import DiscardSummary, GetSummary
     from turnlog.services.update_session import UpdateSessions
-
-
-@dataclass(frozen=True, slots=True)
-class Engine:
-    """Where everything is kept. ``name`` is shown by health; ``close`` frees what the engine holds.
-
-    ``queue`` takes jobs of every kind that has no queue of its own in ``queues``.
-    """
-
-    name: str
-    items: ItemTable
-    blobs: BlobStore
-    queue: JobQueue | None
-    close: Callable[[], None]
-    queues: Mapping[str, JobQueue] = field(default_factory=dict)
-
-    def queue_of(self, kind: str) -> JobQueue | None:
-        return self.queues.get(kind, self.queue)
 
 
 class Application:
@@ -433,88 +414,3 @@ def make_chat_model(settings: Settings, clock: Clock) -> ChatModel:
     # ModelSummariser counts the tries.
     clients = make_clients(region, settings.endpoint_url, max_attempts=1)
     return BedrockConverseModel(clients, settings.summary_model, timeout_seconds=timeout_seconds)
-
-
-def make_engine(settings: Settings, *, clock: Clock, ids: IdSource) -> Engine:
-    """The engine that ``settings.engine`` names, or `InvalidInputError`."""
-    url = urlsplit(settings.engine)
-    if url.scheme == "sqlite":
-        if url.netloc or not url.path.strip("/"):
-            raise InvalidInputError(f"engine {settings.engine!r} is not sqlite:///PATH", code="invalid_settings")
-        return _sqlite(Path(unquote(url.path[1:])), settings, clock, ids)
-    if url.scheme == "memory":
-        return _memory(settings, clock, ids)
-    if url.scheme == "dynamodb":
-        return _aws(url.netloc, parse_qs(url.query), settings)
-    raise InvalidInputError(
-        f"engine {settings.engine!r} is not sqlite:///, memory:// or dynamodb://", code="invalid_settings"
-    )
-
-
-def _sqlite(path: Path, settings: Settings, clock: Clock, ids: IdSource) -> Engine:
-    from turnlog.adapters.embedded.files import FileBlobStore
-    from turnlog.adapters.embedded.sqlite import SqliteDatabase, SqliteItemTable, SqliteJobQueue
-
-    database = SqliteDatabase(path)
-    queue = SqliteJobQueue(
-        database,
-        ids,
-        clock.now_ms,
-        visibility_seconds=settings.queue_visibility_seconds,
-        max_receives=settings.queue_max_receives,
-    )
-    blobs = FileBlobStore(path.with_name(path.name + ".blobs"))
-    return Engine("sqlite", SqliteItemTable(database), blobs, queue, database.close)
-
-
-def _memory(settings: Settings, clock: Clock, ids: IdSource) -> Engine:
-    from turnlog.adapters.embedded.files import MemoryBlobStore
-    from turnlog.adapters.embedded.sqlite import MEMORY, SqliteDatabase, SqliteItemTable, SqliteJobQueue
-
-    database = SqliteDatabase(MEMORY)
-    queue = SqliteJobQueue(
-        database,
-        ids,
-        clock.now_ms,
-        visibility_seconds=settings.queue_visibility_seconds,
-        max_receives=settings.queue_max_receives,
-    )
-    return Engine("memory", SqliteItemTable(database), MemoryBlobStore(), queue, database.close)
-
-
-def _aws(table: str, query: dict[str, list[str]], settings: Settings) -> Engine:
-    """``queue`` takes all jobs; ``compress_queue`` and ``snapshot_queue`` take those of their kinds. Names or URLs."""
-    from turnlog.contracts.jobs import QUEUES
-
-    own_queues = {f"{name}_queue": kinds for name, kinds in QUEUES.items()}
-    known = {"bucket", "queue", "dead_letters", "region", *own_queues}
-    if not table or "bucket" not in query or set(query) - known:
-        message = f"engine {settings.engine!r} is not dynamodb://TABLE?bucket=B&queue=Q&region=R"
-        raise InvalidInputError(message, code="invalid_settings")
-    from turnlog.adapters.aws.clients import make_clients
-    from turnlog.adapters.aws.dynamodb import DynamoItemTable
-    from turnlog.adapters.aws.s3 import S3BlobStore
-
-    clients = make_clients(query["region"][0] if "region" in query else None, settings.endpoint_url)
-    queue: JobQueue | None = None
-    queues = dict[str, JobQueue]()
-    if set(query) & {"queue", *own_queues}:
-        from turnlog.adapters.aws.sqs import SqsJobQueue
-
-        if "queue" in query:
-            queue = SqsJobQueue(clients.sqs, query["queue"][0], query.get("dead_letters", [""])[0])
-        for name, kinds in own_queues.items():
-            if name in query:
-                queues |= dict.fromkeys(kinds, SqsJobQueue(clients.sqs, query[name][0], ""))
-    return Engine(
-        "dynamodb",
-        DynamoItemTable(clients.dynamodb, table),
-        S3BlobStore(clients.s3, query["bucket"][0]),
-        queue,
-        _nothing,
-        queues,
-    )
-
-
-def _nothing() -> None:
-    """AWS clients hold nothing that must be closed."""

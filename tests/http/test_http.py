@@ -15,8 +15,9 @@ import pytest
 from tests.http.events import event
 from turnlog.adapters.embedded.files import MemoryBlobStore
 from turnlog.adapters.embedded.sqlite import MEMORY, SqliteDatabase, SqliteItemTable
-from turnlog.bootstrap import Application, Engine
+from turnlog.bootstrap import Application
 from turnlog.domain.errors import ThrottledError, UnavailableError
+from turnlog.engines import Engine
 from turnlog.entrypoints.http import make_handler
 from turnlog.entrypoints.routes import ROUTES, routes_of
 from turnlog.settings import Settings

@@ -10,11 +10,12 @@ import pytest
 
 from turnlog.adapters.embedded.files import MemoryBlobStore
 from turnlog.adapters.embedded.sqlite import MEMORY, SqliteDatabase, SqliteItemTable
-from turnlog.bootstrap import Application, Engine
+from turnlog.bootstrap import Application
 from turnlog.client.in_process import InProcessBackend
 from turnlog.client.model import Session, Turnlog
 from turnlog.domain.errors import TurnlogError, UnavailableError
 from turnlog.domain.identity import Owner
+from turnlog.engines import Engine
 from turnlog.ports import BlobStore, ItemTable
 from turnlog.settings import Settings
 from turnlog.testing.explorer import Crash, Crashed, Run, explore

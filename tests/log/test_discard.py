@@ -13,12 +13,13 @@ from tests.log.test_jobs import deliver, poller, waiting
 from turnlog import Turnlog
 from turnlog.adapters.embedded.sqlite import MEMORY, SqliteDatabase, SqliteJobQueue
 from turnlog.adapters.system import SystemClock
-from turnlog.bootstrap import Application, Engine, make_application
+from turnlog.bootstrap import Application, make_application
 from turnlog.client.in_process import InProcessBackend
 from turnlog.client.model import Session
 from turnlog.domain.errors import IdempotencyMismatchError, UnavailableError
 from turnlog.domain.events import DiscardEvent
 from turnlog.domain.identity import Owner
+from turnlog.engines import Engine
 from turnlog.local.server import LocalServer
 from turnlog.log.keys import SessionKeys
 from turnlog.ports import BlobStore, ItemTable

@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 
 from turnlog.adapters.embedded.files import MemoryBlobStore
 from turnlog.adapters.embedded.sqlite import MEMORY, SqliteDatabase, SqliteItemTable
-from turnlog.bootstrap import Application, Engine
+from turnlog.bootstrap import Application
 from turnlog.client.in_process import InProcessBackend
 from turnlog.client.model import Session, Turnlog
 from turnlog.domain.errors import CorruptError, MalformedError, NewerSchemaError
 from turnlog.domain.identity import Owner
+from turnlog.engines import Engine
 from turnlog.log.commits import checked_chain
 from turnlog.log.packing import pack, unpack
 from turnlog.ports import Item, Query

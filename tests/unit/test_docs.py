@@ -20,13 +20,14 @@ from tests.http.events import event
 from turnlog import Turnlog, build_window, steps
 from turnlog.adapters.embedded.files import MemoryBlobStore
 from turnlog.adapters.embedded.sqlite import MEMORY, SqliteDatabase, SqliteItemTable
-from turnlog.bootstrap import Application, Engine
+from turnlog.bootstrap import Application
 from turnlog.codecs.breakpoints import KINDS
 from turnlog.codecs.registry import CODECS
 from turnlog.contracts.context import BreakReason, Part, PrefixAnswer
 from turnlog.domain import errors
 from turnlog.domain.errors import BudgetTooSmallError, TurnlogError
 from turnlog.domain.flow import DISORDER
+from turnlog.engines import Engine
 from turnlog.entrypoints.http import make_handler
 from turnlog.entrypoints.routes import ROUTES, Route
 from turnlog.settings import PREFIX, Settings

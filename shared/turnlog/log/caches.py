@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from turnlog.domain.errors import CorruptError
-from turnlog.domain.events import Payload, settings_from, settings_object
+from turnlog.domain.events import Payload
 from turnlog.domain.jsonvalue import JsonObject, encode_json
 from turnlog.domain.session import SCHEMA_VERSION, Settings
 from turnlog.log.headers import Header, item_name
 from turnlog.log.keys import SessionKeys
+from turnlog.log.lines import settings_from, settings_object
 from turnlog.log.packing import pack, unpack
 from turnlog.log.payloads import Payloads
 from turnlog.ports import AttributeValue, Item, ItemTable, Less

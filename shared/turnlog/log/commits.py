@@ -13,39 +13,10 @@ from hashlib import sha256
 from typing import Any, TypeAlias
 
 from turnlog.domain.errors import ConflictError, CorruptError, NotFoundError
-from turnlog.domain.events import (
-    CloseEvent,
-    CreateEvent,
-    DiscardEvent,
-    Event,
-    MessageEvent,
-    NoteEvent,
-    Payload,
-    SettingsEvent,
-    StateEvent,
-    SummaryEvent,
-    close_line,
-    create_line,
-    create_payload,
-    discard_line,
-    message_line,
-    message_payload,
-    note_line,
-    note_payload,
-    parse_lines,
-    payload_of,
-    read_event,
-    settings_line,
-    settings_payload,
-    state_line,
-    state_payload,
-    summary_line,
-    summary_payload,
-    upcast,
-)
+from turnlog.domain.events import Event, MessageEvent, Payload
 from turnlog.domain.facts import Facts
 from turnlog.domain.jsonvalue import JsonObject, encode_json
-from turnlog.log.cards import make_card, read_card
+from turnlog.log.cards import read_card
 from turnlog.log.headers import (
     GENESIS,
     Header,
@@ -56,6 +27,7 @@ from turnlog.log.headers import (
     read_header,
 )
 from turnlog.log.keys import COMMITS_FROM, META, TAIL_TO, SessionKeys, commit_sort_key
+from turnlog.log.lines import parse_lines, payload_content, payload_of, read_event, stored_line, upcast
 from turnlog.log.packing import pack
 from turnlog.log.payloads import Payloads, PreparedPayload
 from turnlog.log.verified import Verified, VerifiedItems
@@ -181,14 +153,14 @@ class CommitLog:
     def _lines(self, keys: SessionKeys, draft: Draft, nonce: bytes, stored: dict[int, Payload]) -> list[JsonObject]:
         prepared, lines = list[PreparedPayload](), list[JsonObject]()
         for index, event in enumerate(draft.events):
-            content = _payload_content(event)
+            content = payload_content(event)
             payload = stored.get(index)
             if payload is None and self._payloads.is_large(content):
                 one = self._payloads.prepare(keys, content, position=event.position, nonce=nonce, index=index)
                 prepared.append(one)
                 payload = stored[index] = one.payload
             facts = draft.facts[index] if index < len(draft.facts) else None
-            lines.append(_line(event, payload, facts))
+            lines.append(stored_line(event, payload, facts))
         self._payloads.store(prepared)
         return lines
 
@@ -296,37 +268,3 @@ def _event(line: dict[str, Any], position: int, contents: Mapping[str, bytes]) -
 
 def _is_ours(lost: Lost, nonce: bytes) -> bool:
     return lost.existing is not None and lost.existing.get("n") == nonce
-
-
-def _payload_content(event: Event) -> bytes:
-    if isinstance(event, MessageEvent):
-        return message_payload(event)
-    if isinstance(event, SummaryEvent):
-        return summary_payload(event)
-    if isinstance(event, DiscardEvent | CloseEvent):
-        return b""
-    if isinstance(event, NoteEvent):
-        return note_payload(event)
-    if isinstance(event, SettingsEvent):
-        return settings_payload(event)
-    return state_payload(event) if isinstance(event, StateEvent) else create_payload(event)
-
-
-def _line(event: Event, payload: Payload | None, facts: Facts | None) -> JsonObject:
-    if isinstance(event, MessageEvent):
-        card = make_card(facts) if payload is not None and facts is not None else None
-        return message_line(replace(event, payload=payload), card=card)
-    if isinstance(event, StateEvent):
-        return state_line(replace(event, payload=payload))
-    if isinstance(event, SummaryEvent):
-        return summary_line(replace(event, payload=payload))
-    if isinstance(event, DiscardEvent):
-        return discard_line(event)
-    if isinstance(event, CloseEvent):
-        return close_line()
-    if isinstance(event, NoteEvent):
-        return note_line(replace(event, payload=payload))
-    if isinstance(event, SettingsEvent):
-        return settings_line(replace(event, payload=payload))
-    assert isinstance(event, CreateEvent)  # noqa: S101 - the one kind that is left
-    return create_line(replace(event, payload=payload))

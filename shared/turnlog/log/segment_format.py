@@ -20,11 +20,12 @@ from hashlib import sha256
 from typing import Any, TypeGuard
 
 from turnlog.domain.errors import CorruptError, NewerSchemaError
-from turnlog.domain.events import Event, payload_of, upcast
+from turnlog.domain.events import Event
 from turnlog.domain.jsonvalue import JsonObject, encode_json
 from turnlog.log.commits import Commit, events_of
 from turnlog.log.headers import HASH_BYTES, chain_hash, hashed_header, read_header, remembered
 from turnlog.log.keys import commit_sort_key, position_of
+from turnlog.log.lines import payload_of, upcast
 from turnlog.log.packing import MAX_UNPACKED_BYTES
 from turnlog.log.payloads import digest_of, is_blob
 from turnlog.ports import AttributeValue, Item

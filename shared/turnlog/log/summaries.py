@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from turnlog.domain.errors import CorruptError
-from turnlog.domain.events import SummaryEvent, summary_from, summary_line
+from turnlog.domain.events import SummaryEvent
 from turnlog.log.caches import Caches, summary_in
 from turnlog.log.commits import Commit, CommitLog, read_commit
 from turnlog.log.headers import Covered
 from turnlog.log.keys import SessionKeys, commit_sort_key
+from turnlog.log.lines import summary_from, summary_line
 from turnlog.ports import Item, ItemTable
 
 

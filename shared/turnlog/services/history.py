@@ -18,7 +18,6 @@ from turnlog.domain.events import (
     SettingsEvent,
     StateEvent,
     SummaryEvent,
-    payload_of,
 )
 from turnlog.domain.identity import Owner, check_agent_id
 from turnlog.domain.jsonvalue import JsonObject, JsonValue, encode_json
@@ -27,6 +26,7 @@ from turnlog.domain.times import rfc3339
 from turnlog.log.commits import Commit, Draft, Tail, checked_chain
 from turnlog.log.headers import following
 from turnlog.log.keys import COMMITS_FROM, MAX_POSITION, SessionKeys, commit_sort_key
+from turnlog.log.lines import payload_of
 from turnlog.log.reading import Located, located
 from turnlog.log.sessions import SessionLog
 from turnlog.log.state import keys_told

@@ -17,7 +17,6 @@ from turnlog.log.sessions import SessionLog
 from turnlog.services.moments import header_of
 from turnlog.services.read_messages import MAX_LIMIT, ReadMessages
 
-
 _ORIGIN = frozenset({"reset_of", "forked_from", "forked_at"})
 
 

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from turnlog.contracts.base import Answer, Body, JsonObjectField
+from turnlog.contracts.snapshot_policy import SnapshotPolicy
 
 Title = Annotated[str, Field(max_length=200)]
 Model = Annotated[str, Field(min_length=1, max_length=200)]
@@ -39,6 +40,9 @@ class CreateSession(Body):
         default="always", description="Whether windows have the recall tools; can't be changed later"
     )
     loop_timeout_seconds: LoopTimeout = 3600
+    snapshots: SnapshotPolicy | None = Field(
+        default=None, description="Snapshots that the session makes by itself; null: none"
+    )
     if_exists: Literal["error", "return"] = "error"
 
 
@@ -60,6 +64,9 @@ class UpdateSession(Body):
         default=None, description="Refuse disorder with 422 instead of keeping it with a warning"
     )
     loop_timeout_seconds: LoopTimeout | None = None
+    snapshots: SnapshotPolicy | None = Field(
+        default=None, description="Snapshots that the session makes by itself; null: none"
+    )
 
 
 class Session(Answer):

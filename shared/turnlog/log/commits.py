@@ -167,10 +167,10 @@ class CommitLog:
     # ------------------------------------------------------------ reading
 
     def get(self, keys: SessionKeys, position: int) -> Commit | None:
-        """The commit whose first event has this position."""
+        """The commit whose first event has this position; None where nothing is in the slot that can be read."""
         key = keys.commit(position)
         item = self._items.get_many([key]).get(key)
-        return read_commit(item) if item is not None else None
+        return read_commit(item) if item is not None and "k" in item else None
 
     def containing(self, keys: SessionKeys, position: int) -> Commit | None:
         """The commit that holds the event at this position, in one request."""

@@ -15,6 +15,8 @@ COMMITS_FROM, COMMITS_TO = "C#", "C~"
 META, SUMMARY, SYSTEM, STATE, ATTEMPTS = "D#META", "E#SUM", "E#SYS", "S#STATE", "S#TRIES"
 TAIL_TO, WINDOW_TO = "D~", "E~"
 SEGMENTS_FROM, SEGMENTS_TO = "G#", "G~"
+SEGMENT_BLOBS, PAYLOAD_BLOBS, SNAPSHOT_BLOBS = "seg/", "payload/", "snap/"
+"""Kinds of blobs of a session, behind its prefix."""
 ERASING = "ERASING"
 _RECORD_ID = re.compile(r"[0-9]{13}-[A-Za-z0-9_-]{1,50}")
 DIRECTORY_FROM, DIRECTORY_TO = "S#", "S~"
@@ -136,7 +138,11 @@ class SessionKeys:
         return Key(self.partition, segment_sort_key(first))
 
     def segment_blob(self, first: int, last: int, sha256: str) -> str:
-        return f"{self.blob_prefix}seg/{first:012d}-{last:012d}-{sha256}"
+        return f"{self.blob_prefix}{SEGMENT_BLOBS}{first:012d}-{last:012d}-{sha256}"
+
+    def snapshot_blob(self, record_id: str) -> str:
+        """The part of a full snapshot that no segment has."""
+        return f"{self.blob_prefix}{SNAPSHOT_BLOBS}{check_record_id(record_id)}"
 
     def commit(self, position: int) -> Key:
         return Key(self.partition, commit_sort_key(position))
@@ -145,7 +151,7 @@ class SessionKeys:
         return Key(self.partition, f"R#{position:012d}~{nonce.hex()}{index:02d}")
 
     def blob(self, position: int, nonce: bytes, index: int) -> str:
-        return f"{self.blob_prefix}payload/{position:012d}-{nonce.hex()}{index:02d}"
+        return f"{self.blob_prefix}{PAYLOAD_BLOBS}{position:012d}-{nonce.hex()}{index:02d}"
 
     @property
     def blob_prefix(self) -> str:

@@ -122,7 +122,7 @@ class Segments:
         A hole, a hash that does not follow, a payload that is missing (`CorruptError`) and an erased commit (`NotFoundError`)
         end it before anything is stored.
         """
-        sealing = _Sealing(self._items, self._payloads, keys, stretch)
+        sealing = _Sealing(self._items, self._payloads, keys, last_of_stretch(stretch - 1), last_of_stretch(stretch))
         packed = sealing.pack()
         if packed is None:
             return None
@@ -136,15 +136,25 @@ class Segments:
         lost = self._items.put(_entry(keys, segment), condition=Absent())
         return segment if lost is None or lost.existing is None else _segment(lost.existing)
 
+    def pack(self, keys: SessionKeys, first: int, last: int) -> bytes:
+        """The commits from one that begins at ``first`` to the one that ends at ``last``, in the form of a segment; nothing is
+        stored."""
+        packed = _Sealing(self._items, self._payloads, keys, first - 1, last).pack()
+        if packed is None:
+            raise NotFoundError(f"no session {keys.session_id!r}")
+        for _ in read_segment(packed, name=commit_sort_key(first)):
+            pass
+        return packed
+
 
 class _Sealing:
-    """One stretch on its way into a segment, a page of commits at a time."""
+    """The commits after position ``start`` to the one that holds ``end``, on their way into a segment, a page at a time."""
 
-    def __init__(self, items: ItemTable, payloads: Payloads, keys: SessionKeys, stretch: int) -> None:
+    def __init__(self, items: ItemTable, payloads: Payloads, keys: SessionKeys, start: int, end: int) -> None:
         self._items = items
         self._payloads = payloads
         self._keys = keys
-        self._start, self._end = last_of_stretch(stretch - 1), last_of_stretch(stretch)
+        self._start, self._end = start, end
         self.first = self.last = self.messages = self.body_bytes = 0
 
     def pack(self) -> bytes | None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from turnlog.domain.session import Settings as SessionSettings
     from turnlog.log.full_snapshots import FullSnapshots
     from turnlog.log.headers import Header
+    from turnlog.log.materialise import Materialiser
     from turnlog.log.payloads import Payloads
     from turnlog.log.segments import Segments
     from turnlog.log.sessions import SessionLog
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from turnlog.services.read_snapshots import GetSnapshot, SnapshotLogs
     from turnlog.services.recall import RecallCalls
     from turnlog.services.redrive import RedriveJobs
+    from turnlog.services.restore import RestoreSnapshots
     from turnlog.services.seal import SealSessions
     from turnlog.services.search import SearchSession
     from turnlog.services.snapshots import CreateSnapshots, ListSnapshots
@@ -329,6 +331,25 @@ class Application:
         return SnapshotLogs(self._log, self.engine.blobs, self._full_snapshots)
 
     @cached_property
+    def _materialiser(self) -> Materialiser:
+        from turnlog.log.materialise import Materialiser
+
+        return Materialiser(self._log, self.engine.blobs)
+
+    @cached_property
+    def restore_snapshot(self) -> RestoreSnapshots:
+        from turnlog.services.restore import RestoreSnapshots
+
+        return RestoreSnapshots(
+            self._log,
+            self._payloads,
+            self._snapshot_logs,
+            self._full_snapshots,
+            self._materialiser,
+            self._start_job,
+        )
+
+    @cached_property
     def links(self) -> Links:
         from turnlog.services.links import Links
 
@@ -387,7 +408,13 @@ class Application:
         """What the workers call with a message of their queue."""
         from turnlog.services.jobs import RunJob
 
-        work = {"compress": self._compress, "snapshot": self._snapshot, "seal": self._seal, "sweep": self._sweep}
+        work = {
+            "compress": self._compress,
+            "snapshot": self._snapshot,
+            "seal": self._seal,
+            "sweep": self._sweep,
+            "restore": self._restore,
+        }
         return RunJob(self._log, work)
 
     def _compress(self, owner: Owner, session_id: str, options: JsonObject) -> JsonObject:
@@ -401,6 +428,9 @@ class Application:
 
     def _sweep(self, owner: Owner, session_id: str, options: JsonObject) -> JsonObject:
         return self.sweep_snapshots.run(owner, session_id, options)
+
+    def _restore(self, owner: Owner, session_id: str, options: JsonObject) -> JsonObject:
+        return self.restore_snapshot.run(owner, session_id, options)
 
     @cached_property
     def _start_job(self) -> StartJobs:

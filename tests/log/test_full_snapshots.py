@@ -47,7 +47,10 @@ def read_all(session: Session, snapshot: str) -> list[Any]:
 # ------------------------------------------------------------ what it is
 
 
-def test_d6_a_full_snapshot_is_its_segments_and_its_tail_and_reads_alike_without_the_log(harness: Any) -> None:
+def test_d6_a_full_snapshot_is_its_segments_and_its_tail_and_reads_alike_without_the_log(
+    harness: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(borders, "SEGMENT_POSITIONS", 64)
     session = rich(harness.log())
     assert session.compress().status in ("published", "unchanged")
     made = session.create_snapshot("whole", kind="full", metadata={"why": "test"})

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from turnlog.client.backend import OfSession, given
 from turnlog.contracts.jobs import Job
+from turnlog.contracts.sessions import Session as SessionInfo
 from turnlog.contracts.snapshots import Snapshot, SnapshotDeleted, SnapshotPage, WholeSnapshot
 
 
@@ -54,6 +55,22 @@ class SnapshotCalls(OfSession):
             cursor = page.next_cursor
             if cursor is None:
                 return
+
+    def restore_snapshot(
+        self,
+        snapshot: str,
+        *,
+        as_: Literal["rewind", "fork"] = "fork",
+        session_id: str | None = None,
+        key: str | None = None,
+    ) -> SessionInfo | Job:
+        """Another session that begins with the snapshot (``fork``), or this one goes back to it (``rewind``).
+
+        A full one can be restored after the session has expired too. A long history is a job at first.
+        """
+        path, body = {**self._path, "snapshot": snapshot}, given({"as": as_, "session_id": session_id})
+        answer: SessionInfo | Job = self._backend.call("restore_snapshot", path=path, body=body, key=key)
+        return answer
 
     def delete_snapshot(self, snapshot: str, *, key: str | None = None) -> SnapshotDeleted:
         """Deletes a snapshot by id or name, and what only it needs of the session's history."""

@@ -37,6 +37,8 @@ WRITE_DEADLINE_SECONDS = 5.0
 MAX_EVENTS = 26
 _FIRST_BACKOFF_SECONDS = 0.01
 _MAX_BACKOFF_SECONDS = 0.4
+MATERIALISING = "mat"
+"""The mark of ``D#META`` and of the first slot while the commits of a session are written that is made of stored ones."""
 VERIFIED = VerifiedItems()
 """Of this process."""
 
@@ -100,7 +102,7 @@ class CommitLog:
         page = self._items.query(Query(keys.partition, COMMITS_FROM, TAIL_TO, descending=True, limit=2))
         meta = next((item for item in page.items if item["sk"] == META), None)
         newest = next((item for item in page.items if item["sk"] != META), None)
-        if newest is None or "k" not in newest:
+        if newest is None or "k" not in newest or (meta is not None and MATERIALISING in meta):
             raise NotFoundError(f"no session {keys.session_id!r}")
         return Tail(read_header(newest), newest, meta)
 

@@ -17,6 +17,8 @@ TAIL_TO, WINDOW_TO = "D~", "E~"
 SEGMENTS_FROM, SEGMENTS_TO = "G#", "G~"
 SEGMENT_BLOBS, PAYLOAD_BLOBS, SNAPSHOT_BLOBS = "seg/", "payload/", "snap/"
 """Kinds of blobs of a session, behind its prefix."""
+BLOB_PLACE = "blob:"
+"""What the place of a payload in the blob store begins with; its name behind the session's prefix follows."""
 ERASING = "ERASING"
 _RECORD_ID = re.compile(r"[0-9]{13}-[A-Za-z0-9_-]{1,50}")
 DIRECTORY_FROM, DIRECTORY_TO = "S#", "S~"
@@ -152,6 +154,10 @@ class SessionKeys:
 
     def blob(self, position: int, nonce: bytes, index: int) -> str:
         return f"{self.blob_prefix}{PAYLOAD_BLOBS}{position:012d}-{nonce.hex()}{index:02d}"
+
+    def payload_blob(self, place: str) -> str:
+        """The name of the blob of a payload whose place is in the blob store."""
+        return self.blob_prefix + place[len(BLOB_PLACE) :]
 
     @property
     def blob_prefix(self) -> str:

@@ -25,7 +25,7 @@ from turnlog.domain.flow import Arrival, Flow, accept
 from turnlog.domain.identity import Owner
 from turnlog.domain.jsonvalue import JsonObject
 from turnlog.domain.session import Settings
-from turnlog.log.commits import MAX_EVENTS, Commit, checked_chain, read_commit
+from turnlog.log.commits import MATERIALISING, MAX_EVENTS, Commit, checked_chain, read_commit
 from turnlog.log.headers import Header, read_header
 from turnlog.log.history import header_at
 from turnlog.log.keys import (
@@ -139,7 +139,7 @@ class _Reading:
         self._pages = 0
         self.beside: dict[str, Item] = {}
         self._page(COMMITS_FROM, limit=FIRST_ITEMS)
-        if not self._items or "k" not in self._items[0]:
+        if not self._items or "k" not in self._items[0] or MATERIALISING in self.beside.get(META, {}):
             log.commits.tail(keys)
         self.header = read_header(self._items[0])
         if at is not None:

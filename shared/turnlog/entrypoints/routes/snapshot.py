@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from turnlog.bootstrap import Application
 from turnlog.contracts.jobs import Job
-from turnlog.contracts.snapshots import CreateSnapshot, Snapshot, SnapshotDeleted, SnapshotPage, WholeSnapshot
+from turnlog.contracts.sessions import Session
+from turnlog.contracts.snapshots import (
+    CreateSnapshot,
+    RestoreSnapshot,
+    Snapshot,
+    SnapshotDeleted,
+    SnapshotPage,
+    WholeSnapshot,
+)
 from turnlog.entrypoints.routing import (
     CURSOR,
     MAX_POSITION,
@@ -50,6 +58,14 @@ def _delete_snapshot(app: Application, request: Request) -> Response:
         request.owner, request.path["session_id"], request.path["snapshot"], key=request.idempotency_key
     )
     return Response(200, answer)
+
+
+def _restore_snapshot(app: Application, request: Request) -> Response:
+    body = read_body(request, RestoreSnapshot, is_optional=True)
+    answer = app.restore_snapshot(
+        request.owner, request.path["session_id"], request.path["snapshot"], body, key=request.idempotency_key
+    )
+    return Response(202 if isinstance(answer, Job) else 201, answer)
 
 
 def _download(app: Application, request: Request) -> Response:
@@ -104,6 +120,17 @@ ROUTES: tuple[Route, ...] = (
         "Delete a snapshot, by id or name",
         _delete_snapshot,
         answers={200: SnapshotDeleted},
+        writes=True,
+    ),
+    Route(
+        "POST",
+        "/v1/sessions/{session_id}/snapshots/{snapshot}/restore",
+        "restore_snapshot",
+        "snapshot",
+        "Go back to a snapshot, or begin another session with it",
+        _restore_snapshot,
+        RestoreSnapshot,
+        {201: Session, 202: Job},
         writes=True,
     ),
     Route(

@@ -38,9 +38,11 @@ if TYPE_CHECKING:
     from turnlog.services.decisions import DecidePendingActions
     from turnlog.services.delete_snapshots import DeleteSnapshots, SnapshotCleaner, SweepSnapshots
     from turnlog.services.end_session import EndSessions, ResetSessions
+    from turnlog.services.export import ExportSessions
     from turnlog.services.history import ReadHistory, RecordEntries
+    from turnlog.services.import_sessions import ImportSessions
     from turnlog.services.jobs import GetJob, ListJobs, RunJob, StartJobs
-    from turnlog.services.links import Links
+    from turnlog.services.links import Link, Links
     from turnlog.services.lint import LintHistories
     from turnlog.services.read_messages import ReadLoops, ReadMessages
     from turnlog.services.read_session import GetSession, ListSessions
@@ -350,6 +352,18 @@ class Application:
         )
 
     @cached_property
+    def export_sessions(self) -> ExportSessions:
+        from turnlog.services.export import ExportSessions
+
+        return ExportSessions(self._log, self._payloads, self.engine.blobs, self.links, self._start_job)
+
+    @cached_property
+    def import_session(self) -> ImportSessions:
+        from turnlog.services.import_sessions import ImportSessions
+
+        return ImportSessions(self._log, self._materialiser)
+
+    @cached_property
     def links(self) -> Links:
         from turnlog.services.links import Links
 
@@ -389,7 +403,10 @@ class Application:
     def get_job(self) -> GetJob:
         from turnlog.services.jobs import GetJob
 
-        return GetJob(self._log)
+        return GetJob(self._log, self._link_of)
+
+    def _link_of(self, owner: Owner, session_id: str) -> Link:
+        return self.export_sessions.link(owner, session_id)
 
     @cached_property
     def list_jobs(self) -> ListJobs:
@@ -414,6 +431,7 @@ class Application:
             "seal": self._seal,
             "sweep": self._sweep,
             "restore": self._restore,
+            "export": self._export,
         }
         return RunJob(self._log, work)
 
@@ -428,6 +446,9 @@ class Application:
 
     def _sweep(self, owner: Owner, session_id: str, options: JsonObject) -> JsonObject:
         return self.sweep_snapshots.run(owner, session_id, options)
+
+    def _export(self, owner: Owner, session_id: str, options: JsonObject) -> JsonObject:
+        return self.export_sessions.run(owner, session_id, options)
 
     def _restore(self, owner: Owner, session_id: str, options: JsonObject) -> JsonObject:
         return self.restore_snapshot.run(owner, session_id, options)

@@ -246,6 +246,7 @@ def test_d1_a_fault_at_every_call_of_a_restore(harness: Any, few: None, when: st
     expire(harness, KEYS)
     calls, at = 0, 0
     while at <= calls:
+        VERIFIED.clear()
         target, started = f"other{at}", harness.faults.calls
         if at:
             harness.faults.fail(at, when)

@@ -37,6 +37,13 @@ def given(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
+class OfOwner:
+    """Calls about all that an owner has."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+
 class OfSession:
     """Calls about one session."""
 

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any, Literal
 
 from turnlog.client.backend import Backend
+from turnlog.client.exports import PersonExport, SessionExport, SessionImports
 from turnlog.client.policies import GivenPolicy, policy_field
 from turnlog.client.snapshots import SnapshotCalls
 from turnlog.contracts.agents import AgentState, Decided, Health
@@ -27,11 +28,11 @@ from turnlog.contracts.summaries import Compressed, SummaryAnswer
 from turnlog.domain.errors import InvalidInputError, NotFoundError
 
 
-class Turnlog:
+class Turnlog(PersonExport):
     """The sessions of one owner. Made by `Turnlog.open`; use it as a context manager or call `close`."""
 
     def __init__(self, backend: Backend) -> None:
-        self._backend = backend
+        super().__init__(backend)
         self.sessions = Sessions(backend)
 
     @classmethod
@@ -117,11 +118,8 @@ class Turnlog:
         self.close()
 
 
-class Sessions:
+class Sessions(SessionImports):
     """The owner's sessions."""
-
-    def __init__(self, backend: Backend) -> None:
-        self._backend = backend
 
     def create(
         self,
@@ -204,7 +202,7 @@ class Sessions:
                 return
 
 
-class Session(SnapshotCalls):
+class Session(SnapshotCalls, SessionExport):
     """One session. Nothing is kept in this object but its id: two of them, in two processes, are the same session."""
 
     def __init__(self, backend: Backend, session_id: str) -> None:

@@ -17,6 +17,8 @@ TAIL_TO, WINDOW_TO = "D~", "E~"
 SEGMENTS_FROM, SEGMENTS_TO = "G#", "G~"
 SEGMENT_BLOBS, PAYLOAD_BLOBS, SNAPSHOT_BLOBS = "seg/", "payload/", "snap/"
 """Kinds of blobs of a session, behind its prefix."""
+EXPORT_BLOBS = "~exports/"
+"""What the names of exports begin with: no tenant's id has a tilde. They go by a rule of the bucket's life cycle."""
 BLOB_PLACE = "blob:"
 """What the place of a payload in the blob store begins with; its name behind the session's prefix follows."""
 ERASING = "ERASING"
@@ -162,6 +164,12 @@ class SessionKeys:
     @property
     def blob_prefix(self) -> str:
         return f"{self.owner.tenant_id}/{self.owner.user_id}/{self.session_id}/"
+
+
+def export_blob(owner: Owner, session_id: str) -> str:
+    """The newest export of a session; with an empty id, of all that the owner has. It outlives the session's deletion."""
+    name = f"session-{check_session_id(session_id)}" if session_id else "everything"
+    return f"{EXPORT_BLOBS}{owner.tenant_id}/{owner.user_id}/{name}.zip"
 
 
 def commit_sort_key(position: int) -> str:

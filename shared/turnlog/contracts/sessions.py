@@ -7,7 +7,6 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from turnlog.contracts.base import Answer, Body, JsonObjectField
-from turnlog.contracts.snapshot_policy import SnapshotPolicy
 
 Title = Annotated[str, Field(max_length=200)]
 Model = Annotated[str, Field(min_length=1, max_length=200)]
@@ -15,6 +14,17 @@ OutputReserve = Annotated[int, Field(ge=0, le=10_000_000)]
 Tools = Annotated[list[JsonObjectField], Field(max_length=512)]
 System = Annotated[str, Field(max_length=1_000_000)]
 LoopTimeout = Annotated[int, Field(ge=1, le=31_536_000)]
+
+MAX_KEPT = 1_000
+
+
+class SnapshotPolicy(Body):
+    """Snapshots of kind ref that the session makes by itself."""
+
+    every_loops: Annotated[int, Field(ge=1, le=100_000)] = Field(description="One whenever so many loops have ended")
+    keep: Annotated[int, Field(ge=1, le=MAX_KEPT)] = Field(
+        default=20, description="How many of the newest of them are kept"
+    )
 
 
 class CreateSession(Body):

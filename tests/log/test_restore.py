@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import io
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -87,17 +89,70 @@ def test_d6_after_expiry_a_restored_session_is_the_fold_at_the_snapshot(
         assert session.restore_snapshot("whole", session_id=target).head == made.position + 2, "it is there already"
 
 
-def test_d6_of_a_live_session_another_one_begins_with_the_snapshot(harness: Any) -> None:
+@pytest.mark.parametrize("kind", ["ref", "full"])
+def test_d6_of_a_live_session_another_one_begins_with_the_snapshot_by_a_pointer(harness: Any, kind: Any) -> None:
     session = filled(harness.log(), 30, state={"a": 1})
-    made = session.create_snapshot("point")
+    made = session.create_snapshot("point", kind=kind)
     before = fold(session, made.position)
     session.append(said(0), run={"iteration": 2})
-    restored = session.restore_snapshot("point", session_id="other")
-    other = harness.log().sessions.get(restored.session_id)
-    assert fold(other, made.position)["messages"] == before["messages"]
+    restored = session.restore_snapshot("point", session_id="other", key="k")
+    assert session.restore_snapshot("point", session_id="other", key="k") == restored
+    assert items_of(harness, SessionKeys(OWNER, "other"), 10**6)[1:] == [], "one commit of its own"
+    other = harness.log().sessions.get("other")
+    assert [one.body for one in other.messages()] == [one.body for one in before["messages"]]
     assert other.state().state == {"a": 1}
+    assert other.context(budget=120_000).messages == before["windows"][0][0]
     other.append(said(9))
     assert session.info().messages == 31
+
+
+@pytest.mark.parametrize("kind", ["ref", "full"])
+def test_d6_a_live_session_goes_back_to_its_snapshot(harness: Any, kind: Any) -> None:
+    session = filled(harness.log(), 6, state={"a": 1}, title="Then")
+    made = session.create_snapshot("point", kind=kind)
+    before = session.snapshot("point").content
+    session.append(said(7), run={"iteration": 2})
+    session.update(title="Now")
+    restored = session.restore_snapshot("point", as_="rewind", key="k")
+    assert (restored.title, restored.messages) == ("Then", 6)
+    assert session.restore_snapshot("point", as_="rewind", key="k") == restored
+    newest = next(session.history())
+    assert newest.action == "restore"
+    assert newest.metadata["snapshot_id"] == made.snapshot_id
+    after = session.create_snapshot("after", kind=kind)
+    content = session.snapshot("after").content
+    assert content == before, "what was taken out of view is not in it"
+    assert after.position > made.position
+    if kind == "full":
+        expire(harness, KEYS)
+        assert session.snapshot("after").content == before
+
+
+def test_d6_a_fork_has_a_full_snapshot_of_its_own_that_needs_no_parent(harness: Any, few: None) -> None:
+    session = filled(harness.log(), 2 * FEW, batch=3, system=noise(9_000))
+    session.append({"role": "user", "content": noise(90_000)}, *(said(n) for n in range(4)))
+    child = session.fork("child", at=2 * FEW + 3)
+    child.append(*(said(n) for n in range(FEW)))
+    grandchild = child.fork("grandchild")
+    grandchild.append(said(5), {"role": "user", "content": noise(80_000)})
+    made = grandchild.create_snapshot("whole", kind="full")
+    before = grandchild.snapshot("whole").content
+    data = io.BytesIO()
+    if harness.name == "sqlite":
+        grandchild.export(data)
+    for name in ("s", "child", "grandchild"):
+        expire(harness, SessionKeys(OWNER, name), tombstones=False)
+    VERIFIED.clear()
+    assert grandchild.snapshot("whole").content == before
+    grandchild.restore_snapshot("whole", session_id="again")
+    again = harness.log().sessions.get("again")
+    assert [one.body for one in again.messages()][-1] == {"role": "user", "content": noise(80_000)}
+    assert again.context(at=made.position, budget=10**6).messages
+    assert again.snapshot
+    if harness.name == "sqlite":
+        harness.log(user="eve").sessions.import_(data)
+        copy = harness.log(user="eve").sessions.get("grandchild")
+        assert list(copy.messages()) == [one for one in again.messages() if one.position <= made.position]
 
 
 def test_a_made_id_is_the_same_for_the_same_key(harness: Any) -> None:
@@ -282,6 +337,7 @@ def prepared(log: Turnlog) -> None:
 
 def tiny(log: Turnlog) -> None:
     filled(log, 2).create_snapshot("whole", kind="full")
+    expire(SimpleNamespace(app=log._backend._app), KEYS)  # type: ignore[attr-defined]
 
 
 OTHERS: dict[str, Callable[[Session], Any]] = {

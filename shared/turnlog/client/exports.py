@@ -54,7 +54,7 @@ class SessionImports(OfOwner):
         """Makes the sessions of an exported file again: equal, with their times, envelopes and history.
 
         ``session`` is the one of the file that is wanted (all of them); ``session_id`` gives it another id. The whole file is
-        checked before anything is written: `InvalidInputError` says what is wrong with it. Again, it goes on where another try ended.
+        checked before anything is written; `InvalidInputError` says what is wrong. Again, it goes on where another try ended.
         """
         from turnlog.client.export_files import ExportFile
 

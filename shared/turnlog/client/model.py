@@ -13,6 +13,7 @@ from turnlog.client.backend import Backend
 from turnlog.client.exports import PersonExport, SessionExport, SessionImports
 from turnlog.client.policies import GivenPolicy, policy_field
 from turnlog.client.snapshots import SnapshotCalls
+from turnlog.client.time_travel import TimeTravel
 from turnlog.contracts.agents import AgentState, Decided, Health
 from turnlog.contracts.builds import Build
 from turnlog.contracts.context import WindowAnswer
@@ -202,11 +203,8 @@ class Sessions(SessionImports):
                 return
 
 
-class Session(SnapshotCalls, SessionExport):
+class Session(SnapshotCalls, SessionExport, TimeTravel):
     """One session. Nothing is kept in this object but its id: two of them, in two processes, are the same session."""
-
-    def __init__(self, backend: Backend, session_id: str) -> None:
-        super().__init__(backend, session_id)
 
     def __repr__(self) -> str:
         return f"Session({self.id!r})"
@@ -313,20 +311,32 @@ class Session(SnapshotCalls, SessionExport):
         limit: int = 100,
         order: Literal["asc", "desc"] = "asc",
         format: str | None = None,
+        at: int | str | None = None,
+        in_view: bool = False,
     ) -> MessagePage:
-        """One page of the full history."""
-        query = {"after": after, "before": before, "limit": limit, "order": order, "format": format}
+        """One page of the full history; with ``in_view`` without what rewinds have taken out of view, with ``at`` what was in
+        view at that position or time."""
+        query = {"after": after, "before": before, "limit": limit, "order": order, "format": format, "at": at}
+        query["in_view"] = "true" if in_view else None
         answer: MessagePage = self._backend.call("read_messages", path=self._path, query=query)
         return answer
 
-    def messages(self, *, order: Literal["asc", "desc"] = "asc", format: str | None = None) -> Iterator[StoredMessage]:
-        """The full history, page by page."""
-        after: int | None = None
+    def messages(
+        self,
+        *,
+        order: Literal["asc", "desc"] = "asc",
+        format: str | None = None,
+        at: int | str | None = None,
+        in_view: bool = False,
+    ) -> Iterator[StoredMessage]:
+        """The full history, or what `page` gives of it, page by page."""
+        place: int | None = None
         while True:
-            page = self.page(order=order, format=format, **{"after" if order == "asc" else "before": after})  # type: ignore[arg-type]
+            after, before = (place, None) if order == "asc" else (None, place)
+            page = self.page(after=after, before=before, order=order, format=format, at=at, in_view=in_view)
             yield from page.messages
-            after = page.next
-            if after is None:
+            place = page.next
+            if place is None:
                 return
 
     def loops(self) -> Iterator[LoopAnswer]:

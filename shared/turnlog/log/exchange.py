@@ -18,7 +18,8 @@ from typing import Any
 from turnlog.domain.errors import CorruptError, InvalidInputError, MalformedError, NewerSchemaError
 from turnlog.domain.events import Payload
 from turnlog.domain.jsonvalue import JsonObject, JsonValue, check_json, decode_json, encode_json
-from turnlog.log.commits import MATERIALISING, MAX_EVENTS, Commit, events_of
+from turnlog.log.commit_items import MAX_EVENTS
+from turnlog.log.commits import MATERIALISING, Commit, events_of
 from turnlog.log.headers import chain_hash, hashed_header, read_header
 from turnlog.log.keys import MAX_POSITION, commit_sort_key
 from turnlog.log.lines import payload_of, upcast

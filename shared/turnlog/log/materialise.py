@@ -16,14 +16,15 @@ from turnlog.domain.events import Payload
 from turnlog.domain.session import Settings
 from turnlog.log.archive import commit_item, payload_item
 from turnlog.log.caches import directory_item
-from turnlog.log.commits import MATERIALISING, checked_chain, read_commit, stored_lines
+from turnlog.log.commit_items import logged
+from turnlog.log.commits import MATERIALISING, CommitLog, checked_chain, read_commit, stored_lines
 from turnlog.log.headers import Header, item_name
 from turnlog.log.keys import COMMITS_FROM, OwnerKeys, SessionKeys, commit_sort_key
 from turnlog.log.packing import pack
 from turnlog.log.payloads import Payloads, is_blob
 from turnlog.log.segment_format import SealedCommit
 from turnlog.log.sessions import SessionLog
-from turnlog.ports import Absent, AttributeValue, BlobStore, Equal, Item, ItemTable, Key, Query
+from turnlog.ports import Absent, AttributeValue, BlobStore, Equal, Item, Key, Query
 
 T = TypeVar("T")
 _KIND, _HIDDEN_KIND = "k", "mk"
@@ -34,22 +35,18 @@ BlobOf: TypeAlias = Callable[[Payload], bytes]
 """The content of a payload in the blob store."""
 
 
-def stored_commits(items: ItemTable, payloads: Payloads, keys: SessionKeys, last: int) -> Iterator[SealedCommit]:
-    """The commits of a log up to a position, in order and checked, a page at a time."""
-    newest, after = list[Item](), None
-    while True:
-        query = Query(keys.partition, COMMITS_FROM, commit_sort_key(last), limit=_BATCH * 4, after=after)
-        page = items.query(query)
-        commits = checked_chain([*newest, *page.items])[len(newest) :]
+def stored_commits(log: CommitLog, payloads: Payloads, keys: SessionKeys, last: int) -> Iterator[SealedCommit]:
+    """The commits of a log up to a position, in order and checked, a page at a time; also what it shares with another."""
+    newest: Sequence[Item] = ()
+    for items in log.stored.on(keys, 1, last, limit=_BATCH * 4, exact=True):
+        commits = checked_chain([*newest, *items])[len(newest) :]
         beside = [one for commit in commits for one in commit.payloads if not is_blob(one)]
         contents = payloads.fetch(keys, beside)
-        for item, commit in zip(page.items, commits, strict=True):
+        for item, commit in zip(items, commits, strict=True):
             own = {one.place: contents[one.place] for one in commit.payloads if not is_blob(one)}
-            bare = {name: value for name, value in item.items() if name not in ("pk", "b")}
+            bare = {name: value for name, value in logged(item).items() if name not in ("pk", "b")}
             yield SealedCommit(commit, bare, tuple(stored_lines(item)), own)
-        newest, after = list(page.items[-1:]) or newest, page.next
-        if after is None:
-            return
+        newest = items[-1:] or newest
 
 
 class Materialiser:

@@ -174,7 +174,7 @@ class ExportSessions:
         def blob_of(payload: Payload) -> bytes:
             return self._payloads.fetch(keys, [payload])[payload.place]
 
-        for sealed in stored_commits(self._log.items, self._payloads, keys, header.last):
+        for sealed in stored_commits(self._log.commits, self._payloads, keys, header.last):
             yield encode_json(commit_line(sealed, blob_of))
 
 

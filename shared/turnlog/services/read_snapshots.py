@@ -85,7 +85,7 @@ class GetSnapshot:
         settings = log.settings_at(keys, commit.header).settings
         state = log.states.at(keys, commit.header.last_state)
         position = cast("int", record.content["position"])
-        page = ReadMessages(log)(keys.owner, keys.session_id, after=after, before=position + 1)
+        page = ReadMessages(log)(keys.owner, keys.session_id, after=after, at=position)
         flow = commit.header.flow
         return SnapshotContent(
             system=settings.system,

@@ -12,7 +12,7 @@ from hashlib import sha256
 from typing import cast
 
 from turnlog.contracts.jobs import Job
-from turnlog.contracts.sessions import Session
+from turnlog.contracts.sessions import CreateSession, ForkPoint, Session
 from turnlog.contracts.snapshots import RestoreSnapshot
 from turnlog.domain.errors import (
     ConflictError,
@@ -29,16 +29,17 @@ from turnlog.log.commits import Commit, Draft
 from turnlog.log.full_snapshots import FullSnapshots
 from turnlog.log.headers import Header, following
 from turnlog.log.keys import SessionKeys
-from turnlog.log.materialise import Materialiser, stored_commits
+from turnlog.log.materialise import Materialiser
 from turnlog.log.payloads import Payloads
 from turnlog.log.records import Record
 from turnlog.log.segment_format import SealedCommit
 from turnlog.log.sessions import SessionLog
-from turnlog.services.create_session import made_id
+from turnlog.services.create_session import CreateSessions, made_id
 from turnlog.services.idempotency import raw_request_key
 from turnlog.services.jobs import StartJobs
 from turnlog.services.read_session import GetSession
 from turnlog.services.read_snapshots import SnapshotLogs
+from turnlog.services.rewind import RewindSessions
 from turnlog.services.snapshots import find_snapshot
 
 RESTORE = "restore"
@@ -56,6 +57,8 @@ class RestoreSnapshots:
         logs: SnapshotLogs,
         full: FullSnapshots,
         materialiser: Materialiser,
+        rewind: RewindSessions,
+        create: CreateSessions,
         start_job: StartJobs,
     ) -> None:
         self._log = log
@@ -63,6 +66,8 @@ class RestoreSnapshots:
         self._logs = logs
         self._full = full
         self._materialiser = materialiser
+        self._rewind = rewind
+        self._create = create
         self._start_job = start_job
 
     def __call__(
@@ -72,20 +77,26 @@ class RestoreSnapshots:
         record = find_snapshot(self._log.records, keys, snapshot)
         payload: JsonObject = {"snapshot": snapshot, **body.model_dump()}
         request = raw_request_key(key, f"restore {session_id}", payload)
+        is_live, position = self._logs.live(keys, record) is not None, cast("int", record.content["position"])
         if body.as_ == "rewind":
             target = session_id
             if body.session_id not in (None, session_id):
                 message = "a rewind is of the snapshot's own session"
                 raise InvalidInputError(message, problems=[Problem("not_its_session", "/session_id", message)])
-            if self._logs.live(keys, record) is not None:
-                raise ConflictError("the session is there: rewind it", code="session_exists")
+            if is_live:
+                self._rewind.to(keys, position, request=request, snapshot_id=record.id)
+                return GetSession(self._log)(owner, session_id)
+        elif is_live:
+            point = ForkPoint(session_id=session_id, at=position)
+            made = self._create(owner, CreateSession(session_id=body.session_id, fork=point), key=key)
+            return made.session
         elif body.session_id is not None:
             target = check_session_id(body.session_id)
         else:
             seed = request.key_hash if request is not None else self._log.ids.new_id().encode()
             target = made_id(owner, b"restore#" + seed)
         options: JsonObject = {"snapshot_id": record.id, "target": target}
-        if cast("int", record.content["position"]) > MAX_POSITIONS:
+        if position > MAX_POSITIONS:
             return self._start_job(owner, "restore", session_id, options, request)
         self._restore(keys, record, SessionKeys(owner, target))
         return GetSession(self._log)(owner, target)
@@ -123,10 +134,7 @@ class RestoreSnapshots:
         return noted.header
 
     def _commits(self, keys: SessionKeys, record: Record) -> Iterable[SealedCommit]:
-        """What the snapshot has, one after the other: from the log while that is there."""
-        if self._logs.live(keys, record) is not None:
-            position = cast("int", record.content["position"])
-            return stored_commits(self._log.items, self._payloads, keys, position)
+        """What the snapshot has, one after the other."""
         if record.content["kind"] != "full":
             raise NotFoundError(
                 f"session {keys.session_id!r} is not there any more, and the snapshot is only a pointer to it"

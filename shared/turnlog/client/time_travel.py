@@ -5,29 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from turnlog.client.backend import OfSession
 from turnlog.client.policies import policy_field
 
 if TYPE_CHECKING:
     from typing import Self
 
-    from turnlog.client.backend import Backend
     from turnlog.client.replaying import Replayed
     from turnlog.contracts.history import HistoryEntry, HistoryPage
     from turnlog.contracts.sessions import Session as SessionInfo
     from turnlog.contracts.time_travel import Diff
 
 
-class TimeTravel:
+class TimeTravel(OfSession):
     """What a `Session` can do with its earlier moments: a position, or a time as text (RFC 3339)."""
-
-    id: str
-    _backend: Backend
-    _path: dict[str, str]
-
-    def __init__(self, backend: Backend, session_id: str) -> None:
-        self._backend = backend
-        self.id = session_id
-        self._path = {"session_id": session_id}
 
     def rewind(self, to: int | str, *, if_head: int | None = None, key: str | None = None) -> SessionInfo:
         """From now on all is as it was at that moment: messages, state, settings, summary. The log keeps what came after, and a

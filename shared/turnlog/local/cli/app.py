@@ -9,7 +9,21 @@ import typer
 from typer.core import TyperGroup
 
 from turnlog.domain.errors import InvalidInputError, TurnlogError
-from turnlog.local.cli import checks, compress, context, doctor, history, imports, jobs, recall, replay, serve, state
+from turnlog.local.cli import (
+    checks,
+    compress,
+    context,
+    doctor,
+    export,
+    history,
+    imports,
+    jobs,
+    recall,
+    replay,
+    serve,
+    snapshots,
+    state,
+)
 from turnlog.local.cli.options import Data, Tenant, Token, Url, User, remember
 from turnlog.local.cli.screen import plain
 from turnlog.version import __version__
@@ -105,6 +119,8 @@ app.command()(recall.recall)
 app.command()(recall.search)
 app.command()(compress.compress)
 app.add_typer(jobs.jobs, name="jobs")
+app.add_typer(snapshots.snapshots, name="snapshot")
+app.command()(export.export)
 app.command("import")(imports.import_)
 app.command()(checks.lint)
 app.command()(checks.schema)

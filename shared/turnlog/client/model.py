@@ -508,16 +508,6 @@ class Session(SnapshotCalls, SessionExport, TimeTravel):
         answer: HistoryPage = self._backend.call("read_history", path=self._path, query=query)
         return answer
 
-    def history(self, *, action: str | None = None, agent: str | None = None) -> Iterator[HistoryEntry]:
-        """What was done, newest first, page by page."""
-        before: int | None = None
-        while True:
-            page = self.history_page(before=before, action=action, agent=agent)
-            yield from page.entries
-            before = page.next
-            if before is None:
-                return
-
     def record(
         self,
         action: str,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from turnlog.client.backend import OfSession
@@ -10,6 +11,8 @@ from turnlog.client.policies import policy_field
 if TYPE_CHECKING:
     from typing import Self
 
+    from turnlog.client.replaying import Replayed
+    from turnlog.contracts.history import HistoryEntry, HistoryPage
     from turnlog.contracts.sessions import Session as SessionInfo
     from turnlog.contracts.time_travel import Diff
 
@@ -40,6 +43,25 @@ class TimeTravel(OfSession):
             fields["policy"] = policy_field(fields["policy"])
         info: SessionInfo = self._backend.call("create_session", body=fields, key=key)
         return type(self)(self._backend, info.session_id)
+
+    def replay(self, *, base_state: Mapping[str, Any] | None = None, until: int | str | None = None) -> Replayed:
+        """The state, folded again from the history: up to a position or time, on ``base_state`` in place of what the session was
+        created with. Rewinds are followed."""
+        from turnlog.client.replaying import replayed
+
+        entries = list(self.history())
+        return replayed(reversed(entries), base_state=base_state, until=until)
+
+    def history(self, *, action: str | None = None, agent: str | None = None) -> Iterator[HistoryEntry]:
+        """What was done, newest first, page by page."""
+        before: int | None = None
+        while True:
+            query = {"before": before, "action": action, "agent": agent}
+            page: HistoryPage = self._backend.call("read_history", path=self._path, query=query)
+            yield from page.entries
+            before = page.next
+            if before is None:
+                return
 
     def diff(self, from_: int | str, to: int | str | None = None, *, after: int = 0, limit: int = 100) -> Diff:
         """What is different at ``to`` (by default now): messages that came into view, a page of them, and stretches that left

@@ -23,6 +23,7 @@ from turnlog.local.cli import (
     serve,
     snapshots,
     state,
+    time_travel,
 )
 from turnlog.local.cli.options import Data, Tenant, Token, Url, User, remember
 from turnlog.local.cli.screen import plain
@@ -115,6 +116,9 @@ app.command()(history.end)
 app.command()(history.reset)
 app.command()(state.state)
 app.command()(state.history)
+app.command()(time_travel.diff)
+app.command()(time_travel.rewind)
+app.command()(time_travel.fork)
 app.command()(recall.recall)
 app.command()(recall.search)
 app.command()(compress.compress)

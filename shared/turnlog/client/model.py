@@ -172,6 +172,10 @@ class Sessions(SessionImports):
         session.info()
         return session
 
+    def of(self, session_id: str) -> Session:
+        """A session by its id, whether or not there is one: the snapshots of one that has expired are still there."""
+        return Session(self._backend, session_id)
+
     def get_or_create(self, session_id: str, **settings: Any) -> Session:
         """The session of that id; made with these settings when there is none."""
         return self.create(session_id, if_exists="return", **settings)

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from turnlog.services.compress import CompressSessions
     from turnlog.services.create_session import CreateSessions
     from turnlog.services.decisions import DecidePendingActions
+    from turnlog.services.diff import CompareMoments
     from turnlog.services.end_session import EndSessions, ResetSessions
     from turnlog.services.history import ReadHistory, RecordEntries
     from turnlog.services.jobs import GetJob, ListJobs, RunJob, StartJobs
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from turnlog.services.read_session import GetSession, ListSessions
     from turnlog.services.recall import RecallCalls
     from turnlog.services.redrive import RedriveJobs
+    from turnlog.services.rewind import RewindSessions
     from turnlog.services.seal import SealSessions
     from turnlog.services.search import SearchSession
     from turnlog.services.snapshots import CreateSnapshots, GetSnapshot, ListSnapshots
@@ -192,6 +194,18 @@ class Application:
         from turnlog.services.history import RecordEntries
 
         return RecordEntries(self._log)
+
+    @cached_property
+    def rewind_session(self) -> RewindSessions:
+        from turnlog.services.rewind import RewindSessions
+
+        return RewindSessions(self._log)
+
+    @cached_property
+    def compare_moments(self) -> CompareMoments:
+        from turnlog.services.diff import CompareMoments
+
+        return CompareMoments(self._log, self.read_messages)
 
     @cached_property
     def build_context(self) -> BuildContexts:

@@ -34,6 +34,7 @@ RUNS: Mapping[str, int] = {
     "get_state": 200,
     "record_history": 201,
     "read_history": 200,
+    "diff_session": 200,
     "compress_session": 202,
     "get_job": 200,
     "sqs_compress": 0,
@@ -45,6 +46,7 @@ RUNS: Mapping[str, int] = {
     "list_jobs": 200,
     "update_session": 200,
     "discard_summary": 202,
+    "rewind_session": 200,
     "end_session": 200,
     "reset_session": 201,
 }

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from turnlog.contracts.base import Answer, Body, JsonObjectField
+from turnlog.contracts.base import Answer, At, Body, JsonObjectField
 
 Title = Annotated[str, Field(max_length=200)]
 Model = Annotated[str, Field(min_length=1, max_length=200)]
@@ -14,6 +14,13 @@ OutputReserve = Annotated[int, Field(ge=0, le=10_000_000)]
 Tools = Annotated[list[JsonObjectField], Field(max_length=512)]
 System = Annotated[str, Field(max_length=1_000_000)]
 LoopTimeout = Annotated[int, Field(ge=1, le=31_536_000)]
+
+
+class ForkPoint(Body):
+    """A session of the same owner, and the position or time (RFC 3339) that a fork begins at: by default its head."""
+
+    session_id: str
+    at: At | None = None
 
 
 class CreateSession(Body):
@@ -40,6 +47,10 @@ class CreateSession(Body):
     )
     loop_timeout_seconds: LoopTimeout = 3600
     if_exists: Literal["error", "return"] = "error"
+    fork: ForkPoint | None = Field(
+        default=None,
+        description="Begin as another session was; settings that are given here are put in place of its own",
+    )
 
 
 class UpdateSession(Body):
@@ -67,7 +78,7 @@ class Session(Answer):
 
     ``summary_to``: up to this position a summary stands for the history in windows. ``last_sent_position`` is that of the
     newest window that an append has named as sent, ``last_sent_at`` the time of that append. ``reset_of`` is the session that
-    ended when this one was begun in its place.
+    ended when this one was begun in its place; ``forked_from`` that which this one was at position ``forked_at``.
     """
 
     session_id: str
@@ -88,6 +99,8 @@ class Session(Answer):
     recall: Literal["always", "never"]
     metadata: JsonObjectField | None
     reset_of: str | None
+    forked_from: str | None
+    forked_at: int | None
     schema_version: int
 
 

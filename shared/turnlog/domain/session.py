@@ -40,3 +40,5 @@ class Settings:
     loop_timeout_seconds: int = DEFAULT_LOOP_TIMEOUT_SECONDS
     state_schema: JsonObject | None = None
     reset_of: str | None = None
+    forked_from: str | None = None
+    forked_at: int | None = None

@@ -17,7 +17,8 @@ from turnlog.domain.flow import Amount, Flow
 from turnlog.domain.loops import LoopState
 from turnlog.domain.pairing import OpenCalls
 from turnlog.domain.session import SCHEMA_VERSION, SessionStatus
-from turnlog.log.keys import position_of
+from turnlog.domain.view import View
+from turnlog.log.keys import commit_sort_key, position_of
 from turnlog.ports import AttributeValue, Item
 
 HASH_BYTES = 16
@@ -25,7 +26,9 @@ KEYS_KEPT = 24
 GENESIS = bytes(HASH_BYTES)
 _KEY_HASH_BYTES = 6
 _KEY_ENTRY_BYTES = _KEY_HASH_BYTES + 4
-_KINDS = frozenset({"c", "m", "s", "y", "d", "h", "p", "e"})
+_KINDS = frozenset({"c", "m", "s", "y", "d", "h", "p", "e", "r", "f"})
+_OUTSIDE = frozenset({"pk", "sk", "h", "b", "fp", "bs", "fa", "fu"})
+"""What of an item the chain hash does not cover: its key, the hash and the body, and where a fork's log goes on before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +77,8 @@ class Header:
     ``ended`` is the position of the commit that has ended the session, 0 while it is active.
     ``run`` is a 6-byte hash of the open loop's run id, or empty. ``pending``: an agent waits for a decision.
     ``summary`` is the summary in force. ``sent`` is the newest window that is known to have been sent; ``calibration`` is
-    what is learned of the provider's token counts. ``asked`` is the newest request for a summary.
+    what is learned of the provider's token counts. ``asked`` is the newest request for a summary. ``view`` is what is in view
+    after rewinds, and ``rewound`` the position of the newest rewind, or of the fork that the session began as, 0 without.
     """
 
     first: int
@@ -95,6 +99,8 @@ class Header:
     calibration: Calibration = field(default_factory=Calibration)
     asked: Asked | None = None
     ended: int = 0
+    view: View = field(default_factory=View)
+    rewound: int = 0
     version: int = field(default=SCHEMA_VERSION)
 
     @property
@@ -150,6 +156,8 @@ def header_attributes(header: Header) -> dict[str, AttributeValue]:
         "rn": header.run,
         "pa": int(header.pending),
         "en": header.ended,
+        "vw": header.view.encode(),
+        "rw": header.rewound,
         "sm": header.summary.encode() if header.summary is not None else "",
         "ws": header.sent.encode() if header.sent is not None else "",
         "cf": header.calibration.encode(),
@@ -181,7 +189,7 @@ def _read(item: Item) -> Header:
     recent = _bytes(item, "w")
     if len(recent) % _KEY_ENTRY_BYTES:
         raise ValueError("w")
-    first = position_of(_text(item, "sk"))
+    first = position_of(log_key(item))
     return Header(
         first=first,
         last=_number(item, "l"),
@@ -209,8 +217,16 @@ def _read(item: Item) -> Header:
         sent=Sent.decode(_text(item, "ws")) if "ws" in item else None,
         calibration=Calibration.decode(_text(item, "cf")) if "cf" in item else Calibration(),
         asked=Asked.decode(_text(item, "ca")) if "ca" in item else None,
+        view=View.decode(_text(item, "vw")) if "vw" in item else View(),
+        rewound=_number(item, "rw", 0),
         version=_number(item, "v"),
     )
+
+
+def log_key(item: Item) -> str:
+    """The sort key that a commit has in its log. The first commit of a fork is stored under another, where a session begins."""
+    fork = item.get("fp")
+    return commit_sort_key(fork) if isinstance(fork, int) else _text(item, "sk")
 
 
 def hashed_header(sort_key: str, attributes: Item) -> bytes:
@@ -218,7 +234,7 @@ def hashed_header(sort_key: str, attributes: Item) -> bytes:
     covered = {
         name: value.hex() if isinstance(value, bytes) else value
         for name, value in attributes.items()
-        if name not in ("pk", "sk", "h", "b")
+        if name not in _OUTSIDE
     }
     return json.dumps([sort_key, covered], sort_keys=True, separators=(",", ":")).encode("ascii")
 

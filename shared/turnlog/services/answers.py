@@ -30,5 +30,7 @@ def session_answer(keys: SessionKeys, settings: Settings, header: Header, *, cre
         recall=settings.recall,
         metadata=settings.metadata,
         reset_of=settings.reset_of,
+        forked_from=settings.forked_from,
+        forked_at=settings.forked_at,
         schema_version=SCHEMA_VERSION,
     )

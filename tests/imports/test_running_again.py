@@ -200,6 +200,13 @@ def test_what_was_said_in_turnlog_after_an_import_stays_and_a_source_that_grew_i
     assert statuses(import_files(log, [written(tmp_path, "long.json", long_flat(6))])) == ["refused"]
 
 
+def test_what_a_rewind_has_taken_out_of_view_is_still_in_the_log(log: Turnlog, tmp_path: Path) -> None:
+    path = written(tmp_path, "long.json", long_flat(6))
+    import_files(log, [path]).check()
+    log.sessions.get("long").rewind(4)
+    assert statuses(import_files(log, [path])) == ["same"]
+
+
 def test_an_ended_session_takes_nothing_more(log: Turnlog, tmp_path: Path) -> None:
     path = written(tmp_path, "long.json", long_flat(4))
     import_files(log, [path]).check()

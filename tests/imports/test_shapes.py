@@ -293,7 +293,7 @@ MESSAGE = st.dictionaries(
 )
 
 
-@settings(max_examples=examples(90), deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(messages=st.lists(MESSAGE, min_size=1, max_size=4), extra=st.dictionaries(st.text(max_size=6), JSON, max_size=3))
 def test_any_flat_list_is_imported_once_and_told_alike_dry(
     tmp_path_factory: pytest.TempPathFactory, messages: list[Any], extra: dict[str, Any]

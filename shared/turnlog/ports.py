@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, TypeAlias, runtime_checkable
+from typing import BinaryIO, Literal, Protocol, TypeAlias, runtime_checkable
 
 from turnlog.domain.summaries import Summarised, SummaryRequest
 
@@ -115,8 +115,9 @@ class ItemTable(Protocol):
 class BlobStore(Protocol):
     """Immutable bytes under names such as ``tenant/user/session/…``."""
 
-    def put(self, name: str, data: bytes) -> None:
-        """Durable when it returns. Putting the same name again replaces the bytes, whole."""
+    def put(self, name: str, data: bytes | BinaryIO) -> None:
+        """Durable when it returns. Putting the same name again replaces the bytes, whole. A file is read from where it stands, and
+        never held in memory whole."""
 
     def get(self, name: str) -> bytes | None:
         """The bytes, or None when there is no such blob."""
@@ -125,6 +126,10 @@ class BlobStore(Protocol):
         """All names that begin with the prefix, sorted."""
 
     def delete_many(self, names: Sequence[str]) -> None: ...
+
+    def url(self, name: str, *, seconds: int, filename: str) -> str | None:
+        """An address that gives the bytes to whoever has it, for so long; they are saved as ``filename``. No request. None: this
+        store is not on the network."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,8 +36,9 @@ BODIES: dict[str, Any] = {
     "decide_pending": {"decision": "reject"},
     "record_history": {"action": "theirs"},
     "update_session": {"title": "theirs"},
+    "rewind_session": {"to": 1},
 }
-QUERIES: dict[str, Any] = {"recall": {"ref": "2.0"}, "search_session": {"q": CANARY}}
+QUERIES: dict[str, Any] = {"recall": {"ref": "2.0"}, "search_session": {"q": CANARY}, "diff_session": {"from": "1"}}
 SESSION_ROUTES = [route for route in ROUTES if "{session_id}" in route.path]
 
 
@@ -81,6 +82,8 @@ def test_t1_every_route_with_a_session_is_in_the_matrix() -> None:
         "put_state",
         "patch_state",
         "read_history",
+        "diff_session",
+        "rewind_session",
         "record_history",
         "compress_session",
         "get_summary",

@@ -8,9 +8,12 @@ from pydantic import Field
 
 from turnlog.contracts.base import Answer, Body, JsonObjectField
 
-JobKind: TypeAlias = Literal["compress", "snapshot", "seal"]
+JobKind: TypeAlias = Literal["compress", "snapshot", "seal", "sweep", "restore", "export"]
 JobStatus: TypeAlias = Literal["queued", "done", "failed"]
-QUEUES: dict[str, tuple[JobKind, ...]] = {"compress": ("compress", "seal"), "snapshot": ("snapshot",)}
+QUEUES: dict[str, tuple[JobKind, ...]] = {
+    "compress": ("compress", "seal"),
+    "snapshot": ("snapshot", "sweep", "restore", "export"),
+}
 """The kinds of job that go through each queue, to the worker of the same name."""
 JOB_KINDS: tuple[JobKind, ...] = tuple(kind for kinds in QUEUES.values() for kind in kinds)
 

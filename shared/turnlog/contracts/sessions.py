@@ -15,6 +15,17 @@ Tools = Annotated[list[JsonObjectField], Field(max_length=512)]
 System = Annotated[str, Field(max_length=1_000_000)]
 LoopTimeout = Annotated[int, Field(ge=1, le=31_536_000)]
 
+MAX_KEPT = 1_000
+
+
+class SnapshotPolicy(Body):
+    """Snapshots of kind ref that the session makes by itself."""
+
+    every_loops: Annotated[int, Field(ge=1, le=100_000)] = Field(description="One whenever so many loops have ended")
+    keep: Annotated[int, Field(ge=1, le=MAX_KEPT)] = Field(
+        default=20, description="How many of the newest of them are kept"
+    )
+
 
 class ForkPoint(Body):
     """A session of the same owner, and the position or time (RFC 3339) that a fork begins at: by default its head."""
@@ -46,6 +57,9 @@ class CreateSession(Body):
         default="always", description="Whether windows have the recall tools; can't be changed later"
     )
     loop_timeout_seconds: LoopTimeout = 3600
+    snapshots: SnapshotPolicy | None = Field(
+        default=None, description="Snapshots that the session makes by itself; null: none"
+    )
     if_exists: Literal["error", "return"] = "error"
     fork: ForkPoint | None = Field(
         default=None,
@@ -71,6 +85,9 @@ class UpdateSession(Body):
         default=None, description="Refuse disorder with 422 instead of keeping it with a warning"
     )
     loop_timeout_seconds: LoopTimeout | None = None
+    snapshots: SnapshotPolicy | None = Field(
+        default=None, description="Snapshots that the session makes by itself; null: none"
+    )
 
 
 class Session(Answer):

@@ -180,6 +180,7 @@ class CreateSessions:
             recall=body.recall,
             loop_timeout_seconds=body.loop_timeout_seconds,
             state_schema=cast("JsonObject | None", body.state_schema),
+            snapshots=body.snapshots.model_dump() if body.snapshots is not None else None,
         )
 
 

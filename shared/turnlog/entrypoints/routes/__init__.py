@@ -32,6 +32,7 @@ RESOURCES: Mapping[str, tuple[str, ...]] = {
     "append": ("append",),
     "build_context": ("build_context",),
     "compress": ("compress",),
+    "export": ("export",),
     "health": ("health",),
     "history": ("history",),
     "jobs": ("jobs",),

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from turnlog.adapters.summarisers.model import ChatModel
     from turnlog.domain.identity import Owner
     from turnlog.domain.jsonvalue import JsonObject
+    from turnlog.log.erasure import Erasure
     from turnlog.log.payloads import Payloads
     from turnlog.log.segments import Segments
     from turnlog.log.sessions import SessionLog
@@ -32,8 +33,9 @@ if TYPE_CHECKING:
     from turnlog.services.create_session import CreateSessions
     from turnlog.services.decisions import DecidePendingActions
     from turnlog.services.end_session import EndSessions, ResetSessions
+    from turnlog.services.erase import EraseSessions
     from turnlog.services.history import ReadHistory, RecordEntries
-    from turnlog.services.jobs import GetJob, ListJobs, RunJob, StartJobs
+    from turnlog.services.jobs import GetJob, Later, ListJobs, RunJob, StartJobs, Work
     from turnlog.services.lint import LintHistories
     from turnlog.services.read_messages import ReadLoops, ReadMessages
     from turnlog.services.read_session import GetSession, ListSessions
@@ -304,6 +306,18 @@ class Application:
         return SealSessions(self._log, self.segments)
 
     @cached_property
+    def _erasure(self) -> Erasure:
+        from turnlog.log.erasure import Erasure
+
+        return Erasure(self.engine.items, self.engine.blobs, self._clock)
+
+    @cached_property
+    def erase_session(self) -> EraseSessions:
+        from turnlog.services.erase import EraseSessions
+
+        return EraseSessions(self._log, self._erasure, self._start_job)
+
+    @cached_property
     def get_job(self) -> GetJob:
         from turnlog.services.jobs import GetJob
 
@@ -326,7 +340,13 @@ class Application:
         """What the workers call with a message of their queue."""
         from turnlog.services.jobs import RunJob
 
-        return RunJob(self._log, {"compress": self._compress, "snapshot": self._snapshot, "seal": self._seal})
+        work: dict[str, Work] = {
+            "compress": self._compress,
+            "snapshot": self._snapshot,
+            "seal": self._seal,
+            "erase": self._erase,
+        }
+        return RunJob(self._log, work, self.engine.queue_of)
 
     def _compress(self, owner: Owner, session_id: str, options: JsonObject) -> JsonObject:
         return self.compress_session.run(owner, session_id, options)
@@ -336,6 +356,9 @@ class Application:
 
     def _seal(self, owner: Owner, session_id: str, options: JsonObject) -> JsonObject:
         return self.seal_session.run(owner, session_id, options)
+
+    def _erase(self, owner: Owner, session_id: str, options: JsonObject) -> JsonObject | Later:
+        return self.erase_session.run(owner, session_id, options)
 
     @cached_property
     def _start_job(self) -> StartJobs:

@@ -138,6 +138,8 @@ def test_the_resources_are_those_of_the_template(served: Served) -> None:
         "CompressDeadLetters": "Queue",
         "SnapshotQueue": "Queue",
         "SnapshotDeadLetters": "Queue",
+        "EraseQueue": "Queue",
+        "EraseDeadLetters": "Queue",
     }
     assert not {one.kind for one in stack.resources} & NOT_MADE.keys()
 
@@ -161,6 +163,7 @@ def test_each_queue_is_given_to_its_worker(served: Served) -> None:
     assert found == {
         "CompressWorker": (names["CompressQueue"], names["CompressDeadLetters"], 10),
         "SnapshotWorker": (names["SnapshotQueue"], names["SnapshotDeadLetters"], 10),
+        "EraseWorker": (names["EraseQueue"], names["EraseDeadLetters"], 10),
     }
 
 
@@ -250,6 +253,7 @@ def test_every_route_answers(served: Served) -> None:
     assert served.call("update_session", **at, body={"title": "Every"})["title"] == "Every"
     assert served.call("end_session", **at)["status"] == "ended"
     assert served.call("reset_session", **at, status=201)["reset_of"] == "every"
+    assert served.call("erase_session", **at, status=202)["kind"] == "erase"
     assert served.call("health")["engine"] == "dynamodb"
     assert served.call("openapi")["openapi"].startswith("3.1")
     assert served.called == {route.name for route in ROUTES}

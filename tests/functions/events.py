@@ -47,6 +47,8 @@ RUNS: Mapping[str, int] = {
     "discard_summary": 202,
     "end_session": 200,
     "reset_session": 201,
+    "erase_session": 202,
+    "sqs_erase": 0,
 }
 """What each event is answered with; 0: a queue's event, whose answer has no status."""
 EXAMPLE_JOB = "1763720100000-example"
@@ -93,7 +95,7 @@ def run_events(invoke: Callable[[str, dict[str, Any]], dict[str, Any]]) -> dict[
             job = _job_of(invoke("create_snapshot", as_job(read_event("create_snapshot"))))
         event = json.loads(json.dumps(read_event(name)).replace(EXAMPLE_JOB, job))
         answers[name] = invoke(name, event)
-        if name == "compress_session":
+        if name in ("compress_session", "erase_session"):
             job = _job_of(answers[name])
     return answers
 

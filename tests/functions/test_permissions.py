@@ -53,6 +53,12 @@ NOT_RUN_HERE = {
     ("CompressWorker", "bedrock:InvokeModel", "SummaryModelArns"): _NO_MODEL,
 }
 """What is allowed for paths that these runs don't take, and why."""
+_NAMED_OTHERWISE = {
+    "s3:ListObjectVersions": ("s3:ListBucketVersions", "Bucket"),
+    "s3:ListObjectsV2": ("s3:ListBucket", "Bucket"),
+    "s3:DeleteObjects": ("s3:DeleteObjectVersion", "Bucket/*"),
+}
+"""What IAM calls a request of S3, and on what it is granted."""
 Call = tuple[str, str, str, str]
 """Function, action, resource, partition key of what is put."""
 
@@ -95,7 +101,8 @@ class Deployment:
     def record(self, params: Mapping[str, Any], model: Any, **_: Any) -> None:
         service = model.service_model.service_name
         put = str(params["Item"]["pk"]["S"]) if model.name == "PutItem" else ""
-        self.calls.add((self._running, f"{service}:{model.name}", self._resource(service, params), put))
+        action, resource = f"{service}:{model.name}", self._resource(service, params)
+        self.calls.add((self._running, *_NAMED_OTHERWISE.get(action, (action, resource)), put))
 
     def _resource(self, service: str, params: Mapping[str, Any]) -> str:
         if service == "s3":
@@ -126,6 +133,7 @@ def deployment() -> Iterator[Deployment]:
         _large(made)
         _sealed(made)
         _without_caches(made)
+        _erased(made)
         yield made
 
 
@@ -247,6 +255,15 @@ def _without_caches(made: Deployment) -> None:
             if item["pk"] == "#turnlog" or item["sk"] in ("D#META", "E#SYS", "E#SUM", "S#STATE"):
                 table.delete_item(Key={"pk": item["pk"], "sk": item["sk"]})
         read()
+
+
+def _erased(made: Deployment) -> None:
+    """A session with payloads in items and in blobs, by both passes."""
+    job = made.call("erase", "DELETE", "/v1/sessions/large", 202)
+    assert made.run("workers.erase.handler", _message("erase", job["job_id"], "large")) == _DONE
+    made.call("sessions", "GET", "/v1/sessions/large", 404)
+    answer = made.call("jobs", "GET", f"/v1/jobs/{job['job_id']}", 200)
+    assert answer["result"]["blobs"] > 3
 
 
 _SHORT = {"messages": [{"role": "user", "content": "hi"}]}

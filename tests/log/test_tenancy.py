@@ -69,6 +69,7 @@ def test_t1_every_route_with_a_session_is_in_the_matrix() -> None:
         "get_session",
         "update_session",
         "end_session",
+        "erase_session",
         "reset_session",
         "append_messages",
         "read_messages",

@@ -262,6 +262,13 @@ class Session:
         info: SessionInfo = self._backend.call("reset_session", path=self._path, key=key)
         return Session(self._backend, info.session_id)
 
+    def erase(self, *, key: str | None = None) -> Job:
+        """Erases the session for good, with its snapshots. From here on it is `NotFoundError` to everyone; the job says how far
+        the erasing is, and is done after a second look 15 minutes later.
+        """
+        answer: Job = self._backend.call("erase_session", path=self._path, key=key)
+        return answer
+
     def append(
         self,
         *messages: Mapping[str, Any],

@@ -8,9 +8,13 @@ from pydantic import Field
 
 from turnlog.contracts.base import Answer, Body, JsonObjectField
 
-JobKind: TypeAlias = Literal["compress", "snapshot", "seal"]
+JobKind: TypeAlias = Literal["compress", "snapshot", "seal", "erase", "erase_user"]
 JobStatus: TypeAlias = Literal["queued", "done", "failed"]
-QUEUES: dict[str, tuple[JobKind, ...]] = {"compress": ("compress", "seal"), "snapshot": ("snapshot",)}
+QUEUES: dict[str, tuple[JobKind, ...]] = {
+    "compress": ("compress", "seal"),
+    "snapshot": ("snapshot",),
+    "erase": ("erase", "erase_user"),
+}
 """The kinds of job that go through each queue, to the worker of the same name."""
 JOB_KINDS: tuple[JobKind, ...] = tuple(kind for kinds in QUEUES.values() for kind in kinds)
 
@@ -23,7 +27,7 @@ class JobMessage(Body):
     kind: JobKind
     tenant: str = Field(max_length=64)
     user: str = Field(max_length=64)
-    session_id: str = Field(max_length=64)
+    session_id: str = Field(max_length=64, description="Empty for a job of a person")
 
 
 class JobError(Answer):
@@ -34,11 +38,13 @@ class JobError(Answer):
 
 
 class Job(Answer):
-    """``attempts`` counts tries that have ended. ``result`` says what the job made, without contents."""
+    """``attempts`` counts tries that have ended. ``result`` says what the job made, without contents; of a job in several parts
+    what it has made so far. ``session_id`` is null for a job of a person.
+    """
 
     job_id: str
     kind: JobKind
-    session_id: str
+    session_id: str | None
     status: JobStatus
     created_at: str
     updated_at: str

@@ -19,7 +19,8 @@ from turnlog.log.keys import SessionKeys
 from turnlog.log.lines import settings_from, settings_object
 from turnlog.log.packing import pack, unpack
 from turnlog.log.payloads import Payloads
-from turnlog.ports import AttributeValue, Item, ItemTable, Less
+from turnlog.log.tombstones import is_cache_tombstone
+from turnlog.ports import AttributeValue, Item, ItemTable, Key, Less
 
 TOUCH_MS = 5 * 60 * 1000
 _META_BYTES = 700
@@ -76,14 +77,19 @@ class Caches:
         self._items.put(item | {"b": pack(encode_json(line))}, condition=Less("pos", position))
 
     def read_summary(self, keys: SessionKeys) -> Item | None:
-        return self._items.get_many([keys.summary]).get(keys.summary)
+        return self._get(keys.summary)
 
     def read_state(self, keys: SessionKeys) -> CachedState | None:
-        item = self._items.get_many([keys.state]).get(keys.state)
+        item = self._get(keys.state)
         if item is None:
             return None
         base = _int(item, "bs") if "bs" in item else None
         return CachedState(_int(item, "pos"), _int(item, "n"), json.loads(_content(item)), base)
+
+    def _get(self, key: Key) -> Item | None:
+        """The cache; None also where it was erased."""
+        item = self._items.get_many([key]).get(key)
+        return None if item is None or is_cache_tombstone(item) else item
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ NEAR = 64
 """So many commits are read at once where the search is near, instead of asking for one after the other."""
 
 
-def position_at(items: ItemTable, keys: SessionKeys, time_ms: int) -> int | None:
+def position_at(items: ItemTable, log: CommitLog, keys: SessionKeys, time_ms: int) -> int | None:
     """The newest position at a time; None before creation.
 
     One request while the time is among the newest 64 commits; before them one more for each halving of the log down to 64
@@ -33,6 +33,8 @@ def position_at(items: ItemTable, keys: SessionKeys, time_ms: int) -> int | None
         found = items.query(query).items
         if not found or "k" not in found[0]:
             raise NotFoundError(f"no session {keys.session_id!r}")
+        if high > MAX_POSITION:
+            log.check_alive(keys, read_header(found[0]))
         for header in map(read_header, found):
             if header.time_ms > time_ms:
                 high = header.first

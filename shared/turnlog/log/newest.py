@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from turnlog.domain.errors import NotFoundError
-from turnlog.log.commits import Commit, checked_chain
+from turnlog.log.commits import Commit, CommitLog, checked_chain
 from turnlog.log.keys import COMMITS_FROM, COMMITS_TO, SessionKeys
 from turnlog.ports import ItemTable, Query
 
 
 def newest_pages(
-    items: ItemTable, keys: SessionKeys, *, pages: int, first_limit: int | None = None
+    items: ItemTable, log: CommitLog, keys: SessionKeys, *, pages: int, first_limit: int | None = None
 ) -> Iterator[list[Commit]]:
     """At most so many pages, each oldest commit first and checked as a chain; each is one request of at most 1 MB.
 
@@ -25,7 +25,10 @@ def newest_pages(
         if not at and not page.items:
             raise NotFoundError(f"no session {keys.session_id!r}")
         if page.items:
-            yield checked_chain(page.items[::-1])
+            commits = checked_chain(page.items[::-1])
+            if not at:
+                log.check_alive(keys, commits[-1].header)
+            yield commits
         after = page.next
         if after is None:
             return

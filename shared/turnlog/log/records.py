@@ -53,6 +53,18 @@ class Records:
             raise IdempotencyMismatchError("this idempotency key was used with another payload")
         return str(lost.existing["id"])
 
+    def claimed(self, shelf: Shelf, *, key_hash: bytes, stamp: bytes) -> Record | None:
+        """The record that an earlier request with this key has made, if any."""
+        if not key_hash:
+            return None
+        key = shelf.request(key_hash)
+        item = self._items.get_many([key]).get(key)
+        if item is None:
+            return None
+        if item.get("ik") != stamp:
+            raise IdempotencyMismatchError("this idempotency key was used with another payload")
+        return self.get(shelf, str(item["id"]))
+
     def create(self, shelf: Shelf, record: Record, *, ttl_seconds: int | None = None) -> Record:
         """Stores a record; the one that is there already when its request was repeated."""
         lost = self._items.put(self._item(shelf, record, ttl_seconds), condition=Absent())

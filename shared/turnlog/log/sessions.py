@@ -18,6 +18,7 @@ from turnlog.log.payloads import Payloads
 from turnlog.log.records import Records
 from turnlog.log.state import States
 from turnlog.log.summaries import Summaries
+from turnlog.log.tombstones import is_cache_tombstone
 from turnlog.ports import Absent, Clock, IdSource, Item, ItemTable, Key, Less
 
 _SECRET = Key("#turnlog", "cursor-secret")
@@ -156,7 +157,7 @@ class SessionLog:
         return self._secret
 
     def _meta(self, item: Item | None, header: Header) -> Meta | None:
-        if item is None:
+        if item is None or is_cache_tombstone(item):
             return None
         meta = read_meta(item)
         return meta if meta.position == header.last_settings else None

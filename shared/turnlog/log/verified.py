@@ -61,6 +61,12 @@ class VerifiedItems:
         self._keep(key, dict(item), made)
         return made
 
+    def forget(self, item: Item) -> None:
+        """Drops what was read of an item that is being erased."""
+        with self._lock:
+            known = self._found.pop((item.get("pk"), item.get("sk")), None)
+            self._bytes -= known[2] if known is not None else 0
+
     def clear(self) -> None:
         with self._lock:
             self._found.clear()

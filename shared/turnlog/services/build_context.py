@@ -142,7 +142,9 @@ class _Reading:
         if not self._items or "k" not in self._items[0]:
             log.commits.tail(keys)
         self.header = read_header(self._items[0])
-        if at is not None:
+        if at is None:
+            log.commits.check_alive(keys, self.header)
+        else:
             check_head(self.header, at, build=given)
             self.header = header_at(log.commits, keys, self._items[0], at, self._before)
 

@@ -9,7 +9,7 @@ from typing import cast
 
 from turnlog.codecs.counting import count_tools
 from turnlog.contracts.sessions import CreateSession, Session
-from turnlog.domain.errors import ConflictError, CorruptError, SessionExistsError, TooLargeError
+from turnlog.domain.errors import ConflictError, CorruptError, NotFoundError, SessionExistsError, TooLargeError
 from turnlog.domain.events import CreateEvent
 from turnlog.domain.flow import Flow
 from turnlog.domain.identity import Owner, check_session_id
@@ -75,7 +75,7 @@ class CreateSessions:
         if commit is not None:
             self._write_caches(keys, settings, None, commit)
             return session_answer(keys, settings, commit.header, created_ms=commit.header.time_ms)
-        first = self._log.commits.get(keys, 1)
+        first = self._first(keys)
         if first is None:
             raise CorruptError("the first commit is missing", item=commit_sort_key(1))
         return self._shown(keys, first)
@@ -92,7 +92,7 @@ class CreateSessions:
         return self._log.commits.put(keys, _draft(keys, settings, state, now, request), nonce=self._log.ids.nonce())
 
     def _existing(self, keys: SessionKeys, body: CreateSession, request: RequestKey | None) -> Created:
-        first = self._log.commits.get(keys, 1)
+        first = self._first(keys)
         repeated = first is not None and request is not None and is_of(first, request)
         if first is not None and repeated:
             return Created(self._shown(keys, first), True)
@@ -101,6 +101,15 @@ class CreateSessions:
         tail = self._log.commits.tail(keys)
         found = self._log.settings(keys, tail.meta, None, tail.header)
         return Created(session_answer(keys, found.settings, tail.header, created_ms=found.created_ms), False)
+
+    def _first(self, keys: SessionKeys) -> Commit | None:
+        """The commit that has won the first slot. The id of a session that was erased, or has expired, is taken for a while."""
+        try:
+            self._log.commits.tail(keys)
+            return self._log.commits.get(keys, 1)
+        except NotFoundError as error:
+            message = f"session {keys.session_id!r} was erased: its id is free a day later"
+            raise SessionExistsError(message) from error
 
     def _shown(self, keys: SessionKeys, first: Commit) -> Session:
         """The session as it was created. Its caches may be missing: the first try can have ended right after its commit."""

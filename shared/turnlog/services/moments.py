@@ -12,15 +12,16 @@ from turnlog.ports import Item, Query
 
 
 def resolved(log: SessionLog, keys: SessionKeys, at: int | str, *, pointer: str = "/at") -> int:
-    """``at`` as a position. Whether the log has it is seen when it is read."""
+    """``at`` as a position of a session that is there. Whether the log has it is seen when it is read."""
     if isinstance(at, int):
+        log.commits.tail(keys)
         return at
     try:
         time_ms = milliseconds_of(at)
     except ValueError as error:
         message = f"{at[:64]!r} is neither a position nor a time of RFC 3339"
         raise _invalid(pointer, message) from error
-    position = position_at(log.items, keys, time_ms)
+    position = position_at(log.items, log.commits, keys, time_ms)
     if position is None:
         raise _invalid(pointer, f"the session is newer than {at}")
     return position

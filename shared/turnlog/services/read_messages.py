@@ -48,6 +48,7 @@ class ReadMessages:
         keys = SessionKeys(owner, session_id)
         if format is not None:
             codec_of(format)
+        self._log.commits.tail(keys)
         last = (before if before is not None else MAX_POSITION + 1) - 1
         found, size, more = list[StoredMessage](), 0, False
         messages = self._messages(keys, after + 1, last, descending=order == "desc", limit=limit)
@@ -58,8 +59,6 @@ class ReadMessages:
                 more = True
                 break
             found.extend(here)
-        if not found:
-            self._log.commits.tail(keys)
         return MessagePage(messages=found, next=found[-1].position if more else None)
 
     def _messages(self, keys: SessionKeys, first: int, last: int, *, descending: bool, limit: int) -> Iterable[Located]:

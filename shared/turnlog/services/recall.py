@@ -45,7 +45,7 @@ class _Place:
 
 
 class RecallCalls:
-    """The use case: by ref one request for the call, one for a result in a later commit, one for payloads out of line."""
+    """The use case: by ref two requests for the call, one for a result in a later commit, one for payloads out of line."""
 
     def __init__(self, log: SessionLog) -> None:
         self._log = log
@@ -58,7 +58,9 @@ class RecallCalls:
         extract = part_of(query)
         place, asked = None, query.ref
         if query.ref is not None:
-            place, hint = self._by_ref(keys, parse_ref(query.ref, pointer="/query/ref"))
+            ref = parse_ref(query.ref, pointer="/query/ref")
+            self._log.commits.tail(keys)
+            place, hint = self._by_ref(keys, ref)
         else:
             asked = query.call_id or ""
             place, hint = self._by_id(keys, asked)
@@ -117,7 +119,9 @@ class RecallCalls:
             raise InvalidInputError(
                 "call_id is empty", problems=[Problem("invalid_parameter", "/query/call_id", "empty")]
             )
-        for commits in newest_pages(self._log.items, keys, pages=BACK_PAGES, first_limit=FIRST_COMMITS):
+        for commits in newest_pages(
+            self._log.items, self._log.commits, keys, pages=BACK_PAGES, first_limit=FIRST_COMMITS
+        ):
             later, oldest = [*commits, *later], commits[0].header.first
             uses = [
                 Ref(one.event.position, at)
@@ -178,7 +182,7 @@ class RecallCalls:
 
     def _miss(self, keys: SessionKeys, ref: str | None, hint: str) -> Recalled:
         """Nothing there: why, and which calls are the newest."""
-        page = next(iter(newest_pages(self._log.items, keys, pages=1, first_limit=FIRST_COMMITS)))
+        page = next(iter(newest_pages(self._log.items, self._log.commits, keys, pages=1, first_limit=FIRST_COMMITS)))
         refs = [
             str(Ref(one.event.position, at))
             for one in reversed(located(self._log.commits, keys, page))

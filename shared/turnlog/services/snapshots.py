@@ -80,6 +80,7 @@ class GetSnapshot:
 
     def __call__(self, owner: Owner, session_id: str, snapshot: str) -> WholeSnapshot:
         keys = SessionKeys(owner, session_id)
+        self._log.commits.tail(keys)
         record = self._find(keys, snapshot)
         position = cast("int", record.content["position"])
         commit = self._commit(keys, record)
@@ -139,14 +140,13 @@ class ListSnapshots:
         cursors = Cursors(self._log.cursor_secret())
         scope = f"snapshots {keys.partition} {encode_json([name, agent]).decode()}"
         after: Mapping[str, str] | None = cursors.read(cursor, scope=scope) if cursor is not None else None
+        self._log.commits.tail(keys)
         found = list[Record]()
         for _ in range(_PAGES):
             records, after = self._log.records.page(keys.snapshots, limit=limit - len(found), after=after)
             found += [one for one in records if _matches(one, "name", name) and _matches(one, "agent", agent)]
             if len(found) >= limit or after is None:
                 break
-        if not found:
-            self._log.commits.tail(keys)
         return SnapshotPage(
             snapshots=[Snapshot(**_fields(record)) for record in found],
             next_cursor=cursors.write(after, scope=scope) if after is not None else None,

@@ -8,7 +8,7 @@ or after any request of an operation.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -107,6 +107,10 @@ class _SteppedBlobs:
 
     def delete_many(self, names: Sequence[str]) -> None:
         self._actor.step(lambda: self._inner.delete_many(names))
+
+    def erase(self, prefix: str, *, keep: Collection[str] = ()) -> int:
+        erased: int = self._actor.step(lambda: self._inner.erase(prefix, keep=keep))
+        return erased
 
 
 def run_schedule(

@@ -32,6 +32,7 @@ RESOURCES: Mapping[str, tuple[str, ...]] = {
     "append": ("append",),
     "build_context": ("build_context",),
     "compress": ("compress",),
+    "erase": ("erase",),
     "health": ("health",),
     "history": ("history",),
     "jobs": ("jobs",),

@@ -7,6 +7,7 @@ from turnlog.entrypoints.routes import (
     append,
     build_context,
     compress,
+    erase,
     health,
     history,
     jobs,
@@ -33,6 +34,7 @@ ROUTES: tuple[Route, ...] = (
     *history.ROUTES,
     *compress.ROUTES,
     *snapshot.ROUTES,
+    *erase.ROUTES,
     *jobs.ROUTES,
     *health.ROUTES,
 )

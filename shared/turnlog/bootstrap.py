@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from turnlog.services.read_session import GetSession, ListSessions
     from turnlog.services.recall import RecallCalls
     from turnlog.services.redrive import RedriveJobs
+    from turnlog.services.retention import RetainSessions
     from turnlog.services.seal import SealSessions
     from turnlog.services.search import SearchSession
     from turnlog.services.snapshots import CreateSnapshots, GetSnapshot, ListSnapshots
@@ -315,7 +316,14 @@ class Application:
     def erase_session(self) -> EraseSessions:
         from turnlog.services.erase import EraseSessions
 
-        return EraseSessions(self._log, self._erasure, self._start_job)
+        return EraseSessions(self._log, self.engine.blobs, self._erasure, self._start_job)
+
+    @cached_property
+    def retain_sessions(self) -> RetainSessions:
+        """What a schedule calls, or who serves on one machine."""
+        from turnlog.services.retention import RetainSessions
+
+        return RetainSessions(self._log, self._erasure, self._start_job)
 
     @cached_property
     def get_job(self) -> GetJob:

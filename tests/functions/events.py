@@ -49,8 +49,9 @@ RUNS: Mapping[str, int] = {
     "reset_session": 201,
     "erase_session": 202,
     "sqs_erase": 0,
+    "schedule_retention": 0,
 }
-"""What each event is answered with; 0: a queue's event, whose answer has no status."""
+"""What each event is answered with; 0: a queue's or a schedule's event, whose answer has no status."""
 EXAMPLE_JOB = "1763720100000-example"
 
 Handler = Callable[[dict[str, Any], Any], dict[str, Any]]
@@ -63,7 +64,7 @@ def read_event(name: str) -> dict[str, Any]:
 
 def handler_of(name: str) -> str:
     """The handler string of the function that an event is for."""
-    kind = name.removeprefix("sqs_")
+    kind = name.removeprefix("sqs_").removeprefix("schedule_")
     return f"workers.{kind}.handler" if kind != name else f"api.{BY_NAME[name].resource}.handler"
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import random
 import string
+import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -39,8 +40,10 @@ IMPLICIT = {
 _NO_CARD = "a message without a card is read whole by a summary"
 _LARGE_SUMMARY = "a summary of more than 32 KB packed is a blob"
 _NO_MODEL = "moto has no models: tests/summarisers asks one over HTTP"
+_LOST = "large settings of a silent session are a blob, read when their cache is lost"
 _NO_CARD_FOUND = "a message without a card is read whole by a search"
 NOT_RUN_HERE = {
+    ("RetentionWorker", "s3:GetObject", "Bucket/*"): _LOST,
     ("SearchFunction", "dynamodb:BatchGetItem", "Table"): _NO_CARD_FOUND,
     ("SearchFunction", "dynamodb:GetItem", "Table"): _NO_CARD_FOUND,
     ("SearchFunction", "s3:GetObject", "Bucket/*"): _NO_CARD_FOUND,
@@ -134,6 +137,7 @@ def deployment() -> Iterator[Deployment]:
         _sealed(made)
         _without_caches(made)
         _erased(made)
+        _retained(made)
         yield made
 
 
@@ -264,6 +268,21 @@ def _erased(made: Deployment) -> None:
     made.call("sessions", "GET", "/v1/sessions/large", 404)
     answer = made.call("jobs", "GET", f"/v1/jobs/{job['job_id']}", 200)
     assert answer["result"]["blobs"] > 3
+
+
+def _retained(made: Deployment) -> None:
+    """A session that expired long ago, as its log and the index say."""
+    body = {"session_id": "expired", "ttl_days": 1}
+    made.call("sessions", "POST", "/v1/sessions", 201, body=body)
+    table = boto3.resource("dynamodb", REGION).Table(made.table)
+    pk = "T#111122223333#U#agent-backend"
+    for key, change in (
+        ({"pk": f"{pk}#S#expired", "sk": "C#000000000001"}, {"t": 1}),
+        ({"pk": pk, "sk": "S#expired"}, {"g2pk": f"X#{int(time.time()) // 86_400}", "g2sk": f"{1:013d}#"}),
+    ):
+        table.put_item(Item={**table.get_item(Key=key)["Item"], **change})
+    assert made.run("workers.retention.handler", {})["expired"] == 1
+    made.call("sessions", "GET", "/v1/sessions/expired", 404)
 
 
 _SHORT = {"messages": [{"role": "user", "content": "hi"}]}

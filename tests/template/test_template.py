@@ -32,9 +32,12 @@ SENDERS = {
     "CompressWorker": {"compress"},  # what one job has no time for is another's
     "SnapshotFunction": {"snapshot"},
     "EraseFunction": {"erase"},
+    "RetentionWorker": {"erase"},
     "EraseWorker": {"erase"},  # a second pass, and what one part has no time for
 }
 WORKERS = {"CompressWorker": "compress", "SnapshotWorker": "snapshot", "EraseWorker": "erase"}
+INDEXES = {"SessionsFunction": ["activity"], "RetentionWorker": ["expiry"]}
+SCHEDULED = {"RetentionWorker"}
 SUMMARISERS = {"CompressFunction", "CompressWorker"}
 FORBIDDEN = {"dynamodb:Scan", "sqs:PurgeQueue"}
 ERASER = "EraseWorker"
@@ -130,7 +133,7 @@ def test_runtime_architecture_and_layers() -> None:
         assert function["Runtime"] == "python3.13", name
         assert [value_of(one) for one in function["Architectures"]] == ["arm64"], name
         assert {layer["Ref"] for layer in function["Layers"]} == set(layers), name
-        assert function["Timeout"] <= 29 or name in WORKERS, f"{name}: API Gateway waits 30 s"
+        assert function["Timeout"] <= 29 or name in {*WORKERS, *SCHEDULED}, f"{name}: API Gateway waits 30 s"
     assert all(layer["CompatibleRuntimes"] == ["python3.13"] for layer in layers.values())
 
 
@@ -185,7 +188,7 @@ def test_who_may_do_what(function: str) -> None:
     assert ("sqs:DeleteMessage" in actions) == (function in WORKERS)
     assert ("s3:GetObject" in actions) <= ("s3:ListBucket" in actions), "a missing object would look like a denied one"
     on_index = [resource for action, resource in granted if "/index/" in resource]
-    assert bool(on_index) == (function == "SessionsFunction")
+    assert [resource.rpartition("/")[2].rstrip('"}]') for resource in on_index] == INDEXES.get(function, [])
     assert {"logs:CreateLogStream", "logs:PutLogEvents"} <= actions
 
 

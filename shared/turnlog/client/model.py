@@ -19,7 +19,7 @@ from turnlog.contracts.lint import LintAnswer
 from turnlog.contracts.messages import Appended, LoopAnswer, LoopPage, MessagePage, StoredMessage
 from turnlog.contracts.recall import Recalled, SearchAnswer
 from turnlog.contracts.sessions import Session as SessionInfo
-from turnlog.contracts.sessions import SessionPage
+from turnlog.contracts.sessions import SessionPage, Status
 from turnlog.contracts.snapshots import Snapshot, SnapshotPage, WholeSnapshot
 from turnlog.contracts.state import StateAnswer
 from turnlog.contracts.summaries import Compressed, SummaryAnswer
@@ -143,7 +143,7 @@ class Sessions:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
 
-    def create(
+    def create(  # noqa: PLR0913 - the fields of a session
         self,
         session_id: str | None = None,
         *,
@@ -159,6 +159,8 @@ class Sessions:
         strict: bool | None = None,
         recall: Literal["always", "never"] | None = None,
         loop_timeout_seconds: int | None = None,
+        ttl_days: int | None = None,
+        inactive_after_days: int | None = None,
         if_exists: Literal["error", "return"] = "error",
         key: str | None = None,
     ) -> Session:
@@ -177,6 +179,8 @@ class Sessions:
             "strict": strict,
             "recall": recall,
             "loop_timeout_seconds": loop_timeout_seconds,
+            "ttl_days": ttl_days,
+            "inactive_after_days": inactive_after_days,
             "if_exists": if_exists,
         }
         info: SessionInfo = self._backend.call("create_session", body=_given(fields), key=key)
@@ -199,16 +203,14 @@ class Sessions:
             return False
         return True
 
-    def page(
-        self, *, limit: int = 20, cursor: str | None = None, status: Literal["active", "ended"] | None = None
-    ) -> SessionPage:
+    def page(self, *, limit: int = 20, cursor: str | None = None, status: Status | None = None) -> SessionPage:
         """One page, newest activity first."""
         answer: SessionPage = self._backend.call(
             "list_sessions", query={"limit": limit, "cursor": cursor, "status": status}
         )
         return answer
 
-    def list(self, *, status: Literal["active", "ended"] | None = None) -> Iterator[SessionInfo]:
+    def list(self, *, status: Status | None = None) -> Iterator[SessionInfo]:
         """All of them, newest activity first, page by page."""
         cursor: str | None = None
         while True:
@@ -237,7 +239,7 @@ class Session:
 
     def update(self, *, key: str | None = None, **settings: Any) -> SessionInfo:
         """Other settings: ``title``, ``system``, ``model``, ``tools``, ``output_reserve``, ``policy``, ``metadata``, ``strict``,
-        ``loop_timeout_seconds``.
+        ``loop_timeout_seconds``, ``ttl_days``, ``inactive_after_days``.
 
         What is left out stays; None is the default again. Windows of earlier moments keep the settings of their time.
         """

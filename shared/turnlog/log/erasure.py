@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from turnlog.domain.errors import ConflictError, CorruptError
 from turnlog.log.commits import VERIFIED, WRITE_DEADLINE_SECONDS
-from turnlog.log.headers import GENESIS, chain_hash, item_name
+from turnlog.log.headers import GENESIS, chain_hash, item_name, read_header
 from turnlog.log.keys import COMMITS_FROM, COMMITS_TO, SessionKeys, position_of
 from turnlog.log.tombstones import (
     cache_tombstone,
@@ -94,19 +94,31 @@ class Erasure:
         found = first.get("h") if first is not None else None
         return found.hex() if isinstance(found, bytes) else ""
 
-    def fence(self, keys: SessionKeys) -> None:
+    def is_expired(self, keys: SessionKeys) -> bool:
+        """Whether there is a log, and it has expired."""
+        newest = self._newest(keys)
+        if newest is None or is_slot_tombstone(newest):
+            return False
+        expires_ms = read_header(newest).expires_ms
+        return expires_ms is not None and self._clock.now_ms() >= expires_ms
+
+    def fence(self, keys: SessionKeys, *, if_expired: bool = False) -> bool:
         """From when this returns on, no request finds the session, and none that is under way can write to its log.
 
-        Also where there is no commit yet: then nobody can make the first one. Under many writers it may take
+        Also where there is no commit yet: then nobody can make the first one. ``if_expired``: only a session that has expired;
+        False where it has not, or lives again. Under many writers it may take
         `WRITE_DEADLINE_SECONDS`, then it is a `ConflictError`.
         """
         deadline = self._clock.now_ms() + WRITE_DEADLINE_SECONDS * 1000
-        while not self._put_fence(keys):
+        while not (fenced := self._put_fence(keys, if_expired=if_expired)):
+            if fenced is None:
+                return False
             if self._clock.now_ms() >= deadline:
                 raise ConflictError("writers won every slot; try again", retry_after_seconds=1)
         now = self._clock.now_ms()
         for key in (keys.directory, keys.meta):
             self._items.put(cache_tombstone(key, now_ms=now))
+        return True
 
     def erase(self, keys: SessionKeys, *, kept: Kept | None = None, deadline_ms: int | None = None) -> Erased:
         """Everything of the session but what is ``kept``. Begins nothing after the deadline: then it is not whole, and what
@@ -136,12 +148,16 @@ class Erasure:
         first = self._items.get_many([keys.commit(1)]).get(keys.commit(1))
         if first is None or not is_slot_tombstone(first):
             return False
-        if self._blobs.names(keys.blob_prefix):
+        if self._blobs.names(keys.blob_prefix) or any(
+            not all(map(is_cache_tombstone, items))
+            for low, high in (_BEFORE_COMMITS, _BEHIND_COMMITS)
+            for items in self._pages(keys, low, high)
+        ):
+            # Looked at again a day later.
+            self._items.put(self._tombstone(keys, first, self._clock.now_ms()))
             return False
         for low, high in (_BEFORE_COMMITS, _BEHIND_COMMITS):
             for items in self._pages(keys, low, high):
-                if not all(map(is_cache_tombstone, items)):
-                    return False
                 self._items.delete_many(list(map(_key, items)))
         for items in self._pages(keys, COMMITS_FROM, COMMITS_TO):
             self._items.delete_many([key for key in map(_key, items) if key != keys.commit(1)])
@@ -153,14 +169,20 @@ class Erasure:
 
     # ------------------------------------------------------------ steps
 
-    def _put_fence(self, keys: SessionKeys) -> bool:
-        """Whether the log ends with a tombstone now; False when a writer has won the slot."""
+    def _put_fence(self, keys: SessionKeys, *, if_expired: bool) -> bool | None:
+        """Whether the log ends with a tombstone now; False when a writer has won the slot, None when it is not to be fenced."""
         newest = self._newest(keys)
         now = self._clock.now_ms()
+        if newest is None and if_expired:
+            return None
         if newest is None:
             return self._items.put(first_tombstone(keys, GENESIS, now_ms=now), condition=Absent()) is None
         if is_slot_tombstone(newest):
             return True
+        if if_expired:
+            expires_ms = read_header(newest).expires_ms
+            if expires_ms is None or now < expires_ms:
+                return None
         last, previous = newest.get("l"), newest.get("h")
         if not isinstance(last, int) or not isinstance(previous, bytes):
             raise CorruptError("a commit's header is damaged", item=item_name(newest))

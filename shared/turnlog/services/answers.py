@@ -17,7 +17,7 @@ def session_answer(keys: SessionKeys, settings: Settings, header: Header, *, cre
         title=settings.title,
         status=header.status,
         created_at=rfc3339(created_ms),
-        updated_at=rfc3339(header.time_ms),
+        updated_at=rfc3339(header.active_ms),
         head=header.last,
         messages=flow.messages,
         loops=flow.loop.number,
@@ -30,5 +30,8 @@ def session_answer(keys: SessionKeys, settings: Settings, header: Header, *, cre
         recall=settings.recall,
         metadata=settings.metadata,
         reset_of=settings.reset_of,
+        ttl_days=settings.ttl_days,
+        expires_at=rfc3339(header.expires_ms) if header.expires_ms is not None else None,
+        inactive_after_days=settings.inactive_after_days,
         schema_version=SCHEMA_VERSION,
     )

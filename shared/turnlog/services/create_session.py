@@ -150,6 +150,8 @@ class CreateSessions:
             strict=body.strict,
             recall=body.recall,
             loop_timeout_seconds=body.loop_timeout_seconds,
+            ttl_days=body.ttl_days,
+            inactive_after_days=body.inactive_after_days,
             state_schema=cast("JsonObject | None", body.state_schema),
         )
 
@@ -173,6 +175,7 @@ def _draft(
         keys=remembered(b"", request.key_hash, 1) if request else b"",
         idempotency=request.stamp if request else b"",
         last_state=1 if state is not None else 0,
+        ttl_days=settings.ttl_days or 0,
     )
     return Draft(header, (CreateEvent(1, keys.session_id, settings, state),))
 

@@ -9,10 +9,12 @@ from turnlog.contracts.jobs import Job
 from turnlog.domain.errors import CorruptError, NotFoundError
 from turnlog.domain.identity import Owner
 from turnlog.domain.jsonvalue import JsonObject
-from turnlog.log.erasure import Erased, Erasure
+from turnlog.log.erasure import Erased, Erasure, Kept
+from turnlog.log.kept import kept_of
 from turnlog.log.keys import OwnerKeys, SessionKeys
 from turnlog.log.records import Record
 from turnlog.log.sessions import SessionLog
+from turnlog.ports import BlobStore
 from turnlog.services.idempotency import raw_request_key, stamped
 from turnlog.services.jobs import TTL_SECONDS, Later, StartJobs, job_answer
 
@@ -28,8 +30,9 @@ _PAGE = 1_000
 class EraseSessions:
     """The use case: 404 for every request from the moment this returns, and a receipt that says how far the erasing is."""
 
-    def __init__(self, log: SessionLog, erasure: Erasure, start_job: StartJobs) -> None:
+    def __init__(self, log: SessionLog, blobs: BlobStore, erasure: Erasure, start_job: StartJobs) -> None:
         self._log = log
+        self._blobs = blobs
         self._erasure = erasure
         self._start_job = start_job
 
@@ -63,7 +66,14 @@ class EraseSessions:
         wait_ms = cast("int", options.get("not_before", 0)) - now
         if wait_ms > 0:
             return Later(_receipt("erasing", _counts(options)), options, -(-wait_ms // 1000))
-        run = self._erasure.erase(keys, deadline_ms=now + WORK_MS)
+        if options.get("release"):
+            return _receipt("released" if self._erasure.release(keys) else "kept", {})
+        kept: Kept | None = None
+        if options.get("expired"):
+            if not self._erasure.fence(keys, if_expired=True):
+                return _receipt("alive", {})
+            kept = kept_of(self._log.records, self._blobs, keys)
+        run = self._erasure.erase(keys, kept=kept, deadline_ms=now + WORK_MS)
         counts = _added(_counts(options), run)
         if not run.is_whole:
             return Later(_receipt("erasing", counts), {**options, "counts": counts})

@@ -11,3 +11,9 @@ FULL = "TURNLOG_TEST_FULL"
 def examples(full: int) -> int:
     """So many examples of a property."""
     return full if os.environ.get(FULL) else max(10, full // 3)
+
+
+def boundaries(calls: int, engine: str) -> list[int]:
+    """Which of so many calls fail, one after the other: all on SQLite, every third on an emulated engine."""
+    step = 1 if engine == "sqlite" or os.environ.get(FULL) else 3
+    return list(range(1, calls + 1, step))

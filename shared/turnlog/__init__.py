@@ -1,6 +1,7 @@
 """Turnlog: the session state of an LLM agent. Everything said is kept; each model call gets the window that fits.
 
     from turnlog import Turnlog, build_window, lint
+    from turnlog import DualWrite, import_files, load_graph_state, save_graph_state, with_state
 
 `import turnlog` loads nothing but this file; names are loaded when they are first used.
 """
@@ -12,21 +13,42 @@ from typing import TYPE_CHECKING, Any
 from turnlog.version import __version__
 
 if TYPE_CHECKING:
+    from turnlog.client.dual_write import DualWrite
+    from turnlog.client.graph import load_graph_state, save_graph_state, with_state
+    from turnlog.client.imports import import_files
     from turnlog.client.linting import lint
     from turnlog.client.model import Session, Turnlog
     from turnlog.client.windows import build_window
     from turnlog.domain.errors import TurnlogError
     from turnlog.windows.policy import Policy
 
-__all__ = ["Policy", "Session", "Turnlog", "TurnlogError", "__version__", "build_window", "lint"]
+__all__ = [
+    "DualWrite",
+    "Policy",
+    "Session",
+    "Turnlog",
+    "TurnlogError",
+    "__version__",
+    "build_window",
+    "import_files",
+    "lint",
+    "load_graph_state",
+    "save_graph_state",
+    "with_state",
+]
 
 _HOMES = {
+    "DualWrite": "turnlog.client.dual_write",
     "Policy": "turnlog.windows.policy",
     "Session": "turnlog.client.model",
     "Turnlog": "turnlog.client.model",
     "TurnlogError": "turnlog.domain.errors",
     "build_window": "turnlog.client.windows",
+    "import_files": "turnlog.client.imports",
     "lint": "turnlog.client.linting",
+    "load_graph_state": "turnlog.client.graph",
+    "save_graph_state": "turnlog.client.graph",
+    "with_state": "turnlog.client.graph",
 }
 
 

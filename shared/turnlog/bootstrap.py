@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from turnlog.services.compress import CompressSessions
     from turnlog.services.create_session import CreateSessions
     from turnlog.services.decisions import DecidePendingActions
+    from turnlog.services.diff import CompareMoments
     from turnlog.services.end_session import EndSessions, ResetSessions
     from turnlog.services.erase import EraseSessions
     from turnlog.services.history import ReadHistory, RecordEntries
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from turnlog.services.recall import RecallCalls
     from turnlog.services.redrive import RedriveJobs
     from turnlog.services.retention import RetainSessions
+    from turnlog.services.rewind import RewindSessions
     from turnlog.services.seal import SealSessions
     from turnlog.services.search import SearchSession
     from turnlog.services.snapshots import CreateSnapshots, GetSnapshot, ListSnapshots
@@ -197,6 +199,18 @@ class Application:
         return RecordEntries(self._log)
 
     @cached_property
+    def rewind_session(self) -> RewindSessions:
+        from turnlog.services.rewind import RewindSessions
+
+        return RewindSessions(self._log)
+
+    @cached_property
+    def compare_moments(self) -> CompareMoments:
+        from turnlog.services.diff import CompareMoments
+
+        return CompareMoments(self._log, self.read_messages)
+
+    @cached_property
     def build_context(self) -> BuildContexts:
         from turnlog.services.build_context import BuildContexts
 
@@ -310,7 +324,7 @@ class Application:
     def _erasure(self) -> Erasure:
         from turnlog.log.erasure import Erasure
 
-        return Erasure(self.engine.items, self.engine.blobs, self._clock)
+        return Erasure(self.engine.items, self.engine.blobs, self._log.forks, self._clock)
 
     @cached_property
     def erase_session(self) -> EraseSessions:

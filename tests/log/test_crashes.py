@@ -55,6 +55,9 @@ STEPS: dict[str, Callable[[Turnlog], Any]] = {
     "end": lambda log: Session(log._backend, "base").end(key="end"),
     "end without a key": lambda log: Session(log._backend, "base").end(),
     "reset": lambda log: Session(log._backend, "base").reset(key="reset").info(),
+    "rewind": lambda log: Session(log._backend, "base").rewind(1, key="rewind"),
+    "fork": lambda log: Session(log._backend, "base").fork("fork", at=2, title="Fork", key="fork").info(),
+    "fork with a made id": lambda log: Session(log._backend, "base").fork(system="x" * 3_000, key="fork").info(),
     "compress": lambda log: Session(log._backend, "base").compress(key="compress"),
     "compress as a job": lambda log: Session(log._backend, "base").compress(mode="async", key="job"),
     "snapshot": lambda log: Session(log._backend, "base").create_snapshot("a name", key="snapshot"),
@@ -107,7 +110,7 @@ def test_a2_a3_a_fault_at_every_call_then_the_same_call_again_has_one_effect(
 
 def _check(log: Turnlog, step: str) -> None:
     listed = {session.session_id for session in log.sessions.list()}
-    assert len(listed) == (2 if step.startswith(("create", "reset")) else 1)
+    assert len(listed) == (2 if step.startswith(("create", "reset", "fork")) else 1)
     bodies = [message.body for message in Session(log._backend, "base").messages()]
     added = {
         "append small": [{"role": "user", "content": "hi"}],
@@ -144,6 +147,12 @@ def _check(log: Turnlog, step: str) -> None:
     if step == "reset":
         assert base.info().head == 3
         assert {(one.status, one.reset_of) for one in log.sessions.list()} == {("ended", None), ("active", "base")}
+    if step == "rewind":
+        assert (base.info().head, base.info().messages, list(base.messages(in_view=True))) == (3, 0, [])
+    if step.startswith("fork"):
+        (fork,) = (Session(log._backend, one) for one in listed if one != "base")
+        assert [(one.position, one.body["content"]) for one in fork.messages()] == [(2, "before")]
+        assert (fork.info().head, fork.info().forked_from, base.info().head) == (3, "base", 2)
     if step == "record":
         assert [entry.action for entry in base.history()] == ["handed_over", "message_added", "create"]
     if step == "append with run":

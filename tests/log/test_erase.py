@@ -151,7 +151,6 @@ def test_caches_that_are_written_late_bring_nothing_back(harness: Harness) -> No
     tail = log.commits.tail(KEYS)
     in_force = log.settings(KEYS, tail.meta, None, tail.header)
     state, summary = log.states.at(KEYS, tail.header.last_state), log.summaries.in_force(KEYS, tail.header.summary)
-    commit = log.commits.get(KEYS, tail.header.summary.position)
     job = session.erase()
     for _ in range(2):
         log.show(KEYS, tail.header, in_force)
@@ -159,7 +158,7 @@ def test_caches_that_are_written_late_bring_nothing_back(harness: Harness) -> No
             KEYS, in_force.settings, position=tail.header.last, created_ms=in_force.created_ms, payload=None
         )
         log.states.remember(KEYS, state)
-        log.summaries.write_cache(KEYS, summary.event, commit)
+        log.summaries.write_cache(KEYS, summary.event, time_ms=summary.time_ms)
         with pytest.raises(NotFoundError):
             session.info()
         assert list(harness.log().sessions.list()) == []
@@ -306,10 +305,8 @@ def test_deleting_a_session_of_10_000_messages_and_50_blobs_leaves_no_content_an
     blobs = max(5, count // 200)
     for at in range(blobs):
         session.append({"role": "user", "content": noise(60_000, at)})
-    before = harness.faults.calls
     done = worked(harness, session.erase())
     result = done.result or {}
     assert (done.status, result["commits"], result["blobs"]) == ("done", count // 25 + blobs + 1, blobs)
-    assert result["requests"] >= (harness.faults.calls - before) / 2
-    assert result["requests"] < count / 10 + 60
+    assert result["commits"] / 25 < result["requests"] < count / 10 + 60
     assert held(CANARY, harness) == []

@@ -20,6 +20,7 @@ from turnlog.contracts.jobs import JOB_KINDS
 from turnlog.domain.errors import NotFoundError, SessionExistsError, TurnlogError
 from turnlog.domain.identity import Owner
 from turnlog.engines import Engine
+from turnlog.log.keys import SessionKeys
 from turnlog.ports import BlobStore, ItemTable
 from turnlog.services.erase import SECOND_PASS_SECONDS
 from turnlog.settings import Settings
@@ -96,6 +97,38 @@ def at_s(what: Callable[[Session], Any]) -> Operation:
     return lambda items, blobs: what(session_of(items, blobs, 1000))
 
 
+def forked(session: Session) -> Session:
+    return session.fork("child")
+
+
+def test_d2_every_order_of_erasing_a_session_and_forking_it() -> None:
+    """A fork that is there has the whole of what it shares; one that came too late is none."""
+    before: list[Any] = []
+
+    def prepare(log: Turnlog) -> None:
+        prepared(log)
+        before[:] = [message.body for message in log.sessions.get("s").messages()]
+
+    def check(run: Run, items: ItemTable, blobs: BlobStore) -> None:
+        made = run.results[0]
+        assert not isinstance(made, BaseException) or isinstance(made, NotFoundError | SessionExistsError), made
+        assert not isinstance(run.results[1], BaseException), run.results[1]
+        sweep(items, blobs)
+        is_gone(items, blobs)
+        child = Turnlog(session_of(items, blobs, 10**7)._backend).sessions
+        if isinstance(made, BaseException):
+            assert not child.exists("child")
+        else:
+            assert [message.body for message in child.get("child").messages()] == before
+            app, _ = with_queue(items, blobs, 10**6)
+            app._erasure.erase(SessionKeys(KEYS.owner, "child"))
+            app._erasure.erase(KEYS)
+            assert places_of(CANARY, sqlite_items(items), local_blobs(blobs)) == []
+
+    operations: list[Operation] = [at_s(forked), erasing(passes=1)]
+    assert explore(operations, fresh(prepare), check, max_preemptions=PREEMPTIONS) > 6
+
+
 OTHERS: dict[str, Operation] = {
     "append": at_s(lambda session: session.append({"role": "user", "content": CANARY}, key="k")),
     "append a payload": at_s(lambda session: session.append({"role": "user", "content": noise(6_000)})),
@@ -108,6 +141,8 @@ OTHERS: dict[str, Operation] = {
     "read": at_s(lambda session: [message.body for message in session.messages()]),
     "list": at_s(lambda session: list(Turnlog(session._backend).sessions.list())),
     "create": at_s(lambda session: Turnlog(session._backend).sessions.create("s", title=CANARY, if_exists="return")),
+    "rewind": at_s(lambda session: session.rewind(3)),
+    "fork": at_s(lambda session: forked(session) and None),
     "erase": erasing(1000),
 }
 

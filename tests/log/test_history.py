@@ -201,7 +201,7 @@ def test_a_history_from_before_keys_were_kept_is_told_without_them() -> None:
     from turnlog.log.lines import read_event, state_line
 
     line = {"k": "s", "a": "run", "q": 0, "n": 1, "g": "main", "p": {"a": 1}}
-    event = read_event(line, position=2, parts=None, card=lambda card: pytest.fail("no message"))
+    event = read_event(line, position=2, payload=None, parts=None, card=lambda card: pytest.fail("no message"))
     assert (event.keys_before, event.keys_after) == (None, None)  # type: ignore[union-attr]
     assert state_line(event) == line  # type: ignore[arg-type]
 

@@ -131,7 +131,8 @@ def publish(harness: Any, event: SummaryEvent) -> None:
         return Draft(replace(header, summary=covered), (made,))
 
     written = log.commits.write(KEYS, draft)
-    log.summaries.write_cache(KEYS, replace(event, position=written.commit.header.first), written.commit)
+    header = written.commit.header
+    log.summaries.write_cache(KEYS, replace(event, position=header.first), time_ms=header.time_ms)
 
 
 @pytest.mark.parametrize("good", [0, 3])

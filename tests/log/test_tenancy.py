@@ -36,8 +36,13 @@ BODIES: dict[str, Any] = {
     "decide_pending": {"decision": "reject"},
     "record_history": {"action": "theirs"},
     "update_session": {"title": "theirs"},
+    "rewind_session": {"to": 1},
 }
-QUERIES: dict[str, Any] = {"recall": {"ref": "2.0"}, "search_session": {"q": CANARY}}
+QUERIES: dict[str, Any] = {
+    "recall": {"ref": "2.0"},
+    "search_session": {"q": CANARY},
+    "diff_session": {"from": "1", "to": "2"},
+}
 SESSION_ROUTES = [route for route in ROUTES if "{session_id}" in route.path]
 
 
@@ -70,6 +75,8 @@ def test_t1_every_route_with_a_session_is_in_the_matrix() -> None:
         "update_session",
         "end_session",
         "erase_session",
+        "rewind_session",
+        "diff_session",
         "reset_session",
         "append_messages",
         "read_messages",

@@ -41,7 +41,14 @@ ROOT = Path(__file__).parent.parent.parent
 DOCS = ROOT / "docs"
 PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *(ROOT / "examples").glob("*.md")])
 WRITTEN = [*PAGES, *DOCS.glob("images/*.svg")]
-RUNNABLE = ("README.md", "docs/getting-started.md", "docs/engines.md", "docs/policies.md")
+RUNNABLE = (
+    "README.md",
+    "docs/getting-started.md",
+    "docs/engines.md",
+    "docs/policies.md",
+    "docs/imports.md",
+    "docs/graph-state.md",
+)
 SERVICE = ("adapters", "codecs", "contracts", "entrypoints", "log", "services", "windows", "domain")
 
 

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
+from turnlog.client.backend import Backend
 from turnlog.client.policies import GivenPolicy, policy_field
+from turnlog.client.time_travel import TimeTravel
 from turnlog.contracts.agents import AgentState, Decided, Health
 from turnlog.contracts.builds import Build
 from turnlog.contracts.context import WindowAnswer
@@ -24,27 +26,6 @@ from turnlog.contracts.snapshots import Snapshot, SnapshotPage, WholeSnapshot
 from turnlog.contracts.state import StateAnswer
 from turnlog.contracts.summaries import Compressed, SummaryAnswer
 from turnlog.domain.errors import InvalidInputError, NotFoundError
-
-
-class Backend(Protocol):
-    """Where calls go. ``operation`` is a route's name; the answer is that route's."""
-
-    def call(
-        self,
-        operation: str,
-        *,
-        path: Mapping[str, str] | None = None,
-        query: Mapping[str, str | int | None] | None = None,
-        body: Mapping[str, Any] | Sequence[Any] | None = None,
-        key: str | None = None,
-        media_type: str | None = None,
-    ) -> Any: ...
-
-    def run_jobs(self) -> int: ...
-
-    def redrive(self, job_id: str | None, *, failed: bool) -> Redriven: ...
-
-    def close(self) -> None: ...
 
 
 class Turnlog:
@@ -221,13 +202,8 @@ class Sessions:
                 return
 
 
-class Session:
+class Session(TimeTravel):
     """One session. Nothing is kept in this object but its id: two of them, in two processes, are the same session."""
-
-    def __init__(self, backend: Backend, session_id: str) -> None:
-        self._backend = backend
-        self.id = session_id
-        self._path = {"session_id": session_id}
 
     def __repr__(self) -> str:
         return f"Session({self.id!r})"
@@ -341,20 +317,32 @@ class Session:
         limit: int = 100,
         order: Literal["asc", "desc"] = "asc",
         format: str | None = None,
+        at: int | str | None = None,
+        in_view: bool = False,
     ) -> MessagePage:
-        """One page of the full history."""
-        query = {"after": after, "before": before, "limit": limit, "order": order, "format": format}
+        """One page of the full history; with ``in_view`` without what rewinds have taken out of view, with ``at`` what was in
+        view at that position or time."""
+        query = {"after": after, "before": before, "limit": limit, "order": order, "format": format, "at": at}
+        query["in_view"] = "true" if in_view else None
         answer: MessagePage = self._backend.call("read_messages", path=self._path, query=query)
         return answer
 
-    def messages(self, *, order: Literal["asc", "desc"] = "asc", format: str | None = None) -> Iterator[StoredMessage]:
-        """The full history, page by page."""
-        after: int | None = None
+    def messages(
+        self,
+        *,
+        order: Literal["asc", "desc"] = "asc",
+        format: str | None = None,
+        at: int | str | None = None,
+        in_view: bool = False,
+    ) -> Iterator[StoredMessage]:
+        """The full history, or what `page` gives of it, page by page."""
+        place: int | None = None
         while True:
-            page = self.page(order=order, format=format, **{"after" if order == "asc" else "before": after})  # type: ignore[arg-type]
+            after, before = (place, None) if order == "asc" else (None, place)
+            page = self.page(after=after, before=before, order=order, format=format, at=at, in_view=in_view)
             yield from page.messages
-            after = page.next
-            if after is None:
+            place = page.next
+            if place is None:
                 return
 
     def loops(self) -> Iterator[LoopAnswer]:

@@ -26,6 +26,31 @@ GivenText: TypeAlias = Annotated[str, PlainValidator(_text), WithJsonSchema({"ty
 FormatName: TypeAlias = Literal["openai_chat", "openai_responses", "anthropic", "bedrock_converse", "turnlog"]
 FORMATS: tuple[str, ...] = get_args(FormatName)
 Name: TypeAlias = Annotated[str, Field(min_length=1, max_length=128)]
+MAX_POSITION = 999_999_999_999
+_MAX_TIME_CHARS = 64
+
+
+def _moment(value: object) -> int | str:
+    if type(value) is int and 1 <= value <= MAX_POSITION:
+        return value
+    if isinstance(value, str) and len(value) <= _MAX_TIME_CHARS:
+        return value
+    raise ValueError(f"not a position from 1 to {MAX_POSITION}, nor a time (RFC 3339)")
+
+
+At: TypeAlias = Annotated[
+    int | str,
+    PlainValidator(_moment),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "integer", "minimum": 1, "maximum": MAX_POSITION},
+                {"type": "string", "maxLength": _MAX_TIME_CHARS},
+            ]
+        }
+    ),
+]
+"""A position, or a time (RFC 3339)."""
 
 
 class Body(BaseModel):

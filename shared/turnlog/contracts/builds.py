@@ -2,38 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
-from pydantic import BaseModel, Field, PlainValidator, SerializerFunctionWrapHandler, WithJsonSchema, model_serializer
+from pydantic import BaseModel, Field, SerializerFunctionWrapHandler, model_serializer
 
-from turnlog.contracts.base import Answer, Body, JsonObjectField
+from turnlog.contracts.base import MAX_POSITION, Answer, Body, JsonObjectField
 from turnlog.contracts.sessions import Model
 
-MAX_POSITION = 999_999_999_999
-_MAX_TIME_CHARS = 64
-
-
-def _moment(value: object) -> int | str:
-    if type(value) is int and 1 <= value <= MAX_POSITION:
-        return value
-    if isinstance(value, str) and len(value) <= _MAX_TIME_CHARS:
-        return value
-    raise ValueError(f"not a position from 1 to {MAX_POSITION}, nor a time (RFC 3339)")
-
-
-At: TypeAlias = Annotated[
-    int | str,
-    PlainValidator(_moment),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"type": "integer", "minimum": 1, "maximum": MAX_POSITION},
-                {"type": "string", "maxLength": _MAX_TIME_CHARS},
-            ]
-        }
-    ),
-]
-"""A position, or a time (RFC 3339)."""
 Breakpoints: TypeAlias = Literal["suggest", "apply"]
 BudgetSource: TypeAlias = Literal["given", "model", "default"]
 

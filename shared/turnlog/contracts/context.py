@@ -6,8 +6,8 @@ from typing import Literal, TypeAlias
 
 from pydantic import Field
 
-from turnlog.contracts.base import Answer, Body, FormatName, GivenText, JsonObjectField
-from turnlog.contracts.builds import At, Breakpoints, BudgetAnswer, Build, GivenBuild
+from turnlog.contracts.base import Answer, At, Body, FormatName, GivenText, JsonObjectField
+from turnlog.contracts.builds import Breakpoints, BudgetAnswer, Build, GivenBuild
 from turnlog.contracts.sessions import Model, OutputReserve, Tools
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field
 
-from turnlog.contracts.base import Answer, Body, JsonObjectField
+from turnlog.contracts.base import Answer, At, Body, JsonObjectField
 
 Title = Annotated[str, Field(max_length=200)]
 Model = Annotated[str, Field(min_length=1, max_length=200)]
@@ -18,6 +18,13 @@ Days = Annotated[int, Field(ge=1, le=36_500)]
 Status: TypeAlias = Literal["active", "inactive", "ended"]
 _TTL = "The session is gone so many days after its newest activity; without it, it stays"
 _INACTIVE = "The session is inactive so many days after its newest activity, until the next append"
+
+
+class ForkPoint(Body):
+    """A session of the same owner, and the position or time (RFC 3339) that a fork begins at: by default its head."""
+
+    session_id: str
+    at: At | None = None
 
 
 class CreateSession(Body):
@@ -46,6 +53,10 @@ class CreateSession(Body):
     ttl_days: Days | None = Field(default=None, description=_TTL)
     inactive_after_days: Days | None = Field(default=None, description=_INACTIVE)
     if_exists: Literal["error", "return"] = "error"
+    fork: ForkPoint | None = Field(
+        default=None,
+        description="Begin as another session was; settings that are given here are put in place of its own",
+    )
 
 
 class UpdateSession(Body):
@@ -75,7 +86,8 @@ class Session(Answer):
 
     ``summary_to``: up to this position a summary stands for the history in windows. ``last_sent_position`` is that of the
     newest window that an append has named as sent, ``last_sent_at`` the time of that append. ``reset_of`` is the session that
-    ended when this one was begun in its place. From ``expires_at`` on it is as if it were not there; each activity moves that.
+    ended when this one was begun in its place; ``forked_from`` that which this one was at position ``forked_at``. From
+    ``expires_at`` on it is as if it were not there; each activity moves that.
     """
 
     session_id: str
@@ -96,6 +108,8 @@ class Session(Answer):
     recall: Literal["always", "never"]
     metadata: JsonObjectField | None
     reset_of: str | None
+    forked_from: str | None
+    forked_at: int | None
     ttl_days: int | None
     expires_at: str | None
     inactive_after_days: int | None

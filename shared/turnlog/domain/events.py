@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from turnlog.domain.facts import Facts
 from turnlog.domain.jsonvalue import JsonObject, JsonValue
 from turnlog.domain.rounds import Branch
 from turnlog.domain.session import MessageStatus, Settings
+from turnlog.domain.view import Stretch
 
 MAX_KEYS_TOLD = 100
 HEAD_TOKEN_CHARS = 500
@@ -31,11 +32,16 @@ class Envelope:
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """Where a payload out of line is: ``R#…`` in the session's partition, or ``blob:<name>``."""
+    """Where a payload out of line is: ``R#…`` in the session's partition, or ``blob:<name>``.
+
+    ``home`` is the partition that it was read from, which may be that of a session from which this one was forked; empty
+    until it has been read.
+    """
 
     place: str
     size_bytes: int
     digest: str
+    home: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +122,33 @@ class CloseEvent:
 
 
 @dataclass(frozen=True, slots=True)
+class RewindEvent:
+    """What came after position ``to`` has left the view; the log keeps it. ``closed`` are all stretches before this event
+    that are in view, oldest first. ``snapshot_id`` names the snapshot that was restored."""
+
+    position: int
+    to: int
+    closed: tuple[Stretch, ...]
+    snapshot_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ForkEvent:
+    """The session begins as another one was at its position ``at``, whose log it shares up to the event before this one.
+
+    ``settings`` are whole and in force from here on. ``closed`` is as in `RewindEvent`.
+    """
+
+    position: int
+    session_id: str
+    parent: str
+    at: int
+    settings: Settings
+    closed: tuple[Stretch, ...]
+    payload: Payload | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Kept:
     """A message that stays in the window although a summary covers it: its commit's first position, and its own."""
 
@@ -183,5 +216,14 @@ class DiscardEvent:
 
 
 Event: TypeAlias = (
-    MessageEvent | StateEvent | CreateEvent | SettingsEvent | CloseEvent | SummaryEvent | DiscardEvent | NoteEvent
+    MessageEvent
+    | StateEvent
+    | CreateEvent
+    | SettingsEvent
+    | CloseEvent
+    | SummaryEvent
+    | DiscardEvent
+    | NoteEvent
+    | RewindEvent
+    | ForkEvent
 )

@@ -43,3 +43,5 @@ class Settings:
     reset_of: str | None = None
     ttl_days: int | None = None
     inactive_after_days: int | None = None
+    forked_from: str | None = None
+    forked_at: int | None = None

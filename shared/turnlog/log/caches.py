@@ -7,6 +7,7 @@ from the log again.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,7 +38,14 @@ class Caches:
         self._payloads = payloads
 
     def write_settings(
-        self, keys: SessionKeys, settings: Settings, *, position: int, created_ms: int, payload: Payload | None
+        self,
+        keys: SessionKeys,
+        settings: Settings,
+        *,
+        position: int,
+        created_ms: int,
+        payload: Payload | None,
+        rewound: int = 0,
     ) -> None:
         """META, and ``E#SYS`` when the settings have more than META holds. ``payload`` is where the commit has them."""
         whole = settings_object(settings)
@@ -48,34 +56,44 @@ class Caches:
             place: dict[str, AttributeValue] = {"b": packed}
             if len(packed) > _LARGE_BYTES and payload is not None:
                 place = {"at": payload.place, "sz": payload.size_bytes, "d": payload.digest}
-            head: dict[str, AttributeValue] = {"pk": keys.partition, "sk": keys.system.sk, "pos": position}
-            self._items.put(head | place, condition=Less("pos", position))
-        self._items.put(
-            meta_item(keys, short, missing=missing, position=position, created_ms=created_ms, has_schema=has_schema),
-            condition=Less("pos", position),
-        )
+                if payload.home not in ("", keys.partition):
+                    place["hm"] = payload.home
+            self._put(keys.system, place, position, rewound)
+        meta = meta_content(short, missing=missing, created_ms=created_ms, has_schema=has_schema)
+        self._put(keys.meta, meta, position, rewound)
 
     def settings_in(self, keys: SessionKeys, system: Item) -> Settings:
         """The settings that ``E#SYS`` holds."""
         if "at" in system:
-            payload = Payload(str(system["at"]), _int(system, "sz"), str(system["d"]))
+            payload = Payload(str(system["at"]), _int(system, "sz"), str(system["d"]), str(system.get("hm", "")))
             content = self._payloads.fetch(keys, [payload])[payload.place]
         else:
             content = _content(system)
         return settings_from(json.loads(content)["set"])
 
-    def write_state(self, keys: SessionKeys, packed: bytes, *, position: int, count: int, base: int | None) -> None:
+    def write_state(
+        self, keys: SessionKeys, packed: bytes, *, position: int, count: int, base: int | None, rewound: int = 0
+    ) -> None:
         """``S#STATE``, as of the state event at this position. ``packed`` is the folded state; or with ``base``, the position
         of an event that holds a whole state, the patches since."""
-        item: dict[str, AttributeValue] = {"pk": keys.partition, "sk": keys.state.sk, "pos": position, "n": count}
+        content: dict[str, AttributeValue] = {"n": count, "b": packed}
         if base is not None:
-            item["bs"] = base
-        self._items.put(item | {"b": packed}, condition=Less("pos", position))
+            content["bs"] = base
+        self._put(keys.state, content, position, rewound)
 
-    def write_summary(self, keys: SessionKeys, line: JsonObject, *, position: int, time_ms: int) -> None:
+    def write_summary(
+        self, keys: SessionKeys, line: JsonObject, *, position: int, time_ms: int, rewound: int = 0
+    ) -> None:
         """``E#SUM``: the summary of the commit at this position, whole."""
-        item: dict[str, AttributeValue] = {"pk": keys.partition, "sk": keys.summary.sk, "pos": position, "t": time_ms}
-        self._items.put(item | {"b": pack(encode_json(line))}, condition=Less("pos", position))
+        self._put(keys.summary, {"t": time_ms, "b": pack(encode_json(line))}, position, rewound)
+
+    def _put(self, key: Key, content: Mapping[str, AttributeValue], position: int, rewound: int) -> None:
+        """What a commit at this position has put in force, or a rewind back in force: a later one is not overwritten."""
+        stamp = max(position, rewound)
+        item: dict[str, AttributeValue] = {"pk": key.pk, "sk": key.sk, "pos": stamp, **content}
+        if stamp != position:
+            item["of"] = position
+        self._items.put(item, condition=Less("pos", stamp))
 
     def read_summary(self, keys: SessionKeys) -> Item | None:
         return self._get(keys.summary)
@@ -85,7 +103,7 @@ class Caches:
         if item is None:
             return None
         base = _int(item, "bs") if "bs" in item else None
-        return CachedState(_int(item, "pos"), _int(item, "n"), json.loads(_content(item)), base)
+        return CachedState(reflected(item), _int(item, "n"), json.loads(_content(item)), base)
 
     def _get(self, key: Key) -> Item | None:
         """The cache; None also where it was erased."""
@@ -106,16 +124,16 @@ class CachedState:
 
 def summary_in(item: Item) -> tuple[JsonObject, int, int]:
     """Line, position and time of the summary that ``E#SUM`` holds."""
-    return json.loads(_content(item)), _int(item, "pos"), _int(item, "t")
+    return json.loads(_content(item)), reflected(item), _int(item, "t")
 
 
-def meta_item(
-    keys: SessionKeys, short: JsonObject, *, missing: int, position: int, created_ms: int, has_schema: bool
-) -> Item:
+def reflected(item: Item) -> int:
+    """The position of the event that a cache reflects. Its ``pos`` may be that of a rewind which put this back in force."""
+    return _int(item, "of" if "of" in item else "pos")
+
+
+def meta_content(short: JsonObject, *, missing: int, created_ms: int, has_schema: bool) -> Mapping[str, AttributeValue]:
     item: dict[str, AttributeValue] = {
-        "pk": keys.partition,
-        "sk": keys.meta.sk,
-        "pos": position,
         "v": SCHEMA_VERSION,
         "c": created_ms,
         "b": pack(encode_json(short)),
@@ -141,7 +159,7 @@ class Meta:
 
 def read_meta(item: Item) -> Meta:
     missing = _int(item, "x") if "x" in item else 0
-    return Meta(settings_from(json.loads(_content(item))), missing, _int(item, "pos"), _int(item, "c"), "ss" in item)
+    return Meta(settings_from(json.loads(_content(item))), missing, reflected(item), _int(item, "c"), "ss" in item)
 
 
 def directory_item(

@@ -7,16 +7,18 @@ never freed, so a stale writer can never win one.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any, TypeAlias
 
 from turnlog.domain.errors import ConflictError, CorruptError, NotFoundError
-from turnlog.domain.events import Event, MessageEvent, Payload
+from turnlog.domain.events import Event, ForkEvent, MessageEvent, Payload, RewindEvent
 from turnlog.domain.facts import Facts
 from turnlog.domain.jsonvalue import JsonObject, encode_json
+from turnlog.domain.view import Stretch, View
 from turnlog.log.cards import read_card
+from turnlog.log.commit_items import CommitItems, first_position
 from turnlog.log.headers import (
     GENESIS,
     Header,
@@ -35,7 +37,6 @@ from turnlog.log.verified import Verified, VerifiedItems
 from turnlog.ports import Absent, Clock, IdSource, Item, ItemTable, Lost, Query, item_size_bytes
 
 WRITE_DEADLINE_SECONDS = 5.0
-MAX_EVENTS = 26
 _FIRST_BACKOFF_SECONDS = 0.01
 _MAX_BACKOFF_SECONDS = 0.4
 VERIFIED = VerifiedItems()
@@ -44,14 +45,29 @@ VERIFIED = VerifiedItems()
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """A commit as read. ``lines`` are its events' stored lines; `CommitLog.events` turns them into events."""
+    """A commit as read. ``lines`` are its events' stored lines; `CommitLog.events` turns them into events.
+
+
+    ``home`` is the partition that it is stored in: a fork's older commits are in another session's. With ``until``, its events
+    behind that position are not in view.
+    """
 
     header: Header
     lines: tuple[dict[str, Any], ...]
+    home: str = field(default="", compare=False)
+    until: int | None = None
 
     @property
     def payloads(self) -> tuple[Payload, ...]:
-        return tuple(payload for payload in map(payload_of, self.lines) if payload is not None)
+        return tuple(payload for payload in map(self.payload_of, self.lines) if payload is not None)
+
+    def payload_of(self, line: dict[str, Any]) -> Payload | None:
+        payload = payload_of(line)
+        return replace(payload, home=self.home) if payload is not None else None
+
+    def line(self, position: int) -> dict[str, Any]:
+        """The stored line of the event at a position."""
+        return self.lines[position - self.header.first]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +106,7 @@ class CommitLog:
 
     def __init__(self, items: ItemTable, payloads: Payloads, clock: Clock, ids: IdSource) -> None:
         self._items = items
+        self.stored = CommitItems(items)
         self._payloads = payloads
         self._clock = clock
         self._ids = ids
@@ -141,8 +158,12 @@ class CommitLog:
         nonce: bytes,
         previous: bytes = GENESIS,
         stored: dict[int, Payload] | None = None,
+        fork_of: tuple[SessionKeys, int] | None = None,
     ) -> Commit | None:
-        """Puts one commit into its slot; None when another writer has it. Payloads are stored first, once per ``nonce``."""
+        """Puts one commit into its slot; None when another writer has it. Payloads are stored first, once per ``nonce``.
+
+        With ``fork_of`` the slot is the first of a session whose log is that one's up to that position.
+        """
         lines = self._lines(keys, draft, nonce, stored if stored is not None else {})
         encoded = [encode_json(line) for line in lines]
         header = replace(draft.header, nonce=nonce)
@@ -151,9 +172,11 @@ class CommitLog:
         covered = hashed_header(sort_key, attributes)
         chained = chain_hash(previous, covered, [sha256(line).digest() for line in encoded])
         item: dict[str, Any] = {"pk": keys.partition, "sk": sort_key, **attributes, "h": chained}
+        if fork_of is not None:
+            item |= {"sk": commit_sort_key(1), "fp": header.first, "bs": fork_of[0].session_id, "fa": fork_of[1]}
         item["b"] = pack(b"\n".join(encoded), beside=covered, item_bytes=item_size_bytes(item) + 1)
         outcome = self._items.put(item, condition=Absent())
-        commit = Commit(replace(header, hash=chained), tuple(lines))
+        commit = Commit(replace(header, hash=chained), tuple(lines), keys.partition)
         if outcome is None or _is_ours(outcome, nonce):
             return commit
         return None
@@ -176,43 +199,112 @@ class CommitLog:
 
     def get(self, keys: SessionKeys, position: int) -> Commit | None:
         """The commit whose first event has this position."""
-        key = keys.commit(position)
+        item = self.stored.slots(keys, [position]).get(position)
+        return read_commit(item) if item is not None else None
+
+    def begin(self, keys: SessionKeys) -> Commit | None:
+        """The session's own first commit: its creation, or its fork from another. None while there is none."""
+        key = keys.commit(1)
         item = self._items.get_many([key]).get(key)
         return read_commit(item) if item is not None else None
 
+    def at(self, keys: SessionKeys, positions: Sequence[int]) -> list[Commit]:
+        """The commits whose first events have these positions, in one request; a missing one is a `CorruptError`."""
+        found = self.stored.slots(keys, positions)
+        for position in positions:
+            if position not in found:
+                raise CorruptError("a commit that the log names is missing", item=commit_sort_key(position))
+        return [read_commit(found[position]) for position in positions]
+
     def containing(self, keys: SessionKeys, position: int) -> Commit | None:
         """The commit that holds the event at this position, in one request."""
-        query = Query(keys.partition, COMMITS_FROM, commit_sort_key(position), descending=True, limit=1)
-        items = self._items.query(query).items
+        items = next(self.stored.back(keys, position, limit=1), ())
         if not items:
             return None
         commit = read_commit(items[0])
         return commit if commit.header.last >= position else None
 
     def range(self, keys: SessionKeys, first: int, last: int) -> list[Commit]:
-        """All commits that hold an event between the two positions, oldest first, checked for holes and hashes."""
-        low = commit_sort_key(max(1, first - MAX_EVENTS + 1))
-        found, after = list[Item](), None
-        while True:
-            page = self._items.query(Query(keys.partition, low, commit_sort_key(last), after=after))
-            found.extend(page.items)
-            after = page.next
-            if after is None:
-                break
-        commits = checked_chain(found)
-        return [commit for commit in commits if commit.header.last >= first]
+        """All commits that hold an event between the two positions, in view or not, oldest first and checked as a chain."""
+        items = [item for page in self.stored.on(keys, first, last) for item in page]
+        return [commit for commit in checked_chain(items) if commit.header.last >= first]
+
+    def in_view(
+        self,
+        keys: SessionKeys,
+        header: Header,
+        *,
+        first: int = 1,
+        read: Sequence[Item] = (),
+        limit: int | None = None,
+    ) -> Iterator[list[Commit]]:
+        """The commits that are in view at a header, page by page from its end back to position ``first``; each page oldest
+        commit first, checked as a chain with the page before.
+
+        ``read`` are items from the log's end back that need not be read again. One request a page, of at most 1 MB and
+        ``limit`` commits; a rewind begins a new one.
+        """
+        stretches = self.view(keys, header, first).up_to(header.last)
+        for start, end in reversed(stretches):
+            later: Sequence[Item] = ()
+            for page in self._pages(keys, max(start, first), end, read, limit):
+                items = [item for item in page if first_position(item) >= start]
+                commits = checked_chain([*items[::-1], *later])[: len(items)]
+                later = items[-1:] or later
+                shown = [clipped(one, stretches) for one in commits]
+                if shown:
+                    yield shown
+            if start <= first:
+                return
+
+    def in_view_on(
+        self, keys: SessionKeys, header: Header, *, first: int = 1, limit: int | None = None
+    ) -> Iterator[list[Commit]]:
+        """As `in_view`, from position ``first`` on to the header, oldest page first. The commit of ``first`` is whole."""
+        stretches = self.view(keys, header, first).up_to(header.last)
+        for start, end in stretches:
+            before: Sequence[Item] = ()
+            for page in self.stored.on(keys, max(start, first), end, limit=limit) if end >= first else ():
+                items = [item for item in page if first_position(item) >= start]
+                commits = checked_chain([*before, *items])[len(before) :]
+                before = items[-1:] or before
+                shown = [clipped(one, stretches) for one in commits]
+                if shown:
+                    yield shown
+
+    def view(self, keys: SessionKeys, header: Header, first: int = 1) -> View:
+        """What is in view at a header, whole as far back as ``first``; one request when there were many rewinds."""
+        view = header.view
+        if not view.is_cut or view.closed[0][0] <= first:
+            return view
+        commit = self.containing(keys, header.rewound)
+        event = next(iter(self.events(keys, [commit], fetch=False))) if commit is not None else None
+        if not isinstance(event, RewindEvent | ForkEvent):
+            raise CorruptError("no rewind where the log says there is one", item=commit_sort_key(header.rewound))
+        return View(event.closed, view.since)
+
+    def _pages(
+        self, keys: SessionKeys, first: int, last: int, read: Sequence[Item], limit: int | None
+    ) -> Iterator[Sequence[Item]]:
+        """Pages of a stretch, newest first; what has been read already as one of them."""
+        known = [item for item in read if first_position(item) <= last]
+        if known:
+            yield known
+            last = first_position(known[-1]) - 1
+        if last >= first:
+            yield from self.stored.back(keys, last, first, limit=limit)
 
     def events(self, keys: SessionKeys, commits: Sequence[Commit], *, fetch: bool = True) -> list[Event]:
-        """The events of commits, oldest first, with their payloads when ``fetch``."""
+        """The events of commits that are in view, oldest first, with their payloads when ``fetch``."""
         wanted = [payload for commit in commits for payload in commit.payloads] if fetch else []
         contents = self._payloads.fetch(keys, wanted)
         return [event for commit in commits for event in events_of(commit, contents)]
 
     def whole(self, keys: SessionKeys, wanted: Sequence[tuple[Commit, int]]) -> list[Event]:
         """The events at positions of commits, with their own payloads and no others'."""
-        lines = [commit.lines[position - commit.header.first] for commit, position in wanted]
-        contents = self._payloads.fetch(keys, [payload for payload in map(payload_of, lines) if payload is not None])
-        return [_event(line, position, contents) for line, (_, position) in zip(lines, wanted, strict=True)]
+        payloads = (commit.payload_of(commit.line(position)) for commit, position in wanted)
+        contents = self._payloads.fetch(keys, [payload for payload in payloads if payload is not None])
+        return [_event(commit, position, contents) for commit, position in wanted]
 
     def fetch(self, keys: SessionKeys, events: Iterable[MessageEvent]) -> dict[int, MessageEvent]:
         """The given messages with their bodies, by position."""
@@ -229,9 +321,16 @@ def with_body(event: MessageEvent, contents: dict[str, bytes]) -> MessageEvent:
     return replace(event, body=parts["b"], envelope=envelope)
 
 
+def clipped(commit: Commit, stretches: Sequence[Stretch]) -> Commit:
+    """The commit without what lies behind the stretch that it begins in."""
+    header = commit.header
+    end = next((last for first, last in stretches if first <= header.first <= last), header.last)
+    return replace(commit, until=end) if header.last > end else commit
+
+
 def read_commit(item: Item) -> Commit:
     """A commit from its item, checked by its checksum; `CorruptError` names the item. `NotFoundError` where it was erased."""
-    return _commit(_verified(item))
+    return _commit(item, _verified(item))
 
 
 def _verified(item: Item) -> Verified:
@@ -240,9 +339,11 @@ def _verified(item: Item) -> Verified:
     return VERIFIED.of(item)
 
 
-def _commit(verified: Verified) -> Commit:
+def _commit(item: Item, verified: Verified) -> Commit:
     header = verified.header
-    return Commit(header, tuple(upcast(line, header.version) for line in parse_lines(verified.content)))
+    lines = tuple(upcast(line, header.version) for line in parse_lines(verified.content))
+    until = item.get("fu")
+    return Commit(header, lines, str(item["pk"]), until if isinstance(until, int) else None)
 
 
 def checked_chain(items: Sequence[Item]) -> list[Commit]:
@@ -257,7 +358,7 @@ def checked_chain(items: Sequence[Item]) -> list[Commit]:
         previous = before.hash if before is not None else (GENESIS if header.first == 1 else None)
         if previous is not None and not verified.follows(previous):
             raise CorruptError("the chain hash does not follow from the commit before", item=item_name(item))
-        commits.append(_commit(verified))
+        commits.append(_commit(item, verified))
     return commits
 
 
@@ -266,16 +367,18 @@ def stored_lines(item: Item) -> list[bytes]:
     return _verified(item).content.split(b"\n")
 
 
-def events_of(commit: Commit, contents: Mapping[str, bytes]) -> Iterable[Event]:
-    """The events of a commit, with those of its payloads that are given by place."""
-    for offset, line in enumerate(commit.lines):
-        yield _event(line, commit.header.first + offset, contents)
+def events_of(commit: Commit, contents: Mapping[str, bytes]) -> Iterator[Event]:
+    """The events of a commit that are in view, with those of its payloads that are given by place."""
+    header = commit.header
+    for position in range(header.first, min(header.last, commit.until or header.last) + 1):
+        yield _event(commit, position, contents)
 
 
-def _event(line: dict[str, Any], position: int, contents: Mapping[str, bytes]) -> Event:
-    payload = payload_of(line)
+def _event(commit: Commit, position: int, contents: Mapping[str, bytes]) -> Event:
+    line = commit.line(position)
+    payload = commit.payload_of(line)
     parts = json.loads(contents[payload.place]) if payload is not None and payload.place in contents else None
-    return read_event(line, position=position, parts=parts, card=read_card)
+    return read_event(line, position=position, payload=payload, parts=parts, card=read_card)
 
 
 def _is_ours(lost: Lost, nonce: bytes) -> bool:

@@ -16,6 +16,7 @@ from typing import TypeVar
 
 from turnlog.domain.errors import ConflictError, CorruptError
 from turnlog.log.commits import VERIFIED, WRITE_DEADLINE_SECONDS
+from turnlog.log.forks import Forks
 from turnlog.log.headers import GENESIS, chain_hash, item_name, read_header
 from turnlog.log.keys import COMMITS_FROM, COMMITS_TO, SessionKeys, position_of
 from turnlog.log.tombstones import (
@@ -83,9 +84,10 @@ class _Work:
 class Erasure:
     """Erases sessions of an engine."""
 
-    def __init__(self, items: ItemTable, blobs: BlobStore, clock: Clock) -> None:
+    def __init__(self, items: ItemTable, blobs: BlobStore, forks: Forks, clock: Clock) -> None:
         self._items = items
         self._blobs = blobs
+        self._forks = forks
         self._clock = clock
 
     def identity(self, keys: SessionKeys) -> str:
@@ -126,7 +128,7 @@ class Erasure:
         kept, work = kept or Kept(), _Work(self._clock, deadline_ms)
         self.fence(keys)
         try:
-            work.count(requests=4)
+            work.count(requests=5)
             self._release_forks(keys)
             now = self._clock.now_ms()
             self._items.write_many(
@@ -135,6 +137,7 @@ class Erasure:
             work.count(requests=1)
             self._erase_commits(keys, work)
             self._erase_beside(keys, kept, work)
+            self._erase_base(keys, work)
             work.count(requests=2, blobs=self._blobs.erase(keys.blob_prefix, keep=kept.blobs))
         except _Deadline:
             return work.done
@@ -194,7 +197,13 @@ class Erasure:
         return next(iter(self._items.query(query).items), None)
 
     def _release_forks(self, keys: SessionKeys) -> None:
-        """Before anything of the log is erased: what sessions forked from this one (``F#…``) share with it becomes theirs."""
+        """Before anything of the log is erased: what sessions forked from this one share with it becomes theirs.
+
+        A fork on its way whose first commit is not there yet gets none: its slot is taken.
+        """
+        for child in self._forks.of(keys):
+            self._items.put(first_tombstone(child, GENESIS, now_ms=self._clock.now_ms()), condition=Absent())
+        self._forks.make_independent(keys)
 
     def _erase_commits(self, keys: SessionKeys, work: _Work) -> None:
         for items in self._pages(keys, COMMITS_FROM, COMMITS_TO):
@@ -225,6 +234,14 @@ class Erasure:
                 for chunk in _chunks(gone):
                     self._items.delete_many(chunk)
                     work.count(requests=_batches(chunk), items=len(chunk))
+
+    def _erase_base(self, keys: SessionKeys, work: _Work) -> None:
+        """What a fork has got of a session that is no more. Nobody writes to a log there, so nothing need stand in a slot."""
+        for items in self._pages(keys.base, "", "~"):
+            work.count(requests=1)
+            for chunk in _chunks(list(map(_key, items))):
+                self._items.delete_many(chunk)
+                work.count(requests=_batches(chunk), items=len(chunk))
 
     def _pages(self, keys: SessionKeys, low: str, high: str) -> Iterator[Sequence[Item]]:
         """Items of the session's partition, at most 1 MB at a time."""

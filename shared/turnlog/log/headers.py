@@ -18,7 +18,8 @@ from turnlog.domain.loops import LoopState
 from turnlog.domain.pairing import OpenCalls
 from turnlog.domain.session import SCHEMA_VERSION, SessionStatus
 from turnlog.domain.times import DAY_MS
-from turnlog.log.keys import position_of
+from turnlog.domain.view import View
+from turnlog.log.keys import commit_sort_key, position_of
 from turnlog.ports import AttributeValue, Item
 
 HASH_BYTES = 16
@@ -26,7 +27,9 @@ KEYS_KEPT = 24
 GENESIS = bytes(HASH_BYTES)
 _KEY_HASH_BYTES = 6
 _KEY_ENTRY_BYTES = _KEY_HASH_BYTES + 4
-_KINDS = frozenset({"c", "m", "s", "y", "d", "h", "p", "e"})
+_KINDS = frozenset({"c", "m", "s", "y", "d", "h", "p", "e", "r", "f"})
+_OUTSIDE = frozenset({"pk", "sk", "h", "b", "fp", "bs", "fa", "fu"})
+"""What of an item the chain hash does not cover: its key, the hash and the body, and where a fork's log goes on before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +80,8 @@ class Header:
     ``ttl_days``: the session expires so many days after its newest activity, 0 never. ``idle_ms`` is the time of that activity
     where this commit is no activity but tells that there was none for long, else 0.
     ``summary`` is the summary in force. ``sent`` is the newest window that is known to have been sent; ``calibration`` is
-    what is learned of the provider's token counts. ``asked`` is the newest request for a summary.
+    what is learned of the provider's token counts. ``asked`` is the newest request for a summary. ``view`` is what is in view
+    after rewinds, and ``rewound`` the position of the newest rewind, or of the fork that the session began as, 0 without.
     """
 
     first: int
@@ -100,6 +104,8 @@ class Header:
     ended: int = 0
     ttl_days: int = 0
     idle_ms: int = 0
+    view: View = field(default_factory=View)
+    rewound: int = 0
     version: int = field(default=SCHEMA_VERSION)
 
     @property
@@ -170,6 +176,8 @@ def header_attributes(header: Header) -> dict[str, AttributeValue]:
         "en": header.ended,
         "xd": header.ttl_days,
         "it": header.idle_ms,
+        "vw": header.view.encode(),
+        "rw": header.rewound,
         "sm": header.summary.encode() if header.summary is not None else "",
         "ws": header.sent.encode() if header.sent is not None else "",
         "cf": header.calibration.encode(),
@@ -201,7 +209,7 @@ def _read(item: Item) -> Header:
     recent = _bytes(item, "w")
     if len(recent) % _KEY_ENTRY_BYTES:
         raise ValueError("w")
-    first = position_of(_text(item, "sk"))
+    first = position_of(log_key(item))
     return Header(
         first=first,
         last=_number(item, "l"),
@@ -231,8 +239,16 @@ def _read(item: Item) -> Header:
         sent=Sent.decode(_text(item, "ws")) if "ws" in item else None,
         calibration=Calibration.decode(_text(item, "cf")) if "cf" in item else Calibration(),
         asked=Asked.decode(_text(item, "ca")) if "ca" in item else None,
+        view=View.decode(_text(item, "vw")) if "vw" in item else View(),
+        rewound=_number(item, "rw", 0),
         version=_number(item, "v"),
     )
+
+
+def log_key(item: Item) -> str:
+    """The sort key that a commit has in its log. The first commit of a fork is stored under another, where a session begins."""
+    fork = item.get("fp")
+    return commit_sort_key(fork) if isinstance(fork, int) else _text(item, "sk")
 
 
 def hashed_header(sort_key: str, attributes: Item) -> bytes:
@@ -240,7 +256,7 @@ def hashed_header(sort_key: str, attributes: Item) -> bytes:
     covered = {
         name: value.hex() if isinstance(value, bytes) else value
         for name, value in attributes.items()
-        if name not in ("pk", "sk", "h", "b")
+        if name not in _OUTSIDE
     }
     return json.dumps([sort_key, covered], sort_keys=True, separators=(",", ":")).encode("ascii")
 

@@ -8,17 +8,18 @@ from dataclasses import replace
 from turnlog.domain.errors import NotFoundError
 from turnlog.domain.flow import Arrival, Flow, accept
 from turnlog.domain.messages import Message
+from turnlog.log.commit_items import is_tombstone, shared_position
 from turnlog.log.commits import CommitLog, read_commit
 from turnlog.log.headers import Header, read_header
-from turnlog.log.keys import COMMITS_FROM, MAX_POSITION, SessionKeys, commit_sort_key
+from turnlog.log.keys import MAX_POSITION, SessionKeys
 from turnlog.log.reading import located
-from turnlog.ports import Item, ItemTable, Query
+from turnlog.ports import Item
 
 NEAR = 64
 """So many commits are read at once where the search is near, instead of asking for one after the other."""
 
 
-def position_at(items: ItemTable, log: CommitLog, keys: SessionKeys, time_ms: int) -> int | None:
+def position_at(log: CommitLog, keys: SessionKeys, time_ms: int) -> int | None:
     """The newest position at a time; None before creation.
 
     One request while the time is among the newest 64 commits; before them one more for each halving of the log down to 64
@@ -29,9 +30,8 @@ def position_at(items: ItemTable, log: CommitLog, keys: SessionKeys, time_ms: in
         # All that is newer than `high` is too new, all up to `low` is old enough.
         is_near = high - low <= NEAR or high > MAX_POSITION
         at = high - 1 if is_near else (low + high) // 2
-        query = Query(keys.partition, COMMITS_FROM, commit_sort_key(at), descending=True, limit=NEAR if is_near else 1)
-        found = items.query(query).items
-        if not found or "k" not in found[0]:
+        found = next(log.stored.back(keys, at, limit=NEAR if is_near else 1), ())
+        if not found or is_tombstone(found):
             raise NotFoundError(f"no session {keys.session_id!r}")
         if high > MAX_POSITION:
             log.check_alive(keys, read_header(found[0]))
@@ -49,9 +49,9 @@ def header_at(log: CommitLog, keys: SessionKeys, item: Item, position: int, befo
     """The header as if the log ended at a position of a commit, whose item is given. ``before`` brings the header before it.
 
     Inside a commit its messages up to the position are folded onto the commit before; what the whole commit told (of usage)
-    holds.
+    holds. Of a commit that a fork shares only in part the end is where that part ends.
     """
-    header = read_header(item)
+    header, position = read_header(item), shared_position(item, position)
     if position == header.last:
         return header
     commit, previous = read_commit(item), before()

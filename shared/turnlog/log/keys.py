@@ -18,6 +18,8 @@ SEGMENTS_FROM, SEGMENTS_TO = "G#", "G~"
 ERASING = "ERASING"
 _RECORD_ID = re.compile(r"[0-9]{13}-[A-Za-z0-9_-]{1,50}")
 DIRECTORY_FROM, DIRECTORY_TO = "S#", "S~"
+FORKS_FROM, FORKS_TO = "F#", "F~"
+_BASE = "#base"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,13 +97,29 @@ class SessionKeys:
 
     owner: Owner
     session_id: str
+    is_base: bool = False
+    """Of the partition that holds what a fork has in common with a session that is no more."""
 
     def __post_init__(self) -> None:
         check_session_id(self.session_id)
 
     @property
     def partition(self) -> str:
-        return f"T#{self.owner.tenant_id}#U#{self.owner.user_id}#S#{self.session_id}"
+        own = f"T#{self.owner.tenant_id}#U#{self.owner.user_id}#S#{self.session_id}"
+        return own + _BASE if self.is_base else own
+
+    @property
+    def base(self) -> SessionKeys:
+        return SessionKeys(self.owner, self.session_id, is_base=True)
+
+    def home(self, partition: str) -> SessionKeys:
+        """The keys of a partition of the same owner."""
+        session_id = partition.rsplit("#S#", 1)[-1]
+        return SessionKeys(self.owner, session_id.removesuffix(_BASE), is_base=session_id.endswith(_BASE))
+
+    def fork(self, session_id: str) -> Key:
+        """Where a session tells of one that shares its log."""
+        return Key(self.partition, f"F#{check_session_id(session_id)}")
 
     @property
     def directory(self) -> Key:
@@ -149,7 +167,8 @@ class SessionKeys:
 
     @property
     def blob_prefix(self) -> str:
-        return f"{self.owner.tenant_id}/{self.owner.user_id}/{self.session_id}/"
+        own = f"{self.owner.tenant_id}/{self.owner.user_id}/{self.session_id}/"
+        return own + "base/" if self.is_base else own
 
 
 def commit_sort_key(position: int) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -13,11 +13,13 @@ from turnlog.domain.events import (
     DiscardEvent,
     Envelope,
     Event,
+    ForkEvent,
     Kept,
     MessageEvent,
     NoteEvent,
     Notes,
     Payload,
+    RewindEvent,
     SettingsEvent,
     StateEvent,
     SummaryEvent,
@@ -26,6 +28,7 @@ from turnlog.domain.facts import Facts
 from turnlog.domain.jsonvalue import JsonObject, JsonValue, encode_json
 from turnlog.domain.rounds import Branch
 from turnlog.domain.session import SCHEMA_VERSION, Settings
+from turnlog.domain.view import Stretch
 from turnlog.log.cards import make_card
 
 _ENVELOPE = {
@@ -147,6 +150,30 @@ def close_line() -> JsonObject:
     return {"k": "e"}
 
 
+def rewind_line(event: RewindEvent) -> JsonObject:
+    line: JsonObject = {"k": "r", "to": event.to, "vw": [list(stretch) for stretch in event.closed]}
+    return line | ({"sn": event.snapshot_id} if event.snapshot_id is not None else {})
+
+
+def fork_line(event: ForkEvent) -> JsonObject:
+    line: JsonObject = {
+        "k": "f",
+        "sid": event.session_id,
+        "of": event.parent,
+        "at": event.at,
+        "vw": [list(stretch) for stretch in event.closed],
+    }
+    return line | (payload_fields(event.payload) if event.payload else _fork_parts(event))
+
+
+def fork_payload(event: ForkEvent) -> bytes:
+    return encode_json(_fork_parts(event))
+
+
+def _fork_parts(event: ForkEvent) -> JsonObject:
+    return {"set": settings_object(event.settings)}
+
+
 def summary_payload(event: SummaryEvent) -> bytes:
     return encode_json(_summary_parts(event))
 
@@ -247,11 +274,11 @@ def read_event(
     line: dict[str, Any],
     *,
     position: int,
+    payload: Payload | None,
     parts: dict[str, Any] | None,
     card: Callable[[dict[str, Any]], Facts],
 ) -> Event:
-    """An event from its stored line. ``parts`` is its payload's content when that has been fetched."""
-    payload = payload_of(line)
+    """An event from its stored line. ``parts`` is the content of its ``payload`` when that has been fetched."""
     held = parts if payload is not None else line
     kind = line["k"]
     if kind == "m":
@@ -278,7 +305,12 @@ def read_event(
         return DiscardEvent(position, line["bs"])
     if kind == "e":
         return CloseEvent(position)
+    if kind == "r":
+        return RewindEvent(position, line["to"], _stretches(line), line.get("sn"))
     held = held or {}
+    if kind == "f":
+        settings = settings_from(held.get("set", {}))
+        return ForkEvent(position, line["sid"], line["of"], line["at"], settings, _stretches(line), payload)
     if kind == "p":
         return SettingsEvent(position, settings_from(held.get("set", {})), tuple(line["ch"]), payload)
     return CreateEvent(position, line["sid"], settings_from(held.get("set", {})), held.get("state"), payload)
@@ -300,6 +332,10 @@ def _read_state(line: dict[str, Any], held: dict[str, Any], position: int, paylo
     )
 
 
+def _stretches(line: dict[str, Any]) -> tuple[Stretch, ...]:
+    return tuple((first, last) for first, last in line["vw"])
+
+
 def _read_envelope(line: dict[str, Any], held: dict[str, Any] | None) -> Envelope:
     found = {name: line[short] for short, name in _ENVELOPE.items() if short in line}
     if held is not None and "md" in held:
@@ -309,6 +345,11 @@ def _read_envelope(line: dict[str, Any], held: dict[str, Any] | None) -> Envelop
 
 def parse_lines(content: bytes) -> list[dict[str, Any]]:
     return [json.loads(line) for line in content.decode("utf-8", "surrogatepass").split("\n")]
+
+
+def opened_loops(lines: Sequence[dict[str, Any]]) -> list[int]:
+    """The numbers of the loops that begin in a commit with these lines."""
+    return [line["o"] for line in lines if line["k"] == "m" and "o" in line]
 
 
 def _notes_fields(notes: Notes) -> JsonObject:
@@ -333,34 +374,47 @@ def _read_notes(line: dict[str, Any]) -> Notes | None:
 
 
 def payload_content(event: Event) -> bytes:
-    if isinstance(event, MessageEvent):
-        return message_payload(event)
-    if isinstance(event, SummaryEvent):
-        return summary_payload(event)
-    if isinstance(event, DiscardEvent | CloseEvent):
-        return b""
-    if isinstance(event, NoteEvent):
-        return note_payload(event)
-    if isinstance(event, SettingsEvent):
-        return settings_payload(event)
-    return state_payload(event) if isinstance(event, StateEvent) else create_payload(event)
+    """What of an event may be stored out of line."""
+    match event:
+        case MessageEvent():
+            return message_payload(event)
+        case StateEvent():
+            return state_payload(event)
+        case SummaryEvent():
+            return summary_payload(event)
+        case CreateEvent():
+            return create_payload(event)
+        case SettingsEvent():
+            return settings_payload(event)
+        case NoteEvent():
+            return note_payload(event)
+        case ForkEvent():
+            return fork_payload(event)
+        case DiscardEvent() | CloseEvent() | RewindEvent():
+            return b""
 
 
 def stored_line(event: Event, payload: Payload | None, facts: Facts | None) -> JsonObject:
-    if isinstance(event, MessageEvent):
-        card = make_card(facts) if payload is not None and facts is not None else None
-        return message_line(replace(event, payload=payload), card=card)
-    if isinstance(event, StateEvent):
-        return state_line(replace(event, payload=payload))
-    if isinstance(event, SummaryEvent):
-        return summary_line(replace(event, payload=payload))
-    if isinstance(event, DiscardEvent):
-        return discard_line(event)
-    if isinstance(event, CloseEvent):
-        return close_line()
-    if isinstance(event, NoteEvent):
-        return note_line(replace(event, payload=payload))
-    if isinstance(event, SettingsEvent):
-        return settings_line(replace(event, payload=payload))
-    assert isinstance(event, CreateEvent)  # noqa: S101 - the one kind that is left
-    return create_line(replace(event, payload=payload))
+    """The line of an event, whose payload is out of line where one is given."""
+    match event:
+        case MessageEvent():
+            card = make_card(facts) if payload is not None and facts is not None else None
+            return message_line(replace(event, payload=payload), card=card)
+        case StateEvent():
+            return state_line(replace(event, payload=payload))
+        case SummaryEvent():
+            return summary_line(replace(event, payload=payload))
+        case CreateEvent():
+            return create_line(replace(event, payload=payload))
+        case SettingsEvent():
+            return settings_line(replace(event, payload=payload))
+        case NoteEvent():
+            return note_line(replace(event, payload=payload))
+        case ForkEvent():
+            return fork_line(replace(event, payload=payload))
+        case DiscardEvent():
+            return discard_line(event)
+        case CloseEvent():
+            return close_line()
+        case RewindEvent():
+            return rewind_line(event)

@@ -1,34 +1,27 @@
-"""The newest commits, page by page, newest page first: for readers that look back and know when to stop."""
+"""The newest commits in view, page by page, newest page first: for readers that look back and know when to stop."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from itertools import islice
 
 from turnlog.domain.errors import NotFoundError
-from turnlog.log.commits import Commit, CommitLog, checked_chain
-from turnlog.log.keys import COMMITS_FROM, COMMITS_TO, SessionKeys
-from turnlog.ports import ItemTable, Query
+from turnlog.log.commit_items import is_tombstone
+from turnlog.log.commits import Commit, CommitLog
+from turnlog.log.headers import read_header
+from turnlog.log.keys import SessionKeys
 
 
 def newest_pages(
-    items: ItemTable, log: CommitLog, keys: SessionKeys, *, pages: int, first_limit: int | None = None
+    log: CommitLog, keys: SessionKeys, *, pages: int, first_limit: int | None = None
 ) -> Iterator[list[Commit]]:
     """At most so many pages, each oldest commit first and checked as a chain; each is one request of at most 1 MB.
 
     ``first_limit`` counts the commits of the first page. `NotFoundError` when there is no session.
     """
-    after: Mapping[str, str] | None = None
-    for at in range(pages):
-        limit = first_limit if at == 0 else None
-        query = Query(keys.partition, COMMITS_FROM, COMMITS_TO, descending=True, limit=limit, after=after)
-        page = items.query(query)
-        if not at and not page.items:
-            raise NotFoundError(f"no session {keys.session_id!r}")
-        if page.items:
-            commits = checked_chain(page.items[::-1])
-            if not at:
-                log.check_alive(keys, commits[-1].header)
-            yield commits
-        after = page.next
-        if after is None:
-            return
+    newest = next(log.stored.back(keys, first_limit=first_limit), ())
+    if not newest or is_tombstone(newest[:1]):
+        raise NotFoundError(f"no session {keys.session_id!r}")
+    header = read_header(newest[0])
+    log.check_alive(keys, header)
+    yield from islice(log.in_view(keys, header, read=newest), pages)

@@ -59,8 +59,9 @@ class Payloads:
         in_blobs = [payload for payload in payloads.values() if is_blob(payload)]
         packed = dict[str, bytes | None]()
         if in_items:
-            found = self._items.get_many([Key(keys.partition, payload.place) for payload in in_items])
-            packed |= {payload.place: _content(found.get(Key(keys.partition, payload.place))) for payload in in_items}
+            by_place = {payload.place: Key(payload.home or keys.partition, payload.place) for payload in in_items}
+            found = self._items.get_many(list(by_place.values()))
+            packed |= {place: _content(found.get(key)) for place, key in by_place.items()}
         if len(in_blobs) == 1:
             packed[in_blobs[0].place] = self._get_blob(keys, in_blobs[0])
         elif in_blobs:
@@ -71,8 +72,25 @@ class Payloads:
                 packed |= dict(zip((payload.place for payload in in_blobs), contents, strict=True))
         return {place: _checked(payloads[place], data) for place, data in packed.items()}
 
+    def copy(self, to: SessionKeys, payloads: Sequence[Payload]) -> None:
+        """Payloads as they are, under their places in another partition."""
+        beside = [payload for payload in payloads if not is_blob(payload)]
+        found = self._items.get_many([Key(payload.home, payload.place) for payload in beside]) if beside else {}
+        for payload in beside:
+            if Key(payload.home, payload.place) not in found:
+                raise CorruptError("a payload that a commit names is missing", item=payload.place)
+        if found:
+            self._items.write_many([{**item, "pk": to.partition} for item in found.values()])
+        for payload in payloads:
+            if is_blob(payload):
+                data = self._get_blob(to, payload)
+                if data is None:
+                    raise CorruptError("a payload that a commit names is missing", item=payload.place)
+                self._blobs.put(to.blob_prefix + payload.place[len(_BLOB) :], data)
+
     def _get_blob(self, keys: SessionKeys, payload: Payload) -> bytes | None:
-        return self._blobs.get(keys.blob_prefix + payload.place[len(_BLOB) :])
+        home = keys.home(payload.home) if payload.home else keys
+        return self._blobs.get(home.blob_prefix + payload.place[len(_BLOB) :])
 
     def _store_one(self, prepared: PreparedPayload) -> None:
         if prepared.blob_name is not None:

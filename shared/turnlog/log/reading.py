@@ -10,8 +10,8 @@ from turnlog.domain.events import Event, MessageEvent
 from turnlog.domain.facts import Facts, facts_of
 from turnlog.domain.messages import Message
 from turnlog.log.commits import Commit, CommitLog
-from turnlog.log.headers import Header
 from turnlog.log.keys import SessionKeys
+from turnlog.log.lines import opened_loops
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ def located(log: CommitLog, keys: SessionKeys, commits: Sequence[Commit], *, fet
     """The messages of commits in order. Payloads are fetched when ``fetch``, and always where there is no card."""
     found = list[Located]()
     for commit in commits:
-        found.extend(placed(log.events(keys, [commit], fetch=False), commit.header))
+        found.extend(placed(log.events(keys, [commit], fetch=False), commit))
     bare = [one.event for one in found if one.event.body is None and (fetch or one.event.facts is None)]
     if not bare:
         return found
@@ -49,11 +49,11 @@ def located(log: CommitLog, keys: SessionKeys, commits: Sequence[Commit], *, fet
     return [Located(bodies.get(one.event.position, one.event), one.loop, one.time_ms) for one in found]
 
 
-def placed(events: Iterable[Event], header: Header) -> Iterator[Located]:
+def placed(events: Iterable[Event], commit: Commit) -> Iterator[Located]:
     """The messages among the events of one commit."""
-    messages = [event for event in events if isinstance(event, MessageEvent)]
-    opened = [event.opens_loop for event in messages if event.opens_loop]
-    loop = opened[0] - 1 if opened else header.flow.loop.number
-    for event in messages:
-        loop = event.opens_loop or loop
-        yield Located(event, loop, header.time_ms)
+    opened = opened_loops(commit.lines)
+    loop = opened[0] - 1 if opened else commit.header.flow.loop.number
+    for event in events:
+        if isinstance(event, MessageEvent):
+            loop = event.opens_loop or loop
+            yield Located(event, loop, commit.header.time_ms)

@@ -107,7 +107,7 @@ class Segments:
     def messages(self, keys: SessionKeys, segment: Segment) -> Iterator[Located]:
         """The messages of a segment in order. Bodies in the blob store are not fetched while there is a card."""
         for sealed in self.commits(keys, segment):
-            for one in placed(sealed.events, sealed.commit.header):
+            for one in placed(sealed.events, sealed.commit):
                 if one.event.body is None and one.event.facts is None:
                     (event,) = self._commits.fetch(keys, [one.event]).values()
                     yield Located(event, one.loop, one.time_ms)

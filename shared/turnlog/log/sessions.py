@@ -7,12 +7,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from turnlog.domain.errors import CorruptError, SessionEndedError, UnavailableError
-from turnlog.domain.events import CreateEvent, Payload, SettingsEvent, SummaryEvent
+from turnlog.domain.events import CreateEvent, ForkEvent, Payload, SettingsEvent, SummaryEvent
 from turnlog.domain.jsonvalue import JsonObject
 from turnlog.domain.session import Settings
-from turnlog.log.caches import Caches, Meta, directory_item, is_touch, read_meta
-from turnlog.log.commits import Commit, CommitLog, Tail, read_commit
-from turnlog.log.headers import Header
+from turnlog.log.caches import Caches, Meta, directory_item, is_touch, read_meta, reflected
+from turnlog.log.commits import Commit, CommitLog, Tail
+from turnlog.log.forks import Forks
+from turnlog.log.headers import Header, read_header
 from turnlog.log.keys import SessionKeys, commit_sort_key
 from turnlog.log.payloads import Payloads
 from turnlog.log.records import Records
@@ -49,7 +50,8 @@ class SessionLog:
         self.commits = CommitLog(items, payloads, clock, ids)
         self.caches = Caches(items, payloads)
         self.states = States(self.commits, self.caches)
-        self.summaries = Summaries(items, self.commits, self.caches)
+        self.summaries = Summaries(self.commits, self.caches)
+        self.forks = Forks(items, payloads, self.commits)
         self.records = Records(items, clock, ids)
         self._secret = b""
 
@@ -76,8 +78,7 @@ class SessionLog:
             return InForce(known.settings, known.created_ms)
         if system is None:
             system = self.items.get_many([keys.system]).get(keys.system)
-        position = system.get("pos") if system is not None else None
-        if system is None or position != known.position:
+        if system is None or reflected(system) != known.position:
             return self.settings_from_log(keys, header)
         return InForce(self.caches.settings_in(keys, system), known.created_ms)
 
@@ -107,7 +108,12 @@ class SessionLog:
         """The settings by the log itself; the caches are written again."""
         found, position, payload = self._settings_at(keys, header)
         self.caches.write_settings(
-            keys, found.settings, position=position, created_ms=found.created_ms, payload=payload
+            keys,
+            found.settings,
+            position=position,
+            created_ms=found.created_ms,
+            payload=payload,
+            rewound=header.rewound,
         )
         return found
 
@@ -118,14 +124,10 @@ class SessionLog:
     def as_of(self, keys: SessionKeys, header: Header) -> tuple[Settings, SummaryEvent | None]:
         """Settings and summary in force at a header, from their own commits: one request, and what they have out of line."""
         places = {max(1, header.last_settings)} | ({header.summary.position} if header.summary is not None else set())
-        found = self.items.get_many([keys.commit(place) for place in sorted(places)])
-        for place in places:
-            if keys.commit(place) not in found:
-                raise CorruptError("a commit that was in force is missing", item=commit_sort_key(place))
-        commits = [read_commit(item) for item in found.values()]
+        commits = self.commits.at(keys, sorted(places))
         settings, summary = None, None
         for event in self.commits.events(keys, commits):
-            if isinstance(event, CreateEvent | SettingsEvent):
+            if isinstance(event, CreateEvent | SettingsEvent | ForkEvent):
                 settings = event.settings
             elif isinstance(event, SummaryEvent):
                 summary = event
@@ -135,11 +137,10 @@ class SessionLog:
 
     def _settings_at(self, keys: SessionKeys, header: Header) -> tuple[InForce, int, Payload | None]:
         position = max(1, header.last_settings)
-        commit = self.commits.get(keys, position)
-        if commit is None:
-            raise CorruptError("the commit of the settings in force is missing", item=commit_sort_key(position))
+        (commit,) = self.commits.at(keys, [position])
         event = self._settings_event(keys, commit)
-        created = commit.header.time_ms if position == 1 else self._created_ms(keys)
+        begins = isinstance(event, CreateEvent | ForkEvent) and commit.home == keys.partition
+        created = commit.header.time_ms if begins else self._created_ms(keys)
         payload = commit.payloads[0] if commit.payloads else None
         return InForce(event.settings, created), position, payload
 
@@ -163,14 +164,14 @@ class SessionLog:
         meta = read_meta(item)
         return meta if meta.position == header.last_settings else None
 
-    def _settings_event(self, keys: SessionKeys, commit: Commit) -> CreateEvent | SettingsEvent:
+    def _settings_event(self, keys: SessionKeys, commit: Commit) -> CreateEvent | SettingsEvent | ForkEvent:
         event = self.commits.events(keys, [commit])[0]
-        if not isinstance(event, CreateEvent | SettingsEvent):
+        if not isinstance(event, CreateEvent | SettingsEvent | ForkEvent):
             raise CorruptError("no settings where the log says there are", item=commit_sort_key(commit.header.first))
         return event
 
     def _created_ms(self, keys: SessionKeys) -> int:
-        commit = self.commits.get(keys, 1)
-        if commit is None:
+        item = self.items.get_many([keys.commit(1)]).get(keys.commit(1))
+        if item is None:
             raise CorruptError("the first commit is missing", item=commit_sort_key(1))
-        return commit.header.time_ms
+        return read_header(item).time_ms

@@ -11,6 +11,7 @@ from turnlog.domain.events import MAX_KEYS_TOLD, CreateEvent, StateEvent
 from turnlog.domain.jsonvalue import JsonObject, encode_json
 from turnlog.domain.patches import Patch, applied, difference
 from turnlog.log.caches import CachedState, Caches
+from turnlog.log.commit_items import shared_position
 from turnlog.log.commits import Commit, CommitLog, read_commit
 from turnlog.log.keys import SessionKeys, commit_sort_key
 from turnlog.log.packing import pack
@@ -109,7 +110,7 @@ class States:
             raise CorruptError("no state event where the log says there is one", item=commit_sort_key(position))
         return event
 
-    def remember(self, keys: SessionKeys, state: State) -> None:
+    def remember(self, keys: SessionKeys, state: State, *, rewound: int = 0) -> None:
         """Brings the cache up to date. The commit is durable already: what can't be written now is folded by a reader."""
         folded = _small(state.value)
         packed = folded if folded is not None or state.since is None else _small(list(state.since))
@@ -117,7 +118,9 @@ class States:
             return
         base = state.base if folded is None else None
         try:
-            self._caches.write_state(keys, packed, position=state.version, count=state.count, base=base)
+            self._caches.write_state(
+                keys, packed, position=state.version, count=state.count, base=base, rewound=rewound
+            )
         except UnavailableError:
             return
 
@@ -175,7 +178,7 @@ def keys_told(value: JsonObject) -> tuple[str, ...]:
 def state_version_at(item: Item, position: int) -> int:
     """The position of the newest state event up to a position of the commit in ``item``."""
     commit: Commit = read_commit(item)
-    header = commit.header
+    header, position = commit.header, shared_position(item, position)
     if header.last_state <= position:
         return header.last_state
     line: dict[str, Any] = commit.lines[header.last_state - header.first]

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from turnlog.domain.errors import CorruptError
 from turnlog.domain.events import SummaryEvent
 from turnlog.log.caches import Caches, summary_in
-from turnlog.log.commits import Commit, CommitLog, read_commit
+from turnlog.log.commits import CommitLog
 from turnlog.log.headers import Covered
 from turnlog.log.keys import SessionKeys, commit_sort_key
 from turnlog.log.lines import summary_from, summary_line
 from turnlog.log.tombstones import is_cache_tombstone
-from turnlog.ports import Item, ItemTable
+from turnlog.ports import Item
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +27,7 @@ class Summary:
 class Summaries:
     """Reads summaries of sessions, and keeps the cache of the newest."""
 
-    def __init__(self, items: ItemTable, commits: CommitLog, caches: Caches) -> None:
-        self._items = items
+    def __init__(self, commits: CommitLog, caches: Caches) -> None:
         self._commits = commits
         self._caches = caches
 
@@ -46,11 +45,7 @@ class Summaries:
 
     def at(self, keys: SessionKeys, positions: Sequence[int]) -> list[Summary]:
         """The summaries at these positions from their commits, in one request, and one more where texts are large."""
-        found = self._items.get_many([keys.commit(position) for position in positions])
-        for position in positions:
-            if keys.commit(position) not in found:
-                raise CorruptError("a summary is missing", item=commit_sort_key(position))
-        commits = [read_commit(found[keys.commit(position)]) for position in positions]
+        commits = self._commits.at(keys, positions)
         summaries = list[Summary]()
         for commit, event in zip(commits, self._commits.events(keys, commits), strict=True):
             if not isinstance(event, SummaryEvent):
@@ -60,6 +55,7 @@ class Summaries:
             summaries.append(Summary(event, commit.header.time_ms))
         return summaries
 
-    def write_cache(self, keys: SessionKeys, event: SummaryEvent, commit: Commit) -> None:
+    def write_cache(self, keys: SessionKeys, event: SummaryEvent, *, time_ms: int, rewound: int = 0) -> None:
+        """``time_ms`` is of the summary's commit, ``rewound`` of the log's newest."""
         line = summary_line(replace(event, payload=None, outline=""))
-        self._caches.write_summary(keys, line, position=event.position, time_ms=commit.header.time_ms)
+        self._caches.write_summary(keys, line, position=event.position, time_ms=time_ms, rewound=rewound)

@@ -12,7 +12,7 @@ from hashlib import sha256
 from threading import Lock
 
 from turnlog.domain.errors import CorruptError
-from turnlog.log.headers import Header, chain_hash, hashed_header, item_name, read_header
+from turnlog.log.headers import Header, chain_hash, hashed_header, item_name, log_key, read_header
 from turnlog.log.packing import unpack
 from turnlog.ports import Item, item_size_bytes
 
@@ -87,7 +87,7 @@ def _verified(item: Item) -> Verified:
     packed = item.get("b")
     if not isinstance(packed, bytes):
         raise CorruptError("a commit without a body", item=name)
-    covered = hashed_header(name, item)
+    covered = hashed_header(log_key(item), item)
     content = unpack(packed, item=name, beside=covered)
     lines = content.split(b"\n")
     if len(lines) != header.last - header.first + 1:

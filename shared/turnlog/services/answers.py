@@ -33,5 +33,7 @@ def session_answer(keys: SessionKeys, settings: Settings, header: Header, *, cre
         ttl_days=settings.ttl_days,
         expires_at=rfc3339(header.expires_ms) if header.expires_ms is not None else None,
         inactive_after_days=settings.inactive_after_days,
+        forked_from=settings.forked_from,
+        forked_at=settings.forked_at,
         schema_version=SCHEMA_VERSION,
     )

@@ -193,7 +193,8 @@ class Appending:
 
     def _open_loop(self, header: Header) -> tuple[OpenCalls, set[str]]:
         """One more read: the calls of the open loop that are open, and the ids of all its calls."""
-        commits = self._log.commits.range(self._keys, max(1, header.flow.loop.start), header.last)
+        pages = self._log.commits.in_view_on(self._keys, header, first=max(1, header.flow.loop.start))
+        commits = [commit for page in pages for commit in page]
         messages = list[tuple[int, Facts]]()
         for message in located(self._log.commits, self._keys, commits):
             if message.event.envelope.status == "complete":

@@ -25,19 +25,11 @@ from turnlog.domain.flow import Arrival, Flow, accept
 from turnlog.domain.identity import Owner
 from turnlog.domain.jsonvalue import JsonObject
 from turnlog.domain.session import Settings
-from turnlog.log.commits import MAX_EVENTS, Commit, checked_chain, read_commit
+from turnlog.log.commit_items import first_position, is_tombstone
+from turnlog.log.commits import Commit, clipped
 from turnlog.log.headers import Header, read_header
 from turnlog.log.history import header_at
-from turnlog.log.keys import (
-    COMMITS_FROM,
-    META,
-    SUMMARY,
-    SYSTEM,
-    WINDOW_TO,
-    SessionKeys,
-    commit_sort_key,
-    position_of,
-)
+from turnlog.log.keys import COMMITS_FROM, META, SUMMARY, SYSTEM, WINDOW_TO, SessionKeys, commit_sort_key
 from turnlog.log.reading import Located, located
 from turnlog.log.sessions import SessionLog
 from turnlog.ports import Item, Query, TokenCounter
@@ -117,11 +109,7 @@ class BuildContexts:
 
     def _kept(self, keys: SessionKeys, summary: SummaryEvent) -> list[Located]:
         """The messages that stay though the summary covers them, in one request when there are any."""
-        places = {kept.commit for kept in summary.kept}
-        found = self._log.items.get_many([keys.commit(place) for place in sorted(places)]) if places else {}
-        if len(found) < len(places):
-            raise CorruptError("a commit that a summary keeps is missing", item=commit_sort_key(min(places)))
-        commits = [read_commit(found[keys.commit(place)]) for place in sorted(places)]
+        commits = self._log.commits.at(keys, sorted({kept.commit for kept in summary.kept}))
         wanted = {kept.position for kept in summary.kept}
         return [one for one in located(self._log.commits, keys, commits) if one.event.position in wanted]
 
@@ -134,12 +122,9 @@ class _Reading:
         self._log = log
         self._keys = keys
         self.at = at
-        self._items: list[Item] = []
-        self._after: Mapping[str, str] | None = None
-        self._pages = 0
         self.beside: dict[str, Item] = {}
-        self._page(COMMITS_FROM, limit=FIRST_ITEMS)
-        if not self._items or "k" not in self._items[0]:
+        self._items = self._newest() if at is None else next(log.commits.stored.back(keys, at, limit=FIRST_ITEMS), ())
+        if not self._items or is_tombstone(self._items[:1]):
             log.commits.tail(keys)
         self.header = read_header(self._items[0])
         if at is None:
@@ -149,17 +134,21 @@ class _Reading:
             self.header = header_at(log.commits, keys, self._items[0], at, self._before)
 
     def back_to(self, border: int) -> list[Commit]:
-        """The commits behind a position, oldest first: of at most `MAX_PAGES` pages, and the open loop's first commit if it
-        lies before them."""
-        while (
-            self._after is not None and self._pages < MAX_PAGES and position_of(str(self._items[-1]["sk"])) > border + 1
-        ):
-            self._page(commit_sort_key(max(1, border + 1 - MAX_EVENTS)))
-        commits = [commit for commit in checked_chain(self._items[::-1]) if commit.header.last > border]
-        start = self.header.flow.loop.start
+        """The commits in view behind a position, oldest first: of at most `MAX_PAGES` pages beside one for each rewind, and the
+        open loop's first commit if it lies before them."""
+        log, header = self._log.commits, self.header
+        pages, read, most = list[list[Commit]](), 1, MAX_PAGES + len(header.view.closed)
+        reached = first_position(self._items[-1])
+        for page in log.in_view(self._keys, header, first=border + 1, read=self._items):
+            pages.append(page)
+            read += page[0].header.first < reached
+            if read == most:
+                break
+        commits = [commit for page in reversed(pages) for commit in page if commit.header.last > border]
+        start = header.flow.loop.start
         if start and commits and commits[0].header.first > start:
-            opening = self._log.commits.containing(self._keys, start)
-            commits = [*([opening] if opening is not None else []), *commits]
+            opening = log.containing(self._keys, start)
+            commits = [*([clipped(opening, header.view.up_to(header.last))] if opening is not None else []), *commits]
         return commits
 
     def _before(self) -> Header:
@@ -172,17 +161,17 @@ class _Reading:
             raise CorruptError("a commit is missing", item=commit_sort_key(position))
         return commit.header
 
-    def _page(self, low: str, *, limit: int | None = None) -> None:
-        high = commit_sort_key(self.at) if self.at is not None else WINDOW_TO
-        query = Query(self._keys.partition, low, high, descending=True, limit=limit, after=self._after)
-        page = self._log.items.query(query)
-        for item in page.items:
+    def _newest(self) -> Sequence[Item]:
+        """The newest commits, newest first, and the caches beside them, in one request."""
+        query = Query(self._keys.partition, COMMITS_FROM, WINDOW_TO, descending=True, limit=FIRST_ITEMS)
+        found = list[Item]()
+        for item in self._log.items.query(query).items:
             sort_key = str(item["sk"])
             if sort_key.startswith(COMMITS_FROM):
-                self._items.append(item)
+                found.append(item)
             else:
                 self.beside[sort_key] = item
-        self._after, self._pages = page.next, self._pages + 1
+        return found
 
 
 class BuildWindows:

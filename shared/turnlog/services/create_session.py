@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 from turnlog.codecs.counting import count_tools
 from turnlog.contracts.sessions import CreateSession, Session
-from turnlog.domain.errors import ConflictError, CorruptError, NotFoundError, SessionExistsError, TooLargeError
+from turnlog.contracts.sessions import ForkPoint as ForkPointBody
+from turnlog.domain.errors import (
+    ConflictError,
+    CorruptError,
+    InvalidInputError,
+    NotFoundError,
+    Problem,
+    SessionExistsError,
+)
 from turnlog.domain.events import CreateEvent
 from turnlog.domain.flow import Flow
 from turnlog.domain.identity import Owner, check_session_id
-from turnlog.domain.jsonvalue import JsonObject, encode_json
+from turnlog.domain.jsonvalue import JsonObject
 from turnlog.domain.session import Settings
 from turnlog.log.caches import directory_item
 from turnlog.log.commits import Commit, Draft
@@ -24,11 +32,13 @@ from turnlog.log.state import created as created_state
 from turnlog.ports import Absent, Less, TokenCounter
 from turnlog.services.answers import session_answer
 from turnlog.services.changes import check_change
+from turnlog.services.fork import ForkPoint
+from turnlog.services.given_settings import check_settings_size, fields_of
 from turnlog.services.idempotency import RequestKey, is_of, request_key
 from turnlog.windows.build import system_cost
 from turnlog.windows.policy import policy_of
 
-MAX_SETTINGS_BYTES = 4 * 1024 * 1024
+_NOT_OF_A_FORK = frozenset({"state", "state_schema", "recall"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +61,8 @@ class CreateSessions:
         keys = SessionKeys(
             owner, check_session_id(body.session_id) if body.session_id is not None else self._new_id(owner, request)
         )
+        if body.fork is not None:
+            return self._fork(keys, body, body.fork, request)
         settings = self._settings(body)
         state = cast("JsonObject | None", body.state)
         check_settings_size(settings)
@@ -65,7 +77,27 @@ class CreateSessions:
         commit = self._put(keys, settings, state, request)
         if commit is None:
             return self._existing(keys, body, request)
-        self._write_caches(keys, settings, state, commit)
+        self._write_caches(keys, settings, commit, state)
+        return Created(session_answer(keys, settings, commit.header, created_ms=commit.header.time_ms), True)
+
+    def _fork(self, keys: SessionKeys, body: CreateSession, fork: ForkPointBody, request: RequestKey | None) -> Created:
+        """A session that begins as another was, with what is given in place of that one's settings."""
+        for name in _NOT_OF_A_FORK & body.model_fields_set:
+            message = f"a fork has the {name} of the session that it is made of"
+            raise InvalidInputError(message, problems=[Problem("invalid_with_fork", f"/{name}", message)])
+        known = self._found(keys, body, request)
+        if known is not None:
+            return known
+        point = ForkPoint(self._log, SessionKeys(keys.owner, check_session_id(fork.session_id)), fork.at)
+        given = body.model_dump(exclude_unset=True, exclude={"session_id", "fork", "if_exists"})
+        settings = replace(point.settings, **fields_of(given, self._counter))
+        check_settings_size(settings)
+        self._announce(keys, settings)
+        commit = point.put(keys, settings, request=request)
+        if commit is None:
+            return self._existing(keys, body, request)
+        self._write_caches(keys, settings, commit)
+        point.write_caches(keys, commit.header)
         return Created(session_answer(keys, settings, commit.header, created_ms=commit.header.time_ms), True)
 
     def in_place(self, keys: SessionKeys, settings: Settings) -> Session:
@@ -73,7 +105,7 @@ class CreateSessions:
         is the same one."""
         commit = self._put(keys, settings, None, None)
         if commit is not None:
-            self._write_caches(keys, settings, None, commit)
+            self._write_caches(keys, settings, commit)
             return session_answer(keys, settings, commit.header, created_ms=commit.header.time_ms)
         first = self._first(keys)
         if first is None:
@@ -84,12 +116,23 @@ class CreateSessions:
         self, keys: SessionKeys, settings: Settings, state: JsonObject | None, request: RequestKey | None
     ) -> Commit | None:
         """The first commit of the session; None when there is one."""
+        now = self._announce(keys, settings)
+        return self._log.commits.put(keys, _draft(keys, settings, state, now, request), nonce=self._log.ids.nonce())
+
+    def _announce(self, keys: SessionKeys, settings: Settings) -> int:
+        """An entry of the list says that the session is being created. Returns the time."""
         now = self._log.clock.now_ms()
         self._log.items.put(directory_item(keys, settings, created_ms=now, header=None), condition=Absent())
         erasing = OwnerKeys(keys.owner).erasing
         if self._log.items.get_many([erasing]):
             raise ConflictError("this user's data is being erased", code="erasing", retry_after_seconds=900)
-        return self._log.commits.put(keys, _draft(keys, settings, state, now, request), nonce=self._log.ids.nonce())
+        return now
+
+    def _found(self, keys: SessionKeys, body: CreateSession, request: RequestKey | None) -> Created | None:
+        """The session of that id, if there is one; or `SessionExistsError`. Asked before a fork looks at its parent, which may be
+        gone when the request comes again."""
+        first = keys.commit(1)
+        return self._existing(keys, body, request) if self._log.items.get_many([first]) else None
 
     def _existing(self, keys: SessionKeys, body: CreateSession, request: RequestKey | None) -> Created:
         first = self._first(keys)
@@ -106,7 +149,7 @@ class CreateSessions:
         """The commit that has won the first slot. The id of a session that was erased, or has expired, is taken for a while."""
         try:
             self._log.commits.tail(keys)
-            return self._log.commits.get(keys, 1)
+            return self._log.commits.begin(keys)
         except NotFoundError as error:
             message = f"session {keys.session_id!r} was erased: its id is free a day later"
             raise SessionExistsError(message) from error
@@ -117,9 +160,12 @@ class CreateSessions:
         self._show(keys, in_force.settings, first)
         return session_answer(keys, in_force.settings, first.header, created_ms=first.header.time_ms)
 
-    def _write_caches(self, keys: SessionKeys, settings: Settings, state: JsonObject | None, commit: Commit) -> None:
+    def _write_caches(
+        self, keys: SessionKeys, settings: Settings, commit: Commit, state: JsonObject | None = None
+    ) -> None:
         created, payload = commit.header.time_ms, commit.payloads[0] if commit.payloads else None
-        self._log.caches.write_settings(keys, settings, position=1, created_ms=created, payload=payload)
+        position = commit.header.last_settings
+        self._log.caches.write_settings(keys, settings, position=position, created_ms=created, payload=payload)
         if state is not None:
             self._log.states.remember(keys, created_state(state))
         self._show(keys, settings, commit)
@@ -178,11 +224,3 @@ def _draft(
         ttl_days=settings.ttl_days or 0,
     )
     return Draft(header, (CreateEvent(1, keys.session_id, settings, state),))
-
-
-def check_settings_size(settings: Settings) -> None:
-    if (
-        len(encode_json([settings.system, list(settings.tools), settings.policy, settings.metadata]))
-        > MAX_SETTINGS_BYTES
-    ):
-        raise TooLargeError(f"system text, tools, policy and metadata are over the limit of {MAX_SETTINGS_BYTES} bytes")

@@ -74,4 +74,4 @@ class ResetSessions:
         tail = self._log.commits.tail(keys)
         settings = self._log.settings(keys, tail.meta, None, tail.header).settings
         fresh = SessionKeys(owner, made_id(owner, b"reset#" + closed.header.hash))
-        return self._create.in_place(fresh, replace(settings, reset_of=session_id))
+        return self._create.in_place(fresh, replace(settings, reset_of=session_id, forked_from=None, forked_at=None))

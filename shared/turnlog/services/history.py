@@ -13,8 +13,10 @@ from turnlog.domain.events import (
     CreateEvent,
     DiscardEvent,
     Event,
+    ForkEvent,
     MessageEvent,
     NoteEvent,
+    RewindEvent,
     SettingsEvent,
     StateEvent,
     SummaryEvent,
@@ -25,12 +27,11 @@ from turnlog.domain.refs import Ref
 from turnlog.domain.times import rfc3339
 from turnlog.log.commits import Commit, Draft, Tail, checked_chain
 from turnlog.log.headers import following
-from turnlog.log.keys import COMMITS_FROM, MAX_POSITION, SessionKeys, commit_sort_key
+from turnlog.log.keys import MAX_POSITION, SessionKeys
 from turnlog.log.lines import payload_of
 from turnlog.log.reading import Located, located
 from turnlog.log.sessions import SessionLog
 from turnlog.log.state import keys_told
-from turnlog.ports import Query
 from turnlog.services.idempotency import earlier, request_key, stamped
 
 MAX_PAGE_BYTES = 4 * 1024 * 1024
@@ -95,8 +96,7 @@ class ReadHistory:
         """The newest commits with an event below a position, oldest first."""
         if below <= 1:
             return []
-        query = Query(keys.partition, COMMITS_FROM, commit_sort_key(below - 1), descending=True, limit=limit)
-        return checked_chain(self._log.items.query(query).items[::-1])
+        return checked_chain(next(self._log.commits.stored.back(keys, below - 1, limit=limit), ())[::-1])
 
     def _listed(self, keys: SessionKeys, commits: Sequence[Commit]) -> Iterator[_Listed]:
         """All events of commits, newest first, without what they have out of line."""
@@ -134,7 +134,7 @@ class _Listed:
 
     @property
     def size_bytes(self) -> int:
-        if isinstance(self.event, MessageEvent | SummaryEvent | SettingsEvent):
+        if isinstance(self.event, MessageEvent | SummaryEvent | SettingsEvent | ForkEvent):
             return 0
         return self._payload.size_bytes if self._payload is not None else len(encode_json(self._line))
 
@@ -207,6 +207,10 @@ def _action(event: Event, message: Located | None) -> str:
         return actions.POLICY_CHANGE
     if isinstance(event, CloseEvent):
         return actions.END
+    if isinstance(event, ForkEvent):
+        return actions.FORK
+    if isinstance(event, RewindEvent):
+        return actions.REWIND if event.snapshot_id is None else actions.RESTORE
     if message is None:
         return actions.CREATE
     if message.facts.results:
@@ -236,6 +240,10 @@ def _metadata(event: Event, message: Located | None) -> JsonObject:
     if isinstance(event, SummaryEvent):
         loops: list[JsonValue] = [event.first_loop, event.last_loop]
         return {"loops": loops, "tokens": event.tokens, "summariser": event.summariser}
+    if isinstance(event, RewindEvent):
+        return {"to": event.to, **({"snapshot_id": event.snapshot_id} if event.snapshot_id is not None else {})}
+    if isinstance(event, ForkEvent):
+        return {"session_id": event.parent, "at": event.at}
     if isinstance(event, DiscardEvent):
         return {"summary": event.summary}
     if isinstance(event, SettingsEvent):

@@ -6,11 +6,11 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from turnlog.log.commits import MAX_EVENTS, Commit, checked_chain
-from turnlog.log.keys import COMMITS_TO, SessionKeys, commit_sort_key
+from turnlog.log.commits import Commit
+from turnlog.log.headers import Header
+from turnlog.log.keys import SessionKeys
 from turnlog.log.reading import Located, located
 from turnlog.log.sessions import SessionLog
-from turnlog.ports import Item, Query
 
 ROUND_PAGES = 4
 """Pages of history that a round reads, of 1 MB each."""
@@ -41,23 +41,21 @@ class History:
         return self
 
 
-def read_loops(log: SessionLog, keys: SessionKeys, after: int, newest: int) -> History:
-    """Whole loops behind a position, up to loop ``newest``: as many as `ROUND_PAGES` pages hold, at least one, and at most
-    `ROUND_LOOPS`."""
-    commits, messages, place = list[Commit](), list[Located](), None
-    low, pages, newest_item = commit_sort_key(max(1, after - MAX_EVENTS + 1)), 0, tuple[Item, ...]()
-    while True:
-        page = log.items.query(Query(keys.partition, low, COMMITS_TO, after=place))
-        here = checked_chain([*newest_item, *page.items])[len(newest_item) :]
-        newest_item = page.items[-1:] or newest_item
+def read_loops(log: SessionLog, keys: SessionKeys, header: Header, after: int, newest: int) -> History:
+    """Whole loops behind a position that are in view at a header, up to loop ``newest``: as many as `ROUND_PAGES` pages hold,
+    at least one, and at most `ROUND_LOOPS`."""
+    commits, messages, is_all = list[Commit](), list[Located](), True
+    last = newest
+    for at, here in enumerate(log.commits.in_view_on(keys, header, first=max(1, after))):
         commits += here
         messages += [one for one in located(log.commits, keys, here) if one.event.position > after]
-        place, pages = page.next, pages + 1
         reached = messages[-1].loop if messages else 0
         opened = max(messages[0].loop, 1) if messages else 0
         last = min(newest, opened + ROUND_LOOPS - 1)
-        if place is None or reached > last or (pages >= ROUND_PAGES and reached > opened):
+        if reached > last or (at + 1 >= ROUND_PAGES and reached > opened):
+            is_all = False
             break
+    reached = messages[-1].loop if messages else 0
     # The newest loop of what was read may go on behind it.
-    whole = min(last, reached - 1 if place is not None else reached)
+    whole = min(last, reached if is_all else reached - 1)
     return History([one for one in messages if one.loop <= whole], commits, has_more=whole < newest)

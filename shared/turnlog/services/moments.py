@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from turnlog.domain.errors import InvalidInputError, NotFoundError, Problem
+from turnlog.domain.errors import CorruptError, InvalidInputError, NotFoundError, Problem
 from turnlog.domain.times import milliseconds_of
+from turnlog.log.commit_items import is_tombstone
 from turnlog.log.headers import Header, read_header
-from turnlog.log.history import position_at
-from turnlog.log.keys import COMMITS_FROM, SessionKeys, commit_sort_key
+from turnlog.log.history import header_at, position_at
+from turnlog.log.keys import SessionKeys, commit_sort_key
 from turnlog.log.sessions import SessionLog
-from turnlog.ports import Item, Query
+from turnlog.ports import Item
 
 
 def resolved(log: SessionLog, keys: SessionKeys, at: int | str, *, pointer: str = "/at") -> int:
@@ -21,7 +22,7 @@ def resolved(log: SessionLog, keys: SessionKeys, at: int | str, *, pointer: str 
     except ValueError as error:
         message = f"{at[:64]!r} is neither a position nor a time of RFC 3339"
         raise _invalid(pointer, message) from error
-    position = position_at(log.items, log.commits, keys, time_ms)
+    position = position_at(log.commits, keys, time_ms)
     if position is None:
         raise _invalid(pointer, f"the session is newer than {at}")
     return position
@@ -37,14 +38,27 @@ def above_head(header: Header, position: int, *, pointer: str = "/at") -> Invali
 
 def commit_at(log: SessionLog, keys: SessionKeys, position: int, *, pointer: str = "/at") -> Item:
     """The item of the commit that holds a position, in one request. Above the head it is an `InvalidInputError`."""
-    query = Query(keys.partition, COMMITS_FROM, commit_sort_key(position), descending=True, limit=1)
-    found = log.items.query(query).items
-    if not found or "k" not in found[0]:
+    found = next(log.commits.stored.back(keys, position, limit=1), ())
+    if not found or is_tombstone(found):
         raise NotFoundError(f"no session {keys.session_id!r}")
     header = read_header(found[0])
     if position > header.last:
         raise above_head(header, position, pointer=pointer)
     return found[0]
+
+
+def header_of(log: SessionLog, keys: SessionKeys, at: int | str, *, pointer: str = "/at") -> Header:
+    """The header that the log would have if it ended at a moment: what is in view and in force then."""
+    position = resolved(log, keys, at, pointer=pointer)
+    item = commit_at(log, keys, position, pointer=pointer)
+
+    def before() -> Header:
+        commit = log.commits.containing(keys, read_header(item).first - 1)
+        if commit is None:
+            raise CorruptError("a commit is missing", item=commit_sort_key(position))
+        return commit.header
+
+    return header_at(log.commits, keys, item, position, before)
 
 
 def _invalid(pointer: str, message: str) -> InvalidInputError:

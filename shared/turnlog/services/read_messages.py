@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, Literal, cast
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, cast
 
 from turnlog.codecs.base import Turn
 from turnlog.codecs.registry import codec_of
 from turnlog.contracts.messages import LoopAnswer, LoopCall, LoopPage, MessagePage, StoredMessage
-from turnlog.domain.errors import MalformedError, NotFoundError
+from turnlog.domain.errors import CorruptError, MalformedError
 from turnlog.domain.identity import Owner
 from turnlog.domain.jsonvalue import JsonObject, encode_json, parse_strict_json
 from turnlog.domain.loops import LoopStatus
@@ -16,12 +17,14 @@ from turnlog.domain.messages import Message
 from turnlog.domain.pairing import Pairing, pair
 from turnlog.domain.refs import Ref
 from turnlog.domain.times import rfc3339
-from turnlog.log.commits import MAX_EVENTS, Commit, checked_chain, read_commit
+from turnlog.domain.view import Stretch, View
+from turnlog.log.commit_items import MAX_EVENTS
+from turnlog.log.commits import Commit, checked_chain
 from turnlog.log.headers import Header
 from turnlog.log.keys import MAX_POSITION, SessionKeys, commit_sort_key
 from turnlog.log.reading import Located, located
 from turnlog.log.sessions import SessionLog
-from turnlog.ports import Item, Query
+from turnlog.services.moments import header_of
 
 MAX_LIMIT = 100
 MAX_PAGE_BYTES = 4 * 1024 * 1024
@@ -44,50 +47,81 @@ class ReadMessages:
         limit: int = MAX_LIMIT,
         order: Literal["asc", "desc"] = "asc",
         format: str | None = None,
+        at: int | str | None = None,
+        in_view: bool = False,
     ) -> MessagePage:
+        """The full history; with ``in_view`` without what rewinds have taken out of view, with ``at`` what was in view then."""
         keys = SessionKeys(owner, session_id)
         if format is not None:
             codec_of(format)
-        self._log.commits.tail(keys)
-        last = (before if before is not None else MAX_POSITION + 1) - 1
-        found, size, more = list[StoredMessage](), 0, False
-        messages = self._messages(keys, after + 1, last, descending=order == "desc", limit=limit)
-        for count, one in enumerate(messages):
-            here = _stored(one, format)
-            size += sum(len(encode_json(stored.body)) for stored in here)
-            if count == limit or (found and size > MAX_PAGE_BYTES):
-                more = True
-                break
-            found.extend(here)
-        return MessagePage(messages=found, next=found[-1].position if more else None)
+        if at is None:
+            newest = self._log.commits.tail(keys).header
+        wanted = _Wanted(after + 1, (before if before is not None else MAX_POSITION + 1) - 1, order == "desc")
+        if at is not None:
+            messages = self._in_view(keys, header_of(self._log, keys, at, pointer="/query/at"), wanted)
+        elif in_view:
+            messages = self._in_view(keys, newest, wanted)
+        else:
+            messages = self._messages(keys, wanted, limit)
+        return _page(messages, limit, format)
 
-    def _messages(self, keys: SessionKeys, first: int, last: int, *, descending: bool, limit: int) -> Iterable[Located]:
+    def among(
+        self, keys: SessionKeys, header: Header, stretches: Sequence[Stretch], *, after: int, limit: int
+    ) -> MessagePage:
+        """A page of those in view at a header whose positions are in some stretches of it."""
+        first = max(after + 1, stretches[0][0]) if stretches else MAX_POSITION
+        messages = self._in_view(keys, header, _Wanted(first, header.last, False)) if first <= header.last else ()
+        return _page((one for one in messages if _is_in(one.event.position, stretches)), limit, None)
+
+    def _messages(self, keys: SessionKeys, wanted: _Wanted, limit: int) -> Iterator[Located]:
         """Messages of the positions, a page of commits at a time."""
-        if last < first:
+        stored, size = self._log.commits.stored, min(_PAGE_COMMITS, limit + MAX_EVENTS)
+        if wanted.last < wanted.first:
             return
-        low, high = commit_sort_key(max(1, first - MAX_EVENTS + 1)), commit_sort_key(min(last, MAX_POSITION))
-        after: Any = None
-        while True:
-            page = self._log.items.query(
-                Query(
-                    keys.partition,
-                    low,
-                    high,
-                    descending=descending,
-                    limit=min(_PAGE_COMMITS, limit + MAX_EVENTS),
-                    after=after,
-                )
-            )
-            items = page.items[::-1] if descending else page.items
-            here = [
-                one
-                for one in located(self._log.commits, keys, checked_chain(items), fetch=True)
-                if first <= one.event.position <= last
-            ]
-            yield from reversed(here) if descending else here
-            after = page.next
-            if after is None:
-                return
+        if wanted.descending:
+            pages = (page[::-1] for page in stored.back(keys, wanted.last, wanted.first, limit=size))
+        else:
+            pages = (page for page in stored.on(keys, wanted.first, wanted.last, limit=size))
+        for items in pages:
+            yield from wanted.of(located(self._log.commits, keys, checked_chain(items), fetch=True))
+
+    def _in_view(self, keys: SessionKeys, header: Header, wanted: _Wanted) -> Iterator[Located]:
+        log = self._log.commits
+        if wanted.descending:
+            pages = log.in_view(keys, header, first=wanted.first, limit=_PAGE_COMMITS)
+        else:
+            pages = log.in_view_on(keys, header, first=wanted.first, limit=_PAGE_COMMITS)
+        for commits in pages:
+            yield from wanted.of(located(log, keys, commits, fetch=True))
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """Positions, and the order they are asked for in."""
+
+    first: int
+    last: int
+    descending: bool
+
+    def of(self, messages: Sequence[Located]) -> Iterator[Located]:
+        here = [one for one in messages if self.first <= one.event.position <= self.last]
+        return reversed(here) if self.descending else iter(here)
+
+
+def _is_in(position: int, stretches: Sequence[Stretch]) -> bool:
+    return any(first <= position <= last for first, last in stretches)
+
+
+def _page(messages: Iterable[Located], limit: int, format: str | None) -> MessagePage:
+    """As many as the limits of a page allow, and where the next one goes on."""
+    found, size = list[StoredMessage](), 0
+    for count, one in enumerate(messages):
+        here = _stored(one, format)
+        size += sum(len(encode_json(stored.body)) for stored in here)
+        if count == limit or (found and size > MAX_PAGE_BYTES):
+            return MessagePage(messages=found, next=found[-1].position)
+        found.extend(here)
+    return MessagePage(messages=found, next=None)
 
 
 class ReadLoops:
@@ -105,8 +139,7 @@ class ReadLoops:
         oldest = max(1, wanted - limit + 1)
         if wanted < 1:
             return LoopPage(loops=[], next=None)
-        last = self._last_position(keys, wanted, tail.header)
-        messages = [one for one in self._back_to(keys, oldest, last) if oldest <= one.loop <= wanted]
+        messages = self._loops(keys, tail.header, range(oldest, wanted + 1))
         is_over = bool(tail.header.ended) or (
             not tail.header.pending and self._log.clock.now_ms() - tail.header.time_ms > timeout_ms
         )
@@ -120,53 +153,47 @@ class ReadLoops:
         ]
         return LoopPage(loops=loops, next=oldest if oldest > 1 else None)
 
-    def _last_position(self, keys: SessionKeys, loop: int, header: Header) -> int:
-        """The position up to which the loop may reach, found by halving over commits' headers."""
-        if loop >= header.flow.loop.number:
-            return header.last
-        low, high = 1, header.last
-        while low < high:
-            middle = (low + high) // 2
-            commit = self._commit_at(keys, middle).header
-            if commit.flow.loop.number > loop:
-                high = middle
-            else:
-                low = max(middle, commit.last) + 1
-        return self._commit_at(keys, high).header.last
+    def _loops(self, keys: SessionKeys, header: Header, loops: range) -> list[Located]:
+        """The messages in view of a range of loops, oldest first; those of user and assistant whole.
 
-    def _commit_at(self, keys: SessionKeys, position: int) -> Commit:
-        query = Query(keys.partition, commit_sort_key(1), commit_sort_key(position), descending=True, limit=1)
-        items = self._log.items.query(query).items
-        if not items:
-            raise NotFoundError(f"no session {keys.session_id!r}")
-        return read_commit(items[0])
-
-    def _back_to(self, keys: SessionKeys, loop: int, last: int) -> list[Located]:
-        """The messages from the beginning of a loop to a position, oldest first."""
-        items, after = list[Item](), None
-        while True:
-            page = self._log.items.query(
-                Query(
-                    keys.partition,
-                    commit_sort_key(1),
-                    commit_sort_key(last),
-                    descending=True,
-                    limit=_PAGE_COMMITS,
-                    after=after,
-                )
-            )
-            items.extend(page.items)
-            after = page.next
-            if after is None or read_commit(items[-1]).header.flow.loop.number < loop:
+        Of loops that lie far back the commits behind them are found by halving, and not read.
+        """
+        log = self._log.commits
+        end = header if loops.stop > header.flow.loop.number else self._header_behind(keys, header, loops.stop)
+        commits = list[Commit]()
+        for page in log.in_view(keys, end, limit=_PAGE_COMMITS):
+            commits = [*page, *commits]
+            if commits[0].header.flow.loop.number < loops.start:
                 break
-        found = located(self._log.commits, keys, checked_chain(items[::-1]))
-        wanted = [
-            one.event
-            for one in found
-            if one.event.body is None and one.loop >= loop and one.facts.role in ("user", "assistant")
-        ]
-        bodies = self._log.commits.fetch(keys, wanted)
+        found = [one for one in located(log, keys, commits) if one.loop in loops]
+        wanted = [one.event for one in found if one.event.body is None and one.facts.role in ("user", "assistant")]
+        bodies = log.fetch(keys, wanted)
         return [Located(bodies.get(one.event.position, one.event), one.loop, one.time_ms) for one in found]
+
+    def _header_behind(self, keys: SessionKeys, header: Header, loop: int) -> Header:
+        """The header of the commit in view that opens a loop, by halving; cut to the view where that is shorter."""
+        stretches = self._log.commits.view(keys, header).up_to(header.last)
+        for at, (first, last) in enumerate(stretches):
+            newest = self._at(keys, last)
+            if newest.flow.loop.number < loop and at + 1 < len(stretches):
+                continue
+            low, high = first, last
+            while low < high:
+                middle = (low + high) // 2
+                here = self._at(keys, middle)
+                if here.flow.loop.number >= loop:
+                    high = middle
+                else:
+                    low = max(middle, here.last) + 1
+            found = self._at(keys, high)
+            return replace(found, last=min(found.last, last), view=View(tuple(stretches[:at]), first))
+        return header
+
+    def _at(self, keys: SessionKeys, position: int) -> Header:
+        commit = self._log.commits.containing(keys, position)
+        if commit is None:
+            raise CorruptError("a commit is missing", item=commit_sort_key(position))
+        return commit.header
 
 
 def _stored(one: Located, wanted: str | None) -> list[StoredMessage]:

@@ -16,12 +16,11 @@ from turnlog.domain.messages import ToolCall, ToolResult
 from turnlog.domain.pairing import OpenCalls, pair
 from turnlog.domain.refs import Ref, call_key, parse_ref
 from turnlog.domain.times import rfc3339
-from turnlog.log.commits import Commit, checked_chain, read_commit
-from turnlog.log.keys import COMMITS_FROM, COMMITS_TO, SessionKeys, commit_sort_key
+from turnlog.log.commits import Commit, checked_chain
+from turnlog.log.keys import SessionKeys
 from turnlog.log.newest import newest_pages
 from turnlog.log.reading import Located, located
 from turnlog.log.sessions import SessionLog
-from turnlog.ports import Query
 from turnlog.services.parts import capped, part_of
 
 MISS = "Tool call result not found"
@@ -104,8 +103,7 @@ class RecallCalls:
     # ------------------------------------------------------------ finding the call
 
     def _by_ref(self, keys: SessionKeys, ref: Ref) -> tuple[_Place | None, str]:
-        query = Query(keys.partition, COMMITS_FROM, commit_sort_key(ref.position), descending=True, limit=1)
-        commits = checked_chain(self._log.items.query(query).items)
+        commits = checked_chain(next(self._log.commits.stored.back(keys, ref.position, limit=1), ()))
         if not commits:
             raise NotFoundError(f"no session {keys.session_id!r}")
         if commits[0].header.last < ref.position:
@@ -119,9 +117,7 @@ class RecallCalls:
             raise InvalidInputError(
                 "call_id is empty", problems=[Problem("invalid_parameter", "/query/call_id", "empty")]
             )
-        for commits in newest_pages(
-            self._log.items, self._log.commits, keys, pages=BACK_PAGES, first_limit=FIRST_COMMITS
-        ):
+        for commits in newest_pages(self._log.commits, keys, pages=BACK_PAGES, first_limit=FIRST_COMMITS):
             later, oldest = [*commits, *later], commits[0].header.first
             uses = [
                 Ref(one.event.position, at)
@@ -158,12 +154,11 @@ class RecallCalls:
         batches = iter(() if place.is_all else NEXT_COMMITS)
         commits, last = place.commits, place.commits[-1]
         while answered is None and (limit := next(batches, None)) is not None:
-            query = Query(keys.partition, commit_sort_key(last.header.last + 1), COMMITS_TO, limit=limit)
-            page = self._log.items.query(query)
-            if not page.items:
+            page = next(self._log.commits.stored.on(keys, last.header.last + 1, limit=limit, exact=True), ())
+            if not page:
                 break
-            last = read_commit(page.items[-1])
-            commits = [*commits, *checked_chain(page.items)]
+            commits = [*commits, *checked_chain(page)]
+            last = commits[-1]
             found = located(self._log.commits, keys, commits)
             answered = _result_place(found, ref, before)
         result = next((one for one in found if answered and one.event.position == answered[0]), None)
@@ -182,7 +177,7 @@ class RecallCalls:
 
     def _miss(self, keys: SessionKeys, ref: str | None, hint: str) -> Recalled:
         """Nothing there: why, and which calls are the newest."""
-        page = next(iter(newest_pages(self._log.items, self._log.commits, keys, pages=1, first_limit=FIRST_COMMITS)))
+        page = next(iter(newest_pages(self._log.commits, keys, pages=1, first_limit=FIRST_COMMITS)))
         refs = [
             str(Ref(one.event.position, at))
             for one in reversed(located(self._log.commits, keys, page))

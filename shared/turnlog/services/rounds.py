@@ -92,11 +92,11 @@ class Rounds:
         if newest <= (base.event.last_loop if base is not None else 0):
             return Outcome(False, "nothing_to_cover", base, False)
         before = base.event if base is not None else None
-        history = read_loops(self.log, keys, before.last if before is not None else 0, newest)
+        history = read_loops(self.log, keys, tail.header, before.last if before is not None else 0, newest)
         is_bound = before is None or history.commit_of(before.last).header.hash.hex() == before.covers
         if not is_bound:
             before = self._newest_bound(keys, before) if before is not None else None
-            history = read_loops(self.log, keys, before.last if before is not None else 0, newest)
+            history = read_loops(self.log, keys, tail.header, before.last if before is not None else 0, newest)
         if body.keep_loops is None and not reach.is_endless:
             history = _within(reach, history, before)
         if not history.messages:
@@ -104,9 +104,10 @@ class Rounds:
         event = self._make(_Making(keys, body.max_tokens, before, is_bound), history, reach.policy.pins)
         if event is None:
             return Outcome(False, "not_worth_it", base, False)
-        published = self._publish(keys, replace(event, base=base.event.position if base is not None else 0), request)
+        event = replace(event, base=base.event.position if base is not None else 0)
+        published = self._publish(keys, event, request, rewound=tail.header.rewound)
         if published is None:
-            # Another summary came in between: what is left to cover is seen from there.
+            # Another summary or a rewind came in between: what is left to cover is seen from there.
             return Outcome(False, None, base, True)
         return Outcome(True, None, published, history.has_more)
 
@@ -213,14 +214,19 @@ class Rounds:
 
     # ------------------------------------------------------------ publishing
 
-    def _publish(self, keys: SessionKeys, event: SummaryEvent, request: RequestKey | None) -> Summary | None:
-        """The summary in the log's next slot; None when its base is no longer in force."""
+    def _publish(
+        self, keys: SessionKeys, event: SummaryEvent, request: RequestKey | None, *, rewound: int
+    ) -> Summary | None:
+        """The summary in the log's next slot; None when its base is no longer in force, or the log was rewound since it was
+        read."""
         made: SummaryEvent | None = None
 
         def compose(tail: Tail) -> Draft | Commit:
             nonlocal made
             header = tail.header
-            if (header.summary.position if header.summary is not None else 0) != event.base:
+            if (
+                header.summary.position if header.summary is not None else 0
+            ) != event.base or header.rewound != rewound:
                 raise _Superseded
             new = following(header, kind="y", events=1, now_ms=self.log.clock.now_ms(), **stamped(request))
             made = replace(event, position=new.first)
@@ -232,7 +238,7 @@ class Rounds:
             return None
         assert made is not None  # noqa: S101 - compose has run
         with suppress(UnavailableError):  # the commit is durable; a reader that misses the cache reads the commit
-            self.log.summaries.write_cache(keys, made, written.commit)
+            self.log.summaries.write_cache(keys, made, time_ms=written.commit.header.time_ms)
         self.log.touch(keys, written.tail, written.commit.header)
         return Summary(made, written.commit.header.time_ms)
 

@@ -47,7 +47,7 @@ class SearchSession:
             message = f"q has 1 to {MAX_QUESTION_CHARS} characters"
             raise InvalidInputError(message, problems=[Problem("invalid_parameter", "/query/q", message)])
         commits = list[Commit]()
-        for page in newest_pages(self._log.items, self._log.commits, keys, pages=PAGES):
+        for page in newest_pages(self._log.commits, keys, pages=PAGES):
             commits = [*page, *commits]
         found = [one for one in located(self._log.commits, keys, commits) if one.facts.role != "unknown"]
         facts = [one.facts for one in found]

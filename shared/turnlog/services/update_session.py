@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, cast
 
-from turnlog.codecs.counting import count_tools
 from turnlog.contracts.sessions import Session, UpdateSession
 from turnlog.domain.errors import InvalidInputError, Problem, UnavailableError
 from turnlog.domain.events import SettingsEvent
 from turnlog.domain.identity import Owner
-from turnlog.domain.jsonvalue import JsonObject
 from turnlog.domain.session import Settings
 from turnlog.log.commits import Commit, Draft, Tail, Written
 from turnlog.log.headers import following
@@ -19,10 +16,8 @@ from turnlog.log.keys import SessionKeys
 from turnlog.log.sessions import InForce, SessionLog
 from turnlog.ports import TokenCounter
 from turnlog.services.answers import session_answer
-from turnlog.services.create_session import check_settings_size
+from turnlog.services.given_settings import check_settings_size, fields_of
 from turnlog.services.idempotency import earlier, raw_request_key, stamped
-from turnlog.windows.build import system_cost
-from turnlog.windows.policy import policy_of
 
 
 class UpdateSessions:
@@ -38,7 +33,7 @@ class UpdateSessions:
             message = "no setting is given"
             raise InvalidInputError(message, problems=[Problem("missing", "", message)])
         request = raw_request_key(key, "update session", given)
-        fields, in_force = self._fields(given), InForce(Settings(), 0)
+        fields, in_force = fields_of(given, self._counter), InForce(Settings(), 0)
 
         def compose(tail: Tail) -> Draft | Commit:
             nonlocal in_force
@@ -76,17 +71,3 @@ class UpdateSessions:
                 payload=payload,
             )
         self._log.show(keys, commit.header, in_force)
-
-    def _fields(self, given: dict[str, Any]) -> dict[str, Any]:
-        """What is given, as fields of settings; tokens are counted here, once."""
-        default = Settings()
-        fields = {name: value if value is not None else getattr(default, name) for name, value in given.items()}
-        if "policy" in fields:
-            policy_of(fields["policy"])
-        if "system" in fields:
-            text = fields["system"]
-            fields["system_tokens"] = system_cost(self._counter.count(text)) if text is not None else 0
-        if "tools" in fields:
-            tools = cast("list[JsonObject]", list(fields["tools"]))
-            fields |= {"tools": tuple(tools), "tools_tokens": count_tools(tools, self._counter)}
-        return fields

@@ -1,10 +1,22 @@
-"""The history of a session."""
+"""The history of a session, and going back in it."""
 
 from __future__ import annotations
 
 from turnlog.bootstrap import Application
 from turnlog.contracts.history import MAX_ENTRIES, HistoryEntry, HistoryPage, RecordHistory
-from turnlog.entrypoints.routing import MAX_POSITION, Parameter, Request, Response, Route, integer, read_body
+from turnlog.contracts.sessions import Session
+from turnlog.contracts.time_travel import Diff, RewindSession
+from turnlog.entrypoints.routing import (
+    MAX_POSITION,
+    Parameter,
+    Request,
+    Response,
+    Route,
+    integer,
+    invalid_parameter,
+    moment,
+    read_body,
+)
 
 
 def _read(app: Application, request: Request) -> Response:
@@ -25,6 +37,31 @@ def _record(app: Application, request: Request) -> Response:
     return Response(201, answer)
 
 
+def _rewind(app: Application, request: Request) -> Response:
+    body = read_body(request, RewindSession)
+    answer = app.rewind_session(request.owner, request.path["session_id"], body, key=request.idempotency_key)
+    return Response(200, answer)
+
+
+def _diff(app: Application, request: Request) -> Response:
+    begin = moment(request, _FROM)
+    if begin is None:
+        raise invalid_parameter("/query/from", "from is missing")
+    answer = app.compare_moments(
+        request.owner,
+        request.path["session_id"],
+        from_=begin,
+        to=moment(request, _TO),
+        after=integer(request, _AFTER) or 0,
+        limit=integer(request, _MESSAGES) or 100,
+    )
+    return Response(200, answer)
+
+
+_FROM = Parameter("from", "string", "This position, or time (RFC 3339)")
+_TO = Parameter("to", "string", "This position, or time; the head when it is left out")
+_AFTER = Parameter("after", "integer", "Messages of positions greater than this", 0, MAX_POSITION)
+_MESSAGES = Parameter("limit", "integer", "Messages a page", 1, 100, 100)
 _LIMIT = Parameter("limit", "integer", "Entries a page", 1, MAX_ENTRIES, 100)
 _BEFORE = Parameter("before", "integer", "Entries older than this position", 1, MAX_POSITION)
 
@@ -53,6 +90,27 @@ ROUTES: tuple[Route, ...] = (
         _record,
         RecordHistory,
         {201: HistoryEntry},
+        writes=True,
+    ),
+    Route(
+        "GET",
+        "/v1/sessions/{session_id}/diff",
+        "diff_session",
+        "history",
+        "What is different between two moments",
+        _diff,
+        answers={200: Diff},
+        parameters=(_FROM, _TO, _AFTER, _MESSAGES),
+    ),
+    Route(
+        "POST",
+        "/v1/sessions/{session_id}/rewind",
+        "rewind_session",
+        "history",
+        "Go back: later events leave window and state; the log keeps them",
+        _rewind,
+        RewindSession,
+        {200: Session},
         writes=True,
     ),
 )

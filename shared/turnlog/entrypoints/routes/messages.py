@@ -7,7 +7,7 @@ from typing import Literal, cast
 from turnlog.bootstrap import Application
 from turnlog.contracts.base import FORMATS
 from turnlog.contracts.messages import LoopPage, MessagePage
-from turnlog.entrypoints.routing import MAX_POSITION, Parameter, Request, Response, Route, integer
+from turnlog.entrypoints.routing import MAX_POSITION, Parameter, Request, Response, Route, integer, moment
 
 
 def _messages(app: Application, request: Request) -> Response:
@@ -19,6 +19,8 @@ def _messages(app: Application, request: Request) -> Response:
         limit=integer(request, _PAGE_LIMIT) or 100,
         order=cast("Literal['asc', 'desc']", request.query.get("order", "asc")),
         format=request.query.get("format"),
+        at=moment(request, _AT),
+        in_view=request.query.get("in_view") == "true",
     )
     return Response(200, page)
 
@@ -32,6 +34,7 @@ _PAGE_LIMIT = Parameter("limit", "integer", "Messages a page; a page ends after 
 _LOOP_LIMIT = Parameter("limit", "integer", "Loops a page", 1, 100, 20)
 _AFTER = Parameter("after", "integer", "Positions greater than this", 0, MAX_POSITION)
 _BEFORE = Parameter("before", "integer", "Positions smaller than this", 1, MAX_POSITION)
+_AT = Parameter("at", "string", "What was in view at this position, or time (RFC 3339)")
 _BEFORE_LOOP = Parameter("before", "integer", "Loops with a smaller number", 1, MAX_POSITION)
 
 ROUTES: tuple[Route, ...] = (
@@ -49,6 +52,8 @@ ROUTES: tuple[Route, ...] = (
             _PAGE_LIMIT,
             Parameter("order", "string", "By position", default="asc", values=("asc", "desc")),
             Parameter("format", "string", "Convert bodies to this format", values=FORMATS),
+            _AT,
+            Parameter("in_view", "string", "Without what a rewind has taken out of view", values=("true", "false")),
         ),
     ),
     Route(

@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 from turnlog.domain.errors import InvalidInputError, TurnlogError
-from turnlog.local.cli import checks, compress, context, doctor, history, jobs, recall, replay, serve, state
+from turnlog.local.cli import checks, compress, context, doctor, history, imports, jobs, recall, replay, serve, state
 from turnlog.local.cli.options import Data, Tenant, Token, Url, User, remember
 from turnlog.local.cli.screen import plain
 from turnlog.version import __version__
@@ -105,6 +105,7 @@ app.command()(recall.recall)
 app.command()(recall.search)
 app.command()(compress.compress)
 app.add_typer(jobs.jobs, name="jobs")
+app.command("import")(imports.import_)
 app.command()(checks.lint)
 app.command()(checks.schema)
 app.command()(doctor.doctor)

@@ -1,0 +1,24 @@
+"""Bringing sessions from elsewhere: one module per shape of a source, and one that writes what they read.
+
+`import_files` does it all: which shape a file has, what of it the log holds already, and a report.
+"""
+
+from __future__ import annotations
+
+from turnlog.client.imports.errors import NewerSourceError, SourceChangedError, UnknownSourceError
+from turnlog.client.imports.report import Report, SessionReport
+from turnlog.client.imports.running import import_files
+from turnlog.client.imports.sessions import SourceMessage, SourceSession
+from turnlog.client.imports.writing import import_session
+
+__all__ = [
+    "NewerSourceError",
+    "Report",
+    "SessionReport",
+    "SourceChangedError",
+    "SourceMessage",
+    "SourceSession",
+    "UnknownSourceError",
+    "import_files",
+    "import_session",
+]

@@ -1,0 +1,78 @@
+"""What of a log is in view after rewinds: stretches of positions, the newest of them open at its end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+KEPT = 16
+"""So many closed stretches stand in a header; older ones in the event of the newest rewind."""
+MOST_STRETCHES = 5_000
+Stretch: TypeAlias = tuple[int, int]
+"""First and last position."""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The closed stretches, oldest first, and all positions from ``since`` on. ``is_cut``: there are older stretches."""
+
+    closed: tuple[Stretch, ...] = ()
+    since: int = 1
+    is_cut: bool = False
+
+    def up_to(self, last: int) -> tuple[Stretch, ...]:
+        """The stretches as if the log ended at a position, oldest first."""
+        found = [(first, min(end, last)) for first, end in (*self.closed, (self.since, last)) if first <= last]
+        return tuple(found)
+
+    def shows(self, position: int) -> bool:
+        return position >= self.since or any(first <= position <= last for first, last in self.closed)
+
+    def rewound(self, to: int, *, at: int) -> View:
+        """The view after an event at position ``at`` that goes back to position ``to`` of this view."""
+        closed = self.up_to(to)
+        if closed and closed[-1][1] + 1 == at:
+            return View(closed[:-1], closed[-1][0], self.is_cut)
+        return View(closed, at, self.is_cut)
+
+    def cut(self) -> View:
+        """With as many stretches as a header holds."""
+        if len(self.closed) <= KEPT:
+            return self
+        return View(self.closed[-KEPT:], self.since, True)
+
+    def encode(self) -> str:
+        """Empty for a log without rewinds."""
+        if not self.closed and self.since == 1:
+            return ""
+        parts = [f"{first}-{last}" for first, last in self.closed]
+        return " ".join([*(["~"] if self.is_cut else []), *parts, str(self.since)])
+
+    @classmethod
+    def decode(cls, text: str) -> View:
+        *parts, since = text.split(" ")
+        is_cut = parts[:1] == ["~"]
+        closed = tuple(_stretch(part) for part in parts[int(is_cut) :])
+        return cls(closed, int(since), is_cut)
+
+
+def without(stretches: Sequence[Stretch], others: Sequence[Stretch]) -> list[Stretch]:
+    """The positions of the one that are not among the others, both in order."""
+    found = list[Stretch]()
+    for first, last in stretches:
+        at = first
+        for start, end in others:
+            if end < at or start > last:
+                continue
+            if start > at:
+                found.append((at, start - 1))
+            at = end + 1
+        if at <= last:
+            found.append((at, last))
+    return found
+
+
+def _stretch(text: str) -> Stretch:
+    first, last = text.split("-")
+    return int(first), int(last)

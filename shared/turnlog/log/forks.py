@@ -1,0 +1,67 @@
+"""Forks of a session that is about to be erased: what they share is copied for each of them, then they are told where it is.
+
+The copy is invisible until one conditional put has moved the fork's pointer, and a reader that finds the parent's log gone reads
+the pointer again; so every reader sees the whole of it at any time. Done again after a crash it is the same copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from turnlog.log.commit_items import first_position, parent_of
+from turnlog.log.commits import CommitLog, read_commit
+from turnlog.log.headers import item_name, log_key
+from turnlog.log.keys import FORKS_FROM, FORKS_TO, SessionKeys
+from turnlog.log.payloads import Payloads
+from turnlog.ports import Equal, Item, ItemTable, Query
+
+_POINTER = ("fp", "bs", "fa")
+
+
+class Forks:
+    """Makes forks independent of a session."""
+
+    def __init__(self, items: ItemTable, payloads: Payloads, commits: CommitLog) -> None:
+        self._items = items
+        self._payloads = payloads
+        self._commits = commits
+
+    def of(self, keys: SessionKeys) -> Iterator[SessionKeys]:
+        """The sessions that were, or were about to be, forked from this one."""
+        after = None
+        while True:
+            page = self._items.query(Query(keys.partition, FORKS_FROM, FORKS_TO, after=after))
+            for item in page.items:
+                yield SessionKeys(keys.owner, item_name(item)[len(FORKS_FROM) :])
+            after = page.next
+            if after is None:
+                return
+
+    def make_independent(self, keys: SessionKeys) -> int:
+        """Gives every fork that shares this session's log a base of its own. Returns how many.
+
+        Nobody may be able to fork the session any more: then a fork that has no first commit yet will have none.
+        """
+        done = 0
+        for child in self.of(keys):
+            item = self._items.get_many([child.commit(1)]).get(child.commit(1))
+            if item is None or "fp" not in item or parent_of(child, item) != keys:
+                continue
+            for page in self._commits.stored.on(keys, 1, first_position(item) - 1):
+                self._copy(child, page)
+            self._items.put({**item, "bs": ""}, condition=Equal("bs", keys.session_id))
+            done += 1
+        return done
+
+    def _copy(self, child: SessionKeys, page: Sequence[Item]) -> None:
+        """Commits to a fork's base, after what they have out of line."""
+        base = child.base
+        for item in page:
+            self._payloads.copy(base, read_commit(item).payloads)
+        self._items.write_many(
+            [
+                {name: value for name, value in item.items() if name not in _POINTER}
+                | {"pk": base.partition, "sk": log_key(item)}
+                for item in page
+            ]
+        )

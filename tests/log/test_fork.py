@@ -1,0 +1,232 @@
+"""Forks: a session that begins as another was, by a pointer; from there on the two know nothing of each other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.conftest import Harness
+from tests.log.test_compress import AMPLE, filled, texts, turn
+from tests.log.test_crashes import HUGE, LARGE, appending, application, fresh
+from tests.log.test_rewind import contents, everything, said, seen
+from turnlog.client.model import Session, Turnlog
+from turnlog.domain.errors import InvalidInputError, NotFoundError, SessionExistsError, TurnlogError
+from turnlog.domain.identity import Owner
+from turnlog.log.keys import SessionKeys
+from turnlog.ports import BlobStore, ItemTable
+from turnlog.testing.explorer import Crash, Run, explore
+from turnlog.testing.fixed import SequentialIds
+
+CALL = {"id": "c1", "type": "function", "function": {"name": "look_up", "arguments": "{}"}}
+CALLS = {"role": "assistant", "content": None, "tool_calls": [CALL]}
+
+
+@pytest.fixture
+def parent(harness: Harness) -> Session:
+    """Calls, states, payloads out of line, other settings."""
+    session = harness.log().sessions.create("parent", system="Be brief.", state={"a": 1}, title="Parent")
+    session.append(*said(1))
+    session.append({"role": "user", "content": "Look"}, CALLS)
+    session.append(LARGE, {"role": "assistant", "content": "Found"})
+    session.patch_state({"b": 2})
+    session.update(policy="run_loops")
+    session.append(*said(3), {**HUGE, "role": "user"})
+    return session
+
+
+@pytest.mark.parametrize("harness", ["sqlite"], indirect=True)
+def test_at_every_position_a_fork_is_what_its_parent_was(parent: Session) -> None:
+    for position in range(1, parent.info().head + 1):
+        before = everything(parent, at=position)
+        fork = parent.fork(f"fork-{position}", at=position)
+        assert everything(fork) == before, position
+        assert contents(fork) == contents(parent, at=position), "and nothing of what came behind it"
+        info = fork.info()
+        assert (info.forked_from, info.forked_at, info.status) == ("parent", position, "active")
+        assert everything(fork, at=position) == before
+
+
+def test_both_go_on_by_themselves(parent: Session) -> None:
+    fork = parent.fork("fork", at=3, title="Fork")
+    fork.append(*said(8), key="same")
+    parent.append(*said(9), key="same")
+    fork.patch_state({"of": "fork"})
+    parent.put_state({"of": "parent"})
+    assert seen(fork) == ["Question 1", "Answer 1", "Question 8", "Answer 8"]
+    assert seen(parent)[-2:] == ["Question 9", "Answer 9"]
+    assert (fork.state().state, parent.state().state) == ({"a": 1, "of": "fork"}, {"of": "parent"})
+    assert (fork.info().title, parent.info().title) == ("Fork", "Parent")
+    assert [(one.loop, one.first) for one in fork.loops()] == [(2, 5), (1, 2)]
+    actions = [one.action for one in fork.history()]
+    assert actions == ["state_change", *["message_added"] * 2, "fork", *["message_added"] * 2, "create"]
+    fork.rewind(2)
+    assert seen(fork) == ["Question 1"]
+    assert fork.diff(4).left[0].first == 3
+
+
+def test_what_is_out_of_line_and_what_is_recalled(parent: Session) -> None:
+    fork = parent.fork("fork")
+    assert contents(fork)[4] == LARGE["content"]
+    assert contents(fork)[-1] == HUGE["content"]
+    (ref,) = (call.ref for loop in fork.loops() for call in loop.tool_calls)
+    assert fork.recall(ref, max_tokens=100_000).model_dump() == parent.recall(ref, max_tokens=100_000).model_dump()
+    assert fork.recall(call_id="c1").ref == ref
+    fork.append({"role": "user", "content": "A needle"})
+    assert [one.snippet for one in fork.search("needle").results] == ["A needle"]
+    assert [one.snippet for one in parent.search("needle").results] == []
+    assert fork.search("Found").results[0].position == 7
+
+
+def test_forks_of_forks(harness: Harness) -> None:
+    session = harness.log().sessions.create("f0")
+    wanted = list[str]()
+    for depth in range(4):
+        session.append({"role": "user", "content": f"at {depth}"}, {"role": "user", "content": f"behind {depth}"})
+        wanted.append(f"at {depth}")
+        session = session.fork(f"f{depth + 1}", at=session.info().head - 1)
+        assert contents(session) == contents(session, in_view=True) == seen(session) == wanted
+    assert contents(session, order="desc") == wanted[::-1]
+    early = session.fork("early", at=2)
+    assert contents(early) == ["at 0"]
+    early.append({"role": "user", "content": "end"})
+    assert contents(early.fork("last")) == seen(early) == ["at 0", "end"]
+    assert session.page(after=2, limit=1).messages[0].body["content"] == "at 1"
+    newest = session.page(before=session.info().head, limit=2, order="desc")
+    assert [one.body["content"] for one in newest.messages] == ["at 3", "at 2"]
+
+
+def test_s6_a_fork_has_the_summary_of_its_moment(harness: Harness) -> None:
+    session = filled(harness.log(), 6)
+    session.compress(keep_loops=1)
+    first = session.summary()
+    before = session.fork("before", at=first.position - 1)
+    at = session.fork("at", at=first.position)
+    session.append(*turn(7))
+    session.append(*turn(8))
+    session.compress(keep_loops=1)
+    assert before.summary() is None
+    assert "Question 1" in texts(before.context(budget=AMPLE))
+    assert at.summary() == first
+    assert at.context(budget=AMPLE).messages == session.context(at=first.position, budget=AMPLE).messages
+    at.append(*turn(9))
+    at.append(*turn(10))
+    at.compress(keep_loops=1)
+    assert at.summary().base == first.position
+    assert "Question 9" in texts(at.context(budget=AMPLE))
+
+
+def test_the_same_call_again_and_calls_that_are_refused(harness: Harness) -> None:
+    log = harness.log()
+    session = log.sessions.create("s")
+    session.append(*said(1))
+    fork = session.fork("fork", at=2, key="k")
+    session.append(*said(2))
+    assert session.fork("fork", at=2, key="k").info() == fork.info()
+    assert session.fork(key="made").id == session.fork(key="made").id
+    with pytest.raises(SessionExistsError):
+        session.fork("fork", at=2)
+    with pytest.raises(SessionExistsError):
+        log.sessions.create("fork")
+    with pytest.raises(SessionExistsError):
+        session.fork("s")
+    with pytest.raises(InvalidInputError, match="above the head"):
+        session.fork("other", at=99)
+    with pytest.raises(InvalidInputError, match="a fork has the state"):
+        session.fork("other", state={})
+    with pytest.raises(NotFoundError):
+        Session(log._backend, "not-there").fork("other")
+    with pytest.raises(NotFoundError):
+        Session(harness.log(user="bob")._backend, "s").fork("other")
+    assert {one.session_id for one in log.sessions.list()} == {"s", "fork", session.fork(key="made").id}
+    assert log.sessions.create("fork", if_exists="return").info().forked_from == "s"
+
+
+def test_an_ended_session_is_gone_on_with_in_a_fork(log: Turnlog) -> None:
+    session = log.sessions.create("s")
+    session.append(*said(1))
+    session.end()
+    fork = session.fork("fork")
+    fork.append(*said(2))
+    assert seen(fork) == ["Question 1", "Answer 1", "Question 2", "Answer 2"]
+    assert fork.reset().info().forked_from is None
+
+
+def test_nothing_is_copied(harness: Harness) -> None:
+    if harness.meter is None:
+        pytest.skip("requests are metered on moto")
+    session = harness.log().sessions.create("s", state={"a": 1})
+    for n in range(8):
+        session.append(*said(n))
+
+    def requests(call: Any) -> int:
+        before = sum(harness.meter.meter.requests.values())
+        call()
+        return int(sum(harness.meter.meter.requests.values()) - before)
+
+    fork = session.fork("of a short one")
+    short = requests(lambda: session.fork("short"))
+    for n in range(8):
+        session.append(*said(n), HUGE)
+    assert requests(lambda: session.fork("long")) == short
+    assert requests(lambda: fork.append(*said(1))) == 2
+    assert requests(lambda: fork.context(budget=AMPLE)) == 2, "its own log, and its parent's"
+
+
+def forking(items: ItemTable, blobs: BlobStore) -> Any:
+    return Session(application(items, blobs, SequentialIds(2_000))._backend, "s").fork("fork", key="fork").info()
+
+
+def creating(items: ItemTable, blobs: BlobStore) -> Any:
+    return application(items, blobs, SequentialIds(3_000)).sessions.create("fork", title="created").id
+
+
+def prepared(log: Turnlog) -> None:
+    log.sessions.create("s").append({"role": "user", "content": "1"})
+
+
+def test_d2_every_order_of_a_fork_and_an_append_to_its_parent() -> None:
+    def check(run: Run, items: ItemTable, blobs: BlobStore) -> None:
+        fork = application(items, blobs, SequentialIds(10**9)).sessions.get("fork")
+        assert contents(fork) in (["1"], ["1", "a"])
+        assert contents(fork) == seen(fork)
+
+    assert explore([appending(1_000, "a"), forking], fresh(prepared), check) >= 6
+
+
+def test_d2_every_order_of_a_fork_and_a_creation_of_the_same_id() -> None:
+    def check(run: Run, items: ItemTable, blobs: BlobStore) -> None:
+        session = application(items, blobs, SequentialIds(10**9)).sessions.get("fork")
+        refused = [one for one in run.results if isinstance(one, TurnlogError)]
+        assert [one.error_code for one in refused] == ["session_exists"]
+        is_fork = session.info().forked_from is not None
+        assert contents(session) == (["1"] if is_fork else [])
+        assert session.info().title == (None if is_fork else "created")
+
+    assert explore([creating, forking], fresh(prepared), check, max_preemptions=1) >= 6
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_d1_a_fork_that_ends_anywhere_is_made_by_the_next_try(after: bool) -> None:
+    def check(run: Run, items: ItemTable, blobs: BlobStore) -> None:
+        made = forking(items, blobs)
+        assert (made.session_id, made.forked_from) == ("fork", "s")
+        assert contents(application(items, blobs, SequentialIds(10**9)).sessions.get("fork"))[0] == "1"
+
+    for at in range(1, 8):
+        explore([forking, appending(1_000, "b")], fresh(prepared), check, crash=Crash(0, at, after))
+
+
+def test_a_fork_lives_on_its_own_base_when_the_pointer_is_moved(harness: Harness, parent: Session) -> None:
+    """What an eraser of the parent does: the shared log is copied, then the pointer moved; a reader finds the one or the other."""
+    fork, items = parent.fork("fork", at=6), harness.app.engine.items
+    grandchild = fork.fork("grandchild", at=4)
+    fork.append(*said(5))
+    before, older = everything(fork), everything(grandchild)
+    owner = Owner.of("acme", "ada")
+    harness.app._log.forks.make_independent(SessionKeys(owner, "parent"))
+    for commit in harness.app._log.commits.range(SessionKeys(owner, "parent"), 1, 100):
+        items.put({"pk": commit.home, "sk": f"C#{commit.header.first:012d}", "h": b"x"})
+    assert everything(fork) == before
+    assert everything(grandchild) == older
+    assert contents(fork)[4] == LARGE["content"]

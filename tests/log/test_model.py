@@ -1,0 +1,182 @@
+"""All operations in any order, against a plain model, on every engine: what is read is what the model says."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
+
+from tests.conftest import Harness
+from tests.effort import examples
+from tests.log.plain_model import PlainSession
+from turnlog.client.model import Session, Turnlog
+from turnlog.domain.errors import SessionEndedError
+
+AMPLE = 1_000_000
+_users = itertools.count(1)
+said = st.tuples(st.sampled_from(["user", "assistant"]), st.text("abc é", min_size=1, max_size=8))
+bodies = st.lists(said, min_size=1, max_size=4)
+states = st.dictionaries(st.sampled_from("abc"), st.integers(0, 3) | st.text("xy", max_size=3), max_size=3)
+at_some = st.floats(0, 1)
+
+
+class Sessions(RuleBasedStateMachine):
+    """``harness`` is given by the test: its engine lives longer than an example, whose sessions are a user's own."""
+
+    harness: Harness
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.log: Turnlog = self.harness.log(user=f"user-{next(_users)}")
+        self.plain: dict[str, PlainSession] = {}
+        self.newest = ""
+
+    # ------------------------------------------------------------ what is done
+
+    @initialize(state=states)
+    def begin(self, state: dict[str, Any]) -> None:
+        self.create(state)
+
+    @rule(state=states)
+    @precondition(lambda self: len(self.plain) < 3)
+    def create(self, state: dict[str, Any]) -> None:
+        made = self.log.sessions.create(f"s{len(self.plain)}", state=state, title="first")
+        self.plain[made.id] = PlainSession(made.id, state, "first")
+        self.newest = made.id
+
+    @rule(said=bodies, at=at_some)
+    def append(self, said: list[tuple[str, str]], at: float) -> None:
+        session, plain = self._any(at)
+        messages = [{"role": role, "content": text} for role, text in said]
+        if plain.is_ended:
+            with pytest.raises(SessionEndedError):
+                session.append(*messages)
+            return
+        answer = session.append(*messages, key=f"append {plain.head}")
+        plain.append(messages)
+        assert answer.head == plain.head
+        assert session.append(*messages, key=f"append {plain.head - len(messages)}") == answer
+
+    @rule(state=states, at=at_some)
+    def put_state(self, state: dict[str, Any], at: float) -> None:
+        session, plain = self._any(at)
+        if not plain.is_ended:
+            session.put_state(state)
+            plain.put_state(state)
+
+    @rule(title=st.none() | st.text("abc", max_size=4), at=at_some)
+    def update(self, title: str | None, at: float) -> None:
+        session, plain = self._any(at)
+        session.update(title=title)
+        plain.retitle(title)
+
+    @rule(at=at_some)
+    def compress(self, at: float) -> None:
+        session, plain = self._any(at)
+        if session.compress(keep_loops=0).status == "published":
+            plain.note()
+
+    @rule(at=at_some)
+    def record(self, at: float) -> None:
+        session, plain = self._any(at)
+        session.record("noted")
+        plain.note()
+
+    @rule(at=at_some, to=at_some)
+    def rewind(self, at: float, to: float) -> None:
+        session, plain = self._any(at)
+        position = 1 + int(to * (plain.head - 1))
+        if plain.is_ended:
+            with pytest.raises(SessionEndedError):
+                session.rewind(position)
+            return
+        assert session.rewind(position).head == plain.head + 1
+        plain.rewind(position)
+
+    @rule(at=at_some, to=at_some)
+    @precondition(lambda self: len(self.plain) < 6)
+    def fork(self, at: float, to: float) -> None:
+        session, plain = self._any(at)
+        position = 1 + int(to * (plain.head - 1))
+        if position not in plain.messages and not plain.moments[position].view and position > 1:
+            return
+        made = session.fork(f"s{len(self.plain)}", at=position)
+        self.plain[made.id] = plain.fork(made.id, position, made.info().head)
+        self.newest = made.id
+
+    @rule(at=at_some)
+    def end(self, at: float) -> None:
+        session, plain = self._any(at)
+        if not plain.is_ended and at > 0.8:
+            session.end()
+            plain.end()
+
+    # ------------------------------------------------------------ what must hold
+
+    @rule(at=at_some, to=at_some)
+    def everything_reads_as_the_model_says(self, at: float, to: float) -> None:
+        session, plain = self._any(at)
+        _same(session, plain)
+        position = 1 + int(to * (plain.head - 1))
+        _same_at(session, plain, position)
+        found = session.diff(position)
+        came = [one for one in plain.now.view if one not in plain.moments[position].view]
+        assert [one.position for one in found.messages] == came
+
+    def teardown(self) -> None:
+        for session_id, plain in self.plain.items():
+            session = Session(self.log._backend, session_id)
+            _same(session, plain)
+            assert [one.position for one in session.messages(order="desc")] == sorted(plain.messages)[::-1]
+        listed = {one.session_id: one.head for one in self.log.sessions.list()}
+        assert set(listed) == set(self.plain)
+
+    def _any(self, at: float) -> tuple[Session, PlainSession]:
+        ids = list(self.plain)
+        session_id = ids[min(int(at * len(ids)), len(ids) - 1)]
+        self.newest = session_id
+        return Session(self.log._backend, session_id), self.plain[session_id]
+
+
+def _same(session: Session, plain: PlainSession) -> None:
+    info = session.info()
+    assert (info.head, info.title, info.messages) == (plain.head, plain.now.title, len(plain.now.view))
+    assert info.status == ("ended" if plain.is_ended else "active")
+    assert {one.position: one.body for one in session.messages()} == plain.messages
+    assert [one.position for one in session.messages(in_view=True)] == list(plain.now.view)
+    assert session.state().state == plain.now.state
+    assert _texts(session) == [plain.messages[one]["content"] for one in plain.now.view]
+    by_loop = {(one.first, one.last) for one in session.loops()}
+    assert {first for first, _ in by_loop} <= set(plain.now.view)
+
+
+def _same_at(session: Session, plain: PlainSession, position: int) -> None:
+    then = plain.moments[position]
+    assert [one.position for one in session.messages(at=position)] == list(then.view)
+    assert session.state(at=position).state == then.state
+    assert _texts(session, at=position) == [plain.messages[one]["content"] for one in then.view]
+
+
+def _texts(session: Session, **options: Any) -> list[str]:
+    """What a window of everything says, without the lines that make it valid."""
+    window = session.context(policy="full", budget=AMPLE, format="turnlog", **options)
+    return [one["content"] for one in window.messages]
+
+
+def test_any_operations_in_any_order(harness: Harness) -> None:
+    is_slow = harness.name == "moto"
+    most = examples(20) if is_slow else examples(150)
+    machine = type("Machine", (Sessions,), {"harness": harness})
+    run_state_machine_as_test(  # type: ignore[no-untyped-call]
+        machine,
+        settings=settings(
+            max_examples=most,
+            stateful_step_count=12 if is_slow else 25,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )

@@ -22,31 +22,42 @@ if TYPE_CHECKING:
     from turnlog.adapters.summarisers.model import ChatModel
     from turnlog.domain.identity import Owner
     from turnlog.domain.jsonvalue import JsonObject
+    from turnlog.domain.session import Settings as SessionSettings
     from turnlog.log.erasure import Erasure
+    from turnlog.log.full_snapshots import FullSnapshots
+    from turnlog.log.headers import Header
+    from turnlog.log.materialise import Materialiser
     from turnlog.log.payloads import Payloads
     from turnlog.log.segments import Segments
     from turnlog.log.sessions import SessionLog
     from turnlog.services.agents import GetAgent, PatchAgent
     from turnlog.services.append_messages import AppendMessages
+    from turnlog.services.automatic_snapshots import AutomaticSnapshots
     from turnlog.services.build_context import BuildContexts, BuildWindows
     from turnlog.services.compress import CompressSessions
     from turnlog.services.create_session import CreateSessions
     from turnlog.services.decisions import DecidePendingActions
+    from turnlog.services.delete_snapshots import DeleteSnapshots, SnapshotCleaner, SweepSnapshots
     from turnlog.services.diff import CompareMoments
     from turnlog.services.end_session import EndSessions, ResetSessions
     from turnlog.services.erase import EraseSessions
+    from turnlog.services.export import ExportSessions
     from turnlog.services.history import ReadHistory, RecordEntries
+    from turnlog.services.import_sessions import ImportSessions
     from turnlog.services.jobs import GetJob, Later, ListJobs, RunJob, StartJobs, Work
+    from turnlog.services.links import Link, Links
     from turnlog.services.lint import LintHistories
     from turnlog.services.read_messages import ReadLoops, ReadMessages
     from turnlog.services.read_session import GetSession, ListSessions
+    from turnlog.services.read_snapshots import GetSnapshot, SnapshotLogs
     from turnlog.services.recall import RecallCalls
     from turnlog.services.redrive import RedriveJobs
+    from turnlog.services.restore import RestoreSnapshots
     from turnlog.services.retention import RetainSessions
     from turnlog.services.rewind import RewindSessions
     from turnlog.services.seal import SealSessions
     from turnlog.services.search import SearchSession
-    from turnlog.services.snapshots import CreateSnapshots, GetSnapshot, ListSnapshots
+    from turnlog.services.snapshots import CreateSnapshots, ListSnapshots
     from turnlog.services.states import GetState, PatchState, PutState
     from turnlog.services.summaries import DiscardSummary, GetSummary
     from turnlog.services.update_session import UpdateSessions
@@ -136,7 +147,25 @@ class Application:
         from turnlog.services.asking import AskForSegments, AskForSummaries
 
         ask = AskForSummaries(self._log, self._start_job, self.settings.models)
-        return AppendMessages(self._log, _Lazily(lambda: self.counter), ask, AskForSegments(self._start_job))
+        return AppendMessages(
+            self._log,
+            _Lazily(lambda: self.counter),
+            ask,
+            AskForSegments(self._start_job),
+            self._make_snapshots,
+        )
+
+    def _make_snapshots(
+        self, owner: Owner, session_id: str, header: Header, before: Header, settings: SessionSettings
+    ) -> None:
+        """Few sessions do: what it takes is loaded when one does."""
+        self._automatic_snapshots(owner, session_id, header, before, settings)
+
+    @cached_property
+    def _automatic_snapshots(self) -> AutomaticSnapshots:
+        from turnlog.services.automatic_snapshots import AutomaticSnapshots
+
+        return AutomaticSnapshots(self._log, self._snapshot_cleaner)
 
     @cached_property
     def read_messages(self) -> ReadMessages:
@@ -300,7 +329,76 @@ class Application:
     def create_snapshot(self) -> CreateSnapshots:
         from turnlog.services.snapshots import CreateSnapshots
 
-        return CreateSnapshots(self._log, self._start_job)
+        return CreateSnapshots(self._log, self._full_snapshots, self._start_job, self._snapshot_cleaner)
+
+    @cached_property
+    def _full_snapshots(self) -> FullSnapshots:
+        from turnlog.log.full_snapshots import FullSnapshots
+
+        return FullSnapshots(self.engine.blobs, self.segments, self._log.records, self._clock)
+
+    @cached_property
+    def _snapshot_cleaner(self) -> SnapshotCleaner:
+        from turnlog.services.delete_snapshots import SnapshotCleaner
+
+        return SnapshotCleaner(self._log, self._start_job)
+
+    @cached_property
+    def _snapshot_logs(self) -> SnapshotLogs:
+        from turnlog.services.read_snapshots import SnapshotLogs
+
+        return SnapshotLogs(self._log, self.engine.blobs, self._full_snapshots)
+
+    @cached_property
+    def _materialiser(self) -> Materialiser:
+        from turnlog.log.materialise import Materialiser
+
+        return Materialiser(self._log, self.engine.blobs)
+
+    @cached_property
+    def restore_snapshot(self) -> RestoreSnapshots:
+        from turnlog.services.restore import RestoreSnapshots
+
+        return RestoreSnapshots(
+            self._log,
+            self._payloads,
+            self._snapshot_logs,
+            self._full_snapshots,
+            self._materialiser,
+            self.rewind_session,
+            self.create_session,
+            self._start_job,
+        )
+
+    @cached_property
+    def export_sessions(self) -> ExportSessions:
+        from turnlog.services.export import ExportSessions
+
+        return ExportSessions(self._log, self._payloads, self.engine.blobs, self.links, self._start_job)
+
+    @cached_property
+    def import_session(self) -> ImportSessions:
+        from turnlog.services.import_sessions import ImportSessions
+
+        return ImportSessions(self._log, self._materialiser)
+
+    @cached_property
+    def links(self) -> Links:
+        from turnlog.services.links import Links
+
+        return Links(self.engine.blobs, self._clock, self._log.cursor_secret)
+
+    @cached_property
+    def delete_snapshot(self) -> DeleteSnapshots:
+        from turnlog.services.delete_snapshots import DeleteSnapshots
+
+        return DeleteSnapshots(self._log, self._snapshot_cleaner)
+
+    @cached_property
+    def sweep_snapshots(self) -> SweepSnapshots:
+        from turnlog.services.delete_snapshots import SweepSnapshots
+
+        return SweepSnapshots(self._log, self.engine.blobs, self._full_snapshots)
 
     @cached_property
     def list_snapshots(self) -> ListSnapshots:
@@ -310,9 +408,9 @@ class Application:
 
     @cached_property
     def get_snapshot(self) -> GetSnapshot:
-        from turnlog.services.snapshots import GetSnapshot
+        from turnlog.services.read_snapshots import GetSnapshot
 
-        return GetSnapshot(self._log, self.read_messages)
+        return GetSnapshot(self._log, self._snapshot_logs, self.links)
 
     @cached_property
     def seal_session(self) -> SealSessions:
@@ -343,7 +441,10 @@ class Application:
     def get_job(self) -> GetJob:
         from turnlog.services.jobs import GetJob
 
-        return GetJob(self._log)
+        return GetJob(self._log, self._link_of)
+
+    def _link_of(self, owner: Owner, session_id: str) -> Link:
+        return self.export_sessions.link(owner, session_id)
 
     @cached_property
     def list_jobs(self) -> ListJobs:
@@ -366,6 +467,9 @@ class Application:
             "compress": self._compress,
             "snapshot": self._snapshot,
             "seal": self._seal,
+            "sweep": self._sweep,
+            "restore": self._restore,
+            "export": self._export,
             "erase": self._erase,
         }
         return RunJob(self._log, work, self.engine.queue_of)
@@ -381,6 +485,15 @@ class Application:
 
     def _erase(self, owner: Owner, session_id: str, options: JsonObject) -> JsonObject | Later:
         return self.erase_session.run(owner, session_id, options)
+
+    def _sweep(self, owner: Owner, session_id: str, options: JsonObject) -> JsonObject:
+        return self.sweep_snapshots.run(owner, session_id, options)
+
+    def _export(self, owner: Owner, session_id: str, options: JsonObject) -> JsonObject:
+        return self.export_sessions.run(owner, session_id, options)
+
+    def _restore(self, owner: Owner, session_id: str, options: JsonObject) -> JsonObject:
+        return self.restore_snapshot.run(owner, session_id, options)
 
     @cached_property
     def _start_job(self) -> StartJobs:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, TypeAlias, runtime_checkable
+from typing import BinaryIO, Literal, Protocol, TypeAlias, runtime_checkable
 
 from turnlog.domain.summaries import Summarised, SummaryRequest
 
@@ -115,8 +115,9 @@ class ItemTable(Protocol):
 class BlobStore(Protocol):
     """Immutable bytes under names such as ``tenant/user/session/…``."""
 
-    def put(self, name: str, data: bytes) -> None:
-        """Durable when it returns. Putting the same name again replaces the bytes, whole."""
+    def put(self, name: str, data: bytes | BinaryIO) -> None:
+        """Durable when it returns. Putting the same name again replaces the bytes, whole. A file is read from where it stands, and
+        never held in memory whole."""
 
     def get(self, name: str) -> bytes | None:
         """The bytes, or None when there is no such blob."""
@@ -130,6 +131,10 @@ class BlobStore(Protocol):
         """Deletes every blob whose name begins with the prefix, but for those to ``keep``, with all its versions; how many
         versions there were. When it returns, nothing of them is left. `UnavailableError` when one of them was kept.
         """
+
+    def url(self, name: str, *, seconds: int, filename: str) -> str | None:
+        """An address that gives the bytes to whoever has it, for so long; they are saved as ``filename``. No request. None: this
+        store is not on the network."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -249,6 +249,9 @@ def test_every_route_answers(served: Served) -> None:
     assert served.call("get_state", **at)["state"]["paid"]
     served.call("record_history", **at, body={"action": "noted"}, status=201)
     assert served.call("read_history", **at)["entries"][0]["action"] == "noted"
+    assert served.call("diff_session", **at, query={"from": "2"})["messages"]
+    head = served.call("get_session", **at)["head"]
+    assert served.call("rewind_session", **at, body={"to": head})["head"] == head + 1
     waiting = {"pending_action": {"name": "refund"}}
     served.call("patch_agent", **at, agent_id="main", body=waiting)
     served.call("decide_pending", **at, agent_id="main", body={"decision": "approve"})

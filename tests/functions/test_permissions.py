@@ -73,7 +73,7 @@ class Deployment:
         self.template = template
         self.calls = set[Call]()
         self._stack = stack
-        self._patch = patch
+        self.patch = patch
         self._names = {resource.name.rpartition("/")[2]: resource.logical_id for resource in stack.resources}
         self._functions = {function.handler: function for function in stack.functions.values()}
         self._handlers = dict[str, Handler]()
@@ -87,7 +87,7 @@ class Deployment:
         """One invocation, with the variables of the function and no others."""
         function = self._functions[handler]
         for variable, value in function.environment.items():
-            self._patch.setenv(variable, value)
+            self.patch.setenv(variable, value)
         self._running = function.name
         return self._handlers.setdefault(handler, load(handler))(given, Context())
 
@@ -109,7 +109,7 @@ class Deployment:
 
     def _resource(self, service: str, params: Mapping[str, Any]) -> str:
         if service == "s3":
-            return self._names[params["Bucket"]] + "/*"
+            return self._names[params["Bucket"]] + ("/~exports/*" if params["Key"].startswith("~exports/") else "/*")
         if service == "sqs":
             return self._names[params["QueueUrl"].rpartition("/")[2]]
         names = [params["TableName"]] if "TableName" in params else list(params["RequestItems"])
@@ -135,6 +135,7 @@ def deployment() -> Iterator[Deployment]:
         run_events(lambda name, given: made.run(handler_of(name), given))
         _large(made)
         _sealed(made)
+        _copied(made)
         _without_caches(made)
         _erased(made)
         _retained(made)
@@ -212,6 +213,35 @@ def _sealed(made: Deployment) -> None:
     assert made.run("workers.compress.handler", _message("seal", jobs[0]["job_id"], "sealed")) == _DONE
     (job,) = made.call("jobs", "GET", "/v1/jobs", 200, query={"limit": "1"})["jobs"]
     assert job["result"] == {"segments": 1, "last": 276}
+
+
+def _copied(made: Deployment) -> None:
+    """Full snapshots, restores of them without their log, exports and imports; at once and as jobs."""
+    table = boto3.resource("dynamodb", REGION).Table(made.table)
+    path = "/v1/sessions/large/snapshots"
+    made.call("snapshot", "POST", path, 201, body={"name": "whole", "kind": "full"})
+    made.call("export", "POST", "/v1/sessions/large/export", 200, body={})
+    made.call("sessions", "POST", "/v1/sessions", 201, body={"session_id": "long"})
+    messages = [{"role": "user", "content": _noise(size)} for size in (3_000, 60_000, 6_000)]
+    made.call("append", "POST", "/v1/sessions/long/messages", 201, body={"messages": messages})
+    for limit in ("snapshots.MAX_UNSEALED", "export.MAX_POSITIONS", "restore.MAX_POSITIONS"):
+        made.patch.setattr(f"turnlog.services.{limit}", -1)
+    job = made.call("snapshot", "POST", "/v1/sessions/long/snapshots", 202, body={"name": "whole", "kind": "full"})
+    assert made.run("workers.snapshot.handler", _message("snapshot", job["job_id"], "long")) == _DONE
+    job = made.call("export", "POST", "/v1/sessions/long/export", 202, body={})
+    assert made.run("workers.snapshot.handler", _message("export", job["job_id"], "long")) == _DONE
+    assert made.call("jobs", "GET", f"/v1/jobs/{job['job_id']}", 200)["result"]["url"]
+    for session_id in ("large", "long"):
+        partition = f"T#111122223333#U#agent-backend#S#{session_id}"
+        for item in table.scan()["Items"]:
+            if item["pk"] == partition and not item["sk"].startswith("P#"):
+                table.delete_item(Key={"pk": item["pk"], "sk": item["sk"]})
+    made.call("snapshot", "GET", f"{path}/whole", 200)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("turnlog.services.restore.MAX_POSITIONS", 1_000)
+        made.call("snapshot", "POST", f"{path}/whole/restore", 201, body={"as": "rewind"})
+    job = made.call("snapshot", "POST", "/v1/sessions/long/snapshots/whole/restore", 202, body={"as": "rewind"})
+    assert made.run("workers.snapshot.handler", _message("restore", job["job_id"], "long")) == _DONE
 
 
 def _recall(made: Deployment, path: str, size: int) -> None:
@@ -322,11 +352,17 @@ def _logical(resource: dict[str, Any]) -> str:
     return str(resource["Fn::GetAtt"][0] if "Fn::GetAtt" in resource else resource["Ref"])
 
 
+def _whole(resource: str) -> str:
+    """All objects of a bucket, where a resource is some of them."""
+    return resource.replace("/~exports/*", "/*")
+
+
 def _allows(granted: list[tuple[str, str, list[str] | None]], call: Call) -> bool:
     _, action, resource, put = call
-    return any((action, resource) == (one, on) and (keys is None or put in keys) for one, on, keys in granted) and (
-        action != "s3:GetObject" or any(one == "s3:ListBucket" for one, _, _ in granted)
-    )
+    return any(
+        action == one and on in (resource, _whole(resource)) and (keys is None or put in keys)
+        for one, on, keys in granted
+    ) and (action != "s3:GetObject" or any(one == "s3:ListBucket" for one, _, _ in granted))
 
 
 def test_every_call_is_allowed(deployment: Deployment) -> None:
@@ -337,6 +373,7 @@ def test_every_call_is_allowed(deployment: Deployment) -> None:
 
 def test_nothing_is_allowed_that_is_not_used(deployment: Deployment) -> None:
     used = {(function, action, resource) for function, action, resource, _ in deployment.calls}
+    used |= {(function, action, _whole(resource)) for function, action, resource in used}
     idle = sorted(
         (function, action, resource)
         for function, _ in deployment.template.of_type("AWS::Lambda::Function")

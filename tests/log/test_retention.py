@@ -159,23 +159,21 @@ def test_full_snapshots_stay_until_their_own_expiry(harness: Harness) -> None:
     session.append({"role": "user", "content": noise(60_000)})
     session.create_snapshot("pointer", metadata={"m": CANARY})
     items, blobs, records = harness.app.engine.items, harness.app.engine.blobs, harness.app._log.records
-    record = Record(
-        "1763683200000-full", 1763683200000, "ready", {"kind": "full", "position": 2, "name": "whole", "agent": None}
-    )
-    records.create(KEYS.snapshots, record)
-    records.point_name(KEYS.snapshots, "whole", record)
-    for name in ("seg/000000000001-000000000002-ab", "snap/1763683200000-full"):
-        blobs.put(KEYS.blob_prefix + name, b"kept")
+    snapshot_id = session.create_snapshot("whole", kind="full").snapshot_id
+    record = records.get(KEYS.snapshots, snapshot_id)
+    whole = session.snapshot("whole").content
     session.append({"role": "user", "content": noise(60_000, 9)})
     harness.clock.advance(DAY + 1)
     assert retained(harness) == Retained(expired=1)
     for job in erasures(harness):
         assert worked(harness, job).status == "done"
     names = [name.removeprefix(KEYS.blob_prefix) for name in blobs.names(KEYS.blob_prefix)]
-    assert [name.partition("/")[0] for name in names] == ["payload", "seg", "snap"]
-    assert names[0].startswith("payload/000000000002-")
+    assert [name.partition("-")[0] for name in names] == ["payload/000000000002"]
     assert records.named(KEYS.snapshots, "whole") == record
-    assert records.page(KEYS.snapshots, limit=10)[0] == [record]
+    assert [one.name for one in session.snapshots()] == ["whole"]
+    assert session.snapshot("whole").content == whole
+    with pytest.raises(NotFoundError):
+        session.snapshot("pointer")
     harness.clock.advance(DAY + 1)
     assert retained(harness).released == 1
     for job in erasures(harness):

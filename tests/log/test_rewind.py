@@ -15,6 +15,7 @@ from turnlog.domain.errors import (
     IdempotencyMismatchError,
     InvalidInputError,
     NotFoundError,
+    PatchError,
     SessionEndedError,
 )
 from turnlog.domain.view import KEPT, View, without
@@ -302,3 +303,30 @@ def test_d2_every_order_of_a_rewind_and_an_append() -> None:
         log.sessions.create("s").append({"role": "user", "content": "1"}, {"role": "user", "content": "2"})
 
     assert explore([appending(1_000, "a"), rewinding], fresh(prepare), check) >= 6
+
+
+@pytest.mark.parametrize("harness", ["sqlite"], indirect=True)
+def test_d7_a_replay_is_the_state_at_every_position_and_time(rich: Session) -> None:
+    rich.rewind(5)
+    rich.patch_state({"d": 4})
+    fork = rich.fork("fork", at=6)
+    fork.patch_state([{"op": "add", "path": "/of", "value": "fork"}])
+    for session in (rich, fork):
+        for entry in list(session.history()):
+            position = int(entry.history_id)
+            found = session.replay(until=position)
+            assert (found.position, found.state) == (position, session.state(at=position).state)
+            by_time = session.replay(until=entry.created_at)
+            assert by_time.state == session.state(at=entry.created_at).state
+    assert rich.replay().changes == 3, "what was taken back is not counted"
+
+
+def test_a_replay_on_another_beginning(log: Turnlog) -> None:
+    session = log.sessions.create("s", state={"lang": "en"})
+    session.patch_state({"cart": 1})
+    assert session.replay(base_state={"lang": "zh"}).state == {"lang": "zh", "cart": 1}
+    session.patch_state([{"op": "replace", "path": "/lang", "value": "fr"}])
+    with pytest.raises(PatchError):
+        session.replay(base_state={})
+    with pytest.raises(InvalidInputError):
+        session.replay(until="yesterday")

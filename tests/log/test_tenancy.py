@@ -38,11 +38,7 @@ BODIES: dict[str, Any] = {
     "update_session": {"title": "theirs"},
     "rewind_session": {"to": 1},
 }
-QUERIES: dict[str, Any] = {
-    "recall": {"ref": "2.0"},
-    "search_session": {"q": CANARY},
-    "diff_session": {"from": "1", "to": "2"},
-}
+QUERIES: dict[str, Any] = {"recall": {"ref": "2.0"}, "search_session": {"q": CANARY}, "diff_session": {"from": "1"}}
 SESSION_ROUTES = [route for route in ROUTES if "{session_id}" in route.path]
 
 

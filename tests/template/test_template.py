@@ -30,10 +30,11 @@ SENDERS = {
     "AppendFunction": {"compress"},
     "CompressFunction": {"compress"},
     "CompressWorker": {"compress"},  # what one job has no time for is another's
-    "SnapshotFunction": {"snapshot"},
+    "SnapshotFunction": {"snapshot", "erase"},  # what a deleted snapshot leaves is the eraser's
     "EraseFunction": {"erase"},
     "RetentionWorker": {"erase"},
     "EraseWorker": {"erase"},  # a second pass, and what one part has no time for
+    "ExportFunction": {"snapshot"},  # which needs the same rights
 }
 WORKERS = {"CompressWorker": "compress", "SnapshotWorker": "snapshot", "EraseWorker": "erase"}
 INDEXES = {"SessionsFunction": ["activity"], "RetentionWorker": ["expiry"]}
@@ -174,14 +175,20 @@ def test_a_role_has_inline_statements_without_wildcards(function: str) -> None:
         for resource in statement["Resource"]:
             assert isinstance(resource, dict), f"{resource!r} is no reference to a resource of this template"
             # Objects have no other name than the bucket's with a wildcard.
-            assert "*" not in json.dumps(resource) or resource == {"Fn::Sub": "${Bucket.Arn}/*"}, statement
+            named = {"Fn::Sub": "${Bucket.Arn}/*"}, {"Fn::Sub": "${Bucket.Arn}/~exports/*"}
+            assert "*" not in json.dumps(resource) or resource in named, statement
 
 
 @pytest.mark.parametrize("function", functions())
 def test_who_may_do_what(function: str) -> None:
     granted = {(action, json.dumps(one["Resource"])) for one in statements(function) for action in one["Action"]}
     actions = {action for action, _ in granted}
-    queues = {resource.split('"')[3] for action, resource in granted if action == "sqs:SendMessage"}
+    queues = {
+        one["Fn::GetAtt"][0]
+        for action, resource in granted
+        if action == "sqs:SendMessage"
+        for one in json.loads(resource)
+    }
     assert queues == {f"{kind.title()}Queue" for kind in SENDERS.get(function, ())}
     received = {resource.split('"')[3] for action, resource in granted if action == "sqs:ReceiveMessage"}
     assert received == ({f"{WORKERS[function].title()}Queue"} if function in WORKERS else set())

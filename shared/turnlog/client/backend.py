@@ -1,9 +1,9 @@
-"""What carries calls to the service: in this process, or over HTTP."""
+"""Where calls go, and what all objects of the model have."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, BinaryIO, Protocol
 
 from turnlog.contracts.jobs import Redriven
 
@@ -24,6 +24,30 @@ class Backend(Protocol):
 
     def run_jobs(self) -> int: ...
 
+    def download(self, url: str, into: BinaryIO) -> None:
+        """Writes the bytes behind an address that an answer gave."""
+
     def redrive(self, job_id: str | None, *, failed: bool) -> Redriven: ...
 
     def close(self) -> None: ...
+
+
+def given(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields that a caller has given."""
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+class OfOwner:
+    """Calls about all that an owner has."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+
+class OfSession:
+    """Calls about one session."""
+
+    def __init__(self, backend: Backend, session_id: str) -> None:
+        self._backend = backend
+        self.id = session_id
+        self._path = {"session_id": session_id}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, BinaryIO
 
 from turnlog.bootstrap import Application, make_application
 from turnlog.contracts.jobs import JOB_KINDS, Redriven
@@ -13,6 +13,7 @@ from turnlog.domain.identity import Owner
 from turnlog.domain.jsonvalue import check_json
 from turnlog.entrypoints.routes import BY_NAME, Request, call
 from turnlog.entrypoints.routing import JSON
+from turnlog.services.links import DOWNLOADS
 from turnlog.settings import Settings
 
 
@@ -55,6 +56,14 @@ class InProcessBackend:
                     queue.acknowledge(delivery.receipt)
                     done += 1
         return done
+
+    def download(self, url: str, into: BinaryIO) -> None:
+        if url.startswith(DOWNLOADS):
+            into.write(self._app.links.open(self._owner, url[len(DOWNLOADS) :]).data)
+            return
+        from turnlog.client.downloads import fetch
+
+        fetch(url, into)
 
     def redrive(self, job_id: str | None, *, failed: bool) -> Redriven:
         return self._app.redrive_jobs(self._owner, job_id, failed=failed)

@@ -10,7 +10,9 @@ from types import TracebackType
 from typing import Any, Literal
 
 from turnlog.client.backend import Backend
+from turnlog.client.exports import PersonExport, SessionExport, SessionImports
 from turnlog.client.policies import GivenPolicy, policy_field
+from turnlog.client.snapshots import SnapshotCalls
 from turnlog.client.time_travel import TimeTravel
 from turnlog.contracts.agents import AgentState, Decided, Health
 from turnlog.contracts.builds import Build
@@ -22,17 +24,16 @@ from turnlog.contracts.messages import Appended, LoopAnswer, LoopPage, MessagePa
 from turnlog.contracts.recall import Recalled, SearchAnswer
 from turnlog.contracts.sessions import Session as SessionInfo
 from turnlog.contracts.sessions import SessionPage, Status
-from turnlog.contracts.snapshots import Snapshot, SnapshotPage, WholeSnapshot
 from turnlog.contracts.state import StateAnswer
 from turnlog.contracts.summaries import Compressed, SummaryAnswer
 from turnlog.domain.errors import InvalidInputError, NotFoundError
 
 
-class Turnlog:
+class Turnlog(PersonExport):
     """The sessions of one owner. Made by `Turnlog.open`; use it as a context manager or call `close`."""
 
     def __init__(self, backend: Backend) -> None:
-        self._backend = backend
+        super().__init__(backend)
         self.sessions = Sessions(backend)
 
     @classmethod
@@ -118,11 +119,8 @@ class Turnlog:
         self.close()
 
 
-class Sessions:
+class Sessions(SessionImports):
     """The owner's sessions."""
-
-    def __init__(self, backend: Backend) -> None:
-        self._backend = backend
 
     def create(  # noqa: PLR0913 - the fields of a session
         self,
@@ -142,10 +140,14 @@ class Sessions:
         loop_timeout_seconds: int | None = None,
         ttl_days: int | None = None,
         inactive_after_days: int | None = None,
+        snapshots: Mapping[str, int] | None = None,
         if_exists: Literal["error", "return"] = "error",
         key: str | None = None,
     ) -> Session:
-        """A new session; `SessionExistsError` when there is one of that id, unless ``if_exists="return"``."""
+        """A new session; `SessionExistsError` when there is one of that id, unless ``if_exists="return"``.
+
+        ``snapshots={"every_loops": 5, "keep": 20}``: it makes snapshots by itself.
+        """
         fields = {
             "session_id": session_id,
             "title": title,
@@ -162,6 +164,7 @@ class Sessions:
             "loop_timeout_seconds": loop_timeout_seconds,
             "ttl_days": ttl_days,
             "inactive_after_days": inactive_after_days,
+            "snapshots": snapshots,
             "if_exists": if_exists,
         }
         info: SessionInfo = self._backend.call("create_session", body=_given(fields), key=key)
@@ -202,7 +205,7 @@ class Sessions:
                 return
 
 
-class Session(TimeTravel):
+class Session(SnapshotCalls, SessionExport, TimeTravel):
     """One session. Nothing is kept in this object but its id: two of them, in two processes, are the same session."""
 
     def __repr__(self) -> str:
@@ -215,7 +218,7 @@ class Session(TimeTravel):
 
     def update(self, *, key: str | None = None, **settings: Any) -> SessionInfo:
         """Other settings: ``title``, ``system``, ``model``, ``tools``, ``output_reserve``, ``policy``, ``metadata``, ``strict``,
-        ``loop_timeout_seconds``, ``ttl_days``, ``inactive_after_days``.
+        ``loop_timeout_seconds``, ``ttl_days``, ``inactive_after_days``, ``snapshots``.
 
         What is left out stays; None is the default again. Windows of earlier moments keep the settings of their time.
         """
@@ -434,38 +437,6 @@ class Session(TimeTravel):
         answer: Job = self._backend.call("discard_summary", path=self._path, key=key)
         return answer
 
-    def create_snapshot(
-        self,
-        name: str | None = None,
-        *,
-        metadata: Mapping[str, Any] | None = None,
-        agent_id: str | None = None,
-        if_name_absent: bool = False,
-        mode: Literal["sync", "async"] = "sync",
-        key: str | None = None,
-    ) -> Snapshot | Job:
-        """Names the session's head. `ConflictError` when ``if_name_absent`` and a snapshot has the name."""
-        fields = {"name": name, "metadata": metadata, "agent_id": agent_id, "mode": mode}
-        body = _given(fields) | {"if_name_absent": if_name_absent}
-        answer: Snapshot | Job = self._backend.call("create_snapshot", path=self._path, body=body, key=key)
-        return answer
-
-    def snapshot(self, snapshot: str) -> WholeSnapshot:
-        """A snapshot by id or name (the newest of that name), with what the session was at its position."""
-        answer: WholeSnapshot = self._backend.call("get_snapshot", path={**self._path, "snapshot": snapshot})
-        return answer
-
-    def snapshots(self, *, name: str | None = None, agent: str | None = None) -> Iterator[Snapshot]:
-        """Newest first, page by page."""
-        cursor: str | None = None
-        while True:
-            query = {"limit": 100, "cursor": cursor, "name": name, "agent": agent}
-            page: SnapshotPage = self._backend.call("list_snapshots", path=self._path, query=query)
-            yield from page.snapshots
-            cursor = page.next_cursor
-            if cursor is None:
-                return
-
     def state(self, *, at: int | str | None = None) -> StateAnswer:
         """The state and its version, now or as it was ``at`` a position or time (RFC 3339)."""
         answer: StateAnswer = self._backend.call("get_state", path=self._path, query={"at": at})
@@ -541,16 +512,6 @@ class Session(TimeTravel):
         query = {"limit": limit, "before": before, "action": action, "agent": agent}
         answer: HistoryPage = self._backend.call("read_history", path=self._path, query=query)
         return answer
-
-    def history(self, *, action: str | None = None, agent: str | None = None) -> Iterator[HistoryEntry]:
-        """What was done, newest first, page by page."""
-        before: int | None = None
-        while True:
-            page = self.history_page(before=before, action=action, agent=agent)
-            yield from page.entries
-            before = page.next
-            if before is None:
-                return
 
     def record(
         self,

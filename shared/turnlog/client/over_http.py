@@ -13,7 +13,7 @@ import ssl
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, BinaryIO
 from urllib.parse import SplitResult, quote, urlencode, urlsplit
 
 from pydantic import ValidationError
@@ -112,6 +112,17 @@ class HttpBackend:
 
     def run_jobs(self) -> int:
         return 0
+
+    def download(self, url: str, into: BinaryIO) -> None:
+        if urlsplit(url).scheme:
+            from turnlog.client.downloads import fetch
+
+            fetch(url, into, timeout_seconds=self._timeout_seconds)
+            return
+        answer = self._tried(_Call("GET", self._prefix + url, None, dict(self._headers)))
+        if answer.status >= 300:
+            raise error_of(answer.status, answer.json(), url=self.url, retry_after_seconds=answer.retry_after_seconds)
+        into.write(answer.data)
 
     def redrive(self, job_id: str | None, *, failed: bool) -> Redriven:
         raise InvalidInputError(

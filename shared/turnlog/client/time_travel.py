@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from turnlog.client.backend import OfSession
 from turnlog.client.policies import policy_field
 
 if TYPE_CHECKING:
     from typing import Self
 
-    from turnlog.client.backend import Backend
+    from turnlog.client.replaying import Replayed
+    from turnlog.contracts.history import HistoryEntry, HistoryPage
     from turnlog.contracts.sessions import Session as SessionInfo
     from turnlog.contracts.time_travel import Diff
 
 
-class TimeTravel:
+class TimeTravel(OfSession):
     """What a `Session` can do with its earlier moments: a position, or a time as text (RFC 3339)."""
-
-    id: str
-    _backend: Backend
-    _path: dict[str, str]
-
-    def __init__(self, backend: Backend, session_id: str) -> None:
-        self._backend = backend
-        self.id = session_id
-        self._path = {"session_id": session_id}
 
     def rewind(self, to: int | str, *, if_head: int | None = None, key: str | None = None) -> SessionInfo:
         """From now on all is as it was at that moment: messages, state, settings, summary. The log keeps what came after, and a
@@ -49,6 +43,25 @@ class TimeTravel:
             fields["policy"] = policy_field(fields["policy"])
         info: SessionInfo = self._backend.call("create_session", body=fields, key=key)
         return type(self)(self._backend, info.session_id)
+
+    def replay(self, *, base_state: Mapping[str, Any] | None = None, until: int | str | None = None) -> Replayed:
+        """The state, folded again from the history: up to a position or time, on ``base_state`` in place of what the session was
+        created with. Rewinds are followed."""
+        from turnlog.client.replaying import replayed
+
+        entries = list(self.history())
+        return replayed(reversed(entries), base_state=base_state, until=until)
+
+    def history(self, *, action: str | None = None, agent: str | None = None) -> Iterator[HistoryEntry]:
+        """What was done, newest first, page by page."""
+        before: int | None = None
+        while True:
+            query = {"before": before, "action": action, "agent": agent}
+            page: HistoryPage = self._backend.call("read_history", path=self._path, query=query)
+            yield from page.entries
+            before = page.next
+            if before is None:
+                return
 
     def diff(self, from_: int | str, to: int | str | None = None, *, after: int = 0, limit: int = 100) -> Diff:
         """What is different at ``to`` (by default now): messages that came into view, a page of them, and stretches that left

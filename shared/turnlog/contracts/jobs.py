@@ -8,12 +8,12 @@ from pydantic import Field
 
 from turnlog.contracts.base import Answer, Body, JsonObjectField
 
-JobKind: TypeAlias = Literal["compress", "snapshot", "seal", "erase", "erase_user"]
+JobKind: TypeAlias = Literal["compress", "snapshot", "seal", "sweep", "restore", "export", "erase", "erase_user"]
 JobStatus: TypeAlias = Literal["queued", "done", "failed"]
 QUEUES: dict[str, tuple[JobKind, ...]] = {
     "compress": ("compress", "seal"),
-    "snapshot": ("snapshot",),
-    "erase": ("erase", "erase_user"),
+    "snapshot": ("snapshot", "restore", "export"),
+    "erase": ("erase", "erase_user", "sweep"),
 }
 """The kinds of job that go through each queue, to the worker of the same name."""
 JOB_KINDS: tuple[JobKind, ...] = tuple(kind for kinds in QUEUES.values() for kind in kinds)
@@ -39,12 +39,12 @@ class JobError(Answer):
 
 class Job(Answer):
     """``attempts`` counts tries that have ended. ``result`` says what the job made, without contents; of a job in several parts
-    what it has made so far. ``session_id`` is null for a job of a person.
+    what it has made so far. ``session_id`` is empty for a job of a person.
     """
 
     job_id: str
     kind: JobKind
-    session_id: str | None
+    session_id: str
     status: JobStatus
     created_at: str
     updated_at: str

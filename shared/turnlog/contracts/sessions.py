@@ -19,6 +19,17 @@ Status: TypeAlias = Literal["active", "inactive", "ended"]
 _TTL = "The session is gone so many days after its newest activity; without it, it stays"
 _INACTIVE = "The session is inactive so many days after its newest activity, until the next append"
 
+MAX_KEPT = 1_000
+
+
+class SnapshotPolicy(Body):
+    """Snapshots of kind ref that the session makes by itself."""
+
+    every_loops: Annotated[int, Field(ge=1, le=100_000)] = Field(description="One whenever so many loops have ended")
+    keep: Annotated[int, Field(ge=1, le=MAX_KEPT)] = Field(
+        default=20, description="How many of the newest of them are kept"
+    )
+
 
 class ForkPoint(Body):
     """A session of the same owner, and the position or time (RFC 3339) that a fork begins at: by default its head."""
@@ -52,6 +63,9 @@ class CreateSession(Body):
     loop_timeout_seconds: LoopTimeout = 3600
     ttl_days: Days | None = Field(default=None, description=_TTL)
     inactive_after_days: Days | None = Field(default=None, description=_INACTIVE)
+    snapshots: SnapshotPolicy | None = Field(
+        default=None, description="Snapshots that the session makes by itself; null: none"
+    )
     if_exists: Literal["error", "return"] = "error"
     fork: ForkPoint | None = Field(
         default=None,
@@ -79,6 +93,9 @@ class UpdateSession(Body):
     loop_timeout_seconds: LoopTimeout | None = None
     ttl_days: Days | None = Field(default=None, description=_TTL)
     inactive_after_days: Days | None = Field(default=None, description=_INACTIVE)
+    snapshots: SnapshotPolicy | None = Field(
+        default=None, description="Snapshots that the session makes by itself; null: none"
+    )
 
 
 class Session(Answer):

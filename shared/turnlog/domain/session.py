@@ -23,6 +23,7 @@ class Settings:
     """What a session is created with; each change is a commit, so any old window can be built again.
 
     Tokens of the system text and the tool schemas are counted when they are set.
+    ``snapshots`` says when the session makes snapshots by itself (None: never).
     ``policy`` is a preset's name or a policy's body, already checked. A default here is what a stored session has that
     does not name the field: ``recall`` is never in those from before there were recall tools, whatever new ones get.
     """
@@ -45,3 +46,4 @@ class Settings:
     inactive_after_days: int | None = None
     forked_from: str | None = None
     forked_at: int | None = None
+    snapshots: JsonObject | None = None

@@ -7,7 +7,7 @@ import binascii
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from aws_lambda_powertools.event_handler import APIGatewayHttpResolver
 from aws_lambda_powertools.event_handler import Response as HttpResponse
@@ -33,6 +33,9 @@ from turnlog.domain.jsonvalue import encode_json, parse_strict_json
 from turnlog.entrypoints.identity import identify
 from turnlog.entrypoints.routes import Request, Route, call
 from turnlog.entrypoints.routing import JSON, JSON_PATCH
+
+if TYPE_CHECKING:
+    from turnlog.services.links import Download
 
 MAX_BODY_BYTES = 4 * 1024 * 1024 + 256 * 1024
 _PROBLEM = "application/problem+json"
@@ -87,8 +90,8 @@ class _Holder:
         return self._app
 
 
-def _served(resolver: APIGatewayHttpResolver, route: Route, holder: _Holder) -> Callable[..., HttpResponse[str]]:
-    def serve(**path: str) -> HttpResponse[str]:
+def _served(resolver: APIGatewayHttpResolver, route: Route, holder: _Holder) -> Callable[..., HttpResponse[Any]]:
+    def serve(**path: str) -> HttpResponse[Any]:
         event = resolver.current_event.raw_event
         try:
             app = holder.get()
@@ -142,7 +145,13 @@ def _problem(error: TurnlogError, request_id: str) -> HttpResponse[str]:
     return HttpResponse(status_of(error), content_type=_PROBLEM, body=body, headers=headers)
 
 
-def _answer(status: int, answer: Answer | Mapping[str, Any]) -> HttpResponse[str]:
+def _answer(status: int, answer: Answer | Mapping[str, Any] | Download) -> HttpResponse[Any]:
+    if not isinstance(answer, Answer | Mapping):
+        headers: dict[str, str | list[str]] = {
+            "Content-Disposition": f'attachment; filename="{answer.filename}"',
+            "X-Content-Type-Options": "nosniff",
+        }
+        return HttpResponse(status, content_type="application/octet-stream", body=answer.data, headers=headers)
     value = answer.model_dump(mode="python") if isinstance(answer, Answer) else answer
     return HttpResponse(status, content_type="application/json", body=encode_json(value).decode("utf-8"))
 

@@ -119,7 +119,10 @@ def _responses(route: Route) -> JsonObject:
         }
         for status, model in sorted(route.answers.items())
     }
-    if not responses:
+    if route.is_file:
+        file: JsonObject = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+        responses["200"] = {"description": route.summary, "content": file}
+    elif not responses:
         responses["200"] = {
             "description": route.summary,
             "content": {"application/json": {"schema": {"type": "object"}}},
@@ -143,7 +146,7 @@ def _path_names(path: str) -> list[str]:
 
 
 def _path_parameter(name: str) -> JsonObject:
-    pattern = "^(?!h_)[A-Za-z0-9_-]{1,64}$"
+    pattern = "^[A-Za-z0-9_-]+$" if name == "token" else "^(?!h_)[A-Za-z0-9_-]{1,64}$"
     return {"name": name, "in": "path", "required": True, "schema": {"type": "string", "pattern": pattern}}
 
 

@@ -15,6 +15,7 @@ from turnlog.domain.jsonvalue import JsonObject
 
 if TYPE_CHECKING:
     from turnlog.bootstrap import Application
+    from turnlog.services.links import Download
 
 B = TypeVar("B", bound=BaseModel)
 MAX_POSITION = 999_999_999_999
@@ -39,7 +40,7 @@ class Request:
 @dataclass(frozen=True, slots=True)
 class Response:
     status: int
-    answer: Answer | JsonObject
+    answer: Answer | JsonObject | Download
 
 
 Endpoint: TypeAlias = "Callable[[Application, Request], Response]"
@@ -60,7 +61,8 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """``path`` has parameters in braces. ``writes``: it takes an ``Idempotency-Key``. ``resource`` names its function."""
+    """``path`` has parameters in braces. ``writes``: it takes an ``Idempotency-Key``. ``resource`` names its function. ``is_file``:
+    its answer is bytes."""
 
     method: Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
     path: str
@@ -73,6 +75,7 @@ class Route:
     parameters: tuple[Parameter, ...] = ()
     writes: bool = False
     free_body: bool = False
+    is_file: bool = False
     media_types: tuple[str, ...] = MERGE_TYPES
 
 

@@ -18,6 +18,9 @@ MAX_EVENTS = 26
 """Of a commit: so far back at most begins the one that holds a position."""
 
 
+_OF_FORKS = frozenset({"fp", "bs", "fa", "fu"})
+
+
 class CommitItems:
     """Reads the items of commits of sessions."""
 
@@ -188,6 +191,11 @@ def _is_behind(item: Item, position: int) -> bool:
 
 def is_tombstone(items: Sequence[Item]) -> bool:
     return any("k" not in item for item in items)
+
+
+def logged(item: Item) -> Item:
+    """A commit's item as it would be stored in the log of a session that shares it with no other."""
+    return {name: value for name, value in item.items() if name not in _OF_FORKS} | {"sk": log_key(item)}
 
 
 def first_position(item: Item) -> int:

@@ -39,6 +39,8 @@ from turnlog.ports import Absent, Clock, IdSource, Item, ItemTable, Lost, Query,
 WRITE_DEADLINE_SECONDS = 5.0
 _FIRST_BACKOFF_SECONDS = 0.01
 _MAX_BACKOFF_SECONDS = 0.4
+MATERIALISING = "mat"
+"""The mark of ``D#META`` and of the first slot while the commits of a session are written that is made of stored ones."""
 VERIFIED = VerifiedItems()
 """Of this process."""
 
@@ -118,7 +120,7 @@ class CommitLog:
         page = self._items.query(Query(keys.partition, COMMITS_FROM, TAIL_TO, descending=True, limit=2))
         meta = next((item for item in page.items if item["sk"] == META), None)
         newest = next((item for item in page.items if item["sk"] != META), None)
-        if newest is None or is_slot_tombstone(newest):
+        if newest is None or is_slot_tombstone(newest) or (meta is not None and MATERIALISING in meta):
             raise NotFoundError(f"no session {keys.session_id!r}")
         header = read_header(newest)
         self.check_alive(keys, header)
@@ -198,15 +200,15 @@ class CommitLog:
     # ------------------------------------------------------------ reading
 
     def get(self, keys: SessionKeys, position: int) -> Commit | None:
-        """The commit whose first event has this position."""
+        """The commit whose first event has this position; None where the slot has none that can be read."""
         item = self.stored.slots(keys, [position]).get(position)
-        return read_commit(item) if item is not None else None
+        return read_commit(item) if item is not None and "k" in item else None
 
     def begin(self, keys: SessionKeys) -> Commit | None:
         """The session's own first commit: its creation, or its fork from another. None while there is none."""
         key = keys.commit(1)
         item = self._items.get_many([key]).get(key)
-        return read_commit(item) if item is not None else None
+        return read_commit(item) if item is not None and "k" in item else None
 
     def at(self, keys: SessionKeys, positions: Sequence[int]) -> list[Commit]:
         """The commits whose first events have these positions, in one request; a missing one is a `CorruptError`."""

@@ -119,14 +119,15 @@ class Erasure:
                 raise ConflictError("writers won every slot; try again", retry_after_seconds=1)
         now = self._clock.now_ms()
         for key in (keys.directory, keys.meta):
-            self._items.put(cache_tombstone(key, now_ms=now))
+            self._items.put(cache_tombstone(key, now_ms=now, expired=if_expired))
         return True
 
     def erase(self, keys: SessionKeys, *, kept: Kept | None = None, deadline_ms: int | None = None) -> Erased:
         """Everything of the session but what is ``kept``. Begins nothing after the deadline: then it is not whole, and what
         is left is the next run's."""
-        kept, work = kept or Kept(), _Work(self._clock, deadline_ms)
-        self.fence(keys)
+        work = _Work(self._clock, deadline_ms)
+        self.fence(keys, if_expired=kept is not None)
+        kept = kept or Kept()
         try:
             work.count(requests=5)
             self._release_forks(keys)

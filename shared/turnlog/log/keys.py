@@ -15,6 +15,12 @@ COMMITS_FROM, COMMITS_TO = "C#", "C~"
 META, SUMMARY, SYSTEM, STATE, ATTEMPTS = "D#META", "E#SUM", "E#SYS", "S#STATE", "S#TRIES"
 TAIL_TO, WINDOW_TO = "D~", "E~"
 SEGMENTS_FROM, SEGMENTS_TO = "G#", "G~"
+SEGMENT_BLOBS, PAYLOAD_BLOBS, SNAPSHOT_BLOBS = "seg/", "payload/", "snap/"
+"""Kinds of blobs of a session, behind its prefix."""
+EXPORT_BLOBS = "~exports/"
+"""What the names of exports begin with: no tenant's id has a tilde. They go by a rule of the bucket's life cycle."""
+BLOB_PLACE = "blob:"
+"""What the place of a payload in the blob store begins with; its name behind the session's prefix follows."""
 ERASING = "ERASING"
 _RECORD_ID = re.compile(r"[0-9]{13}-[A-Za-z0-9_-]{1,50}")
 DIRECTORY_FROM, DIRECTORY_TO = "S#", "S~"
@@ -154,7 +160,11 @@ class SessionKeys:
         return Key(self.partition, segment_sort_key(first))
 
     def segment_blob(self, first: int, last: int, sha256: str) -> str:
-        return f"{self.blob_prefix}seg/{first:012d}-{last:012d}-{sha256}"
+        return f"{self.blob_prefix}{SEGMENT_BLOBS}{first:012d}-{last:012d}-{sha256}"
+
+    def snapshot_blob(self, record_id: str) -> str:
+        """The part of a full snapshot that no segment has."""
+        return f"{self.blob_prefix}{SNAPSHOT_BLOBS}{check_record_id(record_id)}"
 
     def commit(self, position: int) -> Key:
         return Key(self.partition, commit_sort_key(position))
@@ -163,12 +173,22 @@ class SessionKeys:
         return Key(self.partition, f"R#{position:012d}~{nonce.hex()}{index:02d}")
 
     def blob(self, position: int, nonce: bytes, index: int) -> str:
-        return f"{self.blob_prefix}payload/{position:012d}-{nonce.hex()}{index:02d}"
+        return f"{self.blob_prefix}{PAYLOAD_BLOBS}{position:012d}-{nonce.hex()}{index:02d}"
+
+    def payload_blob(self, place: str) -> str:
+        """The name of the blob of a payload whose place is in the blob store."""
+        return self.blob_prefix + place[len(BLOB_PLACE) :]
 
     @property
     def blob_prefix(self) -> str:
         own = f"{self.owner.tenant_id}/{self.owner.user_id}/{self.session_id}/"
         return own + "base/" if self.is_base else own
+
+
+def export_blob(owner: Owner, session_id: str) -> str:
+    """The newest export of a session; with an empty id, of all that the owner has. It outlives the session's deletion."""
+    name = f"session-{check_session_id(session_id)}" if session_id else "everything"
+    return f"{EXPORT_BLOBS}{owner.tenant_id}/{owner.user_id}/{name}.zip"
 
 
 def commit_sort_key(position: int) -> str:

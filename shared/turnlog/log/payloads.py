@@ -10,13 +10,12 @@ from collections.abc import Iterable, Sequence
 
 from turnlog.domain.errors import CorruptError
 from turnlog.domain.events import Payload
-from turnlog.log.keys import SessionKeys
+from turnlog.log.keys import BLOB_PLACE, SessionKeys
 from turnlog.log.packing import pack, unpack
 from turnlog.ports import Absent, BlobStore, Item, ItemTable, Key
 
 INLINE_BYTES = 2 * 1024
 BLOB_BYTES = 32 * 1024
-_BLOB = "blob:"
 _PARALLEL = 8
 
 
@@ -37,7 +36,7 @@ class Payloads:
         in_blob = len(packed) >= BLOB_BYTES
         key = keys.payload(position, nonce, index)
         name = keys.blob(position, nonce, index)
-        place = _BLOB + name[len(keys.blob_prefix) :] if in_blob else key.sk
+        place = BLOB_PLACE + name[len(keys.blob_prefix) :] if in_blob else key.sk
         return PreparedPayload(Payload(place, len(content), digest_of(content)), packed, key, name if in_blob else None)
 
     def store(self, prepared: Sequence[PreparedPayload]) -> None:
@@ -86,11 +85,15 @@ class Payloads:
                 data = self._get_blob(to, payload)
                 if data is None:
                     raise CorruptError("a payload that a commit names is missing", item=payload.place)
-                self._blobs.put(to.blob_prefix + payload.place[len(_BLOB) :], data)
+                self._blobs.put(to.payload_blob(payload.place), data)
+
+    def copy_blobs(self, to: SessionKeys, payloads: Sequence[Payload]) -> None:
+        """As `copy`, only those in the blob store."""
+        self.copy(to, [payload for payload in payloads if is_blob(payload)])
 
     def _get_blob(self, keys: SessionKeys, payload: Payload) -> bytes | None:
         home = keys.home(payload.home) if payload.home else keys
-        return self._blobs.get(home.blob_prefix + payload.place[len(_BLOB) :])
+        return self._blobs.get(home.payload_blob(payload.place))
 
     def _store_one(self, prepared: PreparedPayload) -> None:
         if prepared.blob_name is not None:
@@ -115,7 +118,7 @@ class PreparedPayload:
 
 def is_blob(payload: Payload) -> bool:
     """Whether the payload is in the blob store, not beside the commits."""
-    return payload.place.startswith(_BLOB)
+    return payload.place.startswith(BLOB_PLACE)
 
 
 def digest_of(content: bytes) -> str:

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from turnlog.domain.errors import CorruptError, IdempotencyMismatchError, NewerSchemaError
+from turnlog.domain.errors import CorruptError, IdempotencyMismatchError, NewerSchemaError, NotFoundError
 from turnlog.domain.jsonvalue import JsonObject, encode_json
 from turnlog.domain.session import SCHEMA_VERSION
 from turnlog.log.headers import item_name
-from turnlog.log.keys import Shelf
+from turnlog.log.keys import SessionKeys, Shelf
 from turnlog.log.packing import pack, unpack
+from turnlog.log.tombstones import is_cache_tombstone, keeps_snapshots
 from turnlog.ports import Absent, AttributeValue, Clock, Condition, Equal, IdSource, Item, ItemTable, Less, Query
 
+DELETED = "deleted"
+"""The status of a record that is gone for all who ask. What is left of it names what is still to be swept."""
+DELETED_TTL_SECONDS = 2 * 24 * 3600
+_PAGE_RECORDS = 100
 _RANDOM_CHARS = 22
 _NAME_HELD_MS = 60_000
 
@@ -65,6 +70,12 @@ class Records:
             raise IdempotencyMismatchError("this idempotency key was used with another payload")
         return self.get(shelf, str(item["id"]))
 
+    def check_there(self, keys: SessionKeys) -> None:
+        """`NotFoundError` for a session that was erased, whose records may be there still. One that has expired keeps some."""
+        meta = self._items.get_many([keys.meta]).get(keys.meta)
+        if meta is not None and is_cache_tombstone(meta) and not keeps_snapshots(meta):
+            raise NotFoundError(f"no session {keys.session_id!r}")
+
     def create(self, shelf: Shelf, record: Record, *, ttl_seconds: int | None = None) -> Record:
         """Stores a record; the one that is there already when its request was repeated."""
         lost = self._items.put(self._item(shelf, record, ttl_seconds), condition=Absent())
@@ -76,6 +87,12 @@ class Records:
         return self._items.put(self._item(shelf, record, ttl_seconds), condition=condition) is None
 
     def get(self, shelf: Shelf, record_id: str) -> Record | None:
+        """None: there is none, or it has been deleted."""
+        found = self.get_any(shelf, record_id)
+        return found if found is not None and found.status != DELETED else None
+
+    def get_any(self, shelf: Shelf, record_id: str) -> Record | None:
+        """A record, or what is left of a deleted one."""
         key = shelf.record(record_id)
         item = self._items.get_many([key]).get(key)
         return _record(item) if item is not None else None
@@ -83,10 +100,56 @@ class Records:
     def page(
         self, shelf: Shelf, *, limit: int, after: Mapping[str, str] | None = None
     ) -> tuple[list[Record], Mapping[str, str] | None]:
-        """Newest first, and where to go on."""
+        """Newest first, and where to go on. A page is short by what has been deleted."""
         low, high = shelf.bounds
         page = self._items.query(Query(shelf.partition, low, high, descending=True, limit=limit, after=after))
-        return [_record(item) for item in page.items], page.next
+        found = [_record(item) for item in page.items]
+        return [record for record in found if record.status != DELETED], page.next
+
+    def every(self, shelf: Shelf, *, deleted: bool = False) -> Iterator[Record]:
+        """All of them, newest first, a page at a time; or what is left of those that have been deleted."""
+        low, high = shelf.bounds
+        after: Mapping[str, str] | None = None
+        while True:
+            query = Query(shelf.partition, low, high, descending=True, limit=_PAGE_RECORDS, after=after)
+            page = self._items.query(query)
+            yield from (one for one in map(_record, page.items) if (one.status == DELETED) == deleted)
+            after = page.next
+            if after is None:
+                return
+
+    # ------------------------------------------------------------ deleting
+
+    def delete(self, shelf: Shelf, record: Record, *, left: JsonObject | None = None) -> None:
+        """Overwrites a record; nothing of its content stays but ``left``, which names what is to be swept.
+
+        Without anything left it goes by its ttl: a request that is repeated until then does not make it again.
+        """
+        gone = Record(record.id, record.created_ms, DELETED, left or {})
+        self._items.put(self._item(shelf, gone, None if left else DELETED_TTL_SECONDS))
+
+    def chosen(self, shelf: Shelf, record_id: str, *, key_hash: bytes, stamp: bytes) -> str:
+        """The record that a request with a key has chosen the first time: a name may stand for another by then."""
+        if not key_hash:
+            return record_id
+        key = shelf.request(key_hash)
+        item: dict[str, AttributeValue] = {"pk": key.pk, "sk": key.sk, "id": record_id, "ik": stamp}
+        lost = self._items.put(item | self._ttl(DELETED_TTL_SECONDS), condition=Absent())
+        if lost is None or lost.existing is None:
+            return record_id
+        if lost.existing.get("ik") != stamp:
+            raise IdempotencyMismatchError("this idempotency key was used with another payload")
+        return str(lost.existing["id"])
+
+    def chosen_before(self, shelf: Shelf, *, key_hash: bytes, stamp: bytes) -> str | None:
+        """What `chosen` has kept of an earlier try of the same request."""
+        if not key_hash:
+            return None
+        key = shelf.request(key_hash)
+        item = self._items.get_many([key]).get(key)
+        if item is not None and item.get("ik") != stamp:
+            raise IdempotencyMismatchError("this idempotency key was used with another payload")
+        return str(item["id"]) if item is not None else None
 
     # ------------------------------------------------------------ names
 
@@ -103,7 +166,8 @@ class Records:
             return True
         holder, taken_ms = str(lost.existing["id"]), lost.existing["c"]
         is_recent = isinstance(taken_ms, int) and self._clock.now_ms() - taken_ms < _NAME_HELD_MS
-        if is_recent or self.get(shelf, holder) is not None:
+        held = self.get_any(shelf, holder)
+        if is_recent if held is None else held.status != DELETED or self.named(shelf, name) is not None:
             return False
         return self._items.put(item, condition=Equal("id", holder)) is None
 
@@ -114,10 +178,15 @@ class Records:
         self._items.put(item, condition=Less("c", record.created_ms))
 
     def named(self, shelf: Shelf, name: str) -> Record | None:
-        """The newest record of that name."""
+        """The newest record of that name. Where that has been deleted, the newest one that is left: one query more."""
         key = shelf.name(name)
         item = self._items.get_many([key]).get(key)
-        return self.get(shelf, str(item["id"])) if item is not None else None
+        if item is None:
+            return None
+        found = self.get_any(shelf, str(item["id"]))
+        if found is None or found.status != DELETED:
+            return found
+        return next((record for record in self.every(shelf) if record.content.get("name") == name), None)
 
     def _item(self, shelf: Shelf, record: Record, ttl_seconds: int | None) -> Item:
         key = shelf.record(record.id)

@@ -15,10 +15,10 @@ from turnlog.domain.events import MessageEvent, Payload
 from turnlog.domain.jsonvalue import encode_json
 from turnlog.domain.segments import last_of_stretch
 from turnlog.domain.session import SCHEMA_VERSION
+from turnlog.log.commit_items import logged
 from turnlog.log.commits import Commit, CommitLog, checked_chain, events_of, stored_lines
 from turnlog.log.headers import GENESIS, item_name
 from turnlog.log.keys import (
-    COMMITS_FROM,
     SEGMENTS_FROM,
     SEGMENTS_TO,
     SessionKeys,
@@ -122,7 +122,7 @@ class Segments:
         A hole, a hash that does not follow, a payload that is missing (`CorruptError`) and an erased commit (`NotFoundError`)
         end it before anything is stored.
         """
-        sealing = _Sealing(self._items, self._payloads, keys, stretch)
+        sealing = _Sealing(self._commits, self._payloads, keys, last_of_stretch(stretch - 1), last_of_stretch(stretch))
         packed = sealing.pack()
         if packed is None:
             return None
@@ -136,15 +136,25 @@ class Segments:
         lost = self._items.put(_entry(keys, segment), condition=Absent())
         return segment if lost is None or lost.existing is None else _segment(lost.existing)
 
+    def pack(self, keys: SessionKeys, first: int, last: int) -> bytes:
+        """The commits from one that begins at ``first`` to the one that ends at ``last``, in the form of a segment; nothing is
+        stored."""
+        packed = _Sealing(self._commits, self._payloads, keys, first - 1, last).pack()
+        if packed is None:
+            raise NotFoundError(f"no session {keys.session_id!r}")
+        for _ in read_segment(packed, name=commit_sort_key(first)):
+            pass
+        return packed
+
 
 class _Sealing:
-    """One stretch on its way into a segment, a page of commits at a time."""
+    """The commits after position ``start`` to the one that holds ``end``, on their way into a segment, a page at a time."""
 
-    def __init__(self, items: ItemTable, payloads: Payloads, keys: SessionKeys, stretch: int) -> None:
-        self._items = items
+    def __init__(self, commits: CommitLog, payloads: Payloads, keys: SessionKeys, start: int, end: int) -> None:
+        self._commits = commits
         self._payloads = payloads
         self._keys = keys
-        self._start, self._end = last_of_stretch(stretch - 1), last_of_stretch(stretch)
+        self._start, self._end = start, end
         self.first = self.last = self.messages = self.body_bytes = 0
 
     def pack(self) -> bytes | None:
@@ -153,23 +163,17 @@ class _Sealing:
         before = checked_chain(newest)
         low = before[0].header.last + 1 if before else 1
         writer = SegmentWriter(before[0].header.hash if before else GENESIS)
-        after: Mapping[str, str] | None = None
-        while True:
-            query = Query(self._keys.partition, commit_sort_key(low), commit_sort_key(self._end), after=after)
-            page = self._items.query(query)
-            commits = checked_chain([*newest, *page.items])[len(newest) :]
-            self._add(writer, list(zip(page.items, commits, strict=True)))
-            newest = page.items[-1:] or newest
-            after = page.next
-            if after is None:
-                return writer.finish() if self.last >= self._end else None
+        for items in self._commits.stored.on(self._keys, low, self._end, exact=True):
+            commits = checked_chain([*newest, *items])[len(newest) :]
+            self._add(writer, list(zip(items, commits, strict=True)))
+            newest = items[-1:] or newest
+        return writer.finish() if self.last >= self._end else None
 
     def _commit_before(self) -> Sequence[Item]:
         """The commit that the stretch follows on; none before the first."""
         if self._start == 0:
             return ()
-        high = commit_sort_key(self._start)
-        found = self._items.query(Query(self._keys.partition, COMMITS_FROM, high, descending=True, limit=1)).items
+        found = next(self._commits.stored.back(self._keys, self._start, limit=1), ())
         if not found:
             raise NotFoundError(f"no session {self._keys.session_id!r}")
         return found
@@ -189,7 +193,10 @@ class _Sealing:
     def _write(self, writer: SegmentWriter, stored: Sequence[tuple[Item, Commit]], wanted: Sequence[Payload]) -> None:
         contents = self._payloads.fetch(self._keys, wanted)
         for item, commit in stored:
-            writer.add(item, stored_lines(item), contents)
+            if commit.home != self._keys.partition:
+                # Shared with the session that this one was forked from: a copy of its blobs stays with the segment.
+                self._payloads.copy_blobs(self._keys, commit.payloads)
+            writer.add(logged(item), stored_lines(item), contents)
             self.first = self.first or commit.header.first
             self.last = commit.header.last
             for event in events_of(commit, contents):

@@ -29,10 +29,15 @@ def first_tombstone(keys: SessionKeys, hash: bytes, *, now_ms: int) -> Item:
     return {"pk": key.pk, "sk": key.sk, "h": hash, "g2pk": due_bucket(due_ms), "g2sk": due_key(keys, due_ms)}
 
 
-def cache_tombstone(key: Key, *, now_ms: int) -> Item:
-    """In place of a cache or an entry of the list."""
+def cache_tombstone(key: Key, *, now_ms: int, expired: bool = False) -> Item:
+    """In place of a cache or an entry of the list. ``expired``: not all of the session was to be erased (`keeps_snapshots`)."""
     item: dict[str, AttributeValue] = {"pk": key.pk, "sk": key.sk, "pos": _GONE}
-    return item | _ttl(now_ms)
+    return item | _ttl(now_ms) | ({"kp": 1} if expired else {})
+
+
+def keeps_snapshots(item: Item) -> bool:
+    """Whether what is erased here has expired: its full snapshots are there until their own expiry."""
+    return "kp" in item
 
 
 def is_cache_tombstone(item: Item) -> bool:

@@ -7,15 +7,18 @@ its checksum, its digests and its header do; an item that differs in anything is
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import sha256
 from threading import Lock
+from typing import TypeAlias
 
 from turnlog.domain.errors import CorruptError
 from turnlog.log.headers import Header, chain_hash, hashed_header, item_name, log_key, read_header
 from turnlog.log.packing import unpack
 from turnlog.ports import Item, item_size_bytes
 
+Blob: TypeAlias = bytes
 MAX_BYTES = 8 * 1024 * 1024
 _OVERHEAD_BYTES = 2 * 1024
 """What the objects of one commit take beside their contents."""
@@ -36,11 +39,13 @@ class Verified:
 
 
 class VerifiedItems:
-    """The items that were read last, within ``max_bytes`` of memory. For any number of threads."""
+    """The items and blobs that were read last, within ``max_bytes`` of memory together. For any number of threads."""
 
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:
         self._max_bytes = max_bytes
         self._found: OrderedDict[tuple[object, object], tuple[Item, Verified, int]] = OrderedDict()
+        self._blobs: OrderedDict[tuple[str, str], Blob] = OrderedDict()
+        self._blob_bytes = 0
         self._bytes = 0
         self._lock = Lock()
 
@@ -67,10 +72,45 @@ class VerifiedItems:
             known = self._found.pop((item.get("pk"), item.get("sk")), None)
             self._bytes -= known[2] if known is not None else 0
 
+    def blob(self, name: str, digest: str, get: Callable[[], Blob | None]) -> Blob | None:
+        """A blob that never changes, of this SHA-256 (hexadecimal); None when there is none. `CorruptError` names it.
+
+        One that is larger than a quarter of the memory is not kept; blobs together have half of it.
+        """
+        key = (name, digest)
+        with self._lock:
+            known = self._blobs.get(key)
+            if known is not None:
+                self._blobs.move_to_end(key)
+                return known
+        data = get()
+        if data is None:
+            return None
+        if sha256(data).hexdigest() != digest:
+            raise CorruptError("a blob is not the one that its name says", item=name)
+        if len(data) <= self._max_bytes // 4:
+            with self._lock:
+                if key not in self._blobs:
+                    self._blobs[key] = data
+                    self._bytes += len(data)
+                    self._blob_bytes += len(data)
+                self._shrink()
+        return data
+
     def clear(self) -> None:
         with self._lock:
             self._found.clear()
-            self._bytes = 0
+            self._blobs.clear()
+            self._bytes = self._blob_bytes = 0
+
+    def _shrink(self) -> None:
+        while self._bytes > self._max_bytes:
+            if self._found and self._blob_bytes <= self._max_bytes // 2:
+                self._bytes -= self._found.popitem(last=False)[1][2]
+            else:
+                size = len(self._blobs.popitem(last=False)[1])
+                self._bytes -= size
+                self._blob_bytes -= size
 
     def _keep(self, key: tuple[object, object], item: Item, made: Verified) -> None:
         size = item_size_bytes(item) + len(made.content) + len(made.covered) + _OVERHEAD_BYTES
@@ -78,8 +118,7 @@ class VerifiedItems:
             before = self._found.pop(key, None)
             self._bytes += size - (before[2] if before is not None else 0)
             self._found[key] = (item, made, size)
-            while self._bytes > self._max_bytes:
-                self._bytes -= self._found.popitem(last=False)[1][2]
+            self._shrink()
 
 
 def _verified(item: Item) -> Verified:

@@ -48,12 +48,19 @@ class AppendMessages:
     """The use case. Nothing is lost, order is by position, and a request with a key has one effect."""
 
     def __init__(
-        self, log: SessionLog, counter: TokenCounter, ask: AskForSummaries, ask_segments: AskForSegments
+        self,
+        log: SessionLog,
+        counter: TokenCounter,
+        ask: AskForSummaries,
+        ask_segments: AskForSegments,
+        snapshots: Callable[[Owner, str, Header, Header, Settings], None],
     ) -> None:
+        """``snapshots`` is called after appends to sessions that make snapshots by themselves."""
         self._log = log
         self._counter = counter
         self._ask = ask
         self._ask_segments = ask_segments
+        self._snapshots = snapshots
 
     def __call__(self, owner: Owner, session_id: str, body: AppendBody, *, key: str | None = None) -> Appended:
         keys = SessionKeys(owner, session_id)
@@ -66,7 +73,10 @@ class AppendMessages:
             append.write_caches(written)
             events = [_whole(event, given, written.commit) for event in events]
         compression = self._ask.send(owner, session_id, written.commit.header, append.settings)
-        self._ask_segments.send(owner, session_id, written.commit.header, written.tail.header)
+        before = written.tail.header
+        self._ask_segments.send(owner, session_id, written.commit.header, before)
+        if append.settings.snapshots is not None:
+            self._snapshots(owner, session_id, written.commit.header, before, append.settings)
         return _answer(written.commit, events, compression)
 
 

@@ -26,7 +26,7 @@ from turnlog.domain.identity import Owner
 from turnlog.domain.jsonvalue import JsonObject
 from turnlog.domain.session import Settings
 from turnlog.log.commit_items import first_position, is_tombstone
-from turnlog.log.commits import Commit, clipped
+from turnlog.log.commits import MATERIALISING, Commit, clipped
 from turnlog.log.headers import Header, read_header
 from turnlog.log.history import header_at
 from turnlog.log.keys import COMMITS_FROM, META, SUMMARY, SYSTEM, WINDOW_TO, SessionKeys, commit_sort_key
@@ -124,7 +124,7 @@ class _Reading:
         self.at = at
         self.beside: dict[str, Item] = {}
         self._items = self._newest() if at is None else next(log.commits.stored.back(keys, at, limit=FIRST_ITEMS), ())
-        if not self._items or is_tombstone(self._items[:1]):
+        if not self._items or is_tombstone(self._items[:1]) or MATERIALISING in self.beside.get(META, {}):
             log.commits.tail(keys)
         self.header = read_header(self._items[0])
         if at is None:

@@ -199,6 +199,7 @@ class CreateSessions:
             ttl_days=body.ttl_days,
             inactive_after_days=body.inactive_after_days,
             state_schema=cast("JsonObject | None", body.state_schema),
+            snapshots=body.snapshots.model_dump() if body.snapshots is not None else None,
         )
 
 

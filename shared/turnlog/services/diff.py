@@ -17,6 +17,8 @@ from turnlog.log.sessions import SessionLog
 from turnlog.services.moments import header_of
 from turnlog.services.read_messages import MAX_LIMIT, ReadMessages
 
+_ORIGIN = frozenset({"reset_of", "forked_from", "forked_at"})
+
 
 class CompareMoments:
     """The use case. ``to`` may come before ``from_``, and either may be a moment that a rewind has taken out of view."""
@@ -67,5 +69,5 @@ class CompareMoments:
         if before.last_settings == then.last_settings:
             return []
         old, new = (self._log.settings_at(keys, header).settings for header in (before, then))
-        named = (name for name in Settings.__slots__ if not name.endswith("_tokens"))
+        named = (name for name in Settings.__slots__ if not name.endswith("_tokens") and name not in _ORIGIN)
         return [name for name in named if getattr(old, name) != getattr(new, name)]

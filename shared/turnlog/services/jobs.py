@@ -28,6 +28,7 @@ from turnlog.log.records import Record
 from turnlog.log.sessions import SessionLog
 from turnlog.ports import JobQueue
 from turnlog.services.idempotency import RequestKey, stamped
+from turnlog.services.links import Link
 
 TTL_SECONDS = 30 * 24 * 3600
 MAX_LIMIT = 100
@@ -89,16 +90,21 @@ class StartJobs:
 
 
 class GetJob:
-    """The use case: one job of the caller."""
+    """The use case: one job of the caller. That of an export says where the file is, for a while, whenever it is asked."""
 
-    def __init__(self, log: SessionLog) -> None:
+    def __init__(self, log: SessionLog, link_of: Callable[[Owner, str], Link]) -> None:
         self._log = log
+        self._link_of = link_of
 
     def __call__(self, owner: Owner, job_id: str) -> Job:
         record = self._log.records.get(OwnerKeys(owner).jobs, job_id)
         if record is None:
             raise NotFoundError(f"no job {job_id!r}")
-        return job_answer(record)
+        job = job_answer(record)
+        if job.kind != "export" or job.result is None:
+            return job
+        link = self._link_of(owner, job.session_id)
+        return job.model_copy(update={"result": {**job.result, "url": link.url, "expires_at": link.expires_at}})
 
 
 class ListJobs:
@@ -235,7 +241,7 @@ def job_answer(record: Record) -> Job:
     return Job(
         job_id=record.id,
         kind=content["kind"],
-        session_id=content["session"] or None,
+        session_id=content["session"],
         status=cast("Literal['queued', 'done', 'failed']", record.status),
         created_at=rfc3339(record.created_ms),
         updated_at=rfc3339(content["updated"]),

@@ -12,6 +12,7 @@ from turnlog.domain.flow import Flow
 from turnlog.domain.identity import Owner
 from turnlog.domain.loops import LoopState
 from turnlog.log.caches import directory_item, is_settled, is_touch, read_meta, session_id_of
+from turnlog.log.commits import MATERIALISING
 from turnlog.log.headers import Covered, Header, Sent, item_name
 from turnlog.log.keys import OwnerKeys, SessionKeys
 from turnlog.log.sessions import SessionLog
@@ -89,7 +90,8 @@ class ListSessions:
         """A session being created is shown once its first commit is there, even if its creator went away right after it."""
         if item["st"] == "creating":
             keys = SessionKeys(owner, session_id_of(item))
-            if not self._log.items.get_many([keys.commit(1)]):
+            found = self._log.items.get_many([keys.commit(1), keys.meta])
+            if "k" not in found.get(keys.commit(1), {}) or MATERIALISING in found.get(keys.meta, {}):
                 return False
             return status in (None, "active")
         return status in (None, item["st"])

@@ -1,36 +1,47 @@
-"""Snapshots: named points of a session. A ``ref`` points into the log, which is never rewritten, so it copies nothing."""
+"""Snapshots: named points of a session. A ``ref`` points into the log, which is never rewritten, so it copies nothing. A ``full``
+one has the history itself, in the segments of the log and a tail of its own, and outlives the log.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, cast
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
 
 from turnlog.contracts.cursors import Cursors
 from turnlog.contracts.jobs import Job
-from turnlog.contracts.snapshots import CreateSnapshot, Snapshot, SnapshotContent, SnapshotPage, WholeSnapshot
-from turnlog.domain.errors import ConflictError, CorruptError, NotFoundError
+from turnlog.contracts.snapshots import CreateSnapshot, Snapshot, SnapshotPage
+from turnlog.domain.errors import ConflictError, NotFoundError, UnavailableError
 from turnlog.domain.identity import Owner, check_agent_id
 from turnlog.domain.jsonvalue import JsonObject, encode_json
 from turnlog.domain.times import rfc3339
-from turnlog.log.commits import Commit
-from turnlog.log.keys import SessionKeys, commit_sort_key, is_record_id
-from turnlog.log.records import Record
+from turnlog.log.full_snapshots import FullSnapshots, parts_content
+from turnlog.log.headers import Header
+from turnlog.log.keys import SessionKeys, is_record_id
+from turnlog.log.records import DELETED, Record, Records
 from turnlog.log.sessions import SessionLog
-from turnlog.services.idempotency import RequestKey, request_key, stamped
+from turnlog.services.delete_snapshots import SnapshotCleaner
+from turnlog.services.idempotency import request_key, stamped
 from turnlog.services.jobs import StartJobs
-from turnlog.services.read_messages import ReadMessages
 
 MAX_LIMIT = 100
+MAX_UNSEALED = 8
+"""A request seals no more stretches than that itself; more are a job."""
+_REQUEST_MS, _JOB_MS = 10_000, 120_000
 _READY = "ready"
 _PAGES = 10
 
 
 class CreateSnapshots:
-    """The use case: one conditional put that names the head (a second one for the name)."""
+    """The use case. A ``ref`` is one conditional put that names the head (a second one for the name); a ``full`` one stores what no
+    snapshot before it has stored, then its record."""
 
-    def __init__(self, log: SessionLog, start_job: StartJobs) -> None:
+    def __init__(self, log: SessionLog, full: FullSnapshots, start_job: StartJobs, clean: SnapshotCleaner) -> None:
         self._log = log
+        self._full = full
         self._start_job = start_job
+        self._clean = clean
 
     def __call__(
         self, owner: Owner, session_id: str, body: CreateSnapshot, *, key: str | None = None
@@ -39,85 +50,57 @@ class CreateSnapshots:
         if body.agent_id is not None:
             check_agent_id(body.agent_id)
         request = request_key(key, f"snapshot {session_id}", body)
-        if body.mode == "async":
-            self._log.commits.tail(keys)
-            return self._start_job(owner, "snapshot", session_id, body.model_dump(exclude={"mode"}), request)
-        return self._create(keys, body, request)
+        header = self._log.commits.tail(keys).header
+        record_id = self._log.records.claim(keys.snapshots, **stamped(request))
+        is_large = body.kind == "full" and self._full.unsealed(keys, header.last) > MAX_UNSEALED
+        if is_large and request is not None and self._log.records.get(keys.snapshots, record_id) is not None:
+            is_large = False  # made by an earlier try of the same request, when there was less of it
+        if body.mode == "sync" and not is_large:
+            made = self._create(keys, body, record_id, header, deadline_ms=self._log.clock.now_ms() + _REQUEST_MS)
+            if made is not None:
+                return made
+        # The job's id is the snapshot's: the same request again is the same job.
+        options = {**body.model_dump(exclude={"mode"}), "snapshot_id": record_id}
+        return self._start_job(owner, "snapshot", session_id, options, job_id=record_id)
 
     def run(self, owner: Owner, session_id: str, options: JsonObject) -> JsonObject:
-        """A job's work."""
-        made = self._create(SessionKeys(owner, session_id), CreateSnapshot.model_validate(options), None)
+        """A job's work. Delivered twice, it makes one snapshot."""
+        keys, given = SessionKeys(owner, session_id), dict(options)
+        record_id = given.pop("snapshot_id", None) or self._log.records.claim(keys.snapshots, **stamped(None))
+        body, header = CreateSnapshot.model_validate(given), self._log.commits.tail(keys).header
+        deadline_ms = self._log.clock.now_ms() + _JOB_MS
+        made = self._create(keys, body, str(record_id), header, deadline_ms=deadline_ms)
+        if made is None:
+            raise UnavailableError("the history takes longer to be sealed; the next try goes on")
         return {"snapshot_id": made.snapshot_id, "position": made.position}
 
-    def _create(self, keys: SessionKeys, body: CreateSnapshot, request: RequestKey | None) -> Snapshot:
-        header = self._log.commits.tail(keys).header
+    def _create(
+        self, keys: SessionKeys, body: CreateSnapshot, record_id: str, header: Header, *, deadline_ms: int
+    ) -> Snapshot | None:
+        """None: there was no time for all of it."""
         shelf, records = keys.snapshots, self._log.records
-        record_id = records.claim(shelf, **stamped(request))
-        content: JsonObject = {
-            "kind": body.kind,
-            "position": header.last,
-            "commit": header.first,
-            "hash": header.hash.hex(),
-            "name": body.name,
-            "agent": body.agent_id,
-            "metadata": body.metadata,
-        }
+        content = ref_content(header) | {"name": body.name, "agent": body.agent_id, "metadata": body.metadata}
         record = Record(record_id, self._log.clock.now_ms(), _READY, content)
+        if body.kind == "full":
+            # Made by an earlier try, it stays as it was made: its tail is its own.
+            existing = records.get_any(shelf, record_id)
+            if existing is None:
+                parts = self._full.make(keys, record_id, header.last, deadline_ms=deadline_ms)
+                if parts is None:
+                    return None
+                record = replace(record, content={**content, "kind": "full", **parts_content(parts)})
         if body.if_name_absent and body.name is not None and not records.take_name(shelf, body.name, record):
             raise ConflictError(f"a snapshot has the name {body.name!r}", code="snapshot_exists")
         record = records.create(shelf, record)
+        if record.status == DELETED:
+            raise ConflictError("the snapshot of this request has been deleted", code="snapshot_deleted")
         if body.name is not None and not body.if_name_absent:
             records.point_name(shelf, body.name, record)
-        return Snapshot(**_fields(record))
-
-
-class GetSnapshot:
-    """The use case: a snapshot by id or name, with what the session was at its position."""
-
-    def __init__(self, log: SessionLog, read_messages: ReadMessages) -> None:
-        self._log = log
-        self._read_messages = read_messages
-
-    def __call__(self, owner: Owner, session_id: str, snapshot: str) -> WholeSnapshot:
-        keys = SessionKeys(owner, session_id)
-        self._log.commits.tail(keys)
-        record = self._find(keys, snapshot)
-        position = cast("int", record.content["position"])
-        commit = self._commit(keys, record)
-        settings = self._log.settings_at(keys, commit.header).settings
-        state = self._log.states.at(keys, commit.header.last_state)
-        page = self._read_messages(owner, session_id, before=position + 1)
-        flow = commit.header.flow
-        content = SnapshotContent(
-            system=settings.system,
-            model=settings.model,
-            tools=list(settings.tools),
-            policy=settings.policy,
-            metadata=settings.metadata,
-            state=state.value,
-            message_count=flow.messages,
-            loops=flow.loop.number,
-            tokens=flow.tokens,
-            messages=page.messages,
-            next=page.next,
-        )
-        return WholeSnapshot(**_fields(record), content=content)
-
-    def _find(self, keys: SessionKeys, snapshot: str) -> Record:
-        shelf, records = keys.snapshots, self._log.records
-        record = records.get(shelf, snapshot) if is_record_id(snapshot) else None
-        record = record if record is not None else records.named(shelf, snapshot)
-        if record is None:
-            raise NotFoundError(f"no snapshot {snapshot[:80]!r} in session {keys.session_id!r}")
-        return record
-
-    def _commit(self, keys: SessionKeys, record: Record) -> Commit:
-        """The commit that the snapshot points to, which must be the one that it was made at."""
-        first = cast("int", record.content["commit"])
-        commit = self._log.commits.get(keys, first)
-        if commit is None or commit.header.hash.hex() != record.content["hash"]:
-            raise CorruptError("the log is not the one that the snapshot was made of", item=commit_sort_key(first))
-        return commit
+        if body.keep is not None:
+            # The snapshot is durable already: what can't be cleaned up now is left to the next.
+            with suppress(UnavailableError):
+                self._clean.older(keys, kind=body.kind, agent=body.agent_id, keep=body.keep)
+        return Snapshot(**snapshot_fields(record))
 
 
 class ListSnapshots:
@@ -140,25 +123,53 @@ class ListSnapshots:
         cursors = Cursors(self._log.cursor_secret())
         scope = f"snapshots {keys.partition} {encode_json([name, agent]).decode()}"
         after: Mapping[str, str] | None = cursors.read(cursor, scope=scope) if cursor is not None else None
-        self._log.commits.tail(keys)
+        kind = self._kind(keys)
         found = list[Record]()
         for _ in range(_PAGES):
             records, after = self._log.records.page(keys.snapshots, limit=limit - len(found), after=after)
-            found += [one for one in records if _matches(one, "name", name) and _matches(one, "agent", agent)]
+            fitting = [one for one in records if _matches(one, "name", name) and _matches(one, "agent", agent)]
+            found += [one for one in fitting if _matches(one, "kind", kind)]
             if len(found) >= limit or after is None:
                 break
+        if not found and kind is not None:
+            raise NotFoundError(f"no session {session_id!r}")
         return SnapshotPage(
-            snapshots=[Snapshot(**_fields(record)) for record in found],
+            snapshots=[Snapshot(**snapshot_fields(record)) for record in found],
             next_cursor=cursors.write(after, scope=scope) if after is not None else None,
         )
+
+    def _kind(self, keys: SessionKeys) -> str | None:
+        """Which snapshots there are: of a session that has expired the full ones."""
+        try:
+            self._log.commits.tail(keys)
+        except NotFoundError:
+            self._log.records.check_there(keys)
+            return "full"
+        return None
 
 
 def _matches(record: Record, field: str, wanted: str | None) -> bool:
     return wanted is None or record.content[field] == wanted
 
 
-def _fields(record: Record) -> dict[str, Any]:
+def ref_content(header: Header) -> JsonObject:
+    """What the record of a ``ref`` has: where it points to."""
+    return {"kind": "ref", "position": header.last, "commit": header.first, "hash": header.hash.hex()}
+
+
+def find_snapshot(records: Records, keys: SessionKeys, snapshot: str) -> Record:
+    """A snapshot by id or name, or `NotFoundError`."""
+    records.check_there(keys)
+    record = records.get(keys.snapshots, snapshot) if is_record_id(snapshot) else None
+    record = record if record is not None else records.named(keys.snapshots, snapshot)
+    if record is None:
+        raise NotFoundError(f"no snapshot {snapshot[:80]!r} in session {keys.session_id!r}")
+    return record
+
+
+def snapshot_fields(record: Record) -> dict[str, Any]:
     content: dict[str, Any] = record.content
+    is_full = content["kind"] == "full"
     return {
         "snapshot_id": record.id,
         "name": content["name"],
@@ -166,8 +177,8 @@ def _fields(record: Record) -> dict[str, Any]:
         "kind": content["kind"],
         "position": content["position"],
         "created_at": rfc3339(record.created_ms),
-        "size_bytes": len(encode_json(record.content)),
-        "sha256": content["hash"],
+        "size_bytes": content["size"] if is_full else len(encode_json(record.content)),
+        "sha256": content["digest"] if is_full else content["hash"],
         "status": record.status,
         "metadata": content["metadata"],
     }

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
+from typing import Any, BinaryIO
 
 from turnlog.ports import BlobStore, Condition, Item, ItemTable, Key, Lost, Page, Query
 
@@ -94,7 +94,7 @@ class _SteppedBlobs:
         self._inner = inner
         self._actor = actor
 
-    def put(self, name: str, data: bytes) -> None:
+    def put(self, name: str, data: bytes | BinaryIO) -> None:
         self._actor.step(lambda: self._inner.put(name, data))
 
     def get(self, name: str) -> bytes | None:
@@ -111,6 +111,9 @@ class _SteppedBlobs:
     def erase(self, prefix: str, *, keep: Collection[str] = ()) -> int:
         erased: int = self._actor.step(lambda: self._inner.erase(prefix, keep=keep))
         return erased
+
+    def url(self, name: str, *, seconds: int, filename: str) -> str | None:
+        return self._inner.url(name, seconds=seconds, filename=filename)
 
 
 def run_schedule(

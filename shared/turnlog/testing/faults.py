@@ -6,7 +6,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, TypeVar
+from typing import BinaryIO, Literal, TypeAlias, TypeVar
 
 from turnlog.domain.errors import UnavailableError
 from turnlog.ports import (
@@ -98,7 +98,7 @@ class FaultyBlobStore:
         self._inner = inner
         self._faults = faults
 
-    def put(self, name: str, data: bytes) -> None:
+    def put(self, name: str, data: bytes | BinaryIO) -> None:
         self._faults.around("blob_put", lambda: self._inner.put(name, data))
 
     def get(self, name: str) -> bytes | None:
@@ -112,6 +112,9 @@ class FaultyBlobStore:
 
     def erase(self, prefix: str, *, keep: Collection[str] = ()) -> int:
         return self._faults.around("blob_erase", lambda: self._inner.erase(prefix, keep=keep))
+
+    def url(self, name: str, *, seconds: int, filename: str) -> str | None:
+        return self._inner.url(name, seconds=seconds, filename=filename)
 
 
 class FaultyJobQueue:

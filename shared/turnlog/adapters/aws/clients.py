@@ -60,6 +60,8 @@ class Clients:
             tcp_keepalive=True,
             # An emulator on localhost has no host name per bucket.
             s3={"addressing_style": "path"} if self._endpoint_url else None,
+            # Signed addresses of objects are SigV4's everywhere, also where botocore would still take its first version.
+            signature_version="s3v4" if service == "s3" else None,
         )
         return self._session.create_client(
             service,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from botocore.exceptions import ChecksumError, ClientError, FlexibleChecksumError
 
@@ -24,7 +24,7 @@ class S3BlobStore:
         self._bucket = bucket
         self._prefix = prefix
 
-    def put(self, name: str, data: bytes) -> None:
+    def put(self, name: str, data: bytes | BinaryIO) -> None:
         with translated("PutObject"):
             self._client.put_object(Bucket=self._bucket, Key=self._prefix + name, Body=data, ChecksumAlgorithm="SHA256")
 
@@ -93,3 +93,12 @@ class S3BlobStore:
         if failed:
             raise UnavailableError(f"DeleteObjects kept {len(failed)} versions: {', '.join(sorted(set(failed)))}")
         return erased
+
+    def url(self, name: str, *, seconds: int, filename: str) -> str | None:
+        """Signed with the credentials of this process: it needs ``s3:GetObject``, and no longer lives than they do."""
+        params = {
+            "Bucket": self._bucket,
+            "Key": self._prefix + name,
+            "ResponseContentDisposition": f'attachment; filename="{filename}"',
+        }
+        return self._client.generate_presigned_url("get_object", Params=params, ExpiresIn=seconds)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import secrets
+import shutil
 import threading
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import BinaryIO
 from urllib.parse import quote, unquote
 
 from turnlog.domain.errors import InvalidInputError, UnavailableError
@@ -19,13 +21,16 @@ class FileBlobStore:
     def __init__(self, folder: str | Path) -> None:
         self._folder = Path(folder)
 
-    def put(self, name: str, data: bytes) -> None:
+    def put(self, name: str, data: bytes | BinaryIO) -> None:
         path = self._path(name)
         temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
         try:
             self._make(path.parent)
             with temporary.open("xb") as file:
-                file.write(data)
+                if isinstance(data, bytes):
+                    file.write(data)
+                else:
+                    shutil.copyfileobj(data, file)
                 file.flush()
                 os.fsync(file.fileno())
             temporary.replace(path)
@@ -90,6 +95,9 @@ class FileBlobStore:
             if name.startswith(prefix):
                 yield path, name
 
+    def url(self, name: str, *, seconds: int, filename: str) -> str | None:
+        return None
+
     def _path(self, name: str) -> Path:
         # `quote` leaves a dot as it is, so the parts that would climb are refused.
         parts = [quote(part, safe="-_~.=") for part in name.split("/")]
@@ -114,9 +122,10 @@ class MemoryBlobStore:
         self._blobs: dict[str, bytes] = {}
         self._lock = threading.Lock()
 
-    def put(self, name: str, data: bytes) -> None:
+    def put(self, name: str, data: bytes | BinaryIO) -> None:
+        whole = bytes(data) if isinstance(data, bytes) else data.read()
         with self._lock:
-            self._blobs[name] = bytes(data)
+            self._blobs[name] = whole
 
     def get(self, name: str) -> bytes | None:
         with self._lock:
@@ -137,6 +146,9 @@ class MemoryBlobStore:
             for name in gone:
                 del self._blobs[name]
         return len(gone)
+
+    def url(self, name: str, *, seconds: int, filename: str) -> str | None:
+        return None
 
 
 def _sync(folder: Path) -> None:

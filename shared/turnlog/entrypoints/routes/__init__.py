@@ -33,6 +33,7 @@ RESOURCES: Mapping[str, tuple[str, ...]] = {
     "build_context": ("build_context",),
     "compress": ("compress",),
     "erase": ("erase",),
+    "export": ("export",),
     "health": ("health",),
     "history": ("history",),
     "jobs": ("jobs",),

@@ -4,8 +4,25 @@ from __future__ import annotations
 
 from turnlog.bootstrap import Application
 from turnlog.contracts.jobs import Job
-from turnlog.contracts.snapshots import CreateSnapshot, Snapshot, SnapshotPage, WholeSnapshot
-from turnlog.entrypoints.routing import CURSOR, Parameter, Request, Response, Route, integer, read_body
+from turnlog.contracts.sessions import Session
+from turnlog.contracts.snapshots import (
+    CreateSnapshot,
+    RestoreSnapshot,
+    Snapshot,
+    SnapshotDeleted,
+    SnapshotPage,
+    WholeSnapshot,
+)
+from turnlog.entrypoints.routing import (
+    CURSOR,
+    MAX_POSITION,
+    Parameter,
+    Request,
+    Response,
+    Route,
+    integer,
+    read_body,
+)
 
 
 def _create_snapshot(app: Application, request: Request) -> Response:
@@ -27,9 +44,35 @@ def _list_snapshots(app: Application, request: Request) -> Response:
 
 
 def _get_snapshot(app: Application, request: Request) -> Response:
-    return Response(200, app.get_snapshot(request.owner, request.path["session_id"], request.path["snapshot"]))
+    answer = app.get_snapshot(
+        request.owner,
+        request.path["session_id"],
+        request.path["snapshot"],
+        after=integer(request, _SNAPSHOT_AFTER) or 0,
+    )
+    return Response(200, answer)
 
 
+def _delete_snapshot(app: Application, request: Request) -> Response:
+    answer = app.delete_snapshot(
+        request.owner, request.path["session_id"], request.path["snapshot"], key=request.idempotency_key
+    )
+    return Response(200, answer)
+
+
+def _restore_snapshot(app: Application, request: Request) -> Response:
+    body = read_body(request, RestoreSnapshot, is_optional=True)
+    answer = app.restore_snapshot(
+        request.owner, request.path["session_id"], request.path["snapshot"], body, key=request.idempotency_key
+    )
+    return Response(202 if isinstance(answer, Job) else 201, answer)
+
+
+def _download(app: Application, request: Request) -> Response:
+    return Response(200, app.links.open(request.owner, request.path["token"]))
+
+
+_SNAPSHOT_AFTER = Parameter("after", "integer", "`next` of the page of messages before", 0, MAX_POSITION, 0)
 _SNAPSHOT_LIMIT = Parameter("limit", "integer", "Snapshots a page", 1, 100, 50)
 
 ROUTES: tuple[Route, ...] = (
@@ -67,5 +110,36 @@ ROUTES: tuple[Route, ...] = (
         "One snapshot, by id or name, with what the session was",
         _get_snapshot,
         answers={200: WholeSnapshot},
+        parameters=(_SNAPSHOT_AFTER,),
+    ),
+    Route(
+        "DELETE",
+        "/v1/sessions/{session_id}/snapshots/{snapshot}",
+        "delete_snapshot",
+        "snapshot",
+        "Delete a snapshot, by id or name",
+        _delete_snapshot,
+        answers={200: SnapshotDeleted},
+        writes=True,
+    ),
+    Route(
+        "POST",
+        "/v1/sessions/{session_id}/snapshots/{snapshot}/restore",
+        "restore_snapshot",
+        "snapshot",
+        "Go back to a snapshot, or begin another session with it",
+        _restore_snapshot,
+        RestoreSnapshot,
+        {201: Session, 202: Job},
+        writes=True,
+    ),
+    Route(
+        "GET",
+        "/v1/downloads/{token}",
+        "download",
+        "snapshot",
+        "The bytes of an address that the service gave, where its storage gives none itself",
+        _download,
+        is_file=True,
     ),
 )

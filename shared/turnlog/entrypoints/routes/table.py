@@ -8,6 +8,7 @@ from turnlog.entrypoints.routes import (
     build_context,
     compress,
     erase,
+    export,
     health,
     history,
     jobs,
@@ -35,6 +36,7 @@ ROUTES: tuple[Route, ...] = (
     *compress.ROUTES,
     *snapshot.ROUTES,
     *erase.ROUTES,
+    *export.ROUTES,
     *jobs.ROUTES,
     *health.ROUTES,
 )

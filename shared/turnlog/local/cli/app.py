@@ -9,7 +9,20 @@ import typer
 from typer.core import TyperGroup
 
 from turnlog.domain.errors import InvalidInputError, TurnlogError
-from turnlog.local.cli import checks, compress, context, doctor, history, imports, jobs, recall, replay, serve, state
+from turnlog.local.cli import (
+    checks,
+    compress,
+    context,
+    doctor,
+    history,
+    imports,
+    jobs,
+    recall,
+    replay,
+    serve,
+    state,
+    time_travel,
+)
 from turnlog.local.cli.options import Data, Tenant, Token, Url, User, remember
 from turnlog.local.cli.screen import plain
 from turnlog.version import __version__
@@ -101,6 +114,9 @@ app.command()(history.end)
 app.command()(history.reset)
 app.command()(state.state)
 app.command()(state.history)
+app.command()(time_travel.diff)
+app.command()(time_travel.rewind)
+app.command()(time_travel.fork)
 app.command()(recall.recall)
 app.command()(recall.search)
 app.command()(compress.compress)

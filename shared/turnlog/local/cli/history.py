@@ -8,6 +8,7 @@ from typing import Annotated, Any, cast
 import typer
 from rich.text import Text
 
+from turnlog.local.cli.context import At, moment
 from turnlog.local.cli.message import MAX_CHARS, message_text
 from turnlog.local.cli.options import Connection, Json, Session, connected, opened
 from turnlog.local.cli.screen import console, cut, number, print_json, table
@@ -105,6 +106,8 @@ def show(
     after: Annotated[int, typer.Option("--after", metavar="P", min=0, help="Positions greater than this.")] = 0,
     limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="At most so many messages.")] = 100,
     full: Annotated[bool, typer.Option("--full", help="Do not cut long messages.")] = False,
+    at: At = None,
+    in_view: Annotated[bool, typer.Option("--in-view", help="Without what a rewind has taken out of view.")] = False,
     json: Json = False,
 ) -> None:
     """Print a session's messages."""
@@ -112,7 +115,8 @@ def show(
         found, next_position = list[Any](), after
         of_session = log.sessions.get(session)
         while len(found) < limit:
-            page = of_session.page(after=next_position, limit=min(100, limit - len(found)))
+            wanted = min(100, limit - len(found))
+            page = of_session.page(after=next_position, limit=wanted, at=moment(at), in_view=in_view)
             found += page.messages
             if page.next is None:
                 next_position = 0

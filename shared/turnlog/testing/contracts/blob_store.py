@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import secrets
+import tempfile
+from urllib.parse import parse_qs, urlsplit
 
 from turnlog.ports import BlobStore
 
@@ -31,6 +33,28 @@ class BlobStoreContract:
         for data in (b"a long first version", b"short", b""):
             blobs.put(name, data)
             assert blobs.get(name) == data
+
+    def test_a_file_is_stored_from_where_it_stands(self, blobs: BlobStore) -> None:
+        name, data = _root() + "blob", secrets.token_bytes(300_000)
+        blobs.put(name, b"before")
+        with tempfile.TemporaryFile() as file:
+            file.write(b"skipped" + data)
+            file.seek(7)
+            blobs.put(name, file)
+        assert blobs.get(name) == data
+
+    def test_an_address_names_the_blob_and_ends(self, blobs: BlobStore) -> None:
+        name = _root() + "blob"
+        blobs.put(name, b"1")
+        url = blobs.url(name, seconds=60, filename="a.zip")
+        if url is None:
+            return
+        parts = urlsplit(url)
+        assert parts.path.endswith(name)
+        query = parse_qs(parts.query)
+        assert query["X-Amz-Expires"] == ["60"]
+        assert query["response-content-disposition"] == ['attachment; filename="a.zip"']
+        assert blobs.url(name + "2", seconds=60, filename="a.zip") != url
 
     def test_names_are_those_with_the_prefix_sorted_bytewise(self, blobs: BlobStore) -> None:
         root = _root()

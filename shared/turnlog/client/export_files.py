@@ -1,0 +1,187 @@
+"""An exported file, read: from anyone, so nothing of it is believed before it has been checked.
+
+Names are those of our own members and nothing is ever unpacked to a place of the file's choice. Sizes are those of the manifest,
+hashes are compared, and no more than a line is in memory.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO
+from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
+
+from turnlog.contracts.exports import FORMAT, FORMAT_VERSION
+from turnlog.domain.errors import InvalidInputError
+
+MANIFEST = "manifest.json"
+MAX_BYTES = 4 * 1024**3
+"""Of all members, unpacked."""
+MAX_MANIFEST_BYTES = 64 * 1024**2
+MAX_LINE_BYTES = 32 * 1024**2
+_ID = r"(?!h_)[A-Za-z0-9_-]{1,64}"
+_NAME = re.compile(rf"sessions/{_ID}/(session\.json|state\.json|(messages|history|snapshots|log)\.jsonl)")
+_HASH = re.compile(r"[0-9a-f]{32}")
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_CHUNK_BYTES = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class ExportedSession:
+    """A session as the manifest tells of it."""
+
+    session_id: str
+    head: int
+    hash: str
+    messages: int
+
+
+class ExportFile:
+    """A zip that `Session.export` wrote, or that says so. `InvalidInputError` with what is wrong (``bad_export``), or that it is of
+    a newer version (``newer_export``)."""
+
+    def __init__(self, file: str | Path | BinaryIO) -> None:
+        try:
+            self._zip = ZipFile(file)
+        except (BadZipFile, NotImplementedError, ValueError) as error:
+            raise _bad("it is no zip file") from error
+        try:
+            self._members = self._listed()
+            self._sessions = self._manifest()
+        except BaseException:
+            self._zip.close()
+            raise
+
+    def __enter__(self) -> ExportFile:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._zip.close()
+
+    # ------------------------------------------------------------ what it has
+
+    def sessions(self, session: str | None = None, *, is_single: bool = False) -> list[ExportedSession]:
+        """All of its sessions, or that one."""
+        if session is not None:
+            return [self.session(session)]
+        if is_single and len(self._sessions) != 1:
+            raise InvalidInputError(f"the file has {len(self._sessions)} sessions: say which one", code="which_session")
+        return list(self._sessions.values())
+
+    def session(self, session_id: str) -> ExportedSession:
+        if session_id not in self._sessions:
+            raise InvalidInputError(f"the file has no session {session_id[:80]!r}", code="which_session")
+        return self._sessions[session_id]
+
+    def batches(self, session_id: str, *, max_bytes: int, max_commits: int) -> Iterator[list[str]]:
+        """The lines of a session's log, so many at a time."""
+        batch, size = list[str](), 0
+        for line in self._lines(f"sessions/{session_id}/log.jsonl"):
+            if batch and (size + len(line) > max_bytes or len(batch) == max_commits):
+                yield batch
+                batch, size = [], 0
+            try:
+                batch.append(line.decode("utf-8"))
+            except UnicodeDecodeError as error:
+                raise _bad("a line is not UTF-8") from error
+            size += len(line)
+        if batch:
+            yield batch
+
+    def check(self) -> None:
+        """Every member against its hash and its counts. Nothing is kept."""
+        for name, (told, _) in self._members.items():
+            digest, size, lines = sha256(), 0, 0
+            for chunk in self._chunks(name):
+                digest.update(chunk)
+                size += len(chunk)
+                lines += chunk.count(b"\n")
+            if (digest.hexdigest(), size, lines) != (told["sha256"], told["size_bytes"], told["lines"]):
+                raise _bad(f"{name} is not what the manifest says")
+
+    # ------------------------------------------------------------ reading
+
+    def _listed(self) -> dict[str, tuple[dict[str, Any], ZipInfo]]:
+        found = dict[str, tuple[dict[str, Any], ZipInfo]]()
+        for info in self._zip.infolist():
+            if info.filename in found:
+                raise _bad(f"it has {info.filename[:80]!r} twice")
+            if info.filename != MANIFEST and not _NAME.fullmatch(info.filename):
+                raise _bad(f"{info.filename[:80]!r} is no member of an export")
+            if info.flag_bits & 1 or info.compress_type not in (ZIP_STORED, ZIP_DEFLATED):
+                raise _bad(f"{info.filename} is encrypted, or packed in another way than ours")
+            found[info.filename] = ({}, info)
+        if MANIFEST not in found:
+            raise _bad("it has no manifest")
+        if sum(info.file_size for _, info in found.values()) > MAX_BYTES:
+            raise InvalidInputError(f"the export unpacks to more than {MAX_BYTES} bytes", code="too_large")
+        return found
+
+    def _manifest(self) -> dict[str, ExportedSession]:
+        _, info = self._members[MANIFEST]
+        if info.file_size > MAX_MANIFEST_BYTES:
+            raise InvalidInputError(f"the manifest has more than {MAX_MANIFEST_BYTES} bytes", code="too_large")
+        try:
+            manifest = json.loads(b"".join(self._chunks(MANIFEST)))
+            if manifest["format"] != FORMAT:
+                raise _bad(f"it is {str(manifest['format'])[:80]!r}, not {FORMAT!r}")
+            if manifest["version"] != FORMAT_VERSION:
+                by = str(manifest.get("made_by"))[:80]
+                message = f"the export is version {manifest['version']!r} (made by {by}); this is {FORMAT_VERSION}"
+                raise InvalidInputError(message, code="newer_export")
+            sessions = {one["session_id"]: self._session(one) for one in manifest["sessions"]}
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise _bad("its manifest is none of ours") from error
+        del self._members[MANIFEST]
+        if len(sessions) != len(manifest["sessions"]) or any(not told for told, _ in self._members.values()):
+            raise _bad("it has members that its manifest does not tell of")
+        return sessions
+
+    def _session(self, told: dict[str, Any]) -> ExportedSession:
+        head, messages = told["head"], told["messages"]
+        if not isinstance(head, int) or not isinstance(messages, int) or not _HASH.fullmatch(told["hash"]):
+            raise TypeError("head")
+        folder = f"sessions/{told['session_id']}/"
+        if "log.jsonl" not in told["members"]:
+            raise KeyError("log.jsonl")
+        for name, member in told["members"].items():
+            _, info = self._members[folder + name]
+            if not _DIGEST.fullmatch(member["sha256"]) or info.file_size != member["size_bytes"]:
+                raise _bad(f"{folder}{name} has not the size that the manifest says")
+            self._members[folder + name] = (member, info)
+        return ExportedSession(told["session_id"], head, told["hash"], messages)
+
+    def _chunks(self, name: str) -> Iterator[bytes]:
+        """A member in pieces; never more of it than its declared size, which has been added up."""
+        info, size = self._members[name][1], 0
+        try:
+            with self._zip.open(info) as member:
+                while chunk := member.read(_CHUNK_BYTES):
+                    size += len(chunk)
+                    if size > info.file_size:
+                        raise _bad(f"{name} is larger than it says")
+                    yield chunk
+        except (BadZipFile, zlib.error, EOFError, OSError, RuntimeError) as error:
+            raise _bad(f"{name} is damaged") from error
+
+    def _lines(self, name: str) -> Iterator[bytes]:
+        rest = b""
+        for chunk in self._chunks(name):
+            *whole, rest = (rest + chunk).split(b"\n")
+            yield from whole
+            if len(rest) > MAX_LINE_BYTES:
+                raise _bad(f"{name} has a line of more than {MAX_LINE_BYTES} bytes")
+        if rest:
+            raise _bad(f"{name} is cut short")
+
+
+def _bad(detail: str) -> InvalidInputError:
+    return InvalidInputError(f"no export of ours: {detail}", code="bad_export")

@@ -1,0 +1,192 @@
+"""Exports: one session, or all of a person, as a zip of JSON Lines with a manifest. Streamed: no more than a page is in memory.
+
+For each session: what people read (``session.json``, ``messages.jsonl``, ``state.json``, ``history.jsonl``, ``snapshots.jsonl``)
+and what it is made of (``log.jsonl``), from which an import makes an equal session. Nothing in it says whose it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from hashlib import sha256
+from tempfile import TemporaryFile
+from typing import Any, BinaryIO, cast
+from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
+
+from turnlog.contracts.exports import FORMAT, FORMAT_VERSION, Export, ExportSession
+from turnlog.contracts.jobs import Job
+from turnlog.domain.errors import NotFoundError
+from turnlog.domain.events import Payload
+from turnlog.domain.identity import Owner
+from turnlog.domain.jsonvalue import JsonObject, encode_json
+from turnlog.log.caches import session_id_of
+from turnlog.log.exchange import commit_line
+from turnlog.log.headers import Header, short_hash
+from turnlog.log.keys import DIRECTORY_FROM, DIRECTORY_TO, OwnerKeys, SessionKeys, export_blob
+from turnlog.log.lines import settings_object
+from turnlog.log.materialise import stored_commits
+from turnlog.log.payloads import Payloads
+from turnlog.log.sessions import SessionLog
+from turnlog.ports import BlobStore, Query
+from turnlog.services.answers import session_answer
+from turnlog.services.history import ReadHistory
+from turnlog.services.idempotency import request_key
+from turnlog.services.jobs import StartJobs
+from turnlog.services.links import Link, Links
+from turnlog.services.read_messages import ReadMessages
+from turnlog.services.snapshots import snapshot_fields
+from turnlog.version import __version__
+
+MAX_POSITIONS = 1_024
+"""A request exports a history of at most so many positions itself; a longer one is a job."""
+_FRESH_MS = 60 * 60 * 1000
+_ZIP_TIME = (1980, 1, 1, 0, 0, 0)
+_COPY_BYTES = 64 * 1024
+
+
+class ExportSessions:
+    """The use case. The newest export of a session, and of a person, takes the place of the one before."""
+
+    def __init__(
+        self, log: SessionLog, payloads: Payloads, blobs: BlobStore, links: Links, start_job: StartJobs
+    ) -> None:
+        self._log = log
+        self._payloads = payloads
+        self._blobs = blobs
+        self._links = links
+        self._start_job = start_job
+
+    def __call__(self, owner: Owner, session_id: str, body: ExportSession, *, key: str | None = None) -> Export | Job:
+        keys = SessionKeys(owner, session_id)
+        header = self._log.commits.tail(keys).header
+        if body.mode == "async" or header.last > MAX_POSITIONS:
+            request = request_key(key, f"export {session_id}", body)
+            return self._start_job(owner, "export", session_id, {}, request)
+        result: dict[str, Any] = self.run(owner, session_id, {})
+        link = self.link(owner, session_id)
+        return Export(url=link.url, expires_at=link.expires_at, **result)
+
+    def everything(self, owner: Owner) -> Job:
+        """All of a person, as a job; within an hour the same one."""
+        begun = self._log.clock.now_ms() // _FRESH_MS * _FRESH_MS
+        job_id = f"{begun:013d}-{short_hash('export everything').hex()}"
+        return self._start_job(owner, "export", "", {}, job_id=job_id)
+
+    def link(self, owner: Owner, session_id: str) -> Link:
+        """Where the newest export is."""
+        filename = f"{session_id or 'turnlog'}.zip"
+        return self._links.make(owner, export_blob(owner, session_id), filename=filename)
+
+    def run(self, owner: Owner, session_id: str, _options: JsonObject) -> JsonObject:
+        """A job's work: size, hash and counts of the file."""
+        with TemporaryFile() as file:
+            result = self._write(file, owner, [session_id] if session_id else None)
+            file.seek(0)
+            self._blobs.put(export_blob(owner, session_id), cast("BinaryIO", file))
+        return result
+
+    # ------------------------------------------------------------ the file
+
+    def _write(self, file: Any, owner: Owner, session_ids: Iterable[str] | None) -> JsonObject:
+        sessions = list[JsonObject]()
+        with ZipFile(file, "w", ZIP_DEFLATED) as archive:
+            for session_id in session_ids if session_ids is not None else self._all_of(owner):
+                try:
+                    sessions.append(self._session(archive, SessionKeys(owner, session_id)))
+                except NotFoundError:
+                    # One that is being created, or that has been deleted since it was listed.
+                    if session_ids is not None:
+                        raise
+            manifest = {
+                "format": FORMAT,
+                "version": FORMAT_VERSION,
+                "made_by": f"turnlog {__version__}",
+                "sessions": sessions,
+            }
+            _member(archive, "manifest.json", [encode_json(manifest)])
+        positions = sum(cast("int", one["head"]) for one in sessions)
+        file.seek(0)
+        digest, size = sha256(), 0
+        while chunk := file.read(_COPY_BYTES):
+            digest.update(chunk)
+            size += len(chunk)
+        return {"size_bytes": size, "sha256": digest.hexdigest(), "sessions": len(sessions), "positions": positions}
+
+    def _all_of(self, owner: Owner) -> Iterator[str]:
+        """Every session of an owner, read consistently."""
+        after: Mapping[str, str] | None = None
+        while True:
+            query = Query(OwnerKeys(owner).partition, DIRECTORY_FROM, DIRECTORY_TO, after=after)
+            page = self._log.items.query(query)
+            yield from map(session_id_of, page.items)
+            after = page.next
+            if after is None:
+                return
+
+    def _session(self, archive: ZipFile, keys: SessionKeys) -> JsonObject:
+        """The members of one session; all of them as of its head when they were begun."""
+        tail = self._log.commits.tail(keys)
+        header = tail.header
+        found = self._log.settings(keys, tail.meta, None, header)
+        state = self._log.states.at(keys, header.last_state)
+        answer = session_answer(keys, found.settings, header, created_ms=found.created_ms)
+        told = {**answer.model_dump(exclude={"user"}), "settings": settings_object(found.settings)}
+        members = {
+            "session.json": [encode_json(told)],
+            "messages.jsonl": self._messages(keys, header),
+            "state.json": [encode_json({"state": state.value, "version": state.version})],
+            "history.jsonl": self._history(keys, header),
+            "snapshots.jsonl": self._snapshots(keys),
+            "log.jsonl": self._log_lines(keys, header),
+        }
+        folder = f"sessions/{keys.session_id}/"
+        return {
+            "session_id": keys.session_id,
+            "head": header.last,
+            "hash": header.hash.hex(),
+            "messages": header.flow.messages,
+            "members": {name: _member(archive, folder + name, lines) for name, lines in members.items()},
+        }
+
+    def _messages(self, keys: SessionKeys, header: Header) -> Iterator[bytes]:
+        read, after = ReadMessages(self._log), 0
+        while True:
+            page = read(keys.owner, keys.session_id, after=after, before=header.last + 1)
+            yield from (encode_json(one.model_dump()) for one in page.messages)
+            if page.next is None:
+                return
+            after = page.next
+
+    def _history(self, keys: SessionKeys, header: Header) -> Iterator[bytes]:
+        """Newest first, as they are listed."""
+        read, before = ReadHistory(self._log), header.last + 1
+        while True:
+            page = read(keys.owner, keys.session_id, before=before, limit=1_000)
+            yield from (encode_json(one.model_dump()) for one in page.entries)
+            if page.next is None:
+                return
+            before = page.next
+
+    def _snapshots(self, keys: SessionKeys) -> Iterator[bytes]:
+        for record in self._log.records.every(keys.snapshots):
+            yield encode_json(snapshot_fields(record))
+
+    def _log_lines(self, keys: SessionKeys, header: Header) -> Iterator[bytes]:
+        def blob_of(payload: Payload) -> bytes:
+            return self._payloads.fetch(keys, [payload])[payload.place]
+
+        for sealed in stored_commits(self._log.commits, self._payloads, keys, header.last):
+            yield encode_json(commit_line(sealed, blob_of))
+
+
+def _member(archive: ZipFile, name: str, lines: Iterable[bytes]) -> JsonObject:
+    """Writes a member a line at a time; what the manifest says of it."""
+    info = ZipInfo(name, date_time=_ZIP_TIME)
+    info.compress_type = ZIP_DEFLATED
+    digest, size, count = sha256(), 0, 0
+    with archive.open(info, "w", force_zip64=True) as member:
+        for line in lines:
+            whole = line + b"\n"
+            member.write(whole)
+            digest.update(whole)
+            size, count = size + len(whole), count + 1
+    return {"sha256": digest.hexdigest(), "size_bytes": size, "lines": count}

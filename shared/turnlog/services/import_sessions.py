@@ -1,0 +1,85 @@
+"""Imports of exported sessions, a batch of commits at a time: equal to what was exported, under any id and owner.
+
+A session is seen when its last commit is here. The same file again goes on where another try ended; a session that is there
+already, up to the file's head at least, stays as it is; another session is never written over.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+
+from turnlog.contracts.exports import ImportCommits, Imported
+from turnlog.domain.errors import ConflictError, InvalidInputError, SessionExistsError
+from turnlog.domain.events import CreateEvent, Payload
+from turnlog.domain.identity import Owner
+from turnlog.log.commits import MATERIALISING
+from turnlog.log.exchange import commit_of, position_in
+from turnlog.log.headers import GENESIS, Header
+from turnlog.log.keys import SessionKeys
+from turnlog.log.materialise import Materialiser
+from turnlog.log.segment_format import SealedCommit
+from turnlog.log.sessions import SessionLog
+
+
+class ImportSessions:
+    """The use case: one batch. Nothing of it is written before all of it has been checked."""
+
+    def __init__(self, log: SessionLog, materialiser: Materialiser) -> None:
+        self._log = log
+        self._materialiser = materialiser
+
+    def __call__(self, owner: Owner, session_id: str, body: ImportCommits) -> Imported:
+        keys, whole = SessionKeys(owner, session_id), bytes.fromhex(body.hash)
+        token = sha256(f"import {body.head} {body.hash}".encode()).digest()[:16]
+        first, _ = position_in(body.commits[0])
+        if first > 1 and not self._is_claimed(keys, token):
+            return self._existing(keys, body, whole)
+        commits = self._checked(keys, first, body)
+        if first == 1:
+            event = next(iter(commits[0].events), None)
+            if commits[0].commit.header.kind != "c" or not isinstance(event, CreateEvent):
+                raise InvalidInputError("a log begins with the creation of its session", code="bad_export")
+            if not self._materialiser.begin(keys, commits[0], token):
+                return self._existing(keys, body, whole)
+        self._materialiser.add(keys, commits, _no_blob)
+        newest = commits[-1].commit.header
+        if newest.last < body.head:
+            return Imported(session_id=session_id, status="partial", position=newest.last)
+        self._materialiser.finish(keys, newest, token)
+        return Imported(session_id=session_id, status="imported", position=newest.last)
+
+    def _checked(self, keys: SessionKeys, first: int, body: ImportCommits) -> list[SealedCommit]:
+        """All commits of the batch: they follow on one another, and on what is there."""
+        previous: bytes | None = GENESIS
+        if first > 1:
+            previous = self._materialiser.last_before(keys, first)
+        if previous is None:
+            raise ConflictError(f"the commit before position {first} is not here yet", code="import_gap")
+        commits, at, before = list[SealedCommit](), first, 0
+        for text in body.commits:
+            sealed = commit_of(text, previous=previous)
+            header = sealed.commit.header
+            if header.first != at or header.last > body.head or header.time_ms <= before:
+                raise InvalidInputError(f"commit {header.first} does not follow on the one before", code="bad_export")
+            previous, at, before = header.hash, header.last + 1, header.time_ms
+            commits.append(sealed)
+        newest: Header = commits[-1].commit.header
+        if newest.last == body.head and newest.hash.hex() != body.hash:
+            raise InvalidInputError("the log does not end with the hash of its manifest", code="bad_export")
+        return commits
+
+    def _is_claimed(self, keys: SessionKeys, token: bytes) -> bool:
+        found = self._log.items.get_many([keys.meta]).get(keys.meta, {})
+        return found.get(MATERIALISING) == token
+
+    def _existing(self, keys: SessionKeys, body: ImportCommits, whole: bytes) -> Imported:
+        """The session, where it has the very history of the file."""
+        self._log.commits.tail(keys)
+        commit = self._log.commits.containing(keys, body.head)
+        if commit is None or commit.header.last != body.head or commit.header.hash != whole:
+            raise SessionExistsError(f"there is another session {keys.session_id!r}")
+        return Imported(session_id=keys.session_id, status="existing", position=body.head)
+
+
+def _no_blob(payload: Payload) -> bytes:
+    raise InvalidInputError(f"the export lacks the payload {payload.place}", code="bad_export")

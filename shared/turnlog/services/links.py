@@ -1,0 +1,65 @@
+"""Short-lived addresses of blobs: the store's own, or one of the service where the store is on no network.
+
+The service's own is a token, signed and bound to its owner: another owner, a later time or an invented one is a missing page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from turnlog.contracts.cursors import Cursors
+from turnlog.domain.errors import MalformedError, NotFoundError
+from turnlog.domain.identity import Owner
+from turnlog.domain.times import rfc3339
+from turnlog.ports import BlobStore, Clock
+
+SECONDS = 15 * 60
+DOWNLOADS = "/v1/downloads/"
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """``url`` is absolute, or a path of this service."""
+
+    url: str
+    expires_at: str
+
+
+@dataclass(frozen=True, slots=True)
+class Download:
+    data: bytes
+    filename: str
+
+
+class Links:
+    """Makes addresses, and answers those of the service itself."""
+
+    def __init__(self, blobs: BlobStore, clock: Clock, secret: Callable[[], bytes]) -> None:
+        self._blobs = blobs
+        self._clock = clock
+        self._secret = secret
+
+    def make(self, owner: Owner, name: str, *, filename: str) -> Link:
+        """An address of a blob of this owner. Whoever makes it has checked that."""
+        until = self._clock.now_ms() + SECONDS * 1000
+        url = self._blobs.url(name, seconds=SECONDS, filename=filename)
+        if url is None:
+            place = {"b": name, "f": filename, "t": str(until)}
+            url = DOWNLOADS + Cursors(self._secret()).write(place, scope=_scope(owner))
+        return Link(url, rfc3339(until))
+
+    def open(self, owner: Owner, token: str) -> Download:
+        """What a token stands for, or `NotFoundError`."""
+        try:
+            place = Cursors(self._secret()).read(token, scope=_scope(owner))
+        except MalformedError as error:
+            raise NotFoundError("no such download") from error
+        data = self._blobs.get(place["b"]) if self._clock.now_ms() < int(place["t"]) else None
+        if data is None:
+            raise NotFoundError("no such download, or not any more")
+        return Download(data, place["f"])
+
+
+def _scope(owner: Owner) -> str:
+    return f"download {owner.tenant_id} {owner.user_id}"

@@ -1,0 +1,171 @@
+"""Restoring a snapshot: its session goes back to it, or another session begins with it; also when the session has expired.
+
+While the session is live, its log is what a snapshot points to. After its expiry a session is made of the full snapshot's history:
+the same positions, times and hashes, seen when all of it is there, and one entry in its history that tells where it came from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from hashlib import sha256
+from typing import cast
+
+from turnlog.contracts.jobs import Job
+from turnlog.contracts.sessions import CreateSession, ForkPoint, Session
+from turnlog.contracts.snapshots import RestoreSnapshot
+from turnlog.domain.errors import (
+    ConflictError,
+    CorruptError,
+    InvalidInputError,
+    NotFoundError,
+    Problem,
+    SessionExistsError,
+)
+from turnlog.domain.events import NoteEvent, Payload
+from turnlog.domain.identity import Owner, check_session_id
+from turnlog.domain.jsonvalue import JsonObject
+from turnlog.log.commits import Commit, Draft
+from turnlog.log.full_snapshots import FullSnapshots
+from turnlog.log.headers import Header, following
+from turnlog.log.keys import SessionKeys
+from turnlog.log.materialise import Materialiser
+from turnlog.log.payloads import Payloads
+from turnlog.log.records import Record
+from turnlog.log.segment_format import SealedCommit
+from turnlog.log.sessions import SessionLog
+from turnlog.services.create_session import CreateSessions, made_id
+from turnlog.services.idempotency import raw_request_key
+from turnlog.services.jobs import StartJobs
+from turnlog.services.read_session import GetSession
+from turnlog.services.read_snapshots import SnapshotLogs
+from turnlog.services.rewind import RewindSessions
+from turnlog.services.snapshots import find_snapshot
+
+RESTORE = "restore"
+MAX_POSITIONS = 2_048
+"""A request restores a history of at most so many positions itself; a longer one is a job."""
+
+
+class RestoreSnapshots:
+    """The use case. The same request again is the same session; it never writes over one."""
+
+    def __init__(
+        self,
+        log: SessionLog,
+        payloads: Payloads,
+        logs: SnapshotLogs,
+        full: FullSnapshots,
+        materialiser: Materialiser,
+        rewind: RewindSessions,
+        create: CreateSessions,
+        start_job: StartJobs,
+    ) -> None:
+        self._log = log
+        self._payloads = payloads
+        self._logs = logs
+        self._full = full
+        self._materialiser = materialiser
+        self._rewind = rewind
+        self._create = create
+        self._start_job = start_job
+
+    def __call__(
+        self, owner: Owner, session_id: str, snapshot: str, body: RestoreSnapshot, *, key: str | None = None
+    ) -> Session | Job:
+        keys = SessionKeys(owner, session_id)
+        record = find_snapshot(self._log.records, keys, snapshot)
+        payload: JsonObject = {"snapshot": snapshot, **body.model_dump()}
+        request = raw_request_key(key, f"restore {session_id}", payload)
+        is_live, position = self._logs.live(keys, record) is not None, cast("int", record.content["position"])
+        if body.as_ == "rewind":
+            target = session_id
+            if body.session_id not in (None, session_id):
+                message = "a rewind is of the snapshot's own session"
+                raise InvalidInputError(message, problems=[Problem("not_its_session", "/session_id", message)])
+            if is_live:
+                self._rewind.to(keys, position, request=request, snapshot_id=record.id)
+                return GetSession(self._log)(owner, session_id)
+        elif is_live:
+            point = ForkPoint(session_id=session_id, at=position)
+            made = self._create(owner, CreateSession(session_id=body.session_id, fork=point), key=key)
+            return made.session
+        elif body.session_id is not None:
+            target = check_session_id(body.session_id)
+        else:
+            seed = request.key_hash if request is not None else self._log.ids.new_id().encode()
+            target = made_id(owner, b"restore#" + seed)
+        options: JsonObject = {"snapshot_id": record.id, "target": target}
+        if position > MAX_POSITIONS:
+            return self._start_job(owner, "restore", session_id, options, request)
+        self._restore(keys, record, SessionKeys(owner, target))
+        return GetSession(self._log)(owner, target)
+
+    def run(self, owner: Owner, session_id: str, options: JsonObject) -> JsonObject:
+        """A job's work."""
+        keys, target = SessionKeys(owner, session_id), SessionKeys(owner, str(options["target"]))
+        record = find_snapshot(self._log.records, keys, str(options["snapshot_id"]))
+        header = self._restore(keys, record, target)
+        return {"session_id": target.session_id, "position": header.last}
+
+    def _restore(self, keys: SessionKeys, record: Record, target: SessionKeys) -> Header:
+        """The session at the snapshot, and one entry that tells of it. Ended in between, nobody sees it; again, it goes on."""
+        commits = self._commits(keys, record)
+        first = next(iter(commits), None)
+        if first is None:
+            raise CorruptError("a snapshot without a history", item=record.id)
+        digest = str(record.content["hash"])
+        token = sha256(f"{RESTORE} {keys.session_id} {record.id} {digest}".encode()).digest()[:16]
+        if not self._materialiser.begin(target, first, token):
+            return self._made_before(target, record)
+        last = first.commit.header
+
+        def counted() -> Iterable[SealedCommit]:
+            nonlocal last
+            for sealed in self._commits(keys, record):
+                last = sealed.commit.header
+                yield sealed
+
+        self._materialiser.add(target, counted(), self._blob_of(keys))
+        if last.hash.hex() != digest:
+            raise CorruptError("a snapshot does not end with the commit that it was made at", item=record.id)
+        noted = self._note(target, record, last, nonce=token[:8])
+        self._materialiser.finish(target, noted.header, token)
+        return noted.header
+
+    def _commits(self, keys: SessionKeys, record: Record) -> Iterable[SealedCommit]:
+        """What the snapshot has, one after the other."""
+        if record.content["kind"] != "full":
+            raise NotFoundError(
+                f"session {keys.session_id!r} is not there any more, and the snapshot is only a pointer to it"
+            )
+        return self._full.archive(keys, record).commits()
+
+    def _blob_of(self, keys: SessionKeys) -> Callable[[Payload], bytes]:
+        return lambda payload: self._payloads.fetch(keys, [payload])[payload.place]
+
+    def _note(self, target: SessionKeys, record: Record, last: Header, *, nonce: bytes) -> Commit:
+        """The entry of the restore: the session's newest activity is now, so it does not expire at once."""
+        existing = self._log.commits.get(target, last.last + 1)
+        if existing is not None:
+            return existing
+        new = following(last, kind="h", events=1, now_ms=self._log.clock.now_ms())
+        metadata: JsonObject = {"snapshot_id": record.id, "position": last.last}
+        event = NoteEvent(new.first, RESTORE, None, metadata)
+        made = self._log.commits.put(
+            target, Draft(replace(new, nonce=nonce), (event,)), nonce=nonce, previous=last.hash
+        )
+        if made is None:
+            raise ConflictError("another restore goes on in this session", code="id_claimed")
+        return made
+
+    def _made_before(self, target: SessionKeys, record: Record) -> Header:
+        """The entry of an earlier try; without one it is another session that began so: `SessionExistsError`."""
+        position = cast("int", record.content["position"]) + 1
+        commit = self._log.commits.get(target, position)
+        events = self._log.commits.events(target, [commit]) if commit is not None else []
+        note = events[0] if events else None
+        told = note.metadata if isinstance(note, NoteEvent) and note.action == RESTORE else None
+        if commit is None or told is None or told.get("snapshot_id") != record.id:
+            raise SessionExistsError(f"session {target.session_id!r} exists")
+        return commit.header

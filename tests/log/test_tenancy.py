@@ -37,6 +37,8 @@ BODIES: dict[str, Any] = {
     "record_history": {"action": "theirs"},
     "update_session": {"title": "theirs"},
     "rewind_session": {"to": 1},
+    "restore_snapshot": {"as": "rewind"},
+    "import_session": {"head": 3, "hash": "0" * 32, "commits": ['{"position": 2}']},
 }
 QUERIES: dict[str, Any] = {"recall": {"ref": "2.0"}, "search_session": {"q": CANARY}, "diff_session": {"from": "1"}}
 SESSION_ROUTES = [route for route in ROUTES if "{session_id}" in route.path]
@@ -91,6 +93,10 @@ def test_t1_every_route_with_a_session_is_in_the_matrix() -> None:
         "create_snapshot",
         "list_snapshots",
         "get_snapshot",
+        "delete_snapshot",
+        "restore_snapshot",
+        "export_session",
+        "import_session",
         "recall",
         "search_session",
     }

@@ -8,11 +8,13 @@ import json
 import zipfile
 from collections.abc import Callable
 from hashlib import sha256
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.conftest import DATA, SAMPLES, sqlite_harness
 from tests.log.test_restore import fold, info, items_of, unseen
 from tests.log.test_segments import KEYS, filled, noise, rich, said
 from turnlog.client import exports
@@ -27,6 +29,7 @@ from turnlog.domain.errors import (
     UnavailableError,
 )
 from turnlog.domain.identity import Owner
+from turnlog.local.transcripts import read_transcripts
 from turnlog.log.keys import SessionKeys
 from turnlog.services import export as export_service
 
@@ -58,22 +61,19 @@ def zipped(found: dict[str, bytes], *, retell: bool = True) -> bytes:
     return into.getvalue()
 
 
-@pytest.fixture
-def by_bucket(monkeypatch: pytest.MonkeyPatch, harness: Any) -> None:
+@pytest.fixture(autouse=True)
+def by_bucket(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     """Signed addresses lead to moto's bucket without a socket."""
     from turnlog.client import downloads
 
     def fetch(url: str, into: Any, **_: Any) -> None:
         name = url.partition("?")[0].split("/", 3)[3]
-        data = harness.app.engine.blobs.get(name)
+        data = request.getfixturevalue("harness").app.engine.blobs.get(name)
         if data is None:
             raise NotFoundError("gone")
         into.write(data)
 
     monkeypatch.setattr(downloads, "fetch", fetch)
-
-
-pytestmark = pytest.mark.usefixtures("by_bucket")
 
 
 # ------------------------------------------------------------ equal
@@ -362,3 +362,33 @@ def test_a_file_that_unpacks_to_too_much_is_refused_before_it_is_unpacked(
     with pytest.raises(InvalidInputError) as raised:
         harness.log(user="eve").sessions.import_(io.BytesIO(data))
     assert raised.value.error_code == "too_large"
+
+
+# ------------------------------------------------------------ conversations
+
+
+def _comes_back(harness: Any, messages: list[Any], at: int) -> None:
+    log, other = harness.log(user=f"a{at}"), harness.log(user=f"b{at}")
+    session = log.sessions.create("s")
+    for start in range(0, len(messages), 25):
+        session.append(*messages[start : start + 25])
+    session.create_snapshot("whole", kind="full")
+    other.sessions.import_(io.BytesIO(exported(session)))
+    copy = other.sessions.get("s")
+    assert list(copy.messages()) == list(session.messages())
+    assert copy.context(budget=50_000).messages == session.context(budget=50_000).messages
+    assert list(copy.history()) == list(session.history())
+
+
+def test_sample_conversations_come_back_equal(tmp_path: Path) -> None:
+    with sqlite_harness(tmp_path) as harness:
+        for at, one in enumerate(read_transcripts([SAMPLES])):
+            _comes_back(harness, list(one.messages), at)
+
+
+@pytest.mark.parametrize("source", ["agentdojo", "session-share"])
+def test_real_conversations_come_back_equal(tmp_path: Path, real_data: Any, source: str) -> None:
+    with sqlite_harness(tmp_path) as harness:
+        with contextlib.closing(real_data.iter_sessions(str(DATA / "dev" / source))) as found:
+            for at, one in enumerate(islice(found, 3)):
+                _comes_back(harness, one["messages"][:200], at)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from turnlog.domain.identity import Owner
     from turnlog.domain.jsonvalue import JsonObject
     from turnlog.domain.session import Settings as SessionSettings
+    from turnlog.log.erasure import Erasure
     from turnlog.log.full_snapshots import FullSnapshots
     from turnlog.log.headers import Header
     from turnlog.log.materialise import Materialiser
@@ -39,10 +40,11 @@ if TYPE_CHECKING:
     from turnlog.services.delete_snapshots import DeleteSnapshots, SnapshotCleaner, SweepSnapshots
     from turnlog.services.diff import CompareMoments
     from turnlog.services.end_session import EndSessions, ResetSessions
+    from turnlog.services.erase import EraseSessions
     from turnlog.services.export import ExportSessions
     from turnlog.services.history import ReadHistory, RecordEntries
     from turnlog.services.import_sessions import ImportSessions
-    from turnlog.services.jobs import GetJob, ListJobs, RunJob, StartJobs
+    from turnlog.services.jobs import GetJob, Later, ListJobs, RunJob, StartJobs, Work
     from turnlog.services.links import Link, Links
     from turnlog.services.lint import LintHistories
     from turnlog.services.read_messages import ReadLoops, ReadMessages
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
     from turnlog.services.recall import RecallCalls
     from turnlog.services.redrive import RedriveJobs
     from turnlog.services.restore import RestoreSnapshots
+    from turnlog.services.retention import RetainSessions
     from turnlog.services.rewind import RewindSessions
     from turnlog.services.seal import SealSessions
     from turnlog.services.search import SearchSession
@@ -416,6 +419,25 @@ class Application:
         return SealSessions(self._log, self.segments)
 
     @cached_property
+    def _erasure(self) -> Erasure:
+        from turnlog.log.erasure import Erasure
+
+        return Erasure(self.engine.items, self.engine.blobs, self._log.forks, self._clock)
+
+    @cached_property
+    def erase_session(self) -> EraseSessions:
+        from turnlog.services.erase import EraseSessions
+
+        return EraseSessions(self._log, self.engine.blobs, self._erasure, self._start_job)
+
+    @cached_property
+    def retain_sessions(self) -> RetainSessions:
+        """What a schedule calls, or who serves on one machine."""
+        from turnlog.services.retention import RetainSessions
+
+        return RetainSessions(self._log, self._erasure, self._start_job)
+
+    @cached_property
     def get_job(self) -> GetJob:
         from turnlog.services.jobs import GetJob
 
@@ -441,15 +463,16 @@ class Application:
         """What the workers call with a message of their queue."""
         from turnlog.services.jobs import RunJob
 
-        work = {
+        work: dict[str, Work] = {
             "compress": self._compress,
             "snapshot": self._snapshot,
             "seal": self._seal,
             "sweep": self._sweep,
             "restore": self._restore,
             "export": self._export,
+            "erase": self._erase,
         }
-        return RunJob(self._log, work)
+        return RunJob(self._log, work, self.engine.queue_of)
 
     def _compress(self, owner: Owner, session_id: str, options: JsonObject) -> JsonObject:
         return self.compress_session.run(owner, session_id, options)
@@ -459,6 +482,9 @@ class Application:
 
     def _seal(self, owner: Owner, session_id: str, options: JsonObject) -> JsonObject:
         return self.seal_session.run(owner, session_id, options)
+
+    def _erase(self, owner: Owner, session_id: str, options: JsonObject) -> JsonObject | Later:
+        return self.erase_session.run(owner, session_id, options)
 
     def _sweep(self, owner: Owner, session_id: str, options: JsonObject) -> JsonObject:
         return self.sweep_snapshots.run(owner, session_id, options)

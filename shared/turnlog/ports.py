@@ -5,7 +5,7 @@ The contract of each is proven by the suites in `turnlog.testing`: run them to p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO, Literal, Protocol, TypeAlias, runtime_checkable
 
@@ -126,6 +126,11 @@ class BlobStore(Protocol):
         """All names that begin with the prefix, sorted."""
 
     def delete_many(self, names: Sequence[str]) -> None: ...
+
+    def erase(self, prefix: str, *, keep: Collection[str] = ()) -> int:
+        """Deletes every blob whose name begins with the prefix, but for those to ``keep``, with all its versions; how many
+        versions there were. When it returns, nothing of them is left. `UnavailableError` when one of them was kept.
+        """
 
     def url(self, name: str, *, seconds: int, filename: str) -> str | None:
         """An address that gives the bytes to whoever has it, for so long; they are saved as ``filename``. No request. None: this

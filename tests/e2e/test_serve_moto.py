@@ -138,6 +138,8 @@ def test_the_resources_are_those_of_the_template(served: Served) -> None:
         "CompressDeadLetters": "Queue",
         "SnapshotQueue": "Queue",
         "SnapshotDeadLetters": "Queue",
+        "EraseQueue": "Queue",
+        "EraseDeadLetters": "Queue",
     }
     assert not {one.kind for one in stack.resources} & NOT_MADE.keys()
 
@@ -161,6 +163,7 @@ def test_each_queue_is_given_to_its_worker(served: Served) -> None:
     assert found == {
         "CompressWorker": (names["CompressQueue"], names["CompressDeadLetters"], 10),
         "SnapshotWorker": (names["SnapshotQueue"], names["SnapshotDeadLetters"], 10),
+        "EraseWorker": (names["EraseQueue"], names["EraseDeadLetters"], 10),
     }
 
 
@@ -178,12 +181,14 @@ def test_the_handlers_that_the_template_names_have_these_routes_and_jobs(
             monkeypatch.delitem(sys.modules, loaded, raising=False)
         given: Any = getattr(importlib.import_module(module_name), attribute)
         monkeypatch.delitem(sys.modules, module_name)
-        if name in pollers:
+        if name == "RetentionWorker":
+            assert callable(given)
+        elif name in pollers:
             assert given == QUEUES[function.resource]
         else:
             wanted = {route for route, found in stack.routes.items() if found == name}
             assert {f"{one.method} {one.path}" for one in given} == wanted
-    assert pollers | set(stack.routes.values()) == stack.functions.keys()
+    assert pollers | set(stack.routes.values()) | {"RetentionWorker"} == stack.functions.keys()
 
 
 def test_a_route_is_answered_by_the_application_of_its_function(
@@ -253,6 +258,7 @@ def test_every_route_answers(served: Served) -> None:
     assert served.call("update_session", **at, body={"title": "Every"})["title"] == "Every"
     assert served.call("end_session", **at)["status"] == "ended"
     assert served.call("reset_session", **at, status=201)["reset_of"] == "every"
+    assert served.call("erase_session", **at, status=202)["kind"] == "erase"
     assert served.call("health")["engine"] == "dynamodb"
     assert served.call("openapi")["openapi"].startswith("3.1")
     assert served.called == {route.name for route in ROUTES}

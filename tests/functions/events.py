@@ -55,8 +55,11 @@ RUNS: Mapping[str, int] = {
     "rewind_session": 200,
     "end_session": 200,
     "reset_session": 201,
+    "erase_session": 202,
+    "sqs_erase": 0,
+    "schedule_retention": 0,
 }
-"""What each event is answered with; 0: a queue's event, whose answer has no status."""
+"""What each event is answered with; 0: a queue's or a schedule's event, whose answer has no status."""
 EXAMPLE_JOB = "1763720100000-example"
 
 Handler = Callable[[dict[str, Any], Any], dict[str, Any]]
@@ -69,7 +72,7 @@ def read_event(name: str) -> dict[str, Any]:
 
 def handler_of(name: str) -> str:
     """The handler string of the function that an event is for."""
-    kind = name.removeprefix("sqs_")
+    kind = name.removeprefix("sqs_").removeprefix("schedule_")
     return f"workers.{kind}.handler" if kind != name else f"api.{BY_NAME[name].resource}.handler"
 
 
@@ -101,7 +104,7 @@ def run_events(invoke: Callable[[str, dict[str, Any]], dict[str, Any]]) -> dict[
             job = _job_of(invoke("create_snapshot", as_job(read_event("create_snapshot"))))
         event = json.loads(json.dumps(read_event(name)).replace(EXAMPLE_JOB, job))
         answers[name] = invoke(name, event)
-        if name == "compress_session":
+        if name in ("compress_session", "erase_session"):
             job = _job_of(answers[name])
     return answers
 

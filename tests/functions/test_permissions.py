@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import random
 import string
+import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -39,8 +40,10 @@ IMPLICIT = {
 _NO_CARD = "a message without a card is read whole by a summary"
 _LARGE_SUMMARY = "a summary of more than 32 KB packed is a blob"
 _NO_MODEL = "moto has no models: tests/summarisers asks one over HTTP"
+_LOST = "large settings of a silent session are a blob, read when their cache is lost"
 _NO_CARD_FOUND = "a message without a card is read whole by a search"
 NOT_RUN_HERE = {
+    ("RetentionWorker", "s3:GetObject", "Bucket/*"): _LOST,
     ("SearchFunction", "dynamodb:BatchGetItem", "Table"): _NO_CARD_FOUND,
     ("SearchFunction", "dynamodb:GetItem", "Table"): _NO_CARD_FOUND,
     ("SearchFunction", "s3:GetObject", "Bucket/*"): _NO_CARD_FOUND,
@@ -53,6 +56,12 @@ NOT_RUN_HERE = {
     ("CompressWorker", "bedrock:InvokeModel", "SummaryModelArns"): _NO_MODEL,
 }
 """What is allowed for paths that these runs don't take, and why."""
+_NAMED_OTHERWISE = {
+    "s3:ListObjectVersions": ("s3:ListBucketVersions", "Bucket"),
+    "s3:ListObjectsV2": ("s3:ListBucket", "Bucket"),
+    "s3:DeleteObjects": ("s3:DeleteObjectVersion", "Bucket/*"),
+}
+"""What IAM calls a request of S3, and on what it is granted."""
 Call = tuple[str, str, str, str]
 """Function, action, resource, partition key of what is put."""
 
@@ -95,7 +104,8 @@ class Deployment:
     def record(self, params: Mapping[str, Any], model: Any, **_: Any) -> None:
         service = model.service_model.service_name
         put = str(params["Item"]["pk"]["S"]) if model.name == "PutItem" else ""
-        self.calls.add((self._running, f"{service}:{model.name}", self._resource(service, params), put))
+        action, resource = f"{service}:{model.name}", self._resource(service, params)
+        self.calls.add((self._running, *_NAMED_OTHERWISE.get(action, (action, resource)), put))
 
     def _resource(self, service: str, params: Mapping[str, Any]) -> str:
         if service == "s3":
@@ -127,6 +137,8 @@ def deployment() -> Iterator[Deployment]:
         _sealed(made)
         _copied(made)
         _without_caches(made)
+        _erased(made)
+        _retained(made)
         yield made
 
 
@@ -277,6 +289,30 @@ def _without_caches(made: Deployment) -> None:
             if item["pk"] == "#turnlog" or item["sk"] in ("D#META", "E#SYS", "E#SUM", "S#STATE"):
                 table.delete_item(Key={"pk": item["pk"], "sk": item["sk"]})
         read()
+
+
+def _erased(made: Deployment) -> None:
+    """A session with payloads in items and in blobs, by both passes."""
+    job = made.call("erase", "DELETE", "/v1/sessions/large", 202)
+    assert made.run("workers.erase.handler", _message("erase", job["job_id"], "large")) == _DONE
+    made.call("sessions", "GET", "/v1/sessions/large", 404)
+    answer = made.call("jobs", "GET", f"/v1/jobs/{job['job_id']}", 200)
+    assert answer["result"]["blobs"] > 3
+
+
+def _retained(made: Deployment) -> None:
+    """A session that expired long ago, as its log and the index say."""
+    body = {"session_id": "expired", "ttl_days": 1}
+    made.call("sessions", "POST", "/v1/sessions", 201, body=body)
+    table = boto3.resource("dynamodb", REGION).Table(made.table)
+    pk = "T#111122223333#U#agent-backend"
+    for key, change in (
+        ({"pk": f"{pk}#S#expired", "sk": "C#000000000001"}, {"t": 1}),
+        ({"pk": pk, "sk": "S#expired"}, {"g2pk": f"X#{int(time.time()) // 86_400}", "g2sk": f"{1:013d}#"}),
+    ):
+        table.put_item(Item={**table.get_item(Key=key)["Item"], **change})
+    assert made.run("workers.retention.handler", {})["expired"] == 1
+    made.call("sessions", "GET", "/v1/sessions/expired", 404)
 
 
 _SHORT = {"messages": [{"role": "user", "content": "hi"}]}

@@ -199,13 +199,13 @@ def test_a_missing_commit_that_was_in_force_is_named(harness: Any) -> None:
     assert raised.value.item == f"C#{summary.position:012d}"
 
 
-def test_at_takes_one_request_more_and_two_with_settings_out_of_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_at_takes_two_requests_more_and_three_with_settings_out_of_line(monkeypatch: pytest.MonkeyPatch) -> None:
     with moto_harness(monkeypatch) as harness:
         log = harness.log()
         plain = filled(log, 12, system="Be brief.")
         plain.compress(keep_loops=1)
         large = filled(log, 12, "large", system="".join(f"{at * 7919:x} " for at in range(9_000)))
-        for session, most in ((plain, 2), (large, 3)):
+        for session, most in ((plain, 3), (large, 4)):
             head = session.info().head
             session.append(*turn(13))
             for at in (head, head - 2):

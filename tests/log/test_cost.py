@@ -110,14 +110,14 @@ def test_a_window_with_payloads_that_are_sent_whole_is_two_requests(moto: Harnes
     assert sum(spent.requests.values()) == 1, "a digest needs no payload"
 
 
-def test_recall_is_one_request_and_one_more_for_a_later_commit_and_for_what_is_out_of_line(moto: Harness) -> None:
+def test_recall_is_two_requests_and_one_more_for_a_later_commit_and_for_what_is_out_of_line(moto: Harness) -> None:
     session = harness_conversation(moto, commits=40)
     call = {"id": "c9", "type": "function", "function": {"name": "cat", "arguments": "{}"}}
     asked, large = (
         {"role": "assistant", "content": None, "tool_calls": [call]},
         "".join(f"{at * 7919:x} " for at in range(2_000)),
     )
-    for content, apart, requests in (("small", False, 1), ("small", True, 2), (large, False, 2), (large, True, 3)):
+    for content, apart, requests in (("small", False, 2), ("small", True, 3), (large, False, 3), (large, True, 4)):
         answer = {"role": "tool", "tool_call_id": "c9", "content": content}
         batches = [[asked], [answer]] if apart else [[asked, answer]]
         refs = [session.append(*batch).refs for batch in batches]

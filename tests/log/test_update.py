@@ -144,7 +144,7 @@ def test_a_key_has_one_effect_and_its_answer_again(harness: Harness) -> None:
         {},
         {"recall": "never"},
         {"state": {}},
-        {"ttl_days": 3},
+        {"ttl_days": 0},
         {"unknown": 1},
         {"title": 7},
         {"title": "x" * 201},

@@ -149,6 +149,6 @@ def test_the_events_are_answered_over_the_served_resources(
     for name, status in RUNS.items():
         if status:
             assert answers[name]["statusCode"] == status, answers[name]["body"]
-        else:
+        elif name.startswith("sqs_"):
             assert answers[name] == {"batchItemFailures": []}
     assert json.loads(answers["get_summary"]["body"])["position"] > 0

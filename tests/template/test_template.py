@@ -30,15 +30,21 @@ SENDERS = {
     "AppendFunction": {"compress"},
     "CompressFunction": {"compress"},
     "CompressWorker": {"compress"},  # what one job has no time for is another's
-    "SnapshotFunction": {"snapshot"},
+    "SnapshotFunction": {"snapshot", "erase"},  # what a deleted snapshot leaves is the eraser's
+    "EraseFunction": {"erase"},
+    "RetentionWorker": {"erase"},
+    "EraseWorker": {"erase"},  # a second pass, and what one part has no time for
     "ExportFunction": {"snapshot"},  # which needs the same rights
 }
-WORKERS = {"CompressWorker": "compress", "SnapshotWorker": "snapshot"}
+WORKERS = {"CompressWorker": "compress", "SnapshotWorker": "snapshot", "EraseWorker": "erase"}
+INDEXES = {"SessionsFunction": ["activity"], "RetentionWorker": ["expiry"]}
+SCHEDULED = {"RetentionWorker"}
 SUMMARISERS = {"CompressFunction", "CompressWorker"}
-FORBIDDEN = {
-    "dynamodb:Scan",
+FORBIDDEN = {"dynamodb:Scan", "sqs:PurgeQueue"}
+ERASER = "EraseWorker"
+DELETES = {
     "dynamodb:BatchWriteItem",  # it deletes too, and IAM can't tell
-    "sqs:PurgeQueue",
+    "s3:DeleteObjectVersion",
 }
 KEY = "arn:aws:kms:eu-central-1:111122223333:key/0a1b2c3d"
 
@@ -128,7 +134,7 @@ def test_runtime_architecture_and_layers() -> None:
         assert function["Runtime"] == "python3.13", name
         assert [value_of(one) for one in function["Architectures"]] == ["arm64"], name
         assert {layer["Ref"] for layer in function["Layers"]} == set(layers), name
-        assert function["Timeout"] <= 29 or name in WORKERS, f"{name}: API Gateway waits 30 s"
+        assert function["Timeout"] <= 29 or name in {*WORKERS, *SCHEDULED}, f"{name}: API Gateway waits 30 s"
     assert all(layer["CompatibleRuntimes"] == ["python3.13"] for layer in layers.values())
 
 
@@ -164,7 +170,8 @@ def test_a_role_has_inline_statements_without_wildcards(function: str) -> None:
         assert statement["Effect"] == "Allow"
         assert not any("*" in action for action in statement["Action"]), statement
         assert not FORBIDDEN & set(statement["Action"]), statement
-        assert not [one for one in statement["Action"] if "Delete" in one and one != "sqs:DeleteMessage"], statement
+        deletes = {one for one in statement["Action"] if "Delete" in one or "BatchWrite" in one} - {"sqs:DeleteMessage"}
+        assert deletes <= (DELETES if function == ERASER else set()), statement
         for resource in statement["Resource"]:
             assert isinstance(resource, dict), f"{resource!r} is no reference to a resource of this template"
             # Objects have no other name than the bucket's with a wildcard.
@@ -176,14 +183,19 @@ def test_a_role_has_inline_statements_without_wildcards(function: str) -> None:
 def test_who_may_do_what(function: str) -> None:
     granted = {(action, json.dumps(one["Resource"])) for one in statements(function) for action in one["Action"]}
     actions = {action for action, _ in granted}
-    queues = {resource.split('"')[3] for action, resource in granted if action == "sqs:SendMessage"}
+    queues = {
+        one["Fn::GetAtt"][0]
+        for action, resource in granted
+        if action == "sqs:SendMessage"
+        for one in json.loads(resource)
+    }
     assert queues == {f"{kind.title()}Queue" for kind in SENDERS.get(function, ())}
     received = {resource.split('"')[3] for action, resource in granted if action == "sqs:ReceiveMessage"}
     assert received == ({f"{WORKERS[function].title()}Queue"} if function in WORKERS else set())
     assert ("sqs:DeleteMessage" in actions) == (function in WORKERS)
     assert ("s3:GetObject" in actions) <= ("s3:ListBucket" in actions), "a missing object would look like a denied one"
     on_index = [resource for action, resource in granted if "/index/" in resource]
-    assert bool(on_index) == (function == "SessionsFunction")
+    assert [resource.rpartition("/")[2].rstrip('"}]') for resource in on_index] == INDEXES.get(function, [])
     assert {"logs:CreateLogStream", "logs:PutLogEvents"} <= actions
 
 

@@ -23,7 +23,7 @@ from turnlog.contracts.lint import LintAnswer
 from turnlog.contracts.messages import Appended, LoopAnswer, LoopPage, MessagePage, StoredMessage
 from turnlog.contracts.recall import Recalled, SearchAnswer
 from turnlog.contracts.sessions import Session as SessionInfo
-from turnlog.contracts.sessions import SessionPage
+from turnlog.contracts.sessions import SessionPage, Status
 from turnlog.contracts.state import StateAnswer
 from turnlog.contracts.summaries import Compressed, SummaryAnswer
 from turnlog.domain.errors import InvalidInputError, NotFoundError
@@ -122,7 +122,7 @@ class Turnlog(PersonExport):
 class Sessions(SessionImports):
     """The owner's sessions."""
 
-    def create(
+    def create(  # noqa: PLR0913 - the fields of a session
         self,
         session_id: str | None = None,
         *,
@@ -138,6 +138,8 @@ class Sessions(SessionImports):
         strict: bool | None = None,
         recall: Literal["always", "never"] | None = None,
         loop_timeout_seconds: int | None = None,
+        ttl_days: int | None = None,
+        inactive_after_days: int | None = None,
         snapshots: Mapping[str, int] | None = None,
         if_exists: Literal["error", "return"] = "error",
         key: str | None = None,
@@ -160,6 +162,8 @@ class Sessions(SessionImports):
             "strict": strict,
             "recall": recall,
             "loop_timeout_seconds": loop_timeout_seconds,
+            "ttl_days": ttl_days,
+            "inactive_after_days": inactive_after_days,
             "snapshots": snapshots,
             "if_exists": if_exists,
         }
@@ -187,16 +191,14 @@ class Sessions(SessionImports):
             return False
         return True
 
-    def page(
-        self, *, limit: int = 20, cursor: str | None = None, status: Literal["active", "ended"] | None = None
-    ) -> SessionPage:
+    def page(self, *, limit: int = 20, cursor: str | None = None, status: Status | None = None) -> SessionPage:
         """One page, newest activity first."""
         answer: SessionPage = self._backend.call(
             "list_sessions", query={"limit": limit, "cursor": cursor, "status": status}
         )
         return answer
 
-    def list(self, *, status: Literal["active", "ended"] | None = None) -> Iterator[SessionInfo]:
+    def list(self, *, status: Status | None = None) -> Iterator[SessionInfo]:
         """All of them, newest activity first, page by page."""
         cursor: str | None = None
         while True:
@@ -220,7 +222,7 @@ class Session(SnapshotCalls, SessionExport, TimeTravel):
 
     def update(self, *, key: str | None = None, **settings: Any) -> SessionInfo:
         """Other settings: ``title``, ``system``, ``model``, ``tools``, ``output_reserve``, ``policy``, ``metadata``, ``strict``,
-        ``loop_timeout_seconds``, ``snapshots``.
+        ``loop_timeout_seconds``, ``ttl_days``, ``inactive_after_days``, ``snapshots``.
 
         What is left out stays; None is the default again. Windows of earlier moments keep the settings of their time.
         """
@@ -244,6 +246,13 @@ class Session(SnapshotCalls, SessionExport, TimeTravel):
         """
         info: SessionInfo = self._backend.call("reset_session", path=self._path, key=key)
         return Session(self._backend, info.session_id)
+
+    def erase(self, *, key: str | None = None) -> Job:
+        """Erases the session for good, with its snapshots. From here on it is `NotFoundError` to everyone; the job says how far
+        the erasing is, and is done after a second look 15 minutes later.
+        """
+        answer: Job = self._backend.call("erase_session", path=self._path, key=key)
+        return answer
 
     def append(
         self,

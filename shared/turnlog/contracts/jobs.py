@@ -8,11 +8,12 @@ from pydantic import Field
 
 from turnlog.contracts.base import Answer, Body, JsonObjectField
 
-JobKind: TypeAlias = Literal["compress", "snapshot", "seal", "sweep", "restore", "export"]
+JobKind: TypeAlias = Literal["compress", "snapshot", "seal", "sweep", "restore", "export", "erase", "erase_user"]
 JobStatus: TypeAlias = Literal["queued", "done", "failed"]
 QUEUES: dict[str, tuple[JobKind, ...]] = {
     "compress": ("compress", "seal"),
-    "snapshot": ("snapshot", "sweep", "restore", "export"),
+    "snapshot": ("snapshot", "restore", "export"),
+    "erase": ("erase", "erase_user", "sweep"),
 }
 """The kinds of job that go through each queue, to the worker of the same name."""
 JOB_KINDS: tuple[JobKind, ...] = tuple(kind for kinds in QUEUES.values() for kind in kinds)
@@ -26,7 +27,7 @@ class JobMessage(Body):
     kind: JobKind
     tenant: str = Field(max_length=64)
     user: str = Field(max_length=64)
-    session_id: str = Field(max_length=64)
+    session_id: str = Field(max_length=64, description="Empty for a job of a person")
 
 
 class JobError(Answer):
@@ -37,7 +38,9 @@ class JobError(Answer):
 
 
 class Job(Answer):
-    """``attempts`` counts tries that have ended. ``result`` says what the job made, without contents."""
+    """``attempts`` counts tries that have ended. ``result`` says what the job made, without contents; of a job in several parts
+    what it has made so far. ``session_id`` is empty for a job of a person.
+    """
 
     job_id: str
     kind: JobKind

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field
 
@@ -14,6 +14,10 @@ OutputReserve = Annotated[int, Field(ge=0, le=10_000_000)]
 Tools = Annotated[list[JsonObjectField], Field(max_length=512)]
 System = Annotated[str, Field(max_length=1_000_000)]
 LoopTimeout = Annotated[int, Field(ge=1, le=31_536_000)]
+Days = Annotated[int, Field(ge=1, le=36_500)]
+Status: TypeAlias = Literal["active", "inactive", "ended"]
+_TTL = "The session is gone so many days after its newest activity; without it, it stays"
+_INACTIVE = "The session is inactive so many days after its newest activity, until the next append"
 
 MAX_KEPT = 1_000
 
@@ -57,6 +61,8 @@ class CreateSession(Body):
         default="always", description="Whether windows have the recall tools; can't be changed later"
     )
     loop_timeout_seconds: LoopTimeout = 3600
+    ttl_days: Days | None = Field(default=None, description=_TTL)
+    inactive_after_days: Days | None = Field(default=None, description=_INACTIVE)
     snapshots: SnapshotPolicy | None = Field(
         default=None, description="Snapshots that the session makes by itself; null: none"
     )
@@ -85,6 +91,8 @@ class UpdateSession(Body):
         default=None, description="Refuse disorder with 422 instead of keeping it with a warning"
     )
     loop_timeout_seconds: LoopTimeout | None = None
+    ttl_days: Days | None = Field(default=None, description=_TTL)
+    inactive_after_days: Days | None = Field(default=None, description=_INACTIVE)
     snapshots: SnapshotPolicy | None = Field(
         default=None, description="Snapshots that the session makes by itself; null: none"
     )
@@ -95,13 +103,14 @@ class Session(Answer):
 
     ``summary_to``: up to this position a summary stands for the history in windows. ``last_sent_position`` is that of the
     newest window that an append has named as sent, ``last_sent_at`` the time of that append. ``reset_of`` is the session that
-    ended when this one was begun in its place; ``forked_from`` that which this one was at position ``forked_at``.
+    ended when this one was begun in its place; ``forked_from`` that which this one was at position ``forked_at``. From
+    ``expires_at`` on it is as if it were not there; each activity moves that.
     """
 
     session_id: str
     user: str
     title: str | None
-    status: Literal["active", "ended"]
+    status: Status
     created_at: str
     updated_at: str
     head: int
@@ -118,6 +127,9 @@ class Session(Answer):
     reset_of: str | None
     forked_from: str | None
     forked_at: int | None
+    ttl_days: int | None
+    expires_at: str | None
+    inactive_after_days: int | None
     schema_version: int
 
 

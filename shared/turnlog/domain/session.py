@@ -11,7 +11,8 @@ SCHEMA_VERSION = 1
 DEFAULT_LOOP_TIMEOUT_SECONDS = 3600
 DEFAULT_OUTPUT_RESERVE = 4096
 
-SessionStatus: TypeAlias = Literal["active", "ended"]
+SessionStatus: TypeAlias = Literal["active", "inactive", "ended"]
+"""Inactive: nothing was said for as long as its settings allow. The next append makes it active again."""
 Recall: TypeAlias = Literal["always", "never"]
 """Whether windows have the recall tools: from the first one on, or never."""
 MessageStatus: TypeAlias = Literal["complete", "interrupted"]
@@ -41,6 +42,8 @@ class Settings:
     loop_timeout_seconds: int = DEFAULT_LOOP_TIMEOUT_SECONDS
     state_schema: JsonObject | None = None
     reset_of: str | None = None
+    ttl_days: int | None = None
+    inactive_after_days: int | None = None
     forked_from: str | None = None
     forked_at: int | None = None
     snapshots: JsonObject | None = None

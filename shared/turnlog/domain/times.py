@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 _RFC3339 = re.compile(r"(\d{4}-\d{2}-\d{2})[Tt ](\d{2}:\d{2}:\d{2})(?:\.(\d{1,9}))?([Zz]|[+-]\d{2}:\d{2})", re.ASCII)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+DAY_MS = 24 * 3600 * 1000
 
 
 def rfc3339(ms: int) -> str:

@@ -86,7 +86,14 @@ def make_poller(service: MotoService, source: EventSource, clock: Clock) -> Poll
     """The poller of one event source mapping: its queue, its worker's handler, its batch size."""
     function = service.stack.functions[source.function]
     worker = make_worker(QUEUES[function.resource], service.app_of(function.name))
-    return Poller(service.queue_of(source), worker, clock=clock, batch=source.batch)
+    chore = _retention(service) if function.resource == "erase" else None
+    return Poller(service.queue_of(source), worker, clock=clock, batch=source.batch, chore=chore)
+
+
+def _retention(service: MotoService) -> Callable[[], object] | None:
+    """What the template's schedule calls: nothing is scheduled here, so the eraser's poller does it."""
+    name = next((name for name, one in service.stack.functions.items() if one.resource == "retention"), None)
+    return (lambda: service.app_of(name).retain_sessions()) if name is not None else None
 
 
 class StackServer(LocalServer):

@@ -14,6 +14,7 @@ from turnlog.ports import Clock, Delivery, JobQueue
 Handler = Callable[[dict[str, Any], Any], dict[str, Any]]
 _BATCH, _IDLE_SECONDS, _TROUBLE_SECONDS = 10, 0.2, 2.0
 _WORKER_MS = 60_000
+_CHORE_MS = 3_600_000
 _log = logging.getLogger("turnlog")
 
 
@@ -28,12 +29,16 @@ class Poller:
         clock: Clock,
         batch: int = _BATCH,
         idle_seconds: float = _IDLE_SECONDS,
+        chore: Callable[[], object] | None = None,
     ) -> None:
+        """``chore`` is done at the start and then every hour: what a schedule does in AWS."""
         self._queue = queue
         self._handler = handler
         self._clock = clock
         self._batch = batch
         self._idle_seconds = idle_seconds
+        self._chore = chore
+        self._chore_ms = 0
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -60,6 +65,13 @@ class Poller:
             self._acknowledge([delivery for delivery in deliveries if delivery.job_id not in failed])
         return len(deliveries)
 
+    def run_chore(self) -> None:
+        """The chore, if its time has come."""
+        now = self._clock.now_ms()
+        if self._chore is not None and now >= self._chore_ms:
+            self._chore_ms = now + _CHORE_MS
+            self._chore()
+
     def _acknowledge(self, done: Sequence[Delivery]) -> None:
         for delivery in done:
             self._queue.acknowledge(delivery.receipt)
@@ -67,6 +79,7 @@ class Poller:
     def _run(self) -> None:
         while not self._stopping.is_set():
             try:
+                self.run_chore()
                 pause = 0.0 if self.run_once() else self._idle_seconds
             except TurnlogError as error:
                 _log.warning("the queue can't be polled: %s", error.error_code)

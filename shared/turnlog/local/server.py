@@ -62,7 +62,8 @@ class LocalServer:
         self.url = f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"
         queue = app.engine.queue
         worker = make_worker(JOB_KINDS, app)
-        self._poller = Poller(queue, worker, clock=clock) if queue is not None else None
+        chore = app.retain_sessions
+        self._poller = Poller(queue, worker, clock=clock, chore=chore) if queue is not None else None
         self._is_running = False
         self._finished = threading.Event()
 

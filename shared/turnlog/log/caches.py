@@ -15,11 +15,13 @@ from turnlog.domain.errors import CorruptError
 from turnlog.domain.events import Payload
 from turnlog.domain.jsonvalue import JsonObject, encode_json
 from turnlog.domain.session import SCHEMA_VERSION, Settings
+from turnlog.domain.times import DAY_MS
 from turnlog.log.headers import Header, item_name
 from turnlog.log.keys import SessionKeys
 from turnlog.log.lines import settings_from, settings_object
 from turnlog.log.packing import pack, unpack
 from turnlog.log.payloads import Payloads
+from turnlog.log.tombstones import due_bucket, due_key, is_cache_tombstone
 from turnlog.ports import AttributeValue, Item, ItemTable, Key, Less
 
 TOUCH_MS = 5 * 60 * 1000
@@ -94,14 +96,19 @@ class Caches:
         self._items.put(item, condition=Less("pos", stamp))
 
     def read_summary(self, keys: SessionKeys) -> Item | None:
-        return self._items.get_many([keys.summary]).get(keys.summary)
+        return self._get(keys.summary)
 
     def read_state(self, keys: SessionKeys) -> CachedState | None:
-        item = self._items.get_many([keys.state]).get(keys.state)
+        item = self._get(keys.state)
         if item is None:
             return None
         base = _int(item, "bs") if "bs" in item else None
         return CachedState(reflected(item), _int(item, "n"), json.loads(_content(item)), base)
+
+    def _get(self, key: Key) -> Item | None:
+        """The cache; None also where it was erased."""
+        item = self._items.get_many([key]).get(key)
+        return None if item is None or is_cache_tombstone(item) else item
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +179,7 @@ def directory_item(
     short, left_out = _short(settings_object(settings))
     missing = max(missing, left_out)
     status = "creating" if header is None else header.status
-    active_ms = header.time_ms if header is not None else created_ms
+    active_ms = header.active_ms if header is not None else created_ms
     flow = header.flow if header is not None else None
     item: dict[str, AttributeValue] = {
         "pk": keys.directory.pk,
@@ -193,7 +200,18 @@ def directory_item(
         item["ws"] = header.sent.encode()
     if settled:
         item["ok"] = 1
+    due_ms = due_at(settings, active_ms, status)
+    if due_ms is not None:
+        item |= {"g2pk": due_bucket(due_ms), "g2sk": due_key(keys, due_ms)}
     return item | {"x": missing} if missing else item
+
+
+def due_at(settings: Settings, active_ms: int, status: str) -> int | None:
+    """When a session expires or, if that is earlier, is inactive, should nothing more be said in it; None: never."""
+    days = [settings.ttl_days] if settings.ttl_days else []
+    if settings.inactive_after_days and status in ("creating", "active"):
+        days.append(settings.inactive_after_days)
+    return active_ms + min(days) * DAY_MS if days else None
 
 
 def is_settled(item: Item, now_ms: int) -> bool:

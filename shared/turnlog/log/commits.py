@@ -32,6 +32,7 @@ from turnlog.log.keys import COMMITS_FROM, META, TAIL_TO, SessionKeys, commit_so
 from turnlog.log.lines import parse_lines, payload_content, payload_of, read_event, stored_line, upcast
 from turnlog.log.packing import pack
 from turnlog.log.payloads import Payloads, PreparedPayload
+from turnlog.log.tombstones import is_slot_tombstone
 from turnlog.log.verified import Verified, VerifiedItems
 from turnlog.ports import Absent, Clock, IdSource, Item, ItemTable, Lost, Query, item_size_bytes
 
@@ -119,9 +120,16 @@ class CommitLog:
         page = self._items.query(Query(keys.partition, COMMITS_FROM, TAIL_TO, descending=True, limit=2))
         meta = next((item for item in page.items if item["sk"] == META), None)
         newest = next((item for item in page.items if item["sk"] != META), None)
-        if newest is None or "k" not in newest or (meta is not None and MATERIALISING in meta):
+        if newest is None or is_slot_tombstone(newest) or (meta is not None and MATERIALISING in meta):
             raise NotFoundError(f"no session {keys.session_id!r}")
-        return Tail(read_header(newest), newest, meta)
+        header = read_header(newest)
+        self.check_alive(keys, header)
+        return Tail(header, newest, meta)
+
+    def check_alive(self, keys: SessionKeys, newest: Header) -> None:
+        """`NotFoundError` for a session whose newest header says that it has expired, whether or not it was erased yet."""
+        if newest.expires_ms is not None and self._clock.now_ms() >= newest.expires_ms:
+            raise NotFoundError(f"no session {keys.session_id!r}")
 
     def write(self, keys: SessionKeys, compose: Compose) -> Written:
         """Appends what ``compose`` makes of the log's end; on a lost slot reads again and retries until a deadline.
@@ -323,8 +331,14 @@ def clipped(commit: Commit, stretches: Sequence[Stretch]) -> Commit:
 
 
 def read_commit(item: Item) -> Commit:
-    """A commit from its item, checked by its checksum; `CorruptError` names the item."""
-    return _commit(item, VERIFIED.of(item))
+    """A commit from its item, checked by its checksum; `CorruptError` names the item. `NotFoundError` where it was erased."""
+    return _commit(item, _verified(item))
+
+
+def _verified(item: Item) -> Verified:
+    if is_slot_tombstone(item):
+        raise NotFoundError("the session has been deleted")
+    return VERIFIED.of(item)
 
 
 def _commit(item: Item, verified: Verified) -> Commit:
@@ -338,9 +352,7 @@ def checked_chain(items: Sequence[Item]) -> list[Commit]:
     """Commits in order of position from their items, or `CorruptError` on a hole or a hash that does not follow."""
     commits = list[Commit]()
     for item in items:
-        if "k" not in item:
-            raise NotFoundError("the session has been deleted")
-        verified = VERIFIED.of(item)
+        verified = _verified(item)
         header = verified.header
         before = commits[-1].header if commits else None
         if before is not None and before.last + 1 != header.first:
@@ -354,7 +366,7 @@ def checked_chain(items: Sequence[Item]) -> list[Commit]:
 
 def stored_lines(item: Item) -> list[bytes]:
     """The lines of a commit's events, byte by byte as they are stored."""
-    return VERIFIED.of(item).content.split(b"\n")
+    return _verified(item).content.split(b"\n")
 
 
 def events_of(commit: Commit, contents: Mapping[str, bytes]) -> Iterator[Event]:

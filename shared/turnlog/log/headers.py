@@ -17,6 +17,7 @@ from turnlog.domain.flow import Amount, Flow
 from turnlog.domain.loops import LoopState
 from turnlog.domain.pairing import OpenCalls
 from turnlog.domain.session import SCHEMA_VERSION, SessionStatus
+from turnlog.domain.times import DAY_MS
 from turnlog.domain.view import View
 from turnlog.log.keys import commit_sort_key, position_of
 from turnlog.ports import AttributeValue, Item
@@ -76,6 +77,8 @@ class Header:
     ``last_state`` and ``last_settings`` are the positions of the newest state event and settings event.
     ``ended`` is the position of the commit that has ended the session, 0 while it is active.
     ``run`` is a 6-byte hash of the open loop's run id, or empty. ``pending``: an agent waits for a decision.
+    ``ttl_days``: the session expires so many days after its newest activity, 0 never. ``idle_ms`` is the time of that activity
+    where this commit is no activity but tells that there was none for long, else 0.
     ``summary`` is the summary in force. ``sent`` is the newest window that is known to have been sent; ``calibration`` is
     what is learned of the provider's token counts. ``asked`` is the newest request for a summary. ``view`` is what is in view
     after rewinds, and ``rewound`` the position of the newest rewind, or of the fork that the session began as, 0 without.
@@ -99,13 +102,27 @@ class Header:
     calibration: Calibration = field(default_factory=Calibration)
     asked: Asked | None = None
     ended: int = 0
+    ttl_days: int = 0
+    idle_ms: int = 0
     view: View = field(default_factory=View)
     rewound: int = 0
     version: int = field(default=SCHEMA_VERSION)
 
     @property
     def status(self) -> SessionStatus:
-        return "ended" if self.ended else "active"
+        if self.ended:
+            return "ended"
+        return "inactive" if self.idle_ms else "active"
+
+    @property
+    def active_ms(self) -> int:
+        """The time of the newest activity."""
+        return self.idle_ms or self.time_ms
+
+    @property
+    def expires_ms(self) -> int | None:
+        """From this time on the session is as if it were not there; None: it stays. Exact, for every activity is a commit."""
+        return self.active_ms + self.ttl_days * DAY_MS if self.ttl_days else None
 
 
 def following(
@@ -126,6 +143,7 @@ def following(
         hash=b"",
         keys=remembered(before.keys, key_hash, first) if key_hash else before.keys,
         idempotency=stamp,
+        idle_ms=0,
         version=SCHEMA_VERSION,
     )
 
@@ -156,6 +174,8 @@ def header_attributes(header: Header) -> dict[str, AttributeValue]:
         "rn": header.run,
         "pa": int(header.pending),
         "en": header.ended,
+        "xd": header.ttl_days,
+        "it": header.idle_ms,
         "vw": header.view.encode(),
         "rw": header.rewound,
         "sm": header.summary.encode() if header.summary is not None else "",
@@ -213,6 +233,8 @@ def _read(item: Item) -> Header:
         run=_bytes(item, "rn"),
         pending=_number(item, "pa", 0) == 1,
         ended=_number(item, "en", 0),
+        ttl_days=_number(item, "xd", 0),
+        idle_ms=_number(item, "it", 0),
         summary=Covered.decode(_text(item, "sm")) if "sm" in item else None,
         sent=Sent.decode(_text(item, "ws")) if "ws" in item else None,
         calibration=Calibration.decode(_text(item, "cf")) if "cf" in item else Calibration(),

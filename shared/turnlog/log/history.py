@@ -33,6 +33,8 @@ def position_at(log: CommitLog, keys: SessionKeys, time_ms: int) -> int | None:
         found = next(log.stored.back(keys, at, limit=NEAR if is_near else 1), ())
         if not found or is_tombstone(found):
             raise NotFoundError(f"no session {keys.session_id!r}")
+        if high > MAX_POSITION:
+            log.check_alive(keys, read_header(found[0]))
         for header in map(read_header, found):
             if header.time_ms > time_ms:
                 high = header.first

@@ -22,4 +22,6 @@ def newest_pages(
     newest = next(log.stored.back(keys, first_limit=first_limit), ())
     if not newest or is_tombstone(newest[:1]):
         raise NotFoundError(f"no session {keys.session_id!r}")
-    yield from islice(log.in_view(keys, read_header(newest[0]), read=newest), pages)
+    header = read_header(newest[0])
+    log.check_alive(keys, header)
+    yield from islice(log.in_view(keys, header, read=newest), pages)

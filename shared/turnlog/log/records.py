@@ -6,12 +6,13 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from turnlog.domain.errors import CorruptError, IdempotencyMismatchError, NewerSchemaError
+from turnlog.domain.errors import CorruptError, IdempotencyMismatchError, NewerSchemaError, NotFoundError
 from turnlog.domain.jsonvalue import JsonObject, encode_json
 from turnlog.domain.session import SCHEMA_VERSION
 from turnlog.log.headers import item_name
-from turnlog.log.keys import Shelf
+from turnlog.log.keys import SessionKeys, Shelf
 from turnlog.log.packing import pack, unpack
+from turnlog.log.tombstones import is_cache_tombstone, keeps_snapshots
 from turnlog.ports import Absent, AttributeValue, Clock, Condition, Equal, IdSource, Item, ItemTable, Less, Query
 
 DELETED = "deleted"
@@ -56,6 +57,24 @@ class Records:
         if lost.existing.get("ik") != stamp:
             raise IdempotencyMismatchError("this idempotency key was used with another payload")
         return str(lost.existing["id"])
+
+    def claimed(self, shelf: Shelf, *, key_hash: bytes, stamp: bytes) -> Record | None:
+        """The record that an earlier request with this key has made, if any."""
+        if not key_hash:
+            return None
+        key = shelf.request(key_hash)
+        item = self._items.get_many([key]).get(key)
+        if item is None:
+            return None
+        if item.get("ik") != stamp:
+            raise IdempotencyMismatchError("this idempotency key was used with another payload")
+        return self.get(shelf, str(item["id"]))
+
+    def check_there(self, keys: SessionKeys) -> None:
+        """`NotFoundError` for a session that was erased, whose records may be there still. One that has expired keeps some."""
+        meta = self._items.get_many([keys.meta]).get(keys.meta)
+        if meta is not None and is_cache_tombstone(meta) and not keeps_snapshots(meta):
+            raise NotFoundError(f"no session {keys.session_id!r}")
 
     def create(self, shelf: Shelf, record: Record, *, ttl_seconds: int | None = None) -> Record:
         """Stores a record; the one that is there already when its request was repeated."""

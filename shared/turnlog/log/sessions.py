@@ -19,6 +19,7 @@ from turnlog.log.payloads import Payloads
 from turnlog.log.records import Records
 from turnlog.log.state import States
 from turnlog.log.summaries import Summaries
+from turnlog.log.tombstones import is_cache_tombstone
 from turnlog.ports import Absent, Clock, IdSource, Item, ItemTable, Key, Less
 
 _SECRET = Key("#turnlog", "cursor-secret")
@@ -82,11 +83,12 @@ class SessionLog:
         return InForce(self.caches.settings_in(keys, system), known.created_ms)
 
     def touch(self, keys: SessionKeys, before: Tail, header: Header, *, in_force: InForce | None = None) -> None:
-        """Brings the session's entry in the list up to date after a commit, when that is the first of its five minutes.
+        """Brings the session's entry in the list up to date after a commit, when that is the first of its five minutes, or another
+        status begins.
 
         The commit is durable already: an entry that can't be written now is brought up to date by a later one.
         """
-        if not is_touch(before.header.time_ms, header.time_ms):
+        if not is_touch(before.header.time_ms, header.time_ms) and before.header.status == header.status:
             return
         self.show(keys, header, in_force if in_force is not None else self.short_settings(keys, before))
 
@@ -157,7 +159,7 @@ class SessionLog:
         return self._secret
 
     def _meta(self, item: Item | None, header: Header) -> Meta | None:
-        if item is None:
+        if item is None or is_cache_tombstone(item):
             return None
         meta = read_meta(item)
         return meta if meta.position == header.last_settings else None

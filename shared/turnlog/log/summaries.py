@@ -12,6 +12,7 @@ from turnlog.log.commits import CommitLog
 from turnlog.log.headers import Covered
 from turnlog.log.keys import SessionKeys, commit_sort_key
 from turnlog.log.lines import summary_from, summary_line
+from turnlog.log.tombstones import is_cache_tombstone
 from turnlog.ports import Item
 
 
@@ -36,7 +37,7 @@ class Summaries:
 
     def among(self, keys: SessionKeys, covered: Covered, cached: Item | None) -> Summary:
         """The same with ``E#SUM`` at hand; from the summary's commit when that does not hold it."""
-        if cached is not None:
+        if cached is not None and not is_cache_tombstone(cached):
             line, position, time_ms = summary_in(cached)
             if position == covered.position:
                 return Summary(summary_from(line, position=position), time_ms)

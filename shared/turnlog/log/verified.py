@@ -66,6 +66,12 @@ class VerifiedItems:
         self._keep(key, dict(item), made)
         return made
 
+    def forget(self, item: Item) -> None:
+        """Drops what was read of an item that is being erased."""
+        with self._lock:
+            known = self._found.pop((item.get("pk"), item.get("sk")), None)
+            self._bytes -= known[2] if known is not None else 0
+
     def blob(self, name: str, digest: str, get: Callable[[], Blob | None]) -> Blob | None:
         """A blob that never changes, of this SHA-256 (hexadecimal); None when there is none. `CorruptError` names it.
 

@@ -127,7 +127,9 @@ class _Reading:
         if not self._items or is_tombstone(self._items[:1]) or MATERIALISING in self.beside.get(META, {}):
             log.commits.tail(keys)
         self.header = read_header(self._items[0])
-        if at is not None:
+        if at is None:
+            log.commits.check_alive(keys, self.header)
+        else:
             check_head(self.header, at, build=given)
             self.header = header_at(log.commits, keys, self._items[0], at, self._before)
 

@@ -32,7 +32,7 @@ def position_of_call(log: SessionLog, keys: SessionKeys, body: BuildContext) -> 
     if body.build.renderer != RENDERER_VERSION:
         message = f"the build is of renderer version {body.build.renderer}; this is version {RENDERER_VERSION}"
         raise OtherRendererError(message, details={"renderer": RENDERER_VERSION})
-    return body.build.position
+    return resolved(log, keys, body.build.position)
 
 
 def check_head(header: Header, position: int, *, build: GivenBuild | None) -> None:

@@ -10,7 +10,14 @@ from typing import cast
 from turnlog.codecs.counting import count_tools
 from turnlog.contracts.sessions import CreateSession, Session
 from turnlog.contracts.sessions import ForkPoint as ForkPointBody
-from turnlog.domain.errors import ConflictError, CorruptError, InvalidInputError, Problem, SessionExistsError
+from turnlog.domain.errors import (
+    ConflictError,
+    CorruptError,
+    InvalidInputError,
+    NotFoundError,
+    Problem,
+    SessionExistsError,
+)
 from turnlog.domain.events import CreateEvent
 from turnlog.domain.flow import Flow
 from turnlog.domain.identity import Owner, check_session_id
@@ -100,7 +107,7 @@ class CreateSessions:
         if commit is not None:
             self._write_caches(keys, settings, commit)
             return session_answer(keys, settings, commit.header, created_ms=commit.header.time_ms)
-        first = self._log.commits.begin(keys)
+        first = self._first(keys)
         if first is None:
             raise CorruptError("the first commit is missing", item=commit_sort_key(1))
         return self._shown(keys, first)
@@ -124,10 +131,11 @@ class CreateSessions:
     def _found(self, keys: SessionKeys, body: CreateSession, request: RequestKey | None) -> Created | None:
         """The session of that id, if there is one; or `SessionExistsError`. Asked before a fork looks at its parent, which may be
         gone when the request comes again."""
-        return self._existing(keys, body, request) if self._log.commits.begin(keys) is not None else None
+        first = keys.commit(1)
+        return self._existing(keys, body, request) if self._log.items.get_many([first]) else None
 
     def _existing(self, keys: SessionKeys, body: CreateSession, request: RequestKey | None) -> Created:
-        first = self._log.commits.begin(keys)
+        first = self._first(keys)
         repeated = first is not None and request is not None and is_of(first, request)
         if first is not None and repeated:
             return Created(self._shown(keys, first), True)
@@ -136,6 +144,15 @@ class CreateSessions:
         tail = self._log.commits.tail(keys)
         found = self._log.settings(keys, tail.meta, None, tail.header)
         return Created(session_answer(keys, found.settings, tail.header, created_ms=found.created_ms), False)
+
+    def _first(self, keys: SessionKeys) -> Commit | None:
+        """The commit that has won the first slot. The id of a session that was erased, or has expired, is taken for a while."""
+        try:
+            self._log.commits.tail(keys)
+            return self._log.commits.begin(keys)
+        except NotFoundError as error:
+            message = f"session {keys.session_id!r} was erased: its id is free a day later"
+            raise SessionExistsError(message) from error
 
     def _shown(self, keys: SessionKeys, first: Commit) -> Session:
         """The session as it was created. Its caches may be missing: the first try can have ended right after its commit."""
@@ -179,6 +196,8 @@ class CreateSessions:
             strict=body.strict,
             recall=body.recall,
             loop_timeout_seconds=body.loop_timeout_seconds,
+            ttl_days=body.ttl_days,
+            inactive_after_days=body.inactive_after_days,
             state_schema=cast("JsonObject | None", body.state_schema),
             snapshots=body.snapshots.model_dump() if body.snapshots is not None else None,
         )
@@ -203,5 +222,6 @@ def _draft(
         keys=remembered(b"", request.key_hash, 1) if request else b"",
         idempotency=request.stamp if request else b"",
         last_state=1 if state is not None else 0,
+        ttl_days=settings.ttl_days or 0,
     )
     return Draft(header, (CreateEvent(1, keys.session_id, settings, state),))

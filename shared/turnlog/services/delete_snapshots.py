@@ -73,6 +73,7 @@ class DeleteSnapshots:
         shelf = keys.snapshots
         record_id = records.chosen_before(shelf, **stamped(request))
         if record_id is None:
+            records.check_there(keys)
             found = records.get(shelf, snapshot) if is_record_id(snapshot) else None
             found = found if found is not None else records.named(shelf, snapshot)
             if found is None:
@@ -109,7 +110,8 @@ class SweepSnapshots:
             payloads = self._blobs.names(keys.blob_prefix + PAYLOAD_BLOBS)
             named |= {name[len(keys.blob_prefix) :] for name in payloads}
             gone |= {name for name in named if not kept.needs(name)}
-        self._blobs.delete_many(sorted(keys.blob_prefix + name for name in gone))
+        for name in sorted(gone):
+            self._blobs.erase(keys.blob_prefix + name)
         for record in left:
             self._log.records.delete(keys.snapshots, record)
         return {"blobs": len(gone)}

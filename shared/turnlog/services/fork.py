@@ -9,7 +9,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import replace
 
-from turnlog.domain.errors import CorruptError, UnavailableError
+from turnlog.domain.errors import CorruptError, NotFoundError, UnavailableError
 from turnlog.domain.events import ForkEvent
 from turnlog.domain.session import Settings
 from turnlog.log.commits import Commit, Draft
@@ -55,6 +55,7 @@ class ForkPoint:
             keys=remembered(b"", request.key_hash, new.first) if request is not None else b"",
             idempotency=request.stamp if request is not None else b"",
             last_settings=new.first,
+            ttl_days=settings.ttl_days or 0,
         )
         event = ForkEvent(new.first, keys.session_id, self._parent.session_id, position, settings, view.closed)
         return log.commits.put(
@@ -68,7 +69,7 @@ class ForkPoint:
     def write_caches(self, keys: SessionKeys, header: Header) -> None:
         """State and summary as the parent has them. The fork is durable already: what is not written is read from the log."""
         log, before = self._log, self.header
-        with suppress(UnavailableError):
+        with suppress(UnavailableError, NotFoundError):  # the parent may be gone by now
             if before.last_state:
                 state = log.states.at(self._parent, before.last_state)
                 log.states.remember(keys, state, rewound=header.rewound)

@@ -57,13 +57,15 @@ class ReadHistory:
         agent: str | None = None,
     ) -> HistoryPage:
         keys = SessionKeys(owner, session_id)
+        if before is not None:
+            self._log.commits.tail(keys)
         has_filter = action is not None or agent is not None
         found, size, below = list[HistoryEntry](), 0, before if before is not None else MAX_POSITION + 1
         for _ in range(_FILTERED_PAGES if has_filter else 1):
             commits = self._commits(keys, below, _FILTERED_COMMITS if has_filter else limit + 1)
+            if before is None and below > MAX_POSITION:
+                self._check(keys, commits)
             if not commits:
-                if before is None or below == before:
-                    self._log.commits.tail(keys)
                 return HistoryPage(entries=found, next=None)
             wanted = [
                 one
@@ -82,6 +84,13 @@ class ReadHistory:
             if below == 1:
                 return HistoryPage(entries=found, next=None)
         return HistoryPage(entries=found, next=below)
+
+    def _check(self, keys: SessionKeys, newest: Sequence[Commit]) -> None:
+        """That there is a session, by its newest commits."""
+        if newest:
+            self._log.commits.check_alive(keys, newest[-1].header)
+        else:
+            self._log.commits.tail(keys)
 
     def _commits(self, keys: SessionKeys, below: int, limit: int) -> list[Commit]:
         """The newest commits with an event below a position, oldest first."""

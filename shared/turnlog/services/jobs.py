@@ -36,7 +36,18 @@ _PAGES = 10
 
 QueueOf: TypeAlias = Callable[[str], "JobQueue | None"]
 """The queue of a kind of job; None where the engine has none."""
-Work: TypeAlias = Callable[[Owner, str, JsonObject], JsonObject]
+
+
+@dataclass(frozen=True, slots=True)
+class Later:
+    """A job that is not over: what it has made so far, and the options of its next part, which comes after a delay."""
+
+    result: JsonObject
+    options: JsonObject
+    delay_seconds: int = 0
+
+
+Work: TypeAlias = Callable[[Owner, str, JsonObject], "JsonObject | Later"]
 """What a job does: owner, session id and options in, a result without contents out. Doing it again must change nothing."""
 RETRYABLE = (UnavailableError, ConflictError)
 
@@ -127,11 +138,12 @@ class ListJobs:
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """How one delivery of a job went. ``status`` "gone": its record says that it is over, or the record has expired."""
+    """How one delivery of a job went. ``status`` "gone": its record says that it is over, or the record has expired; "later": there
+    is a message for what is left of it."""
 
     job_id: str
     kind: str
-    status: Literal["done", "failed", "gone"]
+    status: Literal["done", "failed", "gone", "later"]
     code: str = ""
 
 
@@ -142,9 +154,10 @@ class RunJob:
     `MalformedError` or `InvalidInputError` for poison, and what may go better next time.
     """
 
-    def __init__(self, log: SessionLog, work: Mapping[str, Work]) -> None:
+    def __init__(self, log: SessionLog, work: Mapping[str, Work], queue_of: QueueOf) -> None:
         self._log = log
         self._work = work
+        self._queue_of = queue_of
 
     def __call__(self, body: str, *, kinds: Collection[str]) -> Ran:
         message = read_message(body)
@@ -165,8 +178,20 @@ class RunJob:
         except TurnlogError as error:
             self._settle(owner, record, "failed", error=error)
             return Ran(message.job_id, message.kind, "failed", error.error_code)
+        if isinstance(result, Later):
+            self._send_on(owner, record, result)
+            return Ran(message.job_id, message.kind, "later")
         self._settle(owner, record, "done", result=result)
         return Ran(message.job_id, message.kind, "done")
+
+    def _send_on(self, owner: Owner, record: Record, later: Later) -> None:
+        """The message for the next part, then the record: ended in between, this part is done once more."""
+        queue = self._queue_of(cast("str", record.content["kind"]))
+        if queue is None:
+            raise UnavailableError("this engine has no queue for the rest of the job", code="no_queue")
+        send_job(queue, owner, record, delay_seconds=later.delay_seconds)
+        changed = Record(record.id, record.created_ms, record.status, {**record.content, "options": later.options})
+        self._settle(owner, changed, "queued", result=later.result)
 
     def _settle(
         self,
@@ -189,17 +214,17 @@ class RunJob:
             self._log.records.replace(OwnerKeys(owner).jobs, after, while_status="queued", ttl_seconds=TTL_SECONDS)
         except UnavailableError:
             # The error that is being told matters more than its note in the record.
-            if status != "queued":
+            if error is None or status != "queued":
                 raise
 
 
-def send_job(queue: JobQueue, owner: Owner, record: Record) -> None:
+def send_job(queue: JobQueue, owner: Owner, record: Record, *, delay_seconds: int = 0) -> None:
     """The message of a job that is queued. Sent twice, the second one finds the job over."""
     kind, session_id = cast("JobKind", record.content["kind"]), cast("str", record.content["session"])
     message = JobMessage(
         v=1, job_id=record.id, kind=kind, tenant=owner.tenant_id, user=owner.user_id, session_id=session_id
     )
-    queue.send(message.model_dump_json(), group=owner.tenant_id)
+    queue.send(message.model_dump_json(), group=owner.tenant_id, delay_seconds=delay_seconds)
 
 
 def read_message(body: str) -> JobMessage:

@@ -13,8 +13,9 @@ from turnlog.ports import Item
 
 
 def resolved(log: SessionLog, keys: SessionKeys, at: int | str, *, pointer: str = "/at") -> int:
-    """``at`` as a position. Whether the log has it is seen when it is read."""
+    """``at`` as a position of a session that is there. Whether the log has it is seen when it is read."""
     if isinstance(at, int):
+        log.commits.tail(keys)
         return at
     try:
         time_ms = milliseconds_of(at)

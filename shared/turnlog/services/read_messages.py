@@ -54,17 +54,16 @@ class ReadMessages:
         keys = SessionKeys(owner, session_id)
         if format is not None:
             codec_of(format)
+        if at is None:
+            newest = self._log.commits.tail(keys).header
         wanted = _Wanted(after + 1, (before if before is not None else MAX_POSITION + 1) - 1, order == "desc")
         if at is not None:
             messages = self._in_view(keys, header_of(self._log, keys, at, pointer="/query/at"), wanted)
         elif in_view:
-            messages = self._in_view(keys, self._log.commits.tail(keys).header, wanted)
+            messages = self._in_view(keys, newest, wanted)
         else:
             messages = self._messages(keys, wanted, limit)
-        page = _page(messages, limit, format)
-        if not page.messages:
-            self._log.commits.tail(keys)
-        return page
+        return _page(messages, limit, format)
 
     def among(
         self, keys: SessionKeys, header: Header, stretches: Sequence[Stretch], *, after: int, limit: int

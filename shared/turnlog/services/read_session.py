@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Literal
 
 from turnlog.contracts.cursors import Cursors
-from turnlog.contracts.sessions import Session, SessionPage
-from turnlog.domain.errors import CorruptError, UnavailableError
+from turnlog.contracts.sessions import Session, SessionPage, Status
+from turnlog.domain.errors import CorruptError, NotFoundError, UnavailableError
 from turnlog.domain.flow import Flow
 from turnlog.domain.identity import Owner
 from turnlog.domain.loops import LoopState
@@ -17,6 +16,7 @@ from turnlog.log.commits import MATERIALISING
 from turnlog.log.headers import Covered, Header, Sent, item_name
 from turnlog.log.keys import OwnerKeys, SessionKeys
 from turnlog.log.sessions import SessionLog
+from turnlog.log.tombstones import is_cache_tombstone
 from turnlog.ports import Item, Less, Query
 from turnlog.services.answers import session_answer
 
@@ -56,7 +56,7 @@ class ListSessions:
         *,
         limit: int = DEFAULT_LIMIT,
         cursor: str | None = None,
-        status: Literal["active", "ended"] | None = None,
+        status: Status | None = None,
     ) -> SessionPage:
         cursors = Cursors(self._log.cursor_secret())
         scope = f"sessions {owner.tenant_id} {owner.user_id} {status or ''}"
@@ -82,8 +82,8 @@ class ListSessions:
                 break
         if len(found) > limit:
             after = {name: str(found[limit - 1][name]) for name in ("pk", "sk", "g1pk", "g1sk")}
-        sessions = [self._session(owner, item) for item in found[:limit]]
-        sessions = [one for one in sessions if status in (None, one.status)]
+        read = [self._session(owner, item) for item in found[:limit]]
+        sessions = [one for one in read if one is not None and status in (None, one.status)]
         return SessionPage(sessions=sessions, next_cursor=cursors.write(after, scope=scope) if after else None)
 
     def _is_shown(self, owner: Owner, item: Item, status: str | None) -> bool:
@@ -96,18 +96,26 @@ class ListSessions:
             return status in (None, "active")
         return status in (None, item["st"])
 
-    def _session(self, owner: Owner, item: Item) -> Session:
-        keys = SessionKeys(owner, session_id_of(item))
-        if item["st"] == "creating" or not is_settled(item, self._log.clock.now_ms()):
-            return self._from_log(keys)
+    def _session(self, owner: Owner, item: Item) -> Session | None:
+        """None for one that is gone: erased since the index was read, or expired."""
+        keys, now = SessionKeys(owner, session_id_of(item)), self._log.clock.now_ms()
+        if item["st"] == "creating" or not is_settled(item, now):
+            with suppress(NotFoundError):
+                return self._from_log(keys)
+            return None
         meta = read_meta(item)
         settings = meta.settings
+        header = _header_of(item, settings.ttl_days or 0)
+        if header.expires_ms is not None and now >= header.expires_ms:
+            return None
         if meta.missing > 1:
             system = self._log.items.get_many([keys.system]).get(keys.system)
-            if system is None:
-                return self._from_log(keys)
+            if system is None or is_cache_tombstone(system):
+                with suppress(NotFoundError):
+                    return self._from_log(keys)
+                return None
             settings = self._log.caches.settings_in(keys, system)
-        return session_answer(keys, settings, _header_of(item), created_ms=meta.created_ms)
+        return session_answer(keys, settings, header, created_ms=meta.created_ms)
 
     def _from_log(self, keys: SessionKeys) -> Session:
         """The session as of its newest commit; its entry in the list is written anew."""
@@ -121,7 +129,7 @@ class ListSessions:
         return session_answer(keys, found.settings, header, created_ms=found.created_ms)
 
 
-def _header_of(item: Item) -> Header:
+def _header_of(item: Item, ttl_days: int) -> Header:
     """As much of a header as an entry of the list has."""
     counts, position, active = item.get("ct"), item.get("pos"), item.get("a")
     if not isinstance(counts, str) or not isinstance(position, int) or not isinstance(active, int):
@@ -141,4 +149,6 @@ def _header_of(item: Item) -> Header:
         summary=summary,
         sent=Sent.decode(sent) if isinstance(sent, str) else None,
         ended=position if item["st"] == "ended" else 0,
+        ttl_days=ttl_days,
+        idle_ms=active if item["st"] == "inactive" else 0,
     )

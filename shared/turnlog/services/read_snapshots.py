@@ -38,6 +38,10 @@ class SnapshotLogs:
         A log that is another one is a `CorruptError`.
         """
         first = cast("int", record.content["commit"])
+        try:
+            self._log.commits.tail(keys)
+        except NotFoundError:
+            return None
         commit = self._log.commits.get(keys, first)
         if commit is not None and commit.header.hash.hex() != record.content["hash"]:
             raise CorruptError("the log is not the one that the snapshot was made of", item=commit_sort_key(first))

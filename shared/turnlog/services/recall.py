@@ -44,7 +44,7 @@ class _Place:
 
 
 class RecallCalls:
-    """The use case: by ref one request for the call, one for a result in a later commit, one for payloads out of line."""
+    """The use case: by ref two requests for the call, one for a result in a later commit, one for payloads out of line."""
 
     def __init__(self, log: SessionLog) -> None:
         self._log = log
@@ -57,7 +57,9 @@ class RecallCalls:
         extract = part_of(query)
         place, asked = None, query.ref
         if query.ref is not None:
-            place, hint = self._by_ref(keys, parse_ref(query.ref, pointer="/query/ref"))
+            ref = parse_ref(query.ref, pointer="/query/ref")
+            self._log.commits.tail(keys)
+            place, hint = self._by_ref(keys, ref)
         else:
             asked = query.call_id or ""
             place, hint = self._by_id(keys, asked)

@@ -106,6 +106,7 @@ def as_it_was(then: Header, new: Header, view: View) -> Header:
         idempotency=new.idempotency,
         version=new.version,
         ended=0,
+        idle_ms=0,
         view=view.cut(),
         rewound=new.first,
     )

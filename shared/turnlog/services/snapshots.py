@@ -123,18 +123,29 @@ class ListSnapshots:
         cursors = Cursors(self._log.cursor_secret())
         scope = f"snapshots {keys.partition} {encode_json([name, agent]).decode()}"
         after: Mapping[str, str] | None = cursors.read(cursor, scope=scope) if cursor is not None else None
+        kind = self._kind(keys)
         found = list[Record]()
         for _ in range(_PAGES):
             records, after = self._log.records.page(keys.snapshots, limit=limit - len(found), after=after)
-            found += [one for one in records if _matches(one, "name", name) and _matches(one, "agent", agent)]
+            fitting = [one for one in records if _matches(one, "name", name) and _matches(one, "agent", agent)]
+            found += [one for one in fitting if _matches(one, "kind", kind)]
             if len(found) >= limit or after is None:
                 break
-        if not found:
-            self._log.commits.tail(keys)
+        if not found and kind is not None:
+            raise NotFoundError(f"no session {session_id!r}")
         return SnapshotPage(
             snapshots=[Snapshot(**snapshot_fields(record)) for record in found],
             next_cursor=cursors.write(after, scope=scope) if after is not None else None,
         )
+
+    def _kind(self, keys: SessionKeys) -> str | None:
+        """Which snapshots there are: of a session that has expired the full ones."""
+        try:
+            self._log.commits.tail(keys)
+        except NotFoundError:
+            self._log.records.check_there(keys)
+            return "full"
+        return None
 
 
 def _matches(record: Record, field: str, wanted: str | None) -> bool:
@@ -148,6 +159,7 @@ def ref_content(header: Header) -> JsonObject:
 
 def find_snapshot(records: Records, keys: SessionKeys, snapshot: str) -> Record:
     """A snapshot by id or name, or `NotFoundError`."""
+    records.check_there(keys)
     record = records.get(keys.snapshots, snapshot) if is_record_id(snapshot) else None
     record = record if record is not None else records.named(keys.snapshots, snapshot)
     if record is None:

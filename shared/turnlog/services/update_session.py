@@ -46,7 +46,8 @@ class UpdateSessions:
             check_settings_size(in_force.settings)
             new = following(header, kind="p", events=1, now_ms=self._log.clock.now_ms(), **stamped(request))
             event = SettingsEvent(new.first, in_force.settings, tuple(sorted(given)))
-            return Draft(replace(new, last_settings=new.first), (event,))
+            ttl_days = in_force.settings.ttl_days or 0
+            return Draft(replace(new, last_settings=new.first, ttl_days=ttl_days), (event,))
 
         written = self._log.commits.write(keys, compose)
         header = written.commit.header

@@ -43,12 +43,13 @@ def create_table(client: DynamoDBClient, name: str) -> None:
 
 
 def create_bucket(client: S3Client, name: str) -> None:
-    """A bucket in the client's region."""
+    """A bucket in the client's region, with versions as the template's has."""
     region = client.meta.region_name
     if region == "us-east-1":
         client.create_bucket(Bucket=name)
     else:
         client.create_bucket(Bucket=name, CreateBucketConfiguration={"LocationConstraint": region})  # type: ignore[typeddict-item]
+    client.put_bucket_versioning(Bucket=name, VersioningConfiguration={"Status": "Enabled"})
 
 
 def create_queue(client: SQSClient, name: str, *, visibility_seconds: int, max_receives: int) -> tuple[str, str]:

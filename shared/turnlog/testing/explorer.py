@@ -8,7 +8,7 @@ or after any request of an operation.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, BinaryIO
@@ -47,7 +47,8 @@ class Footprint:
         """Whether the order of the two can matter."""
         if self.place != other.place or not (self.writes or other.writes):
             return False
-        return any(map(other._has, self.names)) or any(map(self._has, other.names))
+        overlap = bool(self.high and other.high) and self.low <= other.high and other.low <= self.high
+        return overlap or any(map(other._has, self.names)) or any(map(self._has, other.names))
 
     def _has(self, name: str) -> bool:
         return name in self.names or (bool(self.high) and self.low <= name <= self.high)
@@ -145,6 +146,11 @@ class _SteppedBlobs:
 
     def delete_many(self, names: Sequence[str]) -> None:
         self._actor.step(Footprint(_BLOBS, tuple(names), writes=True), lambda: self._inner.delete_many(names))
+
+    def erase(self, prefix: str, *, keep: Collection[str] = ()) -> int:
+        touched = Footprint(_BLOBS, low=prefix, high=prefix + "\U0010ffff", writes=True)
+        erased: int = self._actor.step(touched, lambda: self._inner.erase(prefix, keep=keep))
+        return erased
 
     def url(self, name: str, *, seconds: int, filename: str) -> str | None:
         return self._inner.url(name, seconds=seconds, filename=filename)

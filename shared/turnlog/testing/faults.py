@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO, Literal, TypeAlias, TypeVar
 
@@ -109,6 +109,9 @@ class FaultyBlobStore:
 
     def delete_many(self, names: Sequence[str]) -> None:
         self._faults.around("blob_delete_many", lambda: self._inner.delete_many(names))
+
+    def erase(self, prefix: str, *, keep: Collection[str] = ()) -> int:
+        return self._faults.around("blob_erase", lambda: self._inner.erase(prefix, keep=keep))
 
     def url(self, name: str, *, seconds: int, filename: str) -> str | None:
         return self._inner.url(name, seconds=seconds, filename=filename)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, BinaryIO
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from botocore.exceptions import ChecksumError, ClientError, FlexibleChecksumError
 
@@ -65,6 +65,34 @@ class S3BlobStore:
             failed += [error.get("Code", "unknown") for error in answer.get("Errors", [])]
         if failed:
             raise UnavailableError(f"DeleteObjects kept {len(failed)} blobs: {', '.join(sorted(set(failed)))}")
+
+    def erase(self, prefix: str, *, keep: Collection[str] = ()) -> int:
+        """As the port says: listed and deleted a page at a time, until a listing names nothing more."""
+        kept, erased = {self._prefix + name for name in keep}, 0
+        while count := self._erase_listed(prefix, kept):
+            erased += count
+        return erased
+
+    def _erase_listed(self, prefix: str, kept: Collection[str]) -> int:
+        erased, failed = 0, list[str]()
+        pages = self._client.get_paginator("list_object_versions").paginate(
+            Bucket=self._bucket, Prefix=self._prefix + prefix
+        )
+        with translated("ListObjectVersions"):
+            for page in pages:
+                found: list[Any] = [*page.get("Versions", []), *page.get("DeleteMarkers", [])]
+                gone: list[Any] = [
+                    {"Key": one["Key"], "VersionId": one["VersionId"]} for one in found if one["Key"] not in kept
+                ]
+                for start in range(0, len(gone), _MAX_DELETES):
+                    answer = self._client.delete_objects(
+                        Bucket=self._bucket, Delete={"Objects": gone[start : start + _MAX_DELETES], "Quiet": True}
+                    )
+                    failed += [error.get("Code", "unknown") for error in answer.get("Errors", [])]
+                erased += len(gone)
+        if failed:
+            raise UnavailableError(f"DeleteObjects kept {len(failed)} versions: {', '.join(sorted(set(failed)))}")
+        return erased
 
     def url(self, name: str, *, seconds: int, filename: str) -> str | None:
         """Signed with the credentials of this process: it needs ``s3:GetObject``, and no longer lives than they do."""

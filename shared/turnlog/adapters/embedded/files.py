@@ -6,7 +6,8 @@ import os
 import secrets
 import shutil
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import quote, unquote
@@ -47,13 +48,7 @@ class FileBlobStore:
             raise UnavailableError(f"blob folder: {error.strerror}", retry_after_seconds=1) from error
 
     def names(self, prefix: str) -> Sequence[str]:
-        found = list[str]()
-        for path in self._folder.rglob("*"):
-            if path.is_file() and not path.name.startswith("."):
-                name = "/".join(unquote(part) for part in path.relative_to(self._folder).parts)
-                if name.startswith(prefix):
-                    found.append(name)
-        return sorted(found)
+        return sorted(name for path, name in self._below(prefix) if not path.name.startswith("."))
 
     def delete_many(self, names: Sequence[str]) -> None:
         for name in names:
@@ -64,6 +59,41 @@ class FileBlobStore:
                 raise UnavailableError(f"blob folder: {error.strerror}", retry_after_seconds=1) from error
             if path.parent.is_dir():
                 _sync(path.parent)
+
+    def erase(self, prefix: str, *, keep: Collection[str] = ()) -> int:
+        """As the port says: with what a put has left that ended before its file was in place, and with empty folders."""
+        erased, folders = 0, set[Path]()
+        for path, name in self._below(prefix):
+            if name in keep:
+                continue
+            try:
+                path.unlink(missing_ok=True)
+            except OSError as error:
+                raise UnavailableError(f"blob folder: {error.strerror}", retry_after_seconds=1) from error
+            erased += 1
+            folders.add(path.parent)
+        for folder in sorted(folders, reverse=True):
+            _sync(folder)
+            with suppress(OSError):  # not empty, or gone already
+                folder.rmdir()
+        if prefix.endswith("/"):
+            with suppress(OSError):
+                self._path(prefix[:-1]).rmdir()
+        return erased
+
+    def _below(self, prefix: str) -> Iterator[tuple[Path, str]]:
+        """The files whose names begin with the prefix; those that are being written under the names they will have."""
+        parts = prefix.rpartition("/")[0]
+        folder = self._path(parts) if parts else self._folder
+        for path in sorted(folder.rglob("*")):
+            if not path.is_file():
+                continue
+            *folders, last = path.relative_to(self._folder).parts
+            if last.startswith("."):
+                last = last[1:].rpartition(".")[0]
+            name = "/".join(unquote(part) for part in (*folders, last))
+            if name.startswith(prefix):
+                yield path, name
 
     def url(self, name: str, *, seconds: int, filename: str) -> str | None:
         return None
@@ -109,6 +139,13 @@ class MemoryBlobStore:
         with self._lock:
             for name in names:
                 self._blobs.pop(name, None)
+
+    def erase(self, prefix: str, *, keep: Collection[str] = ()) -> int:
+        with self._lock:
+            gone = [name for name in self._blobs if name.startswith(prefix) and name not in keep]
+            for name in gone:
+                del self._blobs[name]
+        return len(gone)
 
     def url(self, name: str, *, seconds: int, filename: str) -> str | None:
         return None

@@ -32,6 +32,7 @@ RESOURCES: Mapping[str, tuple[str, ...]] = {
     "append": ("append",),
     "build_context": ("build_context",),
     "compress": ("compress",),
+    "erase": ("erase",),
     "export": ("export",),
     "health": ("health",),
     "history": ("history",),

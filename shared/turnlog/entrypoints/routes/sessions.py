@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal, cast
+from typing import cast
 
 from turnlog.bootstrap import Application
-from turnlog.contracts.sessions import CreateSession, Session, SessionPage, UpdateSession
+from turnlog.contracts.sessions import CreateSession, Session, SessionPage, Status, UpdateSession
 from turnlog.entrypoints.routing import CURSOR, Parameter, Request, Response, Route, integer, read_body
 
 
@@ -15,7 +15,7 @@ def _create(app: Application, request: Request) -> Response:
 
 
 def _list(app: Application, request: Request) -> Response:
-    status = cast("Literal['active', 'ended'] | None", request.query.get("status"))
+    status = cast("Status | None", request.query.get("status"))
     limit = integer(request, _LIST_LIMIT)
     return Response(
         200, app.list_sessions(request.owner, limit=limit or 20, cursor=request.query.get("cursor"), status=status)
@@ -65,7 +65,7 @@ ROUTES: tuple[Route, ...] = (
         parameters=(
             _LIST_LIMIT,
             CURSOR,
-            Parameter("status", "string", "Only sessions of this status", values=("active", "ended")),
+            Parameter("status", "string", "Only sessions of this status", values=("active", "inactive", "ended")),
         ),
     ),
     Route("GET", "/v1/sessions/{session_id}", "get_session", "sessions", "One session", _get, answers={200: Session}),

@@ -20,7 +20,9 @@ _STATUS = {"open": "yellow", "closed": "green", "interrupted": "red"}
 def sessions(
     connection: Connection,
     limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="At most so many.")] = 20,
-    status: Annotated[str | None, typer.Option("--status", metavar="S", help="Only active or ended ones.")] = None,
+    status: Annotated[
+        str | None, typer.Option("--status", metavar="S", help="Only active, inactive or ended ones.")
+    ] = None,
     json: Json = False,
 ) -> None:
     """List the sessions, newest activity first."""
@@ -32,11 +34,13 @@ def sessions(
         print_json({"sessions": [one.model_dump(mode="json") for one in shown], "more": len(found) > limit})
         return
     headings = [("session", "left"), ("title", "left"), ("status", "left"), ("messages", "right"), ("loops", "right")]
-    made = table(None, [*headings, ("tokens", "right"), ("policy", "left"), ("updated", "left")])
+    expires = [("expires", "left")] if any(one.expires_at for one in shown) else []
+    made = table(None, [*headings, ("tokens", "right"), ("policy", "left"), ("updated", "left"), *expires])
     for one in shown:
         policy = one.policy if isinstance(one.policy, str) else "custom"
         totals = (number(one.messages), number(one.loops), number(one.tokens))
-        made.add_row(one.session_id, cut(one.title or "", 40), one.status, *totals, policy, one.updated_at)
+        last = (one.expires_at or "never",) if expires else ()
+        made.add_row(one.session_id, cut(one.title or "", 40), one.status, *totals, policy, one.updated_at, *last)
     screen = console()
     screen.print(made if shown else "no sessions")
     if len(found) > limit:

@@ -94,6 +94,29 @@ class BlobStoreContract:
         blobs.put(root + "gone", b"3")
         assert blobs.get(root + "gone") == b"3"
 
+    def test_erased_is_gone_with_all_its_versions(self, blobs: BlobStore) -> None:
+        root = _root()
+        for name in ("s/a", "s/seg/1", "s/seg/2", "s2/a", "t"):
+            for data in (b"first", b"second"):
+                blobs.put(root + name, data)
+        blobs.delete_many([root + "s/a"])
+        assert blobs.erase(root + "s/seg/1") >= 1
+        assert list(blobs.names(root + "s/")) == [root + "s/seg/2"]
+        blobs.erase(root + "s/", keep=[root + "s/seg/2"])
+        assert blobs.get(root + "s/seg/2") == b"second"
+        blobs.erase(root + "s/")
+        assert list(blobs.names(root)) == [root + "s2/a", root + "t"]
+        assert blobs.erase(root + "s/") == 0, "nothing is left of what was deleted or replaced"
+        blobs.put(root + "s/a", b"again")
+        assert blobs.get(root + "s/a") == b"again"
+
+    def test_erasing_has_no_limit(self, blobs: BlobStore) -> None:
+        root = _root()
+        for number in range(self.many):
+            blobs.put(f"{root}many/{number}", b"")
+        assert blobs.erase(root + "many/") == self.many
+        assert list(blobs.names(root)) == []
+
 
 def _root() -> str:
     return f"tenant/u{secrets.token_hex(6)}/"

@@ -1,0 +1,32 @@
+"""Schedules: EventBridge calls, and what is due is begun."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+from turnlog.bootstrap import Application, make_application
+from turnlog.domain.errors import UnavailableError
+
+_log = logging.getLogger("turnlog")
+
+
+def make_retention(app: Application | None = None) -> Callable[[dict[str, Any], Any], dict[str, int]]:
+    """A Lambda handler that answers with how many sessions it has dealt with, and how.
+
+    Without ``app``, as in Lambda, the application is made of the environment at the first event. Where something has failed it
+    raises at the end, so that the alarm on its errors goes; the next run looks at it again.
+    """
+    holder = [app]
+
+    def handler(_event: dict[str, Any], _context: Any) -> dict[str, int]:
+        application = holder[0] = holder[0] or make_application()
+        done = asdict(application.retain_sessions())
+        _log.info("retention: %s", done)
+        if done["failed"]:
+            raise UnavailableError(f"retention of {done['failed']} sessions failed")
+        return done
+
+    return handler

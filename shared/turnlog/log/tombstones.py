@@ -1,0 +1,62 @@
+"""What stands where something was erased: a key and nothing that was said.
+
+A slot of the log is never freed while a writer may still be on its way to it, and a cache that is written late must not bring
+back what it was made of: both find a tombstone in their way.
+"""
+
+from __future__ import annotations
+
+from turnlog.domain.times import DAY_MS
+from turnlog.log.keys import MAX_POSITION, SessionKeys
+from turnlog.ports import AttributeValue, Item, Key
+
+KEPT_MS = DAY_MS
+"""How long an id stays taken after its session was erased. No request lives that long."""
+_GONE = MAX_POSITION + 1
+"""Beyond every position, so that a cache's condition `pos < :pos` never holds again."""
+
+
+def slot_tombstone(key: Key, hash: bytes, *, now_ms: int) -> Item:
+    """In a slot of the log. Only the chain hash stays."""
+
+    item: dict[str, AttributeValue] = {"pk": key.pk, "sk": key.sk, "h": hash}
+    return item | _ttl(now_ms)
+
+
+def first_tombstone(keys: SessionKeys, hash: bytes, *, now_ms: int) -> Item:
+    """In the first slot. It keeps the id taken until all the others are gone, and the sweeper finds it by its index keys."""
+    key, due_ms = keys.commit(1), now_ms + KEPT_MS
+    return {"pk": key.pk, "sk": key.sk, "h": hash, "g2pk": due_bucket(due_ms), "g2sk": due_key(keys, due_ms)}
+
+
+def cache_tombstone(key: Key, *, now_ms: int, expired: bool = False) -> Item:
+    """In place of a cache or an entry of the list. ``expired``: not all of the session was to be erased (`keeps_snapshots`)."""
+    item: dict[str, AttributeValue] = {"pk": key.pk, "sk": key.sk, "pos": _GONE}
+    return item | _ttl(now_ms) | ({"kp": 1} if expired else {})
+
+
+def keeps_snapshots(item: Item) -> bool:
+    """Whether what is erased here has expired: its full snapshots are there until their own expiry."""
+    return "kp" in item
+
+
+def is_cache_tombstone(item: Item) -> bool:
+    return item.get("pos") == _GONE
+
+
+def is_slot_tombstone(item: Item) -> bool:
+    return "k" not in item
+
+
+def due_bucket(due_ms: int) -> str:
+    """The partition of the expiry index that holds what is due on a day."""
+    return f"X#{due_ms // DAY_MS}"
+
+
+def due_key(keys: SessionKeys, due_ms: int) -> str:
+    owner = keys.owner
+    return f"{due_ms:013d}#{owner.tenant_id}#{owner.user_id}#{keys.session_id}"
+
+
+def _ttl(now_ms: int) -> dict[str, AttributeValue]:
+    return {"ttl": (now_ms + 2 * KEPT_MS) // 1000}

@@ -1,0 +1,163 @@
+"""Retention: what is due is found on an index by day, and dealt with. Readers do not wait for it: they see what has expired.
+
+The index is a cache, so each session that it names is judged by its own log. Run again, or twice at once, it does nothing twice.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from turnlog.domain import actions
+from turnlog.domain.errors import ConflictError, NotFoundError, TurnlogError, UnavailableError
+from turnlog.domain.events import NoteEvent
+from turnlog.domain.identity import Owner, owner_of_ids
+from turnlog.domain.jsonvalue import JsonObject
+from turnlog.domain.session import Settings
+from turnlog.domain.times import DAY_MS
+from turnlog.log.caches import directory_item
+from turnlog.log.commits import Draft, Tail
+from turnlog.log.erasure import Erasure
+from turnlog.log.headers import Header, following, item_name, short_hash
+from turnlog.log.keys import SessionKeys
+from turnlog.log.sessions import SessionLog
+from turnlog.log.tombstones import due_bucket
+from turnlog.ports import Item, Key, Less, Query
+from turnlog.services.jobs import StartJobs
+
+WORK_MS = 120_000
+"""A run begins nothing after that time; the next one goes on."""
+FIRST_DAYS = 400
+"""How far the very first run looks back."""
+_SWEPT = Key("#turnlog", "swept")
+_log = logging.getLogger("turnlog")
+
+
+@dataclass(frozen=True, slots=True)
+class Retained:
+    """What a run has begun. ``moved``: due later than the index said. ``failed`` is looked at again by the next run."""
+
+    expired: int = 0
+    released: int = 0
+    timed_out: int = 0
+    moved: int = 0
+    failed: int = 0
+
+
+class RetainSessions:
+    """The use case of a schedule: sessions that have expired get a job that erases them, all but their full snapshots; silent ones
+    are marked inactive; ids of sessions that were erased a day ago become free."""
+
+    def __init__(self, log: SessionLog, erasure: Erasure, start_job: StartJobs) -> None:
+        self._log = log
+        self._erasure = erasure
+        self._start_job = start_job
+
+    def __call__(self) -> Retained:
+        """One failure stops no other; what is left over is looked at again by the next run."""
+        now, done = self._log.clock.now_ms(), Retained()
+        today = now // DAY_MS
+        clear_to: int | None = None
+        for day in range(self._first_day(today), today + 1):
+            for item in self._due(day, now):
+                clear_to = day if clear_to is None else clear_to
+                if self._log.clock.now_ms() >= now + WORK_MS:
+                    return done
+                done = self._dealt_with(item, done)
+        first = clear_to if clear_to is not None else today
+        self._log.items.put({"pk": _SWEPT.pk, "sk": _SWEPT.sk, "pos": first})
+        return done
+
+    def _first_day(self, today: int) -> int:
+        found = self._log.items.get_many([_SWEPT]).get(_SWEPT)
+        day = found.get("pos") if found is not None else None
+        return day if isinstance(day, int) else today - FIRST_DAYS
+
+    def _due(self, day: int, now_ms: int) -> Iterator[Item]:
+        after: Mapping[str, str] | None = None
+        while True:
+            bucket, high = due_bucket(day * DAY_MS), f"{now_ms + 1:013d}"
+            page = self._log.items.query(Query(bucket, "", high, index="expiry", consistent=False, after=after))
+            yield from page.items
+            after = page.next
+            if after is None:
+                return
+
+    def _dealt_with(self, item: Item, done: Retained) -> Retained:
+        try:
+            name = self._deal_with(item)
+        except TurnlogError as error:
+            _log.warning("retention of one session failed: %s", error.error_code)
+            name = "failed"
+        return replace(done, **{name: getattr(done, name) + 1}) if name else done
+
+    def _deal_with(self, item: Item) -> str:
+        """What was done, by its name in `Retained`; empty for nothing."""
+        keys = keys_of(item)
+        if item_name(item).startswith("C#"):
+            self._job(keys, item, {"first": self._erasure.identity(keys), "release": True})
+            return "released"
+        try:
+            tail = self._log.commits.tail(keys)
+        except NotFoundError:
+            if self._erasure.is_expired(keys):
+                self._job(keys, item, {"first": self._erasure.identity(keys), "expired": True})
+                return "expired"
+            return ""
+        settings = self._log.settings(keys, tail.meta, None, tail.header).settings
+        if is_inactive(settings, tail.header, self._log.clock.now_ms()):
+            with suppress(_IsActive, ConflictError):
+                self._time_out(keys, settings)
+                return "timed_out"
+        self._show(keys, tail)
+        return "moved"
+
+    def _job(self, keys: SessionKeys, item: Item, options: JsonObject) -> None:
+        """One job for what the index says, however often it is found there."""
+        due = str(item["g2sk"])[:13]
+        job_id = f"{due}-{short_hash(f'retention {item_name(item)} {keys.session_id} {due}').hex()}"
+        self._start_job(keys.owner, "erase", keys.session_id, options, job_id=job_id)
+
+    def _time_out(self, keys: SessionKeys, settings: Settings) -> None:
+        """A commit that says so and fences nobody: the next one makes the session active again."""
+
+        def compose(tail: Tail) -> Draft:
+            header, now = tail.header, self._log.clock.now_ms()
+            if not is_inactive(settings, header, now):
+                raise _IsActive
+            new = following(header, kind="h", events=1, now_ms=now)
+            return Draft(replace(new, idle_ms=header.active_ms), (NoteEvent(new.first, actions.TIME_OUT, None, None),))
+
+        written = self._log.commits.write(keys, compose)
+        self._show(keys, replace(written.tail, header=written.commit.header))
+
+    def _show(self, keys: SessionKeys, tail: Tail) -> None:
+        """The entry in the list, and on the index, as of a commit."""
+        found = self._log.settings(keys, tail.meta, None, tail.header)
+        entry = directory_item(
+            keys, found.settings, created_ms=found.created_ms, header=tail.header, missing=found.missing
+        )
+        with suppress(UnavailableError):
+            self._log.items.put(entry, condition=Less("pos", tail.header.last + 1, or_absent=False))
+
+
+class _IsActive(Exception):  # noqa: N818 - a turn of events, not an error
+    """Something was said in the meantime."""
+
+
+def is_inactive(settings: Settings, header: Header, now_ms: int) -> bool:
+    """Whether a session that is not marked yet has been silent for as long as its settings allow. One that waits for a decision
+    is not."""
+    days = settings.inactive_after_days
+    if days is None or header.status != "active" or header.pending:
+        return False
+    return now_ms >= header.active_ms + days * DAY_MS
+
+
+def keys_of(item: Item) -> SessionKeys:
+    """Whose session an item on the index is: its entry in the list, or the tombstone in its first slot."""
+    parts = str(item["pk"]).split("#")
+    owner: Owner = owner_of_ids(parts[1], parts[3])
+    return SessionKeys(owner, parts[5] if len(parts) > 5 else item_name(item)[2:])

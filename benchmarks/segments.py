@@ -103,7 +103,7 @@ def measure(source: str, messages: Iterable[Any], *, keyed: bool, compare: bool 
     """One session of these messages, each an append of its own, sealed and read back. ``compare``: by other codecs too."""
     clock, pauses, row = FixedClock(), random.Random(20), Row(source)
     engine = Engine("memory", SqliteItemTable(SqliteDatabase(MEMORY)), MemoryBlobStore(), None, lambda: None)
-    app = Application(engine, Settings(token_counter="estimate"), clock=clock, ids=_SeededIds())  # noqa: S106
+    app = Application(engine, Settings(token_counter="estimate"), clock=clock, ids=_SeededIds())
     session = Turnlog(InProcessBackend(app, _OWNER)).sessions.create("s")
     for at, message in enumerate(messages):
         session.append(message, key=f"append-{at}" if keyed else None)

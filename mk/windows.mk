@@ -1,5 +1,5 @@
 # Windows, summaries and segments on conversations; included by the Makefile. Without ARGS: the project's own conversations.
-.PHONY: bench-windows bench-breakpoints bench-segments bench-summaries
+.PHONY: bench-windows bench-breakpoints bench-segments bench-snapshots bench-summaries
 
 bench-windows: $(VENV)/dev.stamp  ## What windows cost and lose, by policy and budget [ARGS='FOLDER --loader FILE.py']
 	@$(BIN)/python -m benchmarks.windows $(ARGS)
@@ -9,6 +9,9 @@ bench-breakpoints: $(VENV)/dev.stamp  ## What calls cost with our prompt-cache b
 
 bench-segments: $(VENV)/dev.stamp  ## What segments take of the bytes that were said [ARGS='FOLDER --loader FILE.py']
 	@$(BIN)/python -m benchmarks.segments $(ARGS)
+
+bench-snapshots: $(VENV)/dev.stamp  ## Full snapshots, restore, export and import of 10,000 messages [ARGS='--messages N']
+	@$(BIN)/python -m benchmarks.snapshots $(ARGS)
 
 bench-summaries: $(VENV)/dev.stamp  ## What summaries save and lose, with facts and without [ARGS='FOLDER --loader FILE.py']
 	@$(BIN)/python -m benchmarks.summaries $(ARGS)

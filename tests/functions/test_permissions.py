@@ -293,6 +293,10 @@ def _without_caches(made: Deployment) -> None:
 
 def _erased(made: Deployment) -> None:
     """A session with payloads in items and in blobs, by both passes."""
+    for name in ("large", "middle"):
+        made.call("sessions", "POST", "/v1/sessions", 201, body={"fork": {"session_id": name}})
+    job = made.call("erase", "DELETE", "/v1/sessions/middle", 202)
+    assert made.run("workers.erase.handler", _message("erase", job["job_id"], "middle")) == _DONE
     job = made.call("erase", "DELETE", "/v1/sessions/large", 202)
     assert made.run("workers.erase.handler", _message("erase", job["job_id"], "large")) == _DONE
     made.call("sessions", "GET", "/v1/sessions/large", 404)

@@ -313,6 +313,20 @@ def test_agents_have_states_of_their_own_and_fields_of_others_stay(log: Turnlog)
     assert load_graph_state(session).state["iteration"] == 7, "what was changed in Turnlog comes back"
 
 
+def test_after_a_rewind_the_state_is_the_one_of_then_and_goes_on_from_there(log: Turnlog) -> None:
+    session = session_of(log)
+    save_graph_state(session, {"messages": messages(4), "iteration": 1})
+    then = session.info().head
+    save_graph_state(session, {"messages": messages(6), "iteration": 2})
+    session.rewind(then)
+    back = load_graph_state(session).state
+    assert (back["messages"], back["iteration"]) == (messages(4), 1)
+    other = {"role": "user", "content": "another way"}
+    save_graph_state(session, {**back, "messages": [*back["messages"], other]})
+    assert load_graph_state(session).state["messages"] == [*messages(4), other]
+    assert bodies(session) == [*messages(6), other], "the log keeps what was taken out of view"
+
+
 def test_no_state_of_a_graph_is_not_found(log: Turnlog) -> None:
     session = session_of(log)
     for prepare in (lambda: None, lambda: session.patch_agent({"iteration": 1})):
@@ -382,7 +396,7 @@ def test_d1_a_conversion_killed_at_any_call_and_made_again_has_one_effect(harnes
             assert bodies(session) == state["full_messages"]
             assert session.agent("main").state["iteration"] == 2
             assert session.context(format="anthropic").system.startswith("You find things.")
-    assert tried == 2 * len(boundaries(calls, harness.name)) > 10
+    assert tried == 2 * len(boundaries(calls, harness.name)) > 6
 
 
 JSON = st.recursive(
@@ -397,7 +411,7 @@ JSON = st.recursive(
 KEYS = st.sampled_from([name for name in graph_state() if name not in ("messages", "full_messages")])
 
 
-@settings(max_examples=examples(90), deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     said=st.lists(st.tuples(st.sampled_from(["user", "assistant"]), st.text(max_size=6)), max_size=5),
     rest=st.dictionaries(KEYS | st.text(max_size=6), JSON, max_size=6),
@@ -429,7 +443,7 @@ STEP = st.one_of(
 )
 
 
-@settings(max_examples=examples(90), deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(steps=st.lists(STEP, max_size=8))
 def test_however_a_graph_shows_its_messages_each_is_in_the_log_once_and_in_order(steps: list[tuple[str, int]]) -> None:
     said, shown, compressed = list[dict[str, Any]](), list[dict[str, Any]](), False

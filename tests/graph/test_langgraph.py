@@ -26,8 +26,8 @@ def log() -> Iterator[Turnlog]:
 
 
 @pytest.mark.parametrize("is_async", [False, True])
-def test_a_graph_with_a_tool_and_a_memory_is_in_the_log_once(harness: Any, graphs: Any, is_async: bool) -> None:
-    session = session_of(harness.log())
+def test_a_graph_with_a_tool_and_a_memory_is_in_the_log_once(log: Turnlog, graphs: Any, is_async: bool) -> None:
+    session = session_of(log)
     graph = graphs.agent(session, is_async=is_async)
     config = {"configurable": {"thread_id": "t"}}
     state: Any = None
@@ -41,7 +41,7 @@ def test_a_graph_with_a_tool_and_a_memory_is_in_the_log_once(harness: Any, graph
     assert next(session.history(action="state_conversion")).metadata["direction"] == "from_session"
     for format in ("openai_chat", "anthropic", "bedrock_converse", "openai_responses"):
         window = session.context(format=format)
-        assert harness.log().lint(window.messages, format=format).problems == []
+        assert log.lint(window.messages, format=format).problems == []
 
 
 def test_message_objects_come_back_equal(log: Turnlog, graphs: Any) -> None:

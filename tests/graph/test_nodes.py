@@ -13,8 +13,12 @@ import pytest
 from pydantic import BaseModel
 
 from tests.graph.test_conversion import CALL, bodies, graph_state, messages, session_of
-from turnlog.client.graph import load_graph_state, with_state
+from turnlog.adapters.system import SystemClock
+from turnlog.bootstrap import make_application
+from turnlog.client.graph import load_graph_state, save_graph_state, with_state
 from turnlog.client.model import Turnlog
+from turnlog.local.server import LocalServer
+from turnlog.settings import Settings
 
 REPLY = {"role": "assistant", "content": "Aisle 4."}
 
@@ -42,8 +46,8 @@ EITHER = pytest.mark.parametrize("run", [run_sync, run_async])
 
 @EITHER
 @pytest.mark.parametrize("whole", [False, True])
-def test_what_a_node_is_given_and_what_it_says_is_in_the_log_once(harness: Any, run: Any, whole: bool) -> None:
-    session, state = session_of(harness.log()), graph_state()
+def test_what_a_node_is_given_and_what_it_says_is_in_the_log_once(log: Turnlog, run: Any, whole: bool) -> None:
+    session, state = session_of(log), graph_state()
     seen = list[Any]()
 
     def node(given: dict[str, Any]) -> dict[str, Any]:
@@ -211,3 +215,22 @@ def test_an_object_that_is_called_may_be_a_node(log: Turnlog) -> None:
     with_state(Sync(), session)({"messages": messages(1)})
     asyncio.run(with_state(Async(), log.sessions.create("t"))({"messages": messages(1)}))
     assert bodies(session) == bodies(log.sessions.get("t")) == [*messages(1), REPLY]
+
+
+@pytest.mark.network
+def test_a_service_over_http_holds_it_as_an_engine_does() -> None:
+    app = make_application(Settings(engine="memory://", identity="jwt"))
+    server = LocalServer(app, SystemClock(), port=0).start()
+    try:
+        with Turnlog.open(server.url) as log:
+            session, state = session_of(log), graph_state(iteration=11, callback_meta={"h": print})
+            answer = with_state(lambda given: {"messages": [REPLY]}, session)(state)
+            assert [one["code"] for one in answer["errors"]] == ["iteration_above_maximum"]
+            assert bodies(session) == [*state["full_messages"], REPLY]
+            loaded = load_graph_state(session).state
+            assert (loaded["iteration"], loaded["their_own"]) == (11, state["their_own"])
+            refused = save_graph_state(session, {**state, "dump": "x" * 3_900_000, "more": "y" * 1_000_000})
+            assert refused.problems[-1].code == "too_large"
+    finally:
+        server.stop()
+        app.close()

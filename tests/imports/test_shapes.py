@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -164,6 +165,24 @@ def test_a_file_without_a_shape_is_refused_by_name(log: Turnlog, tmp_path: Path,
     assert statuses(import_files(log, [tmp_path])) == ["skipped"]
 
 
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (b'{"messages": [], "messages": []}', "an object has the key 'messages' twice"),
+        (b'{"kind": NaN}', "NaN is not JSON"),
+        (b'{"a": [1,\n2', "it is not JSON: Expecting ',' delimiter at line 2 column 2"),
+        (b"\xff\xfe", "is not UTF-8 at byte 0"),
+    ],
+)
+def test_a_file_that_is_no_json_is_refused_with_what_is_wrong(
+    log: Turnlog, tmp_path: Path, data: bytes, why: str
+) -> None:
+    path = tmp_path / "what.json"
+    path.write_bytes(data)
+    with pytest.raises(UnknownSourceError, match=re.escape(why)):
+        import_files(log, [path])
+
+
 def test_a_shape_may_be_named_and_must_be_the_files(log: Turnlog, tmp_path: Path) -> None:
     assert statuses(import_files(log, [FLAT], shape="flat")) == ["new"]
     with pytest.raises(UnknownSourceError, match="flat message lists"):
@@ -245,6 +264,8 @@ def test_disorder_in_a_flat_list_is_kept_and_told(tmp_path: Path, message: Any) 
         {"role": "user", "text": ["a"], "metadata": 3},
         {"role": "tool", "tool_result": "42"},
         {"role": "tool", "tool_result": {"content": "a", "is_error": True}},
+        {"role": "tool", "tool_result": [{"tool_call_id": "c1", "content": "a"}, {"content": "b", "took": "long"}]},
+        {"role": "tool", "tool_result": [1]},
         {"role": "assistant", "tool_calls": 1},
         {"role": "assistant", "text": "x", "metadata": {"imported": "theirs"}, "more": "ours"},
         None,
@@ -272,7 +293,7 @@ MESSAGE = st.dictionaries(
 )
 
 
-@settings(max_examples=examples(90), deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(messages=st.lists(MESSAGE, min_size=1, max_size=4), extra=st.dictionaries(st.text(max_size=6), JSON, max_size=3))
 def test_any_flat_list_is_imported_once_and_told_alike_dry(
     tmp_path_factory: pytest.TempPathFactory, messages: list[Any], extra: dict[str, Any]

@@ -19,7 +19,6 @@ from turnlog.domain.errors import InvalidInputError, NotFoundError, SessionExist
 from turnlog.domain.times import DAY_MS
 from turnlog.entrypoints.routes import Request, call
 from turnlog.log.keys import SessionKeys
-from turnlog.log.records import Record
 from turnlog.ports import BlobStore, ItemTable
 from turnlog.services import retention
 from turnlog.services.retention import Retained

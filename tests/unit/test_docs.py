@@ -86,7 +86,8 @@ def test_every_route_is_documented_with_its_fields_and_an_example(route: Route) 
     sample = re.sub(r"\\\{\w+\\\}", r"[\\w-]+", re.escape(route.path))
     assert re.search(rf"```http\n{route.method} {sample}(\?|\n)", own), "no example"
     shared = section(text, "### Build a context") if route.name == "build_window" else ""
-    for field in route.body.model_fields if route.body is not None else ():
+    fields = route.body.model_fields if route.body is not None else {}
+    for field in [info.alias or name for name, info in fields.items()]:
         assert f"`{field}`" in own + shared, f"the field {field} is not documented"
     for parameter in route.parameters:
         assert f"`{parameter.name}`" in own, f"the parameter {parameter.name} is not documented"

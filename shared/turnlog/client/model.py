@@ -79,6 +79,13 @@ class Turnlog(PersonExport):
         """
         return self._backend.run_jobs()
 
+    def erase_me(self, *, key: str | None = None) -> Job:
+        """Erases everything of the owner for good. Until the job is done, no session can be created (`ConflictError`, code
+        ``erasing``); its receipt is what stays.
+        """
+        answer: Job = self._backend.call("erase_user", key=key)
+        return answer
+
     def job(self, job_id: str) -> Job:
         """One job, or `NotFoundError`."""
         answer: Job = self._backend.call("get_job", path={"job_id": job_id})
@@ -175,6 +182,10 @@ class Sessions(SessionImports):
         session = Session(self._backend, session_id)
         session.info()
         return session
+
+    def of(self, session_id: str) -> Session:
+        """A session by its id, whether or not there is one: the snapshots of one that has expired are still there."""
+        return Session(self._backend, session_id)
 
     def get_or_create(self, session_id: str, **settings: Any) -> Session:
         """The session of that id; made with these settings when there is none."""

@@ -8,7 +8,7 @@ or after any request of an operation.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, BinaryIO
@@ -17,6 +17,7 @@ from turnlog.ports import BlobStore, Condition, Item, ItemTable, Key, Lost, Page
 
 Operation = Callable[[ItemTable, BlobStore], Any]
 _STEP_SECONDS = 20.0
+_TABLE, _BLOBS = "items", "blobs"
 
 
 class Crashed(BaseException):
@@ -32,13 +33,38 @@ class Crash:
     after: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """What a request touches: names from ``low`` to ``high`` of a place, or single ones."""
+
+    place: str
+    names: tuple[str, ...] = ()
+    low: str = ""
+    high: str = ""
+    writes: bool = False
+
+    def conflicts(self, other: Footprint) -> bool:
+        """Whether the order of the two can matter."""
+        if self.place != other.place or not (self.writes or other.writes):
+            return False
+        return any(map(other._has, self.names)) or any(map(self._has, other.names))
+
+    def _has(self, name: str) -> bool:
+        return name in self.names or (bool(self.high) and self.low <= name <= self.high)
+
+
 @dataclass
 class Run:
     """What one schedule did. ``results`` are answers, or the exceptions that operations raised."""
 
     schedule: list[int]
+    footprints: list[Footprint] = field(default_factory=list)
     results: list[Any] = field(default_factory=list)
     requests: list[int] = field(default_factory=list)
+
+
+_EVERYTHING = Footprint(_TABLE, low="", high="\U0010ffff")
+"""Of a query of an index: of every item."""
 
 
 class _Actor:
@@ -48,10 +74,12 @@ class _Actor:
         self.requests = 0
         self.result: Any = None
         self.done = False
+        self.footprint = Footprint("")
         self.waiting = threading.Semaphore(0)
         self.go = threading.Semaphore(0)
 
-    def step(self, effect: Callable[[], Any]) -> Any:
+    def step(self, footprint: Footprint, effect: Callable[[], Any]) -> Any:
+        self.footprint = footprint
         self.waiting.release()
         if not self.go.acquire(timeout=_STEP_SECONDS):
             raise Crashed
@@ -71,22 +99,31 @@ class _SteppedTable:
         self._actor = actor
 
     def get_many(self, keys: Sequence[Key], *, consistent: bool = True) -> dict[Key, Item]:
-        found: dict[Key, Item] = self._actor.step(lambda: self._inner.get_many(keys, consistent=consistent))
+        found: dict[Key, Item] = self._actor.step(
+            _items(keys), lambda: self._inner.get_many(keys, consistent=consistent)
+        )
         return found
 
     def query(self, query: Query) -> Page:
-        page: Page = self._actor.step(lambda: self._inner.query(query))
+        touched = (
+            _EVERYTHING
+            if query.index
+            else Footprint(_TABLE, low=f"{query.pk} {query.low}", high=f"{query.pk} {query.high}")
+        )
+        page: Page = self._actor.step(touched, lambda: self._inner.query(query))
         return page
 
     def put(self, item: Item, *, condition: Condition | None = None) -> Lost | None:
-        lost: Lost | None = self._actor.step(lambda: self._inner.put(item, condition=condition))
+        lost: Lost | None = self._actor.step(
+            _items([item], writes=True), lambda: self._inner.put(item, condition=condition)
+        )
         return lost
 
     def write_many(self, items: Sequence[Item]) -> None:
-        self._actor.step(lambda: self._inner.write_many(items))
+        self._actor.step(_items(items, writes=True), lambda: self._inner.write_many(items))
 
     def delete_many(self, keys: Sequence[Key]) -> None:
-        self._actor.step(lambda: self._inner.delete_many(keys))
+        self._actor.step(_items(keys, writes=True), lambda: self._inner.delete_many(keys))
 
 
 class _SteppedBlobs:
@@ -95,25 +132,32 @@ class _SteppedBlobs:
         self._actor = actor
 
     def put(self, name: str, data: bytes | BinaryIO) -> None:
-        self._actor.step(lambda: self._inner.put(name, data))
+        self._actor.step(Footprint(_BLOBS, (name,), writes=True), lambda: self._inner.put(name, data))
 
     def get(self, name: str) -> bytes | None:
-        found: bytes | None = self._actor.step(lambda: self._inner.get(name))
+        found: bytes | None = self._actor.step(Footprint(_BLOBS, (name,)), lambda: self._inner.get(name))
         return found
 
     def names(self, prefix: str) -> Sequence[str]:
-        names: Sequence[str] = self._actor.step(lambda: self._inner.names(prefix))
+        touched = Footprint(_BLOBS, low=prefix, high=prefix + "\U0010ffff")
+        names: Sequence[str] = self._actor.step(touched, lambda: self._inner.names(prefix))
         return names
 
     def delete_many(self, names: Sequence[str]) -> None:
-        self._actor.step(lambda: self._inner.delete_many(names))
+        self._actor.step(Footprint(_BLOBS, tuple(names), writes=True), lambda: self._inner.delete_many(names))
 
     def erase(self, prefix: str, *, keep: Collection[str] = ()) -> int:
-        erased: int = self._actor.step(lambda: self._inner.erase(prefix, keep=keep))
+        touched = Footprint(_BLOBS, (prefix,), low=prefix, high=prefix + "\U0010ffff", writes=True)
+        erased: int = self._actor.step(touched, lambda: self._inner.erase(prefix, keep=keep))
         return erased
 
     def url(self, name: str, *, seconds: int, filename: str) -> str | None:
         return self._inner.url(name, seconds=seconds, filename=filename)
+
+
+def _items(found: Sequence[Key] | Sequence[Item], *, writes: bool = False) -> Footprint:
+    names = (f"{one.pk} {one.sk}" if isinstance(one, Key) else f"{one['pk']!s} {one['sk']!s}" for one in found)
+    return Footprint(_TABLE, tuple(names), writes=writes)
 
 
 def run_schedule(
@@ -141,6 +185,7 @@ def run_schedule(
         wanted = choices[len(run.schedule)] if len(run.schedule) < len(choices) else ready[0]
         offered.append(ready)
         run.schedule.append(wanted)
+        run.footprints.append(actors[wanted].footprint)
         actors[wanted].go.release()
         _await(actors[wanted])
     for thread in threads:
@@ -157,26 +202,43 @@ def explore(
     *,
     crash: Crash | None = None,
     max_preemptions: int | None = None,
+    only_conflicts: bool = False,
 ) -> int:
     """Tries every order of the operations' requests, each on a fresh engine from ``make``, and checks each; how many there were.
 
-    ``max_preemptions`` bounds how often a schedule leaves an operation that could go on.
+    ``max_preemptions`` bounds how often a schedule leaves an operation that could go on. With ``only_conflicts`` one order is
+    tried of those that differ in requests which can't tell: an operation goes first where one of its later requests conflicts
+    with what came just before (dynamic partial-order reduction).
     """
-    tried, pending = 0, [list[int]()]
+    tried, pending, known = 0, [list[int]()], set[tuple[int, ...]]()
     while pending:
         choices = pending.pop()
         items, blobs = make()
         run, offered = run_schedule(operations, items, blobs, choices, crash=crash)
         check(run, items, blobs)
         tried += 1
-        for at in range(len(choices), len(run.schedule)):
-            for other in offered[at]:
-                if other == run.schedule[at]:
-                    continue
-                branch = [*run.schedule[:at], other]
-                if max_preemptions is None or _preemptions(branch, offered) <= max_preemptions:
-                    pending.append(branch)
+        for at, other in _conflicts(run) if only_conflicts else _others(run, offered, len(choices)):
+            branch = [*run.schedule[:at], other]
+            is_new = other in offered[at] and tuple(branch) not in known
+            if is_new and (max_preemptions is None or _preemptions(branch, offered) <= max_preemptions):
+                known.add(tuple(branch))
+                pending.append(branch)
     return tried
+
+
+def _others(run: Run, offered: Sequence[Sequence[int]], begin: int) -> Iterator[tuple[int, int]]:
+    """Every other choice that there was behind the given ones."""
+    for at in range(begin, len(run.schedule)):
+        yield from ((at, other) for other in offered[at] if other != run.schedule[at])
+
+
+def _conflicts(run: Run) -> Iterator[tuple[int, int]]:
+    """For each request the newest one of another operation that it conflicts with: there its own may go first."""
+    for later, (actor, footprint) in enumerate(zip(run.schedule, run.footprints, strict=True)):
+        for at in range(later - 1, -1, -1):
+            if run.schedule[at] != actor and run.footprints[at].conflicts(footprint):
+                yield at, actor
+                break
 
 
 def _preemptions(schedule: Sequence[int], offered: Sequence[Sequence[int]]) -> int:

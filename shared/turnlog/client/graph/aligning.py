@@ -47,7 +47,7 @@ def align(
     known = list[tuple[Identity, int]]()
     before: int | None = None
     while True:
-        page = session.page(order="desc", limit=_PAGE, before=before)
+        page = session.page(order="desc", limit=_PAGE, before=before, in_view=True)
         known += [
             (identity_of(one), one.position)
             for one in page.messages

@@ -47,7 +47,7 @@ def load_graph_state(
     kept = agent.get(GRAPH)
     if not isinstance(kept, dict):
         raise NotFoundError(f"no graph's state of agent {agent_id!r} in session {session.id!r}", code="no_graph_state")
-    stored = [one for one in session.messages() if one.status == "complete"]
+    stored = [one for one in session.messages(in_view=True) if one.status == "complete"]
     values: dict[str, Any] = {**kept["values"], **{name: agent[name] for name in valid_fields(agent, agent_id)}}
     whole = [given_of(one) for one in stored]
     lists = {FULL: whole, MESSAGES: whole if kept.get("view") is None else _viewed(kept["view"], stored)}

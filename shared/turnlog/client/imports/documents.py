@@ -91,8 +91,12 @@ def _message(value: dict[str, Any], place: str, warnings: list[Noted]) -> Source
     body: dict[str, Any] = {"role": role, "content": _content(rest.pop("text", None))}
     _take_list(rest, "tool_calls", body, place, warnings)
     result = rest.pop("tool_result", None)
-    if isinstance(result, dict):
-        body["tool_results"] = [_result(result, rest)]
+    results = [result] if isinstance(result, dict) else result
+    if isinstance(results, list) and results and all(isinstance(one, dict) for one in results):
+        body["tool_results"] = [_result(one) for one in results]
+        left = [_left(one) for one in results]
+        if any(left):
+            rest["tool_result"] = left if isinstance(result, list) else left[0]
     elif result is not None:
         warnings.append(Noted(place, "result_not_read"))
         rest["tool_result"] = result
@@ -121,15 +125,16 @@ def _take_list(rest: dict[str, Any], name: str, body: dict[str, Any], place: str
         rest[name] = calls
 
 
-def _result(result: dict[str, Any], rest: dict[str, Any]) -> dict[str, Any]:
-    left = {name: one for name, one in result.items() if name not in ("tool_call_id", "content", "is_error")}
-    if left:
-        rest["tool_result"] = left
-    found: dict[str, Any] = {
-        "tool_call_id": json_text(result.get("tool_call_id")),
-        "result": result.get("content"),
-    }
+_RESULT = ("tool_call_id", "content", "is_error")
+
+
+def _result(result: dict[str, Any]) -> dict[str, Any]:
+    found = {"tool_call_id": json_text(result.get("tool_call_id")), "result": result.get("content")}
     return found | ({"is_error": result["is_error"]} if "is_error" in result else {})
+
+
+def _left(result: dict[str, Any]) -> dict[str, Any]:
+    return {name: one for name, one in result.items() if name not in _RESULT}
 
 
 def _content(value: Any) -> Any:

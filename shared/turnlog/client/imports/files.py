@@ -78,9 +78,15 @@ class SourceFile:
         return (("", self.document),)
 
     @property
-    def malformed(self) -> list[Line]:
-        """Lines of JSON Lines that are no JSON."""
-        return [line for line in self.lines if not line.is_json] if self.document is None else []
+    def why_not_json(self) -> str:
+        """What is wrong with the file as JSON, where no line of it is an object either; else nothing."""
+        if self.is_sqlite or any(isinstance(line.value, dict) for line in self.lines):
+            return ""
+        try:
+            parse_strict_json(self.text)
+        except MalformedError as error:
+            return error.detail.replace("body", "it", 1)
+        return ""
 
     def source_id(self, value: dict[str, Any], place: str, *keys: str) -> str:
         """The id that a session's value has under one of the keys; else the file's name, with the place."""

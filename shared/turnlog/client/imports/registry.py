@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from turnlog.client.imports import coding_agents, documents, flat, openai_agents
+from turnlog.client.imports import coding_agents, documents, exported, flat, openai_agents
 from turnlog.client.imports.errors import UnknownSourceError
 from turnlog.client.imports.files import SourceFile
 from turnlog.client.imports.report import SessionReport
@@ -66,6 +66,7 @@ def _of_sessions(
 
 
 SHAPES: tuple[Shape, ...] = (
+    Shape(exported.SHAPE, "exports of Turnlog", exported.recognises, exported.run, exported.count),
     _of_sessions(
         openai_agents.SHAPE, "SQLite sessions of the OpenAI Agents SDK", openai_agents.recognises, openai_agents.read
     ),

@@ -86,9 +86,10 @@ def _files(path: Path) -> Iterator[tuple[SourceFile, bool]]:
 def _found(file: SourceFile, wanted: Shape | None, is_named: bool) -> Found:
     try:
         shape = shape_of(file) if wanted is None else wanted if wanted.recognises(file) else None
-    except MalformedError:
-        shape = None
+        why = file.why_not_json if shape is None else ""
+    except MalformedError as error:
+        shape, why = None, error.detail
     if shape is None and is_named:
         known = wanted.label if wanted is not None else ", ".join(one.label for one in SHAPES)
-        raise UnknownSourceError(f"{file.name!r} is none of: {known}")
+        raise UnknownSourceError(f"{file.name!r} is none of: {known}{f' ({why})' if why else ''}")
     return Found(file, shape)

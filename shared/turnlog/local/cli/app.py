@@ -14,12 +14,14 @@ from turnlog.local.cli import (
     compress,
     context,
     doctor,
+    export,
     history,
     imports,
     jobs,
     recall,
     replay,
     serve,
+    snapshots,
     state,
     time_travel,
 )
@@ -121,6 +123,8 @@ app.command()(recall.recall)
 app.command()(recall.search)
 app.command()(compress.compress)
 app.add_typer(jobs.jobs, name="jobs")
+app.add_typer(snapshots.snapshots, name="snapshot")
+app.command()(export.export)
 app.command("import")(imports.import_)
 app.command()(checks.lint)
 app.command()(checks.schema)

@@ -1,0 +1,146 @@
+"""D2: every pair of operations on one session, in every order of requests that conflict, with at most two preemptions.
+
+`make full` explores three. Whatever the order, what is acknowledged is there, the log is
+whole, and everything that is read says the same.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.effort import FULL
+from tests.log.test_crashes import application, fresh
+from turnlog.adapters.embedded.files import MemoryBlobStore
+from turnlog.adapters.embedded.sqlite import MEMORY, SqliteDatabase, SqliteItemTable
+from turnlog.client.model import Session, Turnlog
+from turnlog.codecs.rules import lint
+from turnlog.domain.errors import TurnlogError
+from turnlog.domain.identity import Owner
+from turnlog.log.commits import CommitLog
+from turnlog.log.keys import SessionKeys
+from turnlog.log.payloads import Payloads
+from turnlog.ports import BlobStore, ItemTable, Query
+from turnlog.testing.explorer import Run, explore
+from turnlog.testing.fixed import FixedClock, SequentialIds
+
+Does = Callable[[Session], Any]
+SAID = {"role": "user", "content": "said at the same time"}
+OPERATIONS: dict[str, Does] = {
+    "append": lambda session: session.append(SAID, {"role": "assistant", "content": "yes"}, key="append"),
+    "state": lambda session: session.put_state({"put": 1}, key="state"),
+    "compress": lambda session: session.compress(keep_loops=1, key="compress"),
+    "snapshot": lambda session: session.create_snapshot("made", key="snapshot"),
+    "full snapshot": lambda session: session.create_snapshot("made", kind="full", key="full"),
+    "restore": lambda session: session.restore_snapshot("before", as_="rewind", key="restore"),
+    "rewind": lambda session: session.rewind(3, key="rewind"),
+    "fork": lambda session: session.fork("fork", at=3, key="fork").info(),
+    "update": lambda session: session.update(title="new", key="update"),
+    "end": lambda session: session.end(key="end"),
+    "list": lambda session: [one.session_id for one in Turnlog(session._backend).sessions.list()],
+}
+OWNER = Owner.of("acme", "ada")
+
+
+def prepared(log: Turnlog) -> None:
+    session = log.sessions.create("s", state={"n": 0})
+    for number in range(3):
+        session.append({"role": "user", "content": f"{number} " + "what about it " * 30})
+        session.append({"role": "assistant", "content": f"{number} " + "that is so " * 30})
+    session.create_snapshot("before")
+    session.append({"role": "user", "content": "the last question"})
+    session.patch_state({"m": 1})
+
+
+def copies() -> Callable[[], tuple[ItemTable, BlobStore]]:
+    """Engines that all begin with what `prepared` has made, once."""
+    items, blobs = fresh(prepared)()
+    partitions = ["T#acme#U#ada", "T#acme#U#ada#S#s", "#turnlog"]
+    stored = [item for pk in partitions for item in items.query(Query(pk, "", "~")).items]
+    contents = {name: blobs.get(name) or b"" for name in blobs.names("")}
+
+    def make() -> tuple[ItemTable, BlobStore]:
+        table, store = SqliteItemTable(SqliteDatabase(MEMORY)), MemoryBlobStore()
+        table.write_many(stored)
+        for name, data in contents.items():
+            store.put(name, data)
+        return table, store
+
+    return make
+
+
+def of(operation: str, start: int) -> Callable[[ItemTable, BlobStore], Any]:
+    return lambda items, blobs: OPERATIONS[operation](
+        Session(application(items, blobs, SequentialIds(start))._backend, "s")
+    )
+
+
+def may_be_refused(operation: str, other: str, error: TurnlogError) -> bool:
+    """What is refused because the other came first."""
+    if "end" in (operation, other) and error.error_code == "session_ended":
+        return operation not in ("end", "snapshot", "full snapshot", "fork", "list", "update", "compress")
+    return False
+
+
+def check_whole(items: ItemTable, blobs: BlobStore) -> tuple[Session, list[int]]:
+    """Everything that is read of the session says the same. Returns the positions in view."""
+    log = application(items, blobs, SequentialIds(10**9))
+    session, info = log.sessions.get("s"), log.sessions.get("s").info()
+    commits = CommitLog(items, Payloads(items, blobs), FixedClock(), SequentialIds(10**9 + 1))
+    stored = commits.range(SessionKeys(OWNER, "s"), 1, info.head)
+    assert stored[-1].header.last == info.head
+    shown = list(session.messages(in_view=True))
+    assert (info.messages, info.tokens) == (len(shown), sum(one.tokens for one in shown))
+    assert session.replay().state == session.state().state
+    assert [one.session_id for one in log.sessions.list() if one.session_id == "s"] == ["s"]
+    window = session.context(policy="full", budget=10**6, format="turnlog")
+    assert [one["content"] for one in window.messages] == [one.body["content"] for one in shown]
+    assert not lint(session.context(budget=100_000).messages, format="openai_chat")
+    return session, [one.position for one in shown]
+
+
+def check_effect(operation: str, answer: Any, session: Session) -> None:
+    """What is acknowledged is there."""
+    told = [one.action for one in session.history()]
+    if operation == "append":
+        assert [one.body for one in session.messages()].count(SAID) == 1
+        assert answer.last <= session.info().head
+    elif operation == "state":
+        assert told.count("state_change") == 2
+    elif operation == "compress":
+        assert told.count("summary_published") >= (answer.status == "published")
+    elif operation in ("snapshot", "full snapshot"):
+        assert session.snapshot(answer.snapshot_id).position == answer.position <= session.info().head
+    elif operation in ("restore", "rewind", "end"):
+        assert told.count(operation) == 1
+    elif operation == "update":
+        assert told.count("policy_change") == 1
+    elif operation == "fork":
+        fork = Session(session._backend, "fork")
+        assert (
+            [one.position for one in fork.messages()] == [2, 3] == [one.position for one in fork.messages(in_view=True)]
+        )
+        assert fork.state().state == {"n": 0}
+    else:
+        assert "s" in answer
+
+
+@pytest.mark.parametrize(("one", "other"), [*itertools.combinations_with_replacement(OPERATIONS, 2)])
+def test_d2_every_order_of_a_pair_of_operations(one: str, other: str) -> None:
+    def check(run: Run, items: ItemTable, blobs: BlobStore) -> None:
+        session, shown = check_whole(items, blobs)
+        for operation, its_other, answer in ((one, other, run.results[0]), (other, one, run.results[1])):
+            if isinstance(answer, TurnlogError):
+                assert may_be_refused(operation, its_other, answer), (operation, answer)
+                continue
+            assert not isinstance(answer, BaseException), (operation, answer)
+            check_effect(operation, answer, session)
+        assert shown == sorted(shown)
+
+    operations = [of(one, 2_000), of(other, 3_000)]
+    most = (3 if os.environ.get(FULL) else 2) - (one == other)
+    assert explore(operations, copies(), check, max_preemptions=most, only_conflicts=True) >= 1

@@ -109,7 +109,9 @@ class Deployment:
 
     def _resource(self, service: str, params: Mapping[str, Any]) -> str:
         if service == "s3":
-            return self._names[params["Bucket"]] + ("/~exports/*" if params.get("Key", "").startswith("~exports/") else "/*")
+            return self._names[params["Bucket"]] + (
+                "/~exports/*" if params.get("Key", "").startswith("~exports/") else "/*"
+            )
         if service == "sqs":
             return self._names[params["QueueUrl"].rpartition("/")[2]]
         names = [params["TableName"]] if "TableName" in params else list(params["RequestItems"])
@@ -294,7 +296,9 @@ def _without_caches(made: Deployment) -> None:
 def _erased(made: Deployment) -> None:
     """A session with payloads in items and in blobs, by both passes."""
     made.call("sessions", "POST", "/v1/sessions", 201, body={"session_id": "whole"})
-    made.call("snapshot", "POST", "/v1/sessions/whole/snapshots", 201, body={"name": "w", "kind": "full"})
+    made.call(
+        "snapshot", "POST", "/v1/sessions/whole/snapshots", 201, body={"name": "w", "kind": "full", "mode": "sync"}
+    )
     made.call("snapshot", "DELETE", "/v1/sessions/whole/snapshots/w", 200)
     for name in ("large", "middle"):
         made.call("sessions", "POST", "/v1/sessions", 201, body={"fork": {"session_id": name}})

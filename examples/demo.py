@@ -76,6 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             screen.print()
             is_compressed = _compress(screen, log, session)
             is_recalled = _recall(screen, session)
+            is_recalled &= _travel(screen, session)
             is_compressed &= _asks_by_itself(screen, log, next(one for one in tidy if one.id == PICTURED))
     _print_totals(screen, tidy, outcomes)
     for finding in [*report.findings, *disorder.findings]:
@@ -167,6 +168,28 @@ def _recall(screen: Console, session: Session) -> bool:
         screen.print("what is recalled is not what was stored", style="bold red")
         return False
     return True
+
+
+def _travel(screen: Console, session: Session) -> bool:
+    """Back to an earlier moment, and forward again; and a fork that goes another way from there."""
+    screen.print(Text("Time travel: a rewind removes nothing, a fork copies nothing", style="bold"))
+    info, before = session.info(), session.context(budget=BUDGET)
+    moment = [loop.last for loop in session.loops()][-3]
+    back = session.rewind(moment)
+    rewound = session.context(budget=BUDGET)
+    fork = session.fork(f"{session.id}-another-way", at=moment, title="Another way")
+    fork.append({"role": "user", "content": "Cancel it and refund me instead."})
+    session.rewind(info.head)
+    again = session.context(budget=BUDGET)
+    lines = (
+        f"rewind to position {moment}: {back.messages} messages in {back.loops} loops, the window has {rewound.tokens:,} tokens",
+        f"fork from there: {fork.info().messages - 1} messages shared, {fork.info().messages - back.messages} of its own",
+        f"rewind to position {info.head}: {session.info().messages} messages again, the window is as it was before",
+    )
+    for line in lines:
+        screen.print(f"  {line}", soft_wrap=True)
+    screen.print()
+    return again.messages == before.messages and fork.info().forked_at == moment
 
 
 @contextmanager

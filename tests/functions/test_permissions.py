@@ -296,9 +296,8 @@ def _without_caches(made: Deployment) -> None:
 def _erased(made: Deployment) -> None:
     """A session with payloads in items and in blobs, by both passes."""
     made.call("sessions", "POST", "/v1/sessions", 201, body={"session_id": "whole"})
-    made.call(
-        "snapshot", "POST", "/v1/sessions/whole/snapshots", 201, body={"name": "w", "kind": "full", "mode": "sync"}
-    )
+    job = made.call("snapshot", "POST", "/v1/sessions/whole/snapshots", 202, body={"name": "w", "kind": "full"})
+    assert made.run("workers.snapshot.handler", _message("snapshot", job["job_id"], "whole")) == _DONE
     made.call("snapshot", "DELETE", "/v1/sessions/whole/snapshots/w", 200)
     for name in ("large", "middle"):
         made.call("sessions", "POST", "/v1/sessions", 201, body={"fork": {"session_id": name}})

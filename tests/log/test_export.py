@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import warnings
 import zipfile
 from collections.abc import Callable
 from hashlib import sha256
@@ -13,8 +14,9 @@ from typing import Any
 
 import pytest
 
-from tests.log.test_restore import fold, info, items_of, unseen
-from tests.log.test_segments import KEYS, filled, noise, rich, said
+from tests.conftest import DATA, SAMPLES, sqlite_harness
+from tests.log.test_restore import fold, info, items_of, step_of, unseen, varied
+from tests.log.test_segments import KEYS, filled, noise, said
 from turnlog.client import exports
 from turnlog.client.model import Session, Turnlog
 from turnlog.contracts.jobs import Job
@@ -27,6 +29,7 @@ from turnlog.domain.errors import (
     UnavailableError,
 )
 from turnlog.domain.identity import Owner
+from turnlog.local.transcripts import read_transcripts
 from turnlog.log.keys import SessionKeys
 from turnlog.services import export as export_service
 
@@ -58,22 +61,19 @@ def zipped(found: dict[str, bytes], *, retell: bool = True) -> bytes:
     return into.getvalue()
 
 
-@pytest.fixture
-def by_bucket(monkeypatch: pytest.MonkeyPatch, harness: Any) -> None:
+@pytest.fixture(autouse=True)
+def by_bucket(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     """Signed addresses lead to moto's bucket without a socket."""
     from turnlog.client import downloads
 
     def fetch(url: str, into: Any, **_: Any) -> None:
         name = url.partition("?")[0].split("/", 3)[3]
-        data = harness.app.engine.blobs.get(name)
+        data = request.getfixturevalue("harness").app.engine.blobs.get(name)
         if data is None:
             raise NotFoundError("gone")
         into.write(data)
 
     monkeypatch.setattr(downloads, "fetch", fetch)
-
-
-pytestmark = pytest.mark.usefixtures("by_bucket")
 
 
 # ------------------------------------------------------------ equal
@@ -83,9 +83,7 @@ pytestmark = pytest.mark.usefixtures("by_bucket")
 def test_an_import_of_an_export_is_an_equal_session(harness: Any, monkeypatch: pytest.MonkeyPatch, batch: int) -> None:
     monkeypatch.setattr(borders, "SEGMENT_POSITIONS", 64)
     monkeypatch.setattr(exports, "MAX_BATCH_COMMITS", batch)
-    log = harness.log()
-    session = rich(log)
-    session.compress()
+    session = varied(harness)
     head = session.info().head
     data = exported(session)
     other = harness.log(user="eve")
@@ -225,9 +223,9 @@ def test_d1_a_fault_at_every_call_of_an_import(harness: Any, monkeypatch: pytest
         found = log.sessions.get(target)
         assert list(found.messages()) == messages
         assert found.state().state == {"a": 1}
-        at += 1
+        at += step_of(harness)
     assert at > 15
-    assert len(list(log.sessions.list())) == at + 1
+    assert len(list(log.sessions.list())) == len(range(0, at, step_of(harness))) + 1
 
 
 def test_two_files_for_one_id_do_not_mix(harness: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -362,3 +360,35 @@ def test_a_file_that_unpacks_to_too_much_is_refused_before_it_is_unpacked(
     with pytest.raises(InvalidInputError) as raised:
         harness.log(user="eve").sessions.import_(io.BytesIO(data))
     assert raised.value.error_code == "too_large"
+
+
+# ------------------------------------------------------------ conversations
+
+
+def _comes_back(harness: Any, messages: list[Any], at: int) -> None:
+    log, other = harness.log(user=f"a{at}"), harness.log(user=f"b{at}")
+    session = log.sessions.create("s")
+    for start in range(0, len(messages), 25):
+        session.append(*messages[start : start + 25])
+    session.create_snapshot("whole", kind="full")
+    other.sessions.import_(io.BytesIO(exported(session)))
+    copy = other.sessions.get("s")
+    assert list(copy.messages()) == list(session.messages())
+    assert copy.context(budget=50_000).messages == session.context(budget=50_000).messages
+    assert list(copy.history()) == list(session.history())
+
+
+def test_sample_conversations_come_back_equal(tmp_path: Path) -> None:
+    with sqlite_harness(tmp_path) as harness:
+        for at, one in enumerate(read_transcripts([SAMPLES])):
+            _comes_back(harness, list(one.messages), at)
+
+
+@pytest.mark.parametrize("source", ["agentdojo", "session-share"])
+def test_real_conversations_come_back_equal(tmp_path: Path, real_data: Any, source: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)  # the loader leaves its files to the garbage collector
+        found = [one["messages"] for one in real_data.iter_sessions(str(DATA / "dev" / source))]
+    with sqlite_harness(tmp_path) as harness:
+        for at, messages in enumerate(found[:3]):
+            _comes_back(harness, messages[:200], at)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import pytest
@@ -9,9 +10,10 @@ import pytest
 from tests.conftest import Harness
 from tests.log.test_compress import AMPLE, filled, texts, turn
 from tests.log.test_crashes import HUGE, LARGE, appending, application, fresh
+from tests.log.test_jobs import poller
 from tests.log.test_rewind import contents, everything, said, seen
 from turnlog.client.model import Session, Turnlog
-from turnlog.domain.errors import InvalidInputError, NotFoundError, SessionExistsError, TurnlogError
+from turnlog.domain.errors import InvalidInputError, NotFoundError, SessionExistsError, TurnlogError, UnavailableError
 from turnlog.domain.identity import Owner
 from turnlog.log.keys import SessionKeys
 from turnlog.ports import BlobStore, ItemTable
@@ -217,16 +219,38 @@ def test_d1_a_fork_that_ends_anywhere_is_made_by_the_next_try(after: bool) -> No
         explore([forking, appending(1_000, "b")], fresh(prepared), check, crash=Crash(0, at, after))
 
 
-def test_a_fork_lives_on_its_own_base_when_the_pointer_is_moved(harness: Harness, parent: Session) -> None:
-    """What an eraser of the parent does: the shared log is copied, then the pointer moved; a reader finds the one or the other."""
-    fork, items = parent.fork("fork", at=6), harness.app.engine.items
+def test_e1_a_fork_lives_on_when_its_parent_is_erased(harness: Harness, parent: Session) -> None:
+    fork = parent.fork("fork", at=6)
     grandchild = fork.fork("grandchild", at=4)
     fork.append(*said(5))
+    parent.append({"role": "user", "content": "of the parent alone"})
     before, older = everything(fork), everything(grandchild)
-    owner = Owner.of("acme", "ada")
-    harness.app._log.forks.make_independent(SessionKeys(owner, "parent"))
-    for commit in harness.app._log.commits.range(SessionKeys(owner, "parent"), 1, 100):
-        items.put({"pk": commit.home, "sk": f"C#{commit.header.first:012d}", "h": b"x"})
-    assert everything(fork) == before
-    assert everything(grandchild) == older
+    parent.erase()
+    assert (everything(fork), everything(grandchild)) == (before, older), "fenced, and nothing erased yet"
+    for _ in range(2):
+        poller(harness).run_once()
+        assert (everything(fork), everything(grandchild)) == (before, older)
+        harness.clock.advance(16 * 60)
     assert contents(fork)[4] == LARGE["content"]
+    fork.erase()
+    poller(harness).run_once()
+    assert everything(grandchild) == older
+    grandchild.append(*said(6))
+    assert seen(grandchild)[-1] == "Answer 6"
+
+
+def test_d1_an_eraser_that_ends_anywhere_goes_on(harness: Harness, parent: Session) -> None:
+    """`Forks.make_independent` by itself: a fault at each of its calls, and then again."""
+    owner, forks = Owner.of("acme", "ada"), harness.app._log.forks
+    fork = parent.fork("fork", at=6)
+    before = everything(fork)
+    for at in range(1, 40):
+        harness.faults.fail(at, "after")
+        with contextlib.suppress(UnavailableError):
+            forks.make_independent(SessionKeys(owner, "parent"))
+        if harness.faults.is_pending:
+            break
+        assert everything(fork) == before, at
+    harness.faults.clear()
+    assert everything(fork) == before
+    assert harness.app.engine.items.get_many([SessionKeys(owner, "fork").commit(1)]).popitem()[1]["bs"] == ""

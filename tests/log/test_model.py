@@ -13,8 +13,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from tests.conftest import Harness
 from tests.effort import examples
 from tests.log.plain_model import PlainSession
+from tests.log.test_jobs import poller
 from turnlog.client.model import Session, Turnlog
-from turnlog.domain.errors import SessionEndedError
+from turnlog.domain.errors import ConflictError, NotFoundError, SessionEndedError
 
 AMPLE = 1_000_000
 _users = itertools.count(1)
@@ -34,6 +35,8 @@ class Sessions(RuleBasedStateMachine):
         self.log: Turnlog = self.harness.log(user=f"user-{next(_users)}")
         self.plain: dict[str, PlainSession] = {}
         self.newest = ""
+        self.made = 0
+        self.snapshots: dict[str, list[tuple[str, int]]] = {}
 
     # ------------------------------------------------------------ what is done
 
@@ -44,7 +47,7 @@ class Sessions(RuleBasedStateMachine):
     @rule(state=states)
     @precondition(lambda self: len(self.plain) < 3)
     def create(self, state: dict[str, Any]) -> None:
-        made = self.log.sessions.create(f"s{len(self.plain)}", state=state, title="first")
+        made = self.log.sessions.create(self._new_id(), state=state, title="first")
         self.plain[made.id] = PlainSession(made.id, state, "first")
         self.newest = made.id
 
@@ -104,9 +107,39 @@ class Sessions(RuleBasedStateMachine):
         position = 1 + int(to * (plain.head - 1))
         if position not in plain.messages and not plain.moments[position].view and position > 1:
             return
-        made = session.fork(f"s{len(self.plain)}", at=position)
+        made = session.fork(self._new_id(), at=position)
         self.plain[made.id] = plain.fork(made.id, position, made.info().head)
         self.newest = made.id
+
+    @rule(at=at_some, kind=st.sampled_from(["ref", "full"]))
+    def snapshot(self, at: float, kind: Any) -> None:
+        session, plain = self._any(at)
+        made = session.create_snapshot(kind=kind)
+        assert made.position == plain.head
+        self.snapshots.setdefault(session.id, []).append((made.snapshot_id, made.position))
+
+    @rule(at=at_some, which=at_some)
+    def restore(self, at: float, which: float) -> None:
+        session, plain = self._any(at)
+        taken = self.snapshots.get(session.id)
+        if not taken or plain.is_ended:
+            return
+        snapshot_id, position = taken[min(int(which * len(taken)), len(taken) - 1)]
+        session.restore_snapshot(snapshot_id, as_="rewind")
+        plain.rewind(position)
+
+    @rule(at=at_some)
+    @precondition(lambda self: len(self.plain) > 2)
+    def erase(self, at: float) -> None:
+        session, _ = self._any(at)
+        session.erase()
+        if at > 0.3:
+            poller(self.harness).run_once()
+        del self.plain[session.id]
+        with pytest.raises(NotFoundError):
+            session.info()
+        with pytest.raises(ConflictError):
+            self.log.sessions.create(session.id)
 
     @rule(at=at_some)
     def end(self, at: float) -> None:
@@ -134,6 +167,10 @@ class Sessions(RuleBasedStateMachine):
             assert [one.position for one in session.messages(order="desc")] == sorted(plain.messages)[::-1]
         listed = {one.session_id: one.head for one in self.log.sessions.list()}
         assert set(listed) == set(self.plain)
+
+    def _new_id(self) -> str:
+        self.made += 1
+        return f"s{self.made}"
 
     def _any(self, at: float) -> tuple[Session, PlainSession]:
         ids = list(self.plain)

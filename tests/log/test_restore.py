@@ -62,13 +62,27 @@ def items_of(harness: Any, keys: SessionKeys, last: int) -> list[dict[str, Any]]
             return found
 
 
+def varied(harness: Any) -> Session:
+    """Every kind of commit; on the slow engine those that are stored in several places."""
+    if harness.name == "sqlite":
+        session = rich(harness.log())
+        session.compress()
+        return session
+    session = harness.log().sessions.create("s", system=noise(5_000), state={"a": 1})
+    session.append(*(said(at) for at in range(20)), run={"iteration": 1}, key="k")
+    session.append(*({"role": "user", "content": noise(size)} for size in (3_000, 9_000, 90_000)))
+    session.update(title="Renamed")
+    session.append(*(said(at) for at in range(25)))
+    session.append(*(said(at) for at in range(25)))
+    return session
+
+
 @pytest.mark.parametrize("target", ["again", "s"])
 def test_d6_after_expiry_a_restored_session_is_the_fold_at_the_snapshot(
     harness: Any, target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(borders, "SEGMENT_POSITIONS", 64)
-    session = rich(harness.log())
-    session.compress()
+    session = varied(harness)
     made = session.create_snapshot("whole", kind="full")
     before, told = fold(session, made.position), info(session)
     stored = items_of(harness, KEYS, made.position)
@@ -230,6 +244,11 @@ def test_while_a_person_is_erased_nothing_is_restored(harness: Any) -> None:
 # ------------------------------------------------------------ D1
 
 
+def step_of(harness: Any) -> int:
+    """Which boundaries are tried: all of them; on the slow engine, which takes the same calls, every third."""
+    return 1 if harness.name == "sqlite" else 3
+
+
 def unseen(log: Turnlog, session_id: str, messages: list[Any]) -> bool:
     """Whether nothing tells of a session; pages of its messages may, when they are whole."""
     session = Session(log._backend, session_id)
@@ -262,7 +281,7 @@ def test_d1_a_fault_at_every_call_of_making_and_deleting(harness: Any, few: None
         "delete": lambda at: session.delete_snapshot(f"new{at}", key=f"delete{at}"),
     }
     for step, perform in steps.items():
-        calls, at = 0, 0
+        calls, at, done = 0, 0, list[int]()
         while at <= calls:
             if step == "create":
                 session.append(*(said(n) for n in range(FEW)), {"role": "user", "content": noise(9_000, at)})
@@ -278,11 +297,15 @@ def test_d1_a_fault_at_every_call_of_making_and_deleting(harness: Any, few: None
             assert perform(at) == answer
             names = [one.name for one in session.snapshots()]
             assert names.count(f"new{at}") == (1 if step == "create" else 0)
-            at += 1
+            done.append(at)
+            at += step_of(harness)
         if step == "create":
-            made = [session.snapshot(f"new{one}") for one in range(at)]
-            assert [one.content.message_count for one in made] == [(FEW + 1) * (one + 1) for one in range(at)]
-            assert at > 8
+            made = [session.snapshot(f"new{one}") for one in done]
+            assert [one.content.message_count for one in made] == [(FEW + 1) * (one + 1) for one in range(len(done))]
+            assert calls > 8
+        else:
+            # Those of the other step that no fault was tried on.
+            assert len(names) == max(0, len(made) - len(done))
     log.run_jobs()
     names = [name[len(KEYS.blob_prefix) :] for name in harness.app.engine.blobs.names(KEYS.blob_prefix)]
     left = [one.snapshot_id for one in session.snapshots()]
@@ -315,9 +338,9 @@ def test_d1_a_fault_at_every_call_of_a_restore(harness: Any, few: None, when: st
         assert session.restore_snapshot("whole", session_id=target) == answer
         found = log.sessions.get(target)
         assert fold(found, made.position) == before if not at else found.info().messages == FEW + 2
-        at += 1
+        at += step_of(harness)
     assert at > 15
-    assert len(list(log.sessions.list())) == at
+    assert len(list(log.sessions.list())) == len(range(0, at, step_of(harness)))
 
 
 # ------------------------------------------------------------ D2
@@ -336,7 +359,7 @@ def prepared(log: Turnlog) -> None:
 
 
 def tiny(log: Turnlog) -> None:
-    filled(log, 2).create_snapshot("whole", kind="full")
+    filled(log, 1).create_snapshot("whole", kind="full")
     expire(SimpleNamespace(app=log._backend._app), KEYS)  # type: ignore[attr-defined]
 
 
@@ -370,7 +393,7 @@ def test_d2_every_order_of_two_restores_and_a_creation_makes_one_whole_session(f
             assert not isinstance(result, Exception) or isinstance(result, ConflictError), result
         other = log.sessions.get("other")
         created = not isinstance(run.results[1], Exception)
-        assert len(list(other.messages())) == (0 if created else 2)
+        assert len(list(other.messages())) == (0 if created else 1)
         assert [one.session_id for one in log.sessions.list()].count("other") == 1
 
     def restoring(session: Session) -> Any:
@@ -382,8 +405,8 @@ def test_d2_every_order_of_two_restores_and_a_creation_makes_one_whole_session(f
     def both(run: Run, items: ItemTable, blobs: BlobStore) -> None:
         assert not all(isinstance(one, Exception) for one in run.results)
         other = application(items, blobs, SequentialIds(10**9)).sessions.get("other")
-        assert len(list(other.messages())) == 2
+        assert len(list(other.messages())) == 1
         assert next(other.history()).action == "restore"
-        assert other.info().head == 4
+        assert other.info().head == 3
 
     assert explore([on(1000, restoring), on(2000, restoring)], fresh(tiny), both, max_preemptions=1) > 3

@@ -302,6 +302,12 @@ def test_d5_the_golden_history_of_every_schema_version_reads_the_same(path: Path
     assert session.context(at=info["head"]) == session.context()
     assert session.context(at=golden["messages"][2]["position"]).head == golden["messages"][2]["position"]
     assert session.agent().model_dump() == golden["agent"]
+    if "history" in golden:
+        assert [entry.model_dump() for entry in session.history()] == golden["history"]
+        assert [message.position for message in session.messages(in_view=True)] == golden["in_view"]
+        assert session.state().model_dump() == golden["state"]
+        summary = session.summary()
+        assert (summary.model_dump() if summary is not None else None) == golden["summary"]
 
 
 def test_strangers_values_are_refused_before_anything_is_written() -> None:

@@ -4,10 +4,15 @@
 from __future__ import annotations
 
 import json
+import time
 import zipfile
 from pathlib import Path
 
-from tests.unit.test_cli import SESSION, _clean, as_json, data, ok, refused, run, served  # noqa: F401 - fixtures
+import pytest
+
+from tests.unit.test_cli import SESSION, _clean, as_json, data, ok, refused, served  # noqa: F401 - fixtures
+from turnlog import Turnlog
+from turnlog.local.server import LocalServer
 
 
 def test_snapshots_are_taken_listed_shown_restored_and_deleted(data: Path) -> None:
@@ -60,3 +65,31 @@ def test_a_hostile_file_is_one_clear_line(data: Path, tmp_path: Path) -> None:
         made.writestr("manifest.json", "{}")
         made.writestr("../../x", "x")
     refused("import", "path.zip", "--data", data, code=2, says="is no member of an export")
+
+
+@pytest.mark.network
+def test_all_of_it_over_a_service(
+    served: LocalServer, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Downloads, imports in batches, jobs that the service does: as in process."""
+    monkeypatch.setattr("turnlog.client.exports.MAX_BATCH_COMMITS", 1)
+    ok("export", SESSION, "-o", "in.zip", "--data", data)
+    where = ("--url", served.url, "--token", "s3cret", "--user", "ada")
+    imported = as_json("import", "in.zip", *where)
+    assert [one["status"] for one in imported["sessions"]] == ["new"]
+    assert as_json("show", SESSION, *where) == as_json("show", SESSION, "--data", data)
+    for arguments in (("export", SESSION, "-o", "one.zip"), ("export", "--me", "-o", "all.zip")):
+        told = as_json(*arguments, *where)
+        assert told["size_bytes"] == (tmp_path / arguments[-1]).stat().st_size
+    with zipfile.ZipFile("one.zip") as one, zipfile.ZipFile("in.zip") as before:
+        assert one.read(f"sessions/{SESSION}/log.jsonl") == before.read(f"sessions/{SESSION}/log.jsonl")
+    made = as_json("snapshot", "create", SESSION, "whole", "--full", *where)
+    with Turnlog.open(served.url, token="s3cret", user="ada") as log:
+        job = log.sessions.get(SESSION).create_snapshot(kind="full", mode="async")
+        while log.job(job.job_id).status == "queued":
+            time.sleep(0.01)
+        assert log.job(job.job_id).status == "done"
+    assert as_json("snapshot", "show", SESSION, "whole", *where)["sha256"] == made["sha256"]
+    other = ("--url", served.url, "--token", "s3cret", "--user", "eve")
+    refused("snapshot", "show", SESSION, "whole", *other, code=1, says="not_found")
+    refused("export", SESSION, *other, code=1, says="not_found")

@@ -173,10 +173,13 @@ class ExportFile:
             raise _bad(f"{name} is damaged") from error
 
     def _lines(self, name: str) -> Iterator[bytes]:
-        rest = b""
+        rest = bytearray()
         for chunk in self._chunks(name):
-            *whole, rest = (rest + chunk).split(b"\n")
-            yield from whole
+            *whole, tail = chunk.split(b"\n")
+            for line in whole:
+                yield bytes(rest) + line
+                rest.clear()
+            rest += tail
             if len(rest) > MAX_LINE_BYTES:
                 raise _bad(f"{name} has a line of more than {MAX_LINE_BYTES} bytes")
         if rest:

@@ -47,7 +47,8 @@ class Footprint:
         """Whether the order of the two can matter."""
         if self.place != other.place or not (self.writes or other.writes):
             return False
-        return any(map(other._has, self.names)) or any(map(self._has, other.names))
+        overlap = bool(self.high and other.high) and self.low <= other.high and other.low <= self.high
+        return overlap or any(map(other._has, self.names)) or any(map(self._has, other.names))
 
     def _has(self, name: str) -> bool:
         return name in self.names or (bool(self.high) and self.low <= name <= self.high)

@@ -151,7 +151,10 @@ def test_each_function_has_the_engine_that_the_template_says(served: Served) -> 
     engines = {name: function.environment["TURNLOG_ENGINE"] for name, function in stack.functions.items()}
     assert engines["SessionsFunction"] == plain
     assert engines["CompressFunction"] == f"{plain}&compress_queue={names['CompressQueue']}"
-    assert engines["SnapshotFunction"] == f"{plain}&snapshot_queue={names['SnapshotQueue']}"
+    assert (
+        engines["SnapshotFunction"]
+        == f"{plain}&snapshot_queue={names['SnapshotQueue']}&erase_queue={names['EraseQueue']}"
+    )
     for name, engine in engines.items():
         assert served.service.app_of(name).settings.engine == engine
 
@@ -259,6 +262,7 @@ def test_every_route_answers(served: Served) -> None:
     assert served.call("end_session", **at)["status"] == "ended"
     assert served.call("reset_session", **at, status=201)["reset_of"] == "every"
     assert served.call("erase_session", **at, status=202)["kind"] == "erase"
+    assert served.call("erase_user", status=202)["kind"] == "erase_user"
     assert served.call("health")["engine"] == "dynamodb"
     assert served.call("openapi")["openapi"].startswith("3.1")
     assert served.called == {route.name for route in ROUTES}

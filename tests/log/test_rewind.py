@@ -330,3 +330,19 @@ def test_a_replay_on_another_beginning(log: Turnlog) -> None:
         session.replay(base_state={})
     with pytest.raises(InvalidInputError):
         session.replay(until="yesterday")
+
+
+@pytest.mark.parametrize("harness", ["sqlite"], indirect=True)
+def test_going_back_to_a_silent_moment_is_an_activity(harness: Harness) -> None:
+    session = harness.log().sessions.create("s", inactive_after_days=2, ttl_days=3)
+    session.append(*said(1))
+    harness.clock.advance(2.5 * 24 * 3600)
+    assert harness.app.retain_sessions().timed_out == 1
+    silent = session.info()
+    assert silent.status == "inactive"
+    session.append(*said(2))
+    back = session.rewind(silent.head)
+    assert (back.status, back.messages) == ("active", 2)
+    assert back.expires_at > silent.expires_at
+    harness.clock.advance(2 * 24 * 3600)
+    assert seen(session) == ["Question 1", "Answer 1"], "it lives on"

@@ -88,7 +88,8 @@ class CreateSessions:
         known = self._found(keys, body, request)
         if known is not None:
             return known
-        point = ForkPoint(self._log, SessionKeys(keys.owner, check_session_id(fork.session_id)), fork.at)
+        parent = check_session_id(fork.session_id, pointer="/fork/session_id")
+        point = ForkPoint(self._log, SessionKeys(keys.owner, parent), fork.at)
         given = body.model_dump(exclude_unset=True, exclude={"session_id", "fork", "if_exists"})
         settings = replace(point.settings, **fields_of(given, self._counter))
         check_settings_size(settings)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import warnings
 from types import ModuleType
 from typing import Any
 
@@ -20,7 +21,9 @@ GO_ON = {"role": "user", "content": "Please go on."}
 @pytest.mark.parametrize("harness", ["sqlite"], indirect=True)
 def test_some_of_them_go_back_and_in_forks(harness: Harness, real_data: ModuleType) -> None:
     rng, log = random.Random(25), harness.log()
-    sessions = list(real_data.iter_sessions(str(DATA / "dev")))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)  # the loader leaves its files to the garbage collector
+        sessions = list(real_data.iter_sessions(str(DATA / "dev")))
     for at, given in enumerate(rng.sample(sessions, examples(30))):
         session = log.sessions.create(f"c{at}", policy=("default", "run_loops", "full")[at % 3])
         said(session, given["messages"][:60], rng)

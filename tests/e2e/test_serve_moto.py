@@ -243,7 +243,9 @@ def test_every_route_answers(served: Served) -> None:
     snapshot = served.call("create_snapshot", **at, body={"name": "before"}, status=201)
     assert [one["name"] for one in served.call("list_snapshots", **at)["snapshots"]] == ["before"]
     assert served.call("get_snapshot", **at, snapshot="before")["snapshot_id"] == snapshot["snapshot_id"]
-    restored = served.call("restore_snapshot", **at, snapshot="before", body={"as": "fork", "session_id": "again"}, status=201)
+    restored = served.call(
+        "restore_snapshot", **at, snapshot="before", body={"as": "fork", "session_id": "again"}, status=201
+    )
     assert restored["forked_from"] == "every"
     served.call("delete_snapshot", **at, snapshot="before")
     assert served.call("export_session", **at, body={})["sessions"] == 1
@@ -271,7 +273,9 @@ def test_every_route_answers(served: Served) -> None:
     assert served.call("reset_session", **at, status=201)["reset_of"] == "every"
     assert served.call("erase_session", **at, status=202)["kind"] == "erase"
     with Turnlog.open(served.url, tenant="acme", user="leaver") as leaver:
-        assert leaver.erase_me().kind == "erase_user"  # another person: until it is done, none of the person's is created
+        assert (
+            leaver.erase_me().kind == "erase_user"
+        )  # another person: until it is done, none of the person's is created
     served.called.add("erase_user")
     assert served.call("health")["engine"] == "dynamodb"
     assert served.call("openapi")["openapi"].startswith("3.1")

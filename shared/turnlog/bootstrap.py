@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from turnlog.services.end_session import EndSessions, ResetSessions
     from turnlog.services.erase import EraseSessions
     from turnlog.services.erase_user import EraseUsers
+    from turnlog.services.redact import RedactMessages
     from turnlog.services.export import ExportSessions
     from turnlog.services.history import ReadHistory, RecordEntries
     from turnlog.services.import_sessions import ImportSessions
@@ -438,6 +439,16 @@ class Application:
         return EraseUsers(self._log, self.engine.blobs, self._erasure, self._start_job)
 
     @cached_property
+    def redact_message(self) -> RedactMessages:
+        from turnlog.log.redacted_parts import RedactedParts
+        from turnlog.log.redaction import Redaction
+        from turnlog.services.redact import RedactMessages
+
+        parts = RedactedParts(self.engine.blobs, self.segments, self._log.records)
+        redaction = Redaction(self._log, self.engine.blobs, self._log.forks, parts)
+        return RedactMessages(self._log, redaction, self._erasure, self._start_job)
+
+    @cached_property
     def retain_sessions(self) -> RetainSessions:
         """What a schedule calls, or who serves on one machine."""
         from turnlog.services.retention import RetainSessions
@@ -479,6 +490,7 @@ class Application:
             "export": self._export,
             "erase": self._erase,
             "erase_user": self._erase_user,
+            "redact": self._redact,
         }
         return RunJob(self._log, work, self.engine.queue_of)
 
@@ -496,6 +508,9 @@ class Application:
 
     def _erase_user(self, owner: Owner, _session_id: str, options: JsonObject) -> JsonObject | Later:
         return self.erase_user.run(owner, options)
+
+    def _redact(self, owner: Owner, session_id: str, options: JsonObject) -> JsonObject | Later:
+        return self.redact_message.run(owner, session_id, options)
 
     def _sweep(self, owner: Owner, session_id: str, options: JsonObject) -> JsonObject:
         return self.sweep_snapshots.run(owner, session_id, options)

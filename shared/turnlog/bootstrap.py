@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from turnlog.services.end_session import EndSessions, ResetSessions
     from turnlog.services.erase import EraseSessions
     from turnlog.services.erase_user import EraseUsers
-    from turnlog.services.redact import RedactMessages
     from turnlog.services.export import ExportSessions
     from turnlog.services.history import ReadHistory, RecordEntries
     from turnlog.services.import_sessions import ImportSessions
@@ -53,6 +52,7 @@ if TYPE_CHECKING:
     from turnlog.services.read_session import GetSession, ListSessions
     from turnlog.services.read_snapshots import GetSnapshot, SnapshotLogs
     from turnlog.services.recall import RecallCalls
+    from turnlog.services.redact import RedactMessages
     from turnlog.services.redrive import RedriveJobs
     from turnlog.services.restore import RestoreSnapshots
     from turnlog.services.retention import RetainSessions

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-
 import pytest
 
 from tests.conftest import Harness
 from tests.log.everything import held
 from tests.log.test_compress import turn
-from tests.log.test_erase import KEYS, OWNER, worked
+from tests.log.test_erase import worked
 from turnlog.client.model import Session
 from turnlog.domain.errors import NotFoundError
-from turnlog.log.keys import SessionKeys
 
 CANARY = "canary-8d20"
 FORMATS = ("openai_chat", "openai_responses", "anthropic", "bedrock_converse")
@@ -63,7 +61,7 @@ def test_e5_a_redacted_body_is_nowhere(harness: Harness, size: int) -> None:
     assert held(CANARY, harness) == []
     for one in (session, fork):
         assert CANARY not in repr(list(one.history()))
-        assert not one.search(CANARY).hits
+        assert not one.search(CANARY).results
         for format in FORMATS:
             one.context(format=format)
         assert one.snapshot("full").position

@@ -8,7 +8,9 @@ from pydantic import Field
 
 from turnlog.contracts.base import Answer, Body, JsonObjectField
 
-JobKind: TypeAlias = Literal["compress", "snapshot", "seal", "sweep", "restore", "export", "erase", "erase_user", "redact"]
+JobKind: TypeAlias = Literal[
+    "compress", "snapshot", "seal", "sweep", "restore", "export", "erase", "erase_user", "redact"
+]
 JobStatus: TypeAlias = Literal["queued", "done", "failed"]
 QUEUES: dict[str, tuple[JobKind, ...]] = {
     "compress": ("compress", "seal"),

@@ -81,8 +81,8 @@ class Header:
     where this commit is no activity but tells that there was none for long, else 0.
     ``summary`` is the summary in force. ``sent`` is the newest window that is known to have been sent; ``calibration`` is
     what is learned of the provider's token counts. ``asked`` is the newest request for a summary. ``view`` is what is in view
-    after rewinds, and ``rewound`` the position of the newest rewind, or of the fork that the session began as, 0 without. ``redacted`` is the position of
-    the newest entry of a redaction.
+    after rewinds, and ``rewound`` the position of the newest rewind, or of the fork that the session began as, 0 without.
+    ``redacted`` is the position of the newest entry of a redaction.
     """
 
     first: int

@@ -16,7 +16,7 @@ from turnlog.log.keys import SEGMENT_BLOBS, SNAPSHOT_BLOBS, SessionKeys
 from turnlog.log.records import Record, Records
 from turnlog.log.redacted_lines import Redacted
 from turnlog.log.segment_format import SegmentWriter, previous_hash, read_segment
-from turnlog.log.segments import Segments
+from turnlog.log.segments import Segment, Segments
 from turnlog.ports import BlobStore
 
 _TRIES = 5
@@ -41,32 +41,29 @@ class RedactedParts:
     # ------------------------------------------------------------ segments
 
     def _replace_segments(self, keys: SessionKeys, redacted: Redacted) -> int:
-        done, segments = 0, list(self._segments.list(keys))
+        segments = list(self._segments.list(keys))
         holding = [one for one in segments if one.first <= redacted.position <= one.last]
         if holding:
             name = keys.segment_blob(holding[0].first, holding[0].last, holding[0].sha256)
             if not _holds(self._data(keys, name, holding[0].first, holding[0].last), redacted):
                 return 0
-        for segment in segments:
-            for _ in range(_TRIES):
-                if segment.last < redacted.position:
-                    break
-                name = keys.segment_blob(segment.first, segment.last, segment.sha256)
-                lost_blob = self._blobs.get(name) is None
-                packed = without(self._data(keys, name, segment.first, segment.last), redacted)
-                if packed is None and not lost_blob:
-                    break
-                data = packed or self._segments.pack(keys, segment.first, segment.last)
-                if self._segments.exchange(keys, segment, data):
-                    done += 1
-                    break
-                now = self._segments.containing(keys, segment.first)
-                if now is None:
-                    break
-                segment = now
-            else:
-                raise ConflictError("others replace the same segment; try again", retry_after_seconds=1)
-        return done
+        return sum(self._replace_segment(keys, one, redacted) for one in segments if one.last >= redacted.position)
+
+    def _replace_segment(self, keys: SessionKeys, segment: Segment, redacted: Redacted) -> bool:
+        for _ in range(_TRIES):
+            name = keys.segment_blob(segment.first, segment.last, segment.sha256)
+            is_lost = self._blobs.get(name) is None
+            data = self._data(keys, name, segment.first, segment.last)
+            packed = without(data, redacted)
+            if packed is None and not is_lost:
+                return False
+            if self._segments.exchange(keys, segment, packed or data):
+                return True
+            now = self._segments.containing(keys, segment.first)
+            if now is None:
+                return False
+            segment = now
+        raise ConflictError("others replace the same segment; try again", retry_after_seconds=1)
 
     def _data(self, keys: SessionKeys, name: str, first: int, last: int) -> bytes:
         """A segment's bytes; from the log where its blob is gone, which is what ends between two steps leave."""

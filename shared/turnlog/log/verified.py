@@ -1,7 +1,7 @@
 """Items of commits, checked: each is decoded and verified once in a process, as far as memory allows.
 
-A commit never changes, but for what is redacted. One that is read again is compared with what was read before, byte by byte, which costs far less than
-its checksum, its digests and its header do; an item that differs in anything is verified anew.
+A commit never changes, but for what is redacted. One that is read again is compared with what was read before, byte by byte,
+which costs far less than its checksum, its digests and its header do; an item that differs in anything is verified anew.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from turnlog.log.keys import SessionKeys, commit_sort_key
 from turnlog.log.payloads import Payloads
 from turnlog.log.records import Record
 from turnlog.log.sessions import SessionLog
-from turnlog.ports import BlobStore, Clock
+from turnlog.ports import BlobStore
 from turnlog.services.links import Links
 from turnlog.services.read_messages import ReadMessages
 from turnlog.services.snapshots import find_snapshot, snapshot_fields
@@ -57,27 +57,11 @@ class SnapshotLogs:
                 f"session {keys.session_id!r} is not there any more, and the snapshot is only a pointer to it"
             )
         items = ArchiveItems(self._full.archive(keys, record))
-        # As of then, when the session had not expired.
-        clock = _At(record.created_ms, self._log.clock)
-        log = SessionLog(items, Payloads(items, self._blobs), clock, self._log.ids)
+        log = SessionLog(items, Payloads(items, self._blobs), self._log.clock, self._log.ids, expires=False)
         commit = log.commits.get(keys, cast("int", record.content["commit"]))
         if commit is None or commit.header.hash.hex() != record.content["hash"]:
             raise CorruptError("a snapshot has not the commit that it was made at", item=record.id)
         return log, commit
-
-
-class _At:
-    """A clock that stands still."""
-
-    def __init__(self, now_ms: int, clock: Clock) -> None:
-        self._now_ms = now_ms
-        self._clock = clock
-
-    def now_ms(self) -> int:
-        return self._now_ms
-
-    def sleep(self, seconds: float) -> None:
-        self._clock.sleep(seconds)
 
 
 class GetSnapshot:

@@ -110,7 +110,7 @@ class Deployment:
     def _resource(self, service: str, params: Mapping[str, Any]) -> str:
         if service == "s3":
             return self._names[params["Bucket"]] + (
-                "/~exports/*" if params.get("Key", "").startswith("~exports/") else "/*"
+                "/~exports/*" if str(params.get("Key", "")).startswith("~exports/") else "/*"
             )
         if service == "sqs":
             return self._names[params["QueueUrl"].rpartition("/")[2]]

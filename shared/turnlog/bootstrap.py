@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from turnlog.services.diff import CompareMoments
     from turnlog.services.end_session import EndSessions, ResetSessions
     from turnlog.services.erase import EraseSessions
+    from turnlog.services.erase_user import EraseUsers
     from turnlog.services.export import ExportSessions
     from turnlog.services.history import ReadHistory, RecordEntries
     from turnlog.services.import_sessions import ImportSessions
@@ -443,6 +444,12 @@ class Application:
         return EraseSessions(self._log, self.engine.blobs, self._erasure, self._start_job)
 
     @cached_property
+    def erase_user(self) -> EraseUsers:
+        from turnlog.services.erase_user import EraseUsers
+
+        return EraseUsers(self._log, self.engine.blobs, self._erasure, self._start_job)
+
+    @cached_property
     def retain_sessions(self) -> RetainSessions:
         """What a schedule calls, or who serves on one machine."""
         from turnlog.services.retention import RetainSessions
@@ -483,6 +490,7 @@ class Application:
             "restore": self._restore,
             "export": self._export,
             "erase": self._erase,
+            "erase_user": self._erase_user,
         }
         return RunJob(self._log, work, self.engine.queue_of)
 
@@ -497,6 +505,9 @@ class Application:
 
     def _erase(self, owner: Owner, session_id: str, options: JsonObject) -> JsonObject | Later:
         return self.erase_session.run(owner, session_id, options)
+
+    def _erase_user(self, owner: Owner, _session_id: str, options: JsonObject) -> JsonObject | Later:
+        return self.erase_user.run(owner, options)
 
     def _sweep(self, owner: Owner, session_id: str, options: JsonObject) -> JsonObject:
         return self.sweep_snapshots.run(owner, session_id, options)

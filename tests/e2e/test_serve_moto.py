@@ -151,7 +151,10 @@ def test_each_function_has_the_engine_that_the_template_says(served: Served) -> 
     engines = {name: function.environment["TURNLOG_ENGINE"] for name, function in stack.functions.items()}
     assert engines["SessionsFunction"] == plain
     assert engines["CompressFunction"] == f"{plain}&compress_queue={names['CompressQueue']}"
-    assert engines["SnapshotFunction"] == f"{plain}&snapshot_queue={names['SnapshotQueue']}"
+    assert (
+        engines["SnapshotFunction"]
+        == f"{plain}&snapshot_queue={names['SnapshotQueue']}&erase_queue={names['EraseQueue']}"
+    )
     for name, engine in engines.items():
         assert served.service.app_of(name).settings.engine == engine
 
@@ -240,6 +243,14 @@ def test_every_route_answers(served: Served) -> None:
     snapshot = served.call("create_snapshot", **at, body={"name": "before"}, status=201)
     assert [one["name"] for one in served.call("list_snapshots", **at)["snapshots"]] == ["before"]
     assert served.call("get_snapshot", **at, snapshot="before")["snapshot_id"] == snapshot["snapshot_id"]
+    restored = served.call("restore_snapshot", **at, snapshot="before", body={"as": "fork", "session_id": "again"}, status=201)
+    assert restored["forked_from"] == "every"
+    served.call("delete_snapshot", **at, snapshot="before")
+    assert served.call("export_session", **at, body={})["sessions"] == 1
+    assert served.call("export_everything", status=202)["kind"] == "export"
+    of_nothing = {"head": 1, "hash": "0" * 32, "commits": ["{}"]}
+    assert served.call("import_session", session_id="new", body=of_nothing, status=422)["code"] == "bad_export"
+    assert served.call("download", token="invented", status=404)["code"] == "not_found"
     job = served.call("compress_session", **at, body={"mode": "async"}, status=202)
     assert served.call("get_job", job_id=job["job_id"])["kind"] == "compress"
     assert job["job_id"] in [one["job_id"] for one in served.call("list_jobs")["jobs"]]
@@ -259,6 +270,7 @@ def test_every_route_answers(served: Served) -> None:
     assert served.call("end_session", **at)["status"] == "ended"
     assert served.call("reset_session", **at, status=201)["reset_of"] == "every"
     assert served.call("erase_session", **at, status=202)["kind"] == "erase"
+    assert served.call("erase_user", status=202)["kind"] == "erase_user"
     assert served.call("health")["engine"] == "dynamodb"
     assert served.call("openapi")["openapi"].startswith("3.1")
     assert served.called == {route.name for route in ROUTES}

@@ -58,6 +58,7 @@ RUNS: Mapping[str, int] = {
     "erase_session": 202,
     "sqs_erase": 0,
     "schedule_retention": 0,
+    "erase_user": 202,
 }
 """What each event is answered with; 0: a queue's or a schedule's event, whose answer has no status."""
 EXAMPLE_JOB = "1763720100000-example"

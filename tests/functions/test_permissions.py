@@ -109,7 +109,9 @@ class Deployment:
 
     def _resource(self, service: str, params: Mapping[str, Any]) -> str:
         if service == "s3":
-            return self._names[params["Bucket"]] + ("/~exports/*" if params["Key"].startswith("~exports/") else "/*")
+            return self._names[params["Bucket"]] + (
+                "/~exports/*" if params.get("Key", "").startswith("~exports/") else "/*"
+            )
         if service == "sqs":
             return self._names[params["QueueUrl"].rpartition("/")[2]]
         names = [params["TableName"]] if "TableName" in params else list(params["RequestItems"])
@@ -293,6 +295,14 @@ def _without_caches(made: Deployment) -> None:
 
 def _erased(made: Deployment) -> None:
     """A session with payloads in items and in blobs, by both passes."""
+    made.call("sessions", "POST", "/v1/sessions", 201, body={"session_id": "whole"})
+    job = made.call("snapshot", "POST", "/v1/sessions/whole/snapshots", 202, body={"name": "w", "kind": "full"})
+    assert made.run("workers.snapshot.handler", _message("snapshot", job["job_id"], "whole")) == _DONE
+    made.call("snapshot", "DELETE", "/v1/sessions/whole/snapshots/w", 200)
+    for name in ("large", "middle"):
+        made.call("sessions", "POST", "/v1/sessions", 201, body={"fork": {"session_id": name}})
+    job = made.call("erase", "DELETE", "/v1/sessions/middle", 202)
+    assert made.run("workers.erase.handler", _message("erase", job["job_id"], "middle")) == _DONE
     job = made.call("erase", "DELETE", "/v1/sessions/large", 202)
     assert made.run("workers.erase.handler", _message("erase", job["job_id"], "large")) == _DONE
     made.call("sessions", "GET", "/v1/sessions/large", 404)

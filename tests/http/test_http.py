@@ -134,7 +134,11 @@ def test_bytes_that_are_not_utf8_are_400(session: Service) -> None:
 
 INVALID: list[tuple[str, str, Any]] = [
     ("POST", "/v1/sessions", {"unknown": 1}),
-    ("POST", "/v1/sessions", {"fork": {"session_id": "x"}}),
+    ("POST", "/v1/sessions", {"fork": {"session_id": "s", "at": 0}}),
+    ("POST", "/v1/sessions", {"fork": {"session_id": "s"}, "state": {}}),
+    ("POST", "/v1/sessions", {"fork": {}}),
+    ("POST", "/v1/sessions/s/rewind", {"to": 999}),
+    ("POST", "/v1/sessions/s/rewind", {}),
     ("POST", "/v1/sessions", {"recall": "sometimes"}),
     ("POST", "/v1/sessions", {"session_id": 7}),
     ("POST", "/v1/sessions", {"session_id": "no/slash"}),

@@ -58,7 +58,7 @@ def test_e4_expired_is_invisible_at_once_everywhere(harness: Harness) -> None:
     assert session.info() == told, "one millisecond is left"
     assert {one.session_id for one in log.sessions.list()} == {"s", "kept"}
     harness.clock.advance(0.001)
-    for route in SESSION_ROUTES:
+    for route in [one for one in SESSION_ROUTES if one.name != "import_session"]:  # that begins one of the caller's own
         path = {"session_id": "s", "agent_id": "main", "snapshot": "named", "position": "2"}
         queries = [
             QUERIES.get(route.name, {}),

@@ -244,6 +244,29 @@ def test_end_and_reset_and_the_list_by_status(data: Path) -> None:
     refused("sessions", "--data", data, "--status", "nope", code=2, says="status")
 
 
+def test_erase_asks_erases_and_tells(data: Path) -> None:
+    asked = CliRunner().invoke(app, ["erase", SESSION, "--data", str(data)], input="n\n", prog_name="turnlog")
+    assert (asked.exit_code, "nothing was erased" in asked.stderr) == (2, True)
+    assert SESSION in ok("sessions", "--data", data)
+    said = ok("erase", SESSION, "--data", data, "--yes")
+    assert re.search(rf"session {SESSION}: [0-9,]+ commits, .* requests; job .* looks again 15 minutes later", said)
+    refused("show", SESSION, "--data", data, code=1, says="not_found")
+    assert ok("sessions", "--data", data) == "no sessions\n"
+    receipt = as_json("erase", "--me", "--yes", "--data", data)
+    assert (receipt["kind"], receipt["session_id"], receipt["result"]["status"]) == ("erase_user", "", "erasing")
+    refused("erase", "--data", data, code=2, says="name a session")
+    refused("erase", SESSION, "--me", "--data", data, code=2, says="name a session")
+    refused("erase", "nope", "--yes", "--data", data, code=1, says="not_found")
+
+
+def test_sessions_shows_what_expires(data: Path) -> None:
+    assert "expires" not in ok("sessions", "--data", data)
+    with Turnlog.open(sqlite_url(data)) as log:
+        log.sessions.create("short", ttl_days=3)
+    told = ok("sessions", "--data", data)
+    assert "expires" in told and "never" in told
+
+
 def test_wrong_input_of_the_reading_commands(data: Path) -> None:
     for command in ("show", "context", "loops", "end", "reset"):
         refused(command, "nope", "--data", data, code=1, says=r"no session 'nope' \(not_found\)")

@@ -79,6 +79,13 @@ class Turnlog(PersonExport):
         """
         return self._backend.run_jobs()
 
+    def erase_me(self, *, key: str | None = None) -> Job:
+        """Erases everything of the owner for good. Until the job is done, no session can be created (`ConflictError`, code
+        ``erasing``); its receipt is what stays.
+        """
+        answer: Job = self._backend.call("erase_user", key=key)
+        return answer
+
     def job(self, job_id: str) -> Job:
         """One job, or `NotFoundError`."""
         answer: Job = self._backend.call("get_job", path={"job_id": job_id})

@@ -106,7 +106,10 @@ class Written:
 class CommitLog:
     """The log of every session in an engine."""
 
-    def __init__(self, items: ItemTable, payloads: Payloads, clock: Clock, ids: IdSource) -> None:
+    def __init__(
+        self, items: ItemTable, payloads: Payloads, clock: Clock, ids: IdSource, *, expires: bool = True
+    ) -> None:
+        self._expires = expires
         self._items = items
         self.stored = CommitItems(items)
         self._payloads = payloads
@@ -128,7 +131,7 @@ class CommitLog:
 
     def check_alive(self, keys: SessionKeys, newest: Header) -> None:
         """`NotFoundError` for a session whose newest header says that it has expired, whether or not it was erased yet."""
-        if newest.expires_ms is not None and self._clock.now_ms() >= newest.expires_ms:
+        if self._expires and newest.expires_ms is not None and self._clock.now_ms() >= newest.expires_ms:
             raise NotFoundError(f"no session {keys.session_id!r}")
 
     def write(self, keys: SessionKeys, compose: Compose) -> Written:

@@ -189,6 +189,12 @@ class SessionKeys:
         return own + "base/" if self.is_base else own
 
 
+def owner_blobs(owner: Owner) -> tuple[str, str]:
+    """What the names of all blobs of an owner begin with: of sessions, and of exports."""
+    place = f"{owner.tenant_id}/{owner.user_id}/"
+    return place, EXPORT_BLOBS + place
+
+
 def export_blob(owner: Owner, session_id: str) -> str:
     """The newest export of a session; with an empty id, of all that the owner has. It outlives the session's deletion."""
     name = f"session-{check_session_id(session_id)}" if session_id else "everything"

@@ -43,11 +43,14 @@ def check_active(header: Header) -> None:
 class SessionLog:
     """Everything that the use cases need of an engine's log, in one place."""
 
-    def __init__(self, items: ItemTable, payloads: Payloads, clock: Clock, ids: IdSource) -> None:
+    def __init__(
+        self, items: ItemTable, payloads: Payloads, clock: Clock, ids: IdSource, *, expires: bool = True
+    ) -> None:
+        """``expires=False``: of what is kept longer than its session."""
         self.items = items
         self.clock = clock
         self.ids = ids
-        self.commits = CommitLog(items, payloads, clock, ids)
+        self.commits = CommitLog(items, payloads, clock, ids, expires=expires)
         self.caches = Caches(items, payloads)
         self.states = States(self.commits, self.caches)
         self.summaries = Summaries(self.commits, self.caches)

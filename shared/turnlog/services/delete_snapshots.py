@@ -78,6 +78,8 @@ class DeleteSnapshots:
             found = found if found is not None else records.named(shelf, snapshot)
             if found is None:
                 raise NotFoundError(f"no snapshot {snapshot[:80]!r} in session {session_id!r}")
+            if found.content.get("kind") != "full":
+                self._log.commits.tail(keys)  # it is gone with its session
             # A name may stand for an older snapshot once this one is gone: the same request again must not take that one too.
             record_id = records.chosen(shelf, found.id, **stamped(request))
         record = records.get_any(shelf, record_id)

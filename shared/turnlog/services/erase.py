@@ -62,26 +62,25 @@ class EraseSessions:
         """
         keys, now = SessionKeys(owner, session_id), self._log.clock.now_ms()
         if self._erasure.identity(keys) != options["first"]:
-            return _receipt("erased", _counts(options))
+            return receipt("erased", counts_of(options))
         wait_ms = cast("int", options.get("not_before", 0)) - now
         if wait_ms > 0:
-            return Later(_receipt("erasing", _counts(options)), options, -(-wait_ms // 1000))
+            return Later(receipt("erasing", counts_of(options)), options, -(-wait_ms // 1000))
         if options.get("release"):
-            return _receipt("released" if self._erasure.release(keys) else "kept", {})
+            return receipt("released" if self._erasure.release(keys) else "kept", {})
         kept: Kept | None = None
         if options.get("expired"):
             if not self._erasure.fence(keys, if_expired=True):
-                return _receipt("alive", {})
+                return receipt("alive", {})
             kept = kept_of(self._log.records, self._blobs, keys)
         run = self._erasure.erase(keys, kept=kept, deadline_ms=now + WORK_MS)
-        counts = _added(_counts(options), run)
+        counts = added(counts_of(options), run)
         if not run.is_whole:
-            return Later(_receipt("erasing", counts), {**options, "counts": counts})
+            return Later(receipt("erasing", counts), {**options, "counts": counts})
         forget_options(self._log, owner, session_id)
         if "not_before" in options:
-            return _receipt("erased", counts)
-        due: JsonObject = {"counts": counts, "not_before": now + SECOND_PASS_SECONDS * 1000 - _EARLY_MS}
-        return Later(_receipt("erasing", counts), {**options, **due}, SECOND_PASS_SECONDS)
+            return receipt("erased", counts)
+        return Later(receipt("erasing", counts), due_options(options, counts, now), SECOND_PASS_SECONDS)
 
 
 def forget_options(log: SessionLog, owner: Owner, session_id: str) -> None:
@@ -99,14 +98,19 @@ def forget_options(log: SessionLog, owner: Owner, session_id: str) -> None:
             return
 
 
-def _counts(options: JsonObject) -> JsonObject:
+def due_options(options: JsonObject, counts: JsonObject, now_ms: int) -> JsonObject:
+    """The options of the second pass."""
+    return {**options, "counts": counts, "not_before": now_ms + SECOND_PASS_SECONDS * 1000 - _EARLY_MS}
+
+
+def counts_of(options: JsonObject) -> JsonObject:
     return cast("JsonObject", options.get("counts", {"commits": 0, "items": 0, "blobs": 0, "requests": 0}))
 
 
-def _added(counts: JsonObject, run: Erased) -> JsonObject:
+def added(counts: JsonObject, run: Erased) -> JsonObject:
     more = {"commits": run.commits, "items": run.items, "blobs": run.blobs, "requests": run.requests}
     return {name: cast("int", counts[name]) + count for name, count in more.items()}
 
 
-def _receipt(status: str, counts: JsonObject) -> JsonObject:
+def receipt(status: str, counts: JsonObject) -> JsonObject:
     return {"status": status, **counts}

@@ -57,7 +57,7 @@ class SnapshotLogs:
                 f"session {keys.session_id!r} is not there any more, and the snapshot is only a pointer to it"
             )
         items = ArchiveItems(self._full.archive(keys, record))
-        log = SessionLog(items, Payloads(items, self._blobs), self._log.clock, self._log.ids)
+        log = SessionLog(items, Payloads(items, self._blobs), self._log.clock, self._log.ids, expires=False)
         commit = log.commits.get(keys, cast("int", record.content["commit"]))
         if commit is None or commit.header.hash.hex() != record.content["hash"]:
             raise CorruptError("a snapshot has not the commit that it was made at", item=record.id)

@@ -148,7 +148,7 @@ class _SteppedBlobs:
         self._actor.step(Footprint(_BLOBS, tuple(names), writes=True), lambda: self._inner.delete_many(names))
 
     def erase(self, prefix: str, *, keep: Collection[str] = ()) -> int:
-        touched = Footprint(_BLOBS, low=prefix, high=prefix + "\U0010ffff", writes=True)
+        touched = Footprint(_BLOBS, (prefix,), low=prefix, high=prefix + "\U0010ffff", writes=True)
         erased: int = self._actor.step(touched, lambda: self._inner.erase(prefix, keep=keep))
         return erased
 

@@ -14,6 +14,7 @@ from turnlog.local.cli import (
     compress,
     context,
     doctor,
+    erase,
     export,
     history,
     imports,
@@ -126,6 +127,7 @@ app.add_typer(jobs.jobs, name="jobs")
 app.add_typer(snapshots.snapshots, name="snapshot")
 app.command()(export.export)
 app.command("import")(imports.import_)
+app.command()(erase.erase)
 app.command()(checks.lint)
 app.command()(checks.schema)
 app.command()(doctor.doctor)

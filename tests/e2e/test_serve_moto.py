@@ -243,7 +243,9 @@ def test_every_route_answers(served: Served) -> None:
     snapshot = served.call("create_snapshot", **at, body={"name": "before"}, status=201)
     assert [one["name"] for one in served.call("list_snapshots", **at)["snapshots"]] == ["before"]
     assert served.call("get_snapshot", **at, snapshot="before")["snapshot_id"] == snapshot["snapshot_id"]
-    restored = served.call("restore_snapshot", **at, snapshot="before", body={"as": "fork", "session_id": "again"}, status=201)
+    restored = served.call(
+        "restore_snapshot", **at, snapshot="before", body={"as": "fork", "session_id": "again"}, status=201
+    )
     assert restored["forked_from"] == "every"
     served.call("delete_snapshot", **at, snapshot="before")
     assert served.call("export_session", **at, body={})["sessions"] == 1

@@ -19,7 +19,7 @@ def snippet(text: str, spans: Sequence[tuple[int, int]], *, size: int = SNIPPET_
         if last <= start or first >= end:
             continue
         begin, until = max(first, start), min(last, end)
-        parts += [text[at:begin].translate(_PLAIN), MARK_BEGIN, text[begin:until], MARK_END]
+        parts += [text[at:begin].translate(_PLAIN), MARK_BEGIN, text[begin:until].translate(_PLAIN), MARK_END]
         at = until
     parts.append(text[at:end].translate(_PLAIN))
     shown = " ".join("".join(parts).split())

@@ -49,15 +49,22 @@ class Entry:
 
 @dataclass(slots=True)
 class Index:
-    """Messages in order of position, and for each term the rows that have it, with how often."""
+    """Messages in order of position, and for each term, packed, the rows that have it, with how often."""
 
     entries: list[Entry] = field(default_factory=list)
-    terms: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+    terms: dict[str, list[Any]] = field(default_factory=dict)
+
+    def rows_of(self, term: str) -> list[tuple[int, int]]:
+        packed = self.terms.get(term)
+        if packed is None:
+            return []
+        steps, counts = packed if isinstance(packed[0], list) else (packed, [1] * len(packed))
+        return list(zip(_sums(steps), counts, strict=True))
 
     @classmethod
     def of(cls, engine: SearchEngine, messages: Iterable[tuple[Located, int]]) -> Index:
         """Of messages, each with its commit's first position. Those of an unknown role are never found."""
-        index, texts = cls(), list[str]()
+        index, rows_of = cls(), dict[str, list[tuple[int, int]]]()
         found = [(one, commit, one.facts) for one, commit in messages]
         found = [one for one in found if one[2].role != "unknown"]
         texts = [indexed_text(one, facts) for one, _, facts in found]
@@ -66,7 +73,8 @@ class Index:
             place = one.event.position, commit, one.loop, time_ms
             index.entries.append(Entry(*place, sum(terms.values()), _outline(facts)))
             for term, count in terms.items():
-                index.terms.setdefault(term, []).append((row, count))
+                rows_of.setdefault(term, []).append((row, count))
+        index.terms = {term: _packed(rows_of[term]) for term in sorted(rows_of)}
         return index
 
     def encode(self, engine: str) -> bytes:
@@ -82,7 +90,7 @@ class Index:
                 "l": [one.length for one in entries],
                 "r": [_ROLES.index(one.facts.role) + (0 if one.facts.head else 4) for one in entries],
                 "f": {row: _told(one.facts) for row, one in enumerate(entries) if one.facts.calls or one.facts.results},
-                "w": {term: _packed(self.terms[term]) for term in sorted(self.terms)},
+                "w": self.terms,
             }
         )
 
@@ -95,12 +103,13 @@ class Index:
         rows = zip(
             *(_sums(found["p"]), found["c"], _sums(found["o"]), _sums(found["t"]), found["l"], found["r"]), strict=True
         )
-        told: Mapping[str, Any] = found["f"]
+        told: Mapping[Any, Any] = found["f"]
+        told = {int(row): facts for row, facts in told.items()}
         entries = [
-            Entry(position, position - back, loop, time_ms, length, _facts(role, told.get(str(row), ((), ()))))
+            Entry(position, position - back, loop, time_ms, length, _facts(role, told.get(row, ((), ()))))
             for row, (position, back, loop, time_ms, length, role) in enumerate(rows)
         ]
-        return cls(entries, {term: _unpacked(packed) for term, packed in found["w"].items()})
+        return cls(entries, found["w"])
 
 
 class SearchIndexes:
@@ -195,6 +204,8 @@ def _told(facts: Facts) -> list[list[Any]]:
 
 def _facts(role: int, told: Sequence[Sequence[Any]]) -> Facts:
     calls, results = told
+    if not calls and not results:
+        return _BARE[role]
     return Facts(
         role=_ROLES[role % 4],
         head="." if role < 4 else "",
@@ -204,16 +215,14 @@ def _facts(role: int, told: Sequence[Sequence[Any]]) -> Facts:
     )
 
 
+_BARE = [Facts(role=role, head=head, chars=0) for head in (".", "") for role in _ROLES]
+
+
 def _packed(rows: Sequence[tuple[int, int]]) -> list[Any]:
     """Steps between rows; counts after them where one is not 1."""
     steps = _steps(row for row, _ in rows)
     counts = [count for _, count in rows]
     return steps if max(counts) == 1 else [steps, counts]
-
-
-def _unpacked(packed: list[Any]) -> list[tuple[int, int]]:
-    steps, counts = packed if isinstance(packed[0], list) else (packed, [1] * len(packed))
-    return list(zip(_sums(steps), counts, strict=True))
 
 
 def _steps(values: Iterable[int]) -> list[int]:

@@ -163,7 +163,7 @@ class _Whole:
         }
 
     def _rows_of(self, term: str) -> list[tuple[int, int]]:
-        found = ((rows[row], count) for part, rows in self._parts for row, count in part.terms.get(term, ()))
+        found = ((rows[row], count) for part, rows in self._parts for row, count in part.rows_of(term))
         return [one for one in found if one[0] >= 0]
 
     def refs(self, row: int, tool: str | None = None) -> list[Ref]:

@@ -39,6 +39,10 @@ class Fts5SearchEngine:
 
     name = "fts5-porter-1"
 
+    def __init__(self, *, before_weight: float = BEFORE_WEIGHT) -> None:
+        """``before_weight`` is what a word of the message before counts; with 0 each text stands for itself."""
+        self._before = before_weight
+
     def terms(self, texts: Sequence[str]) -> list[dict[str, int]]:
         return _stemmed([_words(text) for text in texts])
 
@@ -46,14 +50,16 @@ class Fts5SearchEngine:
         lengths = documents.lengths
         if not lengths:
             return []
-        sizes = [length + before for length, before in zip(lengths, (0, *lengths), strict=False)]
+        sizes = list(lengths)
+        if self._before:
+            sizes = [length + before for length, before in zip(lengths, (0, *lengths), strict=False)]
         mean, total, scores = sum(sizes) / len(sizes) or 1.0, len(sizes), dict[int, float]()
         for term in self._asked(question):
             weights = dict[int, float]()
             for row, count in documents.rows_of(term):
                 weights[row] = weights.get(row, 0.0) + OWN_WEIGHT * count
-                if row + 1 < total:
-                    weights[row + 1] = weights.get(row + 1, 0.0) + BEFORE_WEIGHT * count
+                if self._before and row + 1 < total:
+                    weights[row + 1] = weights.get(row + 1, 0.0) + self._before * count
             rarity = math.log(1 + (total - len(weights) + 0.5) / (len(weights) + 0.5))
             for row, weight in weights.items():
                 found = weight * (K1 + 1) / (weight + K1 * (1 - B + B * sizes[row] / mean))

@@ -110,7 +110,7 @@ class Deployment:
     def _resource(self, service: str, params: Mapping[str, Any]) -> str:
         if service == "s3":
             return self._names[params["Bucket"]] + (
-                "/~exports/*" if params.get("Key", "").startswith("~exports/") else "/*"
+                "/~exports/*" if str(params.get("Key", "")).startswith("~exports/") else "/*"
             )
         if service == "sqs":
             return self._names[params["QueueUrl"].rpartition("/")[2]]
@@ -244,6 +244,10 @@ def _copied(made: Deployment) -> None:
         made.call("snapshot", "POST", f"{path}/whole/restore", 201, body={"as": "rewind"})
     job = made.call("snapshot", "POST", "/v1/sessions/long/snapshots/whole/restore", 202, body={"as": "rewind"})
     assert made.run("workers.snapshot.handler", _message("restore", job["job_id"], "long")) == _DONE
+    made.call("snapshot", "DELETE", "/v1/sessions/long/snapshots/whole", 200)
+    (job,) = made.call("jobs", "GET", "/v1/jobs", 200, query={"limit": "1"})["jobs"]
+    assert job["kind"] == "sweep"
+    assert made.run("workers.erase.handler", _message("sweep", job["job_id"], "long")) == _DONE
 
 
 def _recall(made: Deployment, path: str, size: int) -> None:

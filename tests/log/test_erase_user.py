@@ -67,7 +67,7 @@ def test_no_session_is_created_meanwhile(harness: Harness) -> None:
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_e2_d1_interrupted_anywhere_it_resumes(harness: Harness, when: str) -> None:
     calls, tried, at = None, 0, 0
-    stride = 1 if examples(100) == 100 else 3 if harness.name == "sqlite" else 17
+    stride = 1 if examples(100) == 100 else 5 if harness.name == "sqlite" else 37
     while calls is None or at <= calls:
         user = f"user-{at}"
         log = harness.log(user=user)

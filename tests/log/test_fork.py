@@ -166,7 +166,7 @@ def test_nothing_is_copied(harness: Harness) -> None:
         call()
         return int(sum(harness.meter.meter.requests.values()) - before)
 
-    fork = session.fork("of a short one")
+    fork = session.fork("of-a-short-one")
     short = requests(lambda: session.fork("short"))
     for n in range(8):
         session.append(*said(n), HUGE)

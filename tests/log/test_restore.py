@@ -103,6 +103,49 @@ def test_d6_after_expiry_a_restored_session_is_the_fold_at_the_snapshot(
         assert session.restore_snapshot("whole", session_id=target).head == made.position + 2, "it is there already"
 
 
+def test_d6_e4_an_expired_session_is_gone_and_its_full_snapshot_is_there(harness: Any) -> None:
+    """By its own time, before and after the eraser has been there."""
+    log = harness.log()
+    session = log.sessions.create("s", ttl_days=1, state={"a": 1})
+    session.append(said(0), {"role": "user", "content": noise(9_000)}, {"role": "user", "content": noise(90_000)})
+    session.create_snapshot("whole", kind="full")
+    session.create_snapshot("point")
+    before, data = session.snapshot("whole").content, io.BytesIO()
+    if harness.name == "sqlite":
+        session.export(data)
+    harness.clock.advance(2 * 86_400)
+    for target in ("not-erased-yet", "erased"):
+        with pytest.raises(NotFoundError):
+            session.info()
+        assert [one.name for one in session.snapshots()] == ["whole"]
+        assert session.snapshot("whole").content == before
+        with pytest.raises(NotFoundError):
+            session.snapshot("point")
+        with pytest.raises(NotFoundError):
+            session.restore_snapshot("point", session_id="other")
+        restored = session.restore_snapshot("whole", session_id=target)
+        assert restored.messages == 3
+        found = log.sessions.get(target)
+        assert [one.body for one in found.messages()] == [one.body for one in before.messages]
+        assert found.state().state == {"a": 1}
+        found.append(said(1))
+        harness.app.retain_sessions()
+        assert [job.kind for job in log.jobs()] == ["erase"]
+        log.run_jobs()
+        VERIFIED.clear()
+    with pytest.raises(ConflictError) as raised:
+        session.restore_snapshot("whole", as_="rewind")
+    assert raised.value.error_code == "session_erased"
+    if harness.name == "sqlite":
+        other = harness.log(user="eve")
+        assert other.sessions.import_(data)[0].status == "imported"
+        assert other.sessions.get("s").info().messages == 3, "what has come back is there"
+        assert next(other.sessions.get("s").history()).metadata["imported"] is True
+    session.delete_snapshot("whole")
+    log.run_jobs()
+    assert not harness.app.engine.blobs.names(KEYS.blob_prefix)
+
+
 @pytest.mark.parametrize("kind", ["ref", "full"])
 def test_d6_of_a_live_session_another_one_begins_with_the_snapshot_by_a_pointer(harness: Any, kind: Any) -> None:
     session = filled(harness.log(), 30, state={"a": 1})
@@ -386,7 +429,11 @@ def test_d2_every_order_of_a_full_snapshot_and_another_operation(few: None, othe
     assert explore(operations, fresh(prepared), check, max_preemptions=2) > 3
 
 
-def test_d2_every_order_of_two_restores_and_a_creation_makes_one_whole_session(few: None) -> None:
+def restoring(session: Session) -> Any:
+    return session.restore_snapshot("whole", session_id="other")
+
+
+def test_d2_every_order_of_a_restore_and_a_creation_makes_one_whole_session(few: None) -> None:
     def check(run: Run, items: ItemTable, blobs: BlobStore) -> None:
         log = application(items, blobs, SequentialIds(10**9))
         for result in run.results:
@@ -396,17 +443,18 @@ def test_d2_every_order_of_two_restores_and_a_creation_makes_one_whole_session(f
         assert len(list(other.messages())) == (0 if created else 1)
         assert [one.session_id for one in log.sessions.list()].count("other") == 1
 
-    def restoring(session: Session) -> Any:
-        return session.restore_snapshot("whole", session_id="other")
-
     creating = on(2000, lambda session: Turnlog(session._backend).sessions.create("other"))
     assert explore([on(1000, restoring), creating], fresh(tiny), check, max_preemptions=1) > 3
 
-    def both(run: Run, items: ItemTable, blobs: BlobStore) -> None:
+
+@pytest.mark.parametrize("preemptions", [0, pytest.param(1, marks=pytest.mark.full)])
+def test_d2_every_order_of_two_restores_makes_one_whole_session(few: None, preemptions: int) -> None:
+    def check(run: Run, items: ItemTable, blobs: BlobStore) -> None:
         assert not all(isinstance(one, Exception) for one in run.results)
         other = application(items, blobs, SequentialIds(10**9)).sessions.get("other")
         assert len(list(other.messages())) == 1
         assert next(other.history()).action == "restore"
         assert other.info().head == 3
 
-    assert explore([on(1000, restoring), on(2000, restoring)], fresh(tiny), both, max_preemptions=1) > 3
+    tried = explore([on(1000, restoring), on(2000, restoring)], fresh(tiny), check, max_preemptions=preemptions)
+    assert tried >= 2

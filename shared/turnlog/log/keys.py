@@ -198,7 +198,12 @@ def owner_blobs(owner: Owner) -> tuple[str, str]:
 def export_blob(owner: Owner, session_id: str) -> str:
     """The newest export of a session; with an empty id, of all that the owner has. It outlives the session's deletion."""
     name = f"session-{check_session_id(session_id)}" if session_id else "everything"
-    return f"{EXPORT_BLOBS}{owner.tenant_id}/{owner.user_id}/{name}.zip"
+    return f"{export_prefix(owner)}{name}.zip"
+
+
+def export_prefix(owner: Owner) -> str:
+    """Of all exports of an owner: whoever erases a person erases these too."""
+    return f"{EXPORT_BLOBS}{owner.tenant_id}/{owner.user_id}/"
 
 
 def commit_sort_key(position: int) -> str:

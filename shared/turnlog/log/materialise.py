@@ -158,7 +158,7 @@ def _is_claim(existing: Item, first: SealedCommit, token: bytes) -> bool:
     if holder is not None:
         raise ConflictError("another restore or import is making a session of this id", code="id_claimed")
     if _KIND not in existing:
-        raise ConflictError("the session of this id was erased; its id is free a day later", code="session_erased")
+        raise ConflictError("the session of this id was erased: take another id", code="session_erased")
     if existing.get("h") != first.item["h"]:
         raise SessionExistsError("there is another session of this id")
     return False

@@ -19,6 +19,7 @@ from turnlog.log.keys import SessionKeys
 from turnlog.log.materialise import Materialiser
 from turnlog.log.segment_format import SealedCommit
 from turnlog.log.sessions import SessionLog
+from turnlog.services.restored import told
 
 
 class ImportSessions:
@@ -45,8 +46,11 @@ class ImportSessions:
         newest = commits[-1].commit.header
         if newest.last < body.head:
             return Imported(session_id=session_id, status="partial", position=newest.last)
+        if newest.expires_ms is not None and self._log.clock.now_ms() >= newest.expires_ms:
+            # It would be gone as soon as it is there.
+            newest = told(self._log, keys, newest, token, {"imported": True, "position": newest.last})
         self._materialiser.finish(keys, newest, token)
-        return Imported(session_id=session_id, status="imported", position=newest.last)
+        return Imported(session_id=session_id, status="imported", position=body.head)
 
     def _checked(self, keys: SessionKeys, first: int, body: ImportCommits) -> list[SealedCommit]:
         """All commits of the batch: they follow on one another, and on what is there."""

@@ -7,7 +7,6 @@ the same positions, times and hashes, seen when all of it is there, and one entr
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from hashlib import sha256
 from typing import cast
 
@@ -15,7 +14,6 @@ from turnlog.contracts.jobs import Job
 from turnlog.contracts.sessions import CreateSession, ForkPoint, Session
 from turnlog.contracts.snapshots import RestoreSnapshot
 from turnlog.domain.errors import (
-    ConflictError,
     CorruptError,
     InvalidInputError,
     NotFoundError,
@@ -25,9 +23,8 @@ from turnlog.domain.errors import (
 from turnlog.domain.events import NoteEvent, Payload
 from turnlog.domain.identity import Owner, check_session_id
 from turnlog.domain.jsonvalue import JsonObject
-from turnlog.log.commits import Commit, Draft
 from turnlog.log.full_snapshots import FullSnapshots
-from turnlog.log.headers import Header, following
+from turnlog.log.headers import Header
 from turnlog.log.keys import SessionKeys
 from turnlog.log.materialise import Materialiser
 from turnlog.log.payloads import Payloads
@@ -39,10 +36,10 @@ from turnlog.services.idempotency import raw_request_key
 from turnlog.services.jobs import StartJobs
 from turnlog.services.read_session import GetSession
 from turnlog.services.read_snapshots import SnapshotLogs
+from turnlog.services.restored import RESTORE, told
 from turnlog.services.rewind import RewindSessions
 from turnlog.services.snapshots import find_snapshot
 
-RESTORE = "restore"
 MAX_POSITIONS = 2_048
 """A request restores a history of at most so many positions itself; a longer one is a job."""
 
@@ -129,9 +126,9 @@ class RestoreSnapshots:
         self._materialiser.add(target, counted(), self._blob_of(keys))
         if last.hash.hex() != digest:
             raise CorruptError("a snapshot does not end with the commit that it was made at", item=record.id)
-        noted = self._note(target, record, last, nonce=token[:8])
-        self._materialiser.finish(target, noted.header, token)
-        return noted.header
+        noted = told(self._log, target, last, token, {"snapshot_id": record.id, "position": last.last})
+        self._materialiser.finish(target, noted, token)
+        return noted
 
     def _commits(self, keys: SessionKeys, record: Record) -> Iterable[SealedCommit]:
         """What the snapshot has, one after the other."""
@@ -144,28 +141,13 @@ class RestoreSnapshots:
     def _blob_of(self, keys: SessionKeys) -> Callable[[Payload], bytes]:
         return lambda payload: self._payloads.fetch(keys, [payload])[payload.place]
 
-    def _note(self, target: SessionKeys, record: Record, last: Header, *, nonce: bytes) -> Commit:
-        """The entry of the restore: the session's newest activity is now, so it does not expire at once."""
-        existing = self._log.commits.get(target, last.last + 1)
-        if existing is not None:
-            return existing
-        new = following(last, kind="h", events=1, now_ms=self._log.clock.now_ms())
-        metadata: JsonObject = {"snapshot_id": record.id, "position": last.last}
-        event = NoteEvent(new.first, RESTORE, None, metadata)
-        made = self._log.commits.put(
-            target, Draft(replace(new, nonce=nonce), (event,)), nonce=nonce, previous=last.hash
-        )
-        if made is None:
-            raise ConflictError("another restore goes on in this session", code="id_claimed")
-        return made
-
     def _made_before(self, target: SessionKeys, record: Record) -> Header:
         """The entry of an earlier try; without one it is another session that began so: `SessionExistsError`."""
         position = cast("int", record.content["position"]) + 1
         commit = self._log.commits.get(target, position)
         events = self._log.commits.events(target, [commit]) if commit is not None else []
         note = events[0] if events else None
-        told = note.metadata if isinstance(note, NoteEvent) and note.action == RESTORE else None
-        if commit is None or told is None or told.get("snapshot_id") != record.id:
+        metadata = note.metadata if isinstance(note, NoteEvent) and note.action == RESTORE else None
+        if commit is None or metadata is None or metadata.get("snapshot_id") != record.id:
             raise SessionExistsError(f"session {target.session_id!r} exists")
         return commit.header

@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 
+from benchmarks.search import LIMIT_5, LIMIT_10, Found, costs, locomo, mean, memorybank
+from tests.conftest import DATA
+from tests.effort import FULL
 from tests.log.test_recall import calls, result, user
 from turnlog.adapters.search.fts5 import Fts5SearchEngine
 from turnlog.client.model import Session, Turnlog
@@ -285,3 +288,31 @@ def test_requests_of_a_search_are_the_list_the_indexes_the_end_and_what_was_foun
         assert len(session.search("boats 14", limit=10).results) == 10
     assert dict(spent.requests) == {"Query": 2, "GetObject": 3, "BatchGetItem": 1}
     assert spent.write_units == 0 and spent.read_units <= 20
+
+
+# ------------------------------------------------------------ real conversations
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+def test_search_on_locomo_finds_the_evidence(real_data: Any) -> None:
+    """Through the API, every fourth question; all of them: `make bench-search`, at least 64 and 74 %."""
+    total = Found()
+    for one in locomo(real_data, DATA / "dev", every=1 if FULL else 4).values():
+        total += one
+    assert len(total.at_5) > 200
+    least_5, least_10 = (LIMIT_5, LIMIT_10) if FULL else (LIMIT_5 - 0.02, LIMIT_10 - 0.02)
+    assert mean(total.at_5) >= least_5 and mean(total.at_10) >= least_10
+    assert mean(total.at_5) >= mean(total.plain_5) + 0.05
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+def test_questions_in_chinese_find_their_turns(real_data: Any) -> None:
+    found = memorybank(real_data, DATA / "dev")
+    assert len(found.at_5) >= 30
+    assert mean(found.at_5) >= 0.95
+
+
+def test_the_benchmark_counts_what_a_search_takes() -> None:
+    (row,) = costs([300])
+    assert row.requests["GetObject"] == 1 and row.requests["Query"] == 2
+    assert 0 < row.index_bytes < row.segment_bytes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -295,12 +296,13 @@ def test_requests_of_a_search_are_the_list_the_indexes_the_end_and_what_was_foun
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 def test_search_on_locomo_finds_the_evidence(real_data: Any) -> None:
-    """Through the API, every fourth question; all of them: `make bench-search`, at least 64 and 74 %."""
+    """Through the API: at least 64 and 74 %; every sixth question in `make pr`."""
+    is_full = bool(os.environ.get(FULL))
     total = Found()
-    for one in locomo(real_data, DATA / "dev", every=1 if FULL else 4).values():
+    for one in locomo(real_data, DATA / "dev", every=1 if is_full else 6).values():
         total += one
-    assert len(total.at_5) > 200
-    least_5, least_10 = (LIMIT_5, LIMIT_10) if FULL else (LIMIT_5 - 0.02, LIMIT_10 - 0.02)
+    assert len(total.at_5) > 150
+    least_5, least_10 = (LIMIT_5, LIMIT_10) if is_full else (LIMIT_5 - 0.02, LIMIT_10 - 0.02)
     assert mean(total.at_5) >= least_5 and mean(total.at_10) >= least_10
     assert mean(total.at_5) >= mean(total.plain_5) + 0.05
 

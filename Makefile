@@ -29,7 +29,7 @@ demo: $(if $(filter moto,$(ENGINE)),$(VENV)/moto.stamp,$(VENV)/run.stamp)  ## Ru
 	@$(BIN)/python examples/demo.py --engine $(ENGINE)
 
 test: $(VENV)/dev.stamp  ## Run the tests
-	@$(BIN)/python -m pytest -q -n $(WORKERS)
+	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal
 
 serve: $(if $(filter moto,$(ENGINE)),$(VENV)/moto.stamp,$(VENV)/run.stamp)  ## The service on http://127.0.0.1:8787 [ENGINE=moto]
 	@$(BIN)/turnlog serve --engine $(ENGINE)
@@ -56,7 +56,7 @@ bench-cost: $(VENV)/dev.stamp  ## What a thousand turns cost on AWS, from metere
 pr: lint test build-test  ## What CI runs
 
 full: lint $(VENV)/dev.stamp  ## Everything, long
-	@$(BIN)/python -m pytest -q -n $(WORKERS) --full
+	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal --full
 
 clean:  ## Remove what was made
 	rm -rf $(VENV) .venv-* .aws-sam build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

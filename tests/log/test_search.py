@@ -233,6 +233,8 @@ def test_marks_stand_around_matches_and_nowhere_else() -> None:
     shown = snippet(text, spans)
     assert "[not this] but **that** and ⟦boats⟧, ⟦BOATS⟧, ⟦boating⟧" in shown
     assert shown.startswith("...") and shown.endswith("...") and shown.count(MARK_BEGIN) == shown.count(MARK_END) == 3
+    (spans,) = Fts5SearchEngine().spans(["see ORD-0001/b or ORD 0001"], "ORD-0001")
+    assert snippet("see ORD-0001/b or ORD 0001", spans) == "see ⟦ORD-0001⟧/b or ⟦ORD⟧ ⟦0001⟧", "an id in one piece"
     assert snippet("nothing\n of it", []) == "nothing of it"
     for begin in range(0, 60, 7):
         for size in (1, 5, 20, 80):

@@ -71,7 +71,7 @@ class Fts5SearchEngine:
         words = list({match[0].lower() for text in texts for match in _WORD.finditer(text)})
         stems = zip(words, _stemmed([[] if _IS_CJK.match(word) else [word] for word in words]), strict=True)
         matching = {word for word, found in stems if word not in STOP_WORDS and asked.intersection(found)}
-        return [_joined(_spans(text, matching, asked)) for text in texts]
+        return [_joined(text, _spans(text, matching, asked)) for text in texts]
 
     def _asked(self, question: str) -> list[str]:
         words = list(dict.fromkeys(_words(question)))[:MAX_QUESTION_WORDS]
@@ -88,10 +88,12 @@ def _spans(text: str, matching: Collection[str], asked: Collection[str]) -> Iter
                     yield at, at + 2
 
 
-def _joined(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+def _joined(text: str, spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Overlapping ones as one, and those with one sign between them: an id stays in one piece."""
     found = list[tuple[int, int]]()
     for begin, end in spans:
-        if found and begin < found[-1][1]:
+        between = text[found[-1][1] : begin] if found else " "
+        if not between or (len(between) == 1 and not between.isspace()):
             found[-1] = found[-1][0], end
         else:
             found.append((begin, end))

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from turnlog.services.read_session import GetSession, ListSessions
     from turnlog.services.read_snapshots import GetSnapshot, SnapshotLogs
     from turnlog.services.recall import RecallCalls
+    from turnlog.services.redact import RedactMessages
     from turnlog.services.redrive import RedriveJobs
     from turnlog.services.restore import RestoreSnapshots
     from turnlog.services.retention import RetainSessions
@@ -450,6 +451,16 @@ class Application:
         return EraseUsers(self._log, self.engine.blobs, self._erasure, self._start_job)
 
     @cached_property
+    def redact_message(self) -> RedactMessages:
+        from turnlog.log.redacted_parts import RedactedParts
+        from turnlog.log.redaction import Redaction
+        from turnlog.services.redact import RedactMessages
+
+        parts = RedactedParts(self.engine.blobs, self.segments, self._log.records)
+        redaction = Redaction(self._log, self.engine.blobs, self._log.forks, parts)
+        return RedactMessages(self._log, redaction, self._erasure, self._start_job)
+
+    @cached_property
     def retain_sessions(self) -> RetainSessions:
         """What a schedule calls, or who serves on one machine."""
         from turnlog.services.retention import RetainSessions
@@ -491,6 +502,7 @@ class Application:
             "export": self._export,
             "erase": self._erase,
             "erase_user": self._erase_user,
+            "redact": self._redact,
         }
         return RunJob(self._log, work, self.engine.queue_of)
 
@@ -508,6 +520,9 @@ class Application:
 
     def _erase_user(self, owner: Owner, _session_id: str, options: JsonObject) -> JsonObject | Later:
         return self.erase_user.run(owner, options)
+
+    def _redact(self, owner: Owner, session_id: str, options: JsonObject) -> JsonObject | Later:
+        return self.redact_message.run(owner, session_id, options)
 
     def _sweep(self, owner: Owner, session_id: str, options: JsonObject) -> JsonObject:
         return self.sweep_snapshots.run(owner, session_id, options)

@@ -269,6 +269,8 @@ def test_every_route_answers(served: Served) -> None:
     served.call("patch_agent", **at, agent_id="main", body=waiting)
     served.call("decide_pending", **at, agent_id="main", body={"decision": "approve"})
     assert served.call("update_session", **at, body={"title": "Every"})["title"] == "Every"
+    position = str(served.call("read_messages", **at)["messages"][0]["position"])
+    assert served.call("redact_message", **at, position=position, status=202)["kind"] == "redact"
     assert served.call("end_session", **at)["status"] == "ended"
     assert served.call("reset_session", **at, status=201)["reset_of"] == "every"
     assert served.call("erase_session", **at, status=202)["kind"] == "erase"

@@ -55,6 +55,7 @@ RUNS: Mapping[str, int] = {
     "rewind_session": 200,
     "end_session": 200,
     "reset_session": 201,
+    "redact_message": 202,
     "erase_session": 202,
     "sqs_erase": 0,
     "schedule_retention": 0,

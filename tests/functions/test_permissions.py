@@ -305,6 +305,11 @@ def _erased(made: Deployment) -> None:
     made.call("snapshot", "DELETE", "/v1/sessions/whole/snapshots/w", 200)
     for name in ("large", "middle"):
         made.call("sessions", "POST", "/v1/sessions", 201, body={"fork": {"session_id": name}})
+    for name in ("large", "middle"):
+        (message, *_) = made.call("messages", "GET", f"/v1/sessions/{name}/messages", 200)["messages"]
+        path = f"/v1/sessions/{name}/messages/{message['position']}/redact"
+        job = made.call("erase", "POST", path, 202)
+        assert made.run("workers.erase.handler", _message("redact", job["job_id"], name)) == _DONE
     job = made.call("erase", "DELETE", "/v1/sessions/middle", 202)
     assert made.run("workers.erase.handler", _message("erase", job["job_id"], "middle")) == _DONE
     job = made.call("erase", "DELETE", "/v1/sessions/large", 202)

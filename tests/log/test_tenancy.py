@@ -56,7 +56,7 @@ def test_t1_every_route_answers_another_owner_as_if_the_session_were_not_there(
     for route in SESSION_ROUTES:
         answers = []
         for session_id in ("shared-id", "not-there"):
-            path = {"session_id": session_id, "agent_id": "main", "snapshot": "named"}
+            path = {"session_id": session_id, "agent_id": "main", "snapshot": "named", "position": "2"}
             request = Request(Owner.of(*owner), path, QUERIES.get(route.name, {}), BODIES.get(route.name))
             # An import makes a session of the caller's own, whoever else has one of that id: this one is of nothing.
             with pytest.raises(InvalidInputError if route.name == "import_session" else NotFoundError) as caught:
@@ -75,6 +75,7 @@ def test_t1_every_route_with_a_session_is_in_the_matrix() -> None:
         "update_session",
         "end_session",
         "erase_session",
+        "redact_message",
         "rewind_session",
         "diff_session",
         "reset_session",

@@ -261,6 +261,14 @@ class Session(SnapshotCalls, SessionExport, TimeTravel):
         answer: Job = self._backend.call("erase_session", path=self._path, key=key)
         return answer
 
+    def redact(self, position: int, *, key: str | None = None) -> Job:
+        """Overwrites what one message says, for good. From here on nobody reads it; the job removes what was made of it (summaries,
+        segments, snapshots, copies in forks, exports), and is done after a second look 15 minutes later.
+        """
+        path = {**self._path, "position": str(position)}
+        answer: Job = self._backend.call("redact_message", path=path, key=key)
+        return answer
+
     def append(
         self,
         *messages: Mapping[str, Any],

@@ -8,12 +8,14 @@ from pydantic import Field
 
 from turnlog.contracts.base import Answer, Body, JsonObjectField
 
-JobKind: TypeAlias = Literal["compress", "snapshot", "seal", "sweep", "restore", "export", "erase", "erase_user"]
+JobKind: TypeAlias = Literal[
+    "compress", "snapshot", "seal", "sweep", "restore", "export", "erase", "erase_user", "redact"
+]
 JobStatus: TypeAlias = Literal["queued", "done", "failed"]
 QUEUES: dict[str, tuple[JobKind, ...]] = {
     "compress": ("compress", "seal"),
     "snapshot": ("snapshot", "restore", "export"),
-    "erase": ("erase", "erase_user", "sweep"),
+    "erase": ("erase", "erase_user", "sweep", "redact"),
 }
 """The kinds of job that go through each queue, to the worker of the same name."""
 JOB_KINDS: tuple[JobKind, ...] = tuple(kind for kinds in QUEUES.values() for kind in kinds)

@@ -99,6 +99,7 @@ class StoredMessage(Answer):
     metadata: JsonObjectField | None = None
     finish_reason: str | None = None
     is_error: bool | None = None
+    redacted: bool = False
 
 
 class MessagePage(Answer):

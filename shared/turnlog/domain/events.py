@@ -62,6 +62,7 @@ class MessageEvent:
     facts: Facts | None = None
     payload: Payload | None = None
     notes: Notes | None = None
+    redacted: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from typing import Any
 from turnlog.domain.errors import CorruptError
 from turnlog.domain.jsonvalue import JsonObject
 from turnlog.log.commits import VERIFIED
+from turnlog.log.digests import line_digest
 from turnlog.log.headers import GENESIS, chain_hash, hashed_header
 from turnlog.log.keys import COMMITS_FROM, COMMITS_TO, SessionKeys, commit_sort_key
 from turnlog.log.packing import pack
@@ -78,7 +79,7 @@ class Archive:
             for index, sealed in enumerate(self._read(part)):
                 if index == 0:
                     covered = hashed_header(commit_sort_key(part.first), sealed.item)
-                    digests = [sha256(line).digest() for line in sealed.lines]
+                    digests = list(map(line_digest, sealed.lines))
                     if chain_hash(previous, covered, digests) != sealed.commit.header.hash:
                         raise CorruptError("a part of a snapshot does not follow on the one before", item=part.blob)
                 if sealed.commit.header.first != at:

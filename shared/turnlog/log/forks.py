@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from turnlog.log.commit_items import first_position, parent_of
-from turnlog.log.commits import CommitLog, read_commit
-from turnlog.log.headers import item_name, log_key
+from turnlog.log.commit_items import first_position, parent_of, shared_of, shared_position
+from turnlog.log.commits import CommitLog, read_commit, stored_lines
+from turnlog.log.headers import hashed_header, item_name, log_key
 from turnlog.log.keys import FORKS_FROM, FORKS_TO, SessionKeys
+from turnlog.log.packing import pack
 from turnlog.log.payloads import Payloads
-from turnlog.ports import Equal, Item, ItemTable, Query
+from turnlog.log.redacted_lines import hidden
+from turnlog.ports import Equal, Item, ItemTable, Query, item_size_bytes
 
 _POINTER = ("fp", "bs", "fa")
 
@@ -48,14 +50,14 @@ class Forks:
             if item is None or "fp" not in item or parent_of(child, item) != keys:
                 continue
             for page in self._commits.stored.on(keys, 1, first_position(item) - 1):
-                self._copy(child, page)
+                self._copy(child, page, shared_of(item))
             self._items.put({**item, "bs": ""}, condition=Equal("bs", keys.session_id))
             done += 1
         return done
 
-    def _copy(self, child: SessionKeys, page: Sequence[Item]) -> None:
-        """Commits to a fork's base, after what they have out of line."""
-        base = child.base
+    def _copy(self, child: SessionKeys, found: Sequence[Item], shared: int) -> None:
+        """Commits to a fork's base, after what they have out of line; nothing of what lies behind the end of what it shares."""
+        base, page = child.base, [_within(item, shared) for item in found]
         for item in page:
             self._payloads.copy(base, read_commit(item).payloads)
         self._items.write_many(
@@ -65,3 +67,15 @@ class Forks:
                 for item in page
             ]
         )
+
+
+def _within(item: Item, shared: int) -> Item:
+    """A commit as a fork may have it: what lies behind the end of what it shares is redacted."""
+    end, last = shared_position(item, shared), item.get("l")
+    if not isinstance(last, int) or last <= end:
+        return item
+    first = first_position(item)
+    lines = [line if first + at <= end else hidden(line) for at, line in enumerate(stored_lines(item))]
+    bare = {name: value for name, value in item.items() if name != "b"}
+    covered = hashed_header(log_key(item), item)
+    return {**bare, "b": pack(b"\n".join(lines), beside=covered, item_bytes=item_size_bytes(bare) + 1)}

@@ -82,6 +82,7 @@ class Header:
     ``summary`` is the summary in force. ``sent`` is the newest window that is known to have been sent; ``calibration`` is
     what is learned of the provider's token counts. ``asked`` is the newest request for a summary. ``view`` is what is in view
     after rewinds, and ``rewound`` the position of the newest rewind, or of the fork that the session began as, 0 without.
+    ``redacted`` is the position of the newest entry of a redaction.
     """
 
     first: int
@@ -106,6 +107,7 @@ class Header:
     idle_ms: int = 0
     view: View = field(default_factory=View)
     rewound: int = 0
+    redacted: int = 0
     version: int = field(default=SCHEMA_VERSION)
 
     @property
@@ -178,6 +180,7 @@ def header_attributes(header: Header) -> dict[str, AttributeValue]:
         "it": header.idle_ms,
         "vw": header.view.encode(),
         "rw": header.rewound,
+        "rd": header.redacted,
         "sm": header.summary.encode() if header.summary is not None else "",
         "ws": header.sent.encode() if header.sent is not None else "",
         "cf": header.calibration.encode(),
@@ -241,6 +244,7 @@ def _read(item: Item) -> Header:
         asked=Asked.decode(_text(item, "ca")) if "ca" in item else None,
         view=View.decode(_text(item, "vw")) if "vw" in item else View(),
         rewound=_number(item, "rw", 0),
+        redacted=_number(item, "rd", 0),
         version=_number(item, "v"),
     )
 

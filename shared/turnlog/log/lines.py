@@ -293,6 +293,7 @@ def read_event(
             facts=card(line["c"]) if "c" in line else None,
             payload=payload,
             notes=_read_notes(line),
+            redacted="rx" in line,
         )
     if kind == "s":
         return _read_state(line, held or {}, position, payload)

@@ -86,6 +86,11 @@ class Records:
         condition: Condition = Equal("st", while_status)
         return self._items.put(self._item(shelf, record, ttl_seconds), condition=condition) is None
 
+    def exchange(self, shelf: Shelf, before: Record, after: Record) -> bool:
+        """Whether the record was replaced: only while it is as it was read. One that stays as long as its session."""
+        condition: Condition = Equal("b", pack(encode_json(before.content)))
+        return self._items.put(self._item(shelf, after, None), condition=condition) is None
+
     def get(self, shelf: Shelf, record_id: str) -> Record | None:
         """None: there is none, or it has been deleted."""
         found = self.get_any(shelf, record_id)

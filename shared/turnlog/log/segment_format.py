@@ -16,13 +16,13 @@ import json
 from bz2 import BZ2Compressor, BZ2Decompressor
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from hashlib import sha256
 from typing import Any, TypeGuard
 
 from turnlog.domain.errors import CorruptError, NewerSchemaError
 from turnlog.domain.events import Event
 from turnlog.domain.jsonvalue import JsonObject, encode_json
 from turnlog.log.commits import Commit, events_of
+from turnlog.log.digests import line_digest
 from turnlog.log.headers import HASH_BYTES, chain_hash, hashed_header, read_header, remembered
 from turnlog.log.keys import commit_sort_key, position_of
 from turnlog.log.lines import payload_of, upcast
@@ -116,6 +116,12 @@ class SegmentWriter:
         return entry
 
 
+def previous_hash(data: bytes) -> bytes:
+    """The chain hash before the first commit of a segment, which `read_segment` has read."""
+    end = _PREFIX_BYTES + int.from_bytes(data[6:10], "big")
+    return bytes.fromhex(_head(data[_PREFIX_BYTES:end])["q"])
+
+
 def read_segment(data: bytes, *, name: str) -> Iterator[SealedCommit]:
     """The commits in order, unpacked one after the other. `CorruptError` names the segment, at the latest at its end.
 
@@ -162,7 +168,7 @@ def _commits(head: dict[str, Any], hashes: bytes, body: memoryview, name: str) -
                     raise CorruptError("a payload in a segment is not the one its commit names", item=name)
         item = _item(entry, found, before, first, parsed)
         covered = hashed_header(str(item["sk"]), item)
-        chained = item["h"] = chain_hash(chained, covered, [sha256(line).digest() for line in stored])
+        chained = item["h"] = chain_hash(chained, covered, list(map(line_digest, stored)))
         header = read_header(item)
         if header.last != first + len(stored) - 1:
             raise CorruptError("a commit in a segment has not the events of its positions", item=name)

@@ -7,7 +7,7 @@ a name that has the hash of its bytes; sealing a stretch again makes the same bl
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import TypeAlias
 
@@ -30,7 +30,7 @@ from turnlog.log.keys import (
 from turnlog.log.payloads import Payloads, is_blob
 from turnlog.log.reading import Located, placed
 from turnlog.log.segment_format import SealedCommit, SegmentWriter, read_segment
-from turnlog.ports import MAX_GET_ITEMS, Absent, BlobStore, Item, ItemTable, Query
+from turnlog.ports import MAX_GET_ITEMS, Absent, BlobStore, Equal, Item, ItemTable, Query
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +148,19 @@ class Segments:
             self._beside(keys, segment, self.placed(keys, commits))
         lost = self._items.put(_entry(keys, segment), condition=Absent())
         return segment if lost is None or lost.existing is None else _segment(lost.existing)
+
+    def exchange(self, keys: SessionKeys, before: Segment, packed: bytes) -> bool:
+        """Puts other bytes of the same commits in a segment's place; False where another has done so. The bytes before stay."""
+        name, bodies = commit_sort_key(before.first), 0
+        for sealed in read_segment(packed, name=name):
+            bodies += sum(
+                len(encode_json(event.body))
+                for event in sealed.events
+                if isinstance(event, MessageEvent) and event.body is not None
+            )
+        after = replace(before, sha256=sha256(packed).hexdigest(), size_bytes=len(packed), body_bytes=bodies)
+        self._blobs.put(keys.segment_blob(after.first, after.last, after.sha256), packed)
+        return self._items.put(_entry(keys, after), condition=Equal("d", bytes.fromhex(before.sha256))) is None
 
     def pack(self, keys: SessionKeys, first: int, last: int) -> bytes:
         """The commits from one that begins at ``first`` to the one that ends at ``last``, in the form of a segment; nothing is

@@ -1,7 +1,7 @@
 """Items of commits, checked: each is decoded and verified once in a process, as far as memory allows.
 
-A commit never changes. One that is read again is compared with what was read before, byte by byte, which costs far less than
-its checksum, its digests and its header do; an item that differs in anything is verified anew.
+A commit never changes, but for what is redacted. One that is read again is compared with what was read before, byte by byte,
+which costs far less than its checksum, its digests and its header do; an item that differs in anything is verified anew.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from threading import Lock
 from typing import TypeAlias
 
 from turnlog.domain.errors import CorruptError
+from turnlog.log.digests import line_digest
 from turnlog.log.headers import Header, chain_hash, hashed_header, item_name, log_key, read_header
 from turnlog.log.packing import unpack
 from turnlog.ports import Item, item_size_bytes
@@ -131,4 +132,4 @@ def _verified(item: Item) -> Verified:
     lines = content.split(b"\n")
     if len(lines) != header.last - header.first + 1:
         raise CorruptError(f"a commit of positions {header.first} to {header.last} has {len(lines)} events", item=name)
-    return Verified(header, content, covered, tuple(sha256(line).digest() for line in lines))
+    return Verified(header, content, covered, tuple(map(line_digest, lines)))

@@ -216,6 +216,7 @@ def _stored(one: Located, wanted: str | None) -> list[StoredMessage]:
             metadata=envelope.metadata,
             finish_reason=envelope.finish_reason,
             is_error=envelope.is_error,
+            redacted=event.redacted,
         )
         for at, body in enumerate(bodies)
     ]

@@ -109,4 +109,5 @@ def as_it_was(then: Header, new: Header, view: View) -> Header:
         idle_ms=0,
         view=view.cut(),
         rewound=new.first,
+        redacted=new.redacted,
     )

@@ -105,9 +105,9 @@ class Rounds:
         if event is None:
             return Outcome(False, "not_worth_it", base, False)
         event = replace(event, base=base.event.position if base is not None else 0)
-        published = self._publish(keys, event, request, rewound=tail.header.rewound)
+        published = self._publish(keys, event, request, read=tail.header)
         if published is None:
-            # Another summary or a rewind came in between: what is left to cover is seen from there.
+            # Another summary, a rewind or a redaction came in between: what is left to cover is seen from there.
             return Outcome(False, None, base, True)
         return Outcome(True, None, published, history.has_more)
 
@@ -215,18 +215,17 @@ class Rounds:
     # ------------------------------------------------------------ publishing
 
     def _publish(
-        self, keys: SessionKeys, event: SummaryEvent, request: RequestKey | None, *, rewound: int
+        self, keys: SessionKeys, event: SummaryEvent, request: RequestKey | None, *, read: Header
     ) -> Summary | None:
-        """The summary in the log's next slot; None when its base is no longer in force, or the log was rewound since it was
-        read."""
+        """The summary in the log's next slot; None when its base is no longer in force, or since ``read`` the log was rewound, or
+        something of it redacted."""
         made: SummaryEvent | None = None
 
         def compose(tail: Tail) -> Draft | Commit:
             nonlocal made
             header = tail.header
-            if (
-                header.summary.position if header.summary is not None else 0
-            ) != event.base or header.rewound != rewound:
+            base = header.summary.position if header.summary is not None else 0
+            if base != event.base or (header.rewound, header.redacted) != (read.rewound, read.redacted):
                 raise _Superseded
             new = following(header, kind="y", events=1, now_ms=self.log.clock.now_ms(), **stamped(request))
             made = replace(event, position=new.first)

@@ -1,10 +1,11 @@
-"""Erasing for good: a session, a person."""
+"""Erasing for good: a message, a session, a person."""
 
 from __future__ import annotations
 
 from turnlog.bootstrap import Application
 from turnlog.contracts.jobs import Job
-from turnlog.entrypoints.routing import Request, Response, Route
+from turnlog.domain.errors import NotFoundError
+from turnlog.entrypoints.routing import MAX_POSITION, Request, Response, Route
 
 
 def _erase_session(app: Application, request: Request) -> Response:
@@ -15,6 +16,15 @@ def _erase_user(app: Application, request: Request) -> Response:
     return Response(202, app.erase_user(request.owner, key=request.idempotency_key))
 
 
+def _redact_message(app: Application, request: Request) -> Response:
+    position = request.path["position"]
+    if not (position.isascii() and position.isdigit() and 0 < int(position[:20]) <= MAX_POSITION):
+        raise NotFoundError(f"no message at position {position[:80]!r}", code="no_message")
+    return Response(
+        202, app.redact_message(request.owner, request.path["session_id"], int(position), key=request.idempotency_key)
+    )
+
+
 ROUTES: tuple[Route, ...] = (
     Route(
         "DELETE",
@@ -23,6 +33,16 @@ ROUTES: tuple[Route, ...] = (
         "erase",
         "Erase a session for good",
         _erase_session,
+        answers={202: Job},
+        writes=True,
+    ),
+    Route(
+        "POST",
+        "/v1/sessions/{session_id}/messages/{position}/redact",
+        "redact_message",
+        "erase",
+        "Redact one message: nothing of what it said is left",
+        _redact_message,
         answers={202: Job},
         writes=True,
     ),

@@ -20,6 +20,7 @@ from turnlog.local.cli import (
     imports,
     jobs,
     recall,
+    redact,
     replay,
     serve,
     snapshots,
@@ -128,6 +129,7 @@ app.add_typer(snapshots.snapshots, name="snapshot")
 app.command()(export.export)
 app.command("import")(imports.import_)
 app.command()(erase.erase)
+app.command()(redact.redact)
 app.command()(checks.lint)
 app.command()(checks.schema)
 app.command()(doctor.doctor)

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from turnlog.client.model import Turnlog
 from turnlog.contracts.jobs import Job
 from turnlog.domain.errors import InvalidInputError
 from turnlog.local.cli.options import Connection, Json, connected, opened
@@ -32,21 +33,27 @@ def erase(
         if not yes and not typer.confirm(f"Erase {what} for good?", err=True):
             raise InvalidInputError("nothing was erased", code="not_confirmed")
         job = found.erase() if found is not None else log.erase_me()
-        for _ in range(_MOST_POLLS):
-            # An engine in this process has nobody else to do it; a service does its own jobs.
-            if not connection.url or not connection.url.startswith(("http://", "https://")):
-                log.run_jobs()
-            job = log.job(job.job_id)
-            if job.result is not None or job.error is not None or job.status != "queued":
-                break
-            time.sleep(_POLL_SECONDS)
+        job = followed(log, connection, job)
     if json:
         print_json(job.model_dump(mode="json"))
         return
-    console().print(_told(job, what), soft_wrap=True)
+    console().print(told(job, what), soft_wrap=True)
 
 
-def _told(job: Job, what: str) -> str:
+def followed(log: Turnlog, connection: Connection, job: Job) -> Job:
+    """The job once its first pass is over, or it can't go on by itself."""
+    for _ in range(_MOST_POLLS):
+        # An engine in this process has nobody else to do it; a service does its own jobs.
+        if not connection.url or not connection.url.startswith(("http://", "https://")):
+            log.run_jobs()
+        job = log.job(job.job_id)
+        if job.result is not None or job.error is not None or job.status != "queued":
+            break
+        time.sleep(_POLL_SECONDS)
+    return job
+
+
+def told(job: Job, what: str) -> str:
     """``session s is erased: 12 commits, ...``"""
     if job.error is not None:
         return plain(f"{what} answers to nobody; {job.error.detail} ({job.error.code}): job {job.job_id} goes on")

@@ -1,0 +1,102 @@
+"""Redacting a message: from the answer on nobody reads it; a job removes what was made of it, and looks again later."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import asdict, replace
+from typing import cast
+
+from turnlog.contracts.jobs import Job
+from turnlog.domain import actions
+from turnlog.domain.errors import NotFoundError
+from turnlog.domain.events import NoteEvent
+from turnlog.domain.identity import Owner
+from turnlog.domain.jsonvalue import JsonObject
+from turnlog.log.commits import Commit, Draft, Tail
+from turnlog.log.erasure import Erasure
+from turnlog.log.headers import following
+from turnlog.log.keys import SessionKeys
+from turnlog.log.redacted_lines import Redacted
+from turnlog.log.redaction import Counts, Redaction
+from turnlog.log.sessions import SessionLog
+from turnlog.services.erase import SECOND_PASS_SECONDS, WORK_MS, due_options, receipt
+from turnlog.services.idempotency import earlier, raw_request_key, stamped
+from turnlog.services.jobs import Later, StartJobs
+
+
+class RedactMessages:
+    """The use case: the message says nothing any more, and the receipt says how far the rest is."""
+
+    def __init__(self, log: SessionLog, redaction: Redaction, erasure: Erasure, start_job: StartJobs) -> None:
+        self._log = log
+        self._redaction = redaction
+        self._erasure = erasure
+        self._start_job = start_job
+
+    def __call__(self, owner: Owner, session_id: str, position: int, *, key: str | None = None) -> Job:
+        """The job. It is in the queue before the message is overwritten: ended in between, the worker overwrites it."""
+        keys = SessionKeys(owner, session_id)
+        request = raw_request_key(key, f"redact {session_id}", {"position": position})
+        self._log.commits.tail(keys)
+        redacted, home = self._redaction.find(keys, position)
+        is_told = redacted.is_done
+        options: JsonObject = {"first": self._erasure.identity(keys), "position": position, "told": is_told}
+        job = self._start_job(owner, "redact", session_id, options, request)
+        self._redaction.overwrite(home, redacted, alone=True)
+        if not is_told:
+            self._tell(keys, redacted)
+        return job
+
+    def run(self, owner: Owner, session_id: str, options: JsonObject) -> JsonObject | Later:
+        """A part of a job's work; the receipt at the end of the second pass. Sessions one after the other, by their ids."""
+        keys, now = SessionKeys(owner, session_id), self._log.clock.now_ms()
+        counts = cast("JsonObject", options.get("counts", asdict(Counts())))
+        wait_ms = cast("int", options.get("not_before", 0)) - now
+        if wait_ms > 0:
+            return Later(receipt("redacting", counts), options, -(-wait_ms // 1000))
+        position, after = cast("int", options["position"]), cast("str", options.get("after", ""))
+        try:
+            if self._erasure.identity(keys) != options["first"]:
+                return receipt("gone", counts)
+            redacted, home = self._redaction.find(keys, position)
+        except NotFoundError:
+            return receipt("gone", counts)
+        self._redaction.overwrite(home, redacted, alone=True)
+        family = self._redaction.family(keys, home, position)
+        for one in family if not ("not_before" in options or options["told"]) else ():
+            with suppress(NotFoundError):
+                self._tell(one, redacted)
+        for one in family:
+            if one.session_id <= after:
+                continue
+            done = asdict(self._redaction.clear(one, redacted))
+            counts = {name: cast("int", counts[name]) + count for name, count in done.items()}
+            if one is not family[-1] and self._log.clock.now_ms() - now >= WORK_MS:
+                return Later(receipt("redacting", counts), {**options, "counts": counts, "after": one.session_id})
+        if "not_before" in options:
+            return receipt("redacted", counts)
+        first = {name: value for name, value in options.items() if name != "after"}
+        return Later(receipt("redacting", counts), due_options(first, counts, now), SECOND_PASS_SECONDS)
+
+    def _tell(self, keys: SessionKeys, redacted: Redacted) -> None:
+        """The entry in a session's history. No summary that covers the message is in force behind it, and none that is being made
+        of what was read before can be published."""
+        if not self._redaction.has(keys, redacted):
+            return
+        position = redacted.position
+        request = raw_request_key(f"turnlog redact {position} {redacted.digest.hex()}", "redact", {})
+
+        def compose(tail: Tail) -> Draft | Commit:
+            header = tail.header
+            repeated = earlier(self._log.commits, keys, header, request)
+            if repeated is not None:
+                return repeated
+            new = following(header, kind="h", events=1, now_ms=self._log.clock.now_ms(), **stamped(request))
+            new = replace(new, redacted=new.first, idle_ms=header.idle_ms)
+            if header.summary is not None and header.summary.last >= position:
+                new = replace(new, summary=None, asked=None)
+            return Draft(new, (NoteEvent(new.first, actions.REDACT, None, {"position": position}),))
+
+        written = self._log.commits.write(keys, compose)
+        if not written.repeated:
+            self._log.touch(keys, written.tail, written.commit.header)

@@ -1,11 +1,14 @@
 # Windows, summaries and segments on conversations; included by the Makefile. Without ARGS: the project's own conversations.
-.PHONY: bench-windows bench-breakpoints bench-segments bench-snapshots bench-summaries
+.PHONY: bench-windows bench-breakpoints bench-search bench-segments bench-snapshots bench-summaries
 
 bench-windows: $(VENV)/dev.stamp  ## What windows cost and lose, by policy and budget [ARGS='FOLDER --loader FILE.py']
 	@$(BIN)/python -m benchmarks.windows $(ARGS)
 
 bench-breakpoints: $(VENV)/dev.stamp  ## What calls cost with our prompt-cache breakpoints [ARGS='FOLDER --loader FILE.py']
 	@$(BIN)/python -m benchmarks.windows.breakpoints $(ARGS)
+
+bench-search: $(VENV)/dev.stamp  ## What search finds, and what it costs at 100 to 10,000 messages [ARGS='FOLDER --loader FILE.py']
+	@$(BIN)/python -m benchmarks.search $(ARGS)
 
 bench-segments: $(VENV)/dev.stamp  ## What segments take of the bytes that were said [ARGS='FOLDER --loader FILE.py']
 	@$(BIN)/python -m benchmarks.segments $(ARGS)

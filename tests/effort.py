@@ -1,4 +1,4 @@
-"""How much is tried: a third in `make pr`, all of it in `make full`."""
+"""How much is tried: a quarter in `make pr`, all of it in `make full`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ FULL = "TURNLOG_TEST_FULL"
 
 def examples(full: int) -> int:
     """So many examples of a property."""
-    return full if os.environ.get(FULL) else max(10, full // 3)
+    return full if os.environ.get(FULL) else max(10, full // 4)
 
 
 def boundaries(calls: int, engine: str) -> list[int]:

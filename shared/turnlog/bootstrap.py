@@ -6,7 +6,7 @@ resource takes, and one that counts no tokens never loads the vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -26,9 +26,12 @@ if TYPE_CHECKING:
     from turnlog.log.erasure import Erasure
     from turnlog.log.full_snapshots import FullSnapshots
     from turnlog.log.headers import Header
+    from turnlog.log.keys import SessionKeys
     from turnlog.log.materialise import Materialiser
     from turnlog.log.payloads import Payloads
-    from turnlog.log.segments import Segments
+    from turnlog.log.reading import Located
+    from turnlog.log.search_index import SearchIndexes
+    from turnlog.log.segments import Segment, Segments
     from turnlog.log.sessions import SessionLog
     from turnlog.services.agents import GetAgent, PatchAgent
     from turnlog.services.append_messages import AppendMessages
@@ -101,7 +104,17 @@ class Application:
     def segments(self) -> Segments:
         from turnlog.log.segments import Segments
 
-        return Segments(self.engine.items, self.engine.blobs, self._payloads, self._log.commits)
+        def index(keys: SessionKeys, segment: Segment, messages: Iterable[tuple[Located, int]]) -> None:
+            self._search_indexes.store(keys, segment, messages)
+
+        return Segments(self.engine.items, self.engine.blobs, self._payloads, self._log.commits, index)
+
+    @cached_property
+    def _search_indexes(self) -> SearchIndexes:
+        from turnlog.adapters.search.fts5 import Fts5SearchEngine
+        from turnlog.log.search_index import SearchIndexes
+
+        return SearchIndexes(self.engine.blobs, Fts5SearchEngine())
 
     @cached_property
     def counter(self) -> TokenCounter:
@@ -267,10 +280,9 @@ class Application:
 
     @cached_property
     def search_session(self) -> SearchSession:
-        from turnlog.adapters.search.fts5 import Fts5SearchEngine
         from turnlog.services.search import SearchSession
 
-        return SearchSession(self._log, Fts5SearchEngine())
+        return SearchSession(self._log, self.segments, self._search_indexes)
 
     @cached_property
     def compress_session(self) -> CompressSessions:

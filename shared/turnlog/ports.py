@@ -209,14 +209,32 @@ class Signals(Protocol):
         """It has happened once. Raises nothing."""
 
 
+@dataclass(frozen=True, slots=True)
+class Documents:
+    """Texts as an engine cut them into terms: how many terms each has, and for a term the rows that have it, with how often."""
+
+    lengths: Sequence[int]
+    rows_of: Callable[[str], Sequence[tuple[int, int]]]
+
+
 class SearchEngine(Protocol):
-    """Ranks texts by what they have in common with a question. Holds nothing between two calls."""
+    """Cuts texts into terms, and ranks them by the terms of a question. Deterministic; holds nothing between two calls."""
 
-    def rank(self, texts: Sequence[str], question: str) -> list[tuple[int, float]]:
-        """Indexes of the texts that share a word with the question, best first, with a score: greater is better.
+    @property
+    def name(self) -> str:
+        """Of the way texts are cut. What is kept of texts is used by an engine of the same name only."""
 
-        Each text is ranked with the one before it: a question is answered a turn later. Deterministic.
+    def terms(self, texts: Sequence[str]) -> list[dict[str, int]]:
+        """The terms of each text, and how often it has each."""
+
+    def rank(self, documents: Documents, question: str) -> list[tuple[int, float]]:
+        """The rows that share a term with the question, best first, with a score above 0: greater is better; of equals the later.
+
+        Each text is ranked with the one before it: a question is answered a turn later. Statistics are those of all documents.
         """
+
+    def spans(self, texts: Sequence[str], question: str) -> list[list[tuple[int, int]]]:
+        """Where in each text words stand that share a term with the question: begin and end, in order, apart from each other."""
 
 
 class Clock(Protocol):

@@ -75,7 +75,7 @@ def test_what_is_out_of_line_and_what_is_recalled(parent: Session) -> None:
     assert fork.recall(ref, max_tokens=100_000).model_dump() == parent.recall(ref, max_tokens=100_000).model_dump()
     assert fork.recall(call_id="c1").ref == ref
     fork.append({"role": "user", "content": "A needle"})
-    assert [one.snippet for one in fork.search("needle").results] == ["A needle"]
+    assert [one.snippet for one in fork.search("needle").results] == ["A ⟦needle⟧"]
     assert [one.snippet for one in parent.search("needle").results] == []
     assert fork.search("Found").results[0].position == 7
 

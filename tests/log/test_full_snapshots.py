@@ -136,14 +136,14 @@ def test_the_second_snapshot_writes_only_what_is_new(harness: Any, few: None, mo
     session = filled(harness.log(), 4 * FEW + 3, batch=2)
     stored = written(harness, monkeypatch)
     first = session.create_snapshot(kind="full")
-    assert [name.partition("/")[0] for name, _ in stored] == ["seg"] * 4
+    assert [name.partition("/")[0] for name, _ in stored] == ["seg", "index"] * 4
     stored.clear()
     second = session.create_snapshot(kind="full")
     assert stored == []
     assert (second.sha256, second.size_bytes) == (first.sha256, first.size_bytes)
     session.append(*(said(at) for at in range(FEW)))
     third = session.create_snapshot(kind="full")
-    assert [name.partition("/")[0] for name, _ in stored] == ["seg"]
+    assert [name.partition("/")[0] for name, _ in stored] == ["seg", "index"]
     shared = [part.sha256 for part in session.snapshot(first.snapshot_id).parts][:-1]
     assert [part.sha256 for part in session.snapshot(third.snapshot_id).parts][: len(shared)] == shared
 

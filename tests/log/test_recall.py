@@ -344,28 +344,3 @@ def test_search_finds_words_stems_pairs_of_characters_and_the_turn_after(log: Tu
     assert session.search("weather", tool="search_history").results[0].ref == "12.0"
     for odd in ('"', "NEAR(a b)", "a OR", "* ^ -", "the of", "\x00", "²", "own:x", "'; DROP"):
         session.search(odd)
-
-
-@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
-def test_search_on_locomo_finds_the_evidence(real_data: Any) -> None:
-    """recall@5 and @10 of the evidence turns, all questions: at least 64 and 74 %."""
-    from datetime import datetime
-
-    from turnlog.adapters.search.fts5 import Fts5SearchEngine
-
-    at_5, at_10 = list[float](), list[float]()
-    for session in real_data.iter_sessions("dev/locomo"):
-        ids = [message["dia_id"] for message in session["messages"]]
-        days = [datetime.fromisoformat(message["created_at"]) for message in session["messages"]]
-        texts = [
-            f"{day.day} {day:%B} {day.year} {message['name']} {message['content']}"
-            for day, message in zip(days, session["messages"], strict=True)
-        ]
-        for question in session["meta"]["qa"][::4]:
-            evidence = [one for one in real_data.fix_evidence(question.get("evidence")) if one in ids]
-            if evidence:
-                ranked = [ids[at] for at, _ in Fts5SearchEngine().rank(texts, question["question"])[:10]]
-                at_5.append(sum(one in ranked[:5] for one in evidence) / len(evidence))
-                at_10.append(sum(one in ranked for one in evidence) / len(evidence))
-    assert len(at_5) > 200
-    assert sum(at_5) / len(at_5) >= 0.62 and sum(at_10) / len(at_10) >= 0.72

@@ -409,9 +409,19 @@ class Session(SnapshotCalls, SessionExport, TimeTravel):
         role: Literal["system", "user", "assistant", "tool"] | None = None,
         loop: int | None = None,
         tool: str | None = None,
+        after: int | str | None = None,
+        before: int | str | None = None,
     ) -> SearchAnswer:
-        """The newest messages by the words of a question, best first."""
-        query = {"q": q, "limit": limit, "role": role, "loop": loop, "tool": tool}
+        """Messages by the words of a question, best first; ``after`` and ``before`` are a position or a time each."""
+        query = {
+            "q": q,
+            "limit": limit,
+            "role": role,
+            "loop": loop,
+            "tool": tool,
+            "after": after,
+            "before": before,
+        }
         answer: SearchAnswer = self._backend.call("search_session", path=self._path, query=query)
         return answer
 

@@ -55,17 +55,21 @@ class Recalled(Answer):
 
 @dataclass(frozen=True, slots=True)
 class SearchQuery:
-    """Words to look for, and which messages may answer."""
+    """Words to look for, and which messages may answer. ``after`` and ``before`` are a position or a time (RFC 3339) each: messages
+    behind that position, or of that time and later; before it."""
 
     q: str
     limit: int = 10
     role: str | None = None
     loop: int | None = None
     tool: str | None = None
+    after: int | str | None = None
+    before: int | str | None = None
 
 
 class SearchResult(Answer):
-    """``ref`` is the tool call that the message makes or answers, the first if there are several."""
+    """``ref`` is the tool call that the message makes or answers, the first if there are several. In ``snippet`` the words that
+    match stand between ⟦ and ⟧, which stand there for nothing else."""
 
     position: int
     loop: int | None
@@ -76,7 +80,7 @@ class SearchResult(Answer):
 
 
 class SearchAnswer(Answer):
-    """Best first. ``searched_from`` is the oldest position that was searched."""
+    """Best first. ``searched_from`` is the oldest position in view: all of it is searched."""
 
     results: list[SearchResult]
     searched_from: int

@@ -35,15 +35,19 @@ class CommitItems:
         *,
         limit: int | None = None,
         first_limit: int | None = None,
+        fork: Item | None = None,
     ) -> Iterator[Sequence[Item]]:
         """Pages of commits that hold positions from ``last`` back to ``first``, newest first; one request each.
 
         ``first_limit`` counts the items of the first page, ``limit`` of the others. Older commits than that of ``first`` may be
-        among them. Nothing when there is no session.
+        among them. Nothing when there is no session. ``fork`` is the session's first commit where that has been read already,
+        and ``last`` lies before it.
         """
         home, reached, size = keys, last + 1, first_limit or limit
         child: SessionKeys | None = None
         shared = MAX_POSITION
+        if fork is not None:
+            child, home, shared = keys, parent_of(keys, fork), shared_of(fork)
         while reached > first:
             page = self._page(home, max(1, first - MAX_EVENTS + 1), reached - 1, descending=True, limit=size)
             found = [item for item in page.items if first_position(item) < reached]

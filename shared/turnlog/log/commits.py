@@ -297,7 +297,10 @@ class CommitLog:
             yield known
             last = first_position(known[-1]) - 1
         if last >= first:
-            yield from self.stored.back(keys, last, first, limit=limit)
+            # Of a fork's first commit, which has been read: what lies before it is elsewhere.
+            fork = known[-1] if known and "fp" in known[-1] else None
+            home = keys.home(str(fork["pk"])) if fork is not None else keys
+            yield from self.stored.back(home, last, first, limit=limit, fork=fork)
 
     def events(self, keys: SessionKeys, commits: Sequence[Commit], *, fetch: bool = True) -> list[Event]:
         """The events of commits that are in view, oldest first, with their payloads when ``fetch``."""

@@ -15,7 +15,7 @@ COMMITS_FROM, COMMITS_TO = "C#", "C~"
 META, SUMMARY, SYSTEM, STATE, ATTEMPTS = "D#META", "E#SUM", "E#SYS", "S#STATE", "S#TRIES"
 TAIL_TO, WINDOW_TO = "D~", "E~"
 SEGMENTS_FROM, SEGMENTS_TO = "G#", "G~"
-SEGMENT_BLOBS, PAYLOAD_BLOBS, SNAPSHOT_BLOBS = "seg/", "payload/", "snap/"
+SEGMENT_BLOBS, PAYLOAD_BLOBS, SNAPSHOT_BLOBS, INDEX_BLOBS = "seg/", "payload/", "snap/", "index/"
 """Kinds of blobs of a session, behind its prefix."""
 EXPORT_BLOBS = "~exports/"
 """What the names of exports begin with: no tenant's id has a tilde. They go by a rule of the bucket's life cycle."""
@@ -161,6 +161,10 @@ class SessionKeys:
 
     def segment_blob(self, first: int, last: int, sha256: str) -> str:
         return f"{self.blob_prefix}{SEGMENT_BLOBS}{first:012d}-{last:012d}-{sha256}"
+
+    def index_blob(self, first: int, last: int, sha256: str) -> str:
+        """What search knows of the segment of that name."""
+        return f"{self.blob_prefix}{INDEX_BLOBS}{first:012d}-{last:012d}-{sha256}"
 
     def snapshot_blob(self, record_id: str) -> str:
         """The part of a full snapshot that no segment has."""

@@ -12,7 +12,7 @@ from turnlog.domain.errors import ConflictError
 from turnlog.log.archive import INLINE_BYTES, Part
 from turnlog.log.digests import line_digest
 from turnlog.log.full_snapshots import parts_content, parts_of
-from turnlog.log.keys import SEGMENT_BLOBS, SNAPSHOT_BLOBS, SessionKeys
+from turnlog.log.keys import INDEX_BLOBS, SEGMENT_BLOBS, SNAPSHOT_BLOBS, SessionKeys
 from turnlog.log.records import Record, Records
 from turnlog.log.redacted_lines import Redacted
 from turnlog.log.segment_format import SegmentWriter, previous_hash, read_segment
@@ -126,6 +126,14 @@ class RedactedParts:
                 data = self._blobs.get(name)
                 if data is not None and without(data, redacted) is not None:
                     erased += self._blobs.erase(name, keep=named)
+        return erased + self._erase_indexes(keys, named)
+
+    def _erase_indexes(self, keys: SessionKeys, named: set[str]) -> int:
+        """The indexes of segments that are no more: they have the words. Readers make those of the others."""
+        prefix, erased = keys.blob_prefix + INDEX_BLOBS, 0
+        for name in self._blobs.names(prefix):
+            if keys.blob_prefix + SEGMENT_BLOBS + name[len(prefix) :] not in named:
+                erased += self._blobs.erase(name)
         return erased
 
 

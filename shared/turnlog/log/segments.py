@@ -6,9 +6,10 @@ a name that has the hash of its bytes; sealing a stretch again makes the same bl
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
+from typing import TypeAlias
 
 from turnlog.domain.errors import CorruptError, NewerSchemaError, NotFoundError
 from turnlog.domain.events import MessageEvent, Payload
@@ -45,10 +46,17 @@ class Segment:
     body_bytes: int
 
 
-class Segments:
-    """Seals, lists and reads the segments of sessions."""
+Beside: TypeAlias = "Callable[[SessionKeys, Segment, Iterable[tuple[Located, int]]], None]"
+"""Stores what is kept beside a segment, from its messages, each with its commit's first position."""
 
-    def __init__(self, items: ItemTable, blobs: BlobStore, payloads: Payloads, commits: CommitLog) -> None:
+
+class Segments:
+    """Seals, lists and reads the segments of sessions. ``beside`` is done before a segment can be found."""
+
+    def __init__(
+        self, items: ItemTable, blobs: BlobStore, payloads: Payloads, commits: CommitLog, beside: Beside | None = None
+    ) -> None:
+        self._beside = beside
         self._items = items
         self._blobs = blobs
         self._payloads = payloads
@@ -106,13 +114,17 @@ class Segments:
 
     def messages(self, keys: SessionKeys, segment: Segment) -> Iterator[Located]:
         """The messages of a segment in order. Bodies in the blob store are not fetched while there is a card."""
-        for sealed in self.commits(keys, segment):
+        return (one for one, _ in self.placed(keys, self.commits(keys, segment)))
+
+    def placed(self, keys: SessionKeys, commits: Iterable[SealedCommit]) -> Iterator[tuple[Located, int]]:
+        """The messages of commits, each with its commit's first position."""
+        for sealed in commits:
             for one in placed(sealed.events, sealed.commit):
                 if one.event.body is None and one.event.facts is None:
                     (event,) = self._commits.fetch(keys, [one.event]).values()
-                    yield Located(event, one.loop, one.time_ms)
+                    yield Located(event, one.loop, one.time_ms), sealed.commit.header.first
                 else:
-                    yield one
+                    yield one, sealed.commit.header.first
 
     # ------------------------------------------------------------ sealing
 
@@ -130,9 +142,10 @@ class Segments:
         segment = Segment(sealing.first, sealing.last, digest, sealing.messages, len(packed), sealing.body_bytes)
         name = keys.segment_blob(segment.first, segment.last, digest)
         # What can't be read back is never stored.
-        for _ in read_segment(packed, name=name[len(keys.blob_prefix) :]):
-            pass
+        commits = list(read_segment(packed, name=name[len(keys.blob_prefix) :]))
         self._blobs.put(name, packed)
+        if self._beside is not None:
+            self._beside(keys, segment, self.placed(keys, commits))
         lost = self._items.put(_entry(keys, segment), condition=Absent())
         return segment if lost is None or lost.existing is None else _segment(lost.existing)
 

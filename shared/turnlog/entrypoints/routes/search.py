@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from turnlog.bootstrap import Application
 from turnlog.contracts.recall import SearchAnswer, SearchQuery
-from turnlog.entrypoints.routing import MAX_POSITION, Parameter, Request, Response, Route, integer
+from turnlog.entrypoints.routing import MAX_POSITION, Parameter, Request, Response, Route, integer, moment
 
 
 def _search(app: Application, request: Request) -> Response:
@@ -14,12 +14,16 @@ def _search(app: Application, request: Request) -> Response:
         role=request.query.get("role"),
         loop=integer(request, _OF_LOOP),
         tool=request.query.get("tool"),
+        after=moment(request, _AFTER),
+        before=moment(request, _BEFORE),
     )
     return Response(200, app.search_session(request.owner, request.path["session_id"], query))
 
 
 _SEARCH_LIMIT = Parameter("limit", "integer", "Results at most", 1, 50, 10)
 _OF_LOOP = Parameter("loop", "integer", "Only messages of this loop", 1, MAX_POSITION)
+_AFTER = Parameter("after", "string", "Only messages behind this position, or from this time (RFC 3339) on")
+_BEFORE = Parameter("before", "string", "Only messages before this position, or time (RFC 3339)")
 
 ROUTES: tuple[Route, ...] = (
     Route(
@@ -27,7 +31,7 @@ ROUTES: tuple[Route, ...] = (
         "/v1/sessions/{session_id}/search",
         "search_session",
         "search",
-        "The newest messages by the words of a question",
+        "Messages by the words of a question",
         _search,
         answers={200: SearchAnswer},
         parameters=(
@@ -36,6 +40,8 @@ ROUTES: tuple[Route, ...] = (
             Parameter("role", "string", "Only messages of this role", values=("system", "user", "assistant", "tool")),
             _OF_LOOP,
             Parameter("tool", "string", "Only calls of this tool and their results"),
+            _AFTER,
+            _BEFORE,
         ),
     ),
 )

@@ -1,0 +1,265 @@
+"""Search: how much of the evidence it finds on real conversations, and what it costs at three lengths.
+
+    make bench-search                                  # what it costs
+    make bench-search ARGS='FOLDER --loader load.py'   # and what it finds in FOLDER/locomo and FOLDER/memorybank
+
+The conversations are appended through the API, what is complete is sealed, and each question is asked through the API. Exit 1 when
+less is found than the limits say.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import statistics
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from benchmarks.engines import dynamo
+from benchmarks.scenarios import chat_message
+from benchmarks.search_questions import QUESTIONS
+from turnlog.adapters.embedded.files import MemoryBlobStore
+from turnlog.adapters.embedded.sqlite import MEMORY, SqliteDatabase, SqliteItemTable
+from turnlog.adapters.search.fts5 import Fts5SearchEngine
+from turnlog.bootstrap import Application
+from turnlog.client.in_process import InProcessBackend
+from turnlog.client.model import Session, Turnlog
+from turnlog.domain.identity import Owner
+from turnlog.engines import Engine
+from turnlog.log.keys import SessionKeys
+from turnlog.ports import Documents
+from turnlog.settings import Settings
+from turnlog.testing.fixed import FixedClock, SequentialIds
+
+LIMIT_5, LIMIT_10 = 0.64, 0.74
+LENGTHS = (100, 1_000, 10_000)
+CATEGORIES = {1: "several turns", 2: "time", 3: "inference", 4: "one turn", 5: "adversarial"}
+"""LoCoMo's categories of questions."""
+_OWNER = Owner.of("acme", "ada")
+_BATCH = 25
+_TIMES = 5
+
+
+@dataclass
+class Found:
+    """Shares of the evidence among the first 5 and 10, a value for each question; ``plain`` those of plain BM25."""
+
+    at_5: list[float] = field(default_factory=list)
+    at_10: list[float] = field(default_factory=list)
+    plain_5: list[float] = field(default_factory=list)
+    plain_10: list[float] = field(default_factory=list)
+
+    def add(self, evidence: Sequence[int], ours: Sequence[int], plain: Sequence[int]) -> None:
+        for shares, ranked in (
+            (self.at_5, ours[:5]),
+            (self.at_10, ours),
+            (self.plain_5, plain[:5]),
+            (self.plain_10, plain),
+        ):
+            shares.append(sum(one in ranked for one in evidence) / len(evidence))
+
+    def __iadd__(self, other: Found) -> Found:
+        for name in ("at_5", "at_10", "plain_5", "plain_10"):
+            getattr(self, name).extend(getattr(other, name))
+        return self
+
+
+class Asked:
+    """One conversation in a session of its own, asked through the API; beside it plain BM25 over the same texts with their days."""
+
+    def __init__(self, messages: Sequence[Mapping[str, Any]], times: Sequence[str]) -> None:
+        engine = Engine("memory", SqliteItemTable(SqliteDatabase(MEMORY)), MemoryBlobStore(), None, lambda: None)
+        app = Application(engine, Settings(token_counter="estimate"), clock=FixedClock(), ids=SequentialIds())
+        self.session = Turnlog(InProcessBackend(app, _OWNER)).sessions.create("s", policy="turns")
+        self.positions = list[int]()
+        for at in range(0, len(messages), _BATCH):
+            meta = [{"created_at": moment} for moment in times[at : at + _BATCH]]
+            head = self.session.append(*messages[at : at + _BATCH], meta=meta).head
+            self.positions += range(head - len(meta) + 1, head + 1)
+        seal(app)
+        self._plain = Fts5SearchEngine(before_weight=0.0)
+        terms = self._plain.terms([f"{_day(day)} {one['content']}" for day, one in zip(times, messages, strict=True)])
+        rows: dict[str, list[tuple[int, int]]] = {}
+        for row, found in enumerate(terms):
+            for term, count in found.items():
+                rows.setdefault(term, []).append((row, count))
+        self._documents = Documents([sum(one.values()) for one in terms], lambda term: rows.get(term, ()))
+
+    def ask(self, question: str, evidence: Sequence[int], found: Found) -> None:
+        """``evidence`` are places in the conversation."""
+        ours = [one.position for one in self.session.search(question, limit=10).results]
+        plain = [row for row, _ in self._plain.rank(self._documents, question)[:10]]
+        found.add([self.positions[at] for at in evidence], ours, [self.positions[at] for at in plain])
+
+
+def locomo(loader: Any, folder: Path, *, every: int = 1) -> dict[str, Found]:
+    """By category; every so many questions."""
+    found = {name: Found() for name in CATEGORIES.values()}
+    for conversation in loader.iter_sessions(str(folder / "locomo")):
+        given = conversation["messages"]
+        asked = Asked([_message(one) for one in given], [one["created_at"] for one in given])
+        places = {one["dia_id"]: at for at, one in enumerate(given)}
+        for question in conversation["meta"]["qa"][::every]:
+            evidence = [places[one] for one in loader.fix_evidence(question.get("evidence")) if one in places]
+            if evidence:
+                asked.ask(question["question"], evidence, found[CATEGORIES[question["category"]]])
+    return found
+
+
+def memorybank(loader: Any, folder: Path) -> Found:
+    """Questions in Chinese: all days of a person are one session."""
+    days: dict[str, list[tuple[str, Any]]] = {}
+    for conversation in loader.iter_sessions(str(folder / "memorybank")):
+        person, _, day = conversation["id"].partition("/")
+        days.setdefault(person, []).extend((day, one) for one in conversation["messages"])
+    found, asked = Found(), dict[str, tuple[Asked, dict[tuple[str, int, str], int]]]()
+    for person, question, turns in QUESTIONS:
+        if person not in asked:
+            given, counts = days[person], dict[tuple[str, str], int]()
+            places = dict[tuple[str, int, str], int]()
+            for at, (day, one) in enumerate(given):
+                number = counts.get((day, one["role"]), 0)
+                counts[day, one["role"]] = number + 1
+                places[day, number, one["role"]] = at
+            asked[person] = Asked([_message(one) for _, one in given], [f"{day}T00:00:00Z" for day, _ in given]), places
+        one, places = asked[person]
+        one.ask(question, [places[turn] for turn in turns], found)
+    return found
+
+
+def _message(given: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: given[name] for name in ("role", "name", "content") if given.get(name)}
+
+
+def _day(moment: str) -> str:
+    day = datetime.fromisoformat(moment)
+    return f"{day.day} {day:%B} {day.year}"
+
+
+def seal(app: Application) -> None:
+    while app.seal_session.run(_OWNER, "s", {})["segments"]:
+        pass
+
+
+# ------------------------------------------------------------ what it costs
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Of one search on DynamoDB and a blob store. ``index_bytes`` are what it reads of indexes, ``segment_bytes`` what all segments
+    take; ``milliseconds`` are own time on the embedded engine, processor only."""
+
+    messages: int
+    requests: Mapping[str, int]
+    read_units: float
+    index_bytes: int
+    segment_bytes: int
+    milliseconds: float
+
+
+class _Counted(MemoryBlobStore):
+    def __init__(self) -> None:
+        super().__init__()
+        self.gets, self.read_bytes = 0, 0
+
+    def get(self, name: str) -> bytes | None:
+        found = super().get(name)
+        self.gets, self.read_bytes = self.gets + 1, self.read_bytes + len(found or b"")
+        return found
+
+
+def costs(lengths: Iterable[int] = LENGTHS) -> Iterable[Cost]:
+    for length in lengths:
+        with dynamo(only_moto=True) as found:
+            blobs = _Counted()
+            engine = Engine("dynamodb", found.metered.engine.items, blobs, None, lambda: None)
+            app = Application(engine, Settings(token_counter="estimate"), clock=FixedClock(), ids=SequentialIds())
+            session = Turnlog(InProcessBackend(app, _OWNER)).sessions.create("s", policy="turns")
+            _fill(session, length)
+            seal(app)
+            size = sum(one.size_bytes for one in app.segments.list(SessionKeys(_OWNER, "s")))
+            blobs.gets = blobs.read_bytes = 0
+            with found.guard.measure() as spent:
+                assert session.search(QUESTION).results
+            requests = {**spent.requests, "GetObject": blobs.gets}
+            yield Cost(length, requests, spent.read_units, blobs.read_bytes, size, _own_ms(length))
+
+
+QUESTION = "When did the customer ask about the delivery of the parcel?"
+
+
+def _fill(session: Session, length: int) -> None:
+    for at in range(0, length, _BATCH):
+        session.append(*map(chat_message, range(at, min(at + _BATCH, length))))
+
+
+def _own_ms(length: int) -> float:
+    engine = Engine("memory", SqliteItemTable(SqliteDatabase(MEMORY)), MemoryBlobStore(), None, lambda: None)
+    app = Application(engine, Settings(token_counter="estimate"), clock=FixedClock(), ids=SequentialIds())
+    session = Turnlog(InProcessBackend(app, _OWNER)).sessions.create("s", policy="turns")
+    _fill(session, length)
+    seal(app)
+    spent = list[float]()
+    for _ in range(_TIMES):
+        begun = time.process_time()
+        session.search(QUESTION)
+        spent.append(1000 * (time.process_time() - begun))
+    return statistics.median(spent)
+
+
+# ------------------------------------------------------------ showing
+
+
+def show_found(rows: Mapping[str, Found]) -> None:
+    print("| questions | | recall@5 | @10 | plain BM25 @5 | @10 |")
+    print("|---|---:|---:|---:|---:|---:|")
+    for name, one in rows.items():
+        if one.at_5:
+            shares = [f"{100 * mean(shares):.1f} %" for shares in (one.at_5, one.at_10, one.plain_5, one.plain_10)]
+            print(f"| {name} | {len(one.at_5)} | " + " | ".join(shares) + " |")
+
+
+def show_costs(rows: Iterable[Cost]) -> None:
+    print("| messages | requests | read units | indexes read, KB | segments, KB | own time, ms |")
+    print("|---:|---|---:|---:|---:|---:|")
+    for row in rows:
+        requests = ", ".join(f"{count} {name}" for name, count in row.requests.items() if count)
+        sizes = f"{row.index_bytes / 1000:.0f} | {row.segment_bytes / 1000:.0f}"
+        print(f"| {row.messages:,} | {requests} | {row.read_units:g} | {sizes} | {row.milliseconds:.0f} |", flush=True)
+
+
+def mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.search", description=__doc__)
+    parser.add_argument("folder", nargs="?", type=Path, metavar="FOLDER", help="it has locomo and memorybank")
+    parser.add_argument("--loader", type=Path, metavar="FILE.py", help="its iter_sessions(path) gives conversations")
+    parser.add_argument("--lengths", type=int, nargs="*", default=LENGTHS, metavar="N")
+    options = parser.parse_args(arguments)
+    is_enough = True
+    if options.folder is not None:
+        if options.loader is None:
+            parser.error("a FOLDER needs a --loader")
+        spec = importlib.util.spec_from_file_location("loader", options.loader)
+        assert spec is not None and spec.loader is not None
+        loader = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(loader)
+        rows, total = locomo(loader, options.folder), Found()
+        for one in rows.values():
+            total += one
+        show_found({**rows, "LoCoMo, all": total, "Chinese": memorybank(loader, options.folder)})
+        print()
+        is_enough = mean(total.at_5) >= LIMIT_5 and mean(total.at_10) >= LIMIT_10
+    show_costs(costs(options.lengths))
+    return 0 if is_enough else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

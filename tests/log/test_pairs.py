@@ -15,6 +15,7 @@ import pytest
 
 from tests.effort import FULL
 from tests.log.test_crashes import application, fresh
+from tests.log.test_discard import with_queue
 from turnlog.adapters.embedded.files import MemoryBlobStore
 from turnlog.adapters.embedded.sqlite import MEMORY, SqliteDatabase, SqliteItemTable
 from turnlog.client.model import Session, Turnlog
@@ -41,6 +42,7 @@ OPERATIONS: dict[str, Does] = {
     "fork": lambda session: session.fork("fork", at=3, key="fork").info(),
     "update": lambda session: session.update(title="new", key="update"),
     "end": lambda session: session.end(key="end"),
+    "redact": lambda session: session.redact(2, key="redact"),
     "list": lambda session: [one.session_id for one in Turnlog(session._backend).sessions.list()],
 }
 OWNER = Owner.of("acme", "ada")
@@ -75,14 +77,14 @@ def copies() -> Callable[[], tuple[ItemTable, BlobStore]]:
 
 def of(operation: str, start: int) -> Callable[[ItemTable, BlobStore], Any]:
     return lambda items, blobs: OPERATIONS[operation](
-        Session(application(items, blobs, SequentialIds(start))._backend, "s")
+        Session(with_queue(items, blobs, SequentialIds(start))._backend, "s")
     )
 
 
 def may_be_refused(operation: str, other: str, error: TurnlogError) -> bool:
     """What is refused because the other came first."""
     if "end" in (operation, other) and error.error_code == "session_ended":
-        return operation not in ("end", "snapshot", "full snapshot", "fork", "list", "update", "compress")
+        return operation not in ("end", "snapshot", "full snapshot", "fork", "list", "update", "compress", "redact")
     return False
 
 
@@ -119,6 +121,9 @@ def check_effect(operation: str, answer: Any, session: Session) -> None:
         assert told.count(operation) == 1
     elif operation == "update":
         assert told.count("policy_change") == 1
+    elif operation == "redact":
+        assert told.count("redact") == 1
+        assert next(session.messages()).redacted
     elif operation == "fork":
         fork = Session(session._backend, "fork")
         assert (

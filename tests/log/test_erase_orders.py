@@ -143,6 +143,8 @@ OTHERS: dict[str, Operation] = {
     "create": at_s(lambda session: Turnlog(session._backend).sessions.create("s", title=CANARY, if_exists="return")),
     "rewind": at_s(lambda session: session.rewind(3)),
     "fork": at_s(lambda session: forked(session) and None),
+    "restore": at_s(lambda session: session.restore_snapshot(session.create_snapshot().snapshot_id, as_="rewind")),
+    "redact": at_s(lambda session: session.redact(2)),
     "erase": erasing(1000),
 }
 

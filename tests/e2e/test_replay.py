@@ -82,8 +82,8 @@ def _assert_all_is_well(report: Report, transcripts: list[Transcript]) -> None:
         ("default", None),
         ("default", 6000),
         ("run_loops", 6000),
-        ("turns(2)", None),
-        ("messages(7)", None),
+        pytest.param("turns(2)", None, marks=pytest.mark.full),
+        pytest.param("messages(7)", None, marks=pytest.mark.full),
         ("full", None),
     ],
 )
@@ -199,7 +199,9 @@ def _real(real_data: ModuleType) -> list[Transcript]:
 
 
 @pytest.mark.network
-@pytest.mark.parametrize(("policy", "budget", "half"), [("default", 4000, 0), ("run_loops", None, 1)])
+@pytest.mark.parametrize(
+    ("policy", "budget", "half"), [("default", 4000, 0), pytest.param("run_loops", None, 1, marks=pytest.mark.full)]
+)
 def test_real_conversations_over_http(
     service: Turnlog, real_data: ModuleType, policy: str, budget: int | None, half: int
 ) -> None:

@@ -63,6 +63,7 @@ def asked(session: Session, questions: Sequence[str] = QUESTIONS, **options: Any
 
 
 @pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("harness", ["sqlite", pytest.param("moto", marks=pytest.mark.full)], indirect=True)
 def test_the_same_is_found_whatever_is_sealed_or_lost(harness: Any) -> None:
     session = harness.log().sessions.create("s", policy="turns")
     spoken(session, 15)
@@ -101,6 +102,7 @@ def test_what_is_sealed_is_known_by_its_index_and_read_where_it_is_found(
 
 
 @pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("harness", ["sqlite", pytest.param("moto", marks=pytest.mark.full)], indirect=True)
 def test_what_has_been_rewound_is_not_found_sealed_or_not(harness: Any) -> None:
     session = harness.log().sessions.create("s", policy="turns")
     spoken(session, 6)

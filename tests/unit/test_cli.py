@@ -350,7 +350,7 @@ def test_serve_refuses_what_it_can_not_do(served: LocalServer, tmp_path: Path) -
 
 
 @pytest.mark.network
-@pytest.mark.parametrize("engine", ["embedded", "memory"])
+@pytest.mark.parametrize("engine", ["embedded", pytest.param("memory", marks=pytest.mark.full)])
 def test_replay(engine: str) -> None:
     report = as_json("replay", SAMPLES, "--engine", engine, "--budget", 6000)
     assert report["ok"] and report["findings"] == []

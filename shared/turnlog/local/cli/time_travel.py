@@ -31,7 +31,9 @@ def rewind(
         print_json(found.model_dump(mode="json"))
         return
     totals = f"{number(found.messages)} messages in {number(found.loops)} loops in view"
-    console().print(f"{found.session_id} is as it was at {to}: {totals}; undo with --to {found.head - 1}")
+    console().print(
+        f"{found.session_id} is as it was at {to}: {totals}; undo with --to {found.head - 1}", soft_wrap=True
+    )
 
 
 @connected
@@ -53,7 +55,7 @@ def fork(
         print_json(found.model_dump(mode="json"))
         return
     totals = f"{number(found.messages)} messages, {number(found.loops)} loops"
-    console().print(f"{found.session_id} is what {session} was at {found.forked_at}: {totals}")
+    console().print(f"{found.session_id} is what {session} was at {found.forked_at}: {totals}", soft_wrap=True)
 
 
 @connected

@@ -277,7 +277,7 @@ def test_real_conversations_with_summaries_made_meanwhile(service: Turnlog, real
     transcripts = [replace(one, messages=one.messages[:PR_MESSAGES]) for one in chosen]
     assert len({one.source for one in transcripts}) == 14
     found = assert_all_is_well(Replay(compress=OFTEN).run(service, transcripts))
-    assert found.made >= 8 and found.loops > 30
+    assert found.made >= 8 and found.loops > 20  # how many depends on when the worker comes
 
 
 @pytest.mark.full

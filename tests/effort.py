@@ -1,4 +1,4 @@
-"""How much is tried: a sixth in `make pr`, all of it in `make full`."""
+"""How much is tried: a part of it in `make pr`, all of it in `make full`."""
 
 from __future__ import annotations
 
@@ -7,13 +7,24 @@ import os
 FULL = "TURNLOG_TEST_FULL"
 """Set by the option ``--full``, before any test module is read."""
 
+FEWEST = 4
+"""However few are tried, they are at least so many (if there are so many)."""
+
+
+def is_full() -> bool:
+    """Whether everything is tried."""
+    return bool(os.environ.get(FULL))
+
 
 def examples(full: int) -> int:
     """So many examples of a property."""
-    return full if os.environ.get(FULL) else max(8, full // 6)
+    return full if is_full() else max(8, full // 6)
 
 
-def boundaries(calls: int, engine: str) -> list[int]:
-    """Which of so many calls fail, one after the other: all on SQLite, every ninth on an emulated engine."""
-    step = 1 if engine == "sqlite" or os.environ.get(FULL) else 9
-    return list(range(1, calls + 1, step))
+def boundaries(calls: int, engine: str, *, sqlite: int = 1, emulated: int = 9) -> list[int]:
+    """Which of so many calls fail, one after the other: spread evenly, the first and the last among them.
+
+    One of ``sqlite`` calls there, one of ``emulated`` on an emulated engine, and all of them in `make full`."""
+    step = 1 if is_full() else sqlite if engine == "sqlite" else emulated
+    count = min(calls, max(FEWEST, -(-calls // step)))
+    return [1 + round(each * (calls - 1) / max(1, count - 1)) for each in range(count)]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.effort import examples
+from tests.effort import is_full
 from tests.log.everything import local_blobs, places_of, sqlite_items
 from tests.log.test_compress import turn
 from tests.log.test_crashes import fresh
@@ -27,7 +27,7 @@ from turnlog.settings import Settings
 from turnlog.testing.explorer import Crash, Run, explore
 from turnlog.testing.fixed import FixedClock, SequentialIds
 
-PREEMPTIONS = 2 if examples(100) == 100 else 1
+PREEMPTIONS = 2 if is_full() else 1
 Operation = Callable[[ItemTable, BlobStore], Any]
 
 
@@ -199,7 +199,7 @@ def test_d2_every_order_with_a_crash_of_the_one_that_erases(after: bool) -> None
         sweep(items, blobs)
         holds_nothing(items, blobs)
 
-    for at in range(1, 10, 1 if PREEMPTIONS == 2 else 3):
+    for at in range(1, 10, 1 if is_full() else 3):
         explore([OTHERS["append"], erasing()], fresh(prepared), check, crash=Crash(1, at, after), max_preemptions=1)
 
 

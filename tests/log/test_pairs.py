@@ -7,13 +7,12 @@ whole, and everything that is read says the same.
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from tests.effort import FULL
+from tests.effort import is_full
 from tests.log.test_crashes import application, fresh
 from tests.log.test_discard import with_queue
 from turnlog.adapters.embedded.files import MemoryBlobStore
@@ -147,5 +146,5 @@ def test_d2_every_order_of_a_pair_of_operations(one: str, other: str) -> None:
         assert shown == sorted(shown)
 
     operations = [of(one, 2_000), of(other, 3_000)]
-    most = 3 if os.environ.get(FULL) else 1
+    most = 3 if is_full() else 1
     assert explore(operations, copies(), check, max_preemptions=most, only_conflicts=True) >= 1

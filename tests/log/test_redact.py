@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.conftest import Harness
-from tests.effort import examples
+from tests.effort import boundaries, is_full
 from tests.log.everything import held, local_blobs, places_of, sqlite_items
 from tests.log.test_compress import turn
 from tests.log.test_crashes import fresh
@@ -25,7 +25,6 @@ from turnlog.services.erase import SECOND_PASS_SECONDS
 from turnlog.testing.explorer import Crash, Run, explore
 
 CANARY = "canary-8d20"
-IS_FULL = examples(100) == 100
 FORMATS = ("openai_chat", "openai_responses", "anthropic", "bedrock_converse")
 
 
@@ -208,7 +207,7 @@ BODIES = {
 
 @pytest.mark.parametrize("given", BODIES)
 def test_every_window_stays_valid_in_every_format(harness: Harness, given: str) -> None:
-    if harness.name == "moto" and not IS_FULL:
+    if harness.name == "moto" and not is_full():
         pytest.skip("says nothing of engines")
     session = harness.log().sessions.create("s")
     messages = session.append(*BODIES[given], format=given)
@@ -223,7 +222,7 @@ def test_every_window_stays_valid_in_every_format(harness: Harness, given: str) 
     assert [call.name for loop in session.loops() for call in loop.tool_calls] == ["look"]
 
 
-PREEMPTIONS, STEP = (2, 1) if IS_FULL else (1, 9)
+PREEMPTIONS = 2 if is_full() else 1
 SAID = {"role": "user", "content": CANARY}
 OTHERS = {
     "append": at_s(lambda session: session.append({"role": "user", "content": "more"}, key="k")),
@@ -279,7 +278,7 @@ def test_d2_every_order_of_redacting_and_another_request(other: str) -> None:
         swept(items, blobs)
 
     limit = {"max_preemptions": PREEMPTIONS, "only_conflicts": True}
-    assert explore([OTHERS[other], redacting if IS_FULL else asked], fresh(prepared), check, **limit) > 1
+    assert explore([OTHERS[other], redacting if is_full() else asked], fresh(prepared), check, **limit) > 1
 
 
 def test_d1_a_crash_at_any_request_leaves_what_the_same_request_again_completes() -> None:
@@ -302,6 +301,6 @@ def test_d1_a_crash_at_any_request_leaves_what_the_same_request_again_completes(
 
     explore([redacting], fresh(crowded), check)
     assert calls > 20
-    for at in range(1, calls + 1, STEP):
+    for at in boundaries(calls, "explored"):
         explore([redacting], fresh(crowded), check, crash=Crash(0, at, after=False))
-        explore([redacting], fresh(crowded), check, crash=Crash(0, at + STEP // 2, after=True))
+        explore([redacting], fresh(crowded), check, crash=Crash(0, at, after=True))

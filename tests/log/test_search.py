@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 
 from benchmarks.search import LIMIT_5, LIMIT_10, Found, costs, locomo, mean, memorybank
 from tests.conftest import DATA
-from tests.effort import FULL
+from tests.effort import is_full
 from tests.log.test_recall import calls, result, user
 from turnlog.adapters.search.fts5 import Fts5SearchEngine
 from turnlog.client.model import Session, Turnlog
@@ -301,12 +300,11 @@ def test_requests_of_a_search_are_the_list_the_indexes_the_end_and_what_was_foun
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 def test_search_on_locomo_finds_the_evidence(real_data: Any) -> None:
     """Through the API: at least 64 and 74 %; every sixth question in `make pr`."""
-    is_full = bool(os.environ.get(FULL))
     total = Found()
-    for one in locomo(real_data, DATA / "dev", every=1 if is_full else 6).values():
+    for one in locomo(real_data, DATA / "dev", every=1 if is_full() else 6).values():
         total += one
     assert len(total.at_5) > 150
-    least_5, least_10 = (LIMIT_5, LIMIT_10) if is_full else (LIMIT_5 - 0.02, LIMIT_10 - 0.02)
+    least_5, least_10 = (LIMIT_5, LIMIT_10) if is_full() else (LIMIT_5 - 0.02, LIMIT_10 - 0.02)
     assert mean(total.at_5) >= least_5 and mean(total.at_10) >= least_10
     assert mean(total.at_5) >= mean(total.plain_5) + 0.05
 

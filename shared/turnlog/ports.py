@@ -9,6 +9,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO, Literal, Protocol, TypeAlias, runtime_checkable
 
+from turnlog.domain.identity import Owner
+from turnlog.domain.memory import Memory, MemoryPage, Offloaded
 from turnlog.domain.summaries import Summarised, SummaryRequest
 
 AttributeValue: TypeAlias = str | int | bytes
@@ -235,6 +237,33 @@ class SearchEngine(Protocol):
 
     def spans(self, texts: Sequence[str], question: str) -> list[list[tuple[int, int]]]:
         """Where in each text words stand that share a term with the question: begin and end, in order, apart from each other."""
+
+
+class MemoryEngine(Protocol):
+    """Keeps what is known of a person beyond a session. What it is told twice it knows once.
+
+    Raises `UnavailableError` and `ThrottledError` (try again later), and `MemoryConfigError` (not before the settings change).
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    def remember(self, part: Offloaded) -> int:
+        """Takes what it wants to keep of a part of a session; how many memories it knows were made or confirmed by it (0 where
+        the engine makes them later). The same part again has no further effect."""
+
+    def known(self, owner: Owner, question: str, *, limit: int, timeout_seconds: float) -> list[Memory]:
+        """What matters most for a question, best first (an empty question: in general); none that another one replaces."""
+
+    def page(self, owner: Owner, *, limit: int, after: str | None = None) -> MemoryPage:
+        """All that is known of a person, newest first, those that were replaced too."""
+
+    def forget(self, owner: Owner, memory_ids: Collection[str]) -> None:
+        """For good, and not to be made again of the parts that they came from. An unknown id is no error."""
+
+    def erase(self, owner: Owner, session_id: str | None = None) -> int:
+        """Everything that came from a session, or all of a person; how many memories there were. When it returns, nothing of them
+        is left."""
 
 
 class Clock(Protocol):

@@ -19,6 +19,7 @@
     │   └── ThrottledError         (429)
     ├── SummaryRefusedError        a model's answer is no summary; the same request gets no better one (500)
     ├── SummariserConfigError      the summariser's settings are wrong: credentials, address or model (500)
+    ├── MemoryConfigError          the same of the memory engine (500)
     ├── StepError                  a step of the deployment's own fails or breaks a law of windows (500)
     └── CorruptError               a stored item can't be trusted; names the item (500)
         └── NewerSchemaError       written by a newer Turnlog than this one
@@ -177,6 +178,12 @@ class SummariserConfigError(TurnlogError):
     """The model refuses us, is not there, or takes no such request: nothing to be tried again before the settings change."""
 
     code = "summariser_misconfigured"
+
+
+class MemoryConfigError(TurnlogError):
+    """The memory engine refuses us, or is not there: nothing to be tried again before the settings change."""
+
+    code = "memory_misconfigured"
 
 
 class StepError(TurnlogError):

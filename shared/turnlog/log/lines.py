@@ -19,6 +19,7 @@ from turnlog.domain.events import (
     NoteEvent,
     Notes,
     Payload,
+    Recall,
     RewindEvent,
     SettingsEvent,
     StateEvent,
@@ -57,6 +58,8 @@ def message_line(event: MessageEvent, *, card: JsonObject | None = None) -> Json
         line["h"] = event.head_tokens
     if event.notes is not None:
         line |= _notes_fields(event.notes)
+    if event.recall is not None:
+        line["rc"] = [list(event.recall.answers), list(event.recall.places)]
     if event.payload is None:
         line["b"] = event.body
     else:
@@ -294,6 +297,7 @@ def read_event(
             payload=payload,
             notes=_read_notes(line),
             redacted="rx" in line,
+            recall=Recall(*map(tuple, line["rc"])) if "rc" in line else None,
         )
     if kind == "s":
         return _read_state(line, held or {}, position, payload)

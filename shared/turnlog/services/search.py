@@ -13,6 +13,7 @@ from turnlog.domain.errors import InvalidInputError, Problem
 from turnlog.domain.facts import Facts
 from turnlog.domain.identity import Owner
 from turnlog.domain.pairing import Pairing, pair
+from turnlog.domain.recall_calls import RECALL_TOOL, SEARCH_TOOL
 from turnlog.domain.refs import Ref
 from turnlog.domain.snippets import snippet
 from turnlog.domain.times import milliseconds_of
@@ -26,7 +27,6 @@ from turnlog.log.search_index import Entry, Index, SearchIndexes, shown_text
 from turnlog.log.segments import Segment, Segments
 from turnlog.log.sessions import SessionLog
 from turnlog.ports import Documents
-from turnlog.windows.recall import RECALL_TOOL, SEARCH_TOOL
 
 MAX_QUESTION_CHARS = 1_000
 KEPT = 1_024

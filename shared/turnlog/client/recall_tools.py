@@ -25,7 +25,7 @@ from turnlog.domain.recall_calls import (
 from turnlog.domain.refs import is_ref
 
 if TYPE_CHECKING:
-    from turnlog.client.model import Session
+    from turnlog.client.finding import FindingCalls
 
 Arguments = str | Mapping[str, Any] | None
 _SAYS_ERROR = ("anthropic", "bedrock_converse", "turnlog")
@@ -67,14 +67,14 @@ class ToolAnswer:
 
 
 def handles(name: str) -> bool:
-    """See `Session.handles`."""
+    """See `FindingCalls.handles`."""
     return tool_of(name) is not None
 
 
 def execute(
-    session: Session, name: str, arguments: Arguments, *, call_id: str | None = None, format: str | None = None
+    session: FindingCalls, name: str, arguments: Arguments, *, call_id: str | None = None, format: str | None = None
 ) -> ToolAnswer:
-    """See `Session.execute_tool`."""
+    """See `FindingCalls.execute_tool`."""
     codec, call_id = codec_of(format or DEFAULT_FORMAT), call_id or ""
 
     def wrong(text: str, *, is_ours: bool = True) -> ToolAnswer:
@@ -128,7 +128,7 @@ def found_text(answer: SearchAnswer) -> str:
     )
 
 
-def _recall(session: Session, asked: Asked) -> tuple[str, tuple[str | int, ...]]:
+def _recall(session: FindingCalls, asked: Asked) -> tuple[str, tuple[str | int, ...]]:
     shown, options = asked.places[:MAX_PLACES], dict(asked.options)
     if len(shown) > 1:
         # Together no more than one alone.
@@ -140,7 +140,7 @@ def _recall(session: Session, asked: Asked) -> tuple[str, tuple[str | int, ...]]
     return "\n\n".join(texts), tuple(answer.ref for answer in answers if answer.found and answer.ref is not None)
 
 
-def _recalled(session: Session, place: str, options: Mapping[str, Option]) -> Recalled:
+def _recalled(session: FindingCalls, place: str, options: Mapping[str, Option]) -> Recalled:
     given: dict[str, Any] = dict(options)
     if is_ref(place):
         return session.recall(place, **given)
@@ -151,7 +151,7 @@ def _recalled(session: Session, place: str, options: Mapping[str, Option]) -> Re
     return found
 
 
-def _search(session: Session, asked: Asked) -> tuple[str, tuple[str | int, ...]]:
+def _search(session: FindingCalls, asked: Asked) -> tuple[str, tuple[str | int, ...]]:
     given: dict[str, Any] = dict(asked.options)
     answer = session.search(**given)
     return found_text(answer), tuple(one.position for one in answer.results)

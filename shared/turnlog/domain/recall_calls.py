@@ -1,7 +1,7 @@
 """What a model wrote as a call of the recall tools, as it was meant.
 
-Models send arguments as JSON text, as JSON text of JSON text, inside one more object, under names of their own, numbers as text, a ref
-as a number, or nothing but the one value. All of these say clearly what is wanted.
+Models send arguments as JSON text, as JSON text of JSON text, inside one more object, under names of their own, numbers as text, a
+ref as a number, or nothing but the one value. All of these say clearly what is wanted.
 """
 
 from __future__ import annotations

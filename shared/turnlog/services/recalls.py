@@ -1,7 +1,7 @@
 """Which of the messages that are appended answer the recall tools: reading moves no head, so this commit is what tells of it.
 
-It asks nothing of the engine: open calls are in the newest header, and the newest commit, with a call's arguments, is what an append
-has read.
+It asks nothing of the engine: open calls are in the newest header, and the newest commit, with a call's arguments, is what an
+append has read.
 """
 
 from __future__ import annotations

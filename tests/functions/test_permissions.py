@@ -215,6 +215,13 @@ def _sealed(made: Deployment) -> None:
     assert made.run("workers.compress.handler", _message("seal", jobs[0]["job_id"], "sealed")) == _DONE
     (job,) = made.call("jobs", "GET", "/v1/jobs", 200, query={"limit": "1"})["jobs"]
     assert job["result"] == {"segments": 1, "last": 276}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("turnlog.services.search_sessions.SCANNED", 0)
+        assert made.call("search", "GET", "/v1/search", 200, query={"q": "words"})["unindexed"]
+    (job,) = made.call("jobs", "GET", "/v1/jobs", 200, query={"limit": "1"})["jobs"]
+    assert job["kind"] == "index"
+    assert made.run("workers.compress.handler", _message("index", job["job_id"], "")) == _DONE
+    assert made.call("search", "GET", "/v1/search", 200, query={"q": "10 23"})["is_complete"]
 
 
 def _copied(made: Deployment) -> None:

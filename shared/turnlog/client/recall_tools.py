@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from turnlog.codecs.base import Turn
 from turnlog.codecs.registry import DEFAULT_FORMAT, codec_of
-from turnlog.contracts.recall import DEFAULT_RECALL_TOKENS, Recalled, SearchAnswer
+from turnlog.contracts.recall import (
+    DEFAULT_RECALL_TOKENS,
+    FoundInSessions,
+    Recalled,
+    SearchAnswer,
+    SearchSessionsAnswer,
+)
 from turnlog.domain.errors import InvalidInputError, NotFoundError
 from turnlog.domain.messages import Message, Text, ToolResult
 from turnlog.domain.recall_calls import (
@@ -126,6 +132,23 @@ def found_text(answer: SearchAnswer) -> str:
         f"{', call ' + one.ref if one.ref else ''}: {one.snippet}"
         for one in answer.results
     )
+
+
+def found_everywhere_text(answer: SearchSessionsAnswer) -> str:
+    """Results one a line, with their sessions."""
+    lines = [f"{one.session_id}, {_place(one)}: {one.snippet}" for one in answer.results]
+    if not lines:
+        lines.append("Nothing found. Other words may help.")
+    if answer.unindexed:
+        lines.append(f"(sessions known by their titles only, as yet: {answer.unindexed} of {answer.sessions})")
+    return "\n".join(lines)
+
+
+def _place(one: FoundInSessions) -> str:
+    if one.where != "message":
+        return one.where
+    loop = f"loop {one.loop}, " if one.loop else ""
+    return f"position {one.position}, {loop}{one.role}{f', call {one.ref}' if one.ref else ''}"
 
 
 def _recall(session: FindingCalls, asked: Asked) -> tuple[str, tuple[str | int, ...]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from turnlog.contracts.base import Answer, GivenText
 
@@ -84,3 +84,28 @@ class SearchAnswer(Answer):
 
     results: list[SearchResult]
     searched_from: int
+
+
+class FoundInSessions(Answer):
+    """What was found in one of an owner's sessions: a message, as in `SearchResult`, a session's summary (``position`` is that of
+    its commit), or its title."""
+
+    session_id: str
+    title: GivenText | None
+    where: Literal["message", "summary", "title"]
+    position: int | None = None
+    loop: int | None = None
+    role: str | None = None
+    ref: str | None = None
+    snippet: GivenText
+    score: float
+
+
+class SearchSessionsAnswer(Answer):
+    """Best first. ``sessions`` were looked through, the newest; of ``unindexed`` ones of them only titles, and messages as of when
+    they were indexed last: a job is on its way to them. ``is_complete``: nothing of the owner was left out."""
+
+    results: list[FoundInSessions]
+    sessions: int
+    unindexed: int
+    is_complete: bool

@@ -55,16 +55,18 @@ def costs(counts: Iterable[int] = COUNTS) -> Iterable[Cost]:
                 assert log.search(QUESTION).unindexed == 0
             each = {name: round(of_all / count, 2) for name, of_all in job.requests.items()}
             units = first.read_units, then.read_units
-            yield Cost(
-                count, first.requests, units[0], answer.unindexed, each, then.requests, units[1], _own_ms(count)
-            )
+            yield Cost(count, first.requests, units[0], answer.unindexed, each, then.requests, units[1], _own_ms(count))
 
 
 def show(rows: Iterable[Cost]) -> None:
-    print("| sessions | first search | read units | known by title | job, a session | then | read units | own time, ms |")
+    print(
+        "| sessions | first search | read units | known by title | job, a session | then | read units | own time, ms |"
+    )
     print("|---:|---|---:|---:|---|---|---:|---:|")
     for row in rows:
-        first, job, then = (", ".join(f"{n:g} {name}" for name, n in one.items() if n) for one in (row.first, row.job, row.then))
+        first, job, then = (
+            ", ".join(f"{n:g} {name}" for name, n in one.items() if n) for one in (row.first, row.job, row.then)
+        )
         cells = f"{first} | {row.first_units:g} | {row.unindexed} | {job} | {then} | {row.then_units:g}"
         print(f"| {row.sessions:,} | {cells} | {row.milliseconds:.0f} |", flush=True)
 

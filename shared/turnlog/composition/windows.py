@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from turnlog.composition.base import Parts
-from turnlog.models import make_chat_model
+from turnlog.models import make_chat_model, make_embedder
 from turnlog.ports import Summariser
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from turnlog.services.lint import LintHistories
     from turnlog.services.owner_sessions import OwnerSessions
     from turnlog.services.recall import RecallCalls
+    from turnlog.services.reranking import Reranker
     from turnlog.services.search import SearchSession
     from turnlog.services.search_sessions import SearchSessions
     from turnlog.services.searched import SearchedSessions
@@ -54,7 +55,13 @@ class Windows(Parts):
     def search_session(self) -> SearchSession:
         from turnlog.services.search import SearchSession
 
-        return SearchSession(self.searched_sessions, self._search_indexes.engine)
+        return SearchSession(self.searched_sessions, self._search_indexes.engine, self._reranker)
+
+    @cached_property
+    def _reranker(self) -> Reranker:
+        from turnlog.services.reranking import Reranker
+
+        return Reranker(make_embedder(self.settings))
 
     @cached_property
     def searched_sessions(self) -> SearchedSessions:
@@ -68,7 +75,8 @@ class Windows(Parts):
         from turnlog.services.search_sessions import SearchSessions
 
         engine, alone = self._search_indexes.engine, Fts5SearchEngine(before_weight=0.0)
-        return SearchSessions(self._log, self._owner_sessions, self.searched_sessions, engine, alone, self._start_job)
+        owners, sessions = self._owner_sessions, self.searched_sessions
+        return SearchSessions(self._log, owners, sessions, engine, alone, self._reranker, self._start_job)
 
     @cached_property
     def index_sessions(self) -> IndexSessions:

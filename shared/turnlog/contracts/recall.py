@@ -80,10 +80,12 @@ class SearchResult(Answer):
 
 
 class SearchAnswer(Answer):
-    """Best first. ``searched_from`` is the oldest position in view: all of it is searched."""
+    """Best first. ``searched_from`` is the oldest position in view: all of it is searched. ``reranking`` says whether an embedder
+    had a say in the order: off where none is set, failed where it gave no answer, and the order is that of the words."""
 
     results: list[SearchResult]
     searched_from: int
+    reranking: Literal["off", "done", "failed"] = "off"
 
 
 class FoundInSessions(Answer):
@@ -109,3 +111,4 @@ class SearchSessionsAnswer(Answer):
     sessions: int
     unindexed: int
     is_complete: bool
+    reranking: Literal["off", "done", "failed"] = "off"

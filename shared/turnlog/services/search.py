@@ -12,6 +12,7 @@ from turnlog.domain.times import milliseconds_of
 from turnlog.log.keys import SessionKeys
 from turnlog.log.search_index import Entry
 from turnlog.ports import SearchEngine
+from turnlog.services.reranking import Reranker
 from turnlog.services.searched import SearchedSessions
 
 MAX_QUESTION_CHARS = 1_000
@@ -21,26 +22,31 @@ class SearchSession:
     """The use case. Calls of the recall tools themselves come last: they have the words that were looked for, and no more than was
     found."""
 
-    def __init__(self, sessions: SearchedSessions, engine: SearchEngine) -> None:
+    def __init__(self, sessions: SearchedSessions, engine: SearchEngine, rerank: Reranker) -> None:
         self._sessions = sessions
         self._engine = engine
+        self._rerank = rerank
 
     def __call__(self, owner: Owner, session_id: str, query: SearchQuery) -> SearchAnswer:
         check_question(query.q)
         is_within = within(query)
         searched = self._sessions.read(SessionKeys(owner, session_id))
         whole, found = searched.whole, list[tuple[int, float]]()
+        wanted = self._rerank.wanted(query.limit)
         ranked = self._engine.rank(whole.documents, query.q)
         if query.tool is None:
             ranked.sort(key=lambda one: whole.is_echo(one[0]))
         for row, score in ranked:
             if whole.is_asked_for(row, query) and is_within(whole.entries[row]):
                 found.append((row, score))
-            if len(found) == query.limit:
+            if len(found) == wanted:
                 break
-        texts = self._sessions.texts(searched, [whole.entries[row] for row, _ in found])
+        read = self._sessions.texts(searched, [whole.entries[row] for row, _ in found])
+        reranked = self._rerank(query.q, read, [score for _, score in found])
+        best = [(found[at][0], score, read[at]) for at, score in reranked.order[: query.limit]]
+        spans = self._engine.spans([text for _, _, text in best], query.q)
         results = list[SearchResult]()
-        for (row, score), text, spans in zip(found, texts, self._engine.spans(texts, query.q), strict=True):
+        for (row, score, text), marks in zip(best, spans, strict=True):
             entry, refs = whole.entries[row], whole.refs(row, query.tool)
             results.append(
                 SearchResult(
@@ -48,11 +54,11 @@ class SearchSession:
                     loop=entry.loop or None,
                     role=entry.facts.role,
                     ref=str(refs[0]) if refs else None,
-                    snippet=snippet(text, spans),
+                    snippet=snippet(text, marks),
                     score=float(f"{score:.6g}"),
                 )
             )
-        return SearchAnswer(results=results, searched_from=searched.stretches[0][0])
+        return SearchAnswer(results=results, searched_from=searched.stretches[0][0], reranking=reranked.how)
 
 
 def check_question(q: str) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import TypeVar
 
@@ -25,6 +25,7 @@ from turnlog.log.words import Words, word_hash
 from turnlog.ports import Documents, SearchEngine
 from turnlog.services.jobs import StartJobs
 from turnlog.services.owner_sessions import Listed, OwnerSessions, is_behind
+from turnlog.services.reranking import Reranker, Reranking
 from turnlog.services.search import check_question, invalid, within
 from turnlog.services.searched import PARALLEL, Searched, SearchedSessions
 
@@ -64,6 +65,7 @@ class SearchSessions:
         sessions: SearchedSessions,
         engine: SearchEngine,
         alone: SearchEngine,
+        rerank: Reranker,
         start_job: StartJobs,
     ) -> None:
         """``alone`` ranks each text by itself; else as ``engine``."""
@@ -72,6 +74,7 @@ class SearchSessions:
         self._sessions = sessions
         self._engine = engine
         self._alone = alone
+        self._rerank = rerank
         self._start_job = start_job
 
     def __call__(self, owner: Owner, query: SearchQuery) -> SearchSessionsAnswer:
@@ -95,13 +98,14 @@ class SearchSessions:
         hits.sort(key=lambda hit: -hit.score)
         if left:
             self._ask(owner, left)
-        results = self._results(query, hits[: query.limit])
+        results, reranking = self._results(query, hits[: self._rerank.wanted(query.limit)])
         segments_left = sum(searched.left for _, searched in read)
         return SearchSessionsAnswer(
             results=results,
             sessions=len(listed) - len(gone),
             unindexed=len(left),
             is_complete=not (left or is_more or segments_left),
+            reranking=reranking,
         )
 
     # ------------------------------------------------------------ where to look
@@ -205,7 +209,7 @@ class SearchSessions:
 
     # ------------------------------------------------------------ telling
 
-    def _results(self, query: SearchQuery, hits: Sequence[_Hit]) -> list[FoundInSessions]:
+    def _results(self, query: SearchQuery, hits: Sequence[_Hit]) -> tuple[list[FoundInSessions], Reranking]:
         texts = dict[int, str]()
         by_session: dict[str, list[int]] = {}
         for at, hit in enumerate(hits):
@@ -223,9 +227,10 @@ class SearchSessions:
 
         for found in _parallel(read, list(by_session.values())):
             texts |= found
-        shown = [texts[at] for at in range(len(hits))]
-        spans = self._engine.spans(shown, query.q)
-        return [_told(hit, text, marks, query) for hit, text, marks in zip(hits, shown, spans, strict=True)]
+        reranked = self._rerank(query.q, [texts[at] for at in range(len(hits))], [hit.score for hit in hits])
+        best = [(replace(hits[at], score=score), texts[at]) for at, score in reranked.order[: query.limit]]
+        spans = self._engine.spans([text for _, text in best], query.q)
+        return [_told(hit, text, marks, query) for (hit, text), marks in zip(best, spans, strict=True)], reranked.how
 
     def _ask(self, owner: Owner, left: Collection[str]) -> None:
         """The job that makes what is not known. Nobody waits for it: where it can't be started, a later search tries again."""

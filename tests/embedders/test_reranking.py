@@ -165,12 +165,12 @@ FAULTS: Sequence[tuple[Reply, type[TurnlogError], str]] = [
     (
         refused(403, "AccessDeniedException"),
         EmbedderConfigError,
-        "embedder_config",
+        "embedder_misconfigured",
     ),
     (
         refused(404, "ResourceNotFoundException"),
         EmbedderConfigError,
-        "embedder_config",
+        "embedder_misconfigured",
     ),
     (Reply(raw=b"<html>"), UnavailableError, "embedder_unreadable"),
     (Reply(raw=b"[]"), UnavailableError, "embedder_unreadable"),

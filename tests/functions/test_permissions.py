@@ -42,12 +42,13 @@ _LARGE_SUMMARY = "a summary of more than 32 KB packed is a blob"
 _NO_MODEL = "moto has no models: tests/summarisers asks one over HTTP"
 _LOST = "large settings of a silent session are a blob, read when their cache is lost"
 _NO_CARD_FOUND = "a message without a card is read whole by a search"
+_EMBEDDINGS = "arn:AWS::Partition}:bedrock:AWS::Region}::foundation-model/RerankModel}"
 NOT_RUN_HERE = {
     ("RetentionWorker", "s3:GetObject", "Bucket/*"): _LOST,
     ("SearchFunction", "dynamodb:BatchGetItem", "Table"): _NO_CARD_FOUND,
     ("SearchFunction", "dynamodb:GetItem", "Table"): _NO_CARD_FOUND,
     ("SearchFunction", "s3:GetObject", "Bucket/*"): _NO_CARD_FOUND,
-    ("SearchFunction", "bedrock:InvokeModel", "RerankModel"): _NO_MODEL,
+    ("SearchFunction", "bedrock:InvokeModel", _EMBEDDINGS): "moto has no models: tests/embedders asks one over HTTP",
     ("CompressFunction", "dynamodb:BatchGetItem", "Table"): _NO_CARD,
     ("CompressFunction", "s3:GetObject", "Bucket/*"): _NO_CARD,
     ("CompressFunction", "s3:PutObject", "Bucket/*"): _LARGE_SUMMARY,

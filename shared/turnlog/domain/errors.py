@@ -183,7 +183,7 @@ class SummariserConfigError(TurnlogError):
 class EmbedderConfigError(TurnlogError):
     """An embedder can't be used as the settings say: a model that is not there, or a right that is missing."""
 
-    code = "embedder_config"
+    code = "embedder_misconfigured"
 
 
 class MemoryConfigError(TurnlogError):

@@ -55,7 +55,7 @@ class BedrockEmbedder:
             for future in done:
                 future.result()
             if left:
-                raise UnavailableError(f"{self.name} gave no answer in time", code="embedder_timed_out")
+                raise UnavailableError(f"{self.name} gave no answer in time", code="embedder_timeout")
             return [future.result() for future in futures]
         finally:
             # What is on its way ends with its own time-out; nobody waits for it.
@@ -98,7 +98,7 @@ class BedrockEmbedder:
         except (NoCredentialsError, NoRegionError) as error:
             raise EmbedderConfigError(f"{self.name} could not be asked: {type(error).__name__}") from None
         except ReadTimeoutError:
-            raise UnavailableError(f"{self.name} gave no answer in time", code="embedder_timed_out") from None
+            raise UnavailableError(f"{self.name} gave no answer in time", code="embedder_timeout") from None
         except BotoCoreError as error:
             raise UnavailableError(f"{self.name} gave no answer: {type(error).__name__}") from None
         except (ValueError, TypeError, AttributeError, RecursionError, OSError):

@@ -381,6 +381,7 @@ class Application:
             self._materialiser,
             self.rewind_session,
             self.create_session,
+            self.erase_session,
             self._start_job,
         )
 

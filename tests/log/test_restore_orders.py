@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -96,6 +97,19 @@ def restore(app: Application, _stage: Stage | None = None) -> Any:
     return session_of(app).restore_snapshot("whole", as_="rewind", key="k")
 
 
+def back(app: Application, at: Stage, snapshot: str = "whole") -> None:
+    """Asked for until it is there, when nobody else is at work."""
+    for _ in range(3):
+        try:
+            session_of(app).restore_snapshot(snapshot, as_="rewind")
+        except ConflictError as error:
+            assert (error.error_code, error.retry_after_seconds) == ("session_expiring", 10)
+            release(app, at)
+            continue
+        return
+    raise AssertionError("it is never there")
+
+
 def delete_snapshot(app: Application, _stage: Stage) -> None:
     session_of(app).delete_snapshot("whole")
     app.sweep_snapshots.run(OWNER, "s", {})
@@ -149,7 +163,7 @@ def is_seen(app: Application) -> bool:
 CRASHED = ("restore another", "delete snapshot")
 STAGES = ("fenced", "erased", "cleared")
 SHORT = {"erase", "release"}
-"""What is tried at every stage; of the others all stages are tried in the long form."""
+"""What writes without conditions: with as many preemptions as it takes to meet it half-way, and at two stages."""
 
 
 @pytest.fixture(autouse=True)
@@ -158,7 +172,7 @@ def runs_before(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def is_long(name: str, other: str) -> bool:
-    return other not in SHORT and name != ("cleared" if other == "retain" else "erased")
+    return name == "fenced" if other in SHORT else name != "cleared"
 
 
 @pytest.mark.parametrize(
@@ -196,21 +210,22 @@ def test_d2_every_order_of_a_restore_and_another_request(name: str, other: str) 
         wanted = begun.app(items, blobs, 10**8, after=2 * QUIET_MS // 1000 + 2)
         assert is_seen(wanted) == bool(is_there)
         if not is_there and not is_deleted:
-            restore(wanted)
+            back(wanted, begun)
             check_restored(wanted)
         elif not is_there:
-            session_of(wanted).restore_snapshot("second", as_="rewind")
+            back(wanted, begun, "second")
             check_restored(wanted)
         assert places_of("never again", sqlite_items(items), local_blobs(blobs)) == []
 
     operations = [begun.at(2_000, restore), begun.at(3_000, OTHERS[other])]
-    most = 3 if is_full() else 1
+    most = 3 if is_full() or other in SHORT else 1
     assert explore(operations, begun.make, check, max_preemptions=most, only_conflicts=True) >= 1
-    assert "restored" in answered, "the first one that comes is served"
+    if name == "cleared" or other == "release":
+        assert "restored" in answered, "the first one that comes is served"
 
 
 @pytest.mark.parametrize(
-    "name", ["erased", *(pytest.param(one, marks=pytest.mark.full) for one in ("fenced", "cleared"))]
+    "name", ["cleared", *(pytest.param(one, marks=pytest.mark.full) for one in ("fenced", "erased"))]
 )
 def test_d2_every_order_of_a_restore_and_the_erasing_of_its_person(name: str) -> None:
     """Whatever comes first, after its second pass there is nothing, and nothing comes back."""
@@ -239,29 +254,29 @@ def test_d2_every_order_of_a_restore_and_the_erasing_of_its_person(name: str) ->
         assert places_of("said", sqlite_items(items), local_blobs(blobs)) == []
 
     operations = [begun.at(2_000, restore), begun.at(3_000, erase_user)]
-    assert explore(operations, begun.make, check, max_preemptions=3 if is_full() else 1, only_conflicts=True) > 3
+    assert explore(operations, begun.make, check, max_preemptions=3 if is_full() else 2, only_conflicts=True) > 3
 
 
 @pytest.mark.parametrize("other", ["erase", "release", *(pytest.param(one, marks=pytest.mark.full) for one in CRASHED)])
 @pytest.mark.parametrize("after", [False, True])
 def test_d2_every_order_with_a_crash_of_the_other(other: str, after: bool) -> None:
     """One who has stopped is waited for, and then the session is restored."""
-    begun = stage("erased")
+    begun = stage("cleared")
 
     def check(run: Run, items: ItemTable, blobs: BlobStore) -> None:
         VERIFIED.clear()
         is_there, moment = is_seen(begun.app(items, blobs, 10**6)), QUIET_MS // 1000 + 1
         assert is_there == isinstance(run.results[0], SessionAnswer)
-        for at in range(1 if is_there else 3):
-            app = begun.app(items, blobs, 10**7 * (at + 1), after=moment * (at + 1))
-            try:
-                session_of(app).restore_snapshot("second", as_="rewind")
-            except SessionExistsError:
-                assert is_there
-            except ConflictError as error:
-                assert error.error_code in REFUSALS
-                continue
-            break
+        app = begun.app(items, blobs, 10**7, after=moment)
+        if is_there:
+            check_restored(app)
+            return
+        with contextlib.suppress(ConflictError):
+            back(app, begun, "second")
+            check_restored(app)
+            return
+        app = begun.app(items, blobs, 10**8, after=2 * moment)
+        back(app, begun, "second")
         check_restored(app)
 
     for at in range(1, 16, 1 if is_full() else 5):

@@ -12,8 +12,8 @@ from turnlog.domain.jsonvalue import JsonObject
 from turnlog.log.commits import MATERIALISING
 from turnlog.log.erased import Erased, Kept
 from turnlog.log.erasure import Erasure
-from turnlog.log.first_slot import BARE, IDLE, Held, id_claimed, still_erased
-from turnlog.log.headers import short_hash
+from turnlog.log.first_slot import BARE, IDLE, Held, id_claimed, since_of, still_erased
+from turnlog.log.headers import item_name, short_hash
 from turnlog.log.kept import kept_of
 from turnlog.log.keys import OwnerKeys, SessionKeys
 from turnlog.log.records import Record
@@ -29,6 +29,8 @@ SECOND_PASS_SECONDS = 900
 """No request that was under way when the session was fenced lives that long. As long as a queue can wait."""
 _EARLY_MS = 60_000
 """Clocks differ. A message that comes earlier than that is one that was delivered twice."""
+_ROOM_MS = 10_000
+"""How soon a worker has made room for a session that begins again."""
 _PAGE = 1_000
 
 
@@ -101,7 +103,7 @@ class EraseSessions:
         if first is None or first.get(MATERIALISING) == token:
             return
         if keeps_snapshots(first):
-            self._clear(keys, first)
+            self._check_bare(keys, first)
             return
         due_ms = self._erasure.expired_ms(keys) if MATERIALISING not in first else None
         if due_ms is not None:
@@ -109,14 +111,18 @@ class EraseSessions:
         if due_ms is not None or self._erasure.is_expiring(keys):
             raise still_erased(SECOND_PASS_SECONDS * 1000)
 
-    def _clear(self, keys: SessionKeys, first: Item) -> None:
+    def _check_bare(self, keys: SessionKeys, first: Item) -> None:
+        """Asks for what is in the way to be taken away: only a worker may delete."""
         if first.get(FREE) == BARE:
             return
-        wait_ms, until = self._erasure.first.wait_ms(first), self._log.clock.now_ms() + WORK_MS
+        wait_ms = self._erasure.first.wait_ms(first)
         if wait_ms and MATERIALISING in first:
             raise id_claimed(wait_ms)
-        if wait_ms or self._erasure.clear(keys, first, lambda: self._kept(keys), deadline_ms=until) is None:
-            raise still_erased(wait_ms)
+        if not wait_ms:
+            options: JsonObject = {"first": self._erasure.identity(keys), "release": True}
+            job_id = due_job_id(keys, item_name(first), f"{since_of(first):013d}")
+            self._start_job(keys.owner, "erase", keys.session_id, options, job_id=job_id)
+        raise still_erased(wait_ms or _ROOM_MS)
 
     def _release(self, keys: SessionKeys, deadline_ms: int) -> bool:
         """Whether the id is free. What is kept of an expired session keeps it taken; all else of it goes."""

@@ -163,7 +163,7 @@ def is_seen(app: Application) -> bool:
 CRASHED = ("restore another", "delete snapshot")
 STAGES = ("fenced", "erased", "cleared")
 SHORT = {"erase", "release"}
-"""What writes without conditions: with as many preemptions as it takes to meet it half-way, and at two stages."""
+"""What writes without conditions: tried at two stages, and with as many preemptions as it takes to meet it half-way."""
 
 
 @pytest.fixture(autouse=True)
@@ -218,9 +218,9 @@ def test_d2_every_order_of_a_restore_and_another_request(name: str, other: str) 
         assert places_of("never again", sqlite_items(items), local_blobs(blobs)) == []
 
     operations = [begun.at(2_000, restore), begun.at(3_000, OTHERS[other])]
-    most = 3 if is_full() or other in SHORT else 1
+    most = 3 if is_full() or (other == "erase" and name == "cleared") else 1
     assert explore(operations, begun.make, check, max_preemptions=most, only_conflicts=True) >= 1
-    if name == "cleared" or other == "release":
+    if name == "cleared":
         assert "restored" in answered, "the first one that comes is served"
 
 
@@ -254,7 +254,7 @@ def test_d2_every_order_of_a_restore_and_the_erasing_of_its_person(name: str) ->
         assert places_of("said", sqlite_items(items), local_blobs(blobs)) == []
 
     operations = [begun.at(2_000, restore), begun.at(3_000, erase_user)]
-    assert explore(operations, begun.make, check, max_preemptions=3 if is_full() else 2, only_conflicts=True) > 3
+    assert explore(operations, begun.make, check, max_preemptions=3 if is_full() else 1, only_conflicts=True) > 3
 
 
 @pytest.mark.parametrize("other", ["erase", "release", *(pytest.param(one, marks=pytest.mark.full) for one in CRASHED)])

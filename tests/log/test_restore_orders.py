@@ -117,7 +117,7 @@ def delete_snapshot(app: Application, _stage: Stage) -> None:
 
 def erase_user(app: Application, _stage: Stage) -> Any:
     app.erase_user(OWNER)
-    return app.erase_user.run(OWNER, {})
+    return app.erase_user.run(OWNER, "", {})
 
 
 def erase(app: Application, at: Stage) -> Any:
@@ -239,7 +239,7 @@ def test_d2_every_order_of_a_restore_and_the_erasing_of_its_person(name: str) ->
         app = begun.app(items, blobs, 10**6, after=SECOND_PASS_SECONDS)
         options = erased.options
         for _ in range(3):
-            left = app.erase_user.run(OWNER, options)
+            left = app.erase_user.run(OWNER, "", options)
             if not isinstance(left, Later):
                 break
             options = left.options

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from turnlog.log.segments import Segment, Segments
     from turnlog.log.sessions import SessionLog
     from turnlog.services.delete_snapshots import SnapshotCleaner
+    from turnlog.services.erase import EraseSessions
     from turnlog.services.jobs import StartJobs
 
 
@@ -91,6 +92,12 @@ class Parts:
         from turnlog.log.erasure import Erasure
 
         return Erasure(self.engine.items, self.engine.blobs, self._log.forks, self._clock)
+
+    @cached_property
+    def erase_session(self) -> EraseSessions:
+        from turnlog.services.erase import EraseSessions
+
+        return EraseSessions(self._log, self.engine.blobs, self._erasure, self._start_job)
 
     @cached_property
     def _snapshot_cleaner(self) -> SnapshotCleaner:

@@ -13,6 +13,7 @@ from turnlog.ports import Key
 MAX_POSITION = 999_999_999_999
 COMMITS_FROM, COMMITS_TO = "C#", "C~"
 META, SUMMARY, SYSTEM, STATE, ATTEMPTS = "D#META", "E#SUM", "E#SYS", "S#STATE", "S#TRIES"
+WORDS = "S#WORDS"
 TAIL_TO, WINDOW_TO = "D~", "E~"
 SEGMENTS_FROM, SEGMENTS_TO = "G#", "G~"
 SEGMENT_BLOBS, PAYLOAD_BLOBS, SNAPSHOT_BLOBS, INDEX_BLOBS = "seg/", "payload/", "snap/", "index/"
@@ -159,6 +160,10 @@ class SessionKeys:
     @property
     def attempts(self) -> Key:
         return Key(self.partition, ATTEMPTS)
+
+    @property
+    def words(self) -> Key:
+        return Key(self.partition, WORDS)
 
     @property
     def snapshots(self) -> Shelf:

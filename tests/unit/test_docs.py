@@ -49,6 +49,7 @@ RUNNABLE = (
     "docs/imports.md",
     "docs/graph-state.md",
     "docs/streaming.md",
+    "docs/agent-loop.md",
 )
 SERVICE = ("adapters", "codecs", "contracts", "entrypoints", "log", "services", "windows", "domain")
 

@@ -128,7 +128,7 @@ def test_d2_every_order_of_erasing_a_person_and_creating_a_session() -> None:
     def erasing(items: ItemTable, blobs: BlobStore) -> Any:
         app, _ = with_queue(items, blobs, 2000)
         app.erase_user(OWNER)
-        return app.erase_user.run(OWNER, {})
+        return app.erase_user.run(OWNER, "", {})
 
     def check(run: Run, items: ItemTable, blobs: BlobStore) -> None:
         made = run.results[0]
@@ -139,7 +139,7 @@ def test_d2_every_order_of_erasing_a_person_and_creating_a_session() -> None:
         log = Turnlog(InProcessBackend(app, OWNER))
         assert not log.sessions.exists("new")
         assert list(log.sessions.list()) == []
-        app.erase_user.run(OWNER, run.results[1].options)
+        app.erase_user.run(OWNER, "", run.results[1].options)
         assert places_of(CANARY, sqlite_items(items), local_blobs(blobs)) == []
 
     assert explore([creating, erasing], fresh(lambda log: None), check, max_preemptions=PREEMPTIONS) > 6

@@ -23,7 +23,6 @@ from turnlog.adapters.summarisers.model import MAX_TRIES, ChatModel, ModelSummar
 from turnlog.adapters.summarisers.openai_compatible import OpenAiCompatibleModel
 from turnlog.adapters.system import SystemClock
 from turnlog.adapters.tokens.estimate_counter import EstimateCounter
-from turnlog.bootstrap import make_chat_model
 from turnlog.domain.errors import (
     InvalidInputError,
     SummariserConfigError,
@@ -33,6 +32,7 @@ from turnlog.domain.errors import (
     UnavailableError,
 )
 from turnlog.domain.summaries import LoopText, Summarised, SummaryRequest
+from turnlog.models import make_chat_model
 from turnlog.ports import Clock
 from turnlog.settings import Settings
 from turnlog.testing.fixed import FixedClock, SequentialIds

@@ -12,13 +12,13 @@ from turnlog.domain.refs import is_ref
 from turnlog.windows.recall import RECALL_TOOL, SEARCH_TOOL
 
 if TYPE_CHECKING:
-    from turnlog.client.model import Session
+    from turnlog.client.finding import FindingCalls
 
 _TEXTS = ("ref", "call_id", "pattern", "pointer", "q")
 _NUMBERS = ("from_line", "to_line", "max_tokens", "limit")
 
 
-def run(session: Session, name: str, arguments: str | Mapping[str, Any]) -> str:
+def run(session: FindingCalls, name: str, arguments: str | Mapping[str, Any]) -> str:
     """See `Session.run_recall_tool`."""
     if name not in (RECALL_TOOL, SEARCH_TOOL):
         raise KeyError(name)
@@ -67,7 +67,7 @@ def found_text(answer: SearchAnswer) -> str:
     )
 
 
-def _recall(session: Session, fields: dict[str, Any]) -> str:
+def _recall(session: FindingCalls, fields: dict[str, Any]) -> str:
     place = str(fields.get("ref") or fields.get("call_id") or "").strip()
     if not place:
         return "Not understood: give the ref of a call, such as 12.0, or its call id."
@@ -78,7 +78,7 @@ def _recall(session: Session, fields: dict[str, Any]) -> str:
     return recalled_text(session.recall(**named, **part))
 
 
-def _search(session: Session, fields: dict[str, Any]) -> str:
+def _search(session: FindingCalls, fields: dict[str, Any]) -> str:
     return found_text(session.search(fields.get("q", ""), limit=fields.get("limit")))
 
 

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, Literal
 
-from turnlog.bootstrap import make_counter
 from turnlog.client.policies import GivenPolicy, policy_field
 from turnlog.contracts.context import BuildWindow, WindowAnswer
 from turnlog.domain.identity import Owner
 from turnlog.domain.jsonvalue import check_json
 from turnlog.entrypoints.routes import Request, read_body
+from turnlog.models import make_counter
 from turnlog.services.build_context import BuildWindows
 
 

@@ -43,7 +43,7 @@ class EraseUsers:
             self._mark(owner)
         return job
 
-    def run(self, owner: Owner, options: JsonObject) -> JsonObject | Later:
+    def run(self, owner: Owner, _session_id: str, options: JsonObject) -> JsonObject | Later:
         """A part of a job's work. An error ends it with nothing reported as done; the next try goes on."""
         now, counts = self._log.clock.now_ms(), counts_of(options)
         wait_ms = cast("int", options.get("not_before", 0)) - now

@@ -154,7 +154,7 @@ class RunJob:
     `MalformedError` or `InvalidInputError` for poison, and what may go better next time.
     """
 
-    def __init__(self, log: SessionLog, work: Mapping[str, Work], queue_of: QueueOf) -> None:
+    def __init__(self, log: SessionLog, work: Mapping[str, Callable[[], Work]], queue_of: QueueOf) -> None:
         self._log = log
         self._work = work
         self._queue_of = queue_of
@@ -171,7 +171,8 @@ class RunJob:
         if (record.content["kind"], record.content["session"]) != (message.kind, message.session_id):
             raise InvalidInputError("the message does not belong to its job")
         try:
-            result = self._work[message.kind](owner, message.session_id, cast("JsonObject", record.content["options"]))
+            work, options = self._work[message.kind](), cast("JsonObject", record.content["options"])
+            result = work(owner, message.session_id, options)
         except RETRYABLE as error:
             self._settle(owner, record, "queued", error=error)
             raise

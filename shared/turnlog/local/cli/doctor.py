@@ -14,10 +14,10 @@ from pathlib import Path
 import typer
 from rich.text import Text
 
-from turnlog.bootstrap import make_counter
 from turnlog.client.model import Turnlog
 from turnlog.local.cli.options import DATABASE, DEFAULT_DATA, Data, Json, remember, sqlite_url
 from turnlog.local.cli.screen import console, print_json, table
+from turnlog.models import make_counter
 from turnlog.version import __version__
 
 MIN_PYTHON, MIN_SQLITE = (3, 11), (3, 24)

@@ -1,0 +1,158 @@
+"""What is said in a session, and what a model reads of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+from turnlog.client.backend import OfSession, given
+from turnlog.client.policies import GivenPolicy, policy_field
+from turnlog.contracts.builds import Build
+from turnlog.contracts.context import WindowAnswer
+from turnlog.contracts.jobs import Job
+from turnlog.contracts.messages import Appended, LoopAnswer, LoopPage, MessagePage, StoredMessage
+from turnlog.contracts.summaries import Compressed, SummaryAnswer
+from turnlog.domain.errors import NotFoundError
+
+
+class ConversationCalls(OfSession):
+    """Appending, windows, messages, run loops and summaries."""
+
+    def append(
+        self,
+        *messages: Mapping[str, Any],
+        meta: Sequence[Mapping[str, Any]] | None = None,
+        format: str | None = None,
+        if_head: int | None = None,
+        run: Mapping[str, Any] | None = None,
+        run_id: str | None = None,
+        window: Mapping[str, int] | None = None,
+        usage: Mapping[str, int] | None = None,
+        key: str | None = None,
+    ) -> Appended:
+        """Appends 1 to 25 messages in one commit. With ``key``, a repeated call has one effect and the same answer."""
+        fields = {
+            "messages": list(messages),
+            "meta": list(meta) if meta is not None else None,
+            "format": format,
+            "if_head": if_head,
+            "run": run,
+            "run_id": run_id,
+            "window": window,
+            "usage": usage,
+        }
+        answer: Appended = self._backend.call("append_messages", path=self._path, body=given(fields), key=key)
+        return answer
+
+    def context(
+        self,
+        *,
+        format: str | None = None,
+        budget: int | None = None,
+        policy: GivenPolicy | None = None,
+        model: str | None = None,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        output_reserve: int | None = None,
+        include_current_loop: bool | None = None,
+        settle: bool | None = None,
+        breakpoints: Literal["suggest", "apply"] | None = None,
+        at: int | str | None = None,
+        build: Build | Mapping[str, Any] | None = None,
+    ) -> WindowAnswer:
+        """The window for the next model call.
+
+        ``breakpoints="apply"``: with the provider's prompt-cache breakpoints, to be sent as it is.
+        ``at``: as if the log ended at this position, or time (RFC 3339). ``build``: of a manifest; the same window again.
+        """
+        fields = {
+            "format": format,
+            "budget": budget,
+            "policy": policy_field(policy),
+            "model": model,
+            "tools": list(tools) if tools is not None else None,
+            "output_reserve": output_reserve,
+            "include_current_loop": include_current_loop,
+            "settle": settle,
+            "breakpoints": breakpoints,
+            "at": at,
+            "build": build.model_dump(mode="json") if isinstance(build, Build) else build,
+        }
+        answer: WindowAnswer = self._backend.call("build_context", path=self._path, body=given(fields))
+        return answer
+
+    def page(
+        self,
+        *,
+        after: int | None = None,
+        before: int | None = None,
+        limit: int = 100,
+        order: Literal["asc", "desc"] = "asc",
+        format: str | None = None,
+        at: int | str | None = None,
+        in_view: bool = False,
+    ) -> MessagePage:
+        """One page of the full history; with ``in_view`` without what rewinds have taken out of view, with ``at`` what was in
+        view at that position or time."""
+        query = {"after": after, "before": before, "limit": limit, "order": order, "format": format, "at": at}
+        query["in_view"] = "true" if in_view else None
+        answer: MessagePage = self._backend.call("read_messages", path=self._path, query=query)
+        return answer
+
+    def messages(
+        self,
+        *,
+        order: Literal["asc", "desc"] = "asc",
+        format: str | None = None,
+        at: int | str | None = None,
+        in_view: bool = False,
+    ) -> Iterator[StoredMessage]:
+        """The full history, or what `page` gives of it, page by page."""
+        place: int | None = None
+        while True:
+            after, before = (place, None) if order == "asc" else (None, place)
+            page = self.page(after=after, before=before, order=order, format=format, at=at, in_view=in_view)
+            yield from page.messages
+            place = page.next
+            if place is None:
+                return
+
+    def loops(self) -> Iterator[LoopAnswer]:
+        """Run loops, newest first, page by page."""
+        before: int | None = None
+        while True:
+            page: LoopPage = self._backend.call("read_loops", path=self._path, query={"before": before})
+            yield from page.loops
+            before = page.next
+            if before is None:
+                return
+
+    def compress(
+        self,
+        *,
+        mode: Literal["sync", "async"] = "sync",
+        keep_loops: int | None = None,
+        max_tokens: int | None = None,
+        key: str | None = None,
+    ) -> Compressed | Job:
+        """Summarises closed loops. A job in mode ``async``, and when there is more to do than a request has time for."""
+        fields = {"mode": mode, "keep_loops": keep_loops, "max_tokens": max_tokens}
+        answer: Compressed | Job = self._backend.call("compress_session", path=self._path, body=given(fields), key=key)
+        return answer
+
+    def summary(self) -> SummaryAnswer | None:
+        """The summary in force; None while there is none."""
+        try:
+            answer: SummaryAnswer = self._backend.call("get_summary", path=self._path)
+        except NotFoundError as error:
+            if error.error_code != "no_summary":
+                raise
+            return None
+        return answer
+
+    def discard_summary(self, *, key: str | None = None) -> Job:
+        """Discards the summary in force; the job makes one of the history, as if there had been none.
+
+        The log keeps the discarded one, for windows of earlier moments (``at``). Until the job is done, windows have none.
+        """
+        answer: Job = self._backend.call("discard_summary", path=self._path, key=key)
+        return answer

@@ -1,0 +1,99 @@
+"""What every use case is made of: the engine, the log over it, the token counter, and who starts jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from turnlog.engines import Engine
+from turnlog.models import LazyCounter, make_counter
+from turnlog.ports import Clock, IdSource, Signals, TokenCounter
+from turnlog.settings import Settings
+
+if TYPE_CHECKING:
+    from turnlog.log.erasure import Erasure
+    from turnlog.log.keys import SessionKeys
+    from turnlog.log.payloads import Payloads
+    from turnlog.log.reading import Located
+    from turnlog.log.search_index import SearchIndexes
+    from turnlog.log.segments import Segment, Segments
+    from turnlog.log.sessions import SessionLog
+    from turnlog.services.delete_snapshots import SnapshotCleaner
+    from turnlog.services.jobs import StartJobs
+
+
+class Parts:
+    """The parts of an application."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        settings: Settings,
+        *,
+        clock: Clock,
+        ids: IdSource,
+        counter: TokenCounter | None = None,
+        signals: Signals | None = None,
+    ) -> None:
+        self.engine = engine
+        self.settings = settings
+        self._given_counter = counter
+        self._clock = clock
+        self._ids = ids
+        self._signals = signals
+
+    @cached_property
+    def _payloads(self) -> Payloads:
+        from turnlog.log.payloads import Payloads
+
+        return Payloads(self.engine.items, self.engine.blobs)
+
+    @cached_property
+    def _log(self) -> SessionLog:
+        from turnlog.log.sessions import SessionLog
+
+        return SessionLog(self.engine.items, self._payloads, self._clock, self._ids)
+
+    @cached_property
+    def segments(self) -> Segments:
+        from turnlog.log.segments import Segments
+
+        def index(keys: SessionKeys, segment: Segment, messages: Iterable[tuple[Located, int]]) -> None:
+            self._search_indexes.store(keys, segment, messages)
+
+        return Segments(self.engine.items, self.engine.blobs, self._payloads, self._log.commits, index)
+
+    @cached_property
+    def _search_indexes(self) -> SearchIndexes:
+        from turnlog.adapters.search.fts5 import Fts5SearchEngine
+        from turnlog.log.search_index import SearchIndexes
+
+        return SearchIndexes(self.engine.blobs, Fts5SearchEngine())
+
+    @cached_property
+    def counter(self) -> TokenCounter:
+        return self._given_counter if self._given_counter is not None else make_counter(self.settings.token_counter)
+
+    @cached_property
+    def _counter(self) -> TokenCounter:
+        """The counter for use cases that may not count: made at its first use."""
+        return LazyCounter(lambda: self.counter)
+
+    @cached_property
+    def _start_job(self) -> StartJobs:
+        from turnlog.services.jobs import StartJobs
+
+        return StartJobs(self._log, self.engine.queue_of)
+
+    @cached_property
+    def _erasure(self) -> Erasure:
+        from turnlog.log.erasure import Erasure
+
+        return Erasure(self.engine.items, self.engine.blobs, self._log.forks, self._clock)
+
+    @cached_property
+    def _snapshot_cleaner(self) -> SnapshotCleaner:
+        from turnlog.services.delete_snapshots import SnapshotCleaner
+
+        return SnapshotCleaner(self._log, self._start_job)

@@ -40,6 +40,7 @@ _ENVELOPE = {
     "md": "metadata",
     "fr": "finish_reason",
     "er": "is_error",
+    "or": "origin",
 }
 
 

@@ -48,6 +48,19 @@ def make_engine(settings: Settings, *, clock: Clock, ids: IdSource) -> Engine:
 
 def _sqlite(path: Path, settings: Settings, clock: Clock, ids: IdSource) -> Engine:
     from turnlog.adapters.embedded.files import FileBlobStore
+
+    return _embedded("sqlite", path, FileBlobStore(path.with_name(path.name + ".blobs")), settings, clock, ids)
+
+
+def _memory(settings: Settings, clock: Clock, ids: IdSource) -> Engine:
+    from turnlog.adapters.embedded.files import MemoryBlobStore
+    from turnlog.adapters.embedded.sqlite import MEMORY
+
+    return _embedded("memory", MEMORY, MemoryBlobStore(), settings, clock, ids)
+
+
+def _embedded(name: str, path: Path | str, blobs: BlobStore, settings: Settings, clock: Clock, ids: IdSource) -> Engine:
+    """Items and jobs in one database."""
     from turnlog.adapters.embedded.sqlite import SqliteDatabase, SqliteItemTable, SqliteJobQueue
 
     database = SqliteDatabase(path)
@@ -58,23 +71,7 @@ def _sqlite(path: Path, settings: Settings, clock: Clock, ids: IdSource) -> Engi
         visibility_seconds=settings.queue_visibility_seconds,
         max_receives=settings.queue_max_receives,
     )
-    blobs = FileBlobStore(path.with_name(path.name + ".blobs"))
-    return Engine("sqlite", SqliteItemTable(database), blobs, queue, database.close)
-
-
-def _memory(settings: Settings, clock: Clock, ids: IdSource) -> Engine:
-    from turnlog.adapters.embedded.files import MemoryBlobStore
-    from turnlog.adapters.embedded.sqlite import MEMORY, SqliteDatabase, SqliteItemTable, SqliteJobQueue
-
-    database = SqliteDatabase(MEMORY)
-    queue = SqliteJobQueue(
-        database,
-        ids,
-        clock.now_ms,
-        visibility_seconds=settings.queue_visibility_seconds,
-        max_receives=settings.queue_max_receives,
-    )
-    return Engine("memory", SqliteItemTable(database), MemoryBlobStore(), queue, database.close)
+    return Engine(name, SqliteItemTable(database), blobs, queue, database.close)
 
 
 def _aws(table: str, query: dict[str, list[str]], settings: Settings) -> Engine:

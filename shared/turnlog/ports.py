@@ -5,12 +5,12 @@ The contract of each is proven by the suites in `turnlog.testing`: run them to p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO, Literal, Protocol, TypeAlias, runtime_checkable
 
 from turnlog.domain.identity import Owner
-from turnlog.domain.memory import Memory, MemoryPage, Offloaded
+from turnlog.domain.memory import MadeFacts, Memory, MemoryPage, Offloaded, Said
 from turnlog.domain.summaries import Summarised, SummaryRequest
 
 AttributeValue: TypeAlias = str | int | bytes
@@ -261,9 +261,22 @@ class MemoryEngine(Protocol):
     def forget(self, owner: Owner, memory_ids: Collection[str]) -> None:
         """For good, and not to be made again of the parts that they came from. An unknown id is no error."""
 
-    def erase(self, owner: Owner, session_id: str | None = None) -> int:
+    def erase(self, owner: Owner, session_id: str | None = None, *, position: int | None = None) -> int:
         """Everything that came from a session, or all of a person; how many memories there were. When it returns, nothing of them
-        is left."""
+        is left. With ``position`` what came from that message of the session: an engine that can't tell erases the session's."""
+
+
+class FactMaker(Protocol):
+    """Reads what was said for what is worth to be known of the person beyond the session.
+
+    Raises `UnavailableError` (try again later), `SummaryRefusedError` (this will never do) and `SummariserConfigError`.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    def facts(self, said: Iterable[Said]) -> MadeFacts:
+        """Facts in order of position, each of a message that was given."""
 
 
 class Clock(Protocol):

@@ -32,12 +32,12 @@ from tests.properties.pipelines import STEPS, pipelines
 from turnlog.codecs.alternation import CONTINUE
 from turnlog.codecs.counting import count_message, count_tools
 from turnlog.codecs.registry import CODECS
+from turnlog.domain.breaks import BreakReason
 from turnlog.domain.errors import BudgetTooSmallError
 from turnlog.domain.jsonvalue import encode_json
-from turnlog.windows.breaks import Reason
 from turnlog.windows.build import Window, system_cost
 
-REASONS = frozenset(get_args(Reason))
+REASONS = frozenset(get_args(BreakReason))
 laws = settings(
     max_examples=examples(150),
     derandomize=True,

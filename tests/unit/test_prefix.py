@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 
@@ -11,10 +11,8 @@ from tests.properties.building import COUNTER, Asked, request, stored, window
 from tests.properties.histories import Body, Given, History
 from tests.properties.test_prefix import assert_prefix
 from turnlog import build_window
-from turnlog.contracts.context import BreakReason
 from turnlog.windows import prefix as prefixes
 from turnlog.windows import render, truncate
-from turnlog.windows.breaks import Reason
 from turnlog.windows.build import build
 from turnlog.windows.policy import policy_of
 from turnlog.windows.prefix import Prefix
@@ -48,10 +46,6 @@ def loops(count: int, words: int = 40) -> list[Body]:
         for at in range(count)
         for role in ("user", "assistant")
     ]
-
-
-def test_the_codes_of_the_answer_are_those_of_the_windows() -> None:
-    assert get_args(BreakReason) == get_args(Reason)
 
 
 def test_before_the_first_answer_there_is_nothing_to_compare_with() -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import Literal
 
 from pydantic import Field
 
 from turnlog.contracts.base import Answer, At, Body, FormatName, GivenText, JsonObjectField
 from turnlog.contracts.builds import Breakpoints, BudgetAnswer, Build, GivenBuild
 from turnlog.contracts.sessions import Model, OutputReserve, Tools
+from turnlog.domain.breaks import BreakReason
 
 
 class WindowOptions(Body):
@@ -85,27 +86,6 @@ class OpenCall(Answer):
     ref: str
     call_id: GivenText
     name: GivenText
-
-
-BreakReason: TypeAlias = Literal[
-    "first",
-    "tools",
-    "system",
-    "policy",
-    "budget",
-    "summary",
-    "not_read",
-    "open_call",
-    "settled",
-    "late_result",
-    "crossing",
-    "past_loop",
-    "age",
-    "evicted",
-    "stub",
-    "fold",
-    "joined",
-]
 
 
 class PrefixAnswer(Answer):

@@ -45,7 +45,8 @@ class Offloaded:
 class Memory:
     """One thing that is known of a person, and where it was said (None: the engine does not tell).
 
-    ``replaced_by`` is the id of a newer one that says otherwise: this one is listed, and used no more.
+    ``replaced_by`` is the id of a newer one that says otherwise: this one is listed, and used no more. ``confirmations`` is how
+    often it was said, as far as the engine counts.
     """
 
     id: str
@@ -56,6 +57,7 @@ class Memory:
     position: int | None = None
     replaced_by: str | None = None
     score: float | None = None
+    confirmations: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,3 +66,25 @@ class MemoryPage:
 
     memories: tuple[Memory, ...]
     next: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """What the embedded engine keeps of one message. Of facts with the same ``subject`` the newest is in force; without one it
+    speaks for itself.
+    """
+
+    kind: MemoryKind
+    text: str
+    subject: str
+    position: int
+    time_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class MadeFacts:
+    """Facts, and the tokens that a provider charges for them (none without a model)."""
+
+    facts: tuple[Fact, ...]
+    input_tokens: int = 0
+    output_tokens: int = 0

@@ -18,9 +18,10 @@ from turnlog.domain.session import SCHEMA_VERSION, Settings
 from turnlog.domain.times import DAY_MS
 from turnlog.log.headers import Header, item_name
 from turnlog.log.keys import SessionKeys
-from turnlog.log.lines import settings_from, settings_object
+from turnlog.log.lines import settings_object
 from turnlog.log.packing import pack, unpack
 from turnlog.log.payloads import Payloads
+from turnlog.log.read_lines import settings_from
 from turnlog.log.tombstones import due_bucket, due_key, is_cache_tombstone
 from turnlog.ports import AttributeValue, Item, ItemTable, Key, Less
 

@@ -29,9 +29,10 @@ from turnlog.log.headers import (
     read_header,
 )
 from turnlog.log.keys import COMMITS_FROM, META, TAIL_TO, SessionKeys, commit_sort_key
-from turnlog.log.lines import parse_lines, payload_content, payload_of, read_event, stored_line, upcast
+from turnlog.log.lines import payload_content, stored_line
 from turnlog.log.packing import pack
 from turnlog.log.payloads import Payloads, PreparedPayload
+from turnlog.log.read_lines import parse_lines, payload_of, read_event, upcast
 from turnlog.log.tombstones import is_slot_tombstone
 from turnlog.log.verified import Verified, VerifiedItems
 from turnlog.ports import Absent, Clock, IdSource, Item, ItemTable, Lost, Query, item_size_bytes

@@ -22,8 +22,8 @@ from turnlog.log.commit_items import MAX_EVENTS
 from turnlog.log.commits import MATERIALISING, Commit, events_of
 from turnlog.log.headers import chain_hash, hashed_header, read_header
 from turnlog.log.keys import MAX_POSITION, commit_sort_key
-from turnlog.log.lines import payload_of, upcast
 from turnlog.log.payloads import digest_of, is_blob
+from turnlog.log.read_lines import payload_of, upcast
 from turnlog.log.segment_format import SealedCommit
 from turnlog.ports import AttributeValue
 

@@ -96,6 +96,15 @@ class OwnerKeys:
     def directory(self, session_id: str) -> Key:
         return Key(self.partition, f"S#{check_session_id(session_id)}")
 
+    def memories(self, session_id: str, part_id: str) -> Key:
+        """Of the facts from a part of a session."""
+        return Key(self.partition, f"M#{check_session_id(session_id)}#{_digest(part_id)}")
+
+    def memory_bounds(self, session_id: str | None = None) -> tuple[str, str]:
+        """Of all facts, or of those from a session."""
+        prefix = f"M#{check_session_id(session_id)}#" if session_id is not None else "M#"
+        return prefix, prefix + "~"
+
 
 @dataclass(frozen=True, slots=True)
 class SessionKeys:

@@ -1,11 +1,8 @@
-"""The stored form of events: one line of JSON with short keys each. This module is the only one that knows them."""
+"""The stored form of events: one line of JSON with short keys each. `turnlog.log.read_lines` reads them; no other knows them."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, TypeAlias
 
 from turnlog.domain.events import (
     CloseEvent,
@@ -14,7 +11,6 @@ from turnlog.domain.events import (
     Envelope,
     Event,
     ForkEvent,
-    Kept,
     MessageEvent,
     NoteEvent,
     Notes,
@@ -26,12 +22,10 @@ from turnlog.domain.events import (
 )
 from turnlog.domain.facts import Facts
 from turnlog.domain.jsonvalue import JsonObject, JsonValue, encode_json
-from turnlog.domain.rounds import Branch
-from turnlog.domain.session import SCHEMA_VERSION, Settings
-from turnlog.domain.view import Stretch
+from turnlog.domain.session import Settings
 from turnlog.log.cards import make_card
 
-_ENVELOPE = {
+ENVELOPE = {
     "i": "id",
     "st": "status",
     "pi": "pin",
@@ -48,7 +42,7 @@ def message_line(event: MessageEvent, *, card: JsonObject | None = None) -> Json
     """The stored form of a message: with its body, or with its payload's place and card."""
     line: JsonObject = {"k": "m", "f": event.format, "t": event.tokens}
     default = Envelope()
-    for short, name in _ENVELOPE.items():
+    for short, name in ENVELOPE.items():
         value = getattr(event.envelope, name)
         if value != getattr(default, name) and not (short == "md" and event.payload):
             line[short] = value
@@ -188,34 +182,6 @@ def _summary_parts(event: SummaryEvent) -> JsonObject:
     return parts
 
 
-def summary_from(line: dict[str, Any], *, position: int, parts: dict[str, Any] | None = None) -> SummaryEvent:
-    """A summary from its stored line, and its payload's content where that is out of line."""
-    held = parts if parts is not None else line
-    first, last, first_loop, last_loop = line["r"]
-    messages, source_tokens = line["ct"]
-    level, *tree = line.get("tr", (0,))
-    return SummaryEvent(
-        position=position,
-        first=first,
-        last=last,
-        first_loop=first_loop,
-        last_loop=last_loop,
-        base=line["bs"],
-        covers=line["hc"],
-        text=held.get("x", ""),
-        facts=tuple((place, value) for place, value in held.get("fx", ())),
-        tokens=line["t"],
-        source_tokens=source_tokens,
-        messages=messages,
-        summariser=line["by"],
-        kept=tuple(Kept(commit, place) for commit, place in held.get("kp", ())),
-        outline=held.get("ow", ""),
-        level=level,
-        tree=tuple(Branch(*branch) for branch in tree),
-        payload=payload_of(line),
-    )
-
-
 def note_line(event: NoteEvent) -> JsonObject:
     line: JsonObject = {"k": "h", "a": event.action}
     if event.agent_id is not None:
@@ -242,116 +208,8 @@ def settings_object(settings: Settings) -> JsonObject:
     return found
 
 
-def settings_from(found: dict[str, Any]) -> Settings:
-    known = {name: found[name] for name in Settings.__slots__ if name in found}
-    if "tools" in known:
-        known["tools"] = tuple(known["tools"])
-    return Settings(**known)
-
-
 def payload_fields(payload: Payload) -> JsonObject:
     return {"@": [payload.place, payload.size_bytes, payload.digest]}
-
-
-def payload_of(line: dict[str, Any]) -> Payload | None:
-    found = line.get("@")
-    return Payload(*found) if found else None
-
-
-Upcaster: TypeAlias = Callable[[dict[str, Any]], dict[str, Any]]
-UPCASTERS: dict[int, Upcaster] = {}
-"""From each older schema version to the next. Version 1 is the first: the log of 2026-11."""
-
-
-def upcast(line: dict[str, Any], version: int) -> dict[str, Any]:
-    """A stored line of an older schema version, as this version writes it."""
-    while version < SCHEMA_VERSION:
-        line = UPCASTERS[version](line)
-        version += 1
-    return line
-
-
-def read_event(
-    line: dict[str, Any],
-    *,
-    position: int,
-    payload: Payload | None,
-    parts: dict[str, Any] | None,
-    card: Callable[[dict[str, Any]], Facts],
-) -> Event:
-    """An event from its stored line. ``parts`` is the content of its ``payload`` when that has been fetched."""
-    held = parts if payload is not None else line
-    kind = line["k"]
-    if kind == "m":
-        return MessageEvent(
-            position=position,
-            format=line["f"],
-            tokens=line["t"],
-            envelope=_read_envelope(line, held),
-            body=held["b"] if held is not None else None,
-            opens_loop=line.get("o", 0),
-            head_tokens=line.get("h"),
-            facts=card(line["c"]) if "c" in line else None,
-            payload=payload,
-            notes=_read_notes(line),
-            redacted="rx" in line,
-        )
-    if kind == "s":
-        return _read_state(line, held or {}, position, payload)
-    if kind == "h":
-        held = held or {}
-        return NoteEvent(position, line["a"], line.get("g"), held.get("md"), tuple(held.get("ka", ())), payload)
-    if kind == "y":
-        return summary_from(line, position=position, parts=parts)
-    if kind == "d":
-        return DiscardEvent(position, line["bs"])
-    if kind == "e":
-        return CloseEvent(position)
-    if kind == "r":
-        return RewindEvent(position, line["to"], _stretches(line), line.get("sn"))
-    held = held or {}
-    if kind == "f":
-        settings = settings_from(held.get("set", {}))
-        return ForkEvent(position, line["sid"], line["of"], line["at"], settings, _stretches(line), payload)
-    if kind == "p":
-        return SettingsEvent(position, settings_from(held.get("set", {})), tuple(line["ch"]), payload)
-    return CreateEvent(position, line["sid"], settings_from(held.get("set", {})), held.get("state"), payload)
-
-
-def _read_state(line: dict[str, Any], held: dict[str, Any], position: int, payload: Payload | None) -> StateEvent:
-    after = tuple(held["ka"]) if "ka" in held else None
-    return StateEvent(
-        position=position,
-        action=line["a"],
-        patch=held.get("p"),
-        previous=line["q"],
-        count=line["n"],
-        agent_id=line.get("g"),
-        full=held.get("full"),
-        payload=payload,
-        keys_before=tuple(held["kb"]) if "kb" in held else after,
-        keys_after=after,
-    )
-
-
-def _stretches(line: dict[str, Any]) -> tuple[Stretch, ...]:
-    return tuple((first, last) for first, last in line["vw"])
-
-
-def _read_envelope(line: dict[str, Any], held: dict[str, Any] | None) -> Envelope:
-    found = {name: line[short] for short, name in _ENVELOPE.items() if short in line}
-    if held is not None and "md" in held:
-        found["metadata"] = held["md"]
-    return Envelope(**found)
-
-
-def parse_lines(content: bytes) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in content.decode("utf-8", "surrogatepass").split("\n")]
-
-
-def opened_loops(lines: Sequence[dict[str, Any]]) -> list[int]:
-    """The numbers of the loops that begin in a commit with these lines."""
-    return [line["o"] for line in lines if line["k"] == "m" and "o" in line]
 
 
 def _notes_fields(notes: Notes) -> JsonObject:
@@ -363,16 +221,6 @@ def _notes_fields(notes: Notes) -> JsonObject:
     if notes.window:
         fields["wn"] = list(notes.window)
     return fields
-
-
-def _read_notes(line: dict[str, Any]) -> Notes | None:
-    if not ("w" in line or "u" in line or "wn" in line):
-        return None
-    return Notes(
-        warnings=tuple((code, position, pointer) for code, position, pointer in line.get("w", ())),
-        usage=tuple(line["u"]) if "u" in line else None,
-        window=tuple(line["wn"]) if "wn" in line else None,
-    )
 
 
 def payload_content(event: Event) -> bytes:

@@ -11,7 +11,7 @@ from turnlog.domain.facts import Facts, facts_of
 from turnlog.domain.messages import Message
 from turnlog.log.commits import Commit, CommitLog
 from turnlog.log.keys import SessionKeys
-from turnlog.log.lines import opened_loops
+from turnlog.log.read_lines import opened_loops
 
 
 @dataclass(frozen=True, slots=True)

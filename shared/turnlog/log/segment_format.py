@@ -25,9 +25,9 @@ from turnlog.log.commits import Commit, events_of
 from turnlog.log.digests import line_digest
 from turnlog.log.headers import HASH_BYTES, chain_hash, hashed_header, read_header, remembered
 from turnlog.log.keys import commit_sort_key, position_of
-from turnlog.log.lines import payload_of, upcast
 from turnlog.log.packing import MAX_UNPACKED_BYTES
 from turnlog.log.payloads import digest_of, is_blob
+from turnlog.log.read_lines import payload_of, upcast
 from turnlog.ports import AttributeValue, Item
 
 VERSION = 1

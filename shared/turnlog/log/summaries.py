@@ -11,7 +11,8 @@ from turnlog.log.caches import Caches, summary_in
 from turnlog.log.commits import CommitLog
 from turnlog.log.headers import Covered
 from turnlog.log.keys import SessionKeys, commit_sort_key
-from turnlog.log.lines import summary_from, summary_line
+from turnlog.log.lines import summary_line
+from turnlog.log.read_lines import summary_from
 from turnlog.log.tombstones import is_cache_tombstone
 from turnlog.ports import Item
 

@@ -28,7 +28,7 @@ from turnlog.domain.times import rfc3339
 from turnlog.log.commits import Commit, Draft, Tail, checked_chain
 from turnlog.log.headers import following
 from turnlog.log.keys import MAX_POSITION, SessionKeys
-from turnlog.log.lines import payload_of
+from turnlog.log.read_lines import payload_of
 from turnlog.log.reading import Located, located
 from turnlog.log.sessions import SessionLog
 from turnlog.log.state import keys_told

@@ -8,6 +8,7 @@ from typing import cast
 
 from turnlog.contracts.builds import BudgetAnswer
 from turnlog.contracts.context import WindowOptions
+from turnlog.domain.breaks import BreakReason
 from turnlog.domain.calibration import Calibration
 from turnlog.domain.jsonvalue import JsonObject
 from turnlog.domain.session import DEFAULT_OUTPUT_RESERVE, Settings
@@ -16,7 +17,6 @@ from turnlog.log.headers import Header
 from turnlog.log.keys import SessionKeys
 from turnlog.log.sessions import SessionLog
 from turnlog.services.budgets import effective
-from turnlog.windows.breaks import Reason
 from turnlog.windows.build import Request, upper_bound_of_json
 from turnlog.windows.models import Budget, budget_for
 from turnlog.windows.policy import policy_of
@@ -92,7 +92,7 @@ class AskedBefore:
     unread: int
     models: Models = None
 
-    def __call__(self, position: int | None) -> Request | Reason:
+    def __call__(self, position: int | None) -> Request | BreakReason:
         """Of what a window took from the settings, that is taken from them which they say now: a stored ``build`` says the
         same as the call that made it."""
         summary = self.header.summary if self.asked.request.summary is not None else None
@@ -111,7 +111,7 @@ class AskedBefore:
             return self._with_budget(self.asked.request, self.asked.budget, before)
         return self._with_settings(before)
 
-    def _with_settings(self, before: Header) -> Request | Reason:
+    def _with_settings(self, before: Header) -> Request | BreakReason:
         now, request, budget = self.asked.settings, self.asked.request, self.asked.budget
         then, _ = self.log.as_of(self.keys, replace(before, summary=None))
         if request.policy == policy_of(now.policy):

@@ -1,41 +1,14 @@
-"""Why a window does not begin as the one before it: a closed set of codes, and what is planned otherwise."""
+"""Why a window does not begin as the one before it: and what is planned otherwise."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
 
+from turnlog.domain.breaks import BreakReason
 from turnlog.windows.view import Loop, Unit, View
 
-Reason: TypeAlias = Literal[
-    "first",
-    "tools",
-    "system",
-    "policy",
-    "budget",
-    "summary",
-    "not_read",
-    "open_call",
-    "settled",
-    "late_result",
-    "crossing",
-    "past_loop",
-    "age",
-    "evicted",
-    "stub",
-    "fold",
-    "joined",
-]
-"""`first`: there was no window before. `tools`, `policy`: the session's settings have changed. `system`: so has the system
-text. `budget`: it has changed, or what is made to fit it. `summary`: there is a new one. `not_read`: older messages are read
-no more. `open_call`: a call waited and is sent now; `settled`: it is sent with a neutral result. `late_result`: a result takes
-the place of another. `crossing`: loops have become digests at the high mark. `past_loop`: so has a loop because it has ended.
-`age`: a loop is out by its age; `evicted`: by another limit, or by a step of a user's own. `stub`, `fold`: results are cut, or
-steps of a long loop told in a note. `joined`: the format puts what has come since together with what was sent, and tells it
-otherwise."""
-
-_OF_PLAN: Mapping[str, Reason] = {
+_OF_PLAN: Mapping[str, BreakReason] = {
     "past_loop": "past_loop",
     "high_mark": "crossing",
     "digests_full": "crossing",
@@ -46,7 +19,7 @@ _OF_PLAN: Mapping[str, Reason] = {
     "stub_tool_results": "stub",
     "fold": "fold",
 }
-"""Reason of a part -> reason of a break. All others are of limits, and of steps of a user's own: `evicted`."""
+"""BreakReason of a part -> reason of a break. All others are of limits, and of steps of a user's own: `evicted`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +27,7 @@ class Cause:
     """What is not planned as before, and the position at which it begins. ``is_planned``: by policy and budget, else by what
     the messages are."""
 
-    reason: Reason
+    reason: BreakReason
     position: int
     is_planned: bool = False
 
@@ -120,5 +93,5 @@ def _answers(unit: Unit) -> list[tuple[int, int]]:
     return [(answer.entry.position if answer.entry is not None else 0, answer.index) for answer in unit.answers]
 
 
-def _of_plan(part: Loop | Unit) -> Reason:
+def _of_plan(part: Loop | Unit) -> BreakReason:
     return _OF_PLAN.get(part.reason, "evicted")

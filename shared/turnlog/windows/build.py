@@ -9,10 +9,10 @@ from turnlog.codecs.base import Codec, Rendered
 from turnlog.codecs.breakpoints import Breakpoint, Place, System, applied, pointers
 from turnlog.codecs.names import legal_tool_name
 from turnlog.codecs.registry import codec_of
+from turnlog.domain.breaks import BreakReason
 from turnlog.domain.jsonvalue import JsonObject, canonical_json, encode_json
 from turnlog.domain.refs import Ref
 from turnlog.windows.bounds import upper_bound_tokens
-from turnlog.windows.breaks import Reason
 from turnlog.windows.caching import places_of
 from turnlog.windows.costs import has_evicted, message_tokens
 from turnlog.windows.manifest import Manifest, manifest_of
@@ -34,7 +34,7 @@ __all__ = [
     "with_tools_of",
 ]
 
-Then = Callable[[int | None], "Request | Reason"]
+Then = Callable[[int | None], "Request | BreakReason"]
 """What the same call asked for as if the log ended before a position, that of the newest assistant message (None: none is among
 the sources); or why nothing that was sent then can be expected to be sent still."""
 

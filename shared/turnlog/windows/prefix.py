@@ -12,9 +12,10 @@ from itertools import takewhile
 from typing import Literal, TypeAlias
 
 from turnlog.codecs.base import BEFORE_ALL, Codec, End, Rendered
+from turnlog.domain.breaks import BreakReason
 from turnlog.domain.errors import BudgetTooSmallError, StepError
 from turnlog.domain.jsonvalue import JsonObject, JsonValue
-from turnlog.windows.breaks import Reason, cause_of
+from turnlog.windows.breaks import cause_of
 from turnlog.windows.costs import says_nothing
 from turnlog.windows.least import least_of_share, least_of_system, least_of_tools
 from turnlog.windows.plan import Request, Settled
@@ -36,7 +37,7 @@ class Prefix:
 
     stable_tokens: int
     broke_at: BrokeAt = None
-    reason: Reason | None = None
+    reason: BreakReason | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,7 @@ class Common:
     is_whole: bool = False
 
 
-def prefix_of(made: Made, then: Request | Reason, position: int | None, codec: Codec) -> tuple[Prefix, Common]:
+def prefix_of(made: Made, then: Request | BreakReason, position: int | None, codec: Codec) -> tuple[Prefix, Common]:
     """The prefix, and what the windows have in common.
 
     ``then``: what was asked for before ``position``, in the same format; or why nothing behind the fixed parts is to be
@@ -98,7 +99,7 @@ def prefix_of(made: Made, then: Request | Reason, position: int | None, codec: C
     return Prefix(stable, broke_at, _reason(old, made, broke_at, position)), common
 
 
-def _without_plan(made: Made, reason: Reason, position: int | None) -> Prefix:
+def _without_plan(made: Made, reason: BreakReason, position: int | None) -> Prefix:
     """Of what comes first in every window no more is known than that it is the same, or not."""
     if reason == "first":
         return Prefix(0, None, reason)
@@ -221,7 +222,7 @@ def _broke_at(old: Made, new: Made, common: Common) -> BrokeAt:
     return next((share.place for share, end in pairs if end > common.end), "line")
 
 
-def _reason(old: Made, new: Made, broke_at: BrokeAt, position: int) -> Reason:
+def _reason(old: Made, new: Made, broke_at: BrokeAt, position: int) -> BreakReason:
     then, now = old.request, new.request
     if broke_at == "system" and then.system != now.system:
         return "system"

@@ -1,7 +1,7 @@
 """The contract suites: what an engine must do, as tests. To prove an engine, subclass a suite and give it its fixtures.
 
     import pytest
-    from turnlog.testing.contracts import BlobStoreContract, ItemTableContract, JobQueueContract
+    from turnlog.testing.contracts import BlobStoreContract, ItemTableContract, JobQueueContract, MemoryEngineContract
 
     class TestMyItemTable(ItemTableContract):
         @pytest.fixture
@@ -22,6 +22,15 @@
         def advance(self):                    # lets that many seconds pass for the queue
             return my_clock.advance           # time.sleep, for an engine on real time
 
+    class TestMyMemoryEngine(MemoryEngineContract):
+        @pytest.fixture
+        def memory(self):                     # a MemoryEngine that knows nothing
+            return MyMemoryEngine(...)
+
+        @pytest.fixture
+        def settle(self):                     # returns when it has made what it makes later
+            return lambda: None
+
 The suites need pytest and no plugin. For explained assertions, call
 ``pytest.register_assert_rewrite("turnlog.testing.contracts")`` in a conftest before the first import.
 Class attributes with a docstring are settings: a subclass may change them, and says why.
@@ -30,6 +39,15 @@ Class attributes with a docstring are settings: a subclass may change them, and 
 from turnlog.testing.contracts.blob_store import BlobStoreContract
 from turnlog.testing.contracts.item_table import ItemTableContract
 from turnlog.testing.contracts.job_queue import Advance, JobQueueContract
+from turnlog.testing.contracts.memory import MemoryEngineContract, Settle
 from turnlog.testing.contracts.redrivable import RedrivableContract
 
-__all__ = ["Advance", "BlobStoreContract", "ItemTableContract", "JobQueueContract", "RedrivableContract"]
+__all__ = [
+    "Advance",
+    "BlobStoreContract",
+    "ItemTableContract",
+    "JobQueueContract",
+    "MemoryEngineContract",
+    "RedrivableContract",
+    "Settle",
+]

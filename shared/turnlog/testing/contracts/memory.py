@@ -1,0 +1,221 @@
+"""What a `MemoryEngine` promises."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from hashlib import sha256
+from typing import TypeAlias
+
+from turnlog.domain.identity import Owner
+from turnlog.domain.memory import Memory, Offloaded, Said
+from turnlog.ports import MemoryEngine
+
+Settle: TypeAlias = Callable[[], None]
+"""Returns when the engine has made what it makes later of what it was told."""
+
+ADA, BOB = Owner.of("acme", "ada"), Owner.of("acme", "bob")
+OTHER_ADA = Owner.of("umbrella", "ada")
+TEA, CITY, DOG = "I prefer green tea over coffee.", "I live in Lisbon.", "My dog is called Rufus."
+_START_MS = 1_763_683_200_000
+
+
+class MemoryEngineContract:
+    """Fixtures: ``memory``, a `MemoryEngine` that knows nothing, and ``settle``, a `Settle`.
+
+    The suite tells it what a person says of themselves in plain sentences. A server that stands for an engine's own must make at
+    least one memory of each of these, which has its telling words (tea, Lisbon, Rufus).
+    """
+
+    tells_places: bool = True
+    """Whether memories say which session and message they came from. An engine that can't tell messages apart says neither."""
+    replaces: bool = True
+    """Whether a newer memory takes the place of an older one that says otherwise."""
+    counts: bool = True
+    """Whether `remember` counts what it made. False for an engine that makes memories later."""
+
+    def test_what_is_told_is_known_and_listed(self, memory: MemoryEngine, settle: Settle) -> None:
+        made = memory.remember(part_of(ADA, "s1", [TEA, CITY, DOG]))
+        settle()
+        assert made == 3 if self.counts else made == 0
+        listed = every(memory, ADA)
+        assert len(listed) == len({one.id for one in listed}) >= 3
+        for word, position in (("tea", 2), ("Lisbon", 4), ("Rufus", 6)):
+            found = having(listed, word)
+            assert found, word
+            if self.tells_places:
+                assert {(one.session_id, one.position) for one in found} == {("s1", position)}
+            known = memory.known(ADA, word, limit=10, timeout_seconds=5)
+            assert having(known, word), "it is known when it is asked for"
+        assert len(memory.known(ADA, "", limit=10, timeout_seconds=5)) >= 3, "asked for nothing, it says what there is"
+
+    def test_the_same_part_again_has_no_further_effect(self, memory: MemoryEngine, settle: Settle) -> None:
+        part = part_of(ADA, "s1", [TEA, CITY])
+        memory.remember(part)
+        settle()
+        before = every(memory, ADA)
+        for _ in range(2):
+            memory.remember(part)
+            settle()
+            assert every(memory, ADA) == before
+
+    def test_parts_of_a_session_add_up(self, memory: MemoryEngine, settle: Settle) -> None:
+        memory.remember(part_of(ADA, "s1", [TEA]))
+        memory.remember(part_of(ADA, "s1", [CITY], first=10))
+        memory.remember(part_of(ADA, "s2", [DOG]))
+        settle()
+        assert {word for word in ("tea", "Lisbon", "Rufus") if having(every(memory, ADA), word)} == {
+            "tea",
+            "Lisbon",
+            "Rufus",
+        }
+
+    def test_a_part_in_which_nothing_is_told_makes_nothing(self, memory: MemoryEngine, settle: Settle) -> None:
+        assert memory.remember(part_of(ADA, "s1", [])) == 0
+        settle()
+        assert every(memory, ADA) == []
+        assert memory.known(ADA, "tea", limit=5, timeout_seconds=5) == []
+
+    def test_people_are_apart(self, memory: MemoryEngine, settle: Settle) -> None:
+        for owner, sentence in ((ADA, TEA), (BOB, CITY), (OTHER_ADA, DOG)):
+            memory.remember(part_of(owner, "s1", [sentence]))
+        settle()
+        assert having(every(memory, ADA), "tea")
+        for owner in (BOB, OTHER_ADA):
+            assert not having(every(memory, owner), "tea")
+            assert not having(memory.known(owner, "tea", limit=9, timeout_seconds=5), "tea")
+            memory.forget(owner, [one.id for one in every(memory, ADA)])
+            memory.erase(owner, "s1")
+            memory.erase(owner)
+            assert every(memory, owner) == []
+        assert having(every(memory, ADA), "tea"), "nobody forgets or erases another's"
+
+    def test_a_list_in_pages_has_everything_once_newest_first(self, memory: MemoryEngine, settle: Settle) -> None:
+        for number, sentence in enumerate((TEA, CITY, DOG)):
+            memory.remember(part_of(ADA, f"s{number}", [sentence], time_ms=_START_MS + number * 60_000))
+        settle()
+        whole = every(memory, ADA)
+        assert [one.created_ms for one in whole] == sorted((one.created_ms for one in whole), reverse=True)
+        assert every(memory, ADA, limit=1) == whole
+        page = memory.page(ADA, limit=2)
+        assert len(page.memories) <= 2
+        assert page.next is not None or len(whole) <= 2
+
+    def test_known_keeps_to_its_limit(self, memory: MemoryEngine, settle: Settle) -> None:
+        memory.remember(part_of(ADA, "s1", [TEA, CITY, DOG]))
+        settle()
+        for question in ("", "tea"):
+            assert len(memory.known(ADA, question, limit=1, timeout_seconds=5)) == 1
+
+    def test_forgotten_is_gone_and_not_made_again(self, memory: MemoryEngine, settle: Settle) -> None:
+        part = part_of(ADA, "s1", [TEA, CITY])
+        memory.remember(part)
+        settle()
+        gone = having(every(memory, ADA), "tea")
+        memory.forget(ADA, [*(one.id for one in gone), "unknown-id"])
+        memory.forget(ADA, [one.id for one in gone])
+        for _ in range(2):
+            assert not having(every(memory, ADA), "tea")
+            assert not having(memory.known(ADA, "tea", limit=9, timeout_seconds=5), "tea")
+            assert having(every(memory, ADA), "Lisbon")
+            memory.remember(part)
+            settle()
+
+    def test_a_session_is_erased_and_no_other(self, memory: MemoryEngine, settle: Settle) -> None:
+        memory.remember(part_of(ADA, "s1", [TEA]))
+        memory.remember(part_of(ADA, "s1", [DOG], first=10))
+        memory.remember(part_of(ADA, "s12", [CITY]))
+        settle()
+        assert memory.erase(ADA, "s1") >= 1
+        left = every(memory, ADA)
+        assert not having(left, "tea") and not having(left, "Rufus") and having(left, "Lisbon")
+        assert memory.erase(ADA, "s1") == 0
+        assert memory.erase(ADA, "never") == 0
+
+    def test_a_message_is_erased(self, memory: MemoryEngine, settle: Settle) -> None:
+        part = part_of(ADA, "s1", [TEA, CITY])
+        memory.remember(part)
+        memory.remember(part_of(ADA, "s2", [DOG]))
+        settle()
+        assert memory.erase(ADA, "s1", position=2) >= 1
+        for _ in range(2):
+            left = every(memory, ADA)
+            assert not having(left, "tea") and having(left, "Rufus")
+            if self.tells_places:
+                assert having(left, "Lisbon")
+                memory.remember(part)  # nor is it made again
+                settle()
+
+    def test_a_person_is_erased_and_no_other(self, memory: MemoryEngine, settle: Settle) -> None:
+        for owner in (ADA, BOB):
+            memory.remember(part_of(owner, "s1", [TEA]))
+            memory.remember(part_of(owner, "s2", [CITY]))
+        settle()
+        assert memory.erase(ADA) >= 2
+        assert every(memory, ADA) == []
+        assert memory.known(ADA, "tea", limit=9, timeout_seconds=5) == []
+        assert having(every(memory, BOB), "tea") and having(every(memory, BOB), "Lisbon")
+        assert memory.erase(ADA) == 0
+
+    def test_a_newer_one_replaces_an_older_and_both_are_listed(self, memory: MemoryEngine, settle: Settle) -> None:
+        memory.remember(part_of(ADA, "s1", [CITY]))
+        memory.remember(part_of(ADA, "s2", ["I live in Porto."], time_ms=_START_MS + 60_000))
+        settle()
+        if not self.replaces:
+            return
+        listed = every(memory, ADA)
+        ((old,), (new,)) = having(listed, "Lisbon"), having(listed, "Porto")
+        assert (old.replaced_by, new.replaced_by) == (new.id, None)
+        known = memory.known(ADA, "where do I live", limit=9, timeout_seconds=5)
+        assert having(known, "Porto") and not having(known, "Lisbon")
+
+    def test_any_text_is_taken(self, memory: MemoryEngine, settle: Settle) -> None:
+        odd = [
+            "\x00\x07 \u2028 \ud83e\udd80 \ud83e",
+            "我喜欢喝绿茶。",
+            "x" * 200_000,
+            '{"a": [1, "' * 500,
+            "]]> <b>&amp;",
+        ]
+        memory.remember(part_of(ADA, "s1", [*odd, CITY]))
+        settle()
+        assert having(every(memory, ADA), "Lisbon")
+
+    def test_many_parts(self, memory: MemoryEngine, settle: Settle) -> None:
+        for number in range(30):
+            memory.remember(part_of(ADA, f"s{number}", [f"My cat number {number} is called Mia{number}x."]))
+        settle()
+        listed = every(memory, ADA, limit=7)
+        assert len(listed) == len({one.id for one in listed})
+        assert [number for number in range(30) if not having(listed, f"Mia{number}x")] == []
+
+
+def part_of(
+    owner: Owner, session_id: str, sentences: Sequence[str], *, first: int = 1, time_ms: int = _START_MS
+) -> Offloaded:
+    """A part in which a user says the sentences, each answered; the first of them at the position after ``first``."""
+
+    def said() -> Iterable[Said]:
+        for at, sentence in enumerate(sentences):
+            position = first + 1 + 2 * at
+            yield Said(position, "user", sentence, time_ms + position)
+            yield Said(position + 1, "assistant", "I see. What else would you like to do?", time_ms + position + 1)
+
+    last = first + 2 * len(sentences)
+    names = f"{owner.tenant_id} {owner.user_id} {session_id} {first} {sentences}"
+    part_id = sha256(names.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+    return Offloaded(part_id, owner, session_id, first, last, time_ms + last, "ended", said)
+
+
+def every(memory: MemoryEngine, owner: Owner, *, limit: int = 100) -> list[Memory]:
+    """All pages of the list."""
+    found, after = list[Memory](), None
+    while True:
+        page = memory.page(owner, limit=limit, after=after)
+        found += page.memories
+        after = page.next
+        if after is None:
+            return found
+
+
+def having(memories: Iterable[Memory], word: str) -> list[Memory]:
+    return [one for one in memories if word in one.text]

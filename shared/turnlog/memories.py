@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from urllib.parse import parse_qs, urlsplit
 
-from turnlog.domain.errors import InvalidInputError
-from turnlog.ports import Clock, IdSource, MemoryEngine
+from turnlog.ports import Clock, IdSource, ItemTable, MemoryEngine
 from turnlog.settings import Settings
 
 
-def make_memory(settings: Settings, clock: Clock, ids: IdSource) -> MemoryEngine | None:
-    """The engine that ``settings.memory`` names; None for ``none``. `InvalidInputError` when its own settings are no good."""
+def make_memory(settings: Settings, items: ItemTable, clock: Clock, ids: IdSource) -> MemoryEngine | None:
+    """The engine that ``settings.memory`` names; None for ``none``. `InvalidInputError` when its own settings are no good.
+
+    The embedded one keeps what it knows in the table ``items``.
+    """
     seconds = settings.memory_timeout_seconds
     if settings.memory == "webhook":
-        from turnlog.adapters.memories.webhook import WebhookMemoryEngine
+        from turnlog.adapters.memory.webhook import WebhookMemoryEngine
 
         secret = settings.memory_webhook_secret.get_secret_value()
-        return WebhookMemoryEngine(
-            settings.memory_webhook_url, secret, timeout_seconds=seconds, clock=clock, ids=ids
-        )
+        return WebhookMemoryEngine(settings.memory_webhook_url, secret, timeout_seconds=seconds, clock=clock, ids=ids)
     if settings.memory == "agentcore":
         from turnlog.adapters.aws.agentcore import AgentCoreMemoryEngine
         from turnlog.adapters.aws.clients import make_clients
@@ -31,4 +31,9 @@ def make_memory(settings: Settings, clock: Clock, ids: IdSource) -> MemoryEngine
         )
     if settings.memory == "none":
         return None
-    raise InvalidInputError(f"no memory engine {settings.memory!r}", code="invalid_settings")
+    from turnlog.adapters.memory.sentences import SentenceFacts
+    from turnlog.adapters.search.fts5 import Fts5SearchEngine
+    from turnlog.log.memories import Memories
+    from turnlog.services.remember import EmbeddedMemory, by
+
+    return EmbeddedMemory(Memories(items), by(SentenceFacts()), Fts5SearchEngine(before_weight=0.0))

@@ -87,7 +87,8 @@ class Settings(BaseModel):
         default="", max_length=2048, description="https address that the webhook engine posts to"
     )
     memory_webhook_secret: SecretStr = Field(
-        default=SecretStr(""), description="What its requests are signed with, at least 16 characters; never logged nor shown"
+        default=SecretStr(""),
+        description="What its requests are signed with, at least 16 characters; never logged nor shown",
     )
     memory_timeout_seconds: int = Field(
         default=10, ge=1, le=60, description="What one request to AgentCore or the webhook may take"

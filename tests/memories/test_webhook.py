@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.memories.receivers import SECRET, OddServer, Says, WebhookServer
-from turnlog.adapters.memories.webhook import MAX_ANSWER_BYTES, WebhookMemoryEngine
+from turnlog.adapters.memory.webhook import MAX_ANSWER_BYTES, WebhookMemoryEngine
 from turnlog.adapters.system import SystemClock
 from turnlog.domain.errors import (
     InvalidInputError,
@@ -188,9 +188,7 @@ def failing(kind: type[TurnlogError], plan: Sequence[Says], uses: Sequence[str] 
     found = list[TurnlogError]()
     for name in uses:
         server = OddServer(plan)
-        engine = WebhookMemoryEngine(
-            server.url, SECRET, timeout_seconds=0.3, clock=SystemClock(), ids=SequentialIds()
-        )
+        engine = WebhookMemoryEngine(server.url, SECRET, timeout_seconds=0.3, clock=SystemClock(), ids=SequentialIds())
         with pytest.raises(kind) as raised:
             USES[name](engine)
         server.close()

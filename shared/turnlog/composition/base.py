@@ -90,7 +90,7 @@ class Parts:
             return self._given_memory
         from turnlog.memories import make_memory
 
-        return make_memory(self.settings, self._clock, self._ids)
+        return make_memory(self.settings, self.engine.items, self._clock, self._ids)
 
     @cached_property
     def _start_job(self) -> StartJobs:

@@ -41,7 +41,7 @@ class Conversations(Parts):
         """Few sessions ask for it: what it takes is loaded when one does."""
         from turnlog.services.bring_memories import BringMemories
 
-        return BringMemories(self.memory, self._counter)(owner, ask)
+        return BringMemories(lambda: self.memory, self._counter, self.engine.release)(owner, ask)
 
     @cached_property
     def update_session(self) -> UpdateSessions:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from queue import Empty, SimpleQueue
 from typing import cast
@@ -18,7 +18,7 @@ from turnlog.domain.memory import Memory
 from turnlog.domain.times import rfc3339
 from turnlog.ports import MemoryEngine, TokenCounter
 from turnlog.services.incoming import Incoming, understand
-from turnlog.windows.memories import memories_text, told
+from turnlog.windows.memories import line_of, memories_text, told
 
 _FORMAT = "turnlog"
 _FAILED = "memory_failed"
@@ -35,15 +35,23 @@ class Known:
 class BringMemories:
     """Asks the engine. Raises nothing, and never waits longer than it is allowed to."""
 
-    def __init__(self, memory: MemoryEngine | None, counter: TokenCounter) -> None:
+    def __init__(
+        self, memory: Callable[[], MemoryEngine | None], counter: TokenCounter, release: Callable[[], None]
+    ) -> None:
+        """``memory`` brings the engine, or raises what is wrong with its settings; ``release`` frees what a thread holds that has
+        asked it."""
         self._memory = memory
         self._counter = counter
+        self._release = release
 
     def __call__(self, owner: Owner, ask: Bootstrap) -> Known:
-        engine = self._memory
+        try:
+            engine = self._memory()
+        except TurnlogError as error:
+            return _known(ask, "unavailable", reason=error.error_code)
         if engine is None:
             return _known(ask, "off")
-        found = _in_time(engine, owner, ask)
+        found = _in_time(engine, owner, ask, self._release)
         if found is None:
             return _known(ask, "timed_out", engine.name, reason="memory_timeout")
         if isinstance(found, str):
@@ -55,17 +63,21 @@ class BringMemories:
 
     def _chosen(self, ask: Bootstrap, engine: str, memories: Sequence[Memory]) -> Known:
         """The best that have room together. What is said twice is said once."""
-        chosen, message = list[Memory](), None
         distinct = {told(memory): memory for memory in reversed(memories) if told(memory)}
         wanted = [memory for memory in memories if distinct.get(told(memory)) is memory]
+        chosen, room = list[Memory](), ask.max_tokens - self._counter.count(memories_text(()))
         for memory in wanted:
-            more = self._message(engine, [*chosen, memory])
-            if more.tokens <= ask.max_tokens:
-                chosen, message = [*chosen, memory], more
-        left_out = len(wanted) - len(chosen)
-        if message is None:
-            return _known(ask, "empty", engine, left_out=left_out)
-        return _known(ask, "ok", engine, memories=len(chosen), left_out=left_out, message=message)
+            cost = self._counter.count(f"\n{line_of(memory)}")
+            if cost <= room:
+                chosen, room = [*chosen, memory], room - cost
+        while chosen:
+            message = self._message(engine, chosen)
+            if message.tokens <= ask.max_tokens:
+                left_out = len(wanted) - len(chosen)
+                return _known(ask, "ok", engine, memories=len(chosen), left_out=left_out, message=message)
+            # Lines together, with what comes before them, may take a little more than each alone.
+            chosen.pop()
+        return _known(ask, "empty", engine, left_out=len(wanted))
 
     def _message(self, engine: str, memories: Sequence[Memory]) -> Incoming:
         body = {"role": "user", "content": memories_text(memories)}
@@ -84,7 +96,9 @@ def _origin(memory: Memory) -> JsonObject:
     }
 
 
-def _in_time(engine: MemoryEngine, owner: Owner, ask: Bootstrap) -> list[Memory] | str | None:
+def _in_time(
+    engine: MemoryEngine, owner: Owner, ask: Bootstrap, release: Callable[[], None]
+) -> list[Memory] | str | None:
     """What the engine knows, or the code of its error, or None when the time is over.
 
     The time is that of this wait, whatever the engine does with its own: looking up a name can't be interrupted.
@@ -93,13 +107,13 @@ def _in_time(engine: MemoryEngine, owner: Owner, ask: Bootstrap) -> list[Memory]
 
     def run() -> None:
         try:
-            answers.put(
-                engine.known(owner, ask.question or "", limit=ask.limit, timeout_seconds=ask.timeout_seconds)
-            )
+            answers.put(engine.known(owner, ask.question or "", limit=ask.limit, timeout_seconds=ask.timeout_seconds))
         except TurnlogError as error:
             answers.put(error.error_code)
         except Exception:  # noqa: BLE001 - whatever an engine does, the session begins
             answers.put(_FAILED)
+        finally:
+            release()
 
     threading.Thread(target=run, name="turnlog-memory", daemon=True).start()
     try:

@@ -23,19 +23,24 @@ _LABELS: dict[Script, str] = {
 }
 """What comes before the memories, in their language. The fence says it in English."""
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]+")
-_MARK = re.compile(r"<(?=\|)|(?<=\|)>|\[(?=/?INST\])", re.IGNORECASE)
-"""The beginnings and ends of what models and their servers take for borders of messages: ``<|im_start|>``, ``[INST]``."""
+_MARK = re.compile(r"<\||\|>|\[/?INST\]|</?s>|<</?SYS>>|<(?:start|end)_of_turn>", re.IGNORECASE)
+"""What models and their servers take for borders of messages, or the beginning and end of it: ``<|im_start|>``, ``[INST]``."""
 
 
 def memories_text(memories: Sequence[Memory]) -> str:
     """The message that a session begins with."""
-    lines = [f"- {rfc3339(memory.created_ms)[:10]}: {told(memory)}" for memory in memories]
+    lines = [line_of(memory) for memory in memories]
     script = main_script(" ".join(told(memory) for memory in memories))
     label = _LABELS.get(script, "") if script is not None else ""
     return fenced(_KIND, "\n".join([*([label] if label else []), *lines]))
 
 
+def line_of(memory: Memory) -> str:
+    """The memory with the day when it was made."""
+    return f"- {rfc3339(memory.created_ms)[:10]}: {told(memory)}"
+
+
 def told(memory: Memory) -> str:
     """The memory in one line; empty when it says nothing."""
     line = " ".join(_CONTROL.sub(" ", memory.text).split())
-    return cut(_MARK.sub(lambda found: "\\" + found[0], line), MAX_CHARS)
+    return cut(_MARK.sub(lambda found: f"{found[0][0]}\\{found[0][1:]}", line), MAX_CHARS)

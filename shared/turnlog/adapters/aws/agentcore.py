@@ -185,7 +185,9 @@ class AgentCoreMemoryEngine:
             batch = records[at : at + MAX_BATCH]
             answer = self._call(
                 "batch_delete_memory_records",
-                records=[{"memoryRecordId": one["memoryRecordId"], "namespace": _namespaces_of(one)[0]} for one in batch],
+                records=[
+                    {"memoryRecordId": one["memoryRecordId"], "namespace": _namespaces_of(one)[0]} for one in batch
+                ],
             )
             # One that is gone meanwhile is what was asked for.
             failed = [one for one in answer.get("failedRecords", []) if one.get("errorCode") != 404]
@@ -242,8 +244,10 @@ class Namespaces:
     def __init__(self, template: str) -> None:
         names = _PLACEHOLDER.findall(template)
         is_whole = names == ["actorId", "sessionId"] and template.endswith("/")
-        if not is_whole or not _NAMESPACE.fullmatch(template) or "}" in template.replace("{actorId}/", "").replace(
-            "{sessionId}/", ""
+        if (
+            not is_whole
+            or not _NAMESPACE.fullmatch(template)
+            or "}" in template.replace("{actorId}/", "").replace("{sessionId}/", "")
         ):
             message = "TURNLOG_MEMORY_NAMESPACE is no template such as /turnlog/{actorId}/{sessionId}/"
             raise InvalidInputError(message, code="invalid_settings")

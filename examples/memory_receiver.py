@@ -35,7 +35,7 @@ create table if not exists seen (request text primary key, at integer);
 """
 
 
-class Refused(Exception):
+class RefusedError(Exception):
     """An answer that is not 200."""
 
     def __init__(self, status: int, why: str) -> None:
@@ -54,16 +54,16 @@ class Receiver:
         self._base.executescript(TABLES)
 
     def answer(self, headers: Any, body: bytes) -> dict[str, Any]:
-        """The answer to a request, or `Refused`."""
+        """The answer to a request, or `RefusedError`."""
         timestamp, request = headers.get("Turnlog-Timestamp", ""), headers.get("Turnlog-Request-Id", "")
         signed = b"\n".join(
             [b"v1", timestamp.encode(), request.encode(), headers.get("Idempotency-Key", "").encode(), body]
         )
         wanted = "v1=" + hmac.new(self._secret, signed, hashlib.sha256).hexdigest()
         if not hmac.compare_digest(wanted.encode(), headers.get("Turnlog-Signature", "").encode()):
-            raise Refused(401, "the signature is wrong")
+            raise RefusedError(401, "the signature is wrong")
         if not timestamp.isdigit() or abs(self._now() - int(timestamp)) > MAX_AGE_SECONDS:
-            raise Refused(401, "the request is too old")
+            raise RefusedError(401, "the request is too old")
         asked = json.loads(body)
         actions = {
             "remember": self._remember,
@@ -73,13 +73,13 @@ class Receiver:
             "erase": self._erase,
         }
         if asked.get("version") != 1 or asked.get("action") not in actions:
-            raise Refused(422, "unknown version or action")
+            raise RefusedError(422, "unknown version or action")
         with self._lock, self._base:  # one transaction
             self._base.execute("delete from seen where at < ?", [self._now() - 2 * MAX_AGE_SECONDS])
             try:
                 self._base.execute("insert into seen values (?, ?)", [request, int(self._now())])
             except sqlite3.IntegrityError:
-                raise Refused(401, "the request came before") from None
+                raise RefusedError(401, "the request came before") from None
             return actions[asked["action"]](asked, (asked["tenant"], asked["user"]))
 
     def close(self) -> None:
@@ -173,17 +173,18 @@ def make_server(receiver: Receiver, port: int) -> ThreadingHTTPServer:
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True
 
         def log_message(self, *_: Any) -> None:
             """Contents reach no log."""
 
-        def do_POST(self) -> None:  # noqa: N802
+        def do_POST(self) -> None:
             size = int(self.headers.get("Content-Length", 0))
             try:
                 if size > MAX_BODY_BYTES:
-                    raise Refused(413, "the body is too long")
+                    raise RefusedError(413, "the body is too long")
                 status, answer = 200, receiver.answer(self.headers, self.rfile.read(size))
-            except Refused as refused:
+            except RefusedError as refused:
                 status, answer = refused.status, {"error": str(refused)}
                 self.close_connection = True
             content = json.dumps(answer).encode()

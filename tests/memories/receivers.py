@@ -12,7 +12,7 @@ from typing import Any
 
 from tests.conftest import ROOT
 
-SECRET = "a-secret-of-the-tests"  # noqa: S105
+SECRET = "a-secret-of-the-tests"
 
 
 def example() -> ModuleType:

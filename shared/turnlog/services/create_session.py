@@ -247,7 +247,7 @@ def _asked(body: CreateSession) -> Bootstrap | None:
     return body.bootstrap if isinstance(body.bootstrap, Bootstrap) else Bootstrap()
 
 
-def _draft(  # noqa: PLR0913 - what a session begins with
+def _draft(
     keys: SessionKeys,
     settings: Settings,
     state: JsonObject | None,

@@ -91,10 +91,10 @@ class AgentCoreMemoryEngine:
             searchCriteria={"searchQuery": query, "topK": min(max(limit, 1), MAX_BATCH)},
         )
         for page in pages:
-            found += page
+            found += _below(path, page)
             if len(found) >= limit:
                 break
-        return [self._memory(record) for record in found][:limit]
+        return [self._memory(record) for record in found[:limit]]
 
     def page(self, owner: Owner, *, limit: int, after: str | None = None) -> MemoryPage:
         """AgentCore promises no order, so each page is made of the whole list."""
@@ -163,7 +163,7 @@ class AgentCoreMemoryEngine:
         """All records below a path. What is under a name that only begins alike is another's."""
         found = list[Any]()
         for page in self._pages("list_memory_records", "memoryRecordSummaries", namespacePath=path):
-            found += [record for record in page if any(name.startswith(path) for name in _namespaces_of(record))]
+            found += _below(path, page)
         return found
 
     def _newest(self, owner: Owner) -> list[Memory]:
@@ -302,6 +302,12 @@ def _events(said: Iterable[Said]) -> Iterator[list[tuple[Said, str, int]]]:
 def _place(memory: Memory) -> str:
     """Where a memory stands in the list."""
     return f"{memory.created_ms:015d} {memory.id}"
+
+
+def _below(path: str, records: Iterable[Any]) -> list[Any]:
+    """Those that stand below a path, whatever else was answered: nobody is told of another."""
+    with _readable():
+        return [record for record in records if any(name.startswith(path) for name in _namespaces_of(record))]
 
 
 def _namespaces_of(record: Any) -> list[str]:

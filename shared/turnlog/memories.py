@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from urllib.parse import parse_qs, urlsplit
 
-from turnlog.ports import Clock, IdSource, ItemTable, MemoryEngine
+from turnlog.ports import Clock, IdSource, MemoryEngine
 from turnlog.settings import Settings
 
 
-def make_memory(settings: Settings, items: ItemTable, clock: Clock, ids: IdSource) -> MemoryEngine | None:
-    """The engine that ``settings.memory`` names; None for ``none``. `InvalidInputError` when its own settings are no good.
-
-    The embedded one keeps what it knows in the table ``items``.
-    """
+def make_memory(settings: Settings, clock: Clock, ids: IdSource) -> MemoryEngine | None:
+    """The engine apart from ours that ``settings.memory`` names, or None. `InvalidInputError` when its own settings are no good."""
     seconds = settings.memory_timeout_seconds
     if settings.memory == "webhook":
-        from turnlog.adapters.memory.webhook import WebhookMemoryEngine
+        from turnlog.adapters.memories.webhook import WebhookMemoryEngine
 
         secret = settings.memory_webhook_secret.get_secret_value()
         return WebhookMemoryEngine(settings.memory_webhook_url, secret, timeout_seconds=seconds, clock=clock, ids=ids)
@@ -29,11 +26,4 @@ def make_memory(settings: Settings, items: ItemTable, clock: Clock, ids: IdSourc
         return AgentCoreMemoryEngine(
             clients, settings.memory_id, namespace=settings.memory_namespace, timeout_seconds=seconds
         )
-    if settings.memory == "none":
-        return None
-    from turnlog.adapters.memory.sentences import SentenceFacts
-    from turnlog.adapters.search.fts5 import Fts5SearchEngine
-    from turnlog.log.memories import Memories
-    from turnlog.services.remember import EmbeddedMemory, by
-
-    return EmbeddedMemory(Memories(items), by(SentenceFacts()), Fts5SearchEngine(before_weight=0.0))
+    return None

@@ -599,3 +599,20 @@ def test_a_fork_begins_as_the_other_did(harness: Harness) -> None:
             "create_session", body={"fork": {"session_id": "s"}, "bootstrap": True, "session_id": "f"}
         )
     assert len(memory.asked) == 1
+
+
+def test_what_was_brought_is_not_handed_back_as_something_said(harness: Harness) -> None:
+    log = harness.log()
+    first = log.sessions.create("first")
+    first.append({"role": "user", "content": "I live in Lisbon."}, {"role": "assistant", "content": "Noted."})
+    first.end()
+    log.run_jobs()
+    second = log.sessions.create("second", bootstrap={"timeout_seconds": 20})
+    assert "Lisbon" in str(list(second.messages()))
+    second.append(ASK, {"role": "assistant", "content": "Hello."})
+    second.end()
+    log.run_jobs()
+    (known,) = log.memory()
+    assert (known.session_id, known.position, known.confirmations) == ("first", 2, 1)
+    jobs = {job.session_id: job.result or {} for job in log.jobs() if job.kind == "offload"}
+    assert (jobs["second"]["messages"], jobs["second"]["copied"]) == (2, 3)

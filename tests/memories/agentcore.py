@@ -1,4 +1,4 @@
-# ruff: noqa: N803 - parameters are named as in the service
+# ruff: noqa: N803, N815 - parameters are named as in the service
 """AgentCore Memory's data plane on loopback: REST and JSON as botocore's own description of the service says, with its limits."""
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ class Event:
 
 @dataclass
 class AgentCore:
-    """The service. ``calls`` are the operations that were asked for; ``before`` and ``after`` may raise `RefusedError` for one of them,
-    before its effect or behind it. Memories are made when `settle` is called: one of each text of a user.
+    """The service. ``calls`` are the operations that were asked for; ``before`` and ``after`` may raise `RefusedError`
+    for one of them, before its effect or behind it. Memories are made when `settle` is called: one of each text of a user.
     """
 
     before: Callable[[str, dict[str, Any]], None] | None = None

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.memories.receivers import SECRET, OddServer, Says, WebhookServer
-from turnlog.adapters.memory.webhook import MAX_ANSWER_BYTES, WebhookMemoryEngine
+from turnlog.adapters.memories.webhook import MAX_ANSWER_BYTES, WebhookMemoryEngine
 from turnlog.adapters.system import SystemClock
 from turnlog.domain.errors import (
     InvalidInputError,

@@ -27,16 +27,23 @@ from turnlog.testing.aws import create_table
 
 OPEN = {"GET /v1/health", "GET /v1/openapi.json"}
 SENDERS = {
+    "SessionsFunction": {"offload"},
     "AppendFunction": {"compress"},
     "CompressFunction": {"compress"},
     "CompressWorker": {"compress"},  # what one job has no time for is another's
     "SnapshotFunction": {"snapshot", "erase"},  # what a deleted snapshot leaves is the eraser's
     "EraseFunction": {"erase"},
-    "RetentionWorker": {"erase"},
+    "RetentionWorker": {"erase", "offload"},
     "EraseWorker": {"erase"},  # a second pass, and what one part has no time for
+    "OffloadWorker": {"offload"},  # while the memory engine is down
     "ExportFunction": {"snapshot"},  # which needs the same rights
 }
-WORKERS = {"CompressWorker": "compress", "SnapshotWorker": "snapshot", "EraseWorker": "erase"}
+WORKERS = {
+    "CompressWorker": "compress",
+    "SnapshotWorker": "snapshot",
+    "EraseWorker": "erase",
+    "OffloadWorker": "offload",
+}
 INDEXES = {"SessionsFunction": ["activity"], "RetentionWorker": ["expiry"]}
 SCHEDULED = {"RetentionWorker"}
 SUMMARISERS = {"CompressFunction", "CompressWorker"}

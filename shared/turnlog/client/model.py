@@ -14,6 +14,7 @@ from turnlog.client.conversation import ConversationCalls
 from turnlog.client.exports import PersonExport, SessionExport, SessionImports
 from turnlog.client.finding import FindingCalls
 from turnlog.client.jobs import JobCalls
+from turnlog.client.memories import MemoryCalls
 from turnlog.client.policies import GivenPolicy, policy_field
 from turnlog.client.snapshots import SnapshotCalls
 from turnlog.client.states import StateCalls
@@ -27,7 +28,7 @@ from turnlog.contracts.sessions import SessionPage, Status
 from turnlog.domain.errors import InvalidInputError, NotFoundError
 
 
-class Turnlog(PersonExport, JobCalls):
+class Turnlog(PersonExport, JobCalls, MemoryCalls):
     """The sessions of one owner. Made by `Turnlog.open`; use it as a context manager or call `close`."""
 
     def __init__(self, backend: Backend) -> None:

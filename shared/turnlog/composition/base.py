@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from turnlog.log.sessions import SessionLog
     from turnlog.services.delete_snapshots import SnapshotCleaner
     from turnlog.services.jobs import StartJobs
+    from turnlog.services.remember import EmbeddedMemory
 
 
 class Parts:
@@ -88,9 +89,26 @@ class Parts:
         """The long-term memory that the settings name; None where they name none."""
         if self._given_memory is not None:
             return self._given_memory
+        if self.settings.memory == "facts":
+            return self._embedded_memory
         from turnlog.memories import make_memory
 
-        return make_memory(self.settings, self.engine.items, self._clock, self._ids)
+        return make_memory(self.settings, self._clock, self._ids)
+
+    @property
+    def _has_memory(self) -> bool:
+        """As `memory` says; nothing is made."""
+        return self._given_memory is not None or self.settings.memory != "none"
+
+    @cached_property
+    def _embedded_memory(self) -> EmbeddedMemory:
+        from turnlog.adapters.memories.sentences import SentenceFacts
+        from turnlog.adapters.search.fts5 import Fts5SearchEngine
+        from turnlog.log.memories import Memories
+        from turnlog.services.remember import EmbeddedMemory, by
+
+        search = Fts5SearchEngine(before_weight=0.0)
+        return EmbeddedMemory(Memories(self.engine.items), by(SentenceFacts()), search)
 
     @cached_property
     def _start_job(self) -> StartJobs:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from turnlog.composition.base import Parts
+from turnlog.composition.memories import Memories
 
 if TYPE_CHECKING:
     from turnlog.contracts.sessions import Bootstrap
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from turnlog.services.update_session import UpdateSessions
 
 
-class Conversations(Parts):
+class Conversations(Memories):
     """The use cases of a session's course."""
 
     @cached_property
@@ -53,7 +53,7 @@ class Conversations(Parts):
     def end_session(self) -> EndSessions:
         from turnlog.services.end_session import EndSessions
 
-        return EndSessions(self._log)
+        return EndSessions(self._log, self._ask_offload)
 
     @cached_property
     def reset_session(self) -> ResetSessions:

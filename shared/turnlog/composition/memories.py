@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class Memories(Parts):
     """The use cases of what is known of a person beyond a session."""
 
-    @property
+    @cached_property
     def memory(self) -> MemoryEngine | None:
         """The engine that the settings name; None: long-term memory is off."""
         return self._embedded_memory

@@ -42,6 +42,28 @@ def service_models_are_read_once() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def attributes_are_serialised_by_their_type_alone() -> Iterator[None]:
+    """moto looks for each of the ten types of a DynamoDB attribute under four names: half of what a request to it takes.
+
+    An attribute is a dict with its one type in it, so the other nine are not there under any name."""
+    from moto.core.serialize import ResponseSerializer
+
+    serialise = ResponseSerializer._serialize_type_structure
+
+    def quickly(self: Any, serialized: Any, value: Any, shape: Any, key: str) -> None:
+        if shape.name != "AttributeValue" or type(value) is not dict or not key:
+            return serialise(self, serialized, value, shape, key)
+        wrapper = self.MAP_TYPE()
+        for name in value:
+            self._serialize(wrapper, value[name], shape.members[name], name)
+        return self._default_serialize(serialized, wrapper, shape, key)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ResponseSerializer, "_serialize_type_structure", quickly)
+        yield
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--full", action="store_true", help="run the long forms too")
 

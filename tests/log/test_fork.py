@@ -37,6 +37,30 @@ def parent(harness: Harness) -> Session:
     return session
 
 
+NESTED = [(3, 2), (4, 3), (4, 2), (3, 3)]
+
+
+@pytest.mark.parametrize(("outer", "inner"), NESTED)
+def test_forks_of_forks_that_end_inside_one_commit(harness: Harness, outer: int, inner: int) -> None:
+    """Each shares less of it than the one before, and stays so when those before are erased."""
+    session = harness.log().sessions.create("s")
+    session.append(*({"role": "user", "content": text} for text in "abcd"))
+    fork = session.fork("outer", at=outer)
+    nested = fork.fork("inner", at=inner)
+    wanted = list("abcd")[: inner - 1]
+
+    def check() -> None:
+        assert contents(nested) == seen(nested) == contents(nested, order="desc")[::-1] == wanted
+        assert [one.body["content"] for one in nested.page(after=1, limit=9).messages] == wanted
+
+    check()
+    for ancestor in (session, fork):
+        ancestor.erase()
+        check()
+        poller(harness).run_once()
+        check()
+
+
 @pytest.mark.parametrize("harness", ["sqlite"], indirect=True)
 def test_at_every_position_a_fork_is_what_its_parent_was(parent: Session) -> None:
     for position in range(1, parent.info().head + 1):

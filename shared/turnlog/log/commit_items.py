@@ -176,7 +176,8 @@ def shared_of(fork: Item) -> int:
 
 
 def up_to(position: int, items: Sequence[Item]) -> Sequence[Item]:
-    """Commits of a log of which a fork shares what comes up to a position: the one that goes on behind it says so (``fu``)."""
+    """Commits of a log of which a fork shares what comes up to a position: the one that goes on behind it says so (``fu``),
+    also where a fork of a fork shares less of it."""
     if not any(_is_behind(item, position) for item in items):
         return items
     return [{**item, "fu": position} if _is_behind(item, position) else item for item in items]
@@ -190,7 +191,7 @@ def shared_position(item: Item, position: int) -> int:
 
 def _is_behind(item: Item, position: int) -> bool:
     last = item.get("l")
-    return isinstance(last, int) and last > position and "fu" not in item
+    return isinstance(last, int) and shared_position(item, last) > position
 
 
 def is_tombstone(items: Sequence[Item]) -> bool:

@@ -116,11 +116,14 @@ class Sessions(SessionImports):
         inactive_after_days: int | None = None,
         snapshots: Mapping[str, int] | None = None,
         if_exists: Literal["error", "return"] = "error",
+        bootstrap: bool | Mapping[str, Any] | None = None,
         key: str | None = None,
     ) -> Session:
         """A new session; `SessionExistsError` when there is one of that id, unless ``if_exists="return"``.
 
-        ``snapshots={"every_loops": 5, "keep": 20}``: it makes snapshots by itself.
+        ``snapshots={"every_loops": 5, "keep": 20}``: it makes snapshots by itself. ``bootstrap=True``, or an object with
+        ``question``, ``max_tokens``, ``limit`` and ``timeout_seconds``: it begins with what long-term memory knows of the user;
+        `Session.info` says what that was, or why not.
         """
         fields = {
             "session_id": session_id,
@@ -140,6 +143,7 @@ class Sessions(SessionImports):
             "inactive_after_days": inactive_after_days,
             "snapshots": snapshots,
             "if_exists": if_exists,
+            "bootstrap": bootstrap,
         }
         info: SessionInfo = self._backend.call("create_session", body=given(fields), key=key)
         return Session(self._backend, info.session_id)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from turnlog.engines import Engine
 from turnlog.models import LazyCounter, make_counter
-from turnlog.ports import Clock, IdSource, Signals, TokenCounter
+from turnlog.ports import Clock, IdSource, MemoryEngine, Signals, TokenCounter
 from turnlog.settings import Settings
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from turnlog.log.sessions import SessionLog
     from turnlog.services.delete_snapshots import SnapshotCleaner
     from turnlog.services.jobs import StartJobs
+    from turnlog.services.remember import EmbeddedMemory
 
 
 class Parts:
@@ -35,13 +36,16 @@ class Parts:
         ids: IdSource,
         counter: TokenCounter | None = None,
         signals: Signals | None = None,
+        memory: MemoryEngine | None = None,
     ) -> None:
+        """``counter`` and ``memory``: in place of those that the settings name."""
         self.engine = engine
         self.settings = settings
         self._given_counter = counter
         self._clock = clock
         self._ids = ids
         self._signals = signals
+        self._given_memory = memory
 
     @cached_property
     def _payloads(self) -> Payloads:
@@ -79,6 +83,32 @@ class Parts:
     def _counter(self) -> TokenCounter:
         """The counter for use cases that may not count: made at its first use."""
         return LazyCounter(lambda: self.counter)
+
+    @cached_property
+    def memory(self) -> MemoryEngine | None:
+        """The long-term memory that the settings name; None where they name none."""
+        if self._given_memory is not None:
+            return self._given_memory
+        if self.settings.memory == "facts":
+            return self._embedded_memory
+        from turnlog.memories import make_memory
+
+        return make_memory(self.settings, self._clock, self._ids)
+
+    @property
+    def _has_memory(self) -> bool:
+        """As `memory` says; nothing is made."""
+        return self._given_memory is not None or self.settings.memory != "none"
+
+    @cached_property
+    def _embedded_memory(self) -> EmbeddedMemory:
+        from turnlog.adapters.memories.sentences import SentenceFacts
+        from turnlog.adapters.search.fts5 import Fts5SearchEngine
+        from turnlog.log.memories import Memories
+        from turnlog.services.remember import EmbeddedMemory, by
+
+        search = Fts5SearchEngine(before_weight=0.0)
+        return EmbeddedMemory(Memories(self.engine.items), by(SentenceFacts()), search)
 
     @cached_property
     def _start_job(self) -> StartJobs:

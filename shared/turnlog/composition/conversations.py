@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 from turnlog.composition.memories import Memories
 
 if TYPE_CHECKING:
+    from turnlog.contracts.sessions import Bootstrap
     from turnlog.domain.identity import Owner
     from turnlog.domain.session import Settings as SessionSettings
     from turnlog.log.headers import Header
     from turnlog.services.agents import GetAgent, PatchAgent
     from turnlog.services.append_messages import AppendMessages
     from turnlog.services.automatic_snapshots import AutomaticSnapshots
+    from turnlog.services.bring_memories import Known
     from turnlog.services.create_session import CreateSessions
     from turnlog.services.decisions import DecidePendingActions
     from turnlog.services.diff import CompareMoments
@@ -33,7 +35,13 @@ class Conversations(Memories):
     def create_session(self) -> CreateSessions:
         from turnlog.services.create_session import CreateSessions
 
-        return CreateSessions(self._log, self._counter)
+        return CreateSessions(self._log, self._counter, self._bring_memories)
+
+    def _bring_memories(self, owner: Owner, ask: Bootstrap) -> Known:
+        """Few sessions ask for it: what it takes is loaded when one does."""
+        from turnlog.services.bring_memories import BringMemories
+
+        return BringMemories(lambda: self.memory, self._counter, self.engine.release)(owner, ask)
 
     @cached_property
     def update_session(self) -> UpdateSessions:

@@ -12,26 +12,10 @@ if TYPE_CHECKING:
     from turnlog.log.offloads import Offloads
     from turnlog.services.memories import ForgetMemories, ListMemories
     from turnlog.services.offload import AskForOffloads, OffloadCopies, OffloadSessions
-    from turnlog.services.remember import EmbeddedMemory
 
 
 class Memories(Parts):
     """The use cases of what is known of a person beyond a session."""
-
-    @cached_property
-    def memory(self) -> MemoryEngine | None:
-        """The engine that the settings name; None: long-term memory is off."""
-        return self._embedded_memory
-
-    @cached_property
-    def _embedded_memory(self) -> EmbeddedMemory:
-        from turnlog.adapters.memories.sentences import SentenceFacts
-        from turnlog.adapters.search.fts5 import Fts5SearchEngine
-        from turnlog.log.memories import Memories as StoredMemories
-        from turnlog.services.remember import EmbeddedMemory, by
-
-        search = Fts5SearchEngine(before_weight=0.0)
-        return EmbeddedMemory(StoredMemories(self.engine.items), by(SentenceFacts()), search)
 
     @property
     def _all_memories(self) -> tuple[MemoryEngine, ...]:
@@ -49,7 +33,7 @@ class Memories(Parts):
     def _ask_offload(self) -> AskForOffloads:
         from turnlog.services.offload import AskForOffloads
 
-        return AskForOffloads(self._log, self._offloads, self._start_job, is_on=self.memory is not None)
+        return AskForOffloads(self._log, self._offloads, self._start_job, is_on=self._has_memory)
 
     @cached_property
     def _offload_copies(self) -> OffloadCopies:

@@ -47,6 +47,8 @@ def _said(log: CommitLog, keys: SessionKeys, commit: Commit, first: int) -> Iter
         message, event = one.message, one.event
         if event.position < first or event.redacted or event.envelope.status != "complete" or message is None:
             continue
+        if event.envelope.origin is not None:
+            continue  # nobody has said it here
         text = shown_text(one, facts_of(message)).strip()
         if message.role != "unknown" and text:
             yield Said(event.position, message.role, text, (said_at(one) - _EPOCH) // timedelta(milliseconds=1))

@@ -29,6 +29,7 @@ from turnlog.domain.identity import Owner
 from turnlog.domain.memory import Memory, MemoryPage, Offloaded, Said
 from turnlog.ports import BlobStore, ItemTable
 from turnlog.services.offload import MAX_WAITS
+from turnlog.settings import Settings
 from turnlog.testing.explorer import Crash, Run, explore
 
 __all__ = ["runs_before"]  # the schedule as if it had been run a few days ago
@@ -296,7 +297,7 @@ def test_an_empty_session_is_not_told(harness: Harness, recorder: Recorder) -> N
 
 
 def test_off_it_asks_for_nothing(harness: Harness) -> None:
-    harness.app.memory = None
+    harness.app.settings = Settings(memory="none")
     log = harness.log()
     session = log.sessions.create("s")
     session.append(TEA, ANSWER)

@@ -46,7 +46,7 @@ WORKERS = {
 }
 INDEXES = {"SessionsFunction": ["activity"], "RetentionWorker": ["expiry"]}
 SCHEDULED = {"RetentionWorker"}
-SUMMARISERS = {"CompressFunction", "CompressWorker"}
+SUMMARISERS = {"CompressFunction", "CompressWorker", "OffloadWorker"}
 FORBIDDEN = {"dynamodb:Scan", "sqs:PurgeQueue"}
 ERASER = "EraseWorker"
 REMEMBERERS = {

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from turnlog.engines import Engine
-from turnlog.models import LazyCounter, make_counter
+from turnlog.models import LazyCounter, make_chat_model, make_counter
 from turnlog.ports import Clock, IdSource, MemoryEngine, Signals, TokenCounter
 from turnlog.settings import Settings
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from turnlog.log.sessions import SessionLog
     from turnlog.services.delete_snapshots import SnapshotCleaner
     from turnlog.services.jobs import StartJobs
-    from turnlog.services.remember import EmbeddedMemory
+    from turnlog.services.remember import EmbeddedMemory, MakeFacts
 
 
 class Parts:
@@ -102,13 +102,31 @@ class Parts:
 
     @cached_property
     def _embedded_memory(self) -> EmbeddedMemory:
-        from turnlog.adapters.memories.sentences import SentenceFacts
         from turnlog.adapters.search.fts5 import Fts5SearchEngine
         from turnlog.log.memories import Memories
-        from turnlog.services.remember import EmbeddedMemory, by
+        from turnlog.services.remember import EmbeddedMemory
 
         search = Fts5SearchEngine(before_weight=0.0)
-        return EmbeddedMemory(Memories(self.engine.items), by(SentenceFacts()), search)
+        return EmbeddedMemory(Memories(self.engine.items), self._make_facts, search)
+
+    @cached_property
+    def _make_facts(self) -> MakeFacts:
+        """By rules; with a model of summaries in the settings by that one."""
+        from turnlog.adapters.memories.sentences import SentenceFacts
+        from turnlog.services.remember import by
+
+        rules = SentenceFacts()
+        if not self.settings.summary_model:
+            return by(rules)
+        from turnlog.adapters.memories.model import ModelFacts
+        from turnlog.log.spending import Spending
+        from turnlog.services.facts import FactsWithinBudget
+
+        model = ModelFacts(make_chat_model(self.settings, self._clock), self._counter)
+        spending = Spending(self.engine.items, self._clock, self._ids)
+        return FactsWithinBudget(
+            model, rules, spending, self._counter, tokens_per_day=self.settings.summary_tokens_per_day
+        )
 
     @cached_property
     def _start_job(self) -> StartJobs:

@@ -108,6 +108,8 @@ class OffloadSessions:
         keys = SessionKeys(owner, session_id)
         if self._memory is None:
             return {"status": "off"}
+        if not options:
+            return _GONE  # its session was erased, and what its jobs were asked with
         last, reason = cast("int", options["last"]), cast("OffloadReason", options["reason"])
         header = self._header(keys, last)
         if header is None or header.hash.hex() != options["hash"]:

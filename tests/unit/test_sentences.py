@@ -135,12 +135,9 @@ def test_any_text_is_read_twice_the_same(texts: list[str]) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        *(
-            word * (2_000 // len(word))
-            for word in ("I like ", "I am a ", "well, ", "a - ", "我", "always ", "(", "and I ")
-        )
-    ]
-    + ["I'm a " + "x " * 900],
+        *(word * (2_000 // len(word)) for word in ("I like ", "I am a ", "well, ", "a - ", "我", "always ", "(", "and I ")),
+        "I'm a " + "x " * 900,
+    ],
 )
 def test_no_text_takes_long(text: str) -> None:
     """A pattern that goes back over what it has read would not end within the run."""

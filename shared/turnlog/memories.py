@@ -20,10 +20,17 @@ def make_memory(settings: Settings, clock: Clock, ids: IdSource) -> MemoryEngine
         from turnlog.adapters.aws.agentcore import AgentCoreMemoryEngine
         from turnlog.adapters.aws.clients import make_clients
 
-        region = settings.memory_region or parse_qs(urlsplit(settings.engine).query).get("region", [None])[0]
+        of_engine = parse_qs(urlsplit(settings.engine).query).get("region", [None])[0]
+        region = settings.memory_region or _region_in(settings.memory_id) or of_engine
         # Who asks may wait a short time only, and a job comes again by itself.
         clients = make_clients(region, settings.endpoint_url, max_attempts=2)
         return AgentCoreMemoryEngine(
             clients, settings.memory_id, namespace=settings.memory_namespace, timeout_seconds=seconds
         )
     return None
+
+
+def _region_in(memory_id: str) -> str | None:
+    """The region that an ARN names."""
+    parts = memory_id.split(":")
+    return parts[3] if parts[0] == "arn" and len(parts) > 3 else None

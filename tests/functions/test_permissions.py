@@ -44,7 +44,21 @@ _LARGE_SUMMARY = "a summary of more than 32 KB packed is a blob"
 _NO_MODEL = "moto has no models: tests/summarisers asks one over HTTP"
 _LOST = "large settings of a silent session are a blob, read when their cache is lost"
 _NO_CARD_FOUND = "a message without a card is read whole by a search"
+_NO_AGENTCORE = "the embedded engine runs here: tests/memories asks AgentCore over HTTP"
 NOT_RUN_HERE = {
+    **{
+        (function, f"bedrock-agentcore:{action}", "MemoryArn"): _NO_AGENTCORE
+        for function, actions in {
+            "SessionsFunction": ("RetrieveMemoryRecords", "ListMemoryRecords"),
+            "MemoryFunction": ("ListMemoryRecords", "BatchDeleteMemoryRecords"),
+            "OffloadWorker": ("ListEvents", "CreateEvent"),
+            "EraseWorker": (
+                *("ListSessions", "ListEvents", "DeleteEvent"),
+                *("ListMemoryRecords", "BatchDeleteMemoryRecords"),
+            ),
+        }.items()
+        for action in actions
+    },
     ("RetentionWorker", "s3:GetObject", "Bucket/*"): _LOST,
     ("SearchFunction", "dynamodb:BatchGetItem", "Table"): _NO_CARD_FOUND,
     ("SearchFunction", "dynamodb:GetItem", "Table"): _NO_CARD_FOUND,

@@ -26,7 +26,7 @@ class MemoryCalls(OfOwner):
         answer: MemoryList = self._backend.call("list_memories", query={"limit": limit, "cursor": cursor})
         return answer
 
-    def forget(self, memory_id: str, *, key: str | None = None) -> Forgotten:
+    def forget(self, memory_id: str) -> Forgotten:
         """Deletes one memory for good: it is not made again of what it came from. One that is not there is no error."""
-        answer: Forgotten = self._backend.call("forget_memory", path={"memory_id": memory_id}, key=key)
+        answer: Forgotten = self._backend.call("forget_memory", path={"memory_id": memory_id})
         return answer

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib.resources import files
@@ -23,6 +24,7 @@ _ASKED_CHARS, _ANSWERED_CHARS = 600, 200
 _FACT_CHARS, _SUBJECT_CHARS = 300, 80
 _MAX_TOKENS = 4_096
 _NONE = "none"
+_DIGITS = re.compile(r"\d+")
 
 
 class ModelFacts:
@@ -103,5 +105,7 @@ def _fact(given: dict[str, Any], by_position: dict[int, Said]) -> Fact | None:
         return None
     text, subject = " ".join(text.split()), " ".join(subject.split()).casefold()
     if not 2 <= len(text) <= _FACT_CHARS or any(not is_said(value, source.text) for value in values_of(text)):
+        return None
+    if not set(_DIGITS.findall(text)) <= set(_DIGITS.findall(source.text)):
         return None
     return Fact(cast("MemoryKind", kind), text, subject[:_SUBJECT_CHARS], source.position, source.time_ms)

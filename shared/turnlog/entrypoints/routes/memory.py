@@ -37,6 +37,5 @@ ROUTES: tuple[Route, ...] = (
         "Forget one memory for good",
         _forget_memory,
         answers={200: Forgotten},
-        writes=True,
     ),
 )

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from tests.memories.agentcore import MEMORY_ID, TEMPLATE, AgentCore, RefusedError
-from turnlog.adapters.aws.agentcore import AgentCoreMemoryEngine, Namespaces, actor_id
+from turnlog.adapters.aws.agentcore import AgentCoreMemoryEngine
+from turnlog.adapters.aws.agentcore_names import Namespaces, actor_id
 from turnlog.adapters.aws.clients import make_clients
 from turnlog.domain.errors import InvalidInputError, MemoryConfigError, ThrottledError, TurnlogError, UnavailableError
 from turnlog.domain.identity import Owner
@@ -143,6 +144,23 @@ def test_a_part_that_was_kept_in_part_is_kept_once_when_it_comes_again(
     service.settle()
     assert len(every(memory, ADA)) == 250
     assert len(next(iter(service.events.values()))) == 3
+
+
+def test_a_message_that_is_redacted_between_two_tries_takes_no_other_with_it(
+    memory: AgentCoreMemoryEngine, service: AgentCore
+) -> None:
+    said = [Said(n + 1, "user", f"My cat number {n} is called Mia{n}x.", n * 1_000) for n in range(250)]
+
+    def broken() -> Iterator[Said]:
+        yield from said[:150]
+        raise UnavailableError("the store is away")
+
+    part = dataclasses.replace(part_of(ADA, "s1", []), said=broken)
+    with pytest.raises(UnavailableError):
+        memory.remember(part)
+    memory.remember(dataclasses.replace(part, said=lambda: said[:50] + said[51:]))
+    service.settle()
+    assert sorted(one.text for one in every(memory, ADA)) == sorted(one.text for one in said)
 
 
 def test_a_question_is_cut_to_what_the_service_takes(memory: AgentCoreMemoryEngine, service: AgentCore) -> None:

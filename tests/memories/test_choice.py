@@ -57,7 +57,7 @@ def test_the_region_is_that_of_the_memory() -> None:
     def region(**given: str) -> str | None:
         settings = Settings(engine="dynamodb://T?bucket=B&region=eu-central-1", memory="agentcore", **given)  # type: ignore[arg-type]
         engine = make_memory(settings, FixedClock(), SequentialIds())
-        return engine._clients._region  # type: ignore[union-attr, no-any-return]
+        return engine._calls._clients._region  # type: ignore[union-attr, no-any-return]
 
     assert region(memory_id=ARN) == "eu-west-1"
     assert region(memory_id=ARN, memory_region="us-east-1") == "us-east-1"

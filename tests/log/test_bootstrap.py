@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -616,3 +617,18 @@ def test_what_was_brought_is_not_handed_back_as_something_said(harness: Harness)
     assert (known.session_id, known.position, known.confirmations) == ("first", 2, 1)
     jobs = {job.session_id: job.result or {} for job in log.jobs() if job.kind == "offload"}
     assert (jobs["second"]["messages"], jobs["second"]["copied"]) == (2, 3)
+
+
+def test_asking_leaves_no_connection_behind(tmp_path: Path) -> None:
+    """Each question has a thread of its own, and SQLite a connection for each thread."""
+    with Turnlog.open(f"sqlite:///{tmp_path}/agent.db") as log:
+        database: Any = log._backend._app.engine.items._database  # type: ignore[attr-defined]
+        log.sessions.create("s", bootstrap={"timeout_seconds": 20})
+        for at in range(5):
+            found = log.sessions.create(f"s{at}", bootstrap={"timeout_seconds": 20}).info().bootstrap
+            assert found is not None and found.status == "empty"
+        for thread in threading.enumerate():
+            if thread.name == "turnlog-memory":
+                thread.join(20)
+        assert len(database._all) == 1
+        assert log.sessions.get("s").info().head == 1

@@ -135,7 +135,10 @@ def test_any_text_is_read_twice_the_same(texts: list[str]) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        *(word * (2_000 // len(word)) for word in ("I like ", "I am a ", "well, ", "a - ", "我", "always ", "(", "and I ")),
+        *(
+            word * (2_000 // len(word))
+            for word in ("I like ", "I am a ", "well, ", "a - ", "我", "always ", "(", "and I ")
+        ),
         "I'm a " + "x " * 900,
     ],
 )

@@ -49,6 +49,7 @@ RUNNABLE = (
     "docs/imports.md",
     "docs/graph-state.md",
     "docs/memory.md",
+    "docs/streaming.md",
 )
 SERVICE = ("adapters", "codecs", "contracts", "entrypoints", "log", "services", "windows", "domain")
 

@@ -31,7 +31,7 @@ from turnlog.services.erase import SECOND_PASS_SECONDS
 OWNER = Owner.of("acme", "ada")
 KEYS = SessionKeys(OWNER, "s")
 CANARY = "canary-5be1"
-TOMBSTONE = {"pk", "sk", "h", "ttl", "pos", "g2pk", "g2sk", "kp"}
+TOMBSTONE = {"pk", "sk", "h", "ttl", "pos", "g2pk", "g2sk", "kp", "c", "ok"}
 
 
 def noise(size: int, start: int = 0) -> str:

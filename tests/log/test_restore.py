@@ -135,7 +135,7 @@ def test_d6_e4_an_expired_session_is_gone_and_its_full_snapshot_is_there(harness
         VERIFIED.clear()
     with pytest.raises(ConflictError) as raised:
         session.restore_snapshot("whole", as_="rewind")
-    assert raised.value.error_code == "session_erased"
+    assert raised.value.error_code == "session_expiring"
     if harness.name == "sqlite":
         other = harness.log(user="eve")
         assert other.sessions.import_(data)[0].status == "imported"

@@ -48,6 +48,8 @@ RUNNABLE = (
     "docs/policies.md",
     "docs/imports.md",
     "docs/graph-state.md",
+    "docs/memory.md",
+    "docs/streaming.md",
 )
 SERVICE = ("adapters", "codecs", "contracts", "entrypoints", "log", "services", "windows", "domain")
 

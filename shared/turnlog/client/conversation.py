@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import AsyncIterable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from turnlog.client.backend import OfSession, given
 from turnlog.client.policies import GivenPolicy, policy_field
+from turnlog.contracts.base import FormatName
 from turnlog.contracts.builds import Build
 from turnlog.contracts.context import WindowAnswer
 from turnlog.contracts.jobs import Job
 from turnlog.contracts.messages import Appended, LoopAnswer, LoopPage, MessagePage, StoredMessage
 from turnlog.contracts.summaries import Compressed, SummaryAnswer
 from turnlog.domain.errors import NotFoundError
+
+if TYPE_CHECKING:
+    from turnlog.client.streaming.sessions import AsyncSessionStream, SessionStream
+
+E = TypeVar("E")
 
 
 class ConversationCalls(OfSession):
@@ -43,6 +49,43 @@ class ConversationCalls(OfSession):
         }
         answer: Appended = self._backend.call("append_messages", path=self._path, body=given(fields), key=key)
         return answer
+
+    def stream(
+        self,
+        events: Iterable[E],
+        *,
+        format: FormatName = "openai_chat",
+        on_break: Literal["keep", "drop"] = "keep",
+        meta: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> SessionStream[E]:
+        """A model's stream: its events pass through, and the message that they tell is appended when they end.
+
+            with session.stream(client.chat.completions.create(..., stream=True)) as stream:
+                for chunk in stream:
+                    show(chunk)          # stream.text and stream.partial are what was said so far
+
+        ``events`` are what the provider's library gives, or their JSON: of OpenAI Chat and Responses, Anthropic, and Bedrock's
+        ConverseStream (``response["stream"]``). One that breaks, or is left, is appended as interrupted: kept, and in no window;
+        with ``on_break="drop"`` it is not. ``meta`` and the ``options`` are those of `append`; repeated, it has one effect.
+        """
+        from turnlog.client.streaming.sessions import SessionStream
+
+        return SessionStream(events, self.append, format, on_break, meta, options)
+
+    def stream_async(
+        self,
+        events: AsyncIterable[E],
+        *,
+        format: FormatName = "openai_chat",
+        on_break: Literal["keep", "drop"] = "keep",
+        meta: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> AsyncSessionStream[E]:
+        """`stream` for ``async with`` and ``async for``. A cancelled one is appended before the cancellation goes on."""
+        from turnlog.client.streaming.sessions import AsyncSessionStream
+
+        return AsyncSessionStream(events, self.append, format, on_break, meta, options)
 
     def context(
         self,

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from turnlog.log.segments import Segment, Segments
     from turnlog.log.sessions import SessionLog
     from turnlog.services.delete_snapshots import SnapshotCleaner
+    from turnlog.services.erase import EraseSessions
     from turnlog.services.jobs import StartJobs
     from turnlog.services.remember import EmbeddedMemory, MakeFacts
 
@@ -128,6 +129,12 @@ class Parts:
             model, rules, spending, self._counter, tokens_per_day=self.settings.summary_tokens_per_day
         )
 
+    @property
+    def _all_memories(self) -> tuple[MemoryEngine, ...]:
+        """Wherever something may be known: whoever erases asks the embedded engine too, though it be used no more."""
+        engine, own = self.memory, self._embedded_memory
+        return (own,) if engine is None or engine is own else (engine, own)
+
     @cached_property
     def _start_job(self) -> StartJobs:
         from turnlog.services.jobs import StartJobs
@@ -139,6 +146,12 @@ class Parts:
         from turnlog.log.erasure import Erasure
 
         return Erasure(self.engine.items, self.engine.blobs, self._log.forks, self._clock)
+
+    @cached_property
+    def erase_session(self) -> EraseSessions:
+        from turnlog.services.erase import EraseSessions
+
+        return EraseSessions(self._log, self.engine.blobs, self._erasure, self._start_job, self._all_memories)
 
     @cached_property
     def _snapshot_cleaner(self) -> SnapshotCleaner:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Copies(Conversations):
-    """The use cases of copies. A restore rewinds and creates."""
+    """The use cases of copies. A restore rewinds and creates, and has room made for a session that begins again."""
 
     @cached_property
     def create_snapshot(self) -> CreateSnapshots:
@@ -59,6 +59,7 @@ class Copies(Conversations):
             self._materialiser,
             self.rewind_session,
             self.create_session,
+            self.erase_session,
             self._start_job,
         )
 

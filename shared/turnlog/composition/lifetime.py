@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from turnlog.composition.memories import Memories
 
 if TYPE_CHECKING:
-    from turnlog.services.erase import EraseSessions
     from turnlog.services.erase_user import EraseUsers
     from turnlog.services.redact import RedactMessages
     from turnlog.services.retention import RetainSessions
@@ -16,12 +15,6 @@ if TYPE_CHECKING:
 
 class Lifetime(Memories):
     """The use cases of removing things for good."""
-
-    @cached_property
-    def erase_session(self) -> EraseSessions:
-        from turnlog.services.erase import EraseSessions
-
-        return EraseSessions(self._log, self.engine.blobs, self._erasure, self._start_job, self._all_memories)
 
     @cached_property
     def erase_user(self) -> EraseUsers:

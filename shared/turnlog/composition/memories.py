@@ -6,7 +6,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from turnlog.composition.base import Parts
-from turnlog.ports import MemoryEngine
 
 if TYPE_CHECKING:
     from turnlog.log.offloads import Offloads
@@ -16,12 +15,6 @@ if TYPE_CHECKING:
 
 class Memories(Parts):
     """The use cases of what is known of a person beyond a session."""
-
-    @property
-    def _all_memories(self) -> tuple[MemoryEngine, ...]:
-        """Wherever something may be known: whoever erases asks the embedded engine too, though it be used no more."""
-        engine, own = self.memory, self._embedded_memory
-        return (own,) if engine is None or engine is own else (engine, own)
 
     @cached_property
     def _offloads(self) -> Offloads:

@@ -10,75 +10,33 @@ Each step does again what is not done, so it goes on wherever it was interrupted
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 from turnlog.domain.errors import ConflictError, CorruptError
-from turnlog.log.commits import VERIFIED, WRITE_DEADLINE_SECONDS
+from turnlog.log.commits import MATERIALISING, VERIFIED, WRITE_DEADLINE_SECONDS
+from turnlog.log.erased import DeadlineMet, Erased, Kept, Work
+from turnlog.log.first_slot import BARE, IDLE, FirstSlot, Held
 from turnlog.log.forks import Forks
 from turnlog.log.headers import GENESIS, chain_hash, item_name, read_header
 from turnlog.log.keys import COMMITS_FROM, COMMITS_TO, SessionKeys, position_of
 from turnlog.log.tombstones import (
     cache_tombstone,
+    expired_tombstone,
     first_tombstone,
     is_cache_tombstone,
+    is_empty_slot,
     is_slot_tombstone,
+    keeps_snapshots,
     slot_tombstone,
 )
-from turnlog.ports import MAX_WRITE_ITEMS, Absent, BlobStore, Clock, Item, ItemTable, Key, Query
+from turnlog.ports import MAX_WRITE_ITEMS, Absent, BlobStore, Clock, Equal, Item, ItemTable, Key, Query
 
 _T = TypeVar("_T")
 _CHUNK = 4 * MAX_WRITE_ITEMS
 """Items of one call; between two of them the deadline is looked at."""
 _BEFORE_COMMITS, _BEHIND_COMMITS = ("", "C"), ("D", "~")
-
-
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """What erasing leaves where it is: sort keys of items of the session's partition, and names of blobs."""
-
-    items: frozenset[str] = frozenset()
-    blobs: frozenset[str] = frozenset()
-
-    def __bool__(self) -> bool:
-        return bool(self.items or self.blobs)
-
-
-@dataclass(frozen=True, slots=True)
-class Erased:
-    """How far it has come. ``is_whole``: nothing was left to do. Counts, no contents."""
-
-    is_whole: bool = False
-    commits: int = 0
-    items: int = 0
-    blobs: int = 0
-    requests: int = 0
-
-
-class _Deadline(Exception):  # noqa: N818 - a turn of events, not an error
-    """There is no time for more."""
-
-
-@dataclass(slots=True)
-class _Work:
-    """One run: its deadline, and what it has done."""
-
-    clock: Clock
-    deadline_ms: int | None
-    done: Erased = field(default_factory=Erased)
-
-    def count(self, *, requests: int = 0, commits: int = 0, items: int = 0, blobs: int = 0) -> None:
-        done = self.done
-        self.done = replace(
-            done,
-            commits=done.commits + commits,
-            items=done.items + items,
-            blobs=done.blobs + blobs,
-            requests=done.requests + requests,
-        )
-        if (commits or items) and self.deadline_ms is not None and self.clock.now_ms() >= self.deadline_ms:
-            raise _Deadline  # after something was done: however little time a run has, it comes further
 
 
 class Erasure:
@@ -89,20 +47,26 @@ class Erasure:
         self._blobs = blobs
         self._forks = forks
         self._clock = clock
+        self.first = FirstSlot(items, clock)
 
     def identity(self, keys: SessionKeys) -> str:
         """Which of the sessions that may have had this id is there, erased or not; empty while there is none."""
-        first = self._items.get_many([keys.commit(1)]).get(keys.commit(1))
+        first = self.first.read(keys)
         found = first.get("h") if first is not None else None
         return found.hex() if isinstance(found, bytes) else ""
 
-    def is_expired(self, keys: SessionKeys) -> bool:
-        """Whether there is a log, and it has expired."""
+    def expired_ms(self, keys: SessionKeys) -> int | None:
+        """When it has expired, if there is a log and it has."""
         newest = self._newest(keys)
         if newest is None or is_slot_tombstone(newest):
-            return False
+            return None
         expires_ms = read_header(newest).expires_ms
-        return expires_ms is not None and self._clock.now_ms() >= expires_ms
+        return expires_ms if expires_ms is not None and self._clock.now_ms() >= expires_ms else None
+
+    def is_expiring(self, keys: SessionKeys) -> bool:
+        """Whether it was fenced because it has expired, and its first slot not reached yet."""
+        newest = self._newest(keys)
+        return newest is not None and is_empty_slot(newest) and keeps_snapshots(newest)
 
     def fence(self, keys: SessionKeys, *, if_expired: bool = False) -> bool:
         """From when this returns on, no request finds the session, and none that is under way can write to its log.
@@ -117,16 +81,48 @@ class Erasure:
                 return False
             if self._clock.now_ms() >= deadline:
                 raise ConflictError("writers won every slot; try again", retry_after_seconds=1)
-        now = self._clock.now_ms()
-        for key in (keys.directory, keys.meta):
-            self._items.put(cache_tombstone(key, now_ms=now, expired=if_expired))
+        self._hide(keys, expired=if_expired)
         return True
 
+    def expire(self, keys: SessionKeys) -> Held | bool:
+        """Before `erase` of a session that has expired: `fence`, or takes the first slot if it was fenced before.
+
+        False: it has not expired, lives again or is about to, or nothing of it is kept.
+        """
+        first = self.first.read(keys)
+        if first is None or MATERIALISING in first or (is_slot_tombstone(first) and not keeps_snapshots(first)):
+            return False
+        if not keeps_snapshots(first):
+            return self.fence(keys, if_expired=True)
+        held = self.first.take(keys, first)
+        if held is None:
+            raise ConflictError("another one is at work there", retry_after_seconds=1)
+        self._hide(keys, expired=True)
+        return held
+
+    def clear(self, keys: SessionKeys, first: Item, kept_of: Callable[[], Kept], *, deadline_ms: int) -> Kept | None:
+        """Of an expired session nothing is left then but what is kept, its entry in the list and its first slot, from which it may
+        begin again. What is kept; None: somebody may be at work there, or there was no time for all of it.
+        """
+        held = self.first.take(keys, first, alone=True)
+        if held is None:
+            return None
+        self._hide(keys, expired=True)
+        kept = kept_of()
+        is_whole = self.erase(keys, kept=kept, deadline_ms=deadline_ms).is_whole
+        if is_whole:
+            self._free_slots(keys)
+            self._items.delete_many([keys.meta, keys.system, keys.summary, keys.state])
+        self.first.leave(held, free=BARE if is_whole else IDLE)
+        return kept if is_whole else None
+
     def erase(self, keys: SessionKeys, *, kept: Kept | None = None, deadline_ms: int | None = None) -> Erased:
-        """Everything of the session but what is ``kept``. Begins nothing after the deadline: then it is not whole, and what
-        is left is the next run's."""
-        work = _Work(self._clock, deadline_ms)
-        self.fence(keys, if_expired=kept is not None)
+        """Everything of the session but what is ``kept``, of one that was told to `expire`. Begins nothing after the deadline: then
+        it is not whole, and what is left is the next run's."""
+        work, is_expired = Work(self._clock, deadline_ms), kept is not None
+        if not is_expired:
+            self.first.disown(keys)
+            self.fence(keys)
         kept = kept or Kept()
         try:
             work.count(requests=5)
@@ -136,11 +132,11 @@ class Erasure:
                 [cache_tombstone(key, now_ms=now) for key in (keys.system, keys.summary, keys.state)]
             )
             work.count(requests=1)
-            self._erase_commits(keys, work)
+            self._erase_commits(keys, work, expired=is_expired)
             self._erase_beside(keys, kept, work)
             self._erase_base(keys, work)
             work.count(requests=2, blobs=self._blobs.erase(keys.blob_prefix, keep=kept.blobs))
-        except _Deadline:
+        except DeadlineMet:
             return work.done
         return replace(work.done, is_whole=True)
 
@@ -149,8 +145,8 @@ class Erasure:
 
         The first slot's tombstone goes last: until then nobody can begin a session of this id.
         """
-        first = self._items.get_many([keys.commit(1)]).get(keys.commit(1))
-        if first is None or not is_slot_tombstone(first):
+        first = self.first.read(keys)
+        if first is None or not is_empty_slot(first):
             return False
         if self._blobs.names(keys.blob_prefix) or any(
             not all(map(is_cache_tombstone, items))
@@ -158,13 +154,13 @@ class Erasure:
             for items in self._pages(keys, low, high)
         ):
             # Looked at again a day later.
-            self._items.put(self._tombstone(keys, first, self._clock.now_ms()))
+            again = self._tombstone(keys, first, self._clock.now_ms())
+            self._items.put(again, condition=Equal("g2sk", first.get("g2sk", "")))
             return False
         for low, high in (_BEFORE_COMMITS, _BEHIND_COMMITS):
             for items in self._pages(keys, low, high):
                 self._items.delete_many(list(map(_key, items)))
-        for items in self._pages(keys, COMMITS_FROM, COMMITS_TO):
-            self._items.delete_many([key for key in map(_key, items) if key != keys.commit(1)])
+        self._free_slots(keys)
         entry = self._items.get_many([keys.directory]).get(keys.directory)
         if entry is not None and is_cache_tombstone(entry):
             self._items.delete_many([keys.directory])
@@ -172,6 +168,16 @@ class Erasure:
         return True
 
     # ------------------------------------------------------------ steps
+
+    def _hide(self, keys: SessionKeys, *, expired: bool) -> None:
+        now = self._clock.now_ms()
+        for key in (keys.directory, keys.meta):
+            self._items.put(cache_tombstone(key, now_ms=now, expired=expired))
+
+    def _free_slots(self, keys: SessionKeys) -> None:
+        """All but the first."""
+        for items in self._pages(keys, COMMITS_FROM, COMMITS_TO):
+            self._items.delete_many([key for key in map(_key, items) if key != keys.commit(1)])
 
     def _put_fence(self, keys: SessionKeys, *, if_expired: bool) -> bool | None:
         """Whether the log ends with a tombstone now; False when a writer has won the slot, None when it is not to be fenced."""
@@ -182,7 +188,7 @@ class Erasure:
         if newest is None:
             return self._items.put(first_tombstone(keys, GENESIS, now_ms=now), condition=Absent()) is None
         if is_slot_tombstone(newest):
-            return True
+            return True if not if_expired or (keeps_snapshots(newest) and MATERIALISING not in newest) else None
         if if_expired:
             expires_ms = read_header(newest).expires_ms
             if expires_ms is None or now < expires_ms:
@@ -190,7 +196,7 @@ class Erasure:
         last, previous = newest.get("l"), newest.get("h")
         if not isinstance(last, int) or not isinstance(previous, bytes):
             raise CorruptError("a commit's header is damaged", item=item_name(newest))
-        tombstone = slot_tombstone(keys.commit(last + 1), chain_hash(previous, b"", []), now_ms=now)
+        tombstone = slot_tombstone(keys.commit(last + 1), chain_hash(previous, b"", []), now_ms=now, expired=if_expired)
         return self._items.put(tombstone, condition=Absent()) is None
 
     def _newest(self, keys: SessionKeys) -> Item | None:
@@ -206,25 +212,27 @@ class Erasure:
             self._items.put(first_tombstone(child, GENESIS, now_ms=self._clock.now_ms()), condition=Absent())
         self._forks.make_independent(keys)
 
-    def _erase_commits(self, keys: SessionKeys, work: _Work) -> None:
+    def _erase_commits(self, keys: SessionKeys, work: Work, *, expired: bool) -> None:
         for items in self._pages(keys, COMMITS_FROM, COMMITS_TO):
             work.count(requests=1)
-            living = [item for item in items if not is_slot_tombstone(item)]
+            living = [item for item in items if not is_empty_slot(item)]
             for chunk in _chunks(living):
                 now = self._clock.now_ms()
-                self._items.write_many([self._tombstone(keys, item, now) for item in chunk])
+                self._items.write_many([self._tombstone(keys, item, now, expired=expired) for item in chunk])
                 for item in chunk:
                     VERIFIED.forget(item)
                 work.count(requests=_batches(chunk), commits=len(chunk))
 
-    def _tombstone(self, keys: SessionKeys, item: Item, now_ms: int) -> Item:
+    def _tombstone(self, keys: SessionKeys, item: Item, now_ms: int, *, expired: bool = False) -> Item:
         found = item.get("h")
         previous = found if isinstance(found, bytes) else GENESIS
         if position_of(item_name(item)) == 1:
+            if expired:
+                return expired_tombstone(keys, previous, now_ms=now_ms, since_ms=now_ms)
             return first_tombstone(keys, previous, now_ms=now_ms)
-        return slot_tombstone(_key(item), previous, now_ms=now_ms)
+        return slot_tombstone(_key(item), previous, now_ms=now_ms, expired=expired)
 
-    def _erase_beside(self, keys: SessionKeys, kept: Kept, work: _Work) -> None:
+    def _erase_beside(self, keys: SessionKeys, kept: Kept, work: Work) -> None:
         """All other items. Payloads come after the commits that name them: no reader of a commit misses one."""
         for low, high in (_BEFORE_COMMITS, _BEHIND_COMMITS):
             for items in self._pages(keys, low, high):
@@ -236,7 +244,7 @@ class Erasure:
                     self._items.delete_many(chunk)
                     work.count(requests=_batches(chunk), items=len(chunk))
 
-    def _erase_base(self, keys: SessionKeys, work: _Work) -> None:
+    def _erase_base(self, keys: SessionKeys, work: Work) -> None:
         """What a fork has got of a session that is no more. Nobody writes to a log there, so nothing need stand in a slot."""
         for items in self._pages(keys.base, "", "~"):
             work.count(requests=1)

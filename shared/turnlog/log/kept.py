@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from turnlog.log.erasure import Kept
+from turnlog.log.erased import Kept
 from turnlog.log.full_snapshots import kept_by
 from turnlog.log.keys import SessionKeys
 from turnlog.log.records import Records

@@ -3,6 +3,9 @@
 One at a time may make a session of an id: its first slot holds the claim, which is the first commit without its kind, so that
 nobody reads it and nobody wins the slot. ``D#META`` is marked until all is there, and a log with that mark has no end: the session
 is seen whole or not at all. Whoever has the same token goes on with it; what is there already stays as it is.
+
+A session that has expired begins again in place of the tombstone in its first slot (`FirstSlot`). Its claim is on the index as that
+was: one that is left behind is erased as all else of an expired session.
 """
 
 from __future__ import annotations
@@ -11,23 +14,27 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeAlias, TypeVar
 
-from turnlog.domain.errors import ConflictError, SessionExistsError
+from turnlog.domain.errors import ConflictError, NotFoundError, SessionExistsError
 from turnlog.domain.events import Payload
 from turnlog.domain.session import Settings
 from turnlog.log.archive import commit_item, payload_item
 from turnlog.log.caches import directory_item
 from turnlog.log.commit_items import logged
 from turnlog.log.commits import MATERIALISING, CommitLog, checked_chain, read_commit, stored_lines
+from turnlog.log.first_slot import BARE, QUIET_MS, id_claimed, since_of, still_erased
 from turnlog.log.headers import Header, item_name
 from turnlog.log.keys import COMMITS_FROM, OwnerKeys, SessionKeys, commit_sort_key
 from turnlog.log.packing import pack
 from turnlog.log.payloads import Payloads, is_blob
 from turnlog.log.segment_format import SealedCommit
 from turnlog.log.sessions import SessionLog
-from turnlog.ports import Absent, AttributeValue, BlobStore, Equal, Item, Key, Query
+from turnlog.log.tombstones import FREE, KEEPS, SINCE, expired_tombstone, keeps_snapshots
+from turnlog.ports import Absent, AttributeValue, BlobStore, Condition, Equal, Item, Key, Query
 
 T = TypeVar("T")
 _KIND, _HIDDEN_KIND = "k", "mk"
+_OF_CLAIM = (KEEPS, SINCE, "g2pk", "g2sk")
+"""What the claim of a session that begins again has of the tombstone before it."""
 _BATCH = 25
 _PARALLEL, _FEW = 8, 4
 
@@ -57,30 +64,49 @@ class Materialiser:
         self._items = log.items
         self._blobs = blobs
 
-    def begin(self, keys: SessionKeys, first: SealedCommit, token: bytes) -> bool:
+    def begin(self, keys: SessionKeys, first: SealedCommit, token: bytes, *, again: bool = False) -> bool:
         """Claims the id for a session that begins with this commit. False: a session that began so is there.
 
-        Another session is `SessionExistsError`; another token's claim, or slots of an erased session, are `ConflictError`.
+        Another session is `SessionExistsError`; another token's claim, or slots of an erased session, are `ConflictError`. With
+        ``again`` it may be that of an expired session of which nothing is in the way any more.
         """
         slot = keys.commit(1)
         found = self._items.get_many([slot, keys.meta])
+        existing = found.get(slot)
+        if existing is not None and existing.get(MATERIALISING) == token and keeps_snapshots(existing):
+            # Nobody takes it from one who is at work.
+            renewed = {**existing, SINCE: max(self._log.clock.now_ms(), since_of(existing) + 1)}
+            self._items.put(renewed, condition=Equal(SINCE, since_of(existing)))
         if found.get(keys.meta, {}).get(MATERIALISING) == token:
             return True
-        existing = found.get(slot)
-        if existing is None:
-            created_ms = first.commit.header.time_ms
-            entry = directory_item(keys, Settings(), created_ms=created_ms, header=None)
-            self._items.put(entry, condition=Absent())
-            if self._items.get_many([OwnerKeys(keys.owner).erasing]):
-                raise ConflictError("this user's data is being erased", code="erasing", retry_after_seconds=900)
-            claim = dict(commit_item(keys.partition, first))
-            claim[_HIDDEN_KIND] = claim.pop(_KIND)
-            lost = self._items.put(claim | {MATERIALISING: token}, condition=Absent())
-            existing = lost.existing if lost is not None else None
-        if existing is not None and not _is_claim(existing, first, token):
+        if existing is None or (again and existing.get(FREE) == BARE):
+            existing = self._claim(keys, first, token, existing)
+        if existing is not None and not _is_claim(existing, first, token, again=again):
             return False
         self._mark(keys, token)
         return True
+
+    def _claim(self, keys: SessionKeys, first: SealedCommit, token: bytes, tombstone: Item | None) -> Item | None:
+        """Claims the first slot while it is as it was read; what stands in the way."""
+        now, created_ms = self._log.clock.now_ms(), first.commit.header.time_ms
+        entry = directory_item(keys, Settings(), created_ms=created_ms, header=None)
+        lost = self._items.put(entry, condition=Absent())
+        if lost is not None and lost.existing is not None and keeps_snapshots(lost.existing) and tombstone is not None:
+            self._items.put(entry, condition=Equal(KEEPS, 1))
+        if self._items.get_many([OwnerKeys(keys.owner).erasing]):
+            raise ConflictError("this user's data is being erased", code="erasing", retry_after_seconds=900)
+        claim = dict(commit_item(keys.partition, first))
+        claim[_HIDDEN_KIND] = claim.pop(_KIND)
+        claim[MATERIALISING] = token
+        condition: Condition = Absent()
+        if tombstone is not None:
+            due = expired_tombstone(keys, b"", now_ms=now, since_ms=max(now, since_of(tombstone) + 1))
+            claim |= {name: value for name, value in due.items() if name in _OF_CLAIM}
+            condition = Equal(SINCE, since_of(tombstone))
+        lost = self._items.put(claim, condition=condition)
+        if lost is not None and lost.existing is None:
+            raise ConflictError("the session of this id was erased: take another id", code="session_erased")
+        return lost.existing if lost is not None else None
 
     def add(self, keys: SessionKeys, commits: Iterable[SealedCommit], blob_of: BlobOf) -> None:
         """Payloads before the commits that name them, so many commits at a time. The first commit's slot is left to `finish`."""
@@ -97,9 +123,12 @@ class Materialiser:
         slot = keys.commit(1)
         claim = dict(self._items.get_many([slot]).get(slot, {}))
         if claim.get(MATERIALISING) == token:
-            del claim[MATERIALISING]
-            claim[_KIND] = claim.pop(_HIDDEN_KIND)
-            self._items.put(claim, condition=Equal(MATERIALISING, token))
+            commit = {name: value for name, value in claim.items() if name not in (MATERIALISING, *_OF_CLAIM)}
+            commit[_KIND] = commit.pop(_HIDDEN_KIND)
+            lost = self._items.put(commit, condition=Equal(MATERIALISING, token))
+            claim = commit if lost is None else dict(lost.existing or {})
+        if _KIND not in claim:
+            raise NotFoundError(f"session {keys.session_id!r} was erased meanwhile")
         self._log.show(keys, header, self._log.settings_from_log(keys, header))
 
     def _mark(self, keys: SessionKeys, token: bytes) -> None:
@@ -150,13 +179,15 @@ class Materialiser:
         return found if isinstance(found, bytes) else None
 
 
-def _is_claim(existing: Item, first: SealedCommit, token: bytes) -> bool:
+def _is_claim(existing: Item, first: SealedCommit, token: bytes, *, again: bool) -> bool:
     """Whether the first slot is claimed by this token; False: a session is there that began with the same commit."""
     holder = existing.get(MATERIALISING)
     if holder == token:
         return True
     if holder is not None:
-        raise ConflictError("another restore or import is making a session of this id", code="id_claimed")
+        raise id_claimed()
+    if _KIND not in existing and again and keeps_snapshots(existing):
+        raise still_erased(QUIET_MS)
     if _KIND not in existing:
         raise ConflictError("the session of this id was erased: take another id", code="session_erased")
     if existing.get("h") != first.item["h"]:

@@ -12,15 +12,17 @@ from turnlog.ports import AttributeValue, Item, Key
 
 KEPT_MS = DAY_MS
 """How long an id stays taken after its session was erased. No request lives that long."""
+KEEPS, SINCE, FREE = "kp", "c", "ok"
+"""Attributes of what an expired session leaves: that full snapshots of it are kept; and in the first slot since when somebody may
+be at work on the rest, and that nobody is (`FirstSlot`)."""
 _GONE = MAX_POSITION + 1
 """Beyond every position, so that a cache's condition `pos < :pos` never holds again."""
 
 
-def slot_tombstone(key: Key, hash: bytes, *, now_ms: int) -> Item:
+def slot_tombstone(key: Key, hash: bytes, *, now_ms: int, expired: bool = False) -> Item:
     """In a slot of the log. Only the chain hash stays."""
-
     item: dict[str, AttributeValue] = {"pk": key.pk, "sk": key.sk, "h": hash}
-    return item | _ttl(now_ms)
+    return item | _ttl(now_ms) | ({KEEPS: 1} if expired else {})
 
 
 def first_tombstone(keys: SessionKeys, hash: bytes, *, now_ms: int) -> Item:
@@ -29,15 +31,26 @@ def first_tombstone(keys: SessionKeys, hash: bytes, *, now_ms: int) -> Item:
     return {"pk": key.pk, "sk": key.sk, "h": hash, "g2pk": due_bucket(due_ms), "g2sk": due_key(keys, due_ms)}
 
 
+def expired_tombstone(keys: SessionKeys, hash: bytes, *, now_ms: int, since_ms: int) -> Item:
+    """In the first slot of a session that has expired: it says since when somebody may be at work on what is left."""
+    return {**first_tombstone(keys, hash, now_ms=now_ms), KEEPS: 1, SINCE: since_ms}
+
+
 def cache_tombstone(key: Key, *, now_ms: int, expired: bool = False) -> Item:
-    """In place of a cache or an entry of the list. ``expired``: not all of the session was to be erased (`keeps_snapshots`)."""
+    """In place of a cache or an entry of the list. ``expired``: not all of the session was to be erased (`keeps_snapshots`); then
+    it stays, so that whoever erases the person finds what was kept."""
     item: dict[str, AttributeValue] = {"pk": key.pk, "sk": key.sk, "pos": _GONE}
-    return item | _ttl(now_ms) | ({"kp": 1} if expired else {})
+    return item | ({KEEPS: 1} if expired else _ttl(now_ms))
 
 
 def keeps_snapshots(item: Item) -> bool:
     """Whether what is erased here has expired: its full snapshots are there until their own expiry."""
-    return "kp" in item
+    return KEEPS in item
+
+
+def is_empty_slot(item: Item) -> bool:
+    """Whether a slot holds nothing that was said. The claim of a session that is being made is no commit, but holds one."""
+    return "b" not in item
 
 
 def is_cache_tombstone(item: Item) -> bool:

@@ -10,13 +10,16 @@ from dataclasses import replace
 from itertools import islice
 
 from turnlog.contracts.snapshots import SnapshotDeleted
-from turnlog.domain.errors import NotFoundError, UnavailableError
+from turnlog.domain.errors import ConflictError, NotFoundError, UnavailableError
 from turnlog.domain.identity import Owner
 from turnlog.domain.jsonvalue import JsonObject
+from turnlog.log.commits import MATERIALISING
+from turnlog.log.first_slot import FirstSlot
 from turnlog.log.full_snapshots import FullSnapshots, parts_of
 from turnlog.log.keys import PAYLOAD_BLOBS, SNAPSHOT_BLOBS, SessionKeys, is_record_id
 from turnlog.log.records import DELETED, Record
 from turnlog.log.sessions import SessionLog
+from turnlog.log.tombstones import keeps_snapshots
 from turnlog.ports import BlobStore
 from turnlog.services.idempotency import raw_request_key, stamped
 from turnlog.services.jobs import StartJobs
@@ -105,8 +108,14 @@ class SweepSnapshots:
         if not left:
             return {"blobs": 0}
         gone = {part.blob for record in left for part in parts_of(record) if part.blob.startswith(SNAPSHOT_BLOBS)}
-        if not self._is_live(keys):
-            # Without the log, segments and payloads are there for snapshots alone.
+        slots, held = FirstSlot(self._log.items, self._log.clock), None
+        first = slots.read(keys)
+        if not self._is_live(keys) and not (first is not None and MATERIALISING in first):
+            if first is not None and keeps_snapshots(first):
+                held = slots.take(keys, first)
+                if held is None:
+                    raise ConflictError("another one is at work there", retry_after_seconds=1)
+            # Without the log, segments and payloads are there for snapshots alone; and nobody begins the session again meanwhile.
             kept = self._full.kept(keys)
             named = {part.blob for record in left for part in parts_of(record)}
             payloads = self._blobs.names(keys.blob_prefix + PAYLOAD_BLOBS)
@@ -116,6 +125,8 @@ class SweepSnapshots:
             self._blobs.erase(keys.blob_prefix + name)
         for record in left:
             self._log.records.delete(keys.snapshots, record)
+        if held is not None:
+            slots.leave(held, free=held.before)
         return {"blobs": len(gone)}
 
     def _is_live(self, keys: SessionKeys) -> bool:

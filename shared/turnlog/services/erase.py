@@ -9,12 +9,17 @@ from turnlog.contracts.jobs import Job
 from turnlog.domain.errors import CorruptError, NotFoundError
 from turnlog.domain.identity import Owner
 from turnlog.domain.jsonvalue import JsonObject
-from turnlog.log.erasure import Erased, Erasure, Kept
+from turnlog.log.commits import MATERIALISING
+from turnlog.log.erased import Erased, Kept
+from turnlog.log.erasure import Erasure
+from turnlog.log.first_slot import BARE, IDLE, Held, id_claimed, since_of, still_erased
+from turnlog.log.headers import item_name, short_hash
 from turnlog.log.kept import kept_of
 from turnlog.log.keys import OwnerKeys, SessionKeys
 from turnlog.log.records import Record
 from turnlog.log.sessions import SessionLog
-from turnlog.ports import BlobStore, MemoryEngine
+from turnlog.log.tombstones import FREE, keeps_snapshots
+from turnlog.ports import BlobStore, Item, MemoryEngine
 from turnlog.services.idempotency import raw_request_key, stamped
 from turnlog.services.jobs import TTL_SECONDS, Later, StartJobs, job_answer
 
@@ -24,6 +29,8 @@ SECOND_PASS_SECONDS = 900
 """No request that was under way when the session was fenced lives that long. As long as a queue can wait."""
 _EARLY_MS = 60_000
 """Clocks differ. A message that comes earlier than that is one that was delivered twice."""
+_ROOM_MS = 10_000
+"""How soon a worker has made room for a session that begins again."""
 _PAGE = 1_000
 
 
@@ -75,13 +82,17 @@ class EraseSessions:
         if wait_ms > 0:
             return Later(receipt("erasing", counts_of(options)), options, -(-wait_ms // 1000))
         if options.get("release"):
-            return receipt("released" if self._erasure.release(keys) else "kept", {})
+            return receipt("released" if self._release(keys, now + WORK_MS) else "kept", {})
         kept: Kept | None = None
+        held: Held | bool = False
         if options.get("expired"):
-            if not self._erasure.fence(keys, if_expired=True):
+            held = self._erasure.expire(keys)
+            if not held:
                 return receipt("alive", {})
-            kept = kept_of(self._log.records, self._blobs, keys)
+            kept = self._kept(keys)
         run = self._erasure.erase(keys, kept=kept, deadline_ms=now + WORK_MS)
+        if isinstance(held, Held):
+            self._erasure.first.leave(held, free=IDLE)
         counts = added(counts_of(options), run)
         if not run.is_whole:
             return Later(receipt("erasing", counts), {**options, "counts": counts})
@@ -92,6 +103,61 @@ class EraseSessions:
         if "not_before" in options:
             return receipt("erased", counts)
         return Later(receipt("erasing", counts), due_options(options, counts, now), SECOND_PASS_SECONDS)
+
+    def make_way(self, keys: SessionKeys, token: bytes) -> None:
+        """A session that has expired may begin again under its own id from here on, all of it erased but its full snapshots.
+
+        While somebody may be at work on that it is a `ConflictError` which says for how long; if nobody is yet, the erasing
+        begins. ``token`` is that of who asks: what he has begun already is his. No expired session: nothing happens.
+        """
+        first = self._erasure.first.read(keys)
+        if first is None or first.get(MATERIALISING) == token:
+            return
+        if keeps_snapshots(first):
+            self._check_bare(keys, first)
+            return
+        due_ms = self._erasure.expired_ms(keys) if MATERIALISING not in first else None
+        if due_ms is not None:
+            start_expiry(self._start_job, self._erasure, keys, f"{due_ms:013d}")
+        if due_ms is not None or self._erasure.is_expiring(keys):
+            raise still_erased(SECOND_PASS_SECONDS * 1000)
+
+    def _check_bare(self, keys: SessionKeys, first: Item) -> None:
+        """Asks for what is in the way to be taken away: only a worker may delete."""
+        if first.get(FREE) == BARE:
+            return
+        wait_ms = self._erasure.first.wait_ms(first)
+        if wait_ms and MATERIALISING in first:
+            raise id_claimed(wait_ms)
+        if not wait_ms:
+            options: JsonObject = {"first": self._erasure.identity(keys), "release": True}
+            job_id = due_job_id(keys, item_name(first), f"{since_of(first):013d}")
+            self._start_job(keys.owner, "erase", keys.session_id, options, job_id=job_id)
+        raise still_erased(wait_ms or _ROOM_MS)
+
+    def _release(self, keys: SessionKeys, deadline_ms: int) -> bool:
+        """Whether the id is free. What is kept of an expired session keeps it taken; all else of it goes."""
+        first = self._erasure.first.read(keys)
+        if first is not None and keeps_snapshots(first):
+            kept = self._erasure.clear(keys, first, lambda: self._kept(keys), deadline_ms=deadline_ms)
+            if kept is None or kept:
+                return False
+            self._erasure.first.disown(keys)
+        return self._erasure.release(keys)
+
+    def _kept(self, keys: SessionKeys) -> Kept:
+        return kept_of(self._log.records, self._blobs, keys)
+
+
+def start_expiry(start_job: StartJobs, erasure: Erasure, keys: SessionKeys, due: str) -> None:
+    """The job that erases a session which has expired at ``due``: one, however often it is asked for."""
+    options: JsonObject = {"first": erasure.identity(keys), "expired": True}
+    start_job(keys.owner, "erase", keys.session_id, options, job_id=due_job_id(keys, keys.directory.sk, due))
+
+
+def due_job_id(keys: SessionKeys, sort_key: str, due: str) -> str:
+    """Of the job for what an index says of an item."""
+    return f"{due}-{short_hash(f'retention {sort_key} {keys.session_id} {due}').hex()}"
 
 
 def forget_options(log: SessionLog, owner: Owner, session_id: str) -> None:

@@ -35,7 +35,8 @@ class SnapshotLogs:
     def live(self, keys: SessionKeys, record: Record) -> Commit | None:
         """The commit that the snapshot was made at, in its session's log; None: the log is not there any more.
 
-        A log that is another one is a `CorruptError`.
+        A log that is another one is none that a full snapshot needs: the session was restored to an earlier moment and went on from
+        there. For a ``ref`` it is a `CorruptError`.
         """
         first = cast("int", record.content["commit"])
         try:
@@ -44,6 +45,8 @@ class SnapshotLogs:
             return None
         commit = self._log.commits.get(keys, first)
         if commit is not None and commit.header.hash.hex() != record.content["hash"]:
+            if record.content["kind"] == "full":
+                return None
             raise CorruptError("the log is not the one that the snapshot was made of", item=commit_sort_key(first))
         return commit
 

@@ -2,6 +2,7 @@
 
 While the session is live, its log is what a snapshot points to. After its expiry a session is made of the full snapshot's history:
 the same positions, times and hashes, seen when all of it is there, and one entry in its history that tells where it came from.
+Under its own id too, as soon as all else of it has been erased.
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ from turnlog.domain.errors import (
     Problem,
     SessionExistsError,
 )
-from turnlog.domain.events import NoteEvent, Payload
+from turnlog.domain.events import Payload
 from turnlog.domain.identity import Owner, check_session_id
 from turnlog.domain.jsonvalue import JsonObject
+from turnlog.log.commits import Commit
 from turnlog.log.full_snapshots import FullSnapshots
 from turnlog.log.headers import Header
 from turnlog.log.keys import SessionKeys
@@ -32,11 +34,12 @@ from turnlog.log.records import Record
 from turnlog.log.segment_format import SealedCommit
 from turnlog.log.sessions import SessionLog
 from turnlog.services.create_session import CreateSessions, made_id
-from turnlog.services.idempotency import raw_request_key
+from turnlog.services.erase import EraseSessions
+from turnlog.services.idempotency import RequestKey, raw_request_key
 from turnlog.services.jobs import StartJobs
 from turnlog.services.read_session import GetSession
 from turnlog.services.read_snapshots import SnapshotLogs
-from turnlog.services.restored import RESTORE, told
+from turnlog.services.restored import RESTORE, tells_of, told
 from turnlog.services.rewind import RewindSessions
 from turnlog.services.snapshots import find_snapshot
 
@@ -56,6 +59,7 @@ class RestoreSnapshots:
         materialiser: Materialiser,
         rewind: RewindSessions,
         create: CreateSessions,
+        erase: EraseSessions,
         start_job: StartJobs,
     ) -> None:
         self._log = log
@@ -65,6 +69,7 @@ class RestoreSnapshots:
         self._materialiser = materialiser
         self._rewind = rewind
         self._create = create
+        self._erase = erase
         self._start_job = start_job
 
     def __call__(
@@ -81,7 +86,9 @@ class RestoreSnapshots:
                 message = "a rewind is of the snapshot's own session"
                 raise InvalidInputError(message, problems=[Problem("not_its_session", "/session_id", message)])
             if is_live:
-                self._rewind.to(keys, position, request=request, snapshot_id=record.id)
+                self._rewind.to(
+                    keys, position, request=request, snapshot_id=record.id, made=self._made_by(keys, record)
+                )
                 return GetSession(self._log)(owner, session_id)
         elif is_live:
             point = ForkPoint(session_id=session_id, at=position)
@@ -92,28 +99,35 @@ class RestoreSnapshots:
         else:
             seed = request.key_hash if request is not None else self._log.ids.new_id().encode()
             target = made_id(owner, b"restore#" + seed)
-        options: JsonObject = {"snapshot_id": record.id, "target": target}
         if position > MAX_POSITIONS:
+            options: JsonObject = {"snapshot_id": record.id, "target": target}
+            if request is not None:
+                options["request"] = [request.key_hash.hex(), request.payload_hash.hex()]
+            if target == session_id and record.content["kind"] == "full":
+                self._erase.make_way(keys, _token(keys, record))
             return self._start_job(owner, "restore", session_id, options, request)
-        self._restore(keys, record, SessionKeys(owner, target))
+        self._restore(keys, record, SessionKeys(owner, target), request)
         return GetSession(self._log)(owner, target)
 
     def run(self, owner: Owner, session_id: str, options: JsonObject) -> JsonObject:
         """A job's work."""
         keys, target = SessionKeys(owner, session_id), SessionKeys(owner, str(options["target"]))
         record = find_snapshot(self._log.records, keys, str(options["snapshot_id"]))
-        header = self._restore(keys, record, target)
+        key = cast("list[str] | None", options.get("request"))
+        request = RequestKey(*map(bytes.fromhex, key)) if key is not None else None
+        header = self._restore(keys, record, target, request)
         return {"session_id": target.session_id, "position": header.last}
 
-    def _restore(self, keys: SessionKeys, record: Record, target: SessionKeys) -> Header:
+    def _restore(self, keys: SessionKeys, record: Record, target: SessionKeys, request: RequestKey | None) -> Header:
         """The session at the snapshot, and one entry that tells of it. Ended in between, nobody sees it; again, it goes on."""
         commits = self._commits(keys, record)
         first = next(iter(commits), None)
         if first is None:
             raise CorruptError("a snapshot without a history", item=record.id)
-        digest = str(record.content["hash"])
-        token = sha256(f"{RESTORE} {keys.session_id} {record.id} {digest}".encode()).digest()[:16]
-        if not self._materialiser.begin(target, first, token):
+        digest, token, is_own = str(record.content["hash"]), _token(keys, record), target == keys
+        if is_own:
+            self._erase.make_way(keys, token)
+        if not self._materialiser.begin(target, first, token, again=is_own):
             return self._made_before(target, record)
         last = first.commit.header
 
@@ -126,7 +140,8 @@ class RestoreSnapshots:
         self._materialiser.add(target, counted(), self._blob_of(keys))
         if last.hash.hex() != digest:
             raise CorruptError("a snapshot does not end with the commit that it was made at", item=record.id)
-        noted = told(self._log, target, last, token, {"snapshot_id": record.id, "position": last.last})
+        metadata: JsonObject = {"snapshot_id": record.id, "position": last.last}
+        noted = told(self._log, target, last, token, metadata, request=request)
         self._materialiser.finish(target, noted, token)
         return noted
 
@@ -143,11 +158,22 @@ class RestoreSnapshots:
 
     def _made_before(self, target: SessionKeys, record: Record) -> Header:
         """The entry of an earlier try; without one it is another session that began so: `SessionExistsError`."""
-        position = cast("int", record.content["position"]) + 1
-        commit = self._log.commits.get(target, position)
-        events = self._log.commits.events(target, [commit]) if commit is not None else []
-        note = events[0] if events else None
-        metadata = note.metadata if isinstance(note, NoteEvent) and note.action == RESTORE else None
-        if commit is None or metadata is None or metadata.get("snapshot_id") != record.id:
+        commit = self._made_by(target, record)()
+        if commit is None:
             raise SessionExistsError(f"session {target.session_id!r} exists")
         return commit.header
+
+    def _made_by(self, target: SessionKeys, record: Record) -> Callable[[], Commit | None]:
+        """Asks for the entry of a session that was made of the snapshot."""
+
+        def made() -> Commit | None:
+            commit = self._log.commits.get(target, cast("int", record.content["position"]) + 1)
+            events = self._log.commits.events(target, [commit]) if commit is not None else []
+            return commit if tells_of(commit, events, record.id) else None
+
+        return made
+
+
+def _token(keys: SessionKeys, record: Record) -> bytes:
+    """Of all requests that restore this snapshot."""
+    return sha256(f"{RESTORE} {keys.session_id} {record.id} {record.content['hash']}".encode()).digest()[:16]

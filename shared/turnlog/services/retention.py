@@ -20,11 +20,12 @@ from turnlog.domain.times import DAY_MS
 from turnlog.log.caches import directory_item
 from turnlog.log.commits import Draft, Tail
 from turnlog.log.erasure import Erasure
-from turnlog.log.headers import Header, following, item_name, short_hash
+from turnlog.log.headers import Header, following, item_name
 from turnlog.log.keys import OFFLOAD_DUE, SessionKeys
 from turnlog.log.sessions import SessionLog
 from turnlog.log.tombstones import due_bucket
 from turnlog.ports import Item, Key, Less, Query
+from turnlog.services.erase import due_job_id, start_expiry
 from turnlog.services.jobs import StartJobs
 from turnlog.services.offload import AskForOffloads
 
@@ -102,15 +103,18 @@ class RetainSessions:
         """What was done, by its name in `Retained`; empty for nothing."""
         keys = keys_of(item)
         if item_name(item).startswith("C#"):
-            self._job(keys, item, {"first": self._erasure.identity(keys), "release": True})
+            due = str(item["g2sk"])[:13]
+            options: JsonObject = {"first": self._erasure.identity(keys), "release": True}
+            job_id = due_job_id(keys, item_name(item), due)
+            self._start_job(keys.owner, "erase", keys.session_id, options, job_id=job_id)
             return "released"
         if item_name(item) == OFFLOAD_DUE:
             return self._hand_over(keys)
         try:
             tail = self._log.commits.tail(keys)
         except NotFoundError:
-            if self._erasure.is_expired(keys):
-                self._job(keys, item, {"first": self._erasure.identity(keys), "expired": True})
+            if self._erasure.expired_ms(keys) is not None:
+                start_expiry(self._start_job, self._erasure, keys, str(item["g2sk"])[:13])
                 return "expired"
             return ""
         settings = self._log.settings(keys, tail.meta, None, tail.header).settings
@@ -127,12 +131,6 @@ class RetainSessions:
             return self._offload.again(keys, self._log.commits.tail(keys).header)
         except NotFoundError:
             return self._offload.again(keys, None)
-
-    def _job(self, keys: SessionKeys, item: Item, options: JsonObject) -> None:
-        """One job for what the index says, however often it is found there."""
-        due = str(item["g2sk"])[:13]
-        job_id = f"{due}-{short_hash(f'retention {item_name(item)} {keys.session_id} {due}').hex()}"
-        self._start_job(keys.owner, "erase", keys.session_id, options, job_id=job_id)
 
     def _time_out(self, keys: SessionKeys, settings: Settings) -> None:
         """A commit that says so and fences nobody: the next one makes the session active again."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 
@@ -42,8 +43,12 @@ class RewindSessions:
         request: RequestKey | None = None,
         if_head: int | None = None,
         snapshot_id: str | None = None,
+        made: Callable[[], Commit | None] = lambda: None,
     ) -> Header:
-        """The header of the commit that goes back; of the one before when the request is repeated."""
+        """The header of the commit that goes back; of the one before when the request is repeated.
+
+        ``made`` is asked for the commit that has brought a session back to this very position when nothing has come since.
+        """
 
         def compose(tail: Tail) -> Draft | Commit:
             header = tail.header
@@ -53,6 +58,8 @@ class RewindSessions:
             check_active(header)
             if if_head is not None and if_head != header.last:
                 raise HeadMismatchError(f"the head is {header.last}, not {if_head}", details={"head": header.last})
+            if header.last == position + 1 and (found := made()) is not None:
+                return found
             if position > header.last:
                 raise above_head(header, position, pointer="/to")
             then = header_of(self._log, keys, position, pointer="/to")

@@ -15,6 +15,7 @@ from tests.effort import boundaries
 from tests.log.everything import held
 from tests.log.test_compress import turn
 from tests.log.test_erase import worked
+from tests.log.test_restore_own_id import back, erased
 from tests.properties.building import PRESETS
 from turnlog.client.model import Session, Turnlog
 from turnlog.codecs.rules import lint
@@ -632,3 +633,25 @@ def test_asking_leaves_no_connection_behind(tmp_path: Path) -> None:
                 thread.join(20)
         assert len(database._all) == 1
         assert log.sessions.get("s").info().head == 1
+
+
+@on_sqlite
+def test_it_comes_back_with_an_expired_session_and_with_an_import(harness: Harness, tmp_path: Path) -> None:
+    knowing(harness, *LARGE)
+    log = harness.log()
+    session = log.sessions.create("s", ttl_days=1, system="x" * 40_000, bootstrap={"max_tokens": 20_000})
+    session.append(*turn(0))
+    (told, *_), window = session.messages(), session.context()
+    session.create_snapshot("whole", kind="full")
+    log.run_jobs()
+    session.export(tmp_path / "s.zip")
+    (made,) = harness.log(user="bob").sessions.import_(tmp_path / "s.zip")
+    assert made.status == "imported"
+    copy = harness.log(user="bob").sessions.get("s")
+    assert next(iter(copy.messages())) == told
+    assert (copy.info().bootstrap, copy.context().messages) == (session.info().bootstrap, window.messages)
+    harness.clock.advance(2 * 86_400)
+    erased(harness)
+    back(harness, session, "whole")
+    assert next(iter(session.messages())) == told
+    assert session.context().messages == window.messages

@@ -18,6 +18,7 @@ from botocore.loaders import create_loader
 from botocore.model import ServiceModel
 
 MEMORY_ID = "turnlog_memory-Ab12Cd34Ef"
+ARN = f"arn:aws:bedrock-agentcore:eu-central-1:111122223333:memory/{MEMORY_ID}"
 TEMPLATE = "/turnlog/{actorId}/{sessionId}/"
 
 
@@ -252,7 +253,7 @@ def _understood(method: str, target: str, body: bytes) -> tuple[str, dict[str, A
             asked |= json.loads(body) if body else {}
             shape = service().operation_model(name).input_shape
             _check(shape, asked)
-            if asked["memoryId"] != MEMORY_ID:
+            if asked["memoryId"] not in (MEMORY_ID, ARN):
                 raise RefusedError(404, "ResourceNotFoundException")
             return name, asked
     raise RefusedError(404, "UnknownOperationException")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.memories.agentcore import MEMORY_ID, TEMPLATE, AgentCore, RefusedError
+from tests.memories.agentcore import ARN, MEMORY_ID, TEMPLATE, AgentCore, RefusedError
 from turnlog.adapters.aws.agentcore import AgentCoreMemoryEngine
 from turnlog.adapters.aws.agentcore_names import Namespaces, actor_id
 from turnlog.adapters.aws.clients import make_clients
@@ -91,6 +91,15 @@ def test_what_is_kept_of_a_part(memory: AgentCoreMemoryEngine, service: AgentCor
     (found,) = every(memory, ADA)
     assert (found.session_id, found.position, found.text) == ("-s1", None, "I like tea.")
     assert found.created_ms == 1_763_683_200_006
+
+
+def test_a_memory_may_be_named_by_its_arn(service: AgentCore) -> None:
+    clients = make_clients("eu-central-1", service.url, max_attempts=1)
+    memory = AgentCoreMemoryEngine(clients, ARN, namespace=TEMPLATE, timeout_seconds=5)
+    memory.remember(part_of(ADA, "s1", ["I like tea."]))
+    service.settle()
+    assert having(every(memory, ADA), "tea")
+    assert memory.erase(ADA) == 1
 
 
 def test_owners_never_share_an_actor() -> None:

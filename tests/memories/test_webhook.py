@@ -6,12 +6,14 @@ import dataclasses
 import http.client
 import json
 import socket
+import time
 from collections.abc import Callable, Iterator, Sequence
 from urllib.parse import urlsplit
 
 import pytest
 
 from tests.memories.receivers import SECRET, OddServer, Says, WebhookServer
+from turnlog import Turnlog
 from turnlog.adapters.memories.webhook import MAX_ANSWER_BYTES, WebhookMemoryEngine
 from turnlog.adapters.system import SystemClock
 from turnlog.domain.errors import (
@@ -353,3 +355,28 @@ def test_the_certificate_is_checked() -> None:
     with pytest.raises(UnavailableError):
         engine.known(ADA, CANARY, limit=1, timeout_seconds=1)
     server.close()
+
+
+def test_what_one_session_hears_the_next_begins_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The whole way, through the service's own jobs."""
+    server = WebhookServer(time.time)
+    monkeypatch.setenv("TURNLOG_MEMORY", "webhook")
+    monkeypatch.setenv("TURNLOG_MEMORY_WEBHOOK_URL", server.url)
+    monkeypatch.setenv("TURNLOG_MEMORY_WEBHOOK_SECRET", SECRET)
+    with Turnlog.open("memory://") as log:
+        first = log.sessions.create("first")
+        first.append({"role": "user", "content": "I prefer green tea."}, {"role": "assistant", "content": "Noted."})
+        first.end()
+        assert log.run_jobs() == 1
+        second = log.sessions.create("second", bootstrap={"question": "tea?", "timeout_seconds": 20})
+        found = second.info().bootstrap
+        assert found is not None and (found.status, found.engine, found.memories) == ("ok", "webhook", 1)
+        (message,) = second.messages()
+        assert "I prefer green tea." in message.body["content"]
+        (known,) = log.memory()
+        log.forget(known.memory_id)
+        third = log.sessions.create("third", bootstrap={"timeout_seconds": 20})
+        assert third.info().bootstrap.status == "empty"  # type: ignore[union-attr]
+        server.close()
+        fourth = log.sessions.create("fourth", bootstrap={"timeout_seconds": 20})
+        assert fourth.info().bootstrap.status == "unavailable"  # type: ignore[union-attr]

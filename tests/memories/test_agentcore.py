@@ -203,6 +203,21 @@ def test_what_is_made_of_an_event_after_an_erasure_goes_with_the_next(
     assert every(memory, ADA) == []
 
 
+def test_two_that_erase_at_once_are_both_done(memory: AgentCoreMemoryEngine, service: AgentCore) -> None:
+    memory.remember(part_of(ADA, "s1", ["I like tea."]))
+    service.settle()
+
+    def another(name: str, _: Any) -> None:
+        if name == "ListEvents":
+            service.events.clear()
+        if name == "ListMemoryRecords":
+            service.records.clear()
+
+    service.after = another
+    assert memory.erase(ADA, "s1") == 1
+    assert memory.erase(ADA, "s1") == 0
+
+
 def test_a_memory_that_is_kept_is_never_reported_as_gone(memory: AgentCoreMemoryEngine, service: AgentCore) -> None:
     memory.remember(part_of(ADA, "s1", ["I like tea.", "I live in Lisbon."]))
     service.settle()
@@ -295,8 +310,9 @@ def test_an_answer_that_is_none_of_the_protocol(service: AgentCore, body: bytes)
 
     service.before, engine = fails, engine_at(service.url)
     for name in ("known", "page"):
-        with pytest.raises(UnavailableError):
+        with pytest.raises(UnavailableError) as raised:
             USES[name](engine)
+        assert raised.value.error_code == "memory_unreadable"
 
 
 def test_what_is_another_s_is_never_told(memory: AgentCoreMemoryEngine, service: AgentCore) -> None:

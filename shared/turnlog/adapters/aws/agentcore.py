@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 from turnlog.adapters.aws.agentcore_calls import AgentCoreCalls, readable
 from turnlog.adapters.aws.agentcore_names import Namespaces, actor_id, below, namespaces_of, session_name
 from turnlog.adapters.aws.clients import Clients
-from turnlog.domain.errors import InvalidInputError, UnavailableError
+from turnlog.domain.errors import InvalidInputError, MemoryConfigError, UnavailableError
 from turnlog.domain.identity import Owner
 from turnlog.domain.memory import Memory, MemoryPage, Offloaded, Said
 
@@ -149,7 +149,12 @@ class AgentCoreMemoryEngine:
             if not found:
                 return
             for event_id in found:
-                self._calls.call("delete_event", actorId=actor, sessionId=session, eventId=event_id)
+                try:
+                    self._calls.call("delete_event", actorId=actor, sessionId=session, eventId=event_id)
+                except MemoryConfigError as error:
+                    # Another one has deleted it; whether the memory itself is there, the next list says.
+                    if error.details["memory_status"] != 404:
+                        raise
         raise UnavailableError("AgentCore still lists events that were deleted")
 
     # ------------------------------------------------------------ records

@@ -94,4 +94,4 @@ def readable() -> Iterator[None]:
 
 
 def unreadable() -> UnavailableError:
-    return UnavailableError("the answer of AgentCore is none of its protocol", code="memoryunreadable")
+    return UnavailableError("the answer of AgentCore is none of its protocol", code="memory_unreadable")

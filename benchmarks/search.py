@@ -1,4 +1,4 @@
-"""Search: how much of the evidence it finds on real conversations, and what it costs at three lengths.
+"""Search: how much of the evidence it finds on real conversations, and what it costs at three lengths, and over sessions.
 
     make bench-search                                  # what it costs
     make bench-search ARGS='FOLDER --loader load.py'   # and what it finds in FOLDER/locomo and FOLDER/memorybank
@@ -20,6 +20,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from benchmarks import search_sessions
 from benchmarks.engines import dynamo
 from benchmarks.scenarios import chat_message
 from benchmarks.search_questions import QUESTIONS
@@ -242,6 +243,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("folder", nargs="?", type=Path, metavar="FOLDER", help="it has locomo and memorybank")
     parser.add_argument("--loader", type=Path, metavar="FILE.py", help="its iter_sessions(path) gives conversations")
     parser.add_argument("--lengths", type=int, nargs="*", default=LENGTHS, metavar="N")
+    parser.add_argument("--sessions", type=int, nargs="*", default=search_sessions.COUNTS, metavar="N")
     options = parser.parse_args(arguments)
     is_enough = True
     if options.folder is not None:
@@ -258,6 +260,8 @@ def main(arguments: list[str] | None = None) -> int:
         print()
         is_enough = mean(total.at_5) >= LIMIT_5 and mean(total.at_10) >= LIMIT_10
     show_costs(costs(options.lengths))
+    print()
+    search_sessions.show(search_sessions.costs(options.sessions))
     return 0 if is_enough else 1
 
 

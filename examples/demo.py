@@ -159,7 +159,7 @@ def _recall(screen: Console, session: Session) -> bool:
         calls.append((RECALL_TOOL, {"ref": ref, "pattern": "(?i)signed|place"}))
     for name, arguments in calls:
         screen.print(Text(f"  {name} {json.dumps(arguments)}", style="cyan"))
-        for line in session.run_recall_tool(name, arguments).split("\n"):
+        for line in session.execute_tool(name, arguments).text.split("\n"):
             screen.print(Text(f"    {cut(line, _SHOWN)}"))
     screen.print()
     found = session.recall(ref, max_tokens=100_000) if ref is not None else None

@@ -60,6 +60,7 @@ class Application(Copies, Windows, Lifetime):
             "compress": lambda: self.compress_session.run,
             "snapshot": lambda: self.create_snapshot.run,
             "seal": lambda: self.seal_session.run,
+            "index": lambda: self.index_sessions.run,
             "sweep": lambda: self.sweep_snapshots.run,
             "restore": lambda: self.restore_snapshot.run,
             "export": lambda: self.export_sessions.run,

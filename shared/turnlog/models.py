@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, urlsplit
 
-from turnlog.ports import Clock, TokenCounter
+from turnlog.ports import Clock, Embedder, TokenCounter
 from turnlog.settings import Settings
 
 if TYPE_CHECKING:
@@ -51,7 +51,21 @@ def make_chat_model(settings: Settings, clock: Clock) -> ChatModel:
     from turnlog.adapters.aws.bedrock import BedrockConverseModel
     from turnlog.adapters.aws.clients import make_clients
 
-    region = parse_qs(urlsplit(settings.engine).query).get("region", [None])[0]
     # ModelSummariser counts the tries.
-    clients = make_clients(region, settings.endpoint_url, max_attempts=1)
+    clients = make_clients(_region(settings), settings.endpoint_url, max_attempts=1)
     return BedrockConverseModel(clients, settings.summary_model, timeout_seconds=timeout_seconds)
+
+
+def make_embedder(settings: Settings) -> Embedder | None:
+    """The embedder that the settings name, in the engine's region; None where they name none."""
+    if not settings.rerank_model:
+        return None
+    from turnlog.adapters.aws.clients import make_clients
+    from turnlog.adapters.aws.embeddings import BedrockEmbedder
+
+    clients = make_clients(_region(settings), settings.endpoint_url, max_attempts=1)
+    return BedrockEmbedder(clients, settings.rerank_model, timeout_seconds=settings.rerank_timeout_seconds)
+
+
+def _region(settings: Settings) -> str | None:
+    return parse_qs(urlsplit(settings.engine).query).get("region", [None])[0]

@@ -239,6 +239,19 @@ class SearchEngine(Protocol):
         """Where in each text words stand that share a term with the question: begin and end, in order, apart from each other."""
 
 
+class Embedder(Protocol):
+    """Makes a vector of a text, so that texts of one meaning have vectors of one direction, whatever their words.
+
+    Raises `UnavailableError` (try again later) and `EmbedderConfigError` (not before the settings change).
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    def embed(self, texts: Sequence[str], *, as_question: bool = False) -> list[Sequence[float]]:
+        """A vector for each text, all of one length. Some models tell a question from what it asks for."""
+
+
 class MemoryEngine(Protocol):
     """Keeps what is known of a person beyond a session. What it is told twice it knows once.
 

@@ -93,6 +93,16 @@ class Settings(BaseModel):
     memory_timeout_seconds: int = Field(
         default=10, ge=1, le=60, description="What one request to AgentCore or the webhook may take"
     )
+    rerank_model: str = Field(
+        default="",
+        max_length=2048,
+        pattern=r"^$|titan-embed|cohere\.embed",
+        description="Bedrock embedding model (titan-embed or cohere.embed) that puts what search has found in order by meaning "
+        "too. Without it words alone decide, and no model is called",
+    )
+    rerank_timeout_seconds: int = Field(
+        default=3, ge=1, le=20, description="What it may take; then the order is that of the words"
+    )
     steps: tuple[Annotated[str, Field(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$")], ...] = Field(
         default=(),
         description="Modules of your own that register steps of policies, separated by commas; they are imported at start",

@@ -237,6 +237,7 @@ def test_every_route_answers(served: Served) -> None:
     assert len(served.call("read_loops", **at)["loops"]) == 8
     assert served.call("build_context", **at, body={"budget": 50_000})["messages"]
     assert served.call("search_session", **at, query={"q": "A-3417"})["results"][0]["position"] == 9
+    assert served.call("search_sessions", query={"q": "A-3417"})["results"][0]["session_id"] == "every"
     assert not served.call("recall", **at, query={"ref": "2.0"})["found"]
     assert served.call("build_window", body={"messages": [{"role": "user", "content": "hi"}]})["messages"]
     assert served.call("lint_messages", body={"messages": [{"role": "user", "content": "hi"}]})["valid"]

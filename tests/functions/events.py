@@ -23,6 +23,7 @@ RUNS: Mapping[str, int] = {
     "read_loops": 200,
     "recall": 200,
     "search_session": 200,
+    "search_sessions": 200,
     "build_context": 200,
     "build_window": 200,
     "lint_messages": 200,

@@ -45,6 +45,7 @@ _NO_MODEL = "moto has no models: tests/summarisers asks one over HTTP"
 _LOST = "large settings of a silent session are a blob, read when their cache is lost"
 _NO_CARD_FOUND = "a message without a card is read whole by a search"
 _NO_AGENTCORE = "the embedded engine runs here: tests/memories asks AgentCore over HTTP"
+_EMBEDDINGS = "arn:AWS::Partition}:bedrock:AWS::Region}::foundation-model/RerankModel}"
 NOT_RUN_HERE = {
     **{
         (function, f"bedrock-agentcore:{action}", "MemoryArn"): _NO_AGENTCORE
@@ -63,6 +64,7 @@ NOT_RUN_HERE = {
     ("SearchFunction", "dynamodb:BatchGetItem", "Table"): _NO_CARD_FOUND,
     ("SearchFunction", "dynamodb:GetItem", "Table"): _NO_CARD_FOUND,
     ("SearchFunction", "s3:GetObject", "Bucket/*"): _NO_CARD_FOUND,
+    ("SearchFunction", "bedrock:InvokeModel", _EMBEDDINGS): "moto has no models: tests/embedders asks one over HTTP",
     ("CompressFunction", "dynamodb:BatchGetItem", "Table"): _NO_CARD,
     ("CompressFunction", "s3:GetObject", "Bucket/*"): _NO_CARD,
     ("CompressFunction", "s3:PutObject", "Bucket/*"): _LARGE_SUMMARY,
@@ -233,6 +235,12 @@ def _sealed(made: Deployment) -> None:
     assert made.run("workers.compress.handler", _message("seal", jobs[0]["job_id"], "sealed")) == _DONE
     (job,) = made.call("jobs", "GET", "/v1/jobs", 200, query={"limit": "1"})["jobs"]
     assert job["result"] == {"segments": 1, "last": 276}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("turnlog.services.search_sessions.SCANNED", 0)
+        assert made.call("search", "GET", "/v1/search", 200, query={"q": "words"})["unindexed"]
+    (job,) = [one for one in made.call("jobs", "GET", "/v1/jobs", 200)["jobs"] if one["kind"] == "index"]
+    assert made.run("workers.compress.handler", _message("index", job["job_id"], "")) == _DONE
+    assert made.call("search", "GET", "/v1/search", 200, query={"q": "10 23"})["is_complete"]
 
 
 def _copied(made: Deployment) -> None:

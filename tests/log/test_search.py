@@ -274,7 +274,7 @@ def test_an_index_comes_back_as_it_was(log: Turnlog, harness: Any) -> None:
     session.append({"role": "critic", "content": "an unknown role"}, calls("\ud800", name="f"), result("\ud800", "x"))
     keys = SessionKeys(OWNER, "s")
     newest = harness.app._log.commits.range(keys, 1, 10_000)
-    made = harness.app.search_session._messages(keys, newest, 1)
+    made = harness.app.searched_sessions.messages(keys, newest, 1)
     index = Index.of(Fts5SearchEngine(), made)
     again = Index.decode(index.encode("e"), "e")
     assert again == index and len(index.entries) == session.info().messages - 1

@@ -31,6 +31,7 @@ SENDERS = {
     "AppendFunction": {"compress"},
     "CompressFunction": {"compress"},
     "CompressWorker": {"compress"},  # what one job has no time for is another's
+    "SearchFunction": {"compress"},  # sessions whose words are not known are read by a job
     "SnapshotFunction": {"snapshot", "erase"},  # what a deleted snapshot leaves is the eraser's
     "EraseFunction": {"erase"},
     "RetentionWorker": {"erase", "offload"},
@@ -44,7 +45,12 @@ WORKERS = {
     "EraseWorker": "erase",
     "OffloadWorker": "offload",
 }
-INDEXES = {"SessionsFunction": ["activity"], "RetentionWorker": ["expiry"]}
+INDEXES = {
+    "SessionsFunction": ["activity"],
+    "SearchFunction": ["activity"],
+    "CompressWorker": ["activity"],
+    "RetentionWorker": ["expiry"],
+}
 SCHEDULED = {"RetentionWorker"}
 SUMMARISERS = {"CompressFunction", "CompressWorker", "OffloadWorker"}
 FORBIDDEN = {"dynamodb:Scan", "sqs:PurgeQueue"}
@@ -223,7 +229,11 @@ def test_who_makes_summaries_may_ask_the_one_model() -> None:
     one = {"Fn::Sub": "arn:${AWS::Partition}:bedrock:${AWS::Region}::foundation-model/${SummaryModel}"}
     for name, function in functions().items():
         role = template().resources[function["Role"]["Fn::GetAtt"][0]]["Properties"]
-        granted = [entry for entry in _entries(role) if "bedrock:" in json.dumps(entry)]
+        granted = [
+            entry
+            for entry in _entries(role)
+            if "bedrock:" in json.dumps(entry) and entry["Fn::If"][0] != "HasRerankModel"
+        ]
         variables = function["Environment"]["Variables"]
         assert ("TURNLOG_SUMMARY_MODEL" in variables) is bool(granted) is (name in SUMMARISERS), name
         for entry in granted:
@@ -233,6 +243,30 @@ def test_who_makes_summaries_may_ask_the_one_model() -> None:
             assert statement["Resource"] == {"Fn::If": ["HasSummaryModelArns", {"Ref": "SummaryModelArns"}, one]}
     conditions = template().document["Conditions"]
     assert conditions["HasSummaryModel"] == {"Fn::Not": [{"Fn::Equals": [{"Ref": "SummaryModel"}, ""]}]}
+
+
+def test_search_may_ask_the_one_embedding_model() -> None:
+    """Only while one is given: without it there is no such right."""
+    for name, function in functions().items():
+        role = template().resources[function["Role"]["Fn::GetAtt"][0]]["Properties"]
+        granted = [entry for entry in _entries(role) if "RerankModel" in json.dumps(entry)]
+        variables = function["Environment"]["Variables"]
+        assert ("TURNLOG_RERANK_MODEL" in variables) is bool(granted) is (name == "SearchFunction"), name
+        for entry in granted:
+            condition, statement, otherwise = entry["Fn::If"]
+            assert (condition, otherwise) == ("HasRerankModel", {"Ref": "AWS::NoValue"})
+            assert statement["Action"] == "bedrock:InvokeModel"
+            arn = "arn:${AWS::Partition}:bedrock:${AWS::Region}::foundation-model/${RerankModel}"
+            assert statement["Resource"] == {"Fn::Sub": arn}
+    document = template().document
+    assert document["Conditions"]["HasRerankModel"] == {"Fn::Not": [{"Fn::Equals": [{"Ref": "RerankModel"}, ""]}]}
+    pattern = re.compile(document["Parameters"]["RerankModel"]["AllowedPattern"])
+    assert all(map(pattern.match, ("", "amazon.titan-embed-text-v2:0", "cohere.embed-multilingual-v3")))
+    assert not any(map(pattern.match, ("*", "amazon.titan-embed*", "amazon.nova-lite-v1:0", "x/titan-embed")))
+    time_out = Settings().rerank_timeout_seconds
+    assert 2 * time_out + 3 < functions()["SearchFunction"]["Timeout"], (
+        "the question's vector, then those of what was found"
+    )
 
 
 def _entries(role: dict[str, Any]) -> list[dict[str, Any]]:

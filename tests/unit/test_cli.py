@@ -311,6 +311,21 @@ def test_recall_and_search_show_what_is_in_the_log(tmp_path: Path) -> None:
     assert as_json("recall", "a", "3.0", "--from-line", "2", "--to-line", "2", *where)["content"] == "two"
     assert as_json("recall", "a", "c1", "--pattern", "^t", *where)["content"] == "2: two\n3: three"
     assert as_json("search", "a", "a boat", "--limit", "1", *where)["results"][0]["position"] == 2
+    for options, positions in (
+        (("--role", "tool"), {4}),
+        (("--tool", "cat", "--after", "3"), {4}),
+        (("--loop", "1", "--before", "3"), {2}),
+        (("--before", "2020-01-01T00:00:00Z"), set()),
+    ):
+        found = as_json("search", "a", "boats one", *options, *where)["results"]
+        assert {one["position"] for one in found} == positions, options
+    everywhere = as_json("search", "--all", "boats", *where)
+    assert (everywhere["results"][0]["session_id"], everywhere["results"][0]["position"]) == ("a", 2)
+    assert as_json("search", "--all", "one", "--role", "tool", *where)["results"][0]["ref"] == "3.0"
+    assert "a, position 2, loop 1, user: show the ⟦boats⟧" in ok("search", "--all", "boats", *where)
+    refused("search", "boats", *where, code=2, says="--all")
+    refused("search", "--all", "a", "boats", *where, code=2, says="--all")
+    refused("search", "--all", "boats", "--loop", "1", *where, code=2, says="--loop")
 
 
 @pytest.mark.network

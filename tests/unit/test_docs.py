@@ -449,7 +449,7 @@ def test_what_a_model_is_told_of_a_miss_is_shown_as_it_is() -> None:
             {"role": "user", "content": "Where?"}, {"role": "assistant", "content": None, "tool_calls": [call]}
         )
         session.append(*({"role": "user", "content": "?"} for _ in range(4)))
-        said = session.run_recall_tool("recall_tool_call", {"ref": "99.0"})
+        said = session.execute_tool("recall_tool_call", {"ref": "99.0"}).text
     assert f"\n{said}\n" in section(page("docs/windows.md"), "## Recall")
 
 

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from turnlog.client.backend import OfSession
+from turnlog.contracts.base import FormatName
 from turnlog.contracts.recall import Recalled, SearchAnswer
+
+if TYPE_CHECKING:
+    from turnlog.client.recall_tools import ToolAnswer
 
 
 class FindingCalls(OfSession):
@@ -60,12 +64,31 @@ class FindingCalls(OfSession):
         answer: SearchAnswer = self._backend.call("search_session", path=self._path, query=query)
         return answer
 
-    def run_recall_tool(self, name: str, arguments: str | Mapping[str, Any]) -> str:
-        """Executes a call of `recall_tool_call` or `search_history` that a model made: the text to give back to it.
+    @staticmethod
+    def handles(name: str) -> bool:
+        """Whether a tool of that name is one of the two that windows have brought: `execute_tool` executes it."""
+        from turnlog.client.recall_tools import handles
 
-        What is wrong with the call is said in the text, so that the model can try again; `KeyError` when the name is
-        another tool's.
+        return handles(name)
+
+    def execute_tool(
+        self,
+        name: str,
+        arguments: str | Mapping[str, Any] | None,
+        *,
+        call_id: str | None = None,
+        format: FormatName | None = None,
+    ) -> ToolAnswer:
+        """Executes a call of `recall_tool_call` or `search_history` that a model made: takes what it sent, gives what to append.
+
+            answer = session.execute_tool(name, arguments, call_id=call_id)
+            session.append(answer.message, meta=[answer.meta])
+
+        ``arguments`` are JSON text or a mapping, however the model wrote them. What is wrong with the call is said in the answer,
+        so that the model can try again; so is another tool's name (``is_ours`` is false then: ask `handles` before). Raised is only
+        what no model can mend: an engine or a service that does not answer. ``call_id`` is the call's; without one the result
+        belongs to the newest open call. Nothing is written: the commit that appends the message tells the history of the recall.
         """
-        from turnlog.client.recall_tools import run
+        from turnlog.client.recall_tools import execute
 
-        return run(self, name, arguments)
+        return execute(self, name, arguments, call_id=call_id, format=format)

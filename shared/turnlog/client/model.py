@@ -23,6 +23,7 @@ from turnlog.contracts.agents import Health
 from turnlog.contracts.context import WindowAnswer
 from turnlog.contracts.jobs import Job
 from turnlog.contracts.lint import LintAnswer
+from turnlog.contracts.recall import SearchSessionsAnswer
 from turnlog.contracts.sessions import Session as SessionInfo
 from turnlog.contracts.sessions import SessionPage, Status
 from turnlog.domain.errors import InvalidInputError, NotFoundError
@@ -75,6 +76,26 @@ class Turnlog(PersonExport, JobCalls, MemoryCalls):
         ``erasing``); its receipt is what stays.
         """
         answer: Job = self._backend.call("erase_user", key=key)
+        return answer
+
+    def search(
+        self,
+        q: str,
+        *,
+        limit: int | None = None,
+        role: Literal["system", "user", "assistant", "tool"] | None = None,
+        tool: str | None = None,
+        after: str | None = None,
+        before: str | None = None,
+    ) -> SearchSessionsAnswer:
+        """The owner's sessions by the words of a question: titles, summaries and messages, best first; with ``role``, ``tool``,
+        ``after`` or ``before`` (times, RFC 3339) messages only.
+
+        Among very many sessions those that were never looked through are known by their titles at first (``unindexed``); a job is
+        made for them.
+        """
+        query = {"q": q, "limit": limit, "role": role, "tool": tool, "after": after, "before": before}
+        answer: SearchSessionsAnswer = self._backend.call("search_sessions", query=query)
         return answer
 
     def health(self) -> Health:

@@ -1,38 +1,105 @@
-"""Executing the recall tools for a model: its arguments in, the text to give back to it out."""
+"""Executing the recall tools for a model: what it sent in, what to append out."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from turnlog.contracts.recall import Recalled, SearchAnswer
-from turnlog.domain.errors import InvalidInputError
+from turnlog.codecs.base import Turn
+from turnlog.codecs.registry import DEFAULT_FORMAT, codec_of
+from turnlog.contracts.recall import (
+    DEFAULT_RECALL_TOKENS,
+    FoundInSessions,
+    Recalled,
+    SearchAnswer,
+    SearchSessionsAnswer,
+)
+from turnlog.domain.errors import InvalidInputError, NotFoundError
+from turnlog.domain.messages import Message, Text, ToolResult
+from turnlog.domain.recall_calls import (
+    MAX_PLACES,
+    RECALL_TOOL,
+    SEARCH_TOOL,
+    ArgumentsError,
+    Asked,
+    Option,
+    asked_for,
+    tool_of,
+)
 from turnlog.domain.refs import is_ref
-from turnlog.windows.recall import RECALL_TOOL, SEARCH_TOOL
 
 if TYPE_CHECKING:
     from turnlog.client.finding import FindingCalls
 
-_TEXTS = ("ref", "call_id", "pattern", "pointer", "q")
-_NUMBERS = ("from_line", "to_line", "max_tokens", "limit")
+Arguments = str | Mapping[str, Any] | None
+_SAYS_ERROR = ("anthropic", "bedrock_converse", "turnlog")
+"""Formats that have a field for it. Of the others `ToolAnswer.meta` says it."""
 
 
-def run(session: FindingCalls, name: str, arguments: str | Mapping[str, Any]) -> str:
-    """See `Session.run_recall_tool`."""
-    if name not in (RECALL_TOOL, SEARCH_TOOL):
-        raise KeyError(name)
+@dataclass(frozen=True, slots=True)
+class ToolAnswer:
+    """What a recall tool answers: ``session.append(answer.message, meta=[answer.meta])``.
+
+    ``is_ours`` is false for the name of another tool; then ``text`` says to the model that there is no such tool. ``is_error``: the
+    call could not be understood. ``recalled`` is what was brought back: calls by their refs, messages by their positions.
+    """
+
+    text: str
+    call_id: str
+    format: str
+    is_error: bool = False
+    is_ours: bool = True
+    recalled: tuple[str | int, ...] = ()
+
+    @property
+    def message(self) -> dict[str, Any]:
+        """The result as a message of the format, whole: to be appended, and to be sent if no window is asked for."""
+        is_error = self.is_error and self.format in _SAYS_ERROR
+        result = ToolResult(self.call_id, (Text(self.text),), is_error=is_error)
+        turn = Turn(Message("tool", tool_results=(result,)), result_ids=(self.call_id,))
+        (body,) = codec_of(self.format).bodies(turn)
+        return body
+
+    @property
+    def meta(self) -> dict[str, Any]:
+        """What is kept beside the message, so that the history tells what was recalled."""
+        found: dict[str, Any] = {"recalled": list(self.recalled)} if self.is_ours else {}
+        return found | ({"is_error": True} if self.is_error and self.format not in _SAYS_ERROR else {})
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def handles(name: str) -> bool:
+    """See `FindingCalls.handles`."""
+    return tool_of(name) is not None
+
+
+def execute(
+    session: FindingCalls, name: str, arguments: Arguments, *, call_id: str | None = None, format: str | None = None
+) -> ToolAnswer:
+    """See `FindingCalls.execute_tool`."""
+    codec, call_id = codec_of(format or DEFAULT_FORMAT), call_id or ""
+
+    def wrong(text: str, *, is_ours: bool = True) -> ToolAnswer:
+        return ToolAnswer(text, call_id, codec.format, is_error=True, is_ours=is_ours)
+
+    tool = tool_of(name)
+    if tool is None:
+        said = f"There is no tool {name[:64]!r}. What was said before is found by {SEARCH_TOOL} and {RECALL_TOOL}."
+        return wrong(said, is_ours=False)
     try:
-        given = json.loads(arguments or "{}") if isinstance(arguments, str) else dict(arguments)
-    except ValueError:
-        return "The arguments are not JSON."
-    if not isinstance(given, dict):
-        return "The arguments are not a JSON object."
-    fields = _fields(given)
-    try:
-        return _recall(session, fields) if name == RECALL_TOOL else _search(session, fields)
+        asked = asked_for(tool, arguments)
+        text, recalled = _recall(session, asked) if tool == RECALL_TOOL else _search(session, asked)
+    except ArgumentsError as error:
+        return wrong(f"Not understood: {error}.")
     except InvalidInputError as error:
-        return f"Not understood: {error.detail}"
+        return wrong(f"Not understood: {error.detail}")
+    except NotFoundError as error:
+        return wrong(f"Not found: {error.detail}")
+    return ToolAnswer(text, call_id, codec.format, recalled=recalled)
 
 
 def recalled_text(answer: Recalled) -> str:
@@ -67,34 +134,47 @@ def found_text(answer: SearchAnswer) -> str:
     )
 
 
-def _recall(session: FindingCalls, fields: dict[str, Any]) -> str:
-    place = str(fields.get("ref") or fields.get("call_id") or "").strip()
-    if not place:
-        return "Not understood: give the ref of a call, such as 12.0, or its call id."
-    named: dict[str, Any] = {"ref": place} if is_ref(place) else {"call_id": place}
-    part = {
-        name: fields[name] for name in ("pattern", "from_line", "to_line", "pointer", "max_tokens") if name in fields
-    }
-    return recalled_text(session.recall(**named, **part))
+def found_everywhere_text(answer: SearchSessionsAnswer) -> str:
+    """Results one a line, with their sessions."""
+    lines = [f"{one.session_id}, {_place(one)}: {one.snippet}" for one in answer.results]
+    if not lines:
+        lines.append("Nothing found. Other words may help.")
+    if answer.unindexed:
+        lines.append(f"(sessions known by their titles only, as yet: {answer.unindexed} of {answer.sessions})")
+    return "\n".join(lines)
 
 
-def _search(session: FindingCalls, fields: dict[str, Any]) -> str:
-    return found_text(session.search(fields.get("q", ""), limit=fields.get("limit")))
+def _place(one: FoundInSessions) -> str:
+    if one.where != "message":
+        return one.where
+    loop = f"loop {one.loop}, " if one.loop else ""
+    return f"position {one.position}, {loop}{one.role}{f', call {one.ref}' if one.ref else ''}"
 
 
-def _fields(given: Mapping[str, Any]) -> dict[str, Any]:
-    """What is known of the arguments. Numbers as text are numbers; what is null or of another type is left out."""
-    found: dict[str, Any] = {}
-    for name in _TEXTS:
-        value = given.get(name)
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            value = str(value)
-        if isinstance(value, str) and value:
-            found[name] = value.encode("utf-8", "replace").decode("utf-8")
-    for name in _NUMBERS:
-        value = given.get(name)
-        if isinstance(value, str) and value.isascii() and value.isdigit():
-            value = int(value[:15])
-        if isinstance(value, int) and not isinstance(value, bool):
-            found[name] = value
+def _recall(session: FindingCalls, asked: Asked) -> tuple[str, tuple[str | int, ...]]:
+    shown, options = asked.places[:MAX_PLACES], dict(asked.options)
+    if len(shown) > 1:
+        # Together no more than one alone.
+        options["max_tokens"] = max(64, int(options.get("max_tokens", DEFAULT_RECALL_TOKENS)) // len(shown))
+    answers = [_recalled(session, place, options) for place in shown]
+    texts = [recalled_text(answer) for answer in answers]
+    if len(asked.places) > len(shown):
+        texts.append(f"(not shown: {', '.join(asked.places[MAX_PLACES:])}; ask again)")
+    return "\n\n".join(texts), tuple(answer.ref for answer in answers if answer.found and answer.ref is not None)
+
+
+def _recalled(session: FindingCalls, place: str, options: Mapping[str, Option]) -> Recalled:
+    given: dict[str, Any] = dict(options)
+    if is_ref(place):
+        return session.recall(place, **given)
+    found = session.recall(call_id=place, **given)
+    if not found.found and place.isascii() and place.isdigit() and is_ref(f"{place}.0"):
+        # A position alone, as of a result of a search.
+        found = session.recall(f"{place}.0", **given)
     return found
+
+
+def _search(session: FindingCalls, asked: Asked) -> tuple[str, tuple[str | int, ...]]:
+    given: dict[str, Any] = dict(asked.options)
+    answer = session.search(**given)
+    return found_text(answer), tuple(one.position for one in answer.results)

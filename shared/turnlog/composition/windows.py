@@ -6,15 +6,21 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from turnlog.composition.base import Parts
-from turnlog.models import make_chat_model
+from turnlog.models import make_chat_model, make_embedder
 from turnlog.ports import Summariser
 
 if TYPE_CHECKING:
+    from turnlog.log.words import SessionWords
     from turnlog.services.build_context import BuildContexts, BuildWindows
     from turnlog.services.compress import CompressSessions
+    from turnlog.services.index_sessions import IndexSessions
     from turnlog.services.lint import LintHistories
+    from turnlog.services.owner_sessions import OwnerSessions
     from turnlog.services.recall import RecallCalls
+    from turnlog.services.reranking import Reranker
     from turnlog.services.search import SearchSession
+    from turnlog.services.search_sessions import SearchSessions
+    from turnlog.services.searched import SearchedSessions
     from turnlog.services.summaries import DiscardSummary, GetSummary
 
 
@@ -49,7 +55,47 @@ class Windows(Parts):
     def search_session(self) -> SearchSession:
         from turnlog.services.search import SearchSession
 
-        return SearchSession(self._log, self.segments, self._search_indexes)
+        return SearchSession(self.searched_sessions, self._search_indexes.engine, self._reranker)
+
+    @cached_property
+    def _reranker(self) -> Reranker:
+        from turnlog.services.reranking import Reranker
+
+        return Reranker(make_embedder(self.settings))
+
+    @cached_property
+    def searched_sessions(self) -> SearchedSessions:
+        from turnlog.services.searched import SearchedSessions
+
+        return SearchedSessions(self._log, self.segments, self._search_indexes)
+
+    @cached_property
+    def search_sessions(self) -> SearchSessions:
+        from turnlog.adapters.search.fts5 import Fts5SearchEngine
+        from turnlog.services.search_sessions import SearchSessions
+
+        engine, alone = self._search_indexes.engine, Fts5SearchEngine(before_weight=0.0)
+        owners, sessions = self._owner_sessions, self.searched_sessions
+        return SearchSessions(self._log, owners, sessions, engine, alone, self._reranker, self._start_job)
+
+    @cached_property
+    def index_sessions(self) -> IndexSessions:
+        from turnlog.services.index_sessions import IndexSessions
+
+        engine = self._search_indexes.engine
+        return IndexSessions(self._log, self._owner_sessions, self.searched_sessions, self._session_words, engine)
+
+    @cached_property
+    def _owner_sessions(self) -> OwnerSessions:
+        from turnlog.services.owner_sessions import OwnerSessions
+
+        return OwnerSessions(self._log, self._session_words)
+
+    @cached_property
+    def _session_words(self) -> SessionWords:
+        from turnlog.log.words import SessionWords
+
+        return SessionWords(self.engine.items, self._search_indexes.engine.name)
 
     @cached_property
     def compress_session(self) -> CompressSessions:

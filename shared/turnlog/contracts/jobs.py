@@ -9,11 +9,11 @@ from pydantic import Field
 from turnlog.contracts.base import Answer, Body, JsonObjectField
 
 JobKind: TypeAlias = Literal[
-    "compress", "snapshot", "seal", "sweep", "restore", "export", "erase", "erase_user", "redact", "offload"
+    "compress", "snapshot", "seal", "index", "sweep", "restore", "export", "erase", "erase_user", "redact", "offload"
 ]
 JobStatus: TypeAlias = Literal["queued", "done", "failed"]
 QUEUES: dict[str, tuple[JobKind, ...]] = {
-    "compress": ("compress", "seal"),
+    "compress": ("compress", "seal", "index"),
     "snapshot": ("snapshot", "restore", "export"),
     "erase": ("erase", "erase_user", "sweep", "redact"),
     "offload": ("offload",),

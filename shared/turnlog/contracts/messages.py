@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import Field
 
-from turnlog.contracts.base import Answer, Body, FormatName, GivenText, JsonObjectField, Name
+from turnlog.contracts.base import MAX_POSITION, Answer, Body, FormatName, GivenText, JsonObjectField, Name
 
 MAX_MESSAGES = 25
 MAX_TOKENS = 100_000_000
 
 
+Place: TypeAlias = (
+    Annotated[str, Field(pattern=r"^[1-9][0-9]{0,11}\.(0|[1-9][0-9]{0,5})$")]
+    | Annotated[int, Field(ge=1, le=MAX_POSITION)]
+)
+"""A call by its ref, or a message by its position."""
+
+
 class Meta(Body):
-    """What is kept beside one message. ``created_at`` is the caller's own time (RFC 3339), kept as given."""
+    """What is kept beside one message. ``created_at`` is the caller's own time (RFC 3339), kept as given. ``recalled`` is for a
+    result of the recall tools: what these brought back, for the history."""
 
     id: Name | None = None
     status: Literal["complete", "interrupted"] = "complete"
@@ -23,6 +31,7 @@ class Meta(Body):
     metadata: JsonObjectField | None = None
     finish_reason: Name | None = None
     is_error: bool | None = None
+    recalled: list[Place] | None = Field(default=None, max_length=64)
 
 
 class WindowUsed(Body):

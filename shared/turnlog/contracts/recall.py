@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from turnlog.contracts.base import Answer, GivenText
 
@@ -80,7 +80,35 @@ class SearchResult(Answer):
 
 
 class SearchAnswer(Answer):
-    """Best first. ``searched_from`` is the oldest position in view: all of it is searched."""
+    """Best first. ``searched_from`` is the oldest position in view: all of it is searched. ``reranking`` says whether an embedder
+    had a say in the order: off where none is set, failed where it gave no answer, and the order is that of the words."""
 
     results: list[SearchResult]
     searched_from: int
+    reranking: Literal["off", "done", "failed"] = "off"
+
+
+class FoundInSessions(Answer):
+    """What was found in one of an owner's sessions: a message, as in `SearchResult`, a session's summary (``position`` is that of
+    its commit), or its title."""
+
+    session_id: str
+    title: GivenText | None
+    where: Literal["message", "summary", "title"]
+    position: int | None = None
+    loop: int | None = None
+    role: str | None = None
+    ref: str | None = None
+    snippet: GivenText
+    score: float
+
+
+class SearchSessionsAnswer(Answer):
+    """Best first. ``sessions`` were looked through, the newest; of ``unindexed`` ones of them only titles, and messages as of when
+    they were indexed last: a job is on its way to them. ``is_complete``: nothing of the owner was left out."""
+
+    results: list[FoundInSessions]
+    sessions: int
+    unindexed: int
+    is_complete: bool
+    reranking: Literal["off", "done", "failed"] = "off"

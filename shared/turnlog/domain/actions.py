@@ -6,12 +6,13 @@ from turnlog.domain.errors import InvalidInputError, Problem
 
 STATE_CHANGE, RUN, APPROVE, REJECT = "state_change", "run", "approve", "reject"
 CREATE, MESSAGE_ADDED, TOOL_CALL, TOOL_RESULT = "create", "message_added", "tool_call", "tool_result"
+TOOL_RECALLED = "tool_recalled"
 SUMMARY_PUBLISHED, SUMMARY_DISCARDED = "summary_published", "summary_discarded"
 POLICY_CHANGE, END, TIME_OUT = "policy_change", "end", "time_out"
 REWIND, FORK, RESTORE, REDACT = "rewind", "fork", "restore", "redact"
 TOLD_BY_THE_LOG = frozenset(
-    {CREATE, MESSAGE_ADDED, TOOL_CALL, TOOL_RESULT, SUMMARY_PUBLISHED, SUMMARY_DISCARDED, RUN, APPROVE, REJECT}
-    | {POLICY_CHANGE, RESTORE, REWIND, FORK, REDACT, END, TIME_OUT}
+    {CREATE, MESSAGE_ADDED, TOOL_CALL, TOOL_RESULT, TOOL_RECALLED, SUMMARY_PUBLISHED, SUMMARY_DISCARDED}
+    | {RUN, APPROVE, REJECT, POLICY_CHANGE, RESTORE, REWIND, FORK, REDACT, END, TIME_OUT}
 )
 """No caller gives these: an entry that has one tells of what the log itself did."""
 

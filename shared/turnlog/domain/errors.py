@@ -180,6 +180,12 @@ class SummariserConfigError(TurnlogError):
     code = "summariser_misconfigured"
 
 
+class EmbedderConfigError(TurnlogError):
+    """An embedder can't be used as the settings say: a model that is not there, or a right that is missing."""
+
+    code = "embedder_misconfigured"
+
+
 class MemoryConfigError(TurnlogError):
     """The memory engine refuses us, or is not there: nothing to be tried again before the settings change."""
 

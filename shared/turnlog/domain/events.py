@@ -33,6 +33,15 @@ class Envelope:
 
 
 @dataclass(frozen=True, slots=True)
+class Recall:
+    """That a message answers calls of the recall tools: the refs of these, and what they brought back, without its contents: refs
+    of calls, and positions of messages."""
+
+    answers: tuple[str, ...]
+    places: tuple[str | int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Payload:
     """Where a payload out of line is: ``R#…`` in the session's partition, or ``blob:<name>``.
 
@@ -65,6 +74,7 @@ class MessageEvent:
     payload: Payload | None = None
     notes: Notes | None = None
     redacted: bool = False
+    recall: Recall | None = None
 
 
 @dataclass(frozen=True, slots=True)

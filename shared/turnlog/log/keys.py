@@ -13,6 +13,7 @@ from turnlog.ports import Key
 MAX_POSITION = 999_999_999_999
 COMMITS_FROM, COMMITS_TO = "C#", "C~"
 META, SUMMARY, SYSTEM, STATE, ATTEMPTS = "D#META", "E#SUM", "E#SYS", "S#STATE", "S#TRIES"
+WORDS = "S#WORDS"
 TAIL_TO, WINDOW_TO = "D~", "E~"
 SEGMENTS_FROM, SEGMENTS_TO = "G#", "G~"
 OFFLOADED, OFFLOAD_DUE = "O#DONE", "O#DUE"
@@ -176,6 +177,10 @@ class SessionKeys:
     def offload_blob(self) -> str:
         """The copy of all messages that is handed over with it."""
         return f"{self.blob_prefix}{OFFLOAD_BLOBS}messages.jsonl.gz"
+
+    @property
+    def words(self) -> Key:
+        return Key(self.partition, WORDS)
 
     @property
     def snapshots(self) -> Shelf:

@@ -52,6 +52,8 @@ def message_line(event: MessageEvent, *, card: JsonObject | None = None) -> Json
         line["h"] = event.head_tokens
     if event.notes is not None:
         line |= _notes_fields(event.notes)
+    if event.recall is not None:
+        line["rc"] = [list(event.recall.answers), list(event.recall.places)]
     if event.payload is None:
         line["b"] = event.body
     else:

@@ -18,6 +18,7 @@ from turnlog.domain.events import (
     NoteEvent,
     Notes,
     Payload,
+    Recall,
     RewindEvent,
     SettingsEvent,
     StateEvent,
@@ -106,6 +107,7 @@ def read_event(
             payload=payload,
             notes=_read_notes(line),
             redacted="rx" in line,
+            recall=Recall(*map(tuple, line["rc"])) if "rc" in line else None,
         )
     if kind == "s":
         return _read_state(line, held or {}, position, payload)

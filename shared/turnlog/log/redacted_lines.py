@@ -15,7 +15,7 @@ from turnlog.domain.redacted import REDACTED
 from turnlog.log.digests import REDACTED_LINE, line_digest
 
 _SUMMARY = b'{"k":"y"'
-_OF_A_MESSAGE = ("t", "st", "pi", "er", "o", "h", "w", "u", "wn")
+_OF_A_MESSAGE = ("t", "st", "pi", "er", "o", "h", "w", "u", "wn", "rc")
 _OF_A_HIDDEN_MESSAGE = ("t", "o")
 _CONTENTS_OF_A_SUMMARY = ("x", "fx", "ow", "@")
 

@@ -106,6 +106,7 @@ class Redaction:
         if self.has(keys, redacted):
             done = self.overwrite(keys, redacted).plus(self.overwrite(keys.base, redacted))
             self._clear_cached_summary(keys, redacted.position)
+        self._items.delete_many([keys.words])
         parts, blobs = self._parts.replace(keys, redacted)
         for place in self._places(keys, redacted):
             blobs += self._delete_payload(keys, place)

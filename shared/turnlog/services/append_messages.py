@@ -39,6 +39,7 @@ from turnlog.services.changes import has_pending
 from turnlog.services.idempotency import RequestKey, earlier, is_of, request_key, stamped
 from turnlog.services.incoming import Incoming, message_event, understand_batch
 from turnlog.services.learning import USAGE_IGNORED, calibrated, sent_after
+from turnlog.services.recalls import recalls
 from turnlog.services.run_states import run_event
 
 _RUN_HASH_BYTES = 6
@@ -140,8 +141,12 @@ class Appending:
         warnings += problems
         if settings.strict:
             _refuse(header, arrivals, warnings)
+        has_tools = settings.recall == "always" and self._action == RUN
+        told = recalls(arrivals, self._given, before, tail, has_tools=has_tools)
         events = [
-            message_event(given, position=arrival.position, opens_loop=number)
+            replace(
+                message_event(given, position=arrival.position, opens_loop=number), recall=told.get(arrival.position)
+            )
             for arrival, given, number in zip(arrivals, self._given, opens, strict=True)
         ]
         events[0] = replace(events[0], notes=self._notes(warnings))

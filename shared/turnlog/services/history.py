@@ -213,6 +213,8 @@ def _action(event: Event, message: Located | None) -> str:
         return actions.REWIND if event.snapshot_id is None else actions.RESTORE
     if message is None:
         return actions.CREATE
+    if isinstance(event, MessageEvent) and event.recall is not None:
+        return actions.TOOL_RECALLED
     if message.facts.results:
         return actions.TOOL_RESULT
     return actions.TOOL_CALL if message.facts.calls else actions.MESSAGE_ADDED
@@ -252,6 +254,8 @@ def _metadata(event: Event, message: Located | None) -> JsonObject:
         return {}
     refs: list[JsonValue] = [str(Ref(event.position, at)) for at in range(len(message.facts.calls))]
     found: JsonObject = {"role": message.facts.given_role, "loop": message.loop or None}
+    if isinstance(event, MessageEvent) and event.recall is not None:
+        found |= {"answers": list(event.recall.answers), "recalled": list(event.recall.places)}
     return found | ({"refs": refs} if refs else {})
 
 

@@ -32,6 +32,8 @@ class Incoming:
     facts: Facts
     tokens: int
     head_tokens: int | None
+    recalled: tuple[str | int, ...] | None = None
+    """What the caller says that a recall brought back."""
 
 
 def understand(
@@ -45,15 +47,20 @@ def understand(
     except InvalidInputError as error:
         problems = [replace(problem, pointer=f"/messages/{at}{problem.pointer}") for problem in error.problems]
         raise InvalidInputError(error.detail, code=error.error_code, problems=problems) from error
+    recalled = meta.recalled if meta is not None else None
+    if recalled is not None and not message.tool_results:
+        text = "recalled is for a message with a tool's result"
+        raise InvalidInputError(text, problems=[Problem("no_result", f"/meta/{at}/recalled", text)])
     text = message.text
     return Incoming(
         body=given,
-        envelope=Envelope(**meta.model_dump()) if meta is not None else Envelope(),
+        envelope=Envelope(**meta.model_dump(exclude={"recalled"})) if meta is not None else Envelope(),
         codec=codec,
         message=message,
         facts=facts_of(message),
         tokens=count_message(message, counter),
         head_tokens=count_head(text, HEAD_TOKEN_CHARS, counter) if len(text) > HEAD_TOKEN_CHARS else None,
+        recalled=tuple(recalled) if recalled is not None else None,
     )
 
 

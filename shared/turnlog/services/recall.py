@@ -16,6 +16,7 @@ from turnlog.domain.messages import ToolCall, ToolResult
 from turnlog.domain.pairing import OpenCalls, pair
 from turnlog.domain.refs import Ref, call_key, parse_ref
 from turnlog.domain.times import rfc3339
+from turnlog.domain.view import View
 from turnlog.log.commits import Commit, checked_chain
 from turnlog.log.keys import SessionKeys
 from turnlog.log.newest import newest_pages
@@ -41,6 +42,14 @@ class _Place:
     commits: list[Commit]
     is_all: bool = False
     others: tuple[Ref, ...] = ()
+    view: View | None = None
+    """Results that a rewind took out of it do not answer a call that is in it."""
+
+    def located(self, log: SessionLog, keys: SessionKeys, commits: Sequence[Commit]) -> list[Located]:
+        found, view = located(log.commits, keys, commits), self.view
+        if view is None or view.is_cut or not view.shows(self.ref.position):
+            return found
+        return [one for one in found if view.shows(one.event.position)]
 
 
 class RecallCalls:
@@ -58,8 +67,7 @@ class RecallCalls:
         place, asked = None, query.ref
         if query.ref is not None:
             ref = parse_ref(query.ref, pointer="/query/ref")
-            self._log.commits.tail(keys)
-            place, hint = self._by_ref(keys, ref)
+            place, hint = self._by_ref(keys, ref, self._log.commits.tail(keys).header.view)
         else:
             asked = query.call_id or ""
             place, hint = self._by_id(keys, asked)
@@ -102,13 +110,13 @@ class RecallCalls:
 
     # ------------------------------------------------------------ finding the call
 
-    def _by_ref(self, keys: SessionKeys, ref: Ref) -> tuple[_Place | None, str]:
+    def _by_ref(self, keys: SessionKeys, ref: Ref, view: View | None = None) -> tuple[_Place | None, str]:
         commits = checked_chain(next(self._log.commits.stored.back(keys, ref.position, limit=1), ()))
         if not commits:
             raise NotFoundError(f"no session {keys.session_id!r}")
         if commits[0].header.last < ref.position:
             return None, f"position {ref.position} is beyond the newest, {commits[0].header.last}"
-        return _Place(ref, commits), ""
+        return _Place(ref, commits, view=view), ""
 
     def _by_id(self, keys: SessionKeys, call_id: str) -> tuple[_Place | None, str]:
         """The newest use of a call id, and the others on its page. Looks back a bounded way and says how far."""
@@ -142,7 +150,7 @@ class RecallCalls:
     ) -> tuple[tuple[Located, ToolCall] | None, tuple[Located, ToolResult] | None]:
         """The call, and its newest result among the commits that were read up to where it has one."""
         ref = place.ref
-        found = located(self._log.commits, keys, place.commits)
+        found = place.located(self._log, keys, place.commits)
         made = next((one for one in found if one.event.position == ref.position), None)
         if made is None or ref.index >= len(made.facts.calls):
             return None, None
@@ -159,7 +167,7 @@ class RecallCalls:
                 break
             commits = [*commits, *checked_chain(page)]
             last = commits[-1]
-            found = located(self._log.commits, keys, commits)
+            found = place.located(self._log, keys, commits)
             answered = _result_place(found, ref, before)
         result = next((one for one in found if answered and one.event.position == answered[0]), None)
         made, result = self._with_bodies(keys, made, result)

@@ -13,10 +13,10 @@ from typing import cast
 
 from turnlog.codecs.registry import codec_of
 from turnlog.domain.jsonvalue import JsonObject, JsonValue, encode_json
+from turnlog.domain.recall_calls import RECALL_TOOL, SEARCH_TOOL
 from turnlog.windows.bounds import lower_bound_tokens, upper_bound_tokens
 from turnlog.windows.build import Request, system_cost, upper_bound_of_json, with_tools_of
 
-RECALL_TOOL, SEARCH_TOOL = "recall_tool_call", "search_history"
 RECALL_LINE = (
     "Earlier parts of this conversation may be shortened or left out here; nothing is lost. "
     "recall_tool_call shows an earlier tool call with its result by its ref (such as 12.0), search_history finds earlier "

@@ -153,7 +153,7 @@ class AgentCoreMemoryEngine:
                     self._calls.call("delete_event", actorId=actor, sessionId=session, eventId=event_id)
                 except MemoryConfigError as error:
                     # Another one has deleted it; whether the memory itself is there, the next list says.
-                    if error.details["memory_status"] != 404:
+                    if error.details.get("memory_status") != 404:
                         raise
         raise UnavailableError("AgentCore still lists events that were deleted")
 

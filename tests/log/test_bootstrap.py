@@ -122,10 +122,16 @@ def test_not_searched_in_segments_either(harness: Harness) -> None:
     knowing(harness, TEA)
     session = harness.log().sessions.create("s", bootstrap=True)
     for at in range(45):
-        session.append(*({"role": "user", "content": f"more {at} {n}"} for n in range(25)))
+        session.append(*({"role": "user", "content": f"parcel {at} {n}"} for n in range(25)))
     harness.log().run_jobs()
     assert session.search("tea coffee").results == []
-    assert session.search("more 0 7").results
+    assert session.search("parcel 0 7").results
+    log = harness.log()
+    for _ in range(2):
+        log.search("parcel")
+        log.run_jobs()
+    assert log.search("parcel").results
+    assert log.search("tea coffee").results == []
 
 
 @on_sqlite

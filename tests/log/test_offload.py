@@ -34,6 +34,8 @@ from turnlog.testing.explorer import Crash, Run, explore
 
 __all__ = ["runs_before"]  # the schedule as if it had been run a few days ago
 
+SQLITE = pytest.mark.parametrize("harness", ["sqlite"], indirect=True)
+"""What is decided above the engines is tried on one of them."""
 TEA = {"role": "user", "content": "I prefer green tea over coffee."}
 CITY = {"role": "user", "content": "I live in Lisbon."}
 DOG = {"role": "user", "content": "My dog is called Rufus."}
@@ -130,6 +132,7 @@ def test_ended_it_is_copied_whole_and_known(harness: Harness) -> None:
     assert result["copied"] == 4 and result["size_bytes"] > 0
 
 
+@SQLITE
 def test_an_engine_is_told_what_was_said_and_when(harness: Harness, recorder: Recorder) -> None:
     call = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": '{"path": "/etc"}'}}
     session = harness.log().sessions.create("s")
@@ -162,6 +165,7 @@ def _keys(session_id: str = "s") -> Any:
     return SessionKeys(Owner.of("acme", "ada"), session_id)
 
 
+@SQLITE
 def test_a_reset_hands_over_too(harness: Harness) -> None:
     log = harness.log()
     log.sessions.create("s").append(TEA, ANSWER)
@@ -196,6 +200,7 @@ def test_silent_then_reopened_then_ended_it_is_handed_over_in_two_parts(harness:
     assert {(job.result or {})["status"] for job in offloads(log)} == {"offloaded"}
 
 
+@SQLITE
 def test_delivered_again_and_late_it_gives_one_memory(harness: Harness, recorder: Recorder) -> None:
     log = harness.log()
     log.sessions.create("s").append(TEA, ANSWER)
@@ -211,6 +216,7 @@ def test_delivered_again_and_late_it_gives_one_memory(harness: Harness, recorder
     assert again == job.result and recorder.told == [[2, 3]]
 
 
+@SQLITE
 def test_a_part_is_told_under_one_id_however_often(harness: Harness, recorder: Recorder) -> None:
     """The answer of the engine is lost: it is told the same part again."""
     log = harness.log()
@@ -232,6 +238,7 @@ def test_a_part_is_told_under_one_id_however_often(harness: Harness, recorder: R
     assert offloads(log)[0].status == "done"
 
 
+@SQLITE
 def test_a_fork_hands_over_what_is_its_own(harness: Harness, recorder: Recorder) -> None:
     log = harness.log()
     parent = log.sessions.create("s")
@@ -287,6 +294,7 @@ def test_a_job_that_comes_too_late_does_nothing(harness: Harness, recorder: Reco
     assert copy_of(harness, "erased") == copy_of(harness, "expired") == []
 
 
+@SQLITE
 def test_an_empty_session_is_not_told(harness: Harness, recorder: Recorder) -> None:
     log = harness.log()
     log.sessions.create("s").end()
@@ -296,6 +304,7 @@ def test_an_empty_session_is_not_told(harness: Harness, recorder: Recorder) -> N
     assert (result["status"], result["messages"], result["copied"]) == ("offloaded", 0, 0)
 
 
+@SQLITE
 def test_off_it_asks_for_nothing(harness: Harness) -> None:
     harness.app.settings = Settings(memory="none")
     log = harness.log()
@@ -338,6 +347,7 @@ def test_a_queue_that_is_down_stops_nobody_and_is_asked_again_later(
         assert (retained(harness).offloaded, waiting(harness)) == (0, [])
 
 
+@SQLITE
 def test_done_it_is_looked_at_no_more(harness: Harness) -> None:
     log = harness.log()
     log.sessions.create("s").append(TEA)
@@ -346,6 +356,7 @@ def test_done_it_is_looked_at_no_more(harness: Harness) -> None:
     assert "g2pk" not in harness.app.engine.items.get_many([_keys().offload_due])[_keys().offload_due]
 
 
+@SQLITE
 def test_an_end_that_never_came_is_let_go(harness: Harness) -> None:
     """The note was put, and the request ended: the session goes on, and nothing is handed over."""
     log = harness.log()
@@ -361,6 +372,7 @@ def test_an_end_that_never_came_is_let_go(harness: Harness) -> None:
     assert known(log) == ["I prefer green tea over coffee"]
 
 
+@SQLITE
 def test_an_engine_that_is_down_is_asked_again_at_no_receive_of_the_queue(harness: Harness, recorder: Recorder) -> None:
     log = harness.log()
     log.sessions.create("s").append(TEA)
@@ -376,6 +388,7 @@ def test_an_engine_that_is_down_is_asked_again_at_no_receive_of_the_queue(harnes
     assert (log.job(job.job_id).result or {})["memories"] == 7
 
 
+@SQLITE
 def test_an_engine_that_is_down_for_a_day_leaves_a_dead_letter(harness: Harness, recorder: Recorder) -> None:
     log = harness.log()
     log.sessions.create("s").append(TEA)
@@ -433,7 +446,7 @@ def test_d1_a_fault_at_every_call_of_an_end_and_its_offload(harness: Harness, wh
             session.end()
         _work(harness, user)
         if at == 0:
-            wanted += boundaries(harness.faults.calls - started, harness.name, sqlite=1, emulated=5)
+            wanted += boundaries(harness.faults.calls - started, harness.name, sqlite=2, emulated=9)
         else:
             assert not harness.faults.is_pending, "the fault was never met"
             tried += 1
@@ -542,6 +555,7 @@ def test_v2_contents_are_not_in_the_queue_nor_in_logs_nor_in_receipts(
     assert "Canary" not in "".join(one.getMessage() for one in caplog.records if one.name.startswith("turnlog"))
 
 
+@SQLITE
 def test_real_conversations_are_handed_over_whole(harness: Harness, real_data: ModuleType) -> None:
     log = harness.log()
     with warnings.catch_warnings():

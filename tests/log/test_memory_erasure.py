@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 from typing import Any
 
 import pytest
@@ -57,6 +58,8 @@ def test_e1_a_session_is_erased_from_memory_and_its_copies(harness: Harness) -> 
     assert len(everywhere(harness)) >= 3
     job = session.erase()
     assert known(harness.log()) == ["I prefer green tea over coffee"], "from the moment it returns"
+    begun = harness.log().sessions.create("new", bootstrap=True)
+    assert [CANARY in json.dumps(one.body) for one in begun.messages()] == [False], "nor does a session begin with it"
     done = worked(harness, job)
     assert (done.status, (done.result or {})["memories"]) == ("done", 1)
     assert everywhere(harness) == []

@@ -97,6 +97,14 @@ class Parts:
         return make_memory(self.settings, self._clock, self._ids)
 
     @property
+    def _told_memory(self) -> MemoryEngine | None:
+        """The same, without what is being erased: for whoever tells of it."""
+        from turnlog.services.memories import LivingMemories
+
+        engine = self.memory
+        return LivingMemories(engine, self.engine.items) if engine is not None else None
+
+    @property
     def _has_memory(self) -> bool:
         """As `memory` says; nothing is made."""
         return self._given_memory is not None or self.settings.memory != "none"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ from turnlog.composition.memories import Memories
 if TYPE_CHECKING:
     from turnlog.contracts.sessions import Bootstrap
     from turnlog.domain.identity import Owner
+    from turnlog.domain.memory import Memory
     from turnlog.domain.session import Settings as SessionSettings
     from turnlog.log.headers import Header
     from turnlog.services.agents import GetAgent, PatchAgent
@@ -40,8 +42,12 @@ class Conversations(Memories):
     def _bring_memories(self, owner: Owner, ask: Bootstrap) -> Known:
         """Few sessions ask for it: what it takes is loaded when one does."""
         from turnlog.services.bring_memories import BringMemories
+        from turnlog.services.memories import living
 
-        return BringMemories(lambda: self.memory, self._counter, self.engine.release)(owner, ask)
+        def of_the_living(found: Sequence[Memory]) -> list[Memory]:
+            return living(self.engine.items, owner, found)
+
+        return BringMemories(lambda: self.memory, self._counter, self.engine.release, of_the_living)(owner, ask)
 
     @cached_property
     def update_session(self) -> UpdateSessions:

@@ -68,7 +68,7 @@ class Copies(Conversations):
         from turnlog.services.export import ExportSessions
 
         return ExportSessions(
-            self._log, self._payloads, self.engine.blobs, self.links, self._start_job, lambda: self.memory
+            self._log, self._payloads, self.engine.blobs, self.links, self._start_job, lambda: self._told_memory
         )
 
     @cached_property

@@ -44,7 +44,7 @@ class Memories(Parts):
     def list_memories(self) -> ListMemories:
         from turnlog.services.memories import ListMemories
 
-        return ListMemories(self._log, self.memory)
+        return ListMemories(self._log, self._told_memory)
 
     @cached_property
     def forget_memory(self) -> ForgetMemories:

@@ -33,16 +33,21 @@ class Known:
 
 
 class BringMemories:
-    """Asks the engine. Raises nothing, and never waits longer than it is allowed to."""
+    """Asks the engine. Raises nothing of it, and never waits longer than it is allowed to."""
 
     def __init__(
-        self, memory: Callable[[], MemoryEngine | None], counter: TokenCounter, release: Callable[[], None]
+        self,
+        memory: Callable[[], MemoryEngine | None],
+        counter: TokenCounter,
+        release: Callable[[], None],
+        living: Callable[[Sequence[Memory]], list[Memory]],
     ) -> None:
         """``memory`` brings the engine, or raises what is wrong with its settings; ``release`` frees what a thread holds that has
-        asked it."""
+        asked it; ``living`` leaves out what is being erased, and raises what the session's own table raises."""
         self._memory = memory
         self._counter = counter
         self._release = release
+        self._living = living
 
     def __call__(self, owner: Owner, ask: Bootstrap) -> Known:
         try:
@@ -56,6 +61,7 @@ class BringMemories:
             return _known(ask, "timed_out", engine.name, reason="memory_timeout")
         if isinstance(found, str):
             return _known(ask, "timed_out" if found == "memory_timeout" else "unavailable", engine.name, reason=found)
+        found = self._living(found)
         try:
             return self._chosen(ask, engine.name, found[: ask.limit])
         except Exception:  # noqa: BLE001 - also when what it says can't be told

@@ -67,6 +67,7 @@ class Application(Copies, Windows, Lifetime):
             "erase": lambda: self.erase_session.run,
             "erase_user": lambda: self.erase_user.run,
             "redact": lambda: self.redact_message.run,
+            "offload": lambda: self.offload_session.run,
         }
         return RunJob(self._log, work, self.engine.queue_of)
 

@@ -14,7 +14,8 @@ from turnlog.settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """Where everything is kept. ``name`` is shown by health; ``close`` frees what the engine holds.
+    """Where everything is kept. ``name`` is shown by health; ``close`` frees what the engine holds, ``release`` what it holds for
+    the thread that calls it.
 
     ``queue`` takes jobs of every kind that has no queue of its own in ``queues``.
     """
@@ -25,6 +26,7 @@ class Engine:
     queue: JobQueue | None
     close: Callable[[], None]
     queues: Mapping[str, JobQueue] = field(default_factory=dict)
+    release: Callable[[], None] = field(default=lambda: None)
 
     def queue_of(self, kind: str) -> JobQueue | None:
         return self.queues.get(kind, self.queue)
@@ -71,7 +73,7 @@ def _embedded(name: str, path: Path | str, blobs: BlobStore, settings: Settings,
         visibility_seconds=settings.queue_visibility_seconds,
         max_receives=settings.queue_max_receives,
     )
-    return Engine(name, SqliteItemTable(database), blobs, queue, database.close)
+    return Engine(name, SqliteItemTable(database), blobs, queue, database.close, release=database.release)
 
 
 def _aws(table: str, query: dict[str, list[str]], settings: Settings) -> Engine:

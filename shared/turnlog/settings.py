@@ -69,6 +69,30 @@ class Settings(BaseModel):
         description="Tokens, in and out, that a tenant's summaries may take of the model on a day (UTC). Over it they are "
         "extracted",
     )
+    memory: Literal["facts", "none", "agentcore", "webhook"] = Field(
+        default="facts",
+        description="Long-term memory: facts (made of what was said, kept with the sessions), none, agentcore (Amazon Bedrock "
+        "AgentCore Memory) or webhook (an engine of your own)",
+    )
+    memory_id: str = Field(default="", max_length=256, description="Id or ARN of the AgentCore memory")
+    memory_namespace: str = Field(
+        default="/turnlog/{actorId}/{sessionId}/",
+        max_length=512,
+        description="Namespace template that all strategies of that memory have",
+    )
+    memory_region: str = Field(
+        default="", max_length=32, description="Region of that memory; without it the engine's, else the environment's"
+    )
+    memory_webhook_url: str = Field(
+        default="", max_length=2048, description="https address that the webhook engine posts to"
+    )
+    memory_webhook_secret: SecretStr = Field(
+        default=SecretStr(""),
+        description="What its requests are signed with, at least 16 characters; never logged nor shown",
+    )
+    memory_timeout_seconds: int = Field(
+        default=10, ge=1, le=60, description="What one request to AgentCore or the webhook may take"
+    )
     rerank_model: str = Field(
         default="",
         max_length=2048,
@@ -105,6 +129,12 @@ class Settings(BaseModel):
     def _is_whole(self) -> Self:
         if self.summary_url and not self.summary_model:
             raise ValueError("TURNLOG_SUMMARY_URL is set and TURNLOG_SUMMARY_MODEL is not")
+        if self.memory == "agentcore" and not self.memory_id:
+            raise ValueError("TURNLOG_MEMORY is agentcore and TURNLOG_MEMORY_ID is not set")
+        if self.memory == "webhook" and not (self.memory_webhook_url and self.memory_webhook_secret.get_secret_value()):
+            raise ValueError(
+                "TURNLOG_MEMORY is webhook and TURNLOG_MEMORY_WEBHOOK_URL or TURNLOG_MEMORY_WEBHOOK_SECRET is not set"
+            )
         return self
 
     @classmethod

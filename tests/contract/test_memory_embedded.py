@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.conftest import Harness
-from turnlog.adapters.memory.sentences import SentenceFacts
+from turnlog.adapters.memories.sentences import SentenceFacts
 from turnlog.adapters.search.fts5 import Fts5SearchEngine
 from turnlog.log.memories import Memories
 from turnlog.services.remember import EmbeddedMemory, by

@@ -140,6 +140,8 @@ def test_the_resources_are_those_of_the_template(served: Served) -> None:
         "SnapshotDeadLetters": "Queue",
         "EraseQueue": "Queue",
         "EraseDeadLetters": "Queue",
+        "OffloadQueue": "Queue",
+        "OffloadDeadLetters": "Queue",
     }
     assert not {one.kind for one in stack.resources} & NOT_MADE.keys()
 
@@ -149,7 +151,8 @@ def test_each_function_has_the_engine_that_the_template_says(served: Served) -> 
     names = {one.logical_id: one.name for one in stack.resources}
     plain = f"dynamodb://{names['Table']}?bucket={names['Bucket']}"
     engines = {name: function.environment["TURNLOG_ENGINE"] for name, function in stack.functions.items()}
-    assert engines["SessionsFunction"] == plain
+    assert engines["StateFunction"] == plain
+    assert engines["SessionsFunction"] == f"{plain}&offload_queue={names['OffloadQueue']}"
     assert engines["CompressFunction"] == f"{plain}&compress_queue={names['CompressQueue']}"
     assert (
         engines["SnapshotFunction"]
@@ -167,6 +170,7 @@ def test_each_queue_is_given_to_its_worker(served: Served) -> None:
         "CompressWorker": (names["CompressQueue"], names["CompressDeadLetters"], 10),
         "SnapshotWorker": (names["SnapshotQueue"], names["SnapshotDeadLetters"], 10),
         "EraseWorker": (names["EraseQueue"], names["EraseDeadLetters"], 10),
+        "OffloadWorker": (names["OffloadQueue"], names["OffloadDeadLetters"], 10),
     }
 
 
@@ -274,6 +278,8 @@ def test_every_route_answers(served: Served) -> None:
     assert served.call("redact_message", **at, position=position, status=202)["kind"] == "redact"
     assert served.call("end_session", **at)["status"] == "ended"
     assert served.call("reset_session", **at, status=201)["reset_of"] == "every"
+    assert served.call("list_memories")["engine"] == "embedded"
+    assert served.call("forget_memory", memory_id="unknown")["memory_id"] == "unknown"
     assert served.call("erase_session", **at, status=202)["kind"] == "erase"
     with Turnlog.open(served.url, tenant="acme", user="leaver") as leaver:
         assert (

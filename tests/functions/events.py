@@ -55,6 +55,9 @@ RUNS: Mapping[str, int] = {
     "discard_summary": 202,
     "rewind_session": 200,
     "end_session": 200,
+    "sqs_offload": 0,
+    "list_memories": 200,
+    "forget_memory": 200,
     "reset_session": 201,
     "redact_message": 202,
     "erase_session": 202,
@@ -105,6 +108,9 @@ def run_events(invoke: Callable[[str, dict[str, Any]], dict[str, Any]]) -> dict[
     for name in RUNS:
         if name == "sqs_snapshot":
             job = _job_of(invoke("create_snapshot", as_job(read_event("create_snapshot"))))
+        if name == "sqs_offload":
+            jobs = json.loads(invoke("list_jobs", read_event("list_jobs"))["body"])["jobs"]
+            job = next(one["job_id"] for one in jobs if one["kind"] == "offload")
         event = json.loads(json.dumps(read_event(name)).replace(EXAMPLE_JOB, job))
         answers[name] = invoke(name, event)
         if name in ("compress_session", "erase_session"):

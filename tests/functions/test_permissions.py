@@ -24,8 +24,10 @@ pytest.importorskip("moto")
 pytest.importorskip("samtranslator")
 
 from turnlog.adapters.aws.clients import Clients, make_clients  # noqa: E402
+from turnlog.domain.errors import UnavailableError  # noqa: E402
 from turnlog.local.stack import Stack, deploy  # noqa: E402
 from turnlog.local.template import REGION, Template, expand  # noqa: E402
+from turnlog.services.remember import EmbeddedMemory  # noqa: E402
 
 IMPLICIT = {
     "logs:CreateLogStream",  # the Lambda service writes logs and receives messages with the role
@@ -42,8 +44,22 @@ _LARGE_SUMMARY = "a summary of more than 32 KB packed is a blob"
 _NO_MODEL = "moto has no models: tests/summarisers asks one over HTTP"
 _LOST = "large settings of a silent session are a blob, read when their cache is lost"
 _NO_CARD_FOUND = "a message without a card is read whole by a search"
+_NO_AGENTCORE = "the embedded engine runs here: tests/memories asks AgentCore over HTTP"
 _EMBEDDINGS = "arn:AWS::Partition}:bedrock:AWS::Region}::foundation-model/RerankModel}"
 NOT_RUN_HERE = {
+    **{
+        (function, f"bedrock-agentcore:{action}", "MemoryArn"): _NO_AGENTCORE
+        for function, actions in {
+            "SessionsFunction": ("RetrieveMemoryRecords", "ListMemoryRecords"),
+            "MemoryFunction": ("ListMemoryRecords", "BatchDeleteMemoryRecords"),
+            "OffloadWorker": ("ListEvents", "CreateEvent"),
+            "EraseWorker": (
+                *("ListSessions", "ListEvents", "DeleteEvent"),
+                *("ListMemoryRecords", "BatchDeleteMemoryRecords"),
+            ),
+        }.items()
+        for action in actions
+    },
     ("RetentionWorker", "s3:GetObject", "Bucket/*"): _LOST,
     ("SearchFunction", "dynamodb:BatchGetItem", "Table"): _NO_CARD_FOUND,
     ("SearchFunction", "dynamodb:GetItem", "Table"): _NO_CARD_FOUND,
@@ -56,6 +72,7 @@ NOT_RUN_HERE = {
     ("CompressWorker", "sqs:SendMessage", "CompressQueue"): "more to cover than one job has time for",
     ("CompressFunction", "bedrock:InvokeModel", "SummaryModelArns"): _NO_MODEL,
     ("CompressWorker", "bedrock:InvokeModel", "SummaryModelArns"): _NO_MODEL,
+    ("OffloadWorker", "bedrock:InvokeModel", "SummaryModelArns"): _NO_MODEL,
 }
 """What is allowed for paths that these runs don't take, and why."""
 _NAMED_OTHERWISE = {
@@ -140,6 +157,7 @@ def deployment() -> Iterator[Deployment]:
         _large(made)
         _sealed(made)
         _copied(made)
+        _remembered(made)
         _without_caches(made)
         _erased(made)
         _retained(made)
@@ -305,6 +323,30 @@ def _without_caches(made: Deployment) -> None:
         read()
 
 
+def _remembered(made: Deployment) -> None:
+    """Sessions that end, with payloads in items and in blobs; an engine that is down for a moment."""
+    for name, size in (("known", 10), ("known-middle", 6_000), ("known-large", 70_000)):
+        said = [{"role": "user", "content": f"I live in {name}."}, {"role": "assistant", "content": _noise(size)}]
+        made.call("sessions", "POST", "/v1/sessions", 201, body={"session_id": name})
+        made.call("append", "POST", f"/v1/sessions/{name}/messages", 201, body={"messages": said})
+        made.call("sessions", "POST", f"/v1/sessions/{name}/end", 200)
+        jobs = made.call("jobs", "GET", "/v1/jobs", 200)["jobs"]
+        (job,) = [one for one in jobs if one["session_id"] == name]
+        assert job["kind"] == "offload"
+        for is_down in (True, False):
+            with made.patch.context() as patch:
+                if is_down:
+                    patch.setattr(EmbeddedMemory, "remember", _down)
+                assert made.run("workers.offload.handler", _message("offload", job["job_id"], name)) == _DONE
+    known = made.call("memory", "GET", "/v1/users/me/memory", 200)["memories"]
+    assert [one["text"] for one in known if one["replaced_by"] is None] == ["I live in known-large"]
+    made.call("memory", "DELETE", f"/v1/users/me/memory/{known[0]['memory_id']}", 200)
+
+
+def _down(*_: object) -> int:
+    raise UnavailableError("the memory engine is down")
+
+
 def _erased(made: Deployment) -> None:
     """A session with payloads in items and in blobs, by both passes."""
     made.call("sessions", "POST", "/v1/sessions", 201, body={"session_id": "whole"})
@@ -328,7 +370,9 @@ def _erased(made: Deployment) -> None:
 
 
 def _retained(made: Deployment) -> None:
-    """A session that expired long ago, as its log and the index say."""
+    """A session that expired long ago, as its log and the index say; and one that ended and was not handed over."""
+    made.call("sessions", "POST", "/v1/sessions", 201, body={"session_id": "left"})
+    made.call("sessions", "POST", "/v1/sessions/left/end", 200)
     body = {"session_id": "expired", "ttl_days": 1}
     made.call("sessions", "POST", "/v1/sessions", 201, body=body)
     table = boto3.resource("dynamodb", REGION).Table(made.table)
@@ -336,9 +380,11 @@ def _retained(made: Deployment) -> None:
     for key, change in (
         ({"pk": f"{pk}#S#expired", "sk": "C#000000000001"}, {"t": 1}),
         ({"pk": pk, "sk": "S#expired"}, {"g2pk": f"X#{int(time.time()) // 86_400}", "g2sk": f"{1:013d}#"}),
+        ({"pk": f"{pk}#S#left", "sk": "O#DUE"}, {"g2pk": f"X#{int(time.time()) // 86_400}", "g2sk": f"{1:013d}#"}),
     ):
         table.put_item(Item={**table.get_item(Key=key)["Item"], **change})
-    assert made.run("workers.retention.handler", {})["expired"] == 1
+    done = made.run("workers.retention.handler", {})
+    assert (done["expired"], done["offloaded"]) == (1, 1)
     made.call("sessions", "GET", "/v1/sessions/expired", 404)
 
 

@@ -259,18 +259,21 @@ def test_a_create_is_a_handful_of_requests(moto: Harness) -> None:
 
 
 def test_a_change_of_settings_an_end_and_a_reset_are_a_handful_of_requests(moto: Harness) -> None:
-    """The end of the log is read, and the settings beside it; the commit, the caches and the entry of the list are written."""
+    """The end of the log is read, and the settings beside it; the commit, the caches and the entry of the list are written.
+
+    What ends is noted before, and handed to long-term memory by a job: its record and its message.
+    """
     session = moto.log(*OWNER).sessions.create("plain", system="Be brief.")
     with moto.meter.measure() as spent:
         session.update(title="New")
     assert dict(spent.requests) == {"Query": 1, "GetItem": 1, "PutItem": 4}
     with moto.meter.measure() as spent:
         session.end()
-    assert dict(spent.requests) == {"Query": 1, "GetItem": 1, "PutItem": 2}
+    assert dict(spent.requests) == {"Query": 1, "GetItem": 1, "PutItem": 4, "SendMessage": 1}
     other = moto.log(*OWNER).sessions.create("other", system="Be brief.")
     with moto.meter.measure() as spent:
         other.reset()
-    assert dict(spent.requests) == {"Query": 2, "GetItem": 3, "PutItem": 7}
+    assert dict(spent.requests) == {"Query": 2, "GetItem": 3, "PutItem": 9, "SendMessage": 1}
 
 
 def test_a_list_is_one_query(moto: Harness) -> None:

@@ -392,3 +392,17 @@ def test_real_conversations_come_back_equal(tmp_path: Path, real_data: Any, sour
     with sqlite_harness(tmp_path) as harness:
         for at, messages in enumerate(found[:3]):
             _comes_back(harness, messages[:200], at)
+
+
+def test_everything_of_a_person_has_what_is_known_of_them(harness: Any) -> None:
+    log = harness.log()
+    session = log.sessions.create("s")
+    session.append({"role": "user", "content": "I live in Lisbon."})
+    session.end()
+    log.run_jobs()
+    harness.app.export_sessions.run(Owner.of("acme", "ada"), "", {})
+    found = members(harness.app.engine.blobs.get("~exports/acme/ada/everything.zip"))
+    (told,) = [json.loads(line) for line in found["memory.jsonl"].splitlines()]
+    assert (told["text"], told["session_id"], told["position"]) == ("I live in Lisbon", "s", 2)
+    assert json.loads(found["manifest.json"])["memory"]["lines"] == 1
+    assert "memory.jsonl" not in members(exported(session))

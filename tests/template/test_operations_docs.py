@@ -14,7 +14,7 @@ from turnlog.local.stack import expand, template_path
 ROOT = Path(__file__).parent.parent.parent
 PAGE = ROOT / "docs" / "operations.md"
 BASICS = frozenset({"logs:CreateLogStream", "logs:PutLogEvents"})
-_SERVICES = {"dynamodb": "table", "s3": "bucket", "sqs": "queue", "bedrock": "model"}
+_SERVICES = {"dynamodb": "table", "s3": "bucket", "sqs": "queue", "bedrock": "model", "bedrock-agentcore": "memory"}
 
 
 def statements(role: dict[str, Any]) -> Iterator[dict[str, Any]]:

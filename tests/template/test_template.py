@@ -27,17 +27,24 @@ from turnlog.testing.aws import create_table
 
 OPEN = {"GET /v1/health", "GET /v1/openapi.json"}
 SENDERS = {
+    "SessionsFunction": {"offload"},
     "AppendFunction": {"compress"},
     "CompressFunction": {"compress"},
     "CompressWorker": {"compress"},  # what one job has no time for is another's
     "SearchFunction": {"compress"},  # sessions whose words are not known are read by a job
     "SnapshotFunction": {"snapshot", "erase"},  # what a deleted snapshot leaves is the eraser's
     "EraseFunction": {"erase"},
-    "RetentionWorker": {"erase"},
+    "RetentionWorker": {"erase", "offload"},
     "EraseWorker": {"erase"},  # a second pass, and what one part has no time for
+    "OffloadWorker": {"offload"},  # while the memory engine is down
     "ExportFunction": {"snapshot"},  # which needs the same rights
 }
-WORKERS = {"CompressWorker": "compress", "SnapshotWorker": "snapshot", "EraseWorker": "erase"}
+WORKERS = {
+    "CompressWorker": "compress",
+    "SnapshotWorker": "snapshot",
+    "EraseWorker": "erase",
+    "OffloadWorker": "offload",
+}
 INDEXES = {
     "SessionsFunction": ["activity"],
     "SearchFunction": ["activity"],
@@ -45,9 +52,18 @@ INDEXES = {
     "RetentionWorker": ["expiry"],
 }
 SCHEDULED = {"RetentionWorker"}
-SUMMARISERS = {"CompressFunction", "CompressWorker"}
+SUMMARISERS = {"CompressFunction", "CompressWorker", "OffloadWorker"}
 FORBIDDEN = {"dynamodb:Scan", "sqs:PurgeQueue"}
 ERASER = "EraseWorker"
+REMEMBERERS = {
+    "SessionsFunction": {"RetrieveMemoryRecords", "ListMemoryRecords"},
+    "MemoryFunction": {"ListMemoryRecords", "BatchDeleteMemoryRecords"},
+    "OffloadWorker": {"ListEvents", "CreateEvent"},
+    "EraseWorker": {"ListSessions", "ListEvents", "DeleteEvent", "ListMemoryRecords", "BatchDeleteMemoryRecords"},
+}
+"""Functions that ask long-term memory, and what of AgentCore."""
+FORGETS = {"bedrock-agentcore:BatchDeleteMemoryRecords", "bedrock-agentcore:DeleteEvent"}
+"""What a person has forgotten is not the log's."""
 DELETES = {
     "dynamodb:BatchWriteItem",  # it deletes too, and IAM can't tell
     "s3:DeleteObjectVersion",
@@ -149,12 +165,14 @@ def test_every_variable_is_a_setting() -> None:
         variables = function["Environment"]["Variables"]
         known = {PREFIX + field.upper() for field in Settings.model_fields}
         assert {variable for variable in variables if variable.startswith(PREFIX)} <= known, name
-        resolved = {
-            variable: value_of(value) if not isinstance(value, dict) or "Ref" in value else "memory://"
-            for variable, value in variables.items()
-            if variable.startswith(PREFIX)
-        }
+        resolved = {variable: _resolved(value) for variable, value in variables.items() if variable.startswith(PREFIX)}
         assert Settings.from_environment(resolved).identity == "iam"
+
+
+def _resolved(value: Any) -> str:
+    if isinstance(value, dict) and "Fn::If" in value:
+        return _resolved(value["Fn::If"][1])
+    return str(value_of(value)) if not isinstance(value, dict) or "Ref" in value else "memory://"
 
 
 def test_engines_name_the_table_the_bucket_and_the_queues_that_are_sent_to() -> None:
@@ -177,7 +195,8 @@ def test_a_role_has_inline_statements_without_wildcards(function: str) -> None:
         assert not any("*" in action for action in statement["Action"]), statement
         assert not FORBIDDEN & set(statement["Action"]), statement
         deletes = {one for one in statement["Action"] if "Delete" in one or "BatchWrite" in one} - {"sqs:DeleteMessage"}
-        assert deletes <= (DELETES if function == ERASER else set()), statement
+        forgets = FORGETS if function in (ERASER, "MemoryFunction") else set()
+        assert deletes <= (DELETES | forgets if function == ERASER else forgets), statement
         for resource in statement["Resource"]:
             assert isinstance(resource, dict), f"{resource!r} is no reference to a resource of this template"
             # Objects have no other name than the bucket's with a wildcard.
@@ -265,6 +284,61 @@ def test_a_model_parameter_takes_no_wildcard(name: str) -> None:
     assert not any(pattern.match(bad) for bad in ("*", f"{foundation[:-4]}*", "${Table}", "a b"))
 
 
+def test_who_asks_agentcore_may_ask_the_one_memory() -> None:
+    """Only while one is given, and each function what it does."""
+    for name, function in functions().items():
+        role = template().resources[function["Role"]["Fn::GetAtt"][0]]["Properties"]
+        granted = [entry for entry in _entries(role) if "bedrock-agentcore:" in json.dumps(entry)]
+        variables = function["Environment"]["Variables"]
+        assert ("TURNLOG_MEMORY_ID" in variables) is bool(granted) is (name in REMEMBERERS), name
+        for entry in granted:
+            condition, statement, otherwise = entry["Fn::If"]
+            assert (condition, otherwise) == ("HasMemoryArn", {"Ref": "AWS::NoValue"})
+            assert statement["Resource"] == {"Ref": "MemoryArn"}
+            assert {action.partition(":")[2] for action in statement["Action"]} == REMEMBERERS[name]
+            assert variables["TURNLOG_MEMORY_ID"] == {"Ref": "MemoryArn"}
+    conditions = template().document["Conditions"]
+    assert conditions["HasMemoryArn"] == {"Fn::Not": [{"Fn::Equals": [{"Ref": "MemoryArn"}, ""]}]}
+
+
+def test_the_webhook_s_secret_is_in_no_parameter() -> None:
+    """It is read from Secrets Manager when the stack is deployed, for the functions that sign with it."""
+    for name, function in functions().items():
+        variables = function["Environment"]["Variables"]
+        assert ("TURNLOG_MEMORY_WEBHOOK_SECRET" in variables) is (name in REMEMBERERS), name
+        if name in REMEMBERERS:
+            condition, secret, otherwise = variables["TURNLOG_MEMORY_WEBHOOK_SECRET"]["Fn::If"]
+            assert (condition, otherwise) == ("HasMemoryWebhookSecret", "")
+            assert secret == {"Fn::Sub": "{{resolve:secretsmanager:${MemoryWebhookSecretArn}}}"}
+
+
+@pytest.mark.parametrize(
+    ("name", "good", "bad"),
+    [
+        (
+            "MemoryArn",
+            ["", "arn:aws:bedrock-agentcore:eu-central-1:111122223333:memory/turnlog_memory-Ab12Cd34Ef"],
+            ["*", "turnlog_memory-Ab12Cd34Ef", "arn:aws:bedrock-agentcore:eu-central-1:111122223333:memory/*"],
+        ),
+        (
+            "MemoryNamespace",
+            ["/turnlog/{actorId}/{sessionId}/", "/{actorId}/{sessionId}/facts/"],
+            ["", "/turnlog/{actorId}/", "/{sessionId}/{actorId}/", "/{actorId}/{sessionId}"],
+        ),
+        ("MemoryWebhookUrl", ["", "https://memory.example.com/hook"], ["http://x", "https://a?b", "https://u@h", "x"]),
+        (
+            "MemoryWebhookSecretArn",
+            ["", "arn:aws:secretsmanager:eu-central-1:111122223333:secret:memory/hook-AbCdEf"],
+            ["*", "hunter2", "arn:aws:secretsmanager:eu-central-1:111122223333:secret:*"],
+        ),
+    ],
+)
+def test_a_parameter_of_the_memory_takes_what_it_is_for(name: str, good: list[str], bad: list[str]) -> None:
+    pattern = re.compile(template().document["Parameters"][name]["AllowedPattern"])
+    assert [text for text in good if not pattern.match(text)] == []
+    assert [text for text in bad if pattern.match(text)] == []
+
+
 def test_the_time_of_a_model_fits_its_function() -> None:
     for name in SUMMARISERS:
         given = functions()[name]["Environment"]["Variables"].get("TURNLOG_SUMMARY_TIMEOUT_SECONDS")
@@ -283,6 +357,7 @@ def test_the_key_is_for_the_services_that_a_function_uses() -> None:
             "logs",
             "kms",
             "bedrock",
+            "bedrock-agentcore",
         }
         keys = [one for one in statements(name) if "kms:Decrypt" in one["Action"]]
         via = {

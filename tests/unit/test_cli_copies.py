@@ -12,6 +12,7 @@ import pytest
 
 from tests.unit.test_cli import SESSION, _clean, as_json, data, ok, refused, served  # noqa: F401 - fixtures
 from turnlog import Turnlog
+from turnlog.local.cli.options import sqlite_url
 from turnlog.local.server import LocalServer
 
 
@@ -93,3 +94,24 @@ def test_all_of_it_over_a_service(
     other = ("--url", served.url, "--token", "s3cret", "--user", "eve")
     refused("snapshot", "show", SESSION, "whole", *other, code=1, says="not_found")
     refused("export", SESSION, *other, code=1, says="not_found")
+
+
+def test_memory_is_listed_and_forgotten(data: Path) -> None:
+    where = ("--data", data)
+    assert "nothing is known" in ok("memory", *where)
+    with Turnlog.open(sqlite_url(data)) as log:
+        for name, said in (("a", "I live in Lisbon."), ("b", "I live in Porto. I have two cats.")):
+            session = log.sessions.create(name)
+            session.append({"role": "user", "content": said})
+            session.end()
+            log.run_jobs()
+            time.sleep(0.002)
+    assert {one["text"] for one in as_json("memory", *where)["memories"]} == {"I have two cats", "I live in Porto"}
+    said = ok("memory", "--all", *where)
+    assert "I live in Lisbon" in said and "a:2" in said
+    found = as_json("memory", "--all", "--limit", "2", *where)
+    assert (found["engine"], len(found["memories"]), found["more"]) == ("embedded", 2, True)
+    (cats,) = [one for one in found["memories"] if "cats" in one["text"]]
+    assert f"{cats['memory_id']} is forgotten" in ok("memory", "forget", cats["memory_id"], *where)
+    assert as_json("memory", "forget", cats["memory_id"], *where) == {"memory_id": cats["memory_id"]}
+    assert [one["text"] for one in as_json("memory", *where)["memories"]] == ["I live in Porto"]

@@ -48,6 +48,7 @@ RUNNABLE = (
     "docs/policies.md",
     "docs/imports.md",
     "docs/graph-state.md",
+    "docs/memory.md",
     "docs/streaming.md",
     "docs/agent-loop.md",
 )

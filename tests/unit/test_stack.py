@@ -101,6 +101,7 @@ def test_the_queues_and_their_workers(template: Template) -> None:
         "CompressWorker": ({"Fn::GetAtt": ["CompressQueue", "Arn"]}, ["ReportBatchItemFailures"]),
         "SnapshotWorker": ({"Fn::GetAtt": ["SnapshotQueue", "Arn"]}, ["ReportBatchItemFailures"]),
         "EraseWorker": ({"Fn::GetAtt": ["EraseQueue", "Arn"]}, ["ReportBatchItemFailures"]),
+        "OffloadWorker": ({"Fn::GetAtt": ["OffloadQueue", "Arn"]}, ["ReportBatchItemFailures"]),
     }
 
 

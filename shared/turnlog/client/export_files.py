@@ -20,7 +20,7 @@ from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 from turnlog.contracts.exports import FORMAT, FORMAT_VERSION
 from turnlog.domain.errors import InvalidInputError
 
-MANIFEST = "manifest.json"
+MANIFEST, MEMORY = "manifest.json", "memory.jsonl"
 MAX_BYTES = 4 * 1024**3
 """Of all members, unpacked."""
 MAX_MANIFEST_BYTES = 64 * 1024**2
@@ -114,7 +114,7 @@ class ExportFile:
         for info in self._zip.infolist():
             if info.filename in found:
                 raise _bad(f"it has {info.filename[:80]!r} twice")
-            if info.filename != MANIFEST and not _NAME.fullmatch(info.filename):
+            if info.filename not in (MANIFEST, MEMORY) and not _NAME.fullmatch(info.filename):
                 raise _bad(f"{info.filename[:80]!r} is no member of an export")
             if info.flag_bits & 1 or info.compress_type not in (ZIP_STORED, ZIP_DEFLATED):
                 raise _bad(f"{info.filename} is encrypted, or packed in another way than ours")
@@ -138,6 +138,8 @@ class ExportFile:
                 message = f"the export is version {manifest['version']!r} (made by {by}); this is {FORMAT_VERSION}"
                 raise InvalidInputError(message, code="newer_export")
             sessions = {one["session_id"]: self._session(one) for one in manifest["sessions"]}
+            if "memory" in manifest:
+                self._tell(MEMORY, manifest["memory"])
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise _bad("its manifest is none of ours") from error
         del self._members[MANIFEST]
@@ -153,11 +155,14 @@ class ExportFile:
         if "log.jsonl" not in told["members"]:
             raise KeyError("log.jsonl")
         for name, member in told["members"].items():
-            _, info = self._members[folder + name]
-            if not _DIGEST.fullmatch(member["sha256"]) or info.file_size != member["size_bytes"]:
-                raise _bad(f"{folder}{name} has not the size that the manifest says")
-            self._members[folder + name] = (member, info)
+            self._tell(folder + name, member)
         return ExportedSession(told["session_id"], head, told["hash"], messages)
+
+    def _tell(self, name: str, told: dict[str, Any]) -> None:
+        _, info = self._members[name]
+        if not _DIGEST.fullmatch(told["sha256"]) or info.file_size != told["size_bytes"]:
+            raise _bad(f"{name} has not the size that the manifest says")
+        self._members[name] = (told, info)
 
     def _chunks(self, name: str) -> Iterator[bytes]:
         """A member in pieces; never more of it than its declared size, which has been added up."""

@@ -14,6 +14,7 @@ from turnlog.client.conversation import ConversationCalls
 from turnlog.client.exports import PersonExport, SessionExport, SessionImports
 from turnlog.client.finding import FindingCalls
 from turnlog.client.jobs import JobCalls
+from turnlog.client.memories import MemoryCalls
 from turnlog.client.policies import GivenPolicy, policy_field
 from turnlog.client.running import RunCalls
 from turnlog.client.snapshots import SnapshotCalls
@@ -29,7 +30,7 @@ from turnlog.contracts.sessions import SessionPage, Status
 from turnlog.domain.errors import InvalidInputError, NotFoundError
 
 
-class Turnlog(PersonExport, JobCalls):
+class Turnlog(PersonExport, JobCalls, MemoryCalls):
     """The sessions of one owner. Made by `Turnlog.open`; use it as a context manager or call `close`."""
 
     def __init__(self, backend: Backend) -> None:
@@ -137,11 +138,14 @@ class Sessions(SessionImports):
         inactive_after_days: int | None = None,
         snapshots: Mapping[str, int] | None = None,
         if_exists: Literal["error", "return"] = "error",
+        bootstrap: bool | Mapping[str, Any] | None = None,
         key: str | None = None,
     ) -> Session:
         """A new session; `SessionExistsError` when there is one of that id, unless ``if_exists="return"``.
 
-        ``snapshots={"every_loops": 5, "keep": 20}``: it makes snapshots by itself.
+        ``snapshots={"every_loops": 5, "keep": 20}``: it makes snapshots by itself. ``bootstrap=True``, or an object with
+        ``question``, ``max_tokens``, ``limit`` and ``timeout_seconds``: it begins with what long-term memory knows of the user;
+        `Session.info` says what that was, or why not.
         """
         fields = {
             "session_id": session_id,
@@ -161,6 +165,7 @@ class Sessions(SessionImports):
             "inactive_after_days": inactive_after_days,
             "snapshots": snapshots,
             "if_exists": if_exists,
+            "bootstrap": bootstrap,
         }
         info: SessionInfo = self._backend.call("create_session", body=given(fields), key=key)
         return Session(self._backend, info.session_id)

@@ -7,8 +7,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from turnlog.engines import Engine
-from turnlog.models import LazyCounter, make_counter
-from turnlog.ports import Clock, IdSource, Signals, TokenCounter
+from turnlog.models import LazyCounter, make_chat_model, make_counter
+from turnlog.ports import Clock, IdSource, MemoryEngine, Signals, TokenCounter
 from turnlog.settings import Settings
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from turnlog.services.delete_snapshots import SnapshotCleaner
     from turnlog.services.erase import EraseSessions
     from turnlog.services.jobs import StartJobs
+    from turnlog.services.remember import EmbeddedMemory, MakeFacts
 
 
 class Parts:
@@ -36,13 +37,16 @@ class Parts:
         ids: IdSource,
         counter: TokenCounter | None = None,
         signals: Signals | None = None,
+        memory: MemoryEngine | None = None,
     ) -> None:
+        """``counter`` and ``memory``: in place of those that the settings name."""
         self.engine = engine
         self.settings = settings
         self._given_counter = counter
         self._clock = clock
         self._ids = ids
         self._signals = signals
+        self._given_memory = memory
 
     @cached_property
     def _payloads(self) -> Payloads:
@@ -82,6 +86,64 @@ class Parts:
         return LazyCounter(lambda: self.counter)
 
     @cached_property
+    def memory(self) -> MemoryEngine | None:
+        """The long-term memory that the settings name; None where they name none."""
+        if self._given_memory is not None:
+            return self._given_memory
+        if self.settings.memory == "facts":
+            return self._embedded_memory
+        from turnlog.memories import make_memory
+
+        return make_memory(self.settings, self._clock, self._ids)
+
+    @property
+    def _told_memory(self) -> MemoryEngine | None:
+        """The same, without what is being erased: for whoever tells of it."""
+        from turnlog.services.memories import LivingMemories
+
+        engine = self.memory
+        return LivingMemories(engine, self.engine.items) if engine is not None else None
+
+    @property
+    def _has_memory(self) -> bool:
+        """As `memory` says; nothing is made."""
+        return self._given_memory is not None or self.settings.memory != "none"
+
+    @cached_property
+    def _embedded_memory(self) -> EmbeddedMemory:
+        from turnlog.adapters.search.fts5 import Fts5SearchEngine
+        from turnlog.log.memories import Memories
+        from turnlog.services.remember import EmbeddedMemory
+
+        search = Fts5SearchEngine(before_weight=0.0)
+        return EmbeddedMemory(Memories(self.engine.items), self._make_facts, search)
+
+    @cached_property
+    def _make_facts(self) -> MakeFacts:
+        """By rules; with a model of summaries in the settings by that one."""
+        from turnlog.adapters.memories.sentences import SentenceFacts
+        from turnlog.services.remember import by
+
+        rules = SentenceFacts()
+        if not self.settings.summary_model:
+            return by(rules)
+        from turnlog.adapters.memories.model import ModelFacts
+        from turnlog.log.spending import Spending
+        from turnlog.services.facts import FactsWithinBudget
+
+        model = ModelFacts(make_chat_model(self.settings, self._clock), self._counter)
+        spending = Spending(self.engine.items, self._clock, self._ids)
+        return FactsWithinBudget(
+            model, rules, spending, self._counter, tokens_per_day=self.settings.summary_tokens_per_day
+        )
+
+    @property
+    def _all_memories(self) -> tuple[MemoryEngine, ...]:
+        """Wherever something may be known: whoever erases asks the embedded engine too, though it be used no more."""
+        engine, own = self.memory, self._embedded_memory
+        return (own,) if engine is None or engine is own else (engine, own)
+
+    @cached_property
     def _start_job(self) -> StartJobs:
         from turnlog.services.jobs import StartJobs
 
@@ -97,7 +159,7 @@ class Parts:
     def erase_session(self) -> EraseSessions:
         from turnlog.services.erase import EraseSessions
 
-        return EraseSessions(self._log, self.engine.blobs, self._erasure, self._start_job)
+        return EraseSessions(self._log, self.engine.blobs, self._erasure, self._start_job, self._all_memories)
 
     @cached_property
     def _snapshot_cleaner(self) -> SnapshotCleaner:

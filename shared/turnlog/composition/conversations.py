@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from turnlog.composition.base import Parts
+from turnlog.composition.memories import Memories
 
 if TYPE_CHECKING:
+    from turnlog.contracts.sessions import Bootstrap
     from turnlog.domain.identity import Owner
+    from turnlog.domain.memory import Memory
     from turnlog.domain.session import Settings as SessionSettings
     from turnlog.log.headers import Header
     from turnlog.services.agents import GetAgent, PatchAgent
     from turnlog.services.append_messages import AppendMessages
     from turnlog.services.automatic_snapshots import AutomaticSnapshots
+    from turnlog.services.bring_memories import Known
     from turnlog.services.create_session import CreateSessions
     from turnlog.services.decisions import DecidePendingActions
     from turnlog.services.diff import CompareMoments
@@ -26,14 +30,24 @@ if TYPE_CHECKING:
     from turnlog.services.update_session import UpdateSessions
 
 
-class Conversations(Parts):
+class Conversations(Memories):
     """The use cases of a session's course."""
 
     @cached_property
     def create_session(self) -> CreateSessions:
         from turnlog.services.create_session import CreateSessions
 
-        return CreateSessions(self._log, self._counter)
+        return CreateSessions(self._log, self._counter, self._bring_memories)
+
+    def _bring_memories(self, owner: Owner, ask: Bootstrap) -> Known:
+        """Few sessions ask for it: what it takes is loaded when one does."""
+        from turnlog.services.bring_memories import BringMemories
+        from turnlog.services.memories import living
+
+        def of_the_living(found: Sequence[Memory]) -> list[Memory]:
+            return living(self.engine.items, owner, found)
+
+        return BringMemories(lambda: self.memory, self._counter, self.engine.release, of_the_living)(owner, ask)
 
     @cached_property
     def update_session(self) -> UpdateSessions:
@@ -45,7 +59,7 @@ class Conversations(Parts):
     def end_session(self) -> EndSessions:
         from turnlog.services.end_session import EndSessions
 
-        return EndSessions(self._log)
+        return EndSessions(self._log, self._ask_offload)
 
     @cached_property
     def reset_session(self) -> ResetSessions:

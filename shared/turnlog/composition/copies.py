@@ -67,7 +67,9 @@ class Copies(Conversations):
     def export_sessions(self) -> ExportSessions:
         from turnlog.services.export import ExportSessions
 
-        return ExportSessions(self._log, self._payloads, self.engine.blobs, self.links, self._start_job)
+        return ExportSessions(
+            self._log, self._payloads, self.engine.blobs, self.links, self._start_job, lambda: self._told_memory
+        )
 
     @cached_property
     def import_session(self) -> ImportSessions:

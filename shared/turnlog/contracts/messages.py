@@ -93,7 +93,10 @@ class Appended(Answer):
 
 
 class StoredMessage(Answer):
-    """``body`` is what was given, or the message in the format asked for. ``created_at`` is the caller's time, else the log's."""
+    """``body`` is what was given, or the message in the format asked for. ``created_at`` is the caller's time, else the log's.
+
+    ``origin``: nobody has said it. ``memory``: the session was begun with it.
+    """
 
     position: int
     loop: int | None
@@ -109,6 +112,7 @@ class StoredMessage(Answer):
     finish_reason: str | None = None
     is_error: bool | None = None
     redacted: bool = False
+    origin: Literal["memory"] | None = None
 
 
 class MessagePage(Answer):

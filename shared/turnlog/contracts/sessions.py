@@ -31,6 +31,35 @@ class SnapshotPolicy(Body):
     )
 
 
+class Bootstrap(Body):
+    """What a new session asks long-term memory for. Without it the session begins all the same, and says so."""
+
+    question: Annotated[str, Field(max_length=1_000)] | None = Field(
+        default=None, description="What matters most for it comes first; without it, what is newest or most telling"
+    )
+    max_tokens: Annotated[int, Field(ge=50, le=20_000)] = Field(
+        default=1_000, description="The most that it takes of every window"
+    )
+    limit: Annotated[int, Field(ge=1, le=100)] = Field(default=20, description="The most memories")
+    timeout_seconds: Annotated[float, Field(gt=0, le=20, allow_inf_nan=False)] = Field(
+        default=2, description="Creating the session waits so long for the engine, and no longer"
+    )
+
+
+class Bootstrapped(Answer):
+    """What a session was begun with. ``ok``: ``memories`` of them stand in the message at ``position``, with ``tokens`` in all;
+    ``left_out`` had no room. ``empty``: nothing is known, or nothing has room. ``unavailable``, ``timed_out``: the engine did not
+    say, ``reason`` tells why. ``off``: the service has no memory."""
+
+    status: Literal["ok", "empty", "unavailable", "timed_out", "off"]
+    engine: str | None
+    memories: int
+    left_out: int
+    tokens: int
+    position: int | None
+    reason: str | None
+
+
 class ForkPoint(Body):
     """A session of the same owner, and the position or time (RFC 3339) that a fork begins at: by default its head."""
 
@@ -71,6 +100,10 @@ class CreateSession(Body):
         default=None,
         description="Begin as another session was; settings that are given here are put in place of its own",
     )
+    bootstrap: bool | Bootstrap = Field(
+        default=False,
+        description="Begin with what long-term memory knows of the user, as a pinned message of fenced data",
+    )
 
 
 class UpdateSession(Body):
@@ -104,7 +137,7 @@ class Session(Answer):
     ``summary_to``: up to this position a summary stands for the history in windows. ``last_sent_position`` is that of the
     newest window that an append has named as sent, ``last_sent_at`` the time of that append. ``reset_of`` is the session that
     ended when this one was begun in its place; ``forked_from`` that which this one was at position ``forked_at``. From
-    ``expires_at`` on it is as if it were not there; each activity moves that.
+    ``expires_at`` on it is as if it were not there; each activity moves that. ``bootstrap`` is null where none was asked for.
     """
 
     session_id: str
@@ -130,6 +163,7 @@ class Session(Answer):
     ttl_days: int | None
     expires_at: str | None
     inactive_after_days: int | None
+    bootstrap: Bootstrapped | None
     schema_version: int
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from turnlog.domain.facts import Facts
 from turnlog.domain.jsonvalue import JsonObject, JsonValue
@@ -18,7 +18,8 @@ HEAD_TOKEN_CHARS = 500
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """What is kept around a body. ``created_at`` is the caller's own time, as given."""
+    """What is kept around a body. ``created_at`` is the caller's own time, as given. ``origin``: who has put the message in, where
+    that is not the caller: ``memory``, when the session began."""
 
     id: str | None = None
     status: MessageStatus = "complete"
@@ -28,6 +29,7 @@ class Envelope:
     metadata: JsonObject | None = None
     finish_reason: str | None = None
     is_error: bool | None = None
+    origin: Literal["memory"] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -172,7 +172,8 @@ class _Findings:
 
 def _check_role(found: _Findings, flow: Flow, arrival: Arrival) -> None:
     facts = arrival.facts
-    role, first = facts.role, flow.messages == 0
+    # What a session was begun with from memory is said by nobody.
+    role, first = facts.role, not (flow.loop.number or flow.previous_role)
     if role == "unknown":
         found.add("unknown_role", "/role")
     if role == "system" and not first:

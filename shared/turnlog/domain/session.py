@@ -23,7 +23,8 @@ class Settings:
     """What a session is created with; each change is a commit, so any old window can be built again.
 
     Tokens of the system text and the tool schemas are counted when they are set.
-    ``snapshots`` says when the session makes snapshots by itself (None: never).
+    ``snapshots`` says when the session makes snapshots by itself (None: never). ``bootstrap`` is what was asked of long-term
+    memory when it began, and what came of that.
     ``policy`` is a preset's name or a policy's body, already checked. A default here is what a stored session has that
     does not name the field: ``recall`` is never in those from before there were recall tools, whatever new ones get.
     """
@@ -47,3 +48,4 @@ class Settings:
     forked_from: str | None = None
     forked_at: int | None = None
     snapshots: JsonObject | None = None
+    bootstrap: JsonObject | None = None

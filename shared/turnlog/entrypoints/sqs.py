@@ -18,6 +18,8 @@ from turnlog.domain.errors import TurnlogError, UnavailableError
 
 DEADLINE_MS = 15_000
 """No job is begun with less time than this left, and with a model that writes summaries, the time that it may take."""
+_CALLS = {"compress": 1, "offload": 2}
+"""Of the model, one after the other, in a job of the kind."""
 _log = logging.getLogger("turnlog")
 
 
@@ -32,7 +34,7 @@ def make_worker(
 
     def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
         application = holder[0] = holder[0] or _application()
-        deadline_ms = DEADLINE_MS + (application.longest_summary_ms if "compress" in kinds else 0)
+        deadline_ms = DEADLINE_MS + application.longest_summary_ms * max(_CALLS.get(kind, 0) for kind in kinds)
 
         def work(record: SQSRecord) -> None:
             if context is not None and context.get_remaining_time_in_millis() < deadline_ms:

@@ -64,6 +64,11 @@ class Commit:
     def payloads(self) -> tuple[Payload, ...]:
         return tuple(payload for payload in map(self.payload_of, self.lines) if payload is not None)
 
+    @property
+    def settings_payload(self) -> Payload | None:
+        """Of a commit that begins with settings: where they are, out of line."""
+        return self.payload_of(self.lines[0])
+
     def payload_of(self, line: dict[str, Any]) -> Payload | None:
         payload = payload_of(line)
         return replace(payload, home=self.home) if payload is not None else None

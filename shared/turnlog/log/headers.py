@@ -27,7 +27,9 @@ KEYS_KEPT = 24
 GENESIS = bytes(HASH_BYTES)
 _KEY_HASH_BYTES = 6
 _KEY_ENTRY_BYTES = _KEY_HASH_BYTES + 4
-_KINDS = frozenset({"c", "m", "s", "y", "d", "h", "p", "e", "r", "f"})
+CREATION = "c"
+"""The kind of a session's first commit."""
+_KINDS = frozenset({CREATION, "m", "s", "y", "d", "h", "p", "e", "r", "f"})
 _OUTSIDE = frozenset({"pk", "sk", "h", "b", "fp", "bs", "fa", "fu"})
 """What of an item the chain hash does not cover: its key, the hash and the body, and where a fork's log goes on before it."""
 

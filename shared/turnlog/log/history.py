@@ -10,7 +10,7 @@ from turnlog.domain.flow import Arrival, Flow, accept
 from turnlog.domain.messages import Message
 from turnlog.log.commit_items import is_tombstone, shared_position
 from turnlog.log.commits import CommitLog, read_commit
-from turnlog.log.headers import Header, read_header
+from turnlog.log.headers import CREATION, Header, read_header
 from turnlog.log.keys import MAX_POSITION, SessionKeys
 from turnlog.log.reading import located
 from turnlog.ports import Item
@@ -49,10 +49,11 @@ def header_at(log: CommitLog, keys: SessionKeys, item: Item, position: int, befo
     """The header as if the log ended at a position of a commit, whose item is given. ``before`` brings the header before it.
 
     Inside a commit its messages up to the position are folded onto the commit before; what the whole commit told (of usage)
-    holds. Of a commit that a fork shares only in part the end is where that part ends.
+    holds. Of a commit that a fork shares only in part the end is where that part ends. A session begins with all of its first
+    commit: what it knows from memory is there from position 1 on.
     """
     header, position = read_header(item), shared_position(item, position)
-    if position == header.last:
+    if position == header.last or header.kind == CREATION:
         return header
     commit, previous = read_commit(item), before()
     flow: Flow = previous.flow

@@ -16,7 +16,9 @@ META, SUMMARY, SYSTEM, STATE, ATTEMPTS = "D#META", "E#SUM", "E#SYS", "S#STATE", 
 WORDS = "S#WORDS"
 TAIL_TO, WINDOW_TO = "D~", "E~"
 SEGMENTS_FROM, SEGMENTS_TO = "G#", "G~"
+OFFLOADED, OFFLOAD_DUE = "O#DONE", "O#DUE"
 SEGMENT_BLOBS, PAYLOAD_BLOBS, SNAPSHOT_BLOBS, INDEX_BLOBS = "seg/", "payload/", "snap/", "index/"
+OFFLOAD_BLOBS = "offload/"
 """Kinds of blobs of a session, behind its prefix."""
 EXPORT_BLOBS = "~exports/"
 """What the names of exports begin with: no tenant's id has a tilde. They go by a rule of the bucket's life cycle."""
@@ -160,6 +162,21 @@ class SessionKeys:
     @property
     def attempts(self) -> Key:
         return Key(self.partition, ATTEMPTS)
+
+    @property
+    def offloaded(self) -> Key:
+        """How far the session has been handed to long-term memory."""
+        return Key(self.partition, OFFLOADED)
+
+    @property
+    def offload_due(self) -> Key:
+        """That it is to be handed over, or may be."""
+        return Key(self.partition, OFFLOAD_DUE)
+
+    @property
+    def offload_blob(self) -> str:
+        """The copy of all messages that is handed over with it."""
+        return f"{self.blob_prefix}{OFFLOAD_BLOBS}messages.jsonl.gz"
 
     @property
     def words(self) -> Key:

@@ -34,6 +34,7 @@ ENVELOPE = {
     "md": "metadata",
     "fr": "finish_reason",
     "er": "is_error",
+    "or": "origin",
 }
 
 

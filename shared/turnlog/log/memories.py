@@ -43,17 +43,19 @@ class Memories:
     def __init__(self, items: ItemTable) -> None:
         self._items = items
 
-    def has(self, part: Offloaded) -> bool:
-        """Whether a part has been told before."""
+    def told(self, part: Offloaded) -> int | None:
+        """How many facts there are of a part that was told before; None: it was not."""
         key = OwnerKeys(part.owner).memories(part.session_id, part.id)
-        return bool(self._items.get_many([key]))
+        item = self._items.get_many([key]).get(key)
+        return len(_part(item).facts) if item is not None else None
 
     def add(self, part: Offloaded, facts: Sequence[Fact]) -> int:
         """Keeps what a part told, unless it was told before; how many facts that are."""
         key = OwnerKeys(part.owner).memories(part.session_id, part.id)
         kept = [_cut(fact) for fact in facts[:MAX_PART_FACTS]]
-        if self._items.put(_item(key, kept, revision=1), condition=Absent()) is not None:
-            return 0
+        lost = self._items.put(_item(key, kept, revision=1), condition=Absent())
+        if lost is not None:
+            return len(_part(lost.existing).facts) if lost.existing is not None else 0
         self._trim(part.owner)
         return len(kept)
 

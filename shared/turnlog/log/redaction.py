@@ -38,9 +38,15 @@ class Counts:
     commits: int = 0
     parts: int = 0
     blobs: int = 0
+    memories: int = 0
 
     def plus(self, other: Counts) -> Counts:
-        return Counts(self.commits + other.commits, self.parts + other.parts, self.blobs + other.blobs)
+        return Counts(
+            self.commits + other.commits,
+            self.parts + other.parts,
+            self.blobs + other.blobs,
+            self.memories + other.memories,
+        )
 
 
 class Redaction:

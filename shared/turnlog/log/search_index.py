@@ -63,10 +63,11 @@ class Index:
 
     @classmethod
     def of(cls, engine: SearchEngine, messages: Iterable[tuple[Located, int]]) -> Index:
-        """Of messages, each with its commit's first position. Those of an unknown role are never found."""
+        """Of messages, each with its commit's first position. Those of an unknown role are never found,
+        nor what nobody has said here."""
         index, rows_of = cls(), dict[str, list[tuple[int, int]]]()
         found = [(one, commit, one.facts) for one, commit in messages]
-        found = [one for one in found if one[2].role != "unknown"]
+        found = [one for one in found if one[2].role != "unknown" and one[0].event.envelope.origin is None]
         texts = [indexed_text(one, facts) for one, _, facts in found]
         for row, ((one, commit, facts), terms) in enumerate(zip(found, engine.terms(texts), strict=True)):
             time_ms = (said_at(one) - _EPOCH) // timedelta(milliseconds=1)

@@ -144,7 +144,7 @@ class SessionLog:
         event = self._settings_event(keys, commit)
         begins = isinstance(event, CreateEvent | ForkEvent) and commit.home == keys.partition
         created = commit.header.time_ms if begins else self._created_ms(keys)
-        payload = commit.payloads[0] if commit.payloads else None
+        payload = commit.settings_payload
         return InForce(event.settings, created), position, payload
 
     def cursor_secret(self) -> bytes:

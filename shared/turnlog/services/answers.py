@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from turnlog.contracts.sessions import Session
+from turnlog.contracts.sessions import Bootstrapped, Session
 from turnlog.domain.session import SCHEMA_VERSION, Settings
 from turnlog.domain.times import rfc3339
 from turnlog.log.headers import Header
@@ -35,5 +35,11 @@ def session_answer(keys: SessionKeys, settings: Settings, header: Header, *, cre
         inactive_after_days=settings.inactive_after_days,
         forked_from=settings.forked_from,
         forked_at=settings.forked_at,
+        bootstrap=_bootstrapped(settings),
         schema_version=SCHEMA_VERSION,
     )
+
+
+def _bootstrapped(settings: Settings) -> Bootstrapped | None:
+    found = settings.bootstrap
+    return Bootstrapped.model_validate(found["found"]) if found is not None else None

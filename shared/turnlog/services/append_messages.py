@@ -37,7 +37,7 @@ from turnlog.ports import TokenCounter
 from turnlog.services.asking import AskForSegments, AskForSummaries, Compression
 from turnlog.services.changes import has_pending
 from turnlog.services.idempotency import RequestKey, earlier, is_of, request_key, stamped
-from turnlog.services.incoming import Incoming, understand_batch
+from turnlog.services.incoming import Incoming, message_event, understand_batch
 from turnlog.services.learning import USAGE_IGNORED, calibrated, sent_after
 from turnlog.services.recalls import recalls
 from turnlog.services.run_states import run_event
@@ -144,7 +144,9 @@ class Appending:
         has_tools = settings.recall == "always" and self._action == RUN
         told = recalls(arrivals, self._given, before, tail, has_tools=has_tools)
         events = [
-            replace(self._event(arrival, given, number), recall=told.get(arrival.position))
+            replace(
+                message_event(given, position=arrival.position, opens_loop=number), recall=told.get(arrival.position)
+            )
             for arrival, given, number in zip(arrivals, self._given, opens, strict=True)
         ]
         events[0] = replace(events[0], notes=self._notes(warnings))
@@ -264,17 +266,6 @@ class Appending:
             return None, []
         event, self._state, problems = found
         return event, [Disorder(problem.code, position, f"/run{problem.pointer}") for problem in problems]
-
-    def _event(self, arrival: Arrival, given: Incoming, opens_loop: int) -> MessageEvent:
-        return MessageEvent(
-            position=arrival.position,
-            format=given.codec.format,
-            tokens=given.tokens,
-            envelope=given.envelope,
-            body=given.body,
-            opens_loop=opens_loop,
-            head_tokens=given.head_tokens,
-        )
 
     def _notes(self, warnings: Sequence[Disorder]) -> Notes | None:
         usage, window = self._body.usage, self._body.window

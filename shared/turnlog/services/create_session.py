@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from turnlog.codecs.counting import count_tools
-from turnlog.contracts.sessions import CreateSession, Session
+from turnlog.contracts.sessions import Bootstrap, CreateSession, Session
 from turnlog.contracts.sessions import ForkPoint as ForkPointBody
 from turnlog.domain.errors import (
     ConflictError,
@@ -25,7 +26,7 @@ from turnlog.domain.jsonvalue import JsonObject
 from turnlog.domain.session import Settings
 from turnlog.log.caches import directory_item
 from turnlog.log.commits import Commit, Draft
-from turnlog.log.headers import Header, remembered
+from turnlog.log.headers import CREATION, Header, remembered
 from turnlog.log.keys import OwnerKeys, SessionKeys, commit_sort_key
 from turnlog.log.sessions import SessionLog
 from turnlog.log.state import created as created_state
@@ -35,10 +36,14 @@ from turnlog.services.changes import check_change
 from turnlog.services.fork import ForkPoint
 from turnlog.services.given_settings import check_settings_size, fields_of
 from turnlog.services.idempotency import RequestKey, is_of, request_key
+from turnlog.services.incoming import Incoming, message_event
 from turnlog.windows.build import system_cost
 from turnlog.windows.policy import policy_of
 
-_NOT_OF_A_FORK = frozenset({"state", "state_schema", "recall"})
+if TYPE_CHECKING:
+    from turnlog.services.bring_memories import Known
+
+_NOT_OF_A_FORK = frozenset({"state", "state_schema", "recall", "bootstrap"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +57,12 @@ class Created:
 class CreateSessions:
     """The use case: one event at position 1 with all settings; exactly one of several racing creators wins."""
 
-    def __init__(self, log: SessionLog, counter: TokenCounter) -> None:
+    def __init__(
+        self, log: SessionLog, counter: TokenCounter, bring_memories: Callable[[Owner, Bootstrap], Known]
+    ) -> None:
         self._log = log
         self._counter = counter
+        self._bring_memories = bring_memories
 
     def __call__(self, owner: Owner, body: CreateSession, *, key: str | None = None) -> Created:
         request = request_key(key, "create", body)
@@ -63,6 +71,10 @@ class CreateSessions:
         )
         if body.fork is not None:
             return self._fork(keys, body, body.fork, request)
+        if body.bootstrap is not False and (body.session_id is not None or request is not None):
+            known = self._found(keys, body, request)
+            if known is not None:
+                return known
         settings = self._settings(body)
         state = cast("JsonObject | None", body.state)
         check_settings_size(settings)
@@ -74,9 +86,10 @@ class CreateSessions:
             check_schema(settings.state_schema)
             if state is not None:
                 check_state(state, settings.state_schema)
-        commit = self._put(keys, settings, state, request)
-        if commit is None:
+        put = self._put(keys, settings, state, request, ask=_asked(body))
+        if put is None:
             return self._existing(keys, body, request)
+        commit, settings = put
         self._write_caches(keys, settings, commit, state)
         return Created(session_answer(keys, settings, commit.header, created_ms=commit.header.time_ms), True)
 
@@ -103,9 +116,12 @@ class CreateSessions:
 
     def in_place(self, keys: SessionKeys, settings: Settings) -> Session:
         """A session with settings that are in force elsewhere, under an id that is made for this purpose alone: made before, it
-        is the same one."""
-        commit = self._put(keys, settings, None, None)
-        if commit is not None:
+        is the same one. One that was begun with what is known of the user is begun so again."""
+        ask = Bootstrap.model_validate(settings.bootstrap["asked"]) if settings.bootstrap is not None else None
+        is_there = ask is not None and keys.commit(1) in self._log.items.get_many([keys.commit(1)])
+        put = self._put(keys, settings, None, None, ask=ask) if not is_there else None
+        if put is not None:
+            commit, settings = put
             self._write_caches(keys, settings, commit)
             return session_answer(keys, settings, commit.header, created_ms=commit.header.time_ms)
         first = self._first(keys)
@@ -114,11 +130,26 @@ class CreateSessions:
         return self._shown(keys, first)
 
     def _put(
-        self, keys: SessionKeys, settings: Settings, state: JsonObject | None, request: RequestKey | None
-    ) -> Commit | None:
-        """The first commit of the session; None when there is one."""
+        self,
+        keys: SessionKeys,
+        settings: Settings,
+        state: JsonObject | None,
+        request: RequestKey | None,
+        *,
+        ask: Bootstrap | None,
+    ) -> tuple[Commit, Settings] | None:
+        """The first commit of the session, and its settings; None when there is one.
+
+        Memory is asked after the session was announced: who erases the user's data meanwhile stops this session first.
+        """
         now = self._announce(keys, settings)
-        return self._log.commits.put(keys, _draft(keys, settings, state, now, request), nonce=self._log.ids.nonce())
+        known: Known | None = None
+        if ask is not None:
+            known = self._bring_memories(keys.owner, ask)
+            settings = replace(settings, bootstrap=known.record)
+        draft = _draft(keys, settings, state, now, request, known.message if known is not None else None)
+        commit = self._log.commits.put(keys, draft, nonce=self._log.ids.nonce())
+        return (commit, settings) if commit is not None else None
 
     def _announce(self, keys: SessionKeys, settings: Settings) -> int:
         """An entry of the list says that the session is being created. Returns the time."""
@@ -164,7 +195,7 @@ class CreateSessions:
     def _write_caches(
         self, keys: SessionKeys, settings: Settings, commit: Commit, state: JsonObject | None = None
     ) -> None:
-        created, payload = commit.header.time_ms, commit.payloads[0] if commit.payloads else None
+        created, payload = commit.header.time_ms, commit.settings_payload
         position = commit.header.last_settings
         self._log.caches.write_settings(keys, settings, position=position, created_ms=created, payload=payload)
         if state is not None:
@@ -210,19 +241,34 @@ def made_id(owner: Owner, seed: bytes) -> str:
     return "s" + base64.b32encode(hashlib.sha256(whole).digest()).decode("ascii").rstrip("=").lower()[:31]
 
 
+def _asked(body: CreateSession) -> Bootstrap | None:
+    if body.bootstrap is False:
+        return None
+    return body.bootstrap if isinstance(body.bootstrap, Bootstrap) else Bootstrap()
+
+
 def _draft(
-    keys: SessionKeys, settings: Settings, state: JsonObject | None, now: int, request: RequestKey | None
+    keys: SessionKeys,
+    settings: Settings,
+    state: JsonObject | None,
+    now: int,
+    request: RequestKey | None,
+    message: Incoming | None,
 ) -> Draft:
     header = Header(
         first=1,
-        last=1,
-        kind="c",
+        last=2 if message is not None else 1,
+        kind=CREATION,
         time_ms=now,
         nonce=b"",
-        flow=Flow(),
+        # Nobody has said it: no role comes before the first one, and no loop is open.
+        flow=Flow(messages=1, tokens=message.tokens) if message is not None else Flow(),
         keys=remembered(b"", request.key_hash, 1) if request else b"",
         idempotency=request.stamp if request else b"",
         last_state=1 if state is not None else 0,
         ttl_days=settings.ttl_days or 0,
     )
-    return Draft(header, (CreateEvent(1, keys.session_id, settings, state),))
+    create = CreateEvent(1, keys.session_id, settings, state)
+    if message is None:
+        return Draft(header, (create,))
+    return Draft(header, (create, message_event(message, position=2)), (None, message.facts))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import cast
 
 from turnlog.contracts.jobs import Job
@@ -19,7 +19,7 @@ from turnlog.log.keys import OwnerKeys, SessionKeys
 from turnlog.log.records import Record
 from turnlog.log.sessions import SessionLog
 from turnlog.log.tombstones import FREE, keeps_snapshots
-from turnlog.ports import BlobStore, Item
+from turnlog.ports import BlobStore, Item, MemoryEngine
 from turnlog.services.idempotency import raw_request_key, stamped
 from turnlog.services.jobs import TTL_SECONDS, Later, StartJobs, job_answer
 
@@ -37,11 +37,19 @@ _PAGE = 1_000
 class EraseSessions:
     """The use case: 404 for every request from the moment this returns, and a receipt that says how far the erasing is."""
 
-    def __init__(self, log: SessionLog, blobs: BlobStore, erasure: Erasure, start_job: StartJobs) -> None:
+    def __init__(
+        self,
+        log: SessionLog,
+        blobs: BlobStore,
+        erasure: Erasure,
+        start_job: StartJobs,
+        memories: Sequence[MemoryEngine],
+    ) -> None:
         self._log = log
         self._blobs = blobs
         self._erasure = erasure
         self._start_job = start_job
+        self._memories = memories
 
     def __call__(self, owner: Owner, session_id: str, *, key: str | None = None) -> Job:
         """The job. It is in the queue before the session is fenced: ended in between, the worker fences it."""
@@ -89,6 +97,9 @@ class EraseSessions:
         if not run.is_whole:
             return Later(receipt("erasing", counts), {**options, "counts": counts})
         forget_options(self._log, owner, session_id)
+        if kept is None:
+            # What is known of a person stays when a session expires: it goes with the person, or one by one.
+            counts = more_memories(counts, sum(engine.erase(owner, session_id) for engine in self._memories))
         if "not_before" in options:
             return receipt("erased", counts)
         return Later(receipt("erasing", counts), due_options(options, counts, now), SECOND_PASS_SECONDS)
@@ -170,12 +181,18 @@ def due_options(options: JsonObject, counts: JsonObject, now_ms: int) -> JsonObj
 
 
 def counts_of(options: JsonObject) -> JsonObject:
-    return cast("JsonObject", options.get("counts", {"commits": 0, "items": 0, "blobs": 0, "requests": 0}))
+    return cast(
+        "JsonObject", options.get("counts", {"commits": 0, "items": 0, "blobs": 0, "requests": 0, "memories": 0})
+    )
 
 
 def added(counts: JsonObject, run: Erased) -> JsonObject:
     more = {"commits": run.commits, "items": run.items, "blobs": run.blobs, "requests": run.requests}
-    return {name: cast("int", counts[name]) + count for name, count in more.items()}
+    return {**counts, **{name: cast("int", counts[name]) + count for name, count in more.items()}}
+
+
+def more_memories(counts: JsonObject, count: int) -> JsonObject:
+    return {**counts, "memories": cast("int", counts.get("memories", 0)) + count}
 
 
 def receipt(status: str, counts: JsonObject) -> JsonObject:

@@ -18,8 +18,8 @@ from turnlog.log.headers import item_name
 from turnlog.log.keys import DIRECTORY_FROM, DIRECTORY_TO, OwnerKeys, SessionKeys, owner_blobs
 from turnlog.log.sessions import SessionLog
 from turnlog.log.tombstones import is_cache_tombstone, keeps_snapshots
-from turnlog.ports import BlobStore, Item, Key, Query
-from turnlog.services.erase import SECOND_PASS_SECONDS, WORK_MS, added, counts_of, due_options, receipt
+from turnlog.ports import BlobStore, Item, Key, MemoryEngine, Query
+from turnlog.services.erase import SECOND_PASS_SECONDS, WORK_MS, added, counts_of, due_options, more_memories, receipt
 from turnlog.services.idempotency import raw_request_key
 from turnlog.services.jobs import Later, StartJobs
 
@@ -30,11 +30,19 @@ _KIND: JobKind = "erase_user"
 class EraseUsers:
     """The use case: the receipt stays, and tombstones until their time is over; nothing else of the owner."""
 
-    def __init__(self, log: SessionLog, blobs: BlobStore, erasure: Erasure, start_job: StartJobs) -> None:
+    def __init__(
+        self,
+        log: SessionLog,
+        blobs: BlobStore,
+        erasure: Erasure,
+        start_job: StartJobs,
+        memories: Sequence[MemoryEngine],
+    ) -> None:
         self._log = log
         self._blobs = blobs
         self._erasure = erasure
         self._start_job = start_job
+        self._memories = memories
 
     def __call__(self, owner: Owner, *, key: str | None = None) -> Job:
         """The job. From here on until it is done the owner's sessions can't be created."""
@@ -61,6 +69,7 @@ class EraseUsers:
                 if not run.is_whole or self._log.clock.now_ms() >= now + WORK_MS:
                     return Later(receipt("erasing", counts), {**options, "counts": counts, "done_to": done_to})
         counts = {**counts, "blobs": cast("int", counts["blobs"]) + self._erase_blobs(owner)}
+        counts = more_memories(counts, sum(engine.erase(owner) for engine in self._memories))
         if not is_second:
             return Later(receipt("erasing", counts), due_options({}, counts, now), SECOND_PASS_SECONDS)
         counts = {**counts, "items": cast("int", counts["items"]) + self._erase_own(owner)}

@@ -6,7 +6,7 @@ and what it is made of (``log.jsonl``), from which an import makes an equal sess
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from hashlib import sha256
 from tempfile import TemporaryFile
 from typing import Any, BinaryIO, cast
@@ -17,7 +17,7 @@ from turnlog.contracts.jobs import Job
 from turnlog.domain.errors import NotFoundError
 from turnlog.domain.events import Payload
 from turnlog.domain.identity import Owner
-from turnlog.domain.jsonvalue import JsonObject, encode_json
+from turnlog.domain.jsonvalue import JsonObject, JsonValue, encode_json
 from turnlog.log.caches import session_id_of
 from turnlog.log.exchange import commit_line
 from turnlog.log.headers import Header, short_hash
@@ -26,12 +26,13 @@ from turnlog.log.lines import settings_object
 from turnlog.log.materialise import stored_commits
 from turnlog.log.payloads import Payloads
 from turnlog.log.sessions import SessionLog
-from turnlog.ports import BlobStore, Query
+from turnlog.ports import BlobStore, MemoryEngine, Query
 from turnlog.services.answers import session_answer
 from turnlog.services.history import ReadHistory
 from turnlog.services.idempotency import request_key
 from turnlog.services.jobs import StartJobs
 from turnlog.services.links import Link, Links
+from turnlog.services.memories import memory_answer
 from turnlog.services.read_messages import ReadMessages
 from turnlog.services.snapshots import snapshot_fields
 from turnlog.version import __version__
@@ -41,19 +42,27 @@ MAX_POSITIONS = 1_024
 _FRESH_MS = 60 * 60 * 1000
 _ZIP_TIME = (1980, 1, 1, 0, 0, 0)
 _COPY_BYTES = 64 * 1024
+_PAGE_MEMORIES = 100
 
 
 class ExportSessions:
     """The use case. The newest export of a session, and of a person, takes the place of the one before."""
 
     def __init__(
-        self, log: SessionLog, payloads: Payloads, blobs: BlobStore, links: Links, start_job: StartJobs
+        self,
+        log: SessionLog,
+        payloads: Payloads,
+        blobs: BlobStore,
+        links: Links,
+        start_job: StartJobs,
+        memory: Callable[[], MemoryEngine | None],
     ) -> None:
         self._log = log
         self._payloads = payloads
         self._blobs = blobs
         self._links = links
         self._start_job = start_job
+        self._memory = memory
 
     def __call__(self, owner: Owner, session_id: str, body: ExportSession, *, key: str | None = None) -> Export | Job:
         keys = SessionKeys(owner, session_id)
@@ -96,12 +105,14 @@ class ExportSessions:
                     # One that is being created, or that has been deleted since it was listed.
                     if session_ids is not None:
                         raise
-            manifest = {
+            manifest: JsonObject = {
                 "format": FORMAT,
                 "version": FORMAT_VERSION,
                 "made_by": f"turnlog {__version__}",
-                "sessions": sessions,
+                "sessions": cast("JsonValue", sessions),
             }
+            if session_ids is None:
+                manifest["memory"] = _member(archive, "memory.jsonl", self._memories(owner))
             _member(archive, "manifest.json", [encode_json(manifest)])
         positions = sum(cast("int", one["head"]) for one in sessions)
         file.seek(0)
@@ -169,6 +180,16 @@ class ExportSessions:
     def _snapshots(self, keys: SessionKeys) -> Iterator[bytes]:
         for record in self._log.records.every(keys.snapshots):
             yield encode_json(snapshot_fields(record))
+
+    def _memories(self, owner: Owner) -> Iterator[bytes]:
+        """What is known of a person beyond the sessions, newest first, as it is listed."""
+        engine, after = self._memory(), None
+        while engine is not None:
+            page = engine.page(owner, limit=_PAGE_MEMORIES, after=after)
+            yield from (encode_json(memory_answer(one).model_dump()) for one in page.memories)
+            after = page.next
+            if after is None:
+                return
 
     def _log_lines(self, keys: SessionKeys, header: Header) -> Iterator[bytes]:
         def blob_of(payload: Payload) -> bytes:

@@ -11,7 +11,7 @@ from turnlog.codecs.counting import count_head, count_message
 from turnlog.codecs.registry import codec_of, recognise
 from turnlog.contracts.messages import AppendMessages, Meta
 from turnlog.domain.errors import InvalidInputError, Problem, TooLargeError
-from turnlog.domain.events import HEAD_TOKEN_CHARS, Envelope
+from turnlog.domain.events import HEAD_TOKEN_CHARS, Envelope, MessageEvent
 from turnlog.domain.facts import Facts, facts_of
 from turnlog.domain.jsonvalue import JsonObject, encode_json
 from turnlog.domain.messages import Message
@@ -61,6 +61,19 @@ def understand(
         tokens=count_message(message, counter),
         head_tokens=count_head(text, HEAD_TOKEN_CHARS, counter) if len(text) > HEAD_TOKEN_CHARS else None,
         recalled=tuple(recalled) if recalled is not None else None,
+    )
+
+
+def message_event(given: Incoming, *, position: int, opens_loop: int = 0) -> MessageEvent:
+    """The message as it is put into the log."""
+    return MessageEvent(
+        position=position,
+        format=given.codec.format,
+        tokens=given.tokens,
+        envelope=given.envelope,
+        body=given.body,
+        opens_loop=opens_loop,
+        head_tokens=given.head_tokens,
     )
 
 

@@ -217,6 +217,7 @@ def _stored(one: Located, wanted: str | None) -> list[StoredMessage]:
             finish_reason=envelope.finish_reason,
             is_error=envelope.is_error,
             redacted=event.redacted,
+            origin=envelope.origin,
         )
         for at, body in enumerate(bodies)
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from typing import cast
@@ -19,19 +20,31 @@ from turnlog.log.keys import SessionKeys
 from turnlog.log.redacted_lines import Redacted
 from turnlog.log.redaction import Counts, Redaction
 from turnlog.log.sessions import SessionLog
+from turnlog.ports import MemoryEngine
 from turnlog.services.erase import SECOND_PASS_SECONDS, WORK_MS, due_options, receipt
 from turnlog.services.idempotency import earlier, raw_request_key, stamped
 from turnlog.services.jobs import Later, StartJobs
+from turnlog.services.offload import OffloadCopies
 
 
 class RedactMessages:
     """The use case: the message says nothing any more, and the receipt says how far the rest is."""
 
-    def __init__(self, log: SessionLog, redaction: Redaction, erasure: Erasure, start_job: StartJobs) -> None:
+    def __init__(
+        self,
+        log: SessionLog,
+        redaction: Redaction,
+        erasure: Erasure,
+        start_job: StartJobs,
+        copies: OffloadCopies,
+        memories: Sequence[MemoryEngine],
+    ) -> None:
         self._log = log
         self._redaction = redaction
         self._erasure = erasure
         self._start_job = start_job
+        self._copies = copies
+        self._memories = memories
 
     def __call__(self, owner: Owner, session_id: str, position: int, *, key: str | None = None) -> Job:
         """The job. It is in the queue before the message is overwritten: ended in between, the worker overwrites it."""
@@ -69,14 +82,21 @@ class RedactMessages:
         for one in family:
             if one.session_id <= after:
                 continue
-            done = asdict(self._redaction.clear(one, redacted))
-            counts = {name: cast("int", counts[name]) + count for name, count in done.items()}
+            done = asdict(self._clear(one, redacted))
+            counts = {name: cast("int", counts.get(name, 0)) + count for name, count in done.items()}
             if one is not family[-1] and self._log.clock.now_ms() - now >= WORK_MS:
                 return Later(receipt("redacting", counts), {**options, "counts": counts, "after": one.session_id})
         if "not_before" in options:
             return receipt("redacted", counts)
         first = {name: value for name, value in options.items() if name != "after"}
         return Later(receipt("redacting", counts), due_options(first, counts, now), SECOND_PASS_SECONDS)
+
+    def _clear(self, keys: SessionKeys, redacted: Redacted) -> Counts:
+        """What was made of the message in one session, and what was handed over of it."""
+        done = self._redaction.clear(keys, redacted)
+        blobs = self._copies.renew(keys)
+        known = sum(engine.erase(keys.owner, keys.session_id, position=redacted.position) for engine in self._memories)
+        return done.plus(Counts(blobs=blobs, memories=known))
 
     def _tell(self, keys: SessionKeys, redacted: Redacted) -> None:
         """The entry in a session's history. No summary that covers the message is in force behind it, and none that is being made

@@ -30,8 +30,9 @@ class EmbeddedMemory:
 
     def remember(self, part: Offloaded) -> int:
         """The facts of a part, made once: of a part that was told before none is made, nor a model asked."""
-        if self._memories.has(part):
-            return 0
+        before = self._memories.told(part)
+        if before is not None:
+            return before
         made = self._make(part.owner.tenant_id, part.said())
         kept = self._memories.add(part, made.facts)
         if len(made.facts) > kept:

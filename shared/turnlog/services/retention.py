@@ -21,12 +21,13 @@ from turnlog.log.caches import directory_item
 from turnlog.log.commits import Draft, Tail
 from turnlog.log.erasure import Erasure
 from turnlog.log.headers import Header, following, item_name
-from turnlog.log.keys import SessionKeys
+from turnlog.log.keys import OFFLOAD_DUE, SessionKeys
 from turnlog.log.sessions import SessionLog
 from turnlog.log.tombstones import due_bucket
 from turnlog.ports import Item, Key, Less, Query
 from turnlog.services.erase import due_job_id, start_expiry
 from turnlog.services.jobs import StartJobs
+from turnlog.services.offload import AskForOffloads
 
 WORK_MS = 120_000
 """A run begins nothing after that time; the next one goes on."""
@@ -38,23 +39,27 @@ _log = logging.getLogger("turnlog")
 
 @dataclass(frozen=True, slots=True)
 class Retained:
-    """What a run has begun. ``moved``: due later than the index said. ``failed`` is looked at again by the next run."""
+    """What a run has begun. ``moved``: due later than the index said. ``offloaded``: asked for again. ``failed`` is looked at again
+    by the next run."""
 
     expired: int = 0
     released: int = 0
     timed_out: int = 0
+    offloaded: int = 0
     moved: int = 0
     failed: int = 0
 
 
 class RetainSessions:
     """The use case of a schedule: sessions that have expired get a job that erases them, all but their full snapshots; silent ones
-    are marked inactive; ids of sessions that were erased a day ago become free."""
+    are marked inactive, and handed to long-term memory like those that have ended; ids of sessions that were erased a day ago
+    become free."""
 
-    def __init__(self, log: SessionLog, erasure: Erasure, start_job: StartJobs) -> None:
+    def __init__(self, log: SessionLog, erasure: Erasure, start_job: StartJobs, offload: AskForOffloads) -> None:
         self._log = log
         self._erasure = erasure
         self._start_job = start_job
+        self._offload = offload
 
     def __call__(self) -> Retained:
         """One failure stops no other; what is left over is looked at again by the next run."""
@@ -103,6 +108,8 @@ class RetainSessions:
             job_id = due_job_id(keys, item_name(item), due)
             self._start_job(keys.owner, "erase", keys.session_id, options, job_id=job_id)
             return "released"
+        if item_name(item) == OFFLOAD_DUE:
+            return self._hand_over(keys)
         try:
             tail = self._log.commits.tail(keys)
         except NotFoundError:
@@ -118,6 +125,13 @@ class RetainSessions:
         self._show(keys, tail)
         return "moved"
 
+    def _hand_over(self, keys: SessionKeys) -> str:
+        """Asks once more for what was to be handed to long-term memory, and is not."""
+        try:
+            return self._offload.again(keys, self._log.commits.tail(keys).header)
+        except NotFoundError:
+            return self._offload.again(keys, None)
+
     def _time_out(self, keys: SessionKeys, settings: Settings) -> None:
         """A commit that says so and fences nobody: the next one makes the session active again."""
 
@@ -128,8 +142,10 @@ class RetainSessions:
             new = following(header, kind="h", events=1, now_ms=now)
             return Draft(replace(new, idle_ms=header.active_ms), (NoteEvent(new.first, actions.TIME_OUT, None, None),))
 
+        self._offload.note(keys, "inactive")
         written = self._log.commits.write(keys, compose)
         self._show(keys, replace(written.tail, header=written.commit.header))
+        self._offload.send(keys, written.commit.header, "inactive")
 
     def _show(self, keys: SessionKeys, tail: Tail) -> None:
         """The entry in the list, and on the index, as of a commit."""

@@ -61,7 +61,7 @@ class UpdateSessions:
     def _write_caches(self, keys: SessionKeys, written: Written, in_force: InForce) -> None:
         """The commit is durable already: a cache that can't be written now is mended by a reader."""
         commit = written.commit
-        payload = commit.payloads[0] if commit.payloads else None
+        payload = commit.settings_payload
         with suppress(UnavailableError):
             self._log.caches.write_settings(
                 keys,

@@ -131,7 +131,8 @@ def _messages(unit: Unit, loop: Loop | None, tellers: Mapping[int, Unit], note: 
             stubs[entry.position].tokens if entry.position in stubs else entry.cost for entry in others
         )
         settled = any(answer.entry is None for answer in unit.answers)
-        reason = unit.reason or ("pinned" if is_summed_up else "settled" if settled else None)
+        origin = unit.entry.event.envelope.origin
+        reason = unit.reason or ("pinned" if is_summed_up else "settled" if settled else origin)
         yield Part("message", level, tokens if is_in else note, number, unit.position, unit.position, reason, refs)
         for entry in companions:
             yield Part("message", level, entry.cost if is_in else 0, number, entry.position, entry.position, reason)

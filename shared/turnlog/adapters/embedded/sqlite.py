@@ -102,6 +102,16 @@ class SqliteDatabase:
                 raise
             connection.execute("COMMIT")
 
+    def release(self) -> None:
+        """Closes this thread's connection; one that is asked for later is opened anew. That of a database in memory stays."""
+        found: sqlite3.Connection | None = getattr(self._local, "connection", None)
+        if found is not None and os.getpid() == self._pid:
+            self._local.connection = None
+            with self._lock:
+                if found in self._all:
+                    self._all.remove(found)
+                    found.close()
+
     def close(self) -> None:
         """Closes every connection of this process."""
         with self._lock:

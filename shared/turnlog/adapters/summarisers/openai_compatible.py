@@ -8,10 +8,9 @@ from __future__ import annotations
 import http.client
 import json
 import re
-import ssl
 from typing import Any
-from urllib.parse import urlsplit
 
+from turnlog.adapters.posting import Posted, post, web_address
 from turnlog.adapters.summarisers.model import Ending, ModelAnswer
 from turnlog.adapters.summarisers.prompt import Prompt
 from turnlog.domain.errors import InvalidInputError, SummariserConfigError, ThrottledError, UnavailableError
@@ -21,9 +20,6 @@ from turnlog.ports import Clock
 from turnlog.version import __version__
 
 _MAX_ANSWER_BYTES = 4 * 1024 * 1024
-_CHUNK_BYTES = 64 * 1024
-_CONNECT_SECONDS = 5.0
-_MAX_RETRY_AFTER_SECONDS = 3_600
 _THINKING = re.compile(r"\s*<think>.*?</think>", re.DOTALL)
 _ENDINGS: dict[Any, Ending] = {"length": "cut_off", "content_filter": "filtered"}
 
@@ -32,12 +28,11 @@ class OpenAiCompatibleModel:
     """Implements `ChatModel` on ``{base_url}/chat/completions``. ``timeout_seconds`` is for a call as a whole."""
 
     def __init__(self, base_url: str, model: str, *, api_key: str, timeout_seconds: float, clock: Clock) -> None:
-        url = urlsplit(base_url)
-        if url.scheme not in ("http", "https") or not url.hostname or url.query or url.fragment or url.username:
+        url = web_address(base_url)
+        if url is None:
             raise InvalidInputError("TURNLOG_SUMMARY_URL is no http or https address", code="invalid_settings")
         self.name = f"openai:{model}"
-        self._url = url
-        self._path = url.path.rstrip("/") + "/chat/completions"
+        self._url = url._replace(path=url.path.rstrip("/") + "/chat/completions")
         self._model = model
         self._timeout_seconds = timeout_seconds
         self._clock = clock
@@ -51,61 +46,34 @@ class OpenAiCompatibleModel:
         self._limit_name = "max_tokens"
 
     def answer(self, prompt: Prompt, *, max_tokens: int) -> ModelAnswer:
-        status, retry_after, body = self._post(prompt, max_tokens)
-        if status == 400 and self._limit_name == "max_tokens" and _is_about_max_tokens(body):
+        posted = self._post(prompt, max_tokens)
+        if posted.status == 400 and self._limit_name == "max_tokens" and _is_about_max_tokens(posted.body):
             # OpenAI's newer models take the limit under another name; the older ones and most servers know the first only.
             self._limit_name = "max_completion_tokens"
-            status, retry_after, body = self._post(prompt, max_tokens)
-        if status != 200:
-            raise _error(self.name, status, retry_after)
-        return _read(self.name, body)
+            posted = self._post(prompt, max_tokens)
+        if posted.status != 200:
+            raise _error(self.name, posted)
+        return _read(self.name, posted.body)
 
-    def _post(self, prompt: Prompt, max_tokens: int) -> tuple[int, str | None, bytes]:
+    def _post(self, prompt: Prompt, max_tokens: int) -> Posted:
         content = {
             "model": self._model,
             "messages": [{"role": "system", "content": prompt.system}, {"role": "user", "content": prompt.record}],
             self._limit_name: max_tokens,
         }
         try:
-            return self._exchange(encode_json(content))
+            return post(
+                self._url,
+                encode_json(content),
+                self._headers,
+                timeout_seconds=self._timeout_seconds,
+                clock=self._clock,
+                max_bytes=_MAX_ANSWER_BYTES,
+            )
         except TimeoutError:
             raise UnavailableError(f"{self.name} gave no answer in time", code=TIMED_OUT) from None
         except (OSError, http.client.HTTPException) as error:
             raise UnavailableError(f"{self.name} gave no answer: {type(error).__name__}") from None
-
-    def _exchange(self, content: bytes) -> tuple[int, str | None, bytes]:
-        deadline_ms = self._clock.now_ms() + round(self._timeout_seconds * 1000)
-        connection = self._connection()
-        try:
-            connection.connect()
-            self._allow(connection, deadline_ms)
-            connection.request("POST", self._path, content, self._headers)
-            response = connection.getresponse()
-            body = b""
-            while len(body) <= _MAX_ANSWER_BYTES:
-                # A server that sends a byte now and then never runs into a socket's own time-out.
-                self._allow(connection, deadline_ms)
-                chunk = response.read1(_CHUNK_BYTES)
-                if not chunk:
-                    return response.status, response.getheader("Retry-After"), body
-                body += chunk
-            raise http.client.HTTPException("the answer is too long")
-        finally:
-            connection.close()
-
-    def _connection(self) -> http.client.HTTPConnection:
-        host, port = str(self._url.hostname), self._url.port
-        seconds = min(_CONNECT_SECONDS, self._timeout_seconds)
-        if self._url.scheme == "http":
-            return http.client.HTTPConnection(host, port, timeout=seconds)
-        return http.client.HTTPSConnection(host, port, timeout=seconds, context=ssl.create_default_context())
-
-    def _allow(self, connection: http.client.HTTPConnection, deadline_ms: int) -> None:
-        left = (deadline_ms - self._clock.now_ms()) / 1000
-        if left <= 0:
-            raise TimeoutError
-        if connection.sock is not None:
-            connection.sock.settimeout(left)
 
 
 def _is_about_max_tokens(body: bytes) -> bool:
@@ -115,20 +83,14 @@ def _is_about_max_tokens(body: bytes) -> bool:
         return False
 
 
-def _error(name: str, status: int, retry_after: str | None) -> UnavailableError | SummariserConfigError:
+def _error(name: str, posted: Posted) -> UnavailableError | SummariserConfigError:
     """By the status alone: the body may repeat what was sent."""
+    status, seconds = posted.status, posted.retry_after_seconds
     if status == 429:
-        return ThrottledError(f"{name} was throttled", retry_after_seconds=_seconds(retry_after))
+        return ThrottledError(f"{name} was throttled", retry_after_seconds=seconds)
     if status in (408, 409, 425) or status >= 500:
-        return UnavailableError(f"{name} answered {status}", retry_after_seconds=_seconds(retry_after))
+        return UnavailableError(f"{name} answered {status}", retry_after_seconds=seconds)
     return SummariserConfigError(f"{name} answered {status}", details={"model_status": status})
-
-
-def _seconds(retry_after: str | None) -> int | None:
-    """The header in seconds; its form as a date is for people."""
-    if retry_after is None or not retry_after.isascii() or not retry_after.isdigit():
-        return None
-    return min(int(retry_after[:6]), _MAX_RETRY_AFTER_SECONDS)
 
 
 def _read(name: str, body: bytes) -> ModelAnswer:

@@ -281,8 +281,8 @@ class Course:
         """Whether the newest message in view is one that a model answers."""
         session = self.plan.session
         page = yield Do(lambda: session.page(order="desc", limit=1, in_view=True))
-        if not page.messages:
-            return False
+        if not page.messages or page.messages[0].origin is not None:
+            return False  # what a session was begun with is said by nobody
         newest = page.messages[0]
         if newest.status == "interrupted":
             return True

@@ -38,6 +38,7 @@ RESOURCES: Mapping[str, tuple[str, ...]] = {
     "history": ("history",),
     "jobs": ("jobs",),
     "lint": ("lint",),
+    "memory": ("memory",),
     "messages": ("messages",),
     "recall": ("recall",),
     "search": ("search",),

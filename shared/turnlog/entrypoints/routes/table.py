@@ -13,6 +13,7 @@ from turnlog.entrypoints.routes import (
     history,
     jobs,
     lint,
+    memory,
     messages,
     recall,
     search,
@@ -37,6 +38,7 @@ ROUTES: tuple[Route, ...] = (
     *snapshot.ROUTES,
     *erase.ROUTES,
     *export.ROUTES,
+    *memory.ROUTES,
     *jobs.ROUTES,
     *health.ROUTES,
 )

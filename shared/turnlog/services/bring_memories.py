@@ -1,0 +1,153 @@
+"""What a new session is begun with from long-term memory: within a token cap and a time, or not at all, and it says why."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from queue import Empty, SimpleQueue
+from typing import cast
+
+from turnlog.codecs.registry import codec_of
+from turnlog.contracts.sessions import Bootstrap, Bootstrapped
+from turnlog.domain.errors import TurnlogError
+from turnlog.domain.events import Envelope
+from turnlog.domain.identity import Owner
+from turnlog.domain.jsonvalue import JsonObject, JsonValue
+from turnlog.domain.memory import Memory
+from turnlog.domain.times import rfc3339
+from turnlog.ports import MemoryEngine, TokenCounter
+from turnlog.services.incoming import Incoming, understand
+from turnlog.windows.memories import line_of, memories_text, told
+
+_FORMAT = "turnlog"
+_FAILED = "memory_failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """``message`` is what the session is begun with, if anything; ``record`` what was asked for and what came of it."""
+
+    message: Incoming | None
+    record: JsonObject
+
+
+class BringMemories:
+    """Asks the engine. Raises nothing of it, and never waits longer than it is allowed to."""
+
+    def __init__(
+        self,
+        memory: Callable[[], MemoryEngine | None],
+        counter: TokenCounter,
+        release: Callable[[], None],
+        living: Callable[[Sequence[Memory]], list[Memory]],
+    ) -> None:
+        """``memory`` brings the engine, or raises what is wrong with its settings; ``release`` frees what a thread holds that has
+        asked it; ``living`` leaves out what is being erased, and raises what the session's own table raises."""
+        self._memory = memory
+        self._counter = counter
+        self._release = release
+        self._living = living
+
+    def __call__(self, owner: Owner, ask: Bootstrap) -> Known:
+        try:
+            engine = self._memory()
+        except TurnlogError as error:
+            return _known(ask, "unavailable", reason=error.error_code)
+        if engine is None:
+            return _known(ask, "off")
+        found = _in_time(engine, owner, ask, self._release)
+        if found is None:
+            return _known(ask, "timed_out", engine.name, reason="memory_timeout")
+        if isinstance(found, str):
+            return _known(ask, "timed_out" if found == "memory_timeout" else "unavailable", engine.name, reason=found)
+        found = self._living(found)
+        try:
+            return self._chosen(ask, engine.name, found[: ask.limit])
+        except Exception:  # noqa: BLE001 - also when what it says can't be told
+            return _known(ask, "unavailable", engine.name, reason=_FAILED)
+
+    def _chosen(self, ask: Bootstrap, engine: str, memories: Sequence[Memory]) -> Known:
+        """The best that have room together. What is said twice is said once."""
+        distinct = {told(memory): memory for memory in reversed(memories) if told(memory)}
+        wanted = [memory for memory in memories if distinct.get(told(memory)) is memory]
+        chosen, room = list[Memory](), ask.max_tokens - self._counter.count(memories_text(()))
+        for memory in wanted:
+            cost = self._counter.count(f"\n{line_of(memory)}")
+            if cost <= room:
+                chosen, room = [*chosen, memory], room - cost
+        while chosen:
+            message = self._message(engine, chosen)
+            if message.tokens <= ask.max_tokens:
+                left_out = len(wanted) - len(chosen)
+                return _known(ask, "ok", engine, memories=len(chosen), left_out=left_out, message=message)
+            # Lines together, with what comes before them, may take a little more than each alone.
+            chosen.pop()
+        return _known(ask, "empty", engine, left_out=len(wanted))
+
+    def _message(self, engine: str, memories: Sequence[Memory]) -> Incoming:
+        body = {"role": "user", "content": memories_text(memories)}
+        origins: list[JsonValue] = [_origin(memory) for memory in memories]
+        envelope = Envelope(pin=True, origin="memory", metadata={"engine": engine, "memories": origins})
+        return replace(understand(body, 0, self._counter, codec=codec_of(_FORMAT)), envelope=envelope)
+
+
+def _origin(memory: Memory) -> JsonObject:
+    return {
+        "id": memory.id,
+        "kind": memory.kind,
+        "session_id": memory.session_id,
+        "position": memory.position,
+        "created_at": rfc3339(memory.created_ms),
+    }
+
+
+def _in_time(
+    engine: MemoryEngine, owner: Owner, ask: Bootstrap, release: Callable[[], None]
+) -> list[Memory] | str | None:
+    """What the engine knows, or the code of its error, or None when the time is over.
+
+    The time is that of this wait, whatever the engine does with its own: looking up a name can't be interrupted.
+    """
+    answers: SimpleQueue[list[Memory] | str] = SimpleQueue()
+
+    def run() -> None:
+        try:
+            answers.put(engine.known(owner, ask.question or "", limit=ask.limit, timeout_seconds=ask.timeout_seconds))
+        except TurnlogError as error:
+            answers.put(error.error_code)
+        except Exception:  # noqa: BLE001 - whatever an engine does, the session begins
+            answers.put(_FAILED)
+        finally:
+            release()
+
+    threading.Thread(target=run, name="turnlog-memory", daemon=True).start()
+    try:
+        return answers.get(timeout=ask.timeout_seconds)
+    except Empty:
+        return None
+
+
+def _known(
+    ask: Bootstrap,
+    status: str,
+    engine: str | None = None,
+    *,
+    memories: int = 0,
+    left_out: int = 0,
+    reason: str | None = None,
+    message: Incoming | None = None,
+) -> Known:
+    found = Bootstrapped.model_validate(
+        {
+            "status": status,
+            "engine": engine,
+            "memories": memories,
+            "left_out": left_out,
+            "tokens": message.tokens if message is not None else 0,
+            "position": 2 if message is not None else None,
+            "reason": reason,
+        }
+    )
+    record = {"asked": ask.model_dump(exclude_defaults=True), "found": found.model_dump()}
+    return Known(message, cast("JsonObject", record))

@@ -258,6 +258,9 @@ def main(arguments: list[str] | None = None) -> int:
             total += one
         show_found({**rows, "LoCoMo, all": total, "Chinese": memorybank(loader, options.folder)})
         print()
+        for name, shares in search_sessions.locomo(loader, options.folder).items():
+            print(f"LoCoMo, each day a session, {name}: {100 * mean(shares):.1f} %")
+        print()
         is_enough = mean(total.at_5) >= LIMIT_5 and mean(total.at_10) >= LIMIT_10
     show_costs(costs(options.lengths))
     print()

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from benchmarks.engines import dynamo
 from benchmarks.scenarios import chat_message
@@ -58,6 +60,47 @@ def costs(counts: Iterable[int] = COUNTS) -> Iterable[Cost]:
             yield Cost(count, first.requests, units[0], answer.unindexed, each, then.requests, units[1], _own_ms(count))
 
 
+# ------------------------------------------------------------ what it finds
+
+
+def locomo(loader: Any, folder: Path, *, every: int = 1) -> dict[str, list[float]]:
+    """Each day of a conversation is a session of its own, and each question goes to all of them, by words alone: shares of the
+    evidence among the first 5 and 10 messages, and of the sessions that have evidence among those of the first 10."""
+    shares: dict[str, list[float]] = {"@5": [], "@10": [], "sessions @10": []}
+    for conversation in loader.iter_sessions(str(folder / "locomo")):
+        log, places = _by_day(conversation["messages"])
+        for question in conversation["meta"]["qa"][::every]:
+            evidence = {places[one] for one in loader.fix_evidence(question.get("evidence")) if one in places}
+            if evidence:
+                results = [one for one in log.search(question["question"], limit=50).results if one.where == "message"]
+                found = [(one.session_id, one.position) for one in results][:10]
+                shares["@5"].append(len(evidence & set(found[:5])) / len(evidence))
+                shares["@10"].append(len(evidence & set(found)) / len(evidence))
+                days = {day for day, _ in evidence}
+                shares["sessions @10"].append(len(days & {day for day, _ in found}) / len(days))
+    return shares
+
+
+def _by_day(messages: Sequence[Mapping[str, Any]]) -> tuple[Turnlog, dict[str, tuple[str, int | None]]]:
+    app, log = _application(
+        Engine("memory", SqliteItemTable(SqliteDatabase(MEMORY)), MemoryBlobStore(), None, lambda: None)
+    )
+    days: dict[str, list[Mapping[str, Any]]] = {}
+    for one in messages:
+        days.setdefault(str(one["dia_id"]).partition(":")[0], []).append(one)
+    places = dict[str, tuple[str, int | None]]()
+    for day, said in days.items():
+        session = log.sessions.create(day, policy="turns")
+        for at in range(0, len(said), 25):
+            batch = said[at : at + 25]
+            bodies = [{name: one[name] for name in ("role", "name", "content") if one.get(name)} for one in batch]
+            first = session.append(*bodies, meta=[{"created_at": one["created_at"]} for one in batch]).first
+            places |= {one["dia_id"]: (day, first + n) for n, one in enumerate(batch)}
+    app._clock.sleep(600)
+    app.index_sessions.run(_OWNER, "", {})
+    return log, places
+
+
 def show(rows: Iterable[Cost]) -> None:
     print(
         "| sessions | first search | read units | known by title | job, a session | then | read units | own time, ms |"
@@ -71,15 +114,18 @@ def show(rows: Iterable[Cost]) -> None:
         print(f"| {row.sessions:,} | {cells} | {row.milliseconds:.0f} |", flush=True)
 
 
+def _application(engine: Engine) -> tuple[Application, Turnlog]:
+    app = Application(engine, Settings(token_counter="estimate"), clock=FixedClock(), ids=SequentialIds())
+    return app, Turnlog(InProcessBackend(app, _OWNER))
+
+
 def _filled(engine: Engine, count: int) -> tuple[Application, Turnlog]:
-    clock = FixedClock()
-    app = Application(engine, Settings(token_counter="estimate"), clock=clock, ids=SequentialIds())
-    log = Turnlog(InProcessBackend(app, _OWNER))
+    app, log = _application(engine)
     for at in range(count):
         session = log.sessions.create(f"s{at}", title=f"Case {at}", policy="turns")
         session.append(*map(chat_message, range(at * MESSAGES, (at + 1) * MESSAGES)))
-        clock.advance(1)
-    clock.advance(600)
+        app._clock.sleep(1)
+    app._clock.sleep(600)
     return app, log
 
 

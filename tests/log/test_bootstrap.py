@@ -12,11 +12,14 @@ import pytest
 
 from tests.conftest import Harness
 from tests.effort import boundaries
+from tests.imports.test_dual_write import OldList
 from tests.log.everything import held
 from tests.log.test_compress import turn
 from tests.log.test_erase import worked
 from tests.log.test_restore_own_id import back, erased
 from tests.properties.building import PRESETS
+from tests.runs.scripts import Script, says
+from turnlog.client.dual_write import DualWrite
 from turnlog.client.model import Session, Turnlog
 from turnlog.codecs.rules import lint
 from turnlog.domain.errors import (
@@ -661,3 +664,22 @@ def test_it_comes_back_with_an_expired_session_and_with_an_import(harness: Harne
     back(harness, session, "whole")
     assert next(iter(session.messages())) == told
     assert session.context().messages == window.messages
+
+
+@on_sqlite
+def test_a_model_is_not_asked_to_answer_it(harness: Harness) -> None:
+    knowing(harness, TEA)
+    session = harness.log().sessions.create("s", bootstrap=True)
+    assert session.run(Script()).resume().status == "idle"
+    assert session.run(Script(says("Hello"))).send("Hi").text == "Hello"
+
+
+@on_sqlite
+def test_a_move_from_an_old_store_compares_what_was_said(harness: Harness) -> None:
+    knowing(harness, TEA)
+    old, session = OldList(ASK), harness.log().sessions.create("s", bootstrap=True)
+    both = DualWrite(old, session)
+    both.append({"role": "assistant", "content": "Hello"})
+    assert both.messages() == [ASK, {"role": "assistant", "content": "Hello"}]
+    assert both.differences == []
+    assert [message.position for message in session.messages()] == [2, 3, 4]

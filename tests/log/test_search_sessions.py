@@ -235,7 +235,7 @@ def test_words_come_back_as_they_were(harness: Any) -> None:
         assert 1 <= least <= count < 2 * least + (least == 8) * 100
     absent = sum(bool(words.count(word_hash(f"absent{at}"))) for at in range(400))
     assert absent <= 1, "three bytes of a hash"
-    harness.app._session_words.write(keys, Words.of({}, position=6, read_ms=9))
+    harness.app._session_words.write(keys, Words.of({}, position=9, read_ms=4))
     assert harness.app._session_words.read([keys]) == {"s": words}, "an older one does not replace it"
 
 

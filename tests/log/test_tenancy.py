@@ -191,6 +191,7 @@ def test_v2_contents_never_reach_logs_or_errors(harness: Any, caplog: pytest.Log
         lambda: session.recall("2.0", pattern=f"({CANARY}"),
         lambda: session.recall("2.0", pointer=CANARY),
         lambda: session.search(CANARY * 1_000),
+        lambda: log.search(CANARY * 1_000),
         lambda: log.sessions.create("s", system=CANARY),
         lambda: harness.log("acme", "bob").sessions.get("s"),
     ]

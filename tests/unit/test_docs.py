@@ -50,6 +50,7 @@ RUNNABLE = (
     "docs/graph-state.md",
     "docs/memory.md",
     "docs/streaming.md",
+    "docs/agent-loop.md",
 )
 SERVICE = ("adapters", "codecs", "contracts", "entrypoints", "log", "services", "windows", "domain")
 

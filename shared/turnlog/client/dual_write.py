@@ -79,7 +79,7 @@ class DualWrite:
         """All messages, from where `read_from` says, compared with the other place; the old one's where Turnlog fails."""
         old = [dict(message) for message in self.old.messages()]
         try:
-            stored = list(self.session.messages())
+            stored = self._said()
         except Exception as error:  # noqa: BLE001 - whatever it is, the old path goes on
             self._report(Difference("read_failed", error=_code(error)))
             return old
@@ -87,10 +87,14 @@ class DualWrite:
             self._report(difference)
         return old if self._read_from == "old" else [one.body for one in stored]
 
+    def _said(self) -> list[StoredMessage]:
+        """Not what the session was begun with from memory: the old place never had it."""
+        return [one for one in self.session.messages() if one.origin is None]
+
     def _level(self, messages: Sequence[Mapping[str, Any]]) -> None:
         """Appends what the old store has beyond the log; the new messages alone where they differ before: the next read tells."""
         head = self.session.info().head
-        old, stored = [dict(message) for message in self.old.messages()], list(self.session.messages())
+        old, stored = [dict(message) for message in self.old.messages()], self._said()
         if any(difference.kind != "missing" for difference in _differences(old, stored)):
             self._append(messages)
             return

@@ -16,6 +16,7 @@ from turnlog.client.finding import FindingCalls
 from turnlog.client.jobs import JobCalls
 from turnlog.client.memories import MemoryCalls
 from turnlog.client.policies import GivenPolicy, policy_field
+from turnlog.client.running import RunCalls
 from turnlog.client.snapshots import SnapshotCalls
 from turnlog.client.states import StateCalls
 from turnlog.client.time_travel import TimeTravel
@@ -208,7 +209,7 @@ class Sessions(SessionImports):
                 return
 
 
-class Session(ConversationCalls, FindingCalls, StateCalls, SnapshotCalls, SessionExport, TimeTravel):
+class Session(ConversationCalls, RunCalls, FindingCalls, StateCalls, SnapshotCalls, SessionExport, TimeTravel):
     """One session. Nothing is kept in this object but its id: two of them, in two processes, are the same session."""
 
     def __repr__(self) -> str:

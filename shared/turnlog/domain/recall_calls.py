@@ -6,7 +6,6 @@ ref as a number, or nothing but the one value. All of these say clearly what is 
 
 from __future__ import annotations
 
-import ast
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -194,6 +193,8 @@ def _loaded(text: str) -> tuple[Any] | None:
         return (_DECODER.decode(text),)
     if text[:1] not in ("{", "[", '"', "'"):
         return None
+    import ast  # rarely needed, and not for nothing
+
     readers: tuple[Callable[[str], Any], ...] = (lambda given: _DECODER.raw_decode(given)[0], ast.literal_eval)
     for read in readers:
         with suppress(ValueError, SyntaxError, RecursionError, MemoryError, TypeError):

@@ -73,13 +73,13 @@ class SessionWords:
         }
 
     def write(self, keys: SessionKeys, words: Words) -> None:
-        """Unless what is there is of a later position, or the session has been erased."""
+        """Unless what is there was read later, or the session has been erased."""
         classes: dict[str, AttributeValue] = {
             name: found for (_, name), found in zip(_CLASSES, words.classes, strict=True) if found
         }
         place: dict[str, AttributeValue] = {"pk": keys.words.pk, "sk": keys.words.sk, "pos": words.position}
         item = {**place, "v": VERSION, "e": self._engine, "c": words.read_ms, "n": words.length, **classes}
-        self._items.put(item, condition=Less("pos", words.position + 1))
+        self._items.put(item, condition=Less("c", words.read_ms + 1))
 
     def _read(self, item: Item) -> Words | None:
         if is_cache_tombstone(item) or (item.get("v"), item.get("e")) != (VERSION, self._engine):

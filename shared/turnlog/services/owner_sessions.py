@@ -76,12 +76,17 @@ def is_behind(one: Listed, words: Words | None) -> bool:
     An entry of the list follows the first commit of each five minutes. So words that were read in later ones than those of the
     entry are all there are; those that were read in the same may not be.
     """
-    return _is_older(one, words) or (words is not None and not is_touch(one.active_ms, words.read_ms))
+    return _is_older(one, words) or (words is not None and not _is_later(one, words.read_ms))
 
 
 def is_due(one: Listed, words: Words | None, now_ms: int) -> bool:
     """Whether words are to be read: not again and again in five minutes in which more is said."""
-    return _is_older(one, words) or (is_behind(one, words) and is_touch(one.active_ms, now_ms))
+    return _is_older(one, words) or (is_behind(one, words) and _is_later(one, now_ms))
+
+
+def _is_later(one: Listed, time_ms: int) -> bool:
+    """Whether a time is in later five minutes than those of an entry."""
+    return is_touch(one.active_ms, time_ms) and time_ms > one.active_ms
 
 
 def _is_older(one: Listed, words: Words | None) -> bool:

@@ -68,7 +68,7 @@ def _existing(log: Turnlog, session_id: str) -> tuple[Session | None, SessionInf
     except NotFoundError:
         return None, None, []
     info = session.info()
-    return session, info, list(session.messages())
+    return session, info, [one for one in session.messages() if one.origin is None]
 
 
 def _check(source: SourceSession, messages: Iterable[SourceMessage]) -> None:

@@ -1,0 +1,158 @@
+"""A Turnlog session as a `Session` of the OpenAI Agents SDK (0.24): https://openai.github.io/openai-agents-python/sessions/.
+
+    from turnlog.client.frameworks.openai_agents import TurnlogSession
+
+    result = await Runner.run(agent, "Hello", session=TurnlogSession(log, "support-42"))
+
+Items are kept as they are given, as messages of format ``openai_responses``. What is popped or cleared leaves the view and stays in
+the log. It implements the protocol and imports nothing of the SDK.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from turnlog.adapters.system import RandomIds
+from turnlog.client.model import Session, Turnlog
+from turnlog.contracts.messages import MAX_MESSAGES, StoredMessage
+from turnlog.domain.errors import HeadMismatchError, NotFoundError
+
+T = TypeVar("T")
+Item = dict[str, Any]
+FORMAT = "openai_responses"
+_BATCH = "openai_agents_batch"
+_TRIES = 20
+_IDS = RandomIds()
+
+
+class TurnlogSession:
+    """The history of one conversation. The Turnlog session is made when the first items come, with ``settings`` of
+    `Sessions.create`.
+
+    A batch is kept whole or not at all, also one of more items than a commit takes. `pop_item` sees what an `add_items` that has
+    returned has added, in any process. A mutation is done to its end when its caller is cancelled, who is then told so.
+    """
+
+    def __init__(self, log: Turnlog, session_id: str, *, session_settings: Any = None, **settings: Any) -> None:
+        """``session_settings`` are the SDK's own: their ``limit`` is the number of items that `get_items` gives."""
+        self.session_id = session_id
+        self.session_settings = session_settings
+        self._log = log
+        self._settings = settings
+
+    async def get_items(self, limit: int | None = None) -> list[Item]:
+        """The newest ``limit`` items in the order they were added; without one as many as the settings say, or all."""
+        return await asyncio.to_thread(self._items, self._limit(limit))
+
+    async def add_items(self, items: Sequence[Mapping[str, Any]]) -> None:
+        """Adds all of them, or none."""
+        given = [dict(_plain(item)) for item in items]
+        if given:
+            await _finished(lambda: self._add(given))
+
+    async def pop_item(self) -> Item | None:
+        """Takes the newest item out of view and returns it; None when there is none."""
+        return await _finished(self._pop)
+
+    async def clear_session(self) -> None:
+        """Takes all items out of view."""
+        await _finished(self._clear)
+
+    # ------------------------------------------------------------ in a thread
+
+    def _limit(self, limit: int | None) -> int | None:
+        if limit is not None:
+            return limit
+        settings = self.session_settings
+        found = settings.get("limit") if isinstance(settings, Mapping) else getattr(settings, "limit", None)
+        return found if isinstance(found, int) else None
+
+    def _items(self, limit: int | None) -> list[Item]:
+        if limit is not None and limit <= 0:
+            return []
+        found = list[Item]()
+        with suppress(NotFoundError):
+            for one in self._newest_first(self._log.sessions.of(self.session_id)):
+                found.append(dict(one.body))
+                if len(found) == limit:
+                    break
+        return found[::-1]
+
+    def _newest_first(self, session: Session) -> Iterator[StoredMessage]:
+        """Messages in view, but for those of a batch whose end never came."""
+        whole, torn = set[str](), set[str]()
+        for one in session.messages(order="desc", in_view=True, format=FORMAT):
+            batch = (one.metadata or {}).get(_BATCH)
+            if isinstance(batch, Mapping):
+                name = str(batch["id"])
+                if name not in whole | torn:
+                    (whole if not batch["left"] or _has_end(session, one.position, name) else torn).add(name)
+                if name in torn:
+                    continue
+            yield one
+
+    def _add(self, items: list[Item]) -> None:
+        session = self._log.sessions.get_or_create(self.session_id, **self._settings)
+        key, parts = _IDS.new_id(), range(0, len(items), MAX_MESSAGES)
+        for at, start in enumerate(parts):
+            part, left = items[start : start + MAX_MESSAGES], len(parts) - 1 - at
+            meta = [{"metadata": {_BATCH: {"id": key, "left": left}}} if len(parts) > 1 else {} for _ in part]
+            session.append(*part, meta=meta, format=FORMAT, key=f"{key}-{at}")
+
+    def _pop(self) -> Item | None:
+        session = self._log.sessions.of(self.session_id)
+        for _ in range(_TRIES):
+            try:
+                head = session.info().head
+            except NotFoundError:
+                return None
+            newest = next(self._newest_first(session), None)
+            if newest is None:
+                return None
+            with suppress(HeadMismatchError):
+                session.rewind(newest.position - 1, if_head=head)
+                return dict(newest.body)
+        raise HeadMismatchError(f"session {self.session_id!r} changes too often to pop an item")
+
+    def _clear(self) -> None:
+        session = self._log.sessions.of(self.session_id)
+        with suppress(NotFoundError):
+            session.rewind(1)
+
+
+def _has_end(session: Session, position: int, name: str) -> bool:
+    """Whether the end of a batch is in the log behind a position: a pop may have taken it out of view."""
+    place: int | None = position
+    while place is not None:
+        page = session.page(after=place)
+        for one in page.messages:
+            batch = (one.metadata or {}).get(_BATCH)
+            if isinstance(batch, Mapping) and batch["id"] == name and not batch["left"]:
+                return True
+        place = page.next
+    return False
+
+
+async def _finished(mutation: Callable[[], T]) -> T:
+    """In a thread; its caller's cancellation is told when it is done."""
+    doing = asyncio.ensure_future(asyncio.to_thread(mutation))
+    cancelled: asyncio.CancelledError | None = None
+    while not doing.done():
+        try:
+            await asyncio.wait({doing})
+        except asyncio.CancelledError as error:
+            cancelled = cancelled or error
+    if cancelled is not None:
+        doing.exception()
+        raise cancelled
+    return doing.result()
+
+
+def _plain(item: Any) -> Mapping[str, Any]:
+    if isinstance(item, Mapping):
+        return item
+    found: Mapping[str, Any] = item.model_dump(mode="json", exclude_unset=True)
+    return found

@@ -340,6 +340,8 @@ def _remembered(made: Deployment) -> None:
                 assert made.run("workers.offload.handler", _message("offload", job["job_id"], name)) == _DONE
     known = made.call("memory", "GET", "/v1/users/me/memory", 200)["memories"]
     assert [one["text"] for one in known if one["replaced_by"] is None] == ["I live in known-large"]
+    body = {"session_id": "begun", "bootstrap": True}
+    assert made.call("sessions", "POST", "/v1/sessions", 201, body=body)["bootstrap"]["status"] == "ok"
     made.call("memory", "DELETE", f"/v1/users/me/memory/{known[0]['memory_id']}", 200)
 
 

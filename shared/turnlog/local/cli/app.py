@@ -19,6 +19,7 @@ from turnlog.local.cli import (
     history,
     imports,
     jobs,
+    mcp,
     memory,
     recall,
     redact,
@@ -128,6 +129,7 @@ app.command()(compress.compress)
 app.add_typer(jobs.jobs, name="jobs")
 app.add_typer(snapshots.snapshots, name="snapshot")
 app.add_typer(memory.memory, name="memory")
+app.command()(mcp.mcp)
 app.command()(export.export)
 app.command("import")(imports.import_)
 app.command()(erase.erase)

@@ -446,7 +446,7 @@ def test_d1_a_fault_at_every_call_of_an_end_and_its_offload(harness: Harness, wh
             session.end()
         _work(harness, user)
         if at == 0:
-            wanted += boundaries(harness.faults.calls - started, harness.name, sqlite=2, emulated=9)
+            wanted += boundaries(harness.faults.calls - started, harness.name, sqlite=2)
         else:
             assert not harness.faults.is_pending, "the fault was never met"
             tried += 1

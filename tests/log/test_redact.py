@@ -58,6 +58,8 @@ def said(harness: Harness, content: str, *, many: bool = False) -> tuple[Session
 
 @pytest.mark.parametrize("size", [0, 6_000, 60_000])
 def test_e5_a_redacted_body_is_nowhere(harness: Harness, size: int) -> None:
+    if harness.name == "moto" and size != 60_000 and not is_full():
+        pytest.skip("the largest has blobs too")
     session, position = said(harness, noise(size), many=size == 6_000)
     fork = session.fork(session_id="forked")
     fork.append({"role": "user", "content": "on"})

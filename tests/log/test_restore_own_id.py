@@ -325,7 +325,7 @@ def test_d1_a_fault_at_every_call_of_a_restore_under_its_own_id(harness: Harness
     (session,) = prepared("first")
     started = harness.faults.calls
     expected, _ = asked(session)
-    tried = boundaries(harness.faults.calls - started, harness.name, sqlite=5 if later else 9, emulated=15)
+    tried = boundaries(harness.faults.calls - started, harness.name, sqlite=5 if later else 9, emulated=37)
     for at, session in zip(tried, prepared(*(f"s{at}" for at in tried)), strict=True):
         VERIFIED.clear()
         harness.faults.fail(at, when)

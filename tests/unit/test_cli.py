@@ -249,7 +249,9 @@ def test_erase_asks_erases_and_tells(data: Path) -> None:
     assert (asked.exit_code, "nothing was erased" in asked.stderr) == (2, True)
     assert SESSION in ok("sessions", "--data", data)
     said = ok("erase", SESSION, "--data", data, "--yes")
-    assert re.search(rf"session {SESSION}: [0-9,]+ commits, .* requests; job .* looks again 15 minutes later", said)
+    assert re.search(
+        rf"session {SESSION}: [0-9,]+ commits, .* requests, 0 memories; job .* looks again 15 minutes later", said
+    )
     refused("show", SESSION, "--data", data, code=1, says="not_found")
     assert ok("sessions", "--data", data) == "no sessions\n"
     receipt = as_json("erase", "--me", "--yes", "--data", data)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gc
 import importlib.util
 import os
 import sys
@@ -62,6 +63,30 @@ def attributes_are_serialised_by_their_type_alone() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ResponseSerializer, "_serialize_type_structure", quickly)
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nothing_waits_for_the_disk() -> Iterator[None]:
+    """No machine loses its power between two lines of a test. Services and workers that tests start are other processes."""
+    from turnlog.adapters.embedded.sqlite import SqliteDatabase
+
+    opened = SqliteDatabase._open
+
+    def quickly(self: SqliteDatabase) -> Any:
+        connection = opened(self)
+        connection.execute("PRAGMA synchronous=OFF")
+        return connection
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SqliteDatabase, "_open", quickly)
+        yield
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Thousands of tests, and all that they import, are there to the end: they are not looked through for garbage."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000, 20, 50)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

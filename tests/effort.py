@@ -18,7 +18,7 @@ def is_full() -> bool:
 
 def examples(full: int) -> int:
     """So many examples of a property."""
-    return full if is_full() else max(8, full // 10)
+    return full if is_full() else max(8, full // 12)
 
 
 def boundaries(calls: int, engine: str, *, sqlite: int = 1, emulated: int = 19) -> list[int]:

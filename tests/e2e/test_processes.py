@@ -42,7 +42,7 @@ def acknowledged(process: subprocess.Popen[str]) -> list[tuple[int, str]]:
     return [(int(position), text) for position, text in lines]
 
 
-@pytest.mark.parametrize("kill", [False, True])
+@pytest.mark.parametrize("kill", [pytest.param(False, marks=pytest.mark.full), True])
 def test_a1_16_processes_lose_nothing_and_leave_no_gap(tmp_path: Path, kill: bool) -> None:
     url, each = f"sqlite:///{tmp_path}/shared.db", 6
     processes = [writer(url, f"w{at}", each) for at in range(16)]

@@ -162,10 +162,10 @@ def marked(given: Given, ttl: str | None) -> Given:
     ("format", "policy", "budget"),
     [
         ("anthropic", "default", None),
-        ("anthropic", "default", 8_000),
+        pytest.param("anthropic", "default", 8_000, marks=pytest.mark.full),
         ("anthropic", "run_loops", 8_000),
         ("bedrock_converse", "default", 8_000),
-        ("bedrock_converse", "run_loops", 8_000),
+        pytest.param("bedrock_converse", "run_loops", 8_000, marks=pytest.mark.full),
     ],
 )
 def test_a_cache_finds_nearly_all_that_two_calls_share_and_the_docs_say_how_much(

@@ -18,10 +18,10 @@ def is_full() -> bool:
 
 def examples(full: int) -> int:
     """So many examples of a property."""
-    return full if is_full() else max(8, full // 12)
+    return full if is_full() else max(8, full // 16)
 
 
-def boundaries(calls: int, engine: str, *, sqlite: int = 1, emulated: int = 19) -> list[int]:
+def boundaries(calls: int, engine: str, *, sqlite: int = 1, emulated: int = 29) -> list[int]:
     """Which of so many calls fail, one after the other: spread evenly, the first and the last among them.
 
     One of ``sqlite`` calls there, one of ``emulated`` on an emulated engine, and all of them in `make full`."""

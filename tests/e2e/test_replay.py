@@ -79,12 +79,12 @@ def _assert_all_is_well(report: Report, transcripts: list[Transcript]) -> None:
 @pytest.mark.parametrize(
     ("policy", "budget"),
     [
-        ("default", None),
+        pytest.param("default", None, marks=pytest.mark.full),
         ("default", 6000),
         ("run_loops", 6000),
         pytest.param("turns(2)", None, marks=pytest.mark.full),
         pytest.param("messages(7)", None, marks=pytest.mark.full),
-        ("full", None),
+        pytest.param("full", None, marks=pytest.mark.full),
     ],
 )
 def test_samples_over_http(service: Turnlog, policy: str, budget: int | None) -> None:

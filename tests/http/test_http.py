@@ -208,6 +208,32 @@ def test_invalid_input_is_422_and_nothing_is_written(session: Service, method: s
     assert session("GET", "/v1/sessions/s")[1]["head"] == before
 
 
+WRONG: list[tuple[str, dict[str, Any], list[str]]] = [
+    ("/v1/sessions", {"bootstrap": "yes"}, ["/bootstrap"]),
+    ("/v1/sessions", {"bootstrap": {"max_tokens": -1, "a/b": 1}}, ["/bootstrap/max_tokens", "/bootstrap/a~1b"]),
+    ("/v1/sessions", {"policy": 5}, ["/policy"]),
+    ("/v1/sessions", {"snapshots": {"keep": 1}}, ["/snapshots/every_loops"]),
+    ("/v1/sessions", {"fork": {"session_id": 7}}, ["/fork/session_id"]),
+    ("/v1/sessions/s/messages", {**MESSAGE, "meta": [{"recalled": [[]]}]}, ["/meta/0/recalled/0"]),
+    (
+        "/v1/sessions/s/messages",
+        {**MESSAGE, "meta": [{"pin": "yes"}], "usage": {}},
+        ["/meta/0/pin", "/usage/input_tokens"],
+    ),
+    ("/v1/sessions/s/messages", {}, ["/messages"]),
+]
+
+
+@pytest.mark.parametrize(("path", "body", "pointers"), WRONG)
+def test_a_pointer_is_a_place_in_the_body(
+    session: Service, path: str, body: dict[str, Any], pointers: list[str]
+) -> None:
+    """No name of ours, and none of the library that reads bodies, is in one."""
+    status, problem, _ = session("POST", path, raw=json.dumps(body))
+    found = dict.fromkeys(one["pointer"] for one in problem["errors"])
+    assert status == 422 and list(found)[: len(pointers)] == pointers
+
+
 @pytest.mark.parametrize(
     ("path", "query"),
     [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, TypeAlias
 
-from pydantic import Field
+from pydantic import Discriminator, Field, Tag
 
 from turnlog.contracts.base import Answer, At, Body, JsonObjectField
 
@@ -100,7 +100,10 @@ class CreateSession(Body):
         default=None,
         description="Begin as another session was; settings that are given here are put in place of its own",
     )
-    bootstrap: bool | Bootstrap = Field(
+    bootstrap: Annotated[
+        Annotated[bool, Tag("bool")] | Annotated[Bootstrap, Tag("options")],
+        Discriminator(lambda given: "bool" if isinstance(given, bool) else "options"),
+    ] = Field(
         default=False,
         description="Begin with what long-term memory knows of the user, as a pinned message of fenced data",
     )

@@ -14,6 +14,8 @@ from turnlog.domain.identity import Owner
 from turnlog.domain.jsonvalue import JsonObject
 
 if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
+
     from turnlog.bootstrap import Application
     from turnlog.services.links import Download
 
@@ -109,17 +111,27 @@ def read_body(request: Request, model: type[B], *, is_optional: bool = False) ->
         return model.model_validate(request.body, strict=True)
     except ValidationError as error:
         problems = [
-            Problem(found["type"], _pointer(found["loc"]), _WORDS.get(found["type"], found["msg"]))
+            Problem(found["type"], _pointer(request.body, found), _WORDS.get(found["type"], found["msg"]))
             for found in error.errors(include_url=False, include_input=False, include_context=False)[:20]
         ]
         raise InvalidInputError(f"{problems[0].pointer or 'body'}: {problems[0].message}", problems=problems) from error
 
 
-_WORDS = {"extra_forbidden": "unknown field", "missing": "the field is missing"}
+_MISSING = "missing"
+_WORDS = {"extra_forbidden": "unknown field", _MISSING: "the field is missing", "model_type": "not an object"}
 
 
-def _pointer(location: tuple[Any, ...]) -> str:
-    return "".join("/" + str(part).replace("~", "~0").replace("/", "~1")[:128] for part in location)
+def _pointer(body: Any, error: ErrorDetails) -> str:
+    """Where an error is in the body, or would be. A location names the branches of unions too, which are nowhere in it."""
+    parts, found = list[int | str](), body
+    location = error["loc"]
+    for part in location[:-1] if error["type"] == _MISSING else location:
+        is_there = part in found if isinstance(found, dict) else isinstance(found, list) and isinstance(part, int)
+        if is_there:
+            parts.append(part)
+            found = found[part]
+    parts += location[-1:] if error["type"] == _MISSING else ()
+    return "".join("/" + str(part).replace("~", "~0").replace("/", "~1")[:128] for part in parts)
 
 
 def integer(request: Request, parameter: Parameter) -> int | None:

@@ -244,6 +244,17 @@ def test_end_and_reset_and_the_list_by_status(data: Path) -> None:
     refused("sessions", "--data", data, "--status", "nope", code=2, says="status")
 
 
+def test_search_over_many_sessions_has_the_words_of_all_of_them(tmp_path: Path) -> None:
+    """In a folder that no service works on."""
+    with Turnlog.open(sqlite_url(tmp_path / "data")) as log:
+        for at in range(20):
+            text = "the umbrella is blue" if at == 0 else "nothing to tell"
+            log.sessions.create(f"s{at}").append({"role": "user", "content": text})
+    found = as_json("search", "--all", "umbrella", "--data", tmp_path / "data")
+    assert [one["session_id"] for one in found["results"]] == ["s0"]
+    assert (found["unindexed"], found["is_complete"]) == (0, True)
+
+
 def test_erase_asks_erases_and_tells(data: Path) -> None:
     asked = CliRunner().invoke(app, ["erase", SESSION, "--data", str(data)], input="n\n", prog_name="turnlog")
     assert (asked.exit_code, "nothing was erased" in asked.stderr) == (2, True)

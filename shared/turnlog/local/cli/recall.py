@@ -75,6 +75,9 @@ def search(
     with opened(connection) as log:
         if query is None:
             everything = log.search(session, **options)
+            # In a folder that is opened here nobody else makes what the search has just asked for.
+            if everything.unindexed and log.run_jobs():
+                everything = log.search(session, **options)
             shown, text = everything.model_dump(mode="json"), found_everywhere_text(everything)
         else:
             answer = log.sessions.get(session).search(query, loop=loop, **options)

@@ -140,7 +140,9 @@ def found_everywhere_text(answer: SearchSessionsAnswer) -> str:
     if not lines:
         lines.append("Nothing found. Other words may help.")
     if answer.unindexed:
-        lines.append(f"(sessions known by their titles only, as yet: {answer.unindexed} of {answer.sessions})")
+        lines.append(
+            f"(not all words are known yet of {answer.unindexed} of {answer.sessions} sessions: ask again later)"
+        )
     return "\n".join(lines)
 
 

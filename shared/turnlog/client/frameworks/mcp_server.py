@@ -42,6 +42,52 @@ Limit = Annotated[int | None, Field(ge=1, le=50)]
 Format = Literal["openai_chat", "openai_responses", "anthropic", "bedrock_converse", "turnlog"]
 
 
+def recall_tool_call(
+    session: Session,
+    ref: Ref = None,
+    call_id: CallId = None,
+    pattern: Pattern = None,
+    from_line: Line = None,
+    to_line: Line = None,
+    pointer: Pointer = None,
+    max_tokens: Tokens = None,
+) -> str:
+    """Bring back an earlier tool call with its result, whole or a part of it."""
+    part = {"pattern": pattern, "from_line": from_line, "to_line": to_line, "pointer": pointer}
+    asked = {"ref": ref, "call_id": call_id, "max_tokens": max_tokens, **part}
+    return _executed(session, RECALL_TOOL, asked)
+
+
+def search_history(session: Session, q: Annotated[str, Field(description="Words")], limit: Limit = None) -> str:
+    """Find earlier messages of a session by words."""
+    return _executed(session, SEARCH_TOOL, {"q": q, "limit": limit})
+
+
+def append_message(
+    session: Session,
+    content: Annotated[str, Field(min_length=1)],
+    role: Literal["user", "assistant", "system"] = "user",
+    idempotency_key: Annotated[
+        str | None, Field(description="A repeated call with the same key has one effect")
+    ] = None,
+) -> str:
+    """Append a message to a session, for good."""
+    appended = session.append({"role": role, "content": content}, format="openai_chat", key=idempotency_key)
+    return json.dumps({"position": appended.first, "head": appended.head})
+
+
+def build_context(
+    session: Session,
+    budget: Annotated[int | None, Field(ge=1, description="In tokens")] = None,
+    policy: Annotated[str | None, Field(description="A preset, such as default or run_loops")] = None,
+    format: Format = "openai_chat",
+) -> str:
+    """Build the window of a session for the next model call: valid messages within a budget, with the tools."""
+    window = session.context(format=format, budget=budget, policy=policy)
+    shown = window.model_dump(mode="json", include={"messages", "system", "tools", "tokens", "head"})
+    return json.dumps(shown, ensure_ascii=False)
+
+
 def make_server(log: Turnlog, session_id: str | None = None) -> MCPServer[Any]:
     """A server with the tools ``recall_tool_call``, ``search_history``, ``append_message``, ``build_context``, ``list_sessions``.
 
@@ -50,48 +96,6 @@ def make_server(log: Turnlog, session_id: str | None = None) -> MCPServer[Any]:
     server: MCPServer[Any] = MCPServer(
         name="turnlog", title="Turnlog", instructions=_INSTRUCTIONS, version=__version__, log_level="WARNING"
     )
-
-    def recall_tool_call(
-        session: Session,
-        ref: Ref = None,
-        call_id: CallId = None,
-        pattern: Pattern = None,
-        from_line: Line = None,
-        to_line: Line = None,
-        pointer: Pointer = None,
-        max_tokens: Tokens = None,
-    ) -> str:
-        """Bring back an earlier tool call with its result, whole or a part of it."""
-        part = {"pattern": pattern, "from_line": from_line, "to_line": to_line, "pointer": pointer}
-        asked = {"ref": ref, "call_id": call_id, "max_tokens": max_tokens, **part}
-        return _executed(session, RECALL_TOOL, asked)
-
-    def search_history(session: Session, q: Annotated[str, Field(description="Words")], limit: Limit = None) -> str:
-        """Find earlier messages of a session by words."""
-        return _executed(session, SEARCH_TOOL, {"q": q, "limit": limit})
-
-    def append_message(
-        session: Session,
-        content: Annotated[str, Field(min_length=1)],
-        role: Literal["user", "assistant", "system"] = "user",
-        idempotency_key: Annotated[
-            str | None, Field(description="A repeated call with the same key has one effect")
-        ] = None,
-    ) -> str:
-        """Append a message to a session, for good."""
-        appended = session.append({"role": role, "content": content}, format="openai_chat", key=idempotency_key)
-        return json.dumps({"position": appended.first, "head": appended.head})
-
-    def build_context(
-        session: Session,
-        budget: Annotated[int | None, Field(ge=1, description="In tokens")] = None,
-        policy: Annotated[str | None, Field(description="A preset, such as default or run_loops")] = None,
-        format: Format = "openai_chat",
-    ) -> str:
-        """Build the window of a session for the next model call: valid messages within a budget, with the tools."""
-        window = session.context(format=format, budget=budget, policy=policy)
-        shown = window.model_dump(mode="json", include={"messages", "system", "tools", "tokens", "head"})
-        return json.dumps(shown, ensure_ascii=False)
 
     for tool, hints in (
         (recall_tool_call, _READS),

@@ -73,8 +73,13 @@ def built() -> None:
 
 
 def _environment(folder: Path) -> dict[str, str]:
-    """A function's environment: its variables, the layers as Lambda mounts them, and no way out."""
-    layers = [str(BUILD / layer / "python") for layer in LIMITS]
+    """A function's environment: its variables, the layers as Lambda mounts them with the engine that runs here added, and no
+    way out."""
+    shared, embedded = folder / "shared", Path("turnlog") / "adapters" / "embedded"
+    if not shared.is_dir():
+        shutil.copytree(BUILD / "SharedLayer" / "python", shared)
+        shutil.copytree(ROOT / "shared" / embedded, shared / embedded)
+    layers = [str(BUILD / "DependenciesLayer" / "python"), str(shared)]
     made = {
         "PATH": "/usr/bin:/bin",
         "HOME": str(folder),

@@ -161,7 +161,10 @@ def test_code_and_vocabulary_come_from_the_layers(tmp_path: Path) -> None:
     program += f"print(json.dumps([sys.modules[name].__file__ for name in {names!r}]))"
     ran = subprocess.run(
         [*_without_network(), str(RUNTIME), "-c", program],
-        env=_environment(tmp_path),
+        env={
+            **_environment(tmp_path),
+            "PYTHONPATH": os.pathsep.join(str(BUILD / layer / "python") for layer in LIMITS),
+        },
         capture_output=True,
         text=True,
         check=False,

@@ -114,7 +114,15 @@ _OF_SESSION = {
         print(session.restore_snapshot("before-refund"))  # as a session of its own
     """,
     "download": """
-        print(session.export("support-42.zip").bytes)  # asks for the export, then for its signed address
+        print(session.export("support-42.zip").size_bytes)  # asks for the export, then for its signed address
+    """,
+    "put_documents": """
+        written = session.documents.put("draft", b"Dear Ms Lovelace")  # bytes by key, beside the log
+        print(written.revision)
+    """,
+    "get_documents": """
+        session.documents.put("draft", b"Dear Ms Lovelace")
+        print(session.documents.get("draft"), list(session.documents.list("dra")))
     """,
     "erase_session": """
         print(session.erase().status)  # nobody finds it from here on
@@ -158,7 +166,8 @@ _OF_OWNER = {
         print(log.job(job.job_id).status)
     """,
     "list_jobs": """
-        for job in log.jobs():
+        log.sessions.get("support-42").compress(mode="async")
+        for job in log.jobs():  # newest first, page by page
             print(job.job_id, job.kind, job.status)
     """,
     "list_memories": """

@@ -21,6 +21,7 @@ from tests.chat.server import StreamingServer
 pytestmark = pytest.mark.network
 SERVER = Path(__file__).parent.parent.parent / "examples" / "web-chat" / "server.py"
 PATIENCE_SECONDS = 60
+SLOW = "0.3"  # a reply takes long enough to be cut off, however busy the machine is
 MINE = "my-own-session-of-30-letters"
 
 
@@ -172,12 +173,14 @@ def test_a_session_is_one_visitors(site: Site) -> None:
 
 
 def test_a_visitor_who_leaves_in_mid_stream_finds_what_was_said_and_goes_on(site: Site) -> None:
-    visitor = Visitor(site.start(WEB_CHAT_PAUSE_SECONDS="0.03"))
+    visitor = Visitor(site.start(WEB_CHAT_PAUSE_SECONDS=SLOW))
     read = visitor.leaves_after(3, "Tell me")
     found = until_kept(visitor, 2)
     role, status, kept = found[1]
     assert (role, status) == ("assistant", "interrupted") and kept.startswith(read)
     assert not kept.endswith("interrupted."), "it ends before the script does"
+    assert site.end(signal.SIGTERM) == 0
+    site.start()
     reply, names = visitor.say("", "/answer")
     assert names[-1] == "done" and reply.startswith("You said: Tell me.")
     assert [status for _, status, _ in visitor.messages()] == ["complete", "interrupted", "complete"]
@@ -185,7 +188,7 @@ def test_a_visitor_who_leaves_in_mid_stream_finds_what_was_said_and_goes_on(site
 
 
 def test_a_server_that_is_stopped_keeps_what_was_said(site: Site) -> None:
-    visitor = Visitor(site.start(WEB_CHAT_PAUSE_SECONDS="0.03"))
+    visitor = Visitor(site.start(WEB_CHAT_PAUSE_SECONDS=SLOW))
     answer = visitor.ask("POST", "/messages", {"text": "Tell me"})
     first = next(events(answer))[1]["text"]
     assert site.end(signal.SIGTERM) == 0
@@ -197,7 +200,7 @@ def test_a_server_that_is_stopped_keeps_what_was_said(site: Site) -> None:
 
 
 def test_a_server_that_is_killed_has_the_question_and_goes_on(site: Site) -> None:
-    visitor = Visitor(site.start(WEB_CHAT_PAUSE_SECONDS="0.03"))
+    visitor = Visitor(site.start(WEB_CHAT_PAUSE_SECONDS=SLOW))
     next(events(visitor.ask("POST", "/messages", {"text": "Tell me"})))
     assert site.end(signal.SIGKILL) == -signal.SIGKILL
     visitor.connection.close()

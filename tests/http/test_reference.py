@@ -16,6 +16,7 @@ import pytest
 from turnlog import Turnlog
 from turnlog.adapters.system import SystemClock
 from turnlog.bootstrap import make_application
+from turnlog.domain.errors import NotFoundError
 from turnlog.entrypoints.routes import ROUTES, Route
 from turnlog.local.reference.samples import SERVICE, samples
 from turnlog.local.server import LocalServer
@@ -182,3 +183,11 @@ def test_the_page_asks_for_no_token_and_is_no_route(service: Service) -> None:
         guarded.stop()
     assert statuses == [200, 401]
     assert served(service, "HEAD")[1] == "" and served(service, "POST")[0].status == 404
+
+
+@pytest.mark.parametrize("memory_id", ["", "a/b"])
+def test_what_would_be_another_route_is_no_memory_s_id(service: Service, memory_id: str) -> None:
+    service.called.clear()
+    with Turnlog.open(service.url, user="nobody") as log, pytest.raises(NotFoundError):
+        log.forget(memory_id)
+    assert not service.called

@@ -118,6 +118,26 @@ def test_a_call_of_a_tool_waits_and_is_decided_in_another_process(tools: str) ->
     assert asked() == ["A-7"]
 
 
+@pytest.mark.parametrize("line", ["/go", "/approve", "And then?"])
+def test_what_was_decided_elsewhere_is_gone_on_with_first(tools: str, line: str) -> None:
+    given = ["s", "--tools", f"{tools}:price"]
+    chat(*given, "--model", script([call(1, "price", {"sku": "A-7"})]), said="Price?\n")
+    with Turnlog.open(sqlite_url(Path(".turnlog"))) as log:
+        log.sessions.get("s").decide_pending("approve")
+    told = answers(*given, "--model", script("It is 12.50.", "Nothing."), said=f"{line}\n")
+    assert [one["text"] for one in told] == ["It is 12.50.", "Nothing."][: 1 + (line == "And then?")]
+    assert asked() == ["A-7"]
+
+
+def test_an_action_that_no_run_has_set_can_be_decided_too() -> None:
+    answers("s", said="hello\n")
+    with Turnlog.open(sqlite_url(Path(".turnlog"))) as log:
+        log.sessions.get("s").patch_agent({"pending_action": {"name": "refund", "call_id": "c9"}})
+    shown = chat("s", said="/go\n")
+    assert shown.exit_code == 1 and "? refund" in shown.stdout
+    assert [one["status"] for one in answers("s", said="/approve\nand now\n")][-1] == "final"
+
+
 def test_a_rejected_call_is_not_executed_and_the_model_reads_why(tools: str) -> None:
     given = ["s", "--tools", f"{tools}:price"]
     model = script([call(1, "price", {"sku": "A-7"})], "As you like.")

@@ -65,7 +65,7 @@ class Talk:
             "/search": self._search,
             "/recall": self._recall,
             "/undo": lambda _: self._undo(),
-            "/go": lambda _: self._turn(self._run.resume),
+            "/go": lambda _: self._go_on(),
             "/approve": lambda _: self._decide("approve", ""),
             "/reject": lambda reason: self._decide("reject", reason),
             "/reset": lambda _: self._reset(),
@@ -100,7 +100,7 @@ class Talk:
                 break
             if line.strip():
                 self._guarded(lambda said=line: self._take(said))  # type: ignore[misc]
-        if not self._screen.is_person and self._waiting() is not None:
+        if not self._screen.is_person and _is_open(self._waiting()):
             raise ConflictError(_WAITS, code="waits_for_decision")
 
     def _guarded(self, action: Callable[[], None]) -> None:
@@ -132,24 +132,31 @@ class Talk:
             command(rest.strip())
         elif word.startswith("/") and word[1:].isalpha():
             raise InvalidInputError(f"there is no command {cut(word, 40)}; /help lists them", code="unknown_command")
-        elif self._waiting() is not None:
-            raise ConflictError(_WAITS, code="waits_for_decision")
         else:
-            self._turn(lambda: self._run.send(line))
+            self._say(line)
 
     # ------------------------------------------------------------ turns
 
-    def _turn(self, act: Callable[[], Outcome]) -> None:
+    def _say(self, line: str) -> None:
+        """A message, when nothing waits. What was decided and not gone on with comes first."""
+        waiting = self._waiting()
+        if _is_open(waiting):
+            raise ConflictError(_WAITS, code="waits_for_decision")
+        if waiting is None or self._turn(self._run.resume).status != "pending":
+            self._turn(lambda: self._run.send(line))
+
+    def _turn(self, act: Callable[[], Outcome]) -> Outcome:
         """Until the model has answered, or nobody decides."""
         outcome = self._told(act())
         while outcome.status == "pending" and self._screen.is_person:
             decision = self._asked(outcome.pending or {})
             if decision is None:
                 self._screen.note(_WAITS, "yellow")
-                return
+                return outcome
             approved, reason = decision
             self.session.decide_pending("approve" if approved else "reject", reason=reason or None)
             outcome = self._told(self._run.resume())
+        return outcome
 
     def _told(self, outcome: Outcome) -> Outcome:
         screen, window = self._screen, self._watch.window
@@ -193,14 +200,20 @@ class Talk:
                 return None if line is None else (word.lower().startswith("y"), why.strip())
 
     def _shown(self, pending: Mapping[str, Any]) -> str:
-        found = self.session.recall(str(pending.get("ref")), max_tokens=2_000)
+        ref = pending.get("ref")
+        if not isinstance(ref, str) or not is_ref(ref):
+            return f"? {pending.get('name') or pending}"  # set by somebody else than a run
+        found = self.session.recall(ref, max_tokens=2_000)
         given = found.arguments
         told = given if isinstance(given, str) else encode_json(given).decode()
         return f"? {found.name}({told})"
 
+    def _go_on(self) -> None:
+        self._turn(self._run.resume)
+
     def _decide(self, decision: str, reason: str) -> None:
         waiting = self._waiting()
-        if waiting is None or waiting.get("decision") is None:
+        if waiting is None or _is_open(waiting):
             self.session.decide_pending("approve" if decision == "approve" else "reject", reason=reason or None)
         self._turn(self._run.resume)
 
@@ -269,6 +282,11 @@ class Talk:
         self._open(self.session.reset())
         self._screen.note(f"{before} has ended; {self.session.id} is in its place")
         self._screen.answer({"command": "/reset", "session_id": self.session.id, "ended": before})
+
+
+def _is_open(waiting: Mapping[str, Any] | None) -> bool:
+    """Whether a call waits that nobody has decided on."""
+    return waiting is not None and waiting.get("decision") is None
 
 
 def _message(one: StoredMessage) -> Message:

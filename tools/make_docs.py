@@ -1,5 +1,5 @@
-"""Writes the pages that are generated: docs/openapi.json and openapi.html, docs/schemas/*.json, docs/configuration.md, and what is
-measured in docs/policies.md.
+"""Writes the pages that are generated: docs/openapi.json and openapi.html, docs/schemas/*.json, docs/configuration.md,
+docs/properties.md, and what is measured in docs/policies.md.
 
 `tests/unit/test_generated.py` fails when they differ from what the code says.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -20,6 +21,10 @@ from turnlog.local.reference.page import reference_page
 from turnlog.local.reference.samples import samples
 from turnlog.settings import PREFIX, Settings
 
+sys.path.insert(0, str(Path(__file__).parent))
+
+import properties
+
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 SCHEMAS = ("message", "policy", "state", "window")
@@ -28,6 +33,7 @@ PAGES = (
     "openapi.html",
     "configuration.md",
     "policies.md",
+    "properties.md",
     *(f"schemas/{name}.json" for name in SCHEMAS),
 )
 
@@ -38,6 +44,7 @@ def pages() -> dict[str, str]:
         "openapi.json": _json(openapi_document(samples())),
         "openapi.html": reference_page("openapi.json"),
         "configuration.md": configuration(),
+        "properties.md": properties.page(),
         "policies.md": with_measured((DOCS / "policies.md").read_text(encoding="utf-8")),
     }
     return found | {f"schemas/{name}.json": _json(schema) for name, schema in json_schemas().items()}

@@ -27,7 +27,7 @@ from turnlog.local.cli.screen import console
 def chat(
     connection: Connection,
     session: Annotated[
-        str | None, typer.Argument(metavar="[SESSION]", help="Gone on with, or begun. Left out: a new one.")
+        str | None, typer.Argument(metavar="SESSION", help="Gone on with, or begun. Left out: a new one.")
     ] = None,
     model: Annotated[str, typer.Option("--model", metavar="M", help=f"{KINDS}.")] = "echo",
     last: Annotated[bool, typer.Option("--last", help="The session of the newest activity.")] = False,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from turnlog.version import __version__
 
 if TYPE_CHECKING:
+    from turnlog.client.aws import Aws
     from turnlog.client.dual_write import DualWrite
     from turnlog.client.graph import load_graph_state, save_graph_state, with_state
     from turnlog.client.imports import import_files
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from turnlog.windows.policy import Policy
 
 __all__ = [
+    "Aws",
     "DualWrite",
     "Policy",
     "Session",
@@ -38,6 +40,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Aws": "turnlog.client.aws",
     "DualWrite": "turnlog.client.dual_write",
     "Policy": "turnlog.windows.policy",
     "Session": "turnlog.client.model",

@@ -17,6 +17,7 @@ from turnlog.domain.errors import InvalidInputError, ThrottledError, Unavailable
 from turnlog.testing.fixed import FixedClock, SequentialIds
 
 USER = {"role": "user", "content": "hi"}
+_IDS = SequentialIds()
 
 
 def silent(handler: Any) -> bool:
@@ -51,7 +52,7 @@ def gate() -> Iterator[Gate]:
 
 
 def opened(gate: Gate, clock: Any, **options: Any) -> Turnlog:
-    return Turnlog(HttpBackend(gate.url, clock=clock, ids=SequentialIds(), **options))
+    return Turnlog(HttpBackend(gate.url, clock=clock, ids=_IDS, **options))
 
 
 @pytest.mark.network

@@ -5,7 +5,7 @@ It speaks to a `Backend`, which takes calls of the route table by name: in this 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal
 
@@ -16,6 +16,7 @@ from turnlog.client.exports import PersonExport, SessionExport, SessionImports
 from turnlog.client.finding import FindingCalls
 from turnlog.client.jobs import JobCalls
 from turnlog.client.memories import MemoryCalls
+from turnlog.client.paging import Paged
 from turnlog.client.policies import GivenPolicy, policy_field
 from turnlog.client.running import RunCalls
 from turnlog.client.snapshots import SnapshotCalls
@@ -214,15 +215,14 @@ class Sessions(SessionImports):
         )
         return answer
 
-    def list(self, *, status: Status | None = None) -> Iterator[SessionInfo]:
+    def list(self, *, status: Status | None = None) -> Paged[SessionInfo]:
         """All of them, newest activity first, page by page."""
-        cursor: str | None = None
-        while True:
+
+        def fetch(cursor: str | None) -> tuple[Sequence[SessionInfo], str | None]:
             page = self.page(limit=100, cursor=cursor, status=status)
-            yield from page.sessions
-            cursor = page.next_cursor
-            if cursor is None:
-                return
+            return page.sessions, page.next_cursor
+
+        return Paged(fetch)
 
 
 class Session(ConversationCalls, RunCalls, FindingCalls, StateCalls, SnapshotCalls, SessionExport, TimeTravel):

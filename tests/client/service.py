@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socketserver
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -47,17 +48,19 @@ def status(code: int, *headers: str, body: bytes = b"{}") -> Fault:
 class Gate:
     """In front of a service at ``url``. ``plan`` holds the faults of the next requests; after it, all pass."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, context: ssl.SSLContext | None = None) -> None:
         self.plan: list[Fault] = []
         self.received: list[Received] = []
         self.stopping = threading.Event()
         self.inner = url
+        self.connections = 0
         gate, address = self, url.removeprefix("http://")
 
         class Handler(socketserver.StreamRequestHandler):
             server_gate = gate
 
             def handle(self) -> None:
+                gate.connections += 1
                 while (received := _read(self.rfile)) is not None:
                     gate.received.append(received)
                     if gate.plan and not gate.plan.pop(0)(self):
@@ -82,7 +85,12 @@ class Gate:
                 """A client that has gone is one of the faults."""
 
         self._server = Server(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        self.url = f"{'https' if context else 'http'}://127.0.0.1:{self._server.server_address[1]}"
+        if context is not None:
+            # Hands are shaken at the first read: in the thread of the connection, not in the one that accepts.
+            self._server.socket = context.wrap_socket(
+                self._server.socket, server_side=True, do_handshake_on_connect=False
+            )
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
         self._thread.start()
 
@@ -107,11 +115,11 @@ def _read(file: Any) -> Received | None:
 
 
 @contextlib.contextmanager
-def gated() -> Iterator[tuple[Application, Gate]]:
-    """A service in memory, and the gate in front of it."""
+def gated(context: ssl.SSLContext | None = None) -> Iterator[tuple[Application, Gate]]:
+    """A service in memory, and the gate in front of it; https with a server's ``context``."""
     app = make_application(Settings(engine="memory://", identity="jwt"))
     server = LocalServer(app, SystemClock(), port=0).start()
-    gate = Gate(server.url)
+    gate = Gate(server.url, context)
     try:
         yield app, gate
     finally:

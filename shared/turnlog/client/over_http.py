@@ -153,9 +153,9 @@ class HttpBackend:
                 answer = self._connections.exchange(self._signed(call), ends_ms)
             except (OSError, http.client.HTTPException) as error:
                 if wait_seconds >= self._left_seconds(ends_ms):
-                    raise self._unanswered(call, "deadline_exceeded", f"{_reason(error)}; time is up") from error
+                    raise self._unanswered(call, f"{_reason(error)}; time is up", code="deadline_exceeded") from error
                 if not tries_left or isinstance(error, ssl.SSLCertVerificationError):
-                    raise self._unanswered(call, "unreachable", _reason(error)) from error
+                    raise self._unanswered(call, _reason(error), code="unreachable") from error
             else:
                 if answer.status not in _RETRIED or not tries_left:
                     return answer
@@ -175,7 +175,7 @@ class HttpBackend:
     def _left_seconds(self, ends_ms: int | None) -> float:
         return (ends_ms - self._clock.now_ms()) / 1000 if ends_ms is not None else math.inf
 
-    def _unanswered(self, call: Call, code: str, reason: str) -> UnavailableError:
+    def _unanswered(self, call: Call, reason: str, *, code: str) -> UnavailableError:
         key = call.headers.get(KEY_HEADER)
         details = {"idempotency_key": key} if key is not None else {}
         return UnavailableError(f"can't reach {self.url}: {reason}", code=code, details=details)

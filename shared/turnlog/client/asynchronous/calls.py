@@ -21,10 +21,8 @@ class Threads:
     """Threads of one client: at most ``max_calls`` calls are under way at once, others wait for their turn."""
 
     def __init__(self, max_calls: int) -> None:
-        if max_calls < 1:
-            raise InvalidInputError(f"max_calls is a number above 0, not {max_calls!r}")
-        self._max_calls = max_calls
-        self._executor: ThreadPoolExecutor | None = None
+        self._max_calls = checked_max_calls(max_calls)
+        self._executor = self._made()
         self._pid = os.getpid()
         self._is_closed = False
 
@@ -39,18 +37,25 @@ class Threads:
     async def close(self) -> None:
         """Takes no more calls, and waits for those under way."""
         self._is_closed = True
-        executor, self._executor = self._executor, None
-        if executor is not None and self._pid == os.getpid():
-            await asyncio.to_thread(executor.shutdown)
+        if self._pid == os.getpid():
+            await asyncio.to_thread(self._executor.shutdown)
 
     def _running(self) -> ThreadPoolExecutor:
         if self._is_closed:
             raise UnavailableError("the client is closed", code="closed")
-        if self._executor is None or self._pid != os.getpid():
+        if self._pid != os.getpid():
             # The threads of a process are not those of its child.
-            self._executor = ThreadPoolExecutor(self._max_calls, thread_name_prefix="turnlog")
-            self._pid = os.getpid()
+            self._executor, self._pid = self._made(), os.getpid()
         return self._executor
+
+    def _made(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(self._max_calls, thread_name_prefix="turnlog")
+
+
+def checked_max_calls(value: int) -> int:
+    if value < 1:
+        raise InvalidInputError(f"max_calls is a number above 0, not {value!r}")
+    return value
 
 
 class Twin(Generic[S]):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator
 from types import TracebackType
 from typing import Any
 
-from turnlog.client.asynchronous.calls import Threads
+from turnlog.client.asynchronous.calls import Threads, checked_max_calls
 from turnlog.client.asynchronous.twins import AsyncSessions, TurnlogCalls
 from turnlog.client.aws import Aws
 from turnlog.client.model import Turnlog
@@ -46,6 +46,8 @@ class AsyncTurnlog(TurnlogCalls):
         async with AsyncTurnlog.open("sqlite:///agent.db") as log:
             session = await log.sessions.get_or_create("support-42")
         """
+
+        checked_max_calls(max_calls)  # before anything is open
 
         def opened() -> Turnlog:
             return Turnlog.open(

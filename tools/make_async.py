@@ -17,18 +17,26 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any
 
+from turnlog.client.documents import DocumentReading, Documents
 from turnlog.client.model import Session, Sessions, Turnlog
 
 PAGE = Path(__file__).parent.parent / "shared" / "turnlog" / "client" / "asynchronous" / "twins.py"
-TWINS = {Turnlog: "TurnlogCalls", Sessions: "AsyncSessions", Session: "AsyncSession"}
+TWINS = {
+    Turnlog: "TurnlogCalls",
+    Sessions: "AsyncSessions",
+    Session: "AsyncSession",
+    Documents: "AsyncDocuments",
+    DocumentReading: "AsyncDocumentReading",
+}
+KINDS = frozenset(kind.__name__ for kind in TWINS)
 OWN = frozenset({"open", "close"})
 """Of the client, by hand."""
 READING = frozenset(
-    ("agent", "build_window", "context", "diff", "execute_tool", "exists", "get", "health", "history_page", "info", "job", "lint",
-     "memory_page", "page", "recall", "replay", "search", "snapshot", "state", "summary")
+    ("agent", "build_window", "context", "diff", "execute_tool", "exists", "get", "get_many", "health", "history_page", "info",
+     "job", "lint", "memory_page", "page", "recall", "replay", "search", "snapshot", "state", "summary")
 )  # fmt: skip
 """These only read. All others are finished when their caller is cancelled."""
-PLAIN = frozenset({"of", "handles"})
+PLAIN = frozenset({"of", "handles", "reading"})
 """These ask nobody."""
 RENAMED = {"run_async": "run", "stream_async": "stream"}
 """What the sync model has for asyncio is the async one's own. The sync one of that name is for threads."""
@@ -92,13 +100,13 @@ def _method(name: str, found: FunctionType | staticmethod[..., Any] | property) 
     elif gives.startswith("AsyncPaged["):
         yield from (f"    def {name}{shown}:", doc, f"        return AsyncPaged({call}, self._threads)")
     elif name in PLAIN:
-        yield from (f"    def {name}{shown}:", doc, f"        return AsyncSession({call}, self._threads)")
+        yield from (f"    def {name}{shown}:", doc, f"        return {gives}({call}, self._threads)")
     elif name in RENAMED:
         yield from (f"    def {RENAMED[name]}{shown}:", doc, f"        return {call}")
     else:
         how = "read" if name in READING else "finish"
         made = f"await self._threads.{how}({call.removesuffix('()') if call.endswith('()') else f'lambda: {call}'})"
-        told = f"AsyncSession({made}, self._threads)" if gives == "AsyncSession" else made
+        told = f"{gives}({made}, self._threads)" if gives in TWINS.values() else made
         yield from (f"    async def {name}{shown}:", doc, f"        return {told}")
 
 
@@ -110,7 +118,7 @@ def _doc(name: str, function: FunctionType) -> str:
 
 
 def _twin_of(annotation: str) -> str:
-    twins = {"Session": "AsyncSession", "Self": "AsyncSession"}
+    twins = {kind.__name__: name for kind, name in TWINS.items()} | {"Self": "AsyncSession"}
     return twins.get(annotation, annotation.replace("Paged[", "AsyncPaged["))
 
 
@@ -152,12 +160,13 @@ def _imports(bodies: list[str]) -> str:
     used = (
         {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} - set(vars(builtins)) - set(TWINS.values())
     )
-    needed = {name: homes[name] for name in sorted(used) if name in homes and name not in ("Session", "Paged")}
+    needed = {name: homes[name] for name in sorted(used) if name in homes and name not in {*KINDS, "Paged"}}
     lines = [
         "from typing import TYPE_CHECKING",
         "from turnlog.client.asynchronous.calls import AsyncPaged, Threads, Twin",
+        *(f"from {kind.__module__} import {kind.__name__}" for kind in TWINS),
     ]
-    lines += ["from turnlog.client.model import Session, Sessions, Turnlog", "", "if TYPE_CHECKING:"]
+    lines += ["", "if TYPE_CHECKING:"]
     lines += [f"    from {home} import {original}{f' as {name}' if original != name else ''}"
               for name, (home, original) in sorted(needed.items(), key=lambda item: (item[1], item[0]))
               if home != "turnlog.client.asynchronous.calls"]  # fmt: skip

@@ -71,6 +71,13 @@ def test_an_agent_s_life_in_asyncio(url: str) -> None:
             assert [one.status async for one in session.loops()] == ["open"]
             snapshot = await session.create_snapshot("here")
             assert isinstance(snapshot, Snapshot) and [one.name async for one in session.snapshots()] == ["here"]
+            await session.documents.put_many({f"n/{number}": b"x" * number for number in range(30)})
+            found = [one.key async for one in session.documents.list("n/", limit=7)]
+            assert found == sorted(f"n/{number}" for number in range(30))[:7]
+            document = await session.documents.reading().get("n/3")
+            assert document is not None and document.data == b"xxx"
+            await session.documents.delete(["n/3"])
+            assert await session.documents.get("n/3") is None
             fork = await session.fork("b", at=2)
             assert isinstance(fork, AsyncSession) and (await fork.info()).messages == 1
             fresh = await fork.reset()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -15,11 +15,26 @@ import pytest
 from tests.conftest import ROOT
 from turnlog.client.asynchronous.calls import Threads
 from turnlog.client.asynchronous.client import AsyncTurnlog
-from turnlog.client.asynchronous.twins import AsyncSession, AsyncSessions
+from turnlog.client.asynchronous.twins import AsyncDocumentReading, AsyncDocuments, AsyncSession, AsyncSessions
+from turnlog.client.documents import DocumentReading, Documents
 from turnlog.client.model import Session, Sessions, Turnlog
 from turnlog.entrypoints.routes import BY_NAME
 
-TWINS = [(Turnlog, AsyncTurnlog), (Sessions, AsyncSessions), (Session, AsyncSession)]
+TWINS: list[tuple[type, type]] = [
+    (Turnlog, AsyncTurnlog),
+    (Sessions, AsyncSessions),
+    (Session, AsyncSession),
+    (Documents, AsyncDocuments),
+    (DocumentReading, AsyncDocumentReading),
+]
+NAMES = {sync.__name__: twin.__name__ for sync, twin in TWINS}
+MADE: dict[type, Callable[[Any], Any]] = {
+    Turnlog: Turnlog,
+    Sessions: Sessions,
+    Session: lambda backend: Session(backend, "a"),
+    Documents: lambda backend: Documents(backend, {"session_id": "a"}),
+    DocumentReading: lambda backend: DocumentReading(backend, {"session_id": "a"}),
+}
 
 
 def make_async() -> ModuleType:
@@ -38,7 +53,13 @@ def signature(kind: type, name: str) -> inspect.Signature:
     return inspect.signature(inspect.getattr_static(kind, name).__get__(None, kind))
 
 
-METHODS = [(sync, twin, name) for sync, twin in TWINS for name in sorted(public(sync))]
+def is_property(kind: type, name: str) -> bool:
+    return isinstance(inspect.getattr_static(kind, name), property)
+
+
+ALL = [(sync, twin, name) for sync, twin in TWINS for name in sorted(public(sync))]
+METHODS = [(sync, twin, name) for sync, twin, name in ALL if not is_property(sync, name)]
+PROPERTIES = [(sync, twin, name) for sync, twin, name in ALL if is_property(sync, name)]
 
 
 def test_the_twins_are_up_to_date() -> None:
@@ -60,10 +81,16 @@ def test_a_twin_has_the_signature_of_its_method(sync: type, twin: type, name: st
     extra = {"max_calls"} if name == "open" else set()
     kept = [parameter for parameter in two.parameters.values() if parameter.name not in extra]
     assert kept == list(one.parameters.values())
-    gives = {"Turnlog": "Opening", "Session": "AsyncSession", "Self": "AsyncSession"}
+    gives = NAMES | {"Turnlog": "Opening", "Self": "AsyncSession"}
     expected = re.sub(r"^Paged\[", "AsyncPaged[", gives.get(one.return_annotation, one.return_annotation))
     assert two.return_annotation == expected
     assert inspect.getdoc(getattr(twin, other)), "it says what it does"
+
+
+@pytest.mark.parametrize(("sync", "twin", "name"), PROPERTIES)
+def test_what_a_property_gives_is_a_twin_too(sync: type, twin: type, name: str) -> None:
+    found = [inspect.getattr_static(kind, name).fget.__annotations__["return"] for kind in (sync, twin)]
+    assert NAMES[found[0]] == found[1]
 
 
 # ------------------------------------------------------------ what is finished when its caller is cancelled
@@ -113,6 +140,10 @@ VALUES: dict[str, Any] = {
     "decision": "approve",
     "name": "recall_tool_call",
     "arguments": {"ref": "2.0"},
+    "documents": {"a": b"1"},
+    "names": ["a"],
+    "keys": ["a"],
+    "data": b"1",
 }
 
 
@@ -132,15 +163,9 @@ WITHOUT_A_ROUTE = {"import_": "finish", "close": ""}
 @pytest.mark.parametrize(("sync", "name"), [one for one in CALLS if one[1] not in WITHOUT_A_ROUTE])
 def test_what_may_write_is_finished_and_what_only_reads_is_not(sync: type, name: str, tmp_path: Path) -> None:
     threads, backend = Watched(), AskingBackend()
-    if sync is Turnlog:
-        twin: Any = AsyncTurnlog(Turnlog(backend))
-        twin._threads = threads
-    else:
-        twin = (
-            AsyncSession(Session(backend, "a"), threads)
-            if sync is Session
-            else AsyncSessions(Sessions(backend), threads)
-        )
+    made, kind = MADE[sync](backend), dict(TWINS)[sync]
+    twin: Any = AsyncTurnlog(made) if sync is Turnlog else kind(made, threads)
+    twin._threads = threads
     method = getattr(twin, name)
     coroutine = method(**dict(arguments(inspect.signature(method), tmp_path)))
     with pytest.raises(Asked) as asked:
@@ -161,5 +186,5 @@ def test_pages_are_iterated_and_not_awaited() -> None:
         for sync, twin, name in METHODS
         if str(signature(sync, name).return_annotation).startswith("Paged[")
     ]
-    assert len({name for _, name in found}) == 7
+    assert len(found) == 9
     assert not any(inspect.iscoroutinefunction(getattr(twin, name)) for twin, name in found)

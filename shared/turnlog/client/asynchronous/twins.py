@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from turnlog.client.asynchronous.calls import AsyncPaged, Threads, Twin
+from turnlog.client.documents import DocumentReading, Documents
 from turnlog.client.model import Session, Sessions, Turnlog
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterable, Callable, Mapping, Sequence
+    from collections.abc import AsyncIterable, Callable, Iterable, Mapping, Sequence
     from typing import Any, Literal
 
     from turnlog.client.conversation import E
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from turnlog.contracts.state import StateAnswer
     from turnlog.contracts.summaries import Compressed, SummaryAnswer
     from turnlog.contracts.time_travel import Diff
+    from turnlog.domain.documents import Document
 
 
 class TurnlogCalls(Twin[Turnlog]):
@@ -572,6 +574,11 @@ class AsyncSession(Twin[Session]):
             lambda: self._sync.record(action, agent_id=agent_id, metadata=metadata, key=key)
         )
 
+    @property
+    def documents(self) -> AsyncDocuments:
+        """Bytes by key, erased with the session."""
+        return AsyncDocuments(self._sync.documents, self._threads)
+
     async def create_snapshot(
         self,
         name: str | None = None,
@@ -668,3 +675,78 @@ class AsyncSession(Twin[Session]):
         """What is different at ``to`` (by default now): messages that came into view, a page of them, and stretches that left
         it; a JSON Patch of the state; the names of other settings."""
         return await self._threads.read(lambda: self._sync.diff(from_, to, after=after, limit=limit))
+
+
+class AsyncDocuments(Twin[Documents]):
+    """`Documents` for asyncio: see `AsyncTurnlog`."""
+
+    def reading(self) -> AsyncDocumentReading:
+        """For several reads in a row: they ask once whether the session is there."""
+        return AsyncDocumentReading(self._sync.reading(), self._threads)
+
+    async def get(self, key: str) -> Document | None:
+        """The document; None when there is none."""
+        return await self._threads.read(lambda: self._sync.get(key))
+
+    async def get_many(self, keys: Iterable[str]) -> dict[str, Document]:
+        """As `DocumentReading.get_many`."""
+        return await self._threads.read(lambda: self._sync.get_many(keys))
+
+    async def put(
+        self, name: str, data: bytes, *, if_absent: bool = False, if_revision: str | None = None, key: str | None = None
+    ) -> Document:
+        """Writes a document of up to 4 MiB, whole. `DocumentChangedError` with ``if_absent`` when there is one, with
+        ``if_revision`` when it has another revision. ``key`` is the idempotency key."""
+        return await self._threads.finish(
+            lambda: self._sync.put(name, data, if_absent=if_absent, if_revision=if_revision, key=key)
+        )
+
+    async def put_many(
+        self, documents: Mapping[str, bytes], *, then: Mapping[str, bytes] | None = None, key: str | None = None
+    ) -> None:
+        """Writes documents in any order, and those of ``then`` when all others are there: what is named before what names it.
+
+        Together not atomic. A request for each 25.
+        """
+        return await self._threads.finish(lambda: self._sync.put_many(documents, then=then, key=key))
+
+    async def delete(self, names: Iterable[str], *, key: str | None = None) -> None:
+        """There are no such documents any more, whether or not there were. A request for each 100."""
+        return await self._threads.finish(lambda: self._sync.delete(names, key=key))
+
+    def list(
+        self,
+        prefix: str = "",
+        *,
+        after: str | None = None,
+        until: str | None = None,
+        order: Literal["asc", "desc"] = "asc",
+        limit: int | None = None,
+    ) -> AsyncPaged[Document]:
+        """As `DocumentReading.list`."""
+        return AsyncPaged(self._sync.list(prefix, after=after, until=until, order=order, limit=limit), self._threads)
+
+
+class AsyncDocumentReading(Twin[DocumentReading]):
+    """`DocumentReading` for asyncio: see `AsyncTurnlog`."""
+
+    async def get(self, key: str) -> Document | None:
+        """The document; None when there is none."""
+        return await self._threads.read(lambda: self._sync.get(key))
+
+    async def get_many(self, keys: Iterable[str]) -> dict[str, Document]:
+        """Those that there are: a request for each 100 keys, and for each 4 MiB."""
+        return await self._threads.read(lambda: self._sync.get_many(keys))
+
+    def list(
+        self,
+        prefix: str = "",
+        *,
+        after: str | None = None,
+        until: str | None = None,
+        order: Literal["asc", "desc"] = "asc",
+        limit: int | None = None,
+    ) -> AsyncPaged[Document]:
+        """Documents whose keys begin with ``prefix``, in order of their UTF-8 bytes: those behind ``after``, up to ``until`` and
+        it too, both as the order goes; a request for each page of about 1 MB as they are stored."""
+        return AsyncPaged(self._sync.list(prefix, after=after, until=until, order=order, limit=limit), self._threads)

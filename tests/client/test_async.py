@@ -267,7 +267,7 @@ def test_no_more_calls_at_once_than_there_are_threads_and_a_cancelled_one_in_lin
 @pytest.mark.network
 def test_a_page_that_was_cancelled_is_not_lost(gate: Gate) -> None:
     async def work() -> None:
-        async with AsyncTurnlog.open(gate.url) as log:
+        async with AsyncTurnlog.open(gate.url, max_calls=1) as log:
             session = await log.sessions.create("a")
             for start in range(0, 225, 25):
                 await session.append(*map(said, range(start, start + 25)))
@@ -281,6 +281,7 @@ def test_a_page_that_was_cancelled_is_not_lost(gate: Gate) -> None:
                 with pytest.raises(asyncio.CancelledError):
                     await task
                 held.go.set()
+                await log.health()  # behind the page, in the one thread
                 found += [await anext(messages) for _ in range(min(100, 225 - len(found)))]
             assert [one.body for one in found] == list(map(said, range(225)))
             assert await anext(messages, None) is None

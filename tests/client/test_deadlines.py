@@ -123,6 +123,22 @@ def test_what_a_service_asks_for_is_waited_within_the_deadline(gate: Gate) -> No
 
 
 @pytest.mark.network
+def test_a_wait_is_no_longer_than_what_is_left(gate: Gate) -> None:
+    """Also on a connection that had more time when it was made."""
+    clock = FixedClock()
+
+    def slowly(handler: Any) -> bool:
+        clock.advance(6)
+        return status(503)(handler)
+
+    gate.plan = [slowly]
+    with opened(gate, clock, deadline_seconds=10) as log:
+        log.health()
+        (connection,) = log._backend._connections._idle  # type: ignore[attr-defined]
+        assert gate.connections == 1 and 3 < connection.sock.gettimeout() < 4
+
+
+@pytest.mark.network
 def test_the_deadline_is_of_a_call_and_not_of_the_client(gate: Gate) -> None:
     clock = FixedClock()
     with opened(gate, clock, deadline_seconds=10) as log:

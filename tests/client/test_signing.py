@@ -428,7 +428,7 @@ def test_a_gateway_that_refuses_is_told_apart_from_the_service(gate: Gate) -> No
 @pytest.mark.network
 @pytest.mark.parametrize("name", [".", ".."])
 def test_a_name_that_would_be_another_path_is_not_sent(gate: Gate, name: str) -> None:
-    """A proxy makes /snapshots/.. the session itself."""
+    """A proxy makes the session of /snapshots/.., and the person of /memory/.., who would be erased."""
     with signed(gate) as log:
         session = log.sessions.create("a")
         made = session.create_snapshot(name)
@@ -436,6 +436,8 @@ def test_a_name_that_would_be_another_path_is_not_sent(gate: Gate, name: str) ->
             with pytest.raises(InvalidInputError, match="by its id"):
                 call(name)
         assert isinstance(made, Snapshot) and session.snapshot(made.snapshot_id).name == name
+        with pytest.raises(NotFoundError):
+            log.forget(name)
         assert len(gate.received) == 3
 
 

@@ -695,7 +695,7 @@ class AsyncDocuments(Twin[Documents]):
     async def put(
         self, name: str, data: bytes, *, if_absent: bool = False, if_revision: str | None = None, key: str | None = None
     ) -> Document:
-        """Writes a document of up to 4 MiB, whole. `DocumentChangedError` with ``if_absent`` when there is one, with
+        """Writes a document of up to 3 MiB, whole. `DocumentChangedError` with ``if_absent`` when there is one, with
         ``if_revision`` when it has another revision. ``key`` is the idempotency key."""
         return await self._threads.finish(
             lambda: self._sync.put(name, data, if_absent=if_absent, if_revision=if_revision, key=key)
@@ -706,7 +706,7 @@ class AsyncDocuments(Twin[Documents]):
     ) -> None:
         """Writes documents in any order, and those of ``then`` when all others are there: what is named before what names it.
 
-        Together not atomic. A request for each 25.
+        Together not atomic. A request for each 25 documents, and for each 3 MiB.
         """
         return await self._threads.finish(lambda: self._sync.put_many(documents, then=then, key=key))
 

@@ -62,4 +62,4 @@ full: lint $(VENV)/dev.stamp  ## Everything, long
 clean:  ## Remove what was made
 	rm -rf $(VENV) .venv-* .aws-sam build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
-include mk/aws.mk mk/local.mk mk/emulators.mk mk/peers.mk mk/windows.mk
+include mk/aws.mk mk/e2e.mk mk/local.mk mk/emulators.mk mk/peers.mk mk/windows.mk

@@ -91,7 +91,10 @@ class Principal:
 
     def open(self, url: str) -> Turnlog:
         return Turnlog.open(
-            url, aws=Aws(region=REGION, service="execute-api", session=self.session), deadline_seconds=60
+            url,
+            aws=Aws(region=REGION, service="execute-api", session=self.session),
+            timeout_seconds=60,
+            deadline_seconds=180,
         )
 
 

@@ -21,7 +21,7 @@ from turnlog.entrypoints.routes import ROUTES
 pytestmark = [pytest.mark.network]
 
 MUST_RUN = os.environ.get("TURNLOG_TEST_E2E") == "1"
-_PATIENCE_SECONDS = 60
+_PATIENCE_SECONDS = 120
 _LOOPS = 12
 _KEPT = 3
 _PLAN = bytes(range(256)) * 8

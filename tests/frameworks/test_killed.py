@@ -1,0 +1,60 @@
+"""Agents that are killed while their tool runs, and go on in a new process: over a file, and over the service on moto."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+from turnlog.client.model import Turnlog
+
+pytestmark = pytest.mark.network
+
+QUESTION = "What is the price of SKU-1?"
+
+
+@contextmanager
+def url_of(engine: str, folder: Path) -> Iterator[str]:
+    if engine == "sqlite":
+        yield f"sqlite:///{folder}/agent.db"
+        return
+    from turnlog.adapters.system import SystemClock
+    from turnlog.local.moto_engine import StackServer, moto_service
+
+    clock = SystemClock()
+    with moto_service(clock) as service:
+        server = StackServer(service, clock, port=0).start()
+        yield server.url
+        server.stop()
+
+
+def ran(framework: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    script = ROOT / "tests" / "frameworks" / f"{framework}_agents.py"
+    return subprocess.run(
+        [sys.executable, str(script), *arguments], capture_output=True, text=True, check=False, timeout=120
+    )
+
+
+@pytest.mark.parametrize("engine", ["sqlite", "moto"])
+@pytest.mark.parametrize("framework", ["langchain"])
+def test_an_agent_that_is_killed_goes_on_in_a_new_process(tmp_path: Path, framework: str, engine: str) -> None:
+    with url_of(engine, tmp_path) as url:
+        killed = ran(framework, url, "desk", str(tmp_path), QUESTION)
+        assert killed.returncode == -signal.SIGKILL, killed.stderr
+        (tmp_path / "again").touch()
+        again = ran(framework, url, "desk", str(tmp_path))
+        assert again.returncode == 0, again.stderr
+        assert again.stdout == "SKU-1 costs 12.50 after 1 calls\n", (
+            "the call that the log has is executed, not made again"
+        )
+        assert (tmp_path / "executed").read_text() == "SKU-1\n" * 2
+        with Turnlog.open(url) as log:
+            said = [one.body for one in log.sessions.get("desk").messages(format="openai_chat")]
+    assert [one["role"] for one in said] == ["user", "assistant", "tool", "assistant"]
+    assert said[0]["content"] == QUESTION and said[2]["content"] == "SKU-1 costs 12.50"

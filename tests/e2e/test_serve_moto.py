@@ -265,6 +265,8 @@ def test_every_route_answers(served: Served) -> None:
     served.call("put_state", **at, body={"state": {"cart": 1}})
     assert served.call("patch_state", **at, body={"cart": None, "paid": True})["state"]["paid"]
     assert served.call("get_state", **at)["state"]["paid"]
+    served.call("put_documents", **at, body={"put": [{"key": "plan", "data": "cGFjaw=="}]})
+    assert served.call("get_documents", **at, body={"keys": ["plan"]})["documents"][0]["data"] == "cGFjaw=="
     served.call("record_history", **at, body={"action": "noted"}, status=201)
     assert served.call("read_history", **at)["entries"][0]["action"] == "noted"
     assert served.call("diff_session", **at, query={"from": "2"})["messages"]

@@ -33,6 +33,8 @@ RUNS: Mapping[str, int] = {
     "put_state": 200,
     "patch_state": 200,
     "get_state": 200,
+    "put_documents": 200,
+    "get_documents": 200,
     "record_history": 201,
     "read_history": 200,
     "diff_session": 200,

@@ -48,6 +48,15 @@ STEPS: dict[str, Callable[[Turnlog], Any]] = {
     "refuse": lambda log: Session(log._backend, "base").decide_pending("reject", reason="no", key="refuse"),
     "approve": lambda log: Session(log._backend, "base").decide_pending("approve", key="approve"),
     "append what waited": lambda log: Session(log._backend, "base").append(RESULT, key="result"),
+    "put documents": lambda log: [
+        one.revision
+        for one in log._backend.call(
+            "put_documents",
+            path={"session_id": "base"},
+            body={"put": [{"key": "a", "data": "QQ==", "if_absent": True}], "then": [{"key": "b", "data": "QQ=="}]},
+            key="documents",
+        ).documents
+    ],
     "record": lambda log: Session(log._backend, "base").record("handed_over", key="record"),
     "update": lambda log: Session(log._backend, "base").update(title="New", system="x" * 3_000, key="update"),
     "update with payloads": lambda log: Session(log._backend, "base").update(

@@ -32,6 +32,8 @@ BODIES: dict[str, Any] = {
     "compress_session": {"mode": "sync"},
     "create_snapshot": {"name": "theirs"},
     "put_state": {"state": {"x": 1}},
+    "put_documents": {"put": [{"key": "theirs", "data": ""}]},
+    "get_documents": {"prefix": ""},
     "patch_state": {"x": 1},
     "decide_pending": {"decision": "reject"},
     "record_history": {"action": "theirs"},
@@ -52,7 +54,8 @@ def test_t1_every_route_answers_another_owner_as_if_the_session_were_not_there(
     mine = harness.log("acme", "ada").sessions.create("shared-id")
     mine.append({"role": "user", "content": CANARY}, run={"iteration": 1, "pending_action": {"tool": "x"}})
     mine.create_snapshot("named")
-    before = mine.info(), mine.state(), mine.history_page()
+    mine.documents.put("mine", CANARY.encode())
+    before = mine.info(), mine.state(), mine.history_page(), list(mine.documents.list())
     for route in SESSION_ROUTES:
         answers = []
         for session_id in ("shared-id", "not-there"):
@@ -65,7 +68,8 @@ def test_t1_every_route_answers_another_owner_as_if_the_session_were_not_there(
             answers.append((caught.value.error_code, said, caught.value.details))
         assert answers[0] == answers[1], route.name
         assert [message.body["content"] for message in mine.messages()] == [CANARY], route.name
-        assert (mine.info(), mine.state(), mine.history_page()) == before, route.name
+        now = mine.info(), mine.state(), mine.history_page(), list(mine.documents.list())
+        assert now == before, route.name
     assert not list(harness.log(*owner).sessions.list())
 
 
@@ -89,6 +93,8 @@ def test_t1_every_route_with_a_session_is_in_the_matrix() -> None:
         "get_state",
         "put_state",
         "patch_state",
+        "put_documents",
+        "get_documents",
         "read_history",
         "record_history",
         "compress_session",
@@ -183,6 +189,11 @@ def test_v2_contents_never_reach_logs_or_errors(harness: Any, caplog: pytest.Log
         lambda: session.patch_state([{"op": "test", "path": "", "value": CANARY}]),
         lambda: session.patch_state([{"op": "remove", "path": f"/{CANARY}"}]),
         lambda: fitted.put_state({"a": CANARY}),
+        lambda: session.documents.put("x", CANARY.encode(), if_revision="none"),
+        lambda: session.documents.put("x", CANARY.encode() * 1_000_000),
+        lambda: session._backend.call(
+            "put_documents", path=session._path, body={"put": [{"key": "x", "data": CANARY}]}
+        ),
         lambda: session.decide_pending("reject", reason=CANARY),
         lambda: session.record("x", metadata={"m": CANARY * 10_000}),
         lambda: session.update(title=CANARY * 50),

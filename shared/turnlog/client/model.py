@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from turnlog.client.backend import Backend, given
 from turnlog.client.conversation import ConversationCalls
+from turnlog.client.documents import DocumentCalls
 from turnlog.client.exports import PersonExport, SessionExport, SessionImports
 from turnlog.client.finding import FindingCalls
 from turnlog.client.jobs import JobCalls
@@ -209,7 +210,9 @@ class Sessions(SessionImports):
                 return
 
 
-class Session(ConversationCalls, RunCalls, FindingCalls, StateCalls, SnapshotCalls, SessionExport, TimeTravel):
+class Session(
+    ConversationCalls, RunCalls, FindingCalls, StateCalls, DocumentCalls, SnapshotCalls, SessionExport, TimeTravel
+):
     """One session. Nothing is kept in this object but its id: two of them, in two processes, are the same session."""
 
     def __repr__(self) -> str:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from turnlog.domain.identity import Owner
     from turnlog.domain.memory import Memory
     from turnlog.domain.session import Settings as SessionSettings
+    from turnlog.log.documents import Documents
     from turnlog.log.headers import Header
     from turnlog.services.agents import GetAgent, PatchAgent
     from turnlog.services.append_messages import AppendMessages
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from turnlog.services.create_session import CreateSessions
     from turnlog.services.decisions import DecidePendingActions
     from turnlog.services.diff import CompareMoments
+    from turnlog.services.documents import GetDocuments, PutDocuments
     from turnlog.services.end_session import EndSessions, ResetSessions
     from turnlog.services.history import ReadHistory, RecordEntries
     from turnlog.services.read_messages import ReadLoops, ReadMessages
@@ -176,3 +178,21 @@ class Conversations(Memories):
         from turnlog.services.diff import CompareMoments
 
         return CompareMoments(self._log, self.read_messages)
+
+    @cached_property
+    def get_documents(self) -> GetDocuments:
+        from turnlog.services.documents import GetDocuments
+
+        return GetDocuments(self._log, self._documents)
+
+    @cached_property
+    def put_documents(self) -> PutDocuments:
+        from turnlog.services.documents import PutDocuments
+
+        return PutDocuments(self._log, self._documents)
+
+    @cached_property
+    def _documents(self) -> Documents:
+        from turnlog.log.documents import Documents
+
+        return Documents(self.engine.items, self.engine.blobs, self._clock)

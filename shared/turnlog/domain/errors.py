@@ -14,7 +14,7 @@
     ├── NotFoundError (404)
     ├── ConflictError              the log has moved on, or forbids it (409)
     │   ├── HeadMismatchError, VersionMismatchError, SessionExistsError, SessionEndedError
-    │   └── LoopUnfinishedError, RunActiveError
+    │   └── DocumentChangedError, LoopUnfinishedError, RunActiveError
     ├── UnavailableError           try again later (503)
     │   └── ThrottledError         (429)
     ├── SummaryRefusedError        a model's answer is no summary; the same request gets no better one (500)
@@ -135,6 +135,12 @@ class VersionMismatchError(ConflictError):
     """``if_version`` is not the version of the state. ``details["version"]`` is."""
 
     code = "version_mismatch"
+
+
+class DocumentChangedError(ConflictError):
+    """A document is not of the revision that a writing names, or is there already. ``details["key"]`` is its key."""
+
+    code = "document_changed"
 
 
 class SessionExistsError(ConflictError):

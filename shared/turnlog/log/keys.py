@@ -16,9 +16,10 @@ META, SUMMARY, SYSTEM, STATE, ATTEMPTS = "D#META", "E#SUM", "E#SYS", "S#STATE", 
 WORDS = "S#WORDS"
 TAIL_TO, WINDOW_TO = "D~", "E~"
 SEGMENTS_FROM, SEGMENTS_TO = "G#", "G~"
+DOCUMENTS = "K#"
 OFFLOADED, OFFLOAD_DUE = "O#DONE", "O#DUE"
 SEGMENT_BLOBS, PAYLOAD_BLOBS, SNAPSHOT_BLOBS, INDEX_BLOBS = "seg/", "payload/", "snap/", "index/"
-OFFLOAD_BLOBS = "offload/"
+OFFLOAD_BLOBS, DOCUMENT_BLOBS = "offload/", "doc/"
 """Kinds of blobs of a session, behind its prefix."""
 EXPORT_BLOBS = "~exports/"
 """What the names of exports begin with: no tenant's id has a tilde. They go by a rule of the bucket's life cycle."""
@@ -177,6 +178,13 @@ class SessionKeys:
     def offload_blob(self) -> str:
         """The copy of all messages that is handed over with it."""
         return f"{self.blob_prefix}{OFFLOAD_BLOBS}messages.jsonl.gz"
+
+    def document(self, key: str) -> Key:
+        """``key`` is a checked one."""
+        return Key(self.partition, DOCUMENTS + key)
+
+    def document_blob(self, name: str) -> str:
+        return f"{self.blob_prefix}{DOCUMENT_BLOBS}{name}"
 
     @property
     def words(self) -> Key:

@@ -44,7 +44,7 @@ RESOURCES: Mapping[str, tuple[str, ...]] = {
     "search": ("search",),
     "sessions": ("sessions",),
     "snapshot": ("snapshot",),
-    "state": ("state", "agents"),
+    "state": ("state", "agents", "documents"),
 }
 """Resource, which is the name of its function -> the modules of this package that have its routes."""
 

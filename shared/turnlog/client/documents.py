@@ -1,0 +1,159 @@
+"""Documents of a session: bytes by key, for what a framework keeps beside the conversation.
+
+They are no part of the log: no window, search, fork or snapshot has them. They are erased with their session.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+from turnlog.client.backend import Backend, OfSession, given
+from turnlog.contracts.documents import MAX_READ, MAX_WRITTEN, DocumentAnswer, DocumentsAnswer, WrittenDocuments
+from turnlog.domain.documents import Document
+from turnlog.domain.errors import InvalidInputError
+from turnlog.domain.times import milliseconds_of
+
+__all__ = ["Document", "DocumentCalls", "DocumentReading", "Documents"]
+
+
+class DocumentReading:
+    """Reads that belong together. That the session is there is asked at the first one, and again after 5 seconds."""
+
+    def __init__(self, backend: Backend, path: Mapping[str, str]) -> None:
+        self._backend = backend
+        self._path = path
+        self._reading: str | None = None
+
+    def get(self, key: str) -> Document | None:
+        """The document; None when there is none."""
+        return self.get_many([key]).get(key)
+
+    def get_many(self, keys: Iterable[str]) -> dict[str, Document]:
+        """Those that there are: a request for each 100 keys, and for each 4 MiB."""
+        left, found = list(dict.fromkeys(keys)), dict[str, Document]()
+        while left:
+            answer = self._read({"keys": left[:MAX_READ]})
+            found |= {one.key: _document(one) for one in answer.documents}
+            left = [*answer.unread, *left[MAX_READ:]]
+        return found
+
+    def list(
+        self,
+        prefix: str = "",
+        *,
+        after: str | None = None,
+        until: str | None = None,
+        order: Literal["asc", "desc"] = "asc",
+        limit: int | None = None,
+    ) -> Iterator[Document]:
+        """Documents whose keys begin with ``prefix``, in order of their UTF-8 bytes: those behind ``after``, up to ``until`` and
+        it too, both as the order goes; a request for each page of about 1 MB as they are stored."""
+        left = limit
+        while left is None or left > 0:
+            fields = {"prefix": prefix, "after": after, "until": until, "limit": min(left or 1000, 1000)}
+            answer = self._read(given(fields) | {"order": order})
+            yield from map(_document, answer.documents)
+            after = answer.next
+            if after is None:
+                return
+            left = left - len(answer.documents) if left is not None else None
+
+    def _read(self, body: Mapping[str, Any]) -> DocumentsAnswer:
+        whole = given({**body, "reading": self._reading})
+        answer: DocumentsAnswer = self._backend.call("get_documents", path=self._path, body=whole)
+        self._reading = answer.reading
+        return answer
+
+
+class Documents:
+    """The documents of a session. A reading sees every writing that has returned; `NotFoundError` when there is no such session."""
+
+    def __init__(self, backend: Backend, path: Mapping[str, str]) -> None:
+        self._backend = backend
+        self._path = path
+
+    def reading(self) -> DocumentReading:
+        """For several reads in a row: they ask once whether the session is there."""
+        return DocumentReading(self._backend, self._path)
+
+    def get(self, key: str) -> Document | None:
+        """The document; None when there is none."""
+        return self.reading().get(key)
+
+    def get_many(self, keys: Iterable[str]) -> dict[str, Document]:
+        """As `DocumentReading.get_many`."""
+        return self.reading().get_many(keys)
+
+    def list(
+        self,
+        prefix: str = "",
+        *,
+        after: str | None = None,
+        until: str | None = None,
+        order: Literal["asc", "desc"] = "asc",
+        limit: int | None = None,
+    ) -> Iterator[Document]:
+        """As `DocumentReading.list`."""
+        return self.reading().list(prefix, after=after, until=until, order=order, limit=limit)
+
+    def put(
+        self,
+        name: str,
+        data: bytes,
+        *,
+        if_absent: bool = False,
+        if_revision: str | None = None,
+        key: str | None = None,
+    ) -> Document:
+        """Writes a document of up to 4 MiB, whole. `DocumentChangedError` with ``if_absent`` when there is one, with
+        ``if_revision`` when it has another revision. ``key`` is the idempotency key."""
+        entry = _entry(name, data) | given({"if_revision": if_revision}) | ({"if_absent": True} if if_absent else {})
+        one = self._write({"put": [entry]}, key=key).documents[0]
+        return Document(name, data, one.revision, milliseconds_of(one.updated_at))
+
+    def put_many(
+        self, documents: Mapping[str, bytes], *, then: Mapping[str, bytes] | None = None, key: str | None = None
+    ) -> None:
+        """Writes documents in any order, and those of ``then`` when all others are there: what is named before what names it.
+
+        Together not atomic. A request for each 25.
+        """
+        parts = [_entry(*one) for one in documents.items()]
+        last = [_entry(*one) for one in (then or {}).items()]
+        if len(last) > MAX_WRITTEN:
+            raise InvalidInputError(f"at most {MAX_WRITTEN} documents are written then, not {len(last)}")
+        while len(parts) > MAX_WRITTEN:
+            self._write({"put": parts[:MAX_WRITTEN]}, key=f"{key}-{len(parts)}" if key is not None else None)
+            parts = parts[MAX_WRITTEN:]
+        if parts or last:
+            self._write({"put": parts, "then": last}, key=key)
+
+    def delete(self, names: Iterable[str], *, key: str | None = None) -> None:
+        """There are no such documents any more, whether or not there were. A request for each 100."""
+        left = list(dict.fromkeys(names))
+        for start in range(0, len(left), MAX_READ):
+            part = left[start : start + MAX_READ]
+            self._write({"delete": part}, key=f"{key}-{start}" if key is not None else None)
+
+    def _write(self, body: Mapping[str, Sequence[Any]], *, key: str | None) -> WrittenDocuments:
+        answer: WrittenDocuments = self._backend.call("put_documents", path=self._path, body=body, key=key)
+        return answer
+
+
+class DocumentCalls(OfSession):
+    """What a session has beside its log."""
+
+    @property
+    def documents(self) -> Documents:
+        """Bytes by key, erased with the session."""
+        return Documents(self._backend, self._path)
+
+
+def _entry(key: str, data: bytes) -> dict[str, Any]:
+    return {"key": key, "data": base64.b64encode(data).decode("ascii")}
+
+
+def _document(answer: DocumentAnswer) -> Document:
+    return Document(answer.key, base64.b64decode(answer.data), answer.revision, milliseconds_of(answer.updated_at))

@@ -41,8 +41,15 @@ def ran(framework: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("engine", ["sqlite", "moto"])
-@pytest.mark.parametrize("framework", ["langchain"])
+@pytest.mark.parametrize(
+    ("framework", "engine"),
+    [
+        ("langchain", "sqlite"),
+        pytest.param("langchain", "moto", marks=pytest.mark.full),
+        pytest.param("strands", "sqlite", marks=pytest.mark.full),
+        ("strands", "moto"),
+    ],
+)
 def test_an_agent_that_is_killed_goes_on_in_a_new_process(tmp_path: Path, framework: str, engine: str) -> None:
     with url_of(engine, tmp_path) as url:
         killed = ran(framework, url, "desk", str(tmp_path), QUESTION)

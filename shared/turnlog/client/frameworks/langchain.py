@@ -26,14 +26,12 @@ from langgraph.runtime import Runtime
 from turnlog.adapters.system import RandomIds
 from turnlog.client.graph.appending import append_new
 from turnlog.client.graph.messages import KEPT, Said, given_of, is_removal, said
+from turnlog.client.graph.room import room
 from turnlog.client.graph.showing import FORMAT, Shown, with_changes
 from turnlog.client.graph.telling import tell_edited, tell_removed
 from turnlog.client.model import Session, Turnlog
 from turnlog.client.policies import GivenPolicy
 from turnlog.domain.errors import InvalidInputError
-from turnlog.domain.session import DEFAULT_OUTPUT_RESERVE
-from turnlog.windows.bounds import upper_bound_tokens
-from turnlog.windows.build import system_cost
 from turnlog.windows.recall import recall_tools
 
 _RECALLED = "recalled"
@@ -217,7 +215,7 @@ class TurnlogMiddleware(AgentMiddleware[State, Any, Any]):
             format=FORMAT,
             policy=self._policy,
             tools=[one if isinstance(one, dict) else convert_to_openai_tool(one) for one in tools],
-            **cast("dict[str, Any]", self._room(request)),
+            **self._room(request),
         )
         brought = {one.get("function", {}).get("name") for one in window.tools}
         tools += [one for one in request.tools if _name(one) in own & brought]
@@ -228,15 +226,12 @@ class TurnlogMiddleware(AgentMiddleware[State, Any, Any]):
         sent = {"position": window.head, "tokens": window.tokens}
         return request.override(messages=cast("list[AnyMessage]", shown), system_message=system, tools=tools), sent
 
-    def _room(self, request: Request) -> dict[str, int]:
+    def _room(self, request: Request) -> dict[str, Any]:
         """What the window may have beside the agent's own system text."""
-        own = system_cost(upper_bound_tokens(request.system_message.text)) if request.system_message else 0
-        reserve = DEFAULT_OUTPUT_RESERVE if self._reserve is None else self._reserve
-        if self._budget is not None:
-            return {"budget": max(1, self._budget - own)}
+        system = request.system_message.text if request.system_message is not None else ""
         profile = getattr(request.model, "profile", None)
-        most = profile.get("max_input_tokens") if isinstance(profile, Mapping) else None
-        return {"budget": max(1, most - reserve - own)} if most else {"output_reserve": reserve + own}
+        limit = profile.get("max_input_tokens") if isinstance(profile, Mapping) else None
+        return room(budget=self._budget, reserve=self._reserve, system=system, limit=limit)
 
     def _after_call(self, window: Mapping[str, int], response: ModelResponse[Any]) -> ModelResponse[Any]:
         """Remembers the window of a reply, and what the provider counted, for when the reply is appended."""

@@ -133,6 +133,13 @@ class _GuardFaults:
     def fail(self, at: int, when: str) -> None:
         self._guard.fail(at, when)
 
+    def fail_often(self, share: float, when: str, *, seed: int) -> None:
+        self._guard.fail_often(share, when, seed=seed)
+
+    @property
+    def often_met(self) -> int:
+        return int(self._guard.often_met)
+
     @property
     def is_pending(self) -> bool:
         return bool(self._guard.faults_left)

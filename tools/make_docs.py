@@ -1,5 +1,5 @@
-"""Writes the pages that are generated: docs/openapi.json, docs/schemas/*.json, docs/configuration.md, and what is measured in
-docs/policies.md.
+"""Writes the pages that are generated: docs/openapi.json, docs/schemas/*.json, docs/configuration.md, docs/properties.md, and what
+is measured in docs/policies.md.
 
 `tests/unit/test_generated.py` fails when they differ from what the code says.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -18,10 +19,20 @@ from turnlog.contracts.context import WindowAnswer
 from turnlog.entrypoints.openapi import json_schemas, openapi_document
 from turnlog.settings import PREFIX, Settings
 
+sys.path.insert(0, str(Path(__file__).parent))
+
+import properties
+
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 SCHEMAS = ("message", "policy", "state", "window")
-PAGES = ("openapi.json", "configuration.md", "policies.md", *(f"schemas/{name}.json" for name in SCHEMAS))
+PAGES = (
+    "openapi.json",
+    "configuration.md",
+    "policies.md",
+    "properties.md",
+    *(f"schemas/{name}.json" for name in SCHEMAS),
+)
 
 
 def pages() -> dict[str, str]:
@@ -29,6 +40,7 @@ def pages() -> dict[str, str]:
     found = {
         "openapi.json": _json(openapi_document()),
         "configuration.md": configuration(),
+        "properties.md": properties.page(),
         "policies.md": with_measured((DOCS / "policies.md").read_text(encoding="utf-8")),
     }
     return found | {f"schemas/{name}.json": _json(schema) for name, schema in json_schemas().items()}

@@ -48,7 +48,7 @@ def breaking(many: list[dict[str, Any]], at: int) -> Iterator[dict[str, Any]]:
     raise BrokenError
 
 
-def test_events_pass_through_and_one_message_is_kept(harness: Harness) -> None:
+def test_a8_events_pass_through_and_one_message_is_kept(harness: Harness) -> None:
     session, seen = asked(harness), list[Any]()
     with session.stream(iter(chunks()), run_id="r1") as stream:
         assert stream.partial == [] and stream.appended is None
@@ -73,7 +73,7 @@ def test_it_needs_no_with(harness: Harness) -> None:
 
 @pytest.mark.parametrize("at", range(2, 13, 5))
 @pytest.mark.parametrize("on_break", ["keep", "drop"])
-def test_one_that_breaks(harness: Harness, at: int, on_break: Any) -> None:
+def test_a8_one_that_breaks(harness: Harness, at: int, on_break: Any) -> None:
     session = asked(harness)
     with pytest.raises(BrokenError), session.stream(breaking(chunks(), at), on_break=on_break) as stream:
         for _ in stream:
@@ -85,14 +85,14 @@ def test_one_that_breaks(harness: Harness, at: int, on_break: Any) -> None:
     assert session.context(format="openai_chat").messages[-1] == WHOLE
 
 
-def test_what_was_whole_before_it_broke_is_whole(harness: Harness) -> None:
+def test_a8_what_was_whole_before_it_broke_is_whole(harness: Harness) -> None:
     session, many = asked(harness), chunks()
     with pytest.raises(BrokenError):
         list(session.stream(breaking(many, len(many))))
     assert stored(session) == [(WHOLE, "complete")]
 
 
-def test_one_that_is_left_or_whose_reader_fails(harness: Harness) -> None:
+def test_a8_one_that_is_left_or_whose_reader_fails(harness: Harness) -> None:
     session, closed = asked(harness), list[int]()
 
     class Connection(list[dict[str, Any]]):
@@ -153,7 +153,7 @@ def test_a_session_that_has_ended_meanwhile_is_told_and_the_streams_own_error_go
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_d1_saved_again_after_a_fault_it_is_there_once(harness: Harness, when: str) -> None:
+def test_a8_d1_saved_again_after_a_fault_it_is_there_once(harness: Harness, when: str) -> None:
     clean = harness.log(user="clean").sessions.create("s")
     before = harness.faults.calls
     list(clean.stream(chunks()))

@@ -28,7 +28,7 @@ MACHINE = {"x86_64": "x86_64", "AMD64": "x86_64", "aarch64": "arm64", "arm64": "
 MUST_RUN = os.environ.get("TURNLOG_TEST_BUILT") == "1"
 LIMITS = {"DependenciesLayer": 30_000_000, "SharedLayer": 600_000}
 """Bytes zipped; of the shared one by docs/adr/0018. AWS's own limit is 250 MB for all of a function, unzipped."""
-LEFT_OUT = ("client", "local", "testing")
+LEFT_OUT = tuple(map(Path, ("client", "local", "testing", "adapters/embedded")))
 """Of the package: what shared/Makefile leaves out of the layer."""
 _NOWHERE = "http://127.0.0.1:9"
 
@@ -59,7 +59,7 @@ def _is_current() -> bool:
     ]
     for source, built in pairs:
         here, there = ({path.relative_to(root) for path in root.rglob("*.py")} for root in (source, built))
-        here = {name for name in here if name.parts[0] not in LEFT_OUT}
+        here = {name for name in here if not any(map(name.is_relative_to, LEFT_OUT))}
         if here != there or any(not filecmp.cmp(source / name, built / name, shallow=False) for name in here):
             return False
     return True
@@ -73,8 +73,13 @@ def built() -> None:
 
 
 def _environment(folder: Path) -> dict[str, str]:
-    """A function's environment: its variables, the layers as Lambda mounts them, and no way out."""
-    layers = [str(BUILD / layer / "python") for layer in LIMITS]
+    """A function's environment: its variables, the layers as Lambda mounts them with the engine that runs here added, and no
+    way out."""
+    shared, embedded = folder / "shared", Path("turnlog") / "adapters" / "embedded"
+    if not shared.is_dir():
+        shutil.copytree(BUILD / "SharedLayer" / "python", shared)
+        shutil.copytree(ROOT / "shared" / embedded, shared / embedded)
+    layers = [str(BUILD / "DependenciesLayer" / "python"), str(shared)]
     made = {
         "PATH": "/usr/bin:/bin",
         "HOME": str(folder),
@@ -156,7 +161,10 @@ def test_code_and_vocabulary_come_from_the_layers(tmp_path: Path) -> None:
     program += f"print(json.dumps([sys.modules[name].__file__ for name in {names!r}]))"
     ran = subprocess.run(
         [*_without_network(), str(RUNTIME), "-c", program],
-        env=_environment(tmp_path),
+        env={
+            **_environment(tmp_path),
+            "PYTHONPATH": os.pathsep.join(str(BUILD / layer / "python") for layer in LIMITS),
+        },
         capture_output=True,
         text=True,
         check=False,

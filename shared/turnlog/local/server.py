@@ -44,6 +44,8 @@ class LocalServer:
             )
         from waitress.server import create_server
 
+        from turnlog.local.refusals import Channel
+
         self._handler = make_handler(ROUTES, app)
         self._clock = clock
         self._token = token
@@ -58,6 +60,7 @@ class LocalServer:
             ident="turnlog",
             clear_untrusted_proxy_headers=True,
         )
+        server.channel_class = Channel
         self._server = server
         self.url = f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"
         queue = app.engine.queue

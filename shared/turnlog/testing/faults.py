@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO, Literal, TypeAlias, TypeVar
 
-from turnlog.domain.errors import UnavailableError
+from turnlog.domain.errors import ThrottledError, UnavailableError
 from turnlog.ports import (
     BlobStore,
     Condition,
@@ -40,10 +41,16 @@ class Faults:
         self.calls = 0
         self.by_name: Counter[str] = Counter()
         self._fault: _Fault | None = None
+        self._often: tuple[float, When, random.Random] | None = None
+        self.often_met = 0
         self._lock = threading.Lock()
 
     def fail(self, at: int, when: When) -> None:
         self._fault = _Fault(self.calls + at, when)
+
+    def fail_often(self, share: float, when: When, *, seed: int) -> None:
+        """Fails that share of all calls from now on: throttled before their effect, or with their answer lost."""
+        self._often = (share, when, random.Random(seed)) if share else None
 
     @property
     def is_pending(self) -> bool:
@@ -51,7 +58,7 @@ class Faults:
         return self._fault is not None
 
     def clear(self) -> None:
-        self._fault = None
+        self._fault = self._often = None
 
     def around(self, name: str, effect: Callable[[], T]) -> T:
         with self._lock:
@@ -60,9 +67,15 @@ class Faults:
             hit = self._fault if self._fault is not None and self._fault.at == self.calls else None
             if hit is not None:
                 self._fault = None
+            often = self._often[1] if self._often is not None and self._often[2].random() < self._often[0] else None
+            self.often_met += often is not None
         if hit is not None and hit.when == "before":
             raise UnavailableError(f"injected before {name}")
+        if often == "before":
+            raise ThrottledError(f"injected before {name}")
         result = effect()
+        if often is not None:
+            raise UnavailableError(f"injected after {name}")
         if hit is not None:
             raise UnavailableError(f"injected after {name}")
         return result

@@ -13,6 +13,7 @@ Every attempt is a request of the count, so a repeat is seen.
 
 from __future__ import annotations
 
+import random
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -76,6 +77,8 @@ class Guard:
         self._demand_consistent = demand_consistent
         self._turn: AbstractContextManager[Any] = _ONE_AT_A_TIME if one_at_a_time else nullcontext()
         self._faults: list[_Fault] = []
+        self._often: tuple[float, When, random.Random] | None = None
+        self.often_met = 0
         self._lock = threading.Lock()
         self._own = threading.local()
 
@@ -117,10 +120,16 @@ class Guard:
         with self._lock:
             self._faults.append(fault)
 
+    def fail_often(self, share: float, when: When, *, seed: int) -> None:
+        """Fails that share of all requests from now on: throttled before they are sent, or with their answer lost."""
+        with self._lock:
+            self._often = (share, when, random.Random(seed)) if share else None
+
     def clear_faults(self) -> None:
         """Forgets the faults that have not been met."""
         with self._lock:
             self._faults = []
+            self._often = None
 
     @property
     def faults_left(self) -> int:
@@ -162,6 +171,9 @@ class Guard:
                 fault.countdown -= 1
             due = [fault for fault in self._faults if fault.countdown == 0]
             self._faults = [fault for fault in self._faults if fault.countdown > 0]
+            if not due and self._often is not None and self._often[2].random() < self._often[0]:
+                self.often_met += 1
+                return _Fault(0, self._often[1], _often_error(self._often[1], operation))
         return due[0] if due else None
 
     def _check(self, params: Params, model: Any, context: Any, **_: Any) -> None:
@@ -204,6 +216,14 @@ class Guard:
                 meter.read_units += reads
                 meter.write_units += writes
                 meter.index_write_units += index_writes
+
+
+def _often_error(when: When, operation: str) -> Exception:
+    from botocore.exceptions import ClientError, ReadTimeoutError
+
+    if when == "after":
+        return ReadTimeoutError(endpoint_url="the guard's fault")
+    return ClientError({"Error": {"Code": "ThrottlingException", "Message": "the guard's fault"}}, operation)
 
 
 @contextmanager

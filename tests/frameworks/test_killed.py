@@ -1,4 +1,4 @@
-"""Agents that are killed while their tool runs, and go on in a new process: over a file, and over the service on moto."""
+"""Agents in processes of their own, over a file and over the service on moto: killed while a tool runs, and two at once."""
 
 from __future__ import annotations
 
@@ -34,11 +34,12 @@ def url_of(engine: str, folder: Path) -> Iterator[str]:
         server.stop()
 
 
+def command(framework: str, *arguments: str) -> list[str]:
+    return [sys.executable, str(ROOT / "tests" / "frameworks" / f"{framework}_agents.py"), *arguments]
+
+
 def ran(framework: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    script = ROOT / "tests" / "frameworks" / f"{framework}_agents.py"
-    return subprocess.run(
-        [sys.executable, str(script), *arguments], capture_output=True, text=True, check=False, timeout=120
-    )
+    return subprocess.run(command(framework, *arguments), capture_output=True, text=True, check=False, timeout=120)
 
 
 @pytest.mark.parametrize(
@@ -65,3 +66,32 @@ def test_an_agent_that_is_killed_goes_on_in_a_new_process(tmp_path: Path, framew
             said = [one.body for one in log.sessions.get("desk").messages(format="openai_chat")]
     assert [one["role"] for one in said] == ["user", "assistant", "tool", "assistant"]
     assert said[0]["content"] == QUESTION and said[2]["content"] == "SKU-1 costs 12.50"
+
+
+@pytest.mark.parametrize("framework", ["langchain", pytest.param("strands", marks=pytest.mark.full)])
+def test_two_processes_on_one_session_lose_nothing(tmp_path: Path, framework: str) -> None:
+    (tmp_path / "again").touch()
+    url, names = f"sqlite:///{tmp_path}/agent.db", ("SKU-1", "SKU-2")
+    with Turnlog.open(url) as log:
+        log.sessions.create("desk")
+    both = [
+        subprocess.Popen(
+            command(framework, url, "desk", str(tmp_path), f"What is the price of {name}?"),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for name in names
+    ]
+    for one in both:
+        _, errors = one.communicate(timeout=120)
+        assert one.returncode == 0, errors
+    with Turnlog.open(url) as log:
+        session = log.sessions.get("desk")
+        said = list(session.messages(format="openai_chat"))
+        window = session.context(format="openai_chat")
+    texts = [str(one.body["content"]) for one in said]
+    assert all(f"What is the price of {name}?" in texts for name in names)
+    assert len(said) == len({one.id for one in said}) >= 8 and not window.open_calls
+    executed = (tmp_path / "executed").read_text().split()
+    assert sorted(one.removesuffix(" costs 12.50") for one in texts if one.endswith("12.50")) == sorted(executed * 2)

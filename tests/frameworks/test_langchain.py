@@ -228,6 +228,33 @@ def test_what_middleware_around_it_puts_into_a_request_is_sent_and_not_kept(log:
     assert len(kept(log.sessions.get("desk"))) == 4
 
 
+def test_what_is_redacted_before_it_is_never_in_the_log(log: Turnlog, agents: Any) -> None:
+    from langchain.agents.middleware import PIIMiddleware
+
+    model = agents.Scripted(says=[agents.AIMessage("I write to eve@example.com.")])
+    hides = PIIMiddleware("email", apply_to_input=True, apply_to_output=True)
+    agent = agents.create_agent(model, [], middleware=[hides, agents.TurnlogMiddleware(log)])
+    asked(agent, "I am ada@example.com")
+    said = str(kept(log.sessions.get("desk")))
+    assert "@example.com" not in said and said.count("[REDACTED_EMAIL]") == 2
+    assert not list(log.sessions.get("desk").history(action="message_edited"))
+
+
+def test_a_call_that_waits_for_a_human_is_in_the_log_when_it_is_decided(log: Turnlog, agents: Any) -> None:
+    from langchain.agents.middleware import HumanInTheLoopMiddleware
+    from langgraph.types import Command
+
+    model = agents.Scripted()
+    agent = agents.agent(log, model=model, more=[HumanInTheLoopMiddleware({"price": True})], checkpointer=saver())
+    assert "__interrupt__" in asked(agent, "What is the price of SKU-1?")
+    assert [one.type for one in kept(log.sessions.get("desk"))] == ["human"]
+    edited = {"type": "edit", "edited_action": {"name": "price", "args": {"sku": "SKU-9"}}}
+    state = agent.invoke(Command(resume={"decisions": [edited]}), THREAD)
+    said = kept(log.sessions.get("desk"))
+    assert said == state["messages"] and [one.type for one in said] == ["human", "ai", "tool", "ai"]
+    assert "SKU-9 costs 12.50" in said[2].text and model.sent[-1][1:] == said[:-1]
+
+
 def test_runs_side_by_side_on_one_session_lose_nothing(harness: Harness, agents: Any) -> None:
     log = harness.log()
     log.sessions.create("desk")

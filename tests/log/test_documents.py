@@ -152,7 +152,7 @@ def test_large_documents_and_many_of_them_come_back_equal(session: Session) -> N
     documents = session.documents
     large = {f"large/{at}": bytes([at]) * 1_500_000 + NOISE for at in range(4)}
     documents.put_many(large)
-    whole = (NOISE * 8)[:MAX_DOCUMENT_BYTES]
+    whole = (NOISE * 6)[:MAX_DOCUMENT_BYTES]
     documents.put("whole", whole)
     small = {f"small/{at:03}": b"%d" % at for at in range(60)}
     documents.put_many(small, then={"last": b""})
@@ -334,9 +334,13 @@ def test_over_http_it_is_the_same(served: Turnlog) -> None:
     session = served.sessions.create("s")
     made = session.documents.put("é/🙂", NOISE)
     session.documents.put_many({f"{at:03}": b"x" for at in range(30)}, then={"zz": b"end"})
+    large = {f"large/{at}": (NOISE * 6)[:MAX_DOCUMENT_BYTES] for at in range(3)} | {"large/x": NOISE, "large/y": NOISE}
+    session.documents.put_many(large, then={"zz": b"end"})
+    assert {one.key: one.data for one in session.documents.list("large/")} == large
+    assert {key: one.data for key, one in session.documents.get_many(large).items()} == large
     found = session.documents.get("é/🙂")
     assert found is not None and (found.data, found.revision) == (NOISE, made.revision)
-    assert [one.key for one in session.documents.list(limit=3, order="desc")] == ["é/🙂", "zz", "029"]
+    assert [one.key for one in session.documents.list(limit=3, order="desc")] == ["é/🙂", "zz", "large/y"]
     with pytest.raises(DocumentChangedError) as caught:
         session.documents.put("zz", b"", if_absent=True)
     assert caught.value.details["key"] == "zz"

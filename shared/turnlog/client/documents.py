@@ -10,7 +10,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from turnlog.client.backend import Backend, OfSession, given
-from turnlog.contracts.documents import MAX_READ, MAX_WRITTEN, DocumentAnswer, DocumentsAnswer, WrittenDocuments
+from turnlog.contracts.documents import (
+    MAX_DATA_CHARS,
+    MAX_READ,
+    MAX_WRITTEN,
+    DocumentAnswer,
+    DocumentsAnswer,
+    WrittenDocuments,
+)
 from turnlog.domain.documents import Document
 from turnlog.domain.errors import InvalidInputError
 from turnlog.domain.times import milliseconds_of
@@ -107,7 +114,7 @@ class Documents:
         if_revision: str | None = None,
         key: str | None = None,
     ) -> Document:
-        """Writes a document of up to 4 MiB, whole. `DocumentChangedError` with ``if_absent`` when there is one, with
+        """Writes a document of up to 3 MiB, whole. `DocumentChangedError` with ``if_absent`` when there is one, with
         ``if_revision`` when it has another revision. ``key`` is the idempotency key."""
         entry = _entry(name, data) | given({"if_revision": if_revision}) | ({"if_absent": True} if if_absent else {})
         one = self._write({"put": [entry]}, key=key).documents[0]
@@ -118,17 +125,17 @@ class Documents:
     ) -> None:
         """Writes documents in any order, and those of ``then`` when all others are there: what is named before what names it.
 
-        Together not atomic. A request for each 25.
+        Together not atomic. A request for each 25 documents, and for each 3 MiB.
         """
-        parts = [_entry(*one) for one in documents.items()]
+        parts = list(_batches([_entry(*one) for one in documents.items()]))
         last = [_entry(*one) for one in (then or {}).items()]
-        if len(last) > MAX_WRITTEN:
-            raise InvalidInputError(f"at most {MAX_WRITTEN} documents are written then, not {len(last)}")
-        while len(parts) > MAX_WRITTEN:
-            self._write({"put": parts[:MAX_WRITTEN]}, key=f"{key}-{len(parts)}" if key is not None else None)
-            parts = parts[MAX_WRITTEN:]
-        if parts or last:
-            self._write({"put": parts, "then": last}, key=key)
+        if len(list(_batches(last))) > 1:
+            raise InvalidInputError(f"documents of one request, {MAX_WRITTEN} or 3 MiB, are written then, and no more")
+        if last and (not parts or len(list(_batches([*parts[-1], *last]))) > 1):
+            parts.append([])
+        for at, part in enumerate(parts):
+            body = {"put": part, "then": last if at == len(parts) - 1 else []}
+            self._write(body, key=f"{key}-{at}" if key is not None else None)
 
     def delete(self, names: Iterable[str], *, key: str | None = None) -> None:
         """There are no such documents any more, whether or not there were. A request for each 100."""
@@ -149,6 +156,19 @@ class DocumentCalls(OfSession):
     def documents(self) -> Documents:
         """Bytes by key, erased with the session."""
         return Documents(self._backend, self._path)
+
+
+def _batches(entries: Sequence[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    """What one request takes each."""
+    batch, chars = list[dict[str, Any]](), 0
+    for entry in entries:
+        chars += len(entry["data"])
+        if batch and (len(batch) == MAX_WRITTEN or chars > MAX_DATA_CHARS):
+            yield batch
+            batch, chars = [], len(entry["data"])
+        batch.append(entry)
+    if batch:
+        yield batch
 
 
 def _entry(key: str, data: bytes) -> dict[str, Any]:

@@ -9,8 +9,8 @@ from pydantic import Field
 from turnlog.contracts.base import Answer, Body
 
 MAX_WRITTEN, MAX_READ = 25, 100
-MAX_DOCUMENT_BYTES = 4 * 1024 * 1024
-_MAX_DATA_CHARS = -(-MAX_DOCUMENT_BYTES // 3) * 4
+MAX_DOCUMENT_BYTES = 3 * 1024 * 1024
+MAX_DATA_CHARS = -(-MAX_DOCUMENT_BYTES // 3) * 4
 Key: TypeAlias = Annotated[str, Field(min_length=1, max_length=512)]
 Revision: TypeAlias = Annotated[str, Field(min_length=1, max_length=64)]
 Reading: TypeAlias = Annotated[str, Field(min_length=1, max_length=256)]
@@ -20,7 +20,7 @@ class NewDocument(Body):
     """``data`` is base64."""
 
     key: Key = Field(description="1 to 512 bytes of printable UTF-8")
-    data: str = Field(max_length=_MAX_DATA_CHARS, description="Base64 of up to 4 MiB")
+    data: str = Field(description="Base64 of up to 3 MiB")
     if_absent: bool = Field(default=False, description="409 if there is one")
     if_revision: Revision | None = Field(default=None, description="409 unless this is its revision")
 

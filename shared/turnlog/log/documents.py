@@ -33,7 +33,7 @@ from turnlog.ports import (
 INLINE_BYTES = 256 * 1024
 """Packed. A larger one is a blob; an item of this size costs less than a request more for each reading."""
 PAGE_BYTES = 4 * 1024 * 1024
-"""As many bytes are read at once, and one document more."""
+"""As many bytes are read at once, at most, or one document."""
 _TOMBSTONE_SECONDS = 2 * DAY_MS // 1000
 _LAST = "\U0010ffff"
 _NEXT = "\x01"
@@ -154,10 +154,11 @@ class Documents:
             _check_version(item)
             if is_deleted(item):
                 continue
-            if size >= PAGE_BYTES:
+            document = self._document(keys, item)
+            size += len(document.data)
+            if documents and size > PAGE_BYTES:
                 return documents, documents[-1].key
-            documents.append(self._document(keys, item))
-            size += len(documents[-1].data)
+            documents.append(document)
         return documents, None
 
     def _document(self, keys: SessionKeys, item: Item) -> Document:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from turnlog.contracts.cursors import Cursors
 from turnlog.contracts.documents import (
+    MAX_DATA_CHARS,
     MAX_DOCUMENT_BYTES,
     DocumentAnswer,
     DocumentsAnswer,
@@ -112,12 +113,12 @@ def _wanted(body: ReadDocuments) -> Range | list[str]:
 
 
 def _writing(document: NewDocument, beside: bytes, pointer: str) -> Writing:
+    if len(document.data) > MAX_DATA_CHARS:
+        raise TooLargeError(f"a document has at most {MAX_DOCUMENT_BYTES:,} bytes")
     try:
         data = base64.b64decode(document.data, validate=True)
     except (binascii.Error, ValueError) as error:
         raise _invalid(f"{pointer}/data", "data is not base64") from error
-    if len(data) > MAX_DOCUMENT_BYTES:
-        raise TooLargeError(f"a document has at most {MAX_DOCUMENT_BYTES:,} bytes, not {len(data):,}")
     if document.if_absent and document.if_revision is not None:
         raise _invalid(f"{pointer}/if_revision", "a document can't be absent and have a revision")
     key = check_document_key(document.key, pointer=f"{pointer}/key")

@@ -300,6 +300,29 @@ def test_a_real_agent_with_a_tool_goes_on_as_another(harness: Harness, agents: A
     assert set(model.tools[-1]) == {"price", "recall_tool_call", "search_history"}
 
 
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_fault_anywhere_and_another_agent_say_nothing_twice(harness: Harness, agents: Any, when: str) -> None:
+    question = "What is the price of SKU-1?"
+    agents.asked(agents.agent(harness.log(user="warm")), [question])
+    before = harness.faults.calls
+    agents.asked(agents.agent(harness.log(user="clean")), [question])
+    for at in boundaries(harness.faults.calls - before, harness.name):
+        log = harness.log(user=f"u{at}")
+        harness.faults.fail(at, when)
+        try:
+            agents.asked(agents.agent(log), [question])
+        except Exception:
+            harness.faults.clear()
+            again = agents.agent(log)
+            last = again.messages[-1] if again.messages else None
+            if last is None or last["role"] == "user" or "toolUse" in last["content"][-1]:
+                agents.asked(again, [None if last else question])
+        harness.faults.clear()
+        said = list(log.sessions.get("desk").messages())
+        assert [one.body["role"] for one in said] == ["user", "assistant"] * 2
+        assert [one["tracking_id"] for one in agents.agent(log).messages] == [one.id for one in said]
+
+
 @pytest.mark.parametrize("kept", [False, True])
 def test_a_window_is_within_its_budget_and_the_log_has_everything(log: Turnlog, agents: Any, kept: bool) -> None:
     model, options = agents.Scripted(), {"budget": 1_500, "keep": 6, "system_prompt": "Be brief. " * 20}
@@ -395,6 +418,32 @@ def test_snapshots_of_an_agent_are_kept_in_the_storage(harness: Harness, agents:
     assert again.messages == first.messages
     agents.asked(again, ["And of SKU-2?"])
     assert len(bodies(log.sessions.get("desk"))) == 8, "the manager has what the snapshots have, each once"
+
+
+def test_a_graph_of_agents_goes_on_where_it_was(log: Turnlog, agents: Any) -> None:
+    multi = importlib.import_module("strands.multiagent")
+    sessions = importlib.import_module("strands.session")
+
+    def graph(*models: Any) -> Any:
+        builder = multi.GraphBuilder()
+        for at, model in enumerate(models):
+            builder.add_node(agents.agent(log, kept=False, model=model, session=f"desk-{at}"), f"n{at}")
+        builder.add_edge("n0", "n1")
+        builder.set_max_node_executions(9)
+        builder.set_session_manager(sessions.RepositorySessionManager("desk", agents.TurnlogRepository(log)))
+        return builder.build()
+
+    class Fails(agents.Scripted):  # type: ignore[misc]
+        async def stream(self, *given: Any, **more: Any) -> Any:
+            raise RuntimeError("no answer")
+            yield
+
+    with pytest.raises(RuntimeError):
+        graph(agents.Scripted(), Fails())("What is the price of SKU-1?")
+    first, second = agents.Scripted(), agents.Scripted({"text": "Done."})
+    answer = graph(first, second)("What is the price of SKU-1?")
+    assert first.sent == [] and str(answer.results["n1"].result).strip() == "Done."
+    assert len(bodies(log.sessions.get("desk-0"))) == 4
 
 
 @pytest.mark.parametrize("names", [["a", "b", "c"], ["a", "a", "a"]], ids=["several", "the same"])

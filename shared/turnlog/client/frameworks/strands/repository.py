@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
@@ -80,11 +80,11 @@ class TurnlogRepository(SessionRepository):
         return None if found is None else SessionAgent.from_dict(found)
 
     def update_agent(self, session_id: str, session_agent: SessionAgent, **kwargs: Any) -> None:
-        before = self.read_agent(session_id, session_agent.agent_id)
-        if before is None:
-            raise SessionException(f"Agent {session_agent.agent_id} in session {session_id} does not exist")
-        session_agent.created_at = before.created_at
-        self._write(session_id, _AGENTS + _quoted(session_agent.agent_id), session_agent.to_dict())
+        def changed(before: dict[str, Any]) -> dict[str, Any]:
+            session_agent.created_at = before["created_at"]
+            return session_agent.to_dict()
+
+        self._change(session_id, _AGENTS, session_agent.agent_id, changed)
 
     # ------------------------------------------------------------ messages
 
@@ -137,9 +137,8 @@ class TurnlogRepository(SessionRepository):
         return self._read(session_id, _MULTI + _quoted(multi_agent_id))
 
     def update_multi_agent(self, session_id: str, multi_agent: MultiAgentBase, **kwargs: Any) -> None:
-        if self.read_multi_agent(session_id, multi_agent.id) is None:
-            raise SessionException(f"MultiAgent {multi_agent.id} in session {session_id} does not exist")
-        self._write(session_id, _MULTI + _quoted(multi_agent.id), multi_agent.serialize_state())
+        state = multi_agent.serialize_state()
+        self._change(session_id, _MULTI, multi_agent.id, lambda before: state)
 
     # ------------------------------------------------------------ inside
 
@@ -152,6 +151,14 @@ class TurnlogRepository(SessionRepository):
                 Values(self._of(session_id).documents).write(folder + _quoted(name), _dumped(value), if_absent=True)
             except ConflictError as error:
                 raise SessionException(f"{name} in session {session_id} already exists") from error
+
+    def _change(
+        self, session_id: str, folder: str, name: str, change: Callable[[dict[str, Any]], dict[str, Any]]
+    ) -> None:
+        with _told(f"{name} in session {session_id} can't be updated"):
+            values = Values(self._of(session_id).documents)
+            if not values.change(folder + _quoted(name), lambda data: _dumped(change(json.loads(data)))):
+                raise SessionException(f"{name} in session {session_id} does not exist")
 
     def _write(self, session_id: str, key: str, value: dict[str, Any]) -> None:
         with _told(f"{key} of session {session_id} can't be written"):

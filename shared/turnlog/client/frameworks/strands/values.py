@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from turnlog.adapters.system import RandomIds
 from turnlog.client.documents import Document, Documents
@@ -26,34 +26,19 @@ class Values:
 
     def write(self, key: str, data: bytes, *, if_absent: bool = False) -> None:
         """`DocumentChangedError` with ``if_absent`` when there is one."""
-        before = [] if if_absent else self._parts_of(self._documents.get(key))
-        if len(data) < _INLINE:
-            self._documents.put(key, _WHOLE + data, if_absent=if_absent)
-        else:
-            name = _IDS.new_id()
-            starts = range(0, len(data), MAX_DOCUMENT_BYTES)
-            parts = {_part(name, at): data[start : start + MAX_DOCUMENT_BYTES] for at, start in enumerate(starts)}
-            named = _NAMED + canonical_json({"name": name, "parts": len(parts)})
-            if if_absent:
-                self._documents.put_many(parts)
-                self._documents.put(key, named, if_absent=True)
-            else:
-                self._documents.put_many(parts, then={key: named})
-        if before:
-            self._documents.delete(before)
+        self._write(key, data, None if if_absent else self._documents.get(key), if_absent=if_absent)
 
     def read(self, key: str) -> bytes | None:
-        for _ in range(_TRIES):
-            found = self._documents.get(key)
-            if found is None:
-                return None
-            names = self._parts_of(found)
-            if not names:
-                return found.data[1:]
-            parts = self._documents.get_many(names)
-            if len(parts) == len(names):
-                return b"".join(parts[name].data for name in names)
-        raise CorruptError("parts of a value are not there", item=key)
+        found = self._read(key)
+        return None if found is None else found[0]
+
+    def change(self, key: str, change: Callable[[bytes], bytes]) -> bool:
+        """Writes what ``change`` makes of what is there; False where nothing is."""
+        found = self._read(key)
+        if found is None:
+            return False
+        self._write(key, change(found[0]), found[1])
+        return True
 
     def delete(self, key: str) -> None:
         self._documents.delete([key, *self._parts_of(self._documents.get(key))])
@@ -65,6 +50,34 @@ class Values:
 
     def keys(self, prefix: str) -> list[str]:
         return [one.key for one in self._documents.list(prefix)]
+
+    def _read(self, key: str) -> tuple[bytes, Document] | None:
+        for _ in range(_TRIES):
+            found = self._documents.get(key)
+            if found is None:
+                return None
+            names = self._parts_of(found)
+            if not names:
+                return found.data[1:], found
+            parts = self._documents.get_many(names)
+            if len(parts) == len(names):
+                return b"".join(parts[name].data for name in names), found
+        raise CorruptError("parts of a value are not there", item=key)
+
+    def _write(self, key: str, data: bytes, before: Document | None, *, if_absent: bool = False) -> None:
+        """In place of what was there ``before``, whose parts go."""
+        if len(data) < _INLINE:
+            self._documents.put(key, _WHOLE + data, if_absent=if_absent)
+        else:
+            name = _IDS.new_id()
+            starts = range(0, len(data), MAX_DOCUMENT_BYTES)
+            parts = {_part(name, at): data[start : start + MAX_DOCUMENT_BYTES] for at, start in enumerate(starts)}
+            named = _NAMED + canonical_json({"name": name, "parts": len(parts)})
+            self._documents.put_many(parts, then={} if if_absent else {key: named})
+            if if_absent:
+                self._documents.put(key, named, if_absent=True)
+        if names := self._parts_of(before):
+            self._documents.delete(names)
 
     @staticmethod
     def _parts_of(document: Document | None) -> list[str]:

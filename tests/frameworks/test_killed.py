@@ -68,7 +68,7 @@ def test_an_agent_that_is_killed_goes_on_in_a_new_process(tmp_path: Path, framew
     assert said[0]["content"] == QUESTION and said[2]["content"] == "SKU-1 costs 12.50"
 
 
-@pytest.mark.parametrize("framework", ["langchain", pytest.param("strands", marks=pytest.mark.full)])
+@pytest.mark.parametrize("framework", ["strands", pytest.param("langchain", marks=pytest.mark.full)])
 def test_two_processes_on_one_session_lose_nothing(tmp_path: Path, framework: str) -> None:
     (tmp_path / "again").touch()
     url, names = f"sqlite:///{tmp_path}/agent.db", ("SKU-1", "SKU-2")

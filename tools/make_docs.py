@@ -1,5 +1,5 @@
-"""Writes the pages that are generated: docs/openapi.json, docs/schemas/*.json, docs/configuration.md, docs/properties.md, and what
-is measured in docs/policies.md.
+"""Writes the pages that are generated: docs/openapi.json and openapi.html, docs/schemas/*.json, docs/configuration.md,
+docs/properties.md, and what is measured in docs/policies.md.
 
 `tests/unit/test_generated.py` fails when they differ from what the code says.
 """
@@ -17,6 +17,8 @@ from turnlog import Turnlog
 from turnlog.client.model import Session
 from turnlog.contracts.context import WindowAnswer
 from turnlog.entrypoints.openapi import json_schemas, openapi_document
+from turnlog.local.reference.page import reference_page
+from turnlog.local.reference.samples import samples
 from turnlog.settings import PREFIX, Settings
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -28,6 +30,7 @@ DOCS = ROOT / "docs"
 SCHEMAS = ("message", "policy", "state", "window")
 PAGES = (
     "openapi.json",
+    "openapi.html",
     "configuration.md",
     "policies.md",
     "properties.md",
@@ -38,7 +41,8 @@ PAGES = (
 def pages() -> dict[str, str]:
     """Every generated page by its path under docs/."""
     found = {
-        "openapi.json": _json(openapi_document()),
+        "openapi.json": _json(openapi_document(samples())),
+        "openapi.html": reference_page("openapi.json"),
         "configuration.md": configuration(),
         "properties.md": properties.page(),
         "policies.md": with_measured((DOCS / "policies.md").read_text(encoding="utf-8")),

@@ -201,14 +201,21 @@ class Summariser(Protocol):
         """A text of at most ``request.max_tokens`` tokens, and what it cost."""
 
 
-SignalName: TypeAlias = Literal["compression_off"]
+SignalName: TypeAlias = Literal[
+    "compression_off",
+    "conflicts_exhausted",
+    "corrupt_item",
+    "erasure_overdue",
+    "summary_over_budget",
+    "summary_tokens",
+]
 
 
 class Signals(Protocol):
     """Events that an operator is to be told of, counted. Never contents."""
 
-    def count(self, name: SignalName) -> None:
-        """It has happened once. Raises nothing."""
+    def count(self, name: SignalName, value: int = 1) -> None:
+        """It has happened so many times. Raises nothing."""
 
 
 @dataclass(frozen=True, slots=True)

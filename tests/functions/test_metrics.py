@@ -10,14 +10,22 @@ from typing import Any
 import pytest
 
 from tests.conftest import ROOT
-from tests.functions.events import Context, load
+from tests.functions.events import Context, load, read_event
 from tests.log.test_asking import POLICY, asks, script
 from tests.log.test_compress import turn
 from tests.log.test_jobs import poller
 from turnlog import Turnlog
-from turnlog.domain.errors import SummariserConfigError, UnavailableError
+from turnlog.domain.errors import (
+    ConflictError,
+    CorruptError,
+    HeadMismatchError,
+    NewerSchemaError,
+    SessionExistsError,
+    SummariserConfigError,
+    UnavailableError,
+)
 from turnlog.domain.identity import Owner
-from turnlog.entrypoints.metrics import METRICS, NAMESPACE, EmfSignals
+from turnlog.entrypoints.metrics import METRICS, NAMESPACE, EmfSignals, signal_of
 from turnlog.local.events import sqs_event
 from turnlog.local.template import expand
 from turnlog.log.attempts import MAX_FAILURES
@@ -31,7 +39,7 @@ class Counted:
     def __init__(self) -> None:
         self.names: list[str] = []
 
-    def count(self, name: str) -> None:
+    def count(self, name: str, value: int = 1) -> None:
         self.names.append(name)
 
 
@@ -127,13 +135,74 @@ def test_the_worker_emits_it_in_lambda_and_a_local_service_prints_nothing(
             else:
                 log.run_jobs()
             found = emitted(capsys.readouterr().out)
-            assert len(found) == (1 if is_lambda else 0)
+            told = [name for one in found for name in METRICS.values() if name in one]
+            expected = ["CorruptItem"] * (MAX_FAILURES - 1) + ["CompressionOff", "CorruptItem"]
+            assert told == (expected if is_lambda else [])
             assert {job.status for job in log.jobs() if job.session_id == session.id} == {"failed"}
 
 
 class Context90(Context):
     def get_remaining_time_in_millis(self) -> int:
         return 90_000
+
+
+def test_the_api_counts_what_an_operator_is_to_know_of(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    address = f"sqlite:///{tmp_path}/turnlog.db"
+    monkeypatch.setenv("TURNLOG_ENGINE", address)
+    monkeypatch.setenv("TURNLOG_TOKEN_COUNTER", "estimate")
+    monkeypatch.setenv("TURNLOG_IDENTITY", "iam")
+    monkeypatch.setenv("POWERTOOLS_SERVICE_NAME", "turnlog-dev")
+    with Turnlog.open(address, tenant="111122223333", user="agent-backend") as log:
+        log.sessions.create("support-42").append({"role": "user", "content": "SECRET"})
+        read = load("api.messages.handler")
+        assert read(read_event("read_messages"), Context())["statusCode"] == 200
+        assert emitted(capsys.readouterr().out) == [], "all is well"
+        engine = log._backend._app.engine  # type: ignore[attr-defined]
+        key = SessionKeys(Owner.of("111122223333", "agent-backend"), "support-42").commit(2)
+        commit = engine.items.get_many([key])[key]
+        engine.items.put({**commit, "b": commit["b"][:-3]})
+        assert read(read_event("read_messages"), Context())["statusCode"] == 500
+        (line,) = emitted(capsys.readouterr().out)
+        assert line["CorruptItem"] == [1.0] and set(line) == {"_aws", "service", "CorruptItem"}
+
+
+def test_what_is_left_a_day_after_an_erasure_is_told(harness: Any) -> None:
+    counted = Counted()
+    session = harness.log().sessions.create("s")
+    harness.app.erase_session._signals = counted
+    session.erase()
+    keys = SessionKeys(Owner.of("acme", "ada"), "s")
+    for wait in (0, 16 * 60):
+        harness.clock.advance(wait)
+        harness.log().run_jobs()
+    harness.app.engine.blobs.put(keys.blob_prefix + "payload/late", b"written by who knows whom")
+    for names in ([], ["erasure_overdue"]):
+        assert counted.names == names
+        harness.clock.advance(25 * 3600)
+        harness.app.retain_sessions()
+        harness.log().run_jobs()
+    harness.app.engine.blobs.delete_many([keys.blob_prefix + "payload/late"])
+    harness.clock.advance(25 * 3600)
+    harness.app.retain_sessions()
+    harness.log().run_jobs()
+    assert harness.app.engine.items.get_many([keys.commit(1)]) == {}, "the id is free"
+
+
+@pytest.mark.parametrize(
+    ("error", "name"),
+    [
+        (CorruptError("x", item="C#1"), "corrupt_item"),
+        (NewerSchemaError("x", item="C#1"), "corrupt_item"),
+        (ConflictError("other writers won every slot"), "conflicts_exhausted"),
+        (HeadMismatchError("x"), None),
+        (SessionExistsError("x"), None),
+        (UnavailableError("x"), None),
+    ],
+)
+def test_what_an_error_is_to_an_operator(error: Any, name: str | None) -> None:
+    assert signal_of(error) == name
 
 
 def test_a_worker_that_has_nothing_to_tell_loads_no_metrics_of_ours() -> None:

@@ -40,6 +40,9 @@ with Turnlog.open(sys.argv[1]) as log:
     session = log.sessions.create("s")
     session.append({"role": "user", "content": "hi"})
     assert [one.body["content"] for one in session.messages()] == ["hi"]
+from urllib.request import urlopen
+with urlopen(sys.argv[1] + "/docs") as answer:
+    assert b"create_session" in answer.read()
 """
 
 

@@ -43,11 +43,19 @@ def _check_name(value: str) -> str:
     return value
 
 
+def _check_part(value: str) -> str:
+    if not value or "/" in value:
+        raise NotFoundError(f"nothing is called {value[:80]!r}")
+    return value
+
+
 _CHECKS: dict[str, Callable[[str], object]] = {
     "session_id": check_session_id,
     "agent_id": check_agent_id,
     "job_id": check_record_id,
     "snapshot": _check_name,
+    "position": _check_part,
+    "memory_id": _check_part,
 }
 
 

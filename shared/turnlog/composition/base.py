@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from turnlog.engines import Engine
 from turnlog.models import LazyCounter, make_chat_model, make_counter
-from turnlog.ports import Clock, IdSource, MemoryEngine, Signals, TokenCounter
+from turnlog.ports import Clock, IdSource, MemoryEngine, SignalName, Signals, TokenCounter
 from turnlog.settings import Settings
 
 if TYPE_CHECKING:
@@ -47,6 +47,11 @@ class Parts:
         self._ids = ids
         self._signals = signals
         self._given_memory = memory
+
+    def signal(self, name: SignalName, value: int = 1) -> None:
+        """Tells an operator, where there is one to be told."""
+        if self._signals is not None:
+            self._signals.count(name, value)
 
     @cached_property
     def _payloads(self) -> Payloads:
@@ -159,7 +164,9 @@ class Parts:
     def erase_session(self) -> EraseSessions:
         from turnlog.services.erase import EraseSessions
 
-        return EraseSessions(self._log, self.engine.blobs, self._erasure, self._start_job, self._all_memories)
+        return EraseSessions(
+            self._log, self.engine.blobs, self._erasure, self._start_job, self._all_memories, self._signals
+        )
 
     @cached_property
     def _snapshot_cleaner(self) -> SnapshotCleaner:

@@ -131,7 +131,9 @@ class Windows(Parts):
         model = ModelSummariser(chat, self._counter, clock, ids, timeout_seconds=self.settings.summary_timeout_seconds)
         spending = Spending(self.engine.items, clock, ids)
         limit = self.settings.summary_tokens_per_day
-        return SummariseWithinBudget(model, extractive, spending, self._counter, tokens_per_day=limit)
+        return SummariseWithinBudget(
+            model, extractive, spending, self._counter, tokens_per_day=limit, signals=self._signals
+        )
 
     @property
     def longest_summary_ms(self) -> int:

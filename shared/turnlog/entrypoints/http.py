@@ -16,6 +16,7 @@ from turnlog.bootstrap import Application, make_application
 from turnlog.contracts.base import Answer
 from turnlog.domain.errors import (
     ConflictError,
+    CorruptError,
     ForbiddenError,
     InvalidInputError,
     MalformedError,
@@ -86,8 +87,18 @@ class _Holder:
 
     def get(self) -> Application:
         if self._app is None:
-            self._app = make_application()
+            from turnlog.entrypoints.metrics import EmfSignals
+
+            self._app = make_application(signals=EmfSignals())
         return self._app
+
+    def tell(self, error: TurnlogError) -> None:
+        """Counts what an operator is to know of; most errors are the caller's own."""
+        if self._app is not None and isinstance(error, ConflictError | CorruptError):
+            from turnlog.entrypoints.metrics import signal_of
+
+            if name := signal_of(error):
+                self._app.signal(name)
 
 
 def _served(resolver: APIGatewayHttpResolver, route: Route, holder: _Holder) -> Callable[..., HttpResponse[Any]]:
@@ -100,6 +111,7 @@ def _served(resolver: APIGatewayHttpResolver, route: Route, holder: _Holder) -> 
         except TurnlogError as error:
             if status_of(error) >= 500:
                 _log.exception("%s: %s", route.name, error.error_code)
+            holder.tell(error)
             return _problem(error, _request_id(resolver))
         except Exception:  # noqa: BLE001 - the boundary: whatever happens inside, the caller gets a problem document without contents
             _log.exception("%s: unexpected error", route.name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic.json_schema import models_json_schema
@@ -54,8 +55,8 @@ _PROBLEM: JsonObject = {
 }
 
 
-def openapi_document() -> JsonObject:
-    """The description of the API, the same on every run."""
+def openapi_document(samples: Mapping[str, str] | None = None) -> JsonObject:
+    """The description of the API, the same on every run. ``samples``: Python examples by the names of routes."""
     bodies = {route.body for route in ROUTES if route.body is not None}
     answers = {model for route in ROUTES for model in route.answers.values()}
     ordered = sorted(bodies, key=lambda model: model.__name__), sorted(answers, key=lambda model: model.__name__)
@@ -65,7 +66,10 @@ def openapi_document() -> JsonObject:
     )
     paths: dict[str, Any] = {}
     for route in ROUTES:
-        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)
+        operation = _operation(route)
+        if samples is not None and route.name in samples:
+            operation["x-codeSamples"] = [{"lang": "Python", "source": samples[route.name]}]
+        paths.setdefault(route.path, {})[route.method.lower()] = operation
     return {
         "openapi": "3.1.0",
         "info": {

@@ -14,7 +14,7 @@ from aws_lambda_powertools.utilities.batch import BatchProcessor, EventType, pro
 from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 
 from turnlog.bootstrap import Application, make_application
-from turnlog.domain.errors import TurnlogError, UnavailableError
+from turnlog.domain.errors import CorruptError, TurnlogError, UnavailableError
 
 DEADLINE_MS = 15_000
 """No job is begun with less time than this left, and with a model that writes summaries, the time that it may take."""
@@ -64,3 +64,5 @@ def _run(app: Application, kinds: Collection[str], record: SQSRecord) -> None:
         _log.error("message %s broke the worker: %s", record.message_id, type(error).__name__)
         raise
     _log.info("job %s (%s) is %s %s", ran.job_id, ran.kind, ran.status, ran.code)
+    if ran.code == CorruptError.code:
+        app.signal("corrupt_item")

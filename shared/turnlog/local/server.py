@@ -121,7 +121,9 @@ class LocalServer:
     def _serve(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         length = int(environ.get("CONTENT_LENGTH") or 0)
         body = environ["wsgi.input"].read(length) if length else b""
-        if is_authorized(environ, self._token):
+        if environ["REQUEST_METHOD"] in ("GET", "HEAD") and environ.get("PATH_INFO") == "/docs":
+            status, headers, data = _reference()  # tells nothing of anybody, so it asks for no token
+        elif is_authorized(environ, self._token):
             event = proxy_event(environ, body, now_ms=self._clock.now_ms())
             status, headers, data = http_answer(self._handler(event, LocalContext(_REQUEST_MS)))
         else:
@@ -132,6 +134,16 @@ class LocalServer:
             data = b""
         start_response(f"{status} {_phrase(status)}", headers)
         return [data]
+
+
+def _reference() -> tuple[int, list[tuple[str, str]], bytes]:
+    """The API for people."""
+    from turnlog.local.reference.page import reference_page
+
+    data = reference_page().encode("utf-8")
+    policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
+    headers = [("Content-Type", "text/html; charset=utf-8"), ("Content-Security-Policy", policy)]
+    return 200, [*headers, ("Content-Length", str(len(data)))], data
 
 
 def _listening(host: str, port: int) -> socket.socket:

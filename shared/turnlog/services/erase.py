@@ -18,8 +18,8 @@ from turnlog.log.kept import kept_of
 from turnlog.log.keys import OwnerKeys, SessionKeys
 from turnlog.log.records import Record
 from turnlog.log.sessions import SessionLog
-from turnlog.log.tombstones import FREE, keeps_snapshots
-from turnlog.ports import BlobStore, Item, MemoryEngine
+from turnlog.log.tombstones import FREE, is_empty_slot, keeps_snapshots
+from turnlog.ports import BlobStore, Item, MemoryEngine, Signals
 from turnlog.services.idempotency import raw_request_key, stamped
 from turnlog.services.jobs import TTL_SECONDS, Later, StartJobs, job_answer
 
@@ -44,12 +44,14 @@ class EraseSessions:
         erasure: Erasure,
         start_job: StartJobs,
         memories: Sequence[MemoryEngine],
+        signals: Signals | None = None,
     ) -> None:
         self._log = log
         self._blobs = blobs
         self._erasure = erasure
         self._start_job = start_job
         self._memories = memories
+        self._signals = signals
 
     def __call__(self, owner: Owner, session_id: str, *, key: str | None = None) -> Job:
         """The job. It is in the queue before the session is fenced: ended in between, the worker fences it."""
@@ -143,7 +145,11 @@ class EraseSessions:
             if kept is None or kept:
                 return False
             self._erasure.first.disown(keys)
-        return self._erasure.release(keys)
+            return self._erasure.release(keys)
+        is_free = self._erasure.release(keys)
+        if not is_free and first is not None and is_empty_slot(first) and self._signals is not None:
+            self._signals.count("erasure_overdue")  # a day after the second pass something is left
+        return is_free
 
     def _kept(self, keys: SessionKeys) -> Kept:
         return kept_of(self._log.records, self._blobs, keys)

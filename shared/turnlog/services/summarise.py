@@ -9,7 +9,7 @@ from dataclasses import replace
 from turnlog.domain.errors import SummaryRefusedError, TurnlogError, UnavailableError
 from turnlog.domain.summaries import TIMED_OUT, UNREADABLE, Summarised, SummaryRequest
 from turnlog.log.spending import Reservation, Spending
-from turnlog.ports import Summariser, TokenCounter
+from turnlog.ports import SignalName, Signals, Summariser, TokenCounter
 
 _PROMPT_TOKENS = 600
 _LINE_TOKENS = 8
@@ -24,13 +24,21 @@ class SummariseWithinBudget:
     """
 
     def __init__(
-        self, model: Summariser, fallback: Summariser, spending: Spending, counter: TokenCounter, *, tokens_per_day: int
+        self,
+        model: Summariser,
+        fallback: Summariser,
+        spending: Spending,
+        counter: TokenCounter,
+        *,
+        tokens_per_day: int,
+        signals: Signals | None = None,
     ) -> None:
         self._model = model
         self._fallback = fallback
         self._spending = spending
         self._counter = counter
         self._tokens_per_day = tokens_per_day
+        self._signals = signals
 
     @property
     def name(self) -> str:
@@ -41,6 +49,7 @@ class SummariseWithinBudget:
             return self._checked(request)
         reservation = self._spending.reserve(request.tenant_id, self._estimate(request), limit=self._tokens_per_day)
         if reservation is None:
+            self._tell("summary_over_budget", 1)
             return self._extracted(request, "over_budget")
         try:
             made = self._model.summarise(request)
@@ -74,11 +83,16 @@ class SummariseWithinBudget:
 
     def _settle(self, reservation: Reservation, input_tokens: int, output_tokens: int) -> None:
         if input_tokens or output_tokens:
+            self._tell("summary_tokens", input_tokens + output_tokens)
             _log.info("a summary took %d tokens in, %d out of %s", input_tokens, output_tokens, self._model.name)
         with suppress(
             UnavailableError
         ):  # a text that was paid for is not thrown away: the reservation counts in its place
             self._spending.settle(reservation, input_tokens=input_tokens, output_tokens=output_tokens)
+
+    def _tell(self, name: SignalName, value: int) -> None:
+        if self._signals is not None:
+            self._signals.count(name, value)
 
 
 def _spent(error: SummaryRefusedError, name: str) -> int:

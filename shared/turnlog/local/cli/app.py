@@ -10,6 +10,7 @@ from typer.core import TyperGroup
 
 from turnlog.domain.errors import InvalidInputError, TurnlogError
 from turnlog.local.cli import (
+    chat,
     checks,
     compress,
     context,
@@ -112,6 +113,7 @@ def options(
 
 app.command()(serve.serve)
 app.command()(replay.replay)
+app.command()(chat.chat)
 app.command()(context.context)
 app.command()(history.loops)
 app.command()(history.sessions)

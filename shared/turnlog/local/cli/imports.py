@@ -15,7 +15,7 @@ from turnlog.client.imports.registry import SHAPES
 from turnlog.client.imports.report import Report
 from turnlog.client.imports.running import Found, find, run
 from turnlog.client.model import Turnlog
-from turnlog.local.cli.options import DATABASE, DEFAULT_DATA, Connection, Json, connected, opened, sqlite_url
+from turnlog.local.cli.options import DATABASE, DEFAULT_DATA, Connection, Json, connected, opened_or_made
 from turnlog.local.cli.screen import console, cut, number, print_json, table
 
 Paths = Annotated[list[Path], typer.Argument(metavar="FILE_OR_FOLDER...", help="What to import.")]
@@ -53,13 +53,8 @@ def import_(
 
 def _target(connection: Connection, *, dry_run: bool) -> Turnlog:
     """Where to: an import may be the first that is done with a data folder, and a dry run makes none."""
-    folder = connection.data or DEFAULT_DATA
-    if connection.url is not None or (folder / DATABASE).is_file():
-        return opened(connection)
-    if dry_run:
-        return Turnlog.open("memory://")
-    folder.mkdir(parents=True, exist_ok=True)
-    return Turnlog.open(sqlite_url(folder), tenant=connection.tenant, user=connection.user)
+    is_there = connection.url is not None or ((connection.data or DEFAULT_DATA) / DATABASE).is_file()
+    return Turnlog.open("memory://") if dry_run and not is_there else opened_or_made(connection)
 
 
 @contextmanager

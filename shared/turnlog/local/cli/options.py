@@ -117,6 +117,15 @@ def opened(connection: Connection) -> Turnlog:
     return Turnlog.open(sqlite_url(folder), tenant=connection.tenant, user=connection.user)
 
 
+def opened_or_made(connection: Connection) -> Turnlog:
+    """The same for a command that may be the first to write: a data folder that is not there is made."""
+    folder = connection.data or DEFAULT_DATA
+    if connection.url is not None or (folder / DATABASE).is_file():
+        return opened(connection)
+    folder.mkdir(parents=True, exist_ok=True)
+    return Turnlog.open(sqlite_url(folder), tenant=connection.tenant, user=connection.user)
+
+
 def sqlite_url(folder: Path) -> str:
     """The engine's address of a data folder."""
     return "sqlite:///" + quote(str(folder / DATABASE))

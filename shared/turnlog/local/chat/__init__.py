@@ -1,0 +1,1 @@
+"""`turnlog chat`: models, tools, and the talk itself."""

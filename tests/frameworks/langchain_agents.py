@@ -5,6 +5,7 @@ Run, it is an agent that goes on where the log stops: ``langchain_agents.py URL 
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -68,6 +69,10 @@ def agent(log: Turnlog, *, model: Scripted | None = None, more: Sequence[Any] = 
     return create_agent(model or Scripted(), tools, middleware=[TurnlogMiddleware(log, **options), *more], **given)
 
 
+def begun(log: Turnlog) -> None:
+    log.sessions.create("desk")
+
+
 def main(url: str, thread: str, folder: str, *question: str) -> None:
     @tool
     def price(sku: str) -> str:
@@ -82,7 +87,8 @@ def main(url: str, thread: str, folder: str, *question: str) -> None:
     with Turnlog.open(url) as log:
         given = {"messages": [{"role": "user", "content": one} for one in question]}
         answer = agent(log, model=model, tools=[price]).invoke(given, {"configurable": {"thread_id": thread}})
-    print(f"{answer['messages'][-1].text} after {len(model.sent)} calls")
+    ids = [one.id for one in answer["messages"]]
+    print(json.dumps({"answer": answer["messages"][-1].text, "calls": len(model.sent), "ids": ids}))
 
 
 if __name__ == "__main__":

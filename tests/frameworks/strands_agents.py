@@ -5,6 +5,7 @@ Run, it is an agent that goes on where the log stops: ``strands_agents.py URL SE
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -99,6 +100,11 @@ def agent(
     return Agent(model=model or Scripted(), tools=own.pop("tools", [price]), callback_handler=None, **own)
 
 
+def begun(log: Turnlog) -> None:
+    """Of two managers that begin a session at once, one is told that the other has."""
+    agent(log)
+
+
 def said(result: Any) -> str:
     return str(result).strip()
 
@@ -115,8 +121,10 @@ def main(url: str, session: str, folder: str, *question: str) -> None:
 
     model, given = Scripted(), question[0] if question else None
     with Turnlog.open(url) as log:
-        answer = said(agent(log, session, model=model, tools=[price])(given))
-    print(f"{answer} after {len(model.sent)} calls")
+        mine = agent(log, session, model=model, tools=[price])
+        answer = said(mine(given))
+    ids = [one["tracking_id"] for one in mine.messages]
+    print(json.dumps({"answer": answer, "calls": len(model.sent), "ids": ids}))
 
 
 def asked(agent: Agent, questions: Sequence[str]) -> list[str]:

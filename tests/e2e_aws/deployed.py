@@ -51,6 +51,7 @@ def server(certificate: Path | None = None) -> Emulator:
             **trusted,
             "MINISTACK_REGION": REGION,
             "AUTH": "true",
+            "STATE_DIR": str(certificate and certificate.with_name("state")),
         },
         ready=None,
     )

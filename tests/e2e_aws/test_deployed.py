@@ -24,6 +24,7 @@ MUST_RUN = os.environ.get("TURNLOG_TEST_E2E") == "1"
 _PATIENCE_SECONDS = 120
 _LOOPS = 12
 _KEPT = 3
+_STOPS = 20
 _PLAN = bytes(range(256)) * 8
 
 
@@ -92,7 +93,9 @@ def test_a_conversation_through_api_queue_and_bucket_until_it_is_erased(stack: D
     timetable = secrets.token_hex(40_000)  # packed it is too long for the table
     session.append({"role": "user", "content": timetable})
     before = versions(stack, "trip")
-    assert before
+    assert before, "the message itself is an object"
+    for _ in range(2):
+        session.append(*({"role": "user", "content": secrets.token_hex(1_400)} for _ in range(_STOPS)))
     snapshot = cast("Any", session.create_snapshot("before Rome", kind="full"))
     assert session.snapshot("before Rome").snapshot_id == snapshot.snapshot_id
     assert versions(stack, "trip") > before
@@ -102,8 +105,8 @@ def test_a_conversation_through_api_queue_and_bucket_until_it_is_erased(stack: D
     assert document is not None
     assert document.data == _PLAN
     kept = [message.body["content"] for message in session.messages()]
-    assert len(kept) == 2 * _LOOPS + 1
-    assert (kept[0], kept[-1]) == ("Question 0: which train to stop 0?", timetable)
+    assert len(kept) == 2 * _LOOPS + 1 + 2 * _STOPS
+    assert (kept[0], kept[2 * _LOOPS]) == ("Question 0: which train to stop 0?", timetable)
 
     erased = session.erase()
     with pytest.raises(NotFoundError):

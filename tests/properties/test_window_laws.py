@@ -185,6 +185,15 @@ def test_W3_what_is_sent_counted_afresh_is_within_the_tokens_named_and_these_wit
     assert_budget_is_hard(stored(history), wanted)
 
 
+@pytest.mark.parametrize("policy", ["full", "run_loops"])
+def test_W3_at_every_budget_that_is_a_little_too_small(policy: str) -> None:
+    """Where a budget is off, it is off by little."""
+    held = stored(min((history for _, history in sample_histories() if len(history) > 8), key=len))
+    whole = window(held, Asked(policy))
+    for budget in range(whole.tokens - 8, whole.tokens + 1, 2):
+        assert_budget_is_hard(held, Asked(policy, budget))
+
+
 @laws
 @given(disorderly(max_size=20), asked)
 def test_W3_payloads_out_of_line_keep_the_budget_too_and_give_the_same_window(history: History, wanted: Asked) -> None:

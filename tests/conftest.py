@@ -19,7 +19,7 @@ import pytest
 pytest.register_assert_rewrite("turnlog.testing.contracts")
 
 from tests.effort import FULL, is_full  # noqa: E402
-from tests.faults import KINDS, PROPERTY, FaultReport, commit_id  # noqa: E402
+from tests.faults import FAULT, KINDS, FaultReport, commit_id  # noqa: E402
 from turnlog.bootstrap import Application  # noqa: E402
 from turnlog.client.in_process import InProcessBackend  # noqa: E402
 from turnlog.client.model import Turnlog  # noqa: E402
@@ -226,7 +226,7 @@ def tells(request: pytest.FixtureRequest, record_property: Callable[[str, object
 
     def tell(kind: str, operation: str, tried: int = 1) -> None:
         assert kind in KINDS and tried > 0, (kind, tried)
-        record_property(PROPERTY, (kind, operation, engine, tried))
+        record_property(FAULT, (kind, operation, engine, tried))
 
     return tell
 

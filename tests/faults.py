@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-PROPERTY = "fault"
+FAULT = "fault"
 """Of a test's report: (kind, operation, engine, tried)."""
 
 KINDS: Mapping[str, str] = {
@@ -50,7 +50,7 @@ class FaultReport:
         if report.when != "call":
             return
         for name, told in report.user_properties:
-            if name == PROPERTY:
+            if name == FAULT:
                 kind, operation, engine, tried = told
                 cell = self.cells[kind, operation]
                 cell.tried += tried

@@ -9,7 +9,7 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from tests.faults import KINDS, PROPERTY, FaultReport, cells_of
+from tests.faults import FAULT, KINDS, FaultReport, cells_of
 from tests.log import test_faults_of_items, test_faults_of_workers, test_pairs
 from tests.log.test_crashes import STEPS
 
@@ -28,7 +28,7 @@ def planted() -> ModuleType:
 
 
 def told(kind: str, operation: str, tried: int, *, passed: bool) -> SimpleNamespace:
-    return SimpleNamespace(when="call", passed=passed, user_properties=[(PROPERTY, (kind, operation, "sqlite", tried))])
+    return SimpleNamespace(when="call", passed=passed, user_properties=[(FAULT, (kind, operation, "sqlite", tried))])
 
 
 def test_a_report_counts_what_was_lost(tmp_path: Path) -> None:

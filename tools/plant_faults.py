@@ -1,7 +1,7 @@
 """Breaks the code on purpose, one fault after the other, and sees the tests fail: docs/planted-faults.md.
 
     make planted                       # all of them, and the page
-    make planted ARGS="-k tenancy"     # those whose kind or name has the word; no page
+    make planted ARGS="-k tenancy"     # those whose kind or name has the word; the page keeps the others
 
 It works on a copy. First the tests must pass there as they are; then each fault is put in, its tests are run, and it is taken
 out again. A fault that no test sees ends this with an error: a test is missing.
@@ -26,7 +26,7 @@ ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "planted-faults.md"
 _PASSED, _FAILED = 0, 1
 _LONGEST_SECONDS = 1_200
-_BY = re.compile(r"^FAILED (\S+?::\w+)", re.MULTILINE)
+_FAILED_BY = re.compile(r"^FAILED (\S+?::\w+)", re.MULTILINE)
 _COPIED = ("benchmarks", "docs", "events", "examples", "functions", "layers", "mk", "shared", "tests", "tools")
 _FILES = ("*.md", "*.toml", "*.yaml", "*.txt", "Makefile", "LICENSE")
 
@@ -52,8 +52,7 @@ def main() -> int:
             print(f"the tests do not pass without a fault (pytest ended with {code})", file=sys.stderr)
             return 1
         seen = list(_planted(copy, faults))
-    if not word:
-        PAGE.write_text(page(seen, _commit()), encoding="utf-8")
+    PAGE.write_text(page({**_told(), **{_name(one.fault): _by(one) for one in seen}}, _commit()), encoding="utf-8")
     missed = [one.fault.what for one in seen if one.by is None]
     print(f"{len(seen) - len(missed)} of {len(seen)} caught")
     return 1 if missed else 0
@@ -69,31 +68,46 @@ def _planted(copy: Path, faults: Sequence[Planted]) -> Iterator[Seen]:
                 path.write_text(text, encoding="utf-8")
         if code not in (_PASSED, _FAILED):
             raise SystemExit(f"{fault.what}: pytest ended with {code}\n{told[-2000:]}")
-        found = _BY.search(told)
+        found = _FAILED_BY.search(told)
         seen = Seen(fault, found[1] if found is not None and code == _FAILED else None)
         print(f"{at:3} {fault.kind:10} {fault.what}: {seen.by or 'NOT CAUGHT'}", flush=True)
         yield seen
 
 
-def page(seen: Sequence[Seen], commit: str) -> str:
-    """docs/planted-faults.md."""
-    caught = sum(one.by is not None for one in seen)
+def page(told: dict[str, str], commit: str) -> str:
+    """docs/planted-faults.md: of each fault by what it was caught."""
+    rows = [(fault, told.get(_name(fault), "")) for fault in PLANTED]
+    caught = sum(by.startswith("[") for _, by in rows)
     lines = [
         "# Planted faults",
         "",
         "<!-- Written by `make planted`; do not edit. -->",
         "",
         "Each line is a fault that was put into the code on purpose, and the first test that failed of it:",
-        f"**{caught} of {len(seen)} were caught**. By `make planted` at commit `{commit}`; the edits are in",
+        f"**{caught} of {len(rows)} were caught**. By `make planted` at commit `{commit}`; the edits are in",
         "[tools/planted_faults.py](../tools/planted_faults.py), and a test of `make pr` checks that each still applies.",
         "",
         "| kind | fault | caught by |",
         "|---|---|---|",
     ]
-    for one in seen:
-        by = "**not caught**" if one.by is None else _link(*one.by.split("::", 1))
-        lines.append(f"| {one.fault.kind} | {one.fault.what} | {by} |")
+    lines += [f"| {_name(fault)} | {by or '**not tried**'} |" for fault, by in rows]
     return "\n".join([*lines, ""])
+
+
+def _name(fault: Planted) -> str:
+    return f"{fault.kind} | {fault.what}"
+
+
+def _by(seen: Seen) -> str:
+    return "**not caught**" if seen.by is None else _link(*seen.by.split("::", 1))
+
+
+def _told() -> dict[str, str]:
+    """What the page says already."""
+    if not PAGE.is_file():
+        return {}
+    rows = [line.strip("| ").rsplit(" | ", 1) for line in PAGE.read_text(encoding="utf-8").splitlines()]
+    return {row[0]: row[1] for row in rows if len(row) == 2}
 
 
 def _link(path: str, name: str) -> str:

@@ -33,7 +33,17 @@ from tests.properties.building import (
     window,
     window_by_cards,
 )
-from tests.properties.histories import FORMATS, ROOT, Format, Given, History, disorderly, marked, sample_histories
+from tests.properties.histories import (
+    FORMATS,
+    ROOT,
+    Format,
+    Given,
+    History,
+    disorderly,
+    given_openai,
+    marked,
+    sample_histories,
+)
 from tests.properties.own_steps import Whim, registered
 from tests.properties.pipelines import STEPS, options_made, pipelines
 from tests.properties.plain_pairing import plainly_paired, role_of
@@ -337,6 +347,17 @@ def test_W5_every_message_is_accounted_for_once_and_what_is_left_out_is_declared
 ) -> None:
     held = stored(history)
     assert_no_silent_hole(held, built(held, wanted))
+
+
+@pytest.mark.parametrize("shown", [1, 2, 3])
+def test_W5_the_line_counts_what_is_not_shown(shown: int) -> None:
+    said = [{"role": role, "content": f"{role} {at}"} for at in range(5) for role in ("user", "assistant")]
+    found = window(stored(given_openai(said)), Asked(f"turns({shown})"))
+    lines = [text for message in found.messages if "not shown here]" in (text := _content(message))]
+    missing = 5 - (len(found.messages) - 1) // 2
+    exchanges = f"{missing} earlier exchange{'s' if missing > 1 else ''}"
+    assert lines == [f"[{2 * missing} earlier messages ({exchanges}) of this conversation not shown here]"]
+    assert found.messages[1:] == said[2 * missing :]
 
 
 # ---------------------------------------------------------------- W7

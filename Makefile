@@ -63,12 +63,12 @@ faults: $(VENV)/dev.stamp  ## What faults were tried, by kind and operation, int
 planted: $(VENV)/dev.stamp  ## Break the code on purpose and see the tests fail, into docs/planted-faults.md [ARGS="-k word"]
 	@$(BIN)/python tools/plant_faults.py $(ARGS)
 
-pr: lint test build-test  ## What CI runs
+pr: lint test build-test mcp-conformance  ## What CI runs
 
 full: lint $(VENV)/dev.stamp  ## Everything, long
 	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal --full
 
 clean:  ## Remove what was made
-	rm -rf $(VENV) .venv-* .aws-sam build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-* .mcp-conformance .aws-sam build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
-include mk/aws.mk mk/local.mk mk/emulators.mk mk/peers.mk mk/windows.mk
+include mk/aws.mk mk/local.mk mk/emulators.mk mk/mcp.mk mk/peers.mk mk/windows.mk

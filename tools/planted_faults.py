@@ -489,12 +489,12 @@ PLANTED: tuple[Planted, ...] = (
         "results stay behind the text of their turn",
         (
             (
-                f"{_CODE}/codecs/anthropic.py",
-                "        kept = with_results_first(kept, _is_result)\n",
-                "        kept = list(kept)\n",
+                f"{_CODE}/codecs/alternation.py",
+                "return sorted(content, key=lambda block: not is_result(block))",
+                "return list(content)",
             ),
         ),
-        ("tests/unit/test_codecs_anthropic.py", f"{_LAWS}::test_W1_every_window_passes_the_linter"),
+        ("tests/unit/test_codecs_anthropic.py::test_results_of_one_turn_are_gathered_before_any_text",),
     ),
     Planted(
         "search",

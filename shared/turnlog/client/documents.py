@@ -13,6 +13,7 @@ from turnlog.client.backend import Backend, OfSession, given
 from turnlog.client.paging import Paged
 from turnlog.contracts.documents import (
     MAX_DATA_CHARS,
+    MAX_LISTED,
     MAX_READ,
     MAX_WRITTEN,
     DocumentAnswer,
@@ -66,7 +67,7 @@ class DocumentReading:
             begin, left = place or (after, limit)
             if left is not None and left <= 0:
                 return (), None
-            fields = {"prefix": prefix, "after": begin, "until": until, "limit": min(left or 1000, 1000)}
+            fields = {"prefix": prefix, "after": begin, "until": until, "limit": min(left or MAX_LISTED, MAX_LISTED)}
             answer = self._read(given(fields) | {"order": order})
             found = tuple(map(_document, answer.documents))
             left = left - len(found) if left is not None else None

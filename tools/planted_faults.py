@@ -494,7 +494,7 @@ PLANTED: tuple[Planted, ...] = (
                 "return list(content)",
             ),
         ),
-        ("tests/unit/test_codecs_anthropic.py::test_results_of_one_turn_are_gathered_before_any_text",),
+        ("tests/unit/test_codecs_anthropic.py::test_a_result_behind_text_is_sent_before_it",),
     ),
     Planted(
         "search",

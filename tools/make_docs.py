@@ -1,5 +1,5 @@
 """Writes the pages that are generated: docs/openapi.json and openapi.html, docs/schemas/*.json, docs/configuration.md,
-docs/properties.md, and what is measured in docs/policies.md.
+docs/properties.md, and what is measured in docs/policies.md and docs/costs.md.
 
 `tests/unit/test_generated.py` fails when they differ from what the code says.
 """
@@ -21,9 +21,12 @@ from turnlog.local.reference.page import reference_page
 from turnlog.local.reference.samples import samples
 from turnlog.settings import PREFIX, Settings
 
+sys.path.insert(0, str(Path(__file__).parent.parent))
 sys.path.insert(0, str(Path(__file__).parent))
 
 import properties
+
+from benchmarks import month
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -32,6 +35,7 @@ PAGES = (
     "openapi.json",
     "openapi.html",
     "configuration.md",
+    "costs.md",
     "policies.md",
     "properties.md",
     *(f"schemas/{name}.json" for name in SCHEMAS),
@@ -44,6 +48,7 @@ def pages() -> dict[str, str]:
         "openapi.json": _json(openapi_document(samples())),
         "openapi.html": reference_page("openapi.json"),
         "configuration.md": configuration(),
+        "costs.md": month.with_tables((DOCS / "costs.md").read_text(encoding="utf-8")),
         "properties.md": properties.page(),
         "policies.md": with_measured((DOCS / "policies.md").read_text(encoding="utf-8")),
     }

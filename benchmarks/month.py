@@ -10,6 +10,7 @@ Prices and the model of a Lambda's time are those of `benchmarks.cost`.
 from __future__ import annotations
 
 import argparse
+import functools
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -41,6 +42,7 @@ _ITEM_OVERHEAD = 100  # bytes that DynamoDB adds to an item, and to its copy in 
 _ACCESS_LOG_BYTES = 330  # a line of API Gateway in the template's format, with what CloudWatch adds
 _POLLERS, _POLL_SECONDS = 5, 20  # of each queue, by Lambda, with nothing in it
 _BYTES_PER_GB = 1_000_000_000
+_PEAK = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +102,7 @@ KINDS: dict[str, Callable[[str], Iterator[Call | None]]] = {
 }
 
 
+@functools.cache
 def metered(name: str) -> Life:
     """What is the same on every machine; own time is 0."""
     steps, requests = KINDS[name], 0
@@ -218,6 +221,32 @@ def month_lines(lives: Sequence[Life], model: LambdaModel, *, queues: int, alarm
     return [heads, *rows]
 
 
+def rate_lines(lives: Sequence[Life], model: LambdaModel) -> list[list[str]]:
+    """What the largest of `SIZES` asks of AWS, beside the quotas of a new account."""
+    parts = CHATS_PER_AGENT + 1
+
+    def a_day(each: Callable[[Life], float]) -> float:
+        weights = (CHATS_PER_AGENT / parts, 1 / parts)
+        return SIZES[-1] * sum(weight * each(life) for weight, life in zip(weights, lives, strict=True))
+
+    seconds = a_day(lambda life: model.gb_seconds(life.own_ms, life.table_requests)) * 1_024 / model.memory_mb
+    rows = [
+        ("API calls", a_day(lambda life: life.api_requests), "10,000 of an account"),
+        ("requests to DynamoDB", a_day(lambda life: life.table_requests), ""),
+        ("write units", a_day(lambda life: life.write_units), "40,000; 4,000 of a new table"),
+        ("read units", a_day(lambda life: life.read_units), "40,000; 12,000 of a new table"),
+        ("seconds of Lambda: executions at once", seconds, "1,000"),
+        ("GB stored", a_day(lambda life: life.stored_bytes) / _BYTES_PER_GB, ""),
+    ]
+    heads = [f"{SIZES[-1]:,} sessions", "a day", "a second, mean", f"at a peak of {_PEAK} times", "quota"]
+    made = [
+        [name, f"{total:,.0f}", *(f"{total * times / 86_400:,.0f}" for times in (1, _PEAK)), quota]
+        for name, total, quota in rows[:-1]
+    ]
+    name, total, _ = rows[-1]
+    return [heads, *made, [name, f"{total:,.1f}", "", "", ""]]
+
+
 def notes(model: LambdaModel) -> list[str]:
     more = ", ".join(f"{name} ${price:g}" for name, price in MORE_PRICES.items())
     mix = f"{CHATS_PER_AGENT} chats to one agent, {SECONDS_BETWEEN_TURNS} seconds between turns, a month of {DAYS} days"
@@ -239,18 +268,22 @@ def markdown(table: Sequence[Sequence[str]]) -> str:
     return "\n".join([rows[0], "|" + "|".join(rule) + "|", *rows[1:]])
 
 
-_MARKED = re.compile(r"(<!-- month: (\w+); made by `make docs` -->\n).*?(\n<!-- end -->)", re.S)
+_MARKED = re.compile(r"(<!-- month: (\w+); made by `make docs` -->\n).*?(<!-- end -->)", re.S)
 _ROW = re.compile(r"^\| ([\w: ]+) \|(?: [\d,.]+ \|){5} ([\d,]+) \|$", re.M)
 
 
-def with_tables(page: str) -> str:
-    """The page with its tables made again, of figures metered again and of the own times that stand in it."""
-    model, own = LambdaModel(), {name: float(shown.replace(",", "")) for name, shown in _ROW.findall(page)}
+def with_tables(page: str, *, own_times: str = "") -> str:
+    """The page with its tables made again, of figures metered again and of the own times of a page (without one, of this)."""
+    model, own = LambdaModel(), {name: float(ms.replace(",", "")) for name, ms in _ROW.findall(own_times or page)}
     lives = [replace(metered(name), own_ms=own[name]) for name in KINDS]
     bill = markdown(month_lines(lives, model, **standing()))
     told = "\n".join(f"- {note}" for note in notes(model))
-    made = {"sessions": markdown(life_lines(lives)), "bill": f"{bill}\n\n{told}"}
-    return _MARKED.sub(lambda found: f"{found[1]}{made[found[2]]}{found[3]}", page)
+    made = {
+        "sessions": markdown(life_lines(lives)),
+        "bill": f"{bill}\n\n{told}",
+        "rates": markdown(rate_lines(lives, model)),
+    }
+    return _MARKED.sub(lambda found: f"{found[1]}{made[found[2]]}\n{found[3]}", page)
 
 
 def main() -> None:

@@ -1,5 +1,6 @@
 """Writes the pages that are generated: docs/openapi.json and openapi.html, docs/schemas/*.json, docs/configuration.md,
-docs/properties.md, and what is measured in docs/policies.md and docs/costs.md.
+docs/properties.md, and what is measured in docs/policies.md,
+docs/costs.md and docs/limits.md.
 
 `tests/unit/test_generated.py` fails when they differ from what the code says.
 """
@@ -36,6 +37,7 @@ PAGES = (
     "openapi.html",
     "configuration.md",
     "costs.md",
+    "limits.md",
     "policies.md",
     "properties.md",
     *(f"schemas/{name}.json" for name in SCHEMAS),
@@ -48,7 +50,8 @@ def pages() -> dict[str, str]:
         "openapi.json": _json(openapi_document(samples())),
         "openapi.html": reference_page("openapi.json"),
         "configuration.md": configuration(),
-        "costs.md": month.with_tables((DOCS / "costs.md").read_text(encoding="utf-8")),
+        "costs.md": month.with_tables(costs := (DOCS / "costs.md").read_text(encoding="utf-8")),
+        "limits.md": month.with_tables((DOCS / "limits.md").read_text(encoding="utf-8"), own_times=costs),
         "properties.md": properties.page(),
         "policies.md": with_measured((DOCS / "policies.md").read_text(encoding="utf-8")),
     }

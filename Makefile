@@ -44,8 +44,9 @@ format: $(VENV)/dev.stamp  ## Let ruff mend what it can
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-docs: $(VENV)/dev.stamp  ## Write what is generated: OpenAPI, JSON Schemas, configuration, figures of policies
+docs: $(VENV)/dev.stamp  ## Write what is generated: OpenAPI, JSON Schemas, configuration, figures of policies, async twins
 	@$(BIN)/python tools/make_docs.py
+	@$(BIN)/python tools/make_async.py
 
 bench: $(VENV)/dev.stamp  ## Requests, capacity, bytes, CPU and import time per operation, beside their limits [ARGS=--quick]
 	@$(BIN)/python -m benchmarks.operations $(ARGS)
@@ -53,12 +54,12 @@ bench: $(VENV)/dev.stamp  ## Requests, capacity, bytes, CPU and import time per 
 bench-cost: $(VENV)/dev.stamp  ## What a thousand turns cost on AWS, from metered figures
 	@$(BIN)/python -m benchmarks.cost $(ARGS)
 
-pr: lint test build-test  ## What CI runs
+pr: lint test build-test mcp-conformance  ## What CI runs
 
 full: lint $(VENV)/dev.stamp  ## Everything, long
 	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal --full
 
 clean:  ## Remove what was made
-	rm -rf $(VENV) .venv-* .aws-sam build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-* .mcp-conformance .aws-sam build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
-include mk/aws.mk mk/local.mk mk/emulators.mk mk/peers.mk mk/windows.mk
+include mk/aws.mk mk/local.mk mk/emulators.mk mk/mcp.mk mk/peers.mk mk/windows.mk

@@ -106,6 +106,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.skip(reason="the long form: run by `make full`"))
 
 
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """The reports of published conformance suites, as a test has recorded them."""
+    reports = [report for kind in ("passed", "failed") for report in terminalreporter.stats.get(kind, [])]
+    lines = sorted(text for report in reports for name, text in report.user_properties if name == "conformance")
+    if lines:
+        terminalreporter.section("conformance")
+        for line in lines:
+            terminalreporter.write_line(line)
+
+
 @dataclass
 class Harness:
     """An application on one engine, with its clock, its faults and its meter."""

@@ -1,6 +1,6 @@
 """Turnlog: the session state of an LLM agent. Everything said is kept; each model call gets the window that fits.
 
-    from turnlog import Turnlog, build_window, lint
+    from turnlog import AsyncTurnlog, Turnlog, build_window, lint
     from turnlog import DualWrite, import_files, load_graph_state, save_graph_state, with_state
 
 `import turnlog` loads nothing but this file; names are loaded when they are first used.
@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING, Any
 from turnlog.version import __version__
 
 if TYPE_CHECKING:
+    from turnlog.client.asynchronous.client import AsyncTurnlog
+    from turnlog.client.asynchronous.twins import AsyncSession
+    from turnlog.client.aws import Aws
     from turnlog.client.dual_write import DualWrite
     from turnlog.client.graph import load_graph_state, save_graph_state, with_state
     from turnlog.client.imports import import_files
@@ -23,6 +26,9 @@ if TYPE_CHECKING:
     from turnlog.windows.policy import Policy
 
 __all__ = [
+    "AsyncSession",
+    "AsyncTurnlog",
+    "Aws",
     "DualWrite",
     "Policy",
     "Session",
@@ -38,6 +44,9 @@ __all__ = [
 ]
 
 _HOMES = {
+    "AsyncSession": "turnlog.client.asynchronous.twins",
+    "AsyncTurnlog": "turnlog.client.asynchronous.client",
+    "Aws": "turnlog.client.aws",
     "DualWrite": "turnlog.client.dual_write",
     "Policy": "turnlog.windows.policy",
     "Session": "turnlog.client.model",

@@ -17,6 +17,7 @@ from moto import mock_aws
 
 from tests.conftest import ROOT
 from turnlog.contracts.jobs import QUEUES
+from turnlog.entrypoints.metrics import METRICS, NAMESPACE
 from turnlog.entrypoints.routes import ROUTES
 from turnlog.settings import PREFIX, Settings
 
@@ -117,7 +118,19 @@ def test_every_route_is_signed_but_the_open_two() -> None:
         for path, methods in api["Body"]["paths"].items()
         for method, call in methods.items()
     }
-    assert {route for route, found in security.items() if found != [{"AWS_IAM": []}]} == OPEN
+    asked = {"Fn::If": ["UsesJwt", [{"Jwt": []}], [{"AWS_IAM": []}]]}
+    assert {route for route, found in security.items() if found != asked} == OPEN
+    assert all(security[route] is None for route in OPEN)
+    condition, jwt, iam = api["Body"]["components"]["securitySchemes"]["Fn::If"]
+    assert (condition, set(jwt), set(iam)) == ("UsesJwt", {"Jwt"}, {"AWS_IAM"})
+    assert jwt["Jwt"]["x-amazon-apigateway-authorizer"]["jwtConfiguration"] == {
+        "issuer": {"Ref": "JwtIssuer"},
+        "audience": {"Ref": "JwtAudience"},
+    }
+    assert iam["AWS_IAM"]["x-amazon-apigateway-authtype"] == "awsSigv4"
+    document = template().document
+    assert document["Conditions"]["UsesJwt"] == {"Fn::Equals": [{"Ref": "Authorizer"}, "Jwt"]}
+    assert document["Rules"]["JwtHasAnIssuer"]["RuleCondition"] == document["Conditions"]["UsesJwt"]
     assert {route.name for route in ROUTES if f"{route.method} {route.path}" in OPEN} == {"health", "openapi"}
     (stage,) = of_type("AWS::ApiGatewayV2::Stage").values()
     assert set(stage["RouteSettings"]) == OPEN
@@ -166,7 +179,9 @@ def test_every_variable_is_a_setting() -> None:
         known = {PREFIX + field.upper() for field in Settings.model_fields}
         assert {variable for variable in variables if variable.startswith(PREFIX)} <= known, name
         resolved = {variable: _resolved(value) for variable, value in variables.items() if variable.startswith(PREFIX)}
-        assert Settings.from_environment(resolved).identity == "iam"
+        assert variables["TURNLOG_IDENTITY"] == {"Fn::If": ["UsesJwt", "jwt", "iam"]}, "as the routes' authoriser"
+        made = Settings.from_environment(resolved)
+        assert (made.tenant_claim, made.user_claim) == ("tenant", "sub")
 
 
 def _resolved(value: Any) -> str:
@@ -448,8 +463,14 @@ def test_bucket_and_queues_refuse_what_is_not_tls() -> None:
 
 def test_a_queue_has_dead_letters_with_an_alarm() -> None:
     queues, alarms = of_type("AWS::SQS::Queue"), of_type("AWS::CloudWatch::Alarm")
-    of_queues = [alarm for alarm in alarms.values() if alarm["Namespace"] == "AWS/SQS"]
-    watched = {alarm["Dimensions"][0]["Value"]["Fn::GetAtt"][0] for alarm in of_queues}
+    watched = {
+        metric: {
+            alarm["Dimensions"][0]["Value"]["Fn::GetAtt"][0]
+            for alarm in alarms.values()
+            if alarm.get("MetricName") == metric
+        }
+        for metric in ("ApproximateNumberOfMessagesVisible", "ApproximateAgeOfOldestMessage")
+    }
     sources = {
         mapping["EventSourceArn"]["Fn::GetAtt"][0]: mapping["FunctionName"] for mapping in template().sources.values()
     }
@@ -462,8 +483,42 @@ def test_a_queue_has_dead_letters_with_an_alarm() -> None:
             assert queue["VisibilityTimeout"] >= 6 * functions()[sources[name]]["Timeout"]
             dead.add(target)
     assert dead | set(sources) == set(queues)
-    assert dead == watched
-    assert all(alarm["TreatMissingData"] == "notBreaching" and alarm["Threshold"] == 1 for alarm in alarms.values())
+    assert watched == {"ApproximateNumberOfMessagesVisible": dead, "ApproximateAgeOfOldestMessage": set(sources)}
+    assert all(
+        alarm["Threshold"] == 1
+        for alarm in alarms.values()
+        if alarm.get("MetricName") == "ApproximateNumberOfMessagesVisible"
+    )
+
+
+def test_every_alarm_tells_the_topic_and_asks_for_a_metric_that_there_is() -> None:
+    own = {METRICS[name] for name in METRICS}
+    for name, alarm in of_type("AWS::CloudWatch::Alarm").items():
+        assert alarm["TreatMissingData"] == "notBreaching", name
+        assert alarm["AlarmActions"]["Fn::If"] == ["HasAlarmTopic", [{"Ref": "AlarmTopicArn"}], {"Ref": "AWS::NoValue"}]
+        asked = [one["MetricStat"]["Metric"] for one in alarm.get("Metrics", []) if "MetricStat" in one] or [alarm]
+        for metric in asked:
+            if metric["Namespace"] == NAMESPACE:
+                assert metric["MetricName"] in own, name
+                own.discard(metric["MetricName"])
+            referred = list(_referred(metric["Dimensions"])) + [
+                one["Value"]["Fn::GetAtt"][0] for one in metric["Dimensions"] if "Fn::GetAtt" in one["Value"]
+            ]
+            assert all(each in template().resources or each == "AWS::StackName" for each in referred), name
+    assert own == set(), "each metric has an alarm"
+
+
+def test_the_dashboard_shows_what_is_there() -> None:
+    (dashboard,) = of_type("AWS::CloudWatch::Dashboard").values()
+    text = dashboard["DashboardBody"]["Fn::Sub"]
+    named = {name.partition(".")[0] for name in re.findall(r"\$\{([\w:.]+)\}", text)}
+    assert named <= {*template().resources, "AWS::StackName", "AWS::Region"}
+    widgets = json.loads(text)["widgets"]
+    shown = json.dumps(widgets)
+    assert all(name in shown for name in METRICS.values())
+    assert all(f"${{{queue}.QueueName}}" in shown for queue in of_type("AWS::SQS::Queue"))
+    places = [(one["x"], one["y"], one["width"]) for one in widgets]
+    assert len(set(places)) == len(places) and all(x + width <= 24 for x, _, width in places)
 
 
 def test_a_poison_message_does_not_take_its_batch_along() -> None:

@@ -39,6 +39,8 @@ from turnlog.windows.steps import Step
 
 ROOT = Path(__file__).parent.parent.parent
 DOCS = ROOT / "docs"
+SIGNER = ROOT / "shared" / "turnlog" / "adapters" / "aws" / "signing.py"
+"""Of the Python client, though it is an adapter: no service answers with its errors."""
 PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *(ROOT / "examples").glob("*.md")])
 WRITTEN = [*PAGES, *DOCS.glob("images/*.svg")]
 RUNNABLE = (
@@ -51,6 +53,7 @@ RUNNABLE = (
     "docs/memory.md",
     "docs/streaming.md",
     "docs/agent-loop.md",
+    "docs/client.md",
 )
 SERVICE = ("adapters", "codecs", "contracts", "entrypoints", "log", "services", "windows", "domain")
 
@@ -106,13 +109,18 @@ def test_every_warning_is_documented_in_its_own_words(code: str) -> None:
     assert f"| `{code}` | {DISORDER[code]} |" in section(page("docs/api.md"), "## Warnings")
 
 
+def codes_in(path: Path) -> set[str]:
+    return set(re.findall(r'\bcode="([a-z_]+)"', path.read_text(encoding="utf-8")))
+
+
 def error_codes() -> set[str]:
     """The codes of the error tree, and those that the service's modules give besides."""
     kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, TurnlogError)]
     found = {kind.code for kind in kinds if kind is not TurnlogError}
     for package in SERVICE:
         for path in (ROOT / "shared" / "turnlog" / package).rglob("*.py"):
-            found |= set(re.findall(r'\bcode="([a-z_]+)"', path.read_text(encoding="utf-8")))
+            if path != SIGNER:
+                found |= codes_in(path)
     translate = importlib.import_module("turnlog.adapters.aws.translate")
     return found | {translate.DENIED, translate.MISSING, translate.REFUSED}
 
@@ -121,6 +129,18 @@ def error_codes() -> set[str]:
 def test_every_error_code_is_documented(code: str) -> None:
     """``invalid_settings`` and ``invalid_step`` are of the start of a service: no route answers with them."""
     codes = re.findall(r"^\| [45][0-9]{2} \| (.+?) \|", section(page("docs/api.md"), "## Errors"), re.M)
+    assert f"`{code}`" in ", ".join(codes)
+
+
+def client_codes() -> set[str]:
+    """The codes that the Python client gives by itself."""
+    client = ROOT / "shared" / "turnlog" / "client"
+    return set().union(*map(codes_in, [*client.glob("*.py"), *(client / "asynchronous").glob("*.py"), SIGNER]))
+
+
+@pytest.mark.parametrize("code", sorted(client_codes()))
+def test_every_code_of_the_client_is_documented(code: str) -> None:
+    codes = re.findall(r"^\| (`[a-z_`, ]+`) \| `\w+Error`", section(page("docs/client.md"), "## Errors"), re.M)
     assert f"`{code}`" in ", ".join(codes)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import http.client
 import io
+import socket
 import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -77,7 +78,7 @@ def post(
 
 
 def _answer(connection: http.client.HTTPConnection, allow: Callable[[], None], max_bytes: int) -> Posted:
-    response = http.client.HTTPResponse(_Timed(connection.sock, allow), method="POST")  # type: ignore[arg-type]
+    response = http.client.HTTPResponse(TimedSocket(connection.sock, allow), method="POST")  # type: ignore[arg-type]
     with response:
         response.begin()
         body = bytearray()
@@ -88,10 +89,11 @@ def _answer(connection: http.client.HTTPConnection, allow: Callable[[], None], m
         return Posted(response.status, bytes(body), _seconds(response.getheader("Retry-After")))
 
 
-class _Timed:
-    """A socket as `HTTPResponse` takes it, whose every read has no more time than the exchange has left."""
+class TimedSocket:
+    """A socket as `HTTPResponse` takes it. ``allow`` is called before every read: it gives the socket the time that is left for
+    the exchange."""
 
-    def __init__(self, sock: Any, allow: Callable[[], None]) -> None:
+    def __init__(self, sock: socket.socket, allow: Callable[[], None]) -> None:
         self._sock = sock
         self._allow = allow
 
@@ -100,16 +102,21 @@ class _Timed:
 
 
 class _TimedReads(io.RawIOBase):
-    def __init__(self, sock: Any, allow: Callable[[], None]) -> None:
-        self._sock = sock
+    def __init__(self, sock: socket.socket, allow: Callable[[], None]) -> None:
+        # A file of the socket's own: the connection may let go of the socket when it has read the head.
+        self._raw = sock.makefile("rb", buffering=0)
         self._allow = allow
 
     def readable(self) -> bool:
         return True
 
-    def readinto(self, buffer: Any) -> int:
+    def readinto(self, buffer: Any) -> int | None:
         self._allow()
-        return int(self._sock.recv_into(buffer))
+        return self._raw.readinto(buffer)
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
 
 
 def _connection(url: SplitResult, timeout_seconds: float) -> http.client.HTTPConnection:

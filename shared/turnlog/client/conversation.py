@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from turnlog.client.backend import OfSession, given
+from turnlog.client.paging import Paged
 from turnlog.client.policies import GivenPolicy, policy_field
 from turnlog.contracts.base import FormatName
 from turnlog.contracts.builds import Build
@@ -148,26 +149,24 @@ class ConversationCalls(OfSession):
         format: str | None = None,
         at: int | str | None = None,
         in_view: bool = False,
-    ) -> Iterator[StoredMessage]:
+    ) -> Paged[StoredMessage]:
         """The full history, or what `page` gives of it, page by page."""
-        place: int | None = None
-        while True:
+
+        def fetch(place: int | None) -> tuple[Sequence[StoredMessage], int | None]:
             after, before = (place, None) if order == "asc" else (None, place)
             page = self.page(after=after, before=before, order=order, format=format, at=at, in_view=in_view)
-            yield from page.messages
-            place = page.next
-            if place is None:
-                return
+            return page.messages, page.next
 
-    def loops(self) -> Iterator[LoopAnswer]:
+        return Paged(fetch)
+
+    def loops(self) -> Paged[LoopAnswer]:
         """Run loops, newest first, page by page."""
-        before: int | None = None
-        while True:
+
+        def fetch(before: int | None) -> tuple[Sequence[LoopAnswer], int | None]:
             page: LoopPage = self._backend.call("read_loops", path=self._path, query={"before": before})
-            yield from page.loops
-            before = page.next
-            if before is None:
-                return
+            return page.loops, page.next
+
+        return Paged(fetch)
 
     def compress(
         self,

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from turnlog.client.backend import Backend, OfSession, given
+from turnlog.client.paging import Paged
 from turnlog.contracts.documents import (
     MAX_DATA_CHARS,
+    MAX_LISTED,
     MAX_READ,
     MAX_WRITTEN,
     DocumentAnswer,
@@ -21,6 +23,9 @@ from turnlog.contracts.documents import (
 from turnlog.domain.documents import Document
 from turnlog.domain.errors import InvalidInputError
 from turnlog.domain.times import milliseconds_of
+
+_Place: TypeAlias = "tuple[str | None, int | None]"
+"""Behind which key the next page begins, and how many are wanted still."""
 
 __all__ = ["Document", "DocumentCalls", "DocumentReading", "Documents"]
 
@@ -54,18 +59,21 @@ class DocumentReading:
         until: str | None = None,
         order: Literal["asc", "desc"] = "asc",
         limit: int | None = None,
-    ) -> Iterator[Document]:
+    ) -> Paged[Document]:
         """Documents whose keys begin with ``prefix``, in order of their UTF-8 bytes: those behind ``after``, up to ``until`` and
         it too, both as the order goes; a request for each page of about 1 MB as they are stored."""
-        left = limit
-        while left is None or left > 0:
-            fields = {"prefix": prefix, "after": after, "until": until, "limit": min(left or 1000, 1000)}
+
+        def fetch(place: _Place | None) -> tuple[Sequence[Document], _Place | None]:
+            begin, left = place or (after, limit)
+            if left is not None and left <= 0:
+                return (), None
+            fields = {"prefix": prefix, "after": begin, "until": until, "limit": min(left or MAX_LISTED, MAX_LISTED)}
             answer = self._read(given(fields) | {"order": order})
-            yield from map(_document, answer.documents)
-            after = answer.next
-            if after is None:
-                return
-            left = left - len(answer.documents) if left is not None else None
+            found = tuple(map(_document, answer.documents))
+            left = left - len(found) if left is not None else None
+            return found, (answer.next, left) if answer.next is not None and left != 0 else None
+
+        return Paged(fetch)
 
     def _read(self, body: Mapping[str, Any]) -> DocumentsAnswer:
         whole = given({**body, "reading": self._reading})
@@ -101,7 +109,7 @@ class Documents:
         until: str | None = None,
         order: Literal["asc", "desc"] = "asc",
         limit: int | None = None,
-    ) -> Iterator[Document]:
+    ) -> Paged[Document]:
         """As `DocumentReading.list`."""
         return self.reading().list(prefix, after=after, until=until, order=order, limit=limit)
 

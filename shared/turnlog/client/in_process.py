@@ -8,7 +8,7 @@ from typing import Any, BinaryIO
 
 from turnlog.bootstrap import Application, make_application
 from turnlog.contracts.jobs import JOB_KINDS, Redriven
-from turnlog.domain.errors import TurnlogError
+from turnlog.domain.errors import TurnlogError, UnavailableError
 from turnlog.domain.identity import Owner
 from turnlog.domain.jsonvalue import check_json
 from turnlog.entrypoints.routes import BY_NAME, Request, call
@@ -23,6 +23,7 @@ class InProcessBackend:
     def __init__(self, app: Application, owner: Owner) -> None:
         self._app = app
         self._owner = owner
+        self._closed = False
 
     def call(
         self,
@@ -34,6 +35,7 @@ class InProcessBackend:
         key: str | None = None,
         media_type: str | None = None,
     ) -> Any:
+        self._check_open()
         if body is not None:
             check_json(body)
         request = Request(
@@ -47,6 +49,7 @@ class InProcessBackend:
         return call(self._app, BY_NAME[operation], request).answer
 
     def run_jobs(self) -> int:
+        self._check_open()
         queue, done = self._app.engine.queue, 0
         while queue is not None and (deliveries := queue.receive()):
             for delivery in deliveries:
@@ -58,6 +61,7 @@ class InProcessBackend:
         return done
 
     def download(self, url: str, into: BinaryIO) -> None:
+        self._check_open()
         if url.startswith(DOWNLOADS):
             into.write(self._app.links.open(self._owner, url[len(DOWNLOADS) :]).data)
             return
@@ -66,10 +70,17 @@ class InProcessBackend:
         fetch(url, into)
 
     def redrive(self, job_id: str | None, *, failed: bool) -> Redriven:
+        self._check_open()
         return self._app.redrive_jobs(self._owner, job_id, failed=failed)
 
     def close(self) -> None:
+        self._closed = True
         self._app.close()
+
+    def _check_open(self) -> None:
+        # Here and not in the engine alone: what asks no engine is as it is over HTTP.
+        if self._closed:
+            raise UnavailableError("the client is closed", code="closed")
 
 
 def open_backend(url: str, *, tenant: str, user: str) -> InProcessBackend:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from typing import Literal
 
 from turnlog.client.backend import OfOwner
+from turnlog.client.paging import Paged
 from turnlog.contracts.jobs import Job, JobPage, Redriven
 
 
@@ -25,16 +26,15 @@ class JobCalls(OfOwner):
         answer: Job = self._backend.call("get_job", path={"job_id": job_id})
         return answer
 
-    def jobs(self, *, status: Literal["queued", "done", "failed"] | None = None) -> Iterator[Job]:
+    def jobs(self, *, status: Literal["queued", "done", "failed"] | None = None) -> Paged[Job]:
         """The owner's jobs, newest first, page by page."""
-        cursor: str | None = None
-        while True:
+
+        def fetch(cursor: str | None) -> tuple[Sequence[Job], str | None]:
             query = {"limit": 100, "cursor": cursor, "status": status}
             page: JobPage = self._backend.call("list_jobs", query=query)
-            yield from page.jobs
-            cursor = page.next_cursor
-            if cursor is None:
-                return
+            return page.jobs, page.next_cursor
+
+        return Paged(fetch)
 
     def redrive(self, job_id: str | None = None, *, failed: bool = False) -> Redriven:
         """Puts jobs that did not get done back into their queues, once their cause is mended: all dead letters, whoever owns

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 
 from turnlog.client.backend import OfOwner
+from turnlog.client.paging import Paged
 from turnlog.contracts.memories import Forgotten, MemoryList, StoredMemory
 
 
 class MemoryCalls(OfOwner):
     """Listing and forgetting."""
 
-    def memory(self) -> Iterator[StoredMemory]:
+    def memory(self) -> Paged[StoredMemory]:
         """All that is known, newest first, page by page; what a newer one replaced is marked."""
-        cursor: str | None = None
-        while True:
+
+        def fetch(cursor: str | None) -> tuple[Sequence[StoredMemory], str | None]:
             page = self.memory_page(limit=100, cursor=cursor)
-            yield from page.memories
-            cursor = page.next_cursor
-            if cursor is None:
-                return
+            return page.memories, page.next_cursor
+
+        return Paged(fetch)
 
     def memory_page(self, *, limit: int = 20, cursor: str | None = None) -> MemoryList:
         """One page, and which engine keeps it."""

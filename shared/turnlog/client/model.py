@@ -5,10 +5,11 @@ It speaks to a `Backend`, which takes calls of the route table by name: in this 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal
 
+from turnlog.client.aws import Aws
 from turnlog.client.backend import Backend, given
 from turnlog.client.conversation import ConversationCalls
 from turnlog.client.documents import DocumentCalls
@@ -16,6 +17,7 @@ from turnlog.client.exports import PersonExport, SessionExport, SessionImports
 from turnlog.client.finding import FindingCalls
 from turnlog.client.jobs import JobCalls
 from turnlog.client.memories import MemoryCalls
+from turnlog.client.paging import Paged
 from turnlog.client.policies import GivenPolicy, policy_field
 from turnlog.client.running import RunCalls
 from turnlog.client.snapshots import SnapshotCalls
@@ -39,22 +41,37 @@ class Turnlog(PersonExport, JobCalls, MemoryCalls):
         self.sessions = Sessions(backend)
 
     @classmethod
-    def open(cls, url: str, *, tenant: str | None = None, user: str | None = None, token: str | None = None) -> Turnlog:
+    def open(
+        cls,
+        url: str,
+        *,
+        tenant: str | None = None,
+        user: str | None = None,
+        token: str | None = None,
+        aws: Aws | bool | None = None,
+        timeout_seconds: float | None = None,
+        deadline_seconds: float | None = None,
+    ) -> Turnlog:
         """Opens an engine in this process: ``sqlite:///agent.db`` (blobs in ``agent.db.blobs/``), ``memory://``, or
         ``dynamodb://TABLE?bucket=B&queue=Q&region=R``; or a service over HTTP: ``http://127.0.0.1:8787``.
 
-        The owner is ``local`` / ``me`` where it is left out; over HTTP the service decides then. ``token`` is the service's
-        bearer token. Raises `InvalidInputError` for a URL that names neither.
+        The owner is ``local`` / ``me`` where it is left out; over HTTP the service decides then. The other options are for a
+        service. ``token`` is its bearer token. Without one, requests to an https address of API Gateway's or of a function's URL
+        are signed with the AWS credentials of the environment; ``aws=Aws(...)``, or True, signs for other addresses too, and False
+        never. ``timeout_seconds`` (30) is for connecting and for each wait, ``deadline_seconds`` for a call with all its tries:
+        then it is `UnavailableError`, code ``deadline_exceeded``. Raises `InvalidInputError` for a URL that names neither.
         """
         if url.startswith(("http://", "https://")):
             from turnlog.client.over_http import HttpBackend
 
-            return cls(HttpBackend(url, tenant=tenant, user=user, token=token))
+            times = given({"timeout_seconds": timeout_seconds, "deadline_seconds": deadline_seconds})
+            return cls(HttpBackend(url, tenant=tenant, user=user, token=token, aws=aws, **times))
         from turnlog.client.in_process import open_backend
 
-        if token is not None:
+        options = {"token": token, "aws": aws, "timeout_seconds": timeout_seconds, "deadline_seconds": deadline_seconds}
+        for name in given(options):
             raise InvalidInputError(
-                "a token is for a service at http:// or https://, not for an engine in this process"
+                f"{name} is for a service at http:// or https://, not for an engine in this process"
             )
         return cls(open_backend(url, tenant="local" if tenant is None else tenant, user="me" if user is None else user))
 
@@ -199,15 +216,14 @@ class Sessions(SessionImports):
         )
         return answer
 
-    def list(self, *, status: Status | None = None) -> Iterator[SessionInfo]:
+    def list(self, *, status: Status | None = None) -> Paged[SessionInfo]:
         """All of them, newest activity first, page by page."""
-        cursor: str | None = None
-        while True:
+
+        def fetch(cursor: str | None) -> tuple[Sequence[SessionInfo], str | None]:
             page = self.page(limit=100, cursor=cursor, status=status)
-            yield from page.sessions
-            cursor = page.next_cursor
-            if cursor is None:
-                return
+            return page.sessions, page.next_cursor
+
+        return Paged(fetch)
 
 
 class Session(

@@ -1,27 +1,29 @@
 """Calls of the route table over HTTP, with nothing but the standard library.
 
 A call is tried again when the connection fails, when no answer comes, and on 429, 502, 503 and 504. All tries of a writing
-call carry one idempotency key, so a repeated one has one effect, also when only the answer was lost.
+call carry one idempotency key, so a repeated one has one effect, also when only the answer was lost. An error that leaves open
+whether a call had its effect has the key in its details.
 """
 
 from __future__ import annotations
 
 import http.client
-import json
-import os
+import math
+import re
 import ssl
-import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, BinaryIO
+from dataclasses import replace
+from typing import Any, BinaryIO, overload
 from urllib.parse import SplitResult, quote, urlencode, urlsplit
 
 from pydantic import ValidationError
 
 from turnlog.adapters.system import RandomIds, SystemClock
+from turnlog.client.aws import Aws, signer_of
+from turnlog.client.connections import Call, Connections, HttpAnswer
 from turnlog.client.problems import error_of
 from turnlog.contracts.jobs import Redriven
-from turnlog.domain.errors import InvalidInputError, NotFoundError, UnavailableError
+from turnlog.domain.errors import InvalidInputError, NotFoundError, TurnlogError, UnavailableError
 from turnlog.domain.identity import check_agent_id, check_session_id
 from turnlog.domain.jsonvalue import check_json, encode_json
 from turnlog.entrypoints.routes import BY_NAME, Route
@@ -30,21 +32,25 @@ from turnlog.log.keys import check_record_id
 from turnlog.ports import Clock, IdSource
 from turnlog.version import __version__
 
-TENANT_HEADER, USER_HEADER = "X-Turnlog-Tenant", "X-Turnlog-User"
+TENANT_HEADER, USER_HEADER, KEY_HEADER = "X-Turnlog-Tenant", "X-Turnlog-User", "Idempotency-Key"
 MAX_WAIT_SECONDS = 20.0
-"""The longest pause between two tries; a service that asks for a longer one gets no second try from us."""
+"""The longest pause between two tries of a call without a deadline: a service that asks for a longer one gets no second try."""
 _RETRIED = frozenset({429, 502, 503, 504})
 _FIRST_PAUSE_SECONDS = 0.1
+_AWS_KIND = re.compile(r"[A-Za-z]{1,64}")
 
 
 def _check_name(value: str) -> str:
     if not value or "/" in value:
         raise NotFoundError(f"no snapshot {value[:80]!r}")
+    if value in (".", ".."):
+        # A proxy would take it for the path above.
+        raise InvalidInputError(f"a snapshot of the name {value!r} is reached by its id over HTTP", code="invalid_name")
     return value
 
 
 def _check_part(value: str) -> str:
-    if not value or "/" in value:
+    if not value or "/" in value or value in (".", ".."):
         raise NotFoundError(f"nothing is called {value[:80]!r}")
     return value
 
@@ -62,8 +68,9 @@ _CHECKS: dict[str, Callable[[str], object]] = {
 class HttpBackend:
     """`Backend` over a service at ``url`` (``http://host:port`` or ``https://host/stage``). Threads may share it.
 
-    ``tenant`` and ``user`` are sent as headers when they are given, ``token`` as the bearer token. ``timeout_seconds`` is for
-    connecting and for each wait for the answer. Keeps connections open between calls, one per concurrent call at most.
+    ``tenant`` and ``user`` are sent as headers when they are given; ``token`` is the bearer token, and ``aws`` how requests are
+    signed (see `signer_of`). ``timeout_seconds`` is for connecting and for each wait for the answer, ``deadline_seconds`` for a
+    call with all its tries and pauses. Keeps connections open between calls, one per concurrent call at most.
     """
 
     def __init__(
@@ -73,28 +80,30 @@ class HttpBackend:
         tenant: str | None = None,
         user: str | None = None,
         token: str | None = None,
+        aws: Aws | bool | None = None,
         timeout_seconds: float = 30.0,
+        deadline_seconds: float | None = None,
         max_tries: int = 5,
         clock: Clock | None = None,
         ids: IdSource | None = None,
     ) -> None:
-        self._base = _checked_url(url)
-        self._prefix = self._base.path.rstrip("/")
-        self.url = f"{self._base.scheme}://{self._base.netloc}{self._prefix}"
+        base = _checked_url(url)
+        self._prefix = base.path.rstrip("/")
+        self._origin = f"{base.scheme}://{base.netloc}"
+        self.url = self._origin + self._prefix
         self._headers = {"Accept": "application/json", "User-Agent": f"turnlog-python/{__version__}"}
         for name, value in ((TENANT_HEADER, tenant), (USER_HEADER, user)):
             if value is not None:
                 self._headers[name] = _header_value(name, value)
         if token is not None:
             self._headers["Authorization"] = "Bearer " + _header_value("token", token)
-        self._timeout_seconds = timeout_seconds
+        self._signer = signer_of(base, aws, has_token=token is not None)
+        self._deadline_seconds = _seconds("deadline_seconds", deadline_seconds)
         self._max_tries = max_tries
         self._clock = clock if clock is not None else SystemClock()
         self._ids = ids if ids is not None else RandomIds()
-        self._idle: list[http.client.HTTPConnection] = []
-        self._lock = threading.Lock()
-        self._pid = os.getpid()
-        self._closed = False
+        self._timeout_seconds = _seconds("timeout_seconds", timeout_seconds)
+        self._connections = Connections(base, timeout_seconds=self._timeout_seconds, clock=self._clock)
 
     def call(
         self,
@@ -114,9 +123,9 @@ class HttpBackend:
             data = encode_json(body)
             headers["Content-Type"] = media_type or JSON
         if route.writes:
-            headers["Idempotency-Key"] = _header_value("key", key) if key is not None else self._ids.new_id()
-        answer = self._tried(_Call(route.method, self._prefix + _target(route, path or {}, query or {}), data, headers))
-        return self._parsed(route, answer)
+            headers[KEY_HEADER] = _header_value("key", key) if key is not None else self._ids.new_id()
+        call = Call(route.method, self._prefix + _target(route, path or {}, query or {}), data, headers)
+        return self._parsed(route, self._tried(call, deadline_seconds=self._deadline_seconds))
 
     def run_jobs(self) -> int:
         return 0
@@ -127,9 +136,9 @@ class HttpBackend:
 
             fetch(url, into, timeout_seconds=self._timeout_seconds)
             return
-        answer = self._tried(_Call("GET", self._prefix + url, None, dict(self._headers)))
+        answer = self._tried(Call("GET", self._prefix + url, None, dict(self._headers)))
         if answer.status >= 300:
-            raise error_of(answer.status, answer.json(), url=self.url, retry_after_seconds=answer.retry_after_seconds)
+            raise self._error(answer)
         into.write(answer.data)
 
     def redrive(self, job_id: str | None, *, failed: bool) -> Redriven:
@@ -139,77 +148,50 @@ class HttpBackend:
         )
 
     def close(self) -> None:
-        with self._lock:
-            self._closed = True
-            idle, self._idle = self._idle, []
-        for connection in idle:
-            connection.close()
+        self._connections.close()
 
-    def _tried(self, call: _Call) -> _HttpAnswer:
+    def _tried(self, call: Call, *, deadline_seconds: float | None = None) -> HttpAnswer:
         """The answer of the last try, or `UnavailableError` when none came."""
+        ends_ms = self._clock.now_ms() + round(deadline_seconds * 1000) if deadline_seconds is not None else None
         pause_seconds, tries_left = _FIRST_PAUSE_SECONDS, self._max_tries
         while True:
             tries_left -= 1
             wait_seconds = pause_seconds * (0.5 + self._ids.jitter() / 2)
             try:
-                answer = self._once(call)
+                answer = self._connections.exchange(self._signed(call), ends_ms)
             except (OSError, http.client.HTTPException) as error:
+                if wait_seconds >= self._left_seconds(ends_ms):
+                    raise self._unanswered(call, f"{_reason(error)}; time is up", code="deadline_exceeded") from error
                 if not tries_left or isinstance(error, ssl.SSLCertVerificationError):
-                    message = f"can't reach {self.url}: {_reason(error)}"
-                    raise UnavailableError(message, code="unreachable") from error
+                    raise self._unanswered(call, _reason(error), code="unreachable") from error
             else:
                 if answer.status not in _RETRIED or not tries_left:
                     return answer
                 wait_seconds = max(wait_seconds, float(answer.retry_after_seconds or 0))
-                if wait_seconds > MAX_WAIT_SECONDS:
+                if wait_seconds > (MAX_WAIT_SECONDS if ends_ms is None else self._left_seconds(ends_ms)):
                     return answer
             self._clock.sleep(wait_seconds)
             pause_seconds *= 2
 
-    def _once(self, call: _Call) -> _HttpAnswer:
-        while True:
-            connection, is_used = self._take()
-            try:
-                connection.request(call.method, call.target, body=call.data, headers=call.headers)
-                response = connection.getresponse()
-                answer = _HttpAnswer(response.status, response.headers, response.read())
-            except BaseException as error:
-                connection.close()
-                if is_used and isinstance(error, ConnectionError):
-                    # The service has closed a connection that lay idle: another one, which is no further try.
-                    continue
-                raise
-            if response.will_close:
-                connection.close()
-            else:
-                self._give_back(connection)
-            return answer
+    def _signed(self, call: Call) -> Call:
+        """Each try has its own signature: one is good for minutes, and the credentials may be others by now."""
+        if self._signer is None:
+            return call
+        url = f"{self._origin}{call.target}"
+        return replace(call, headers=self._signer.signed(call.method, url, call.headers, call.data))
 
-    def _take(self) -> tuple[http.client.HTTPConnection, bool]:
-        with self._lock:
-            if self._closed:
-                raise UnavailableError("the client is closed", code="closed")
-            if self._pid != os.getpid():
-                # A forked child must not speak on its parent's connections.
-                self._idle, self._pid = [], os.getpid()
-            if self._idle:
-                return self._idle.pop(), True
-        host, port = self._base.hostname or "", self._base.port
-        if self._base.scheme == "https":
-            return http.client.HTTPSConnection(host, port, timeout=self._timeout_seconds), False
-        return http.client.HTTPConnection(host, port, timeout=self._timeout_seconds), False
+    def _left_seconds(self, ends_ms: int | None) -> float:
+        return (ends_ms - self._clock.now_ms()) / 1000 if ends_ms is not None else math.inf
 
-    def _give_back(self, connection: http.client.HTTPConnection) -> None:
-        with self._lock:
-            if not self._closed:
-                self._idle.append(connection)
-                return
-        connection.close()
+    def _unanswered(self, call: Call, reason: str, *, code: str) -> UnavailableError:
+        key = call.headers.get(KEY_HEADER)
+        details = {"idempotency_key": key} if key is not None else {}
+        return UnavailableError(f"can't reach {self.url}: {reason}", code=code, details=details)
 
-    def _parsed(self, route: Route, answer: _HttpAnswer) -> Any:
-        document = answer.json()
+    def _parsed(self, route: Route, answer: HttpAnswer) -> Any:
         if answer.status >= 300:
-            raise error_of(answer.status, document, url=self.url, retry_after_seconds=answer.retry_after_seconds)
+            raise self._error(answer)
+        document = answer.json()
         if not route.answers and isinstance(document, dict):
             return document
         try:
@@ -219,32 +201,12 @@ class HttpBackend:
             message = f"{self.url} answered {answer.status}, but not as Turnlog does"
             raise UnavailableError(message, code="not_turnlog") from error
 
-
-@dataclass(frozen=True, slots=True)
-class _Call:
-    method: str
-    target: str
-    data: bytes | None
-    headers: Mapping[str, str]
-
-
-@dataclass(frozen=True, slots=True)
-class _HttpAnswer:
-    status: int
-    headers: http.client.HTTPMessage
-    data: bytes
-
-    @property
-    def retry_after_seconds(self) -> int | None:
-        text = self.headers.get("Retry-After", "")
-        return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
-
-    def json(self) -> Any:
-        """The body as JSON; None when it is none."""
-        try:
-            return json.loads(self.data)
-        except (ValueError, RecursionError):
-            return None
+    def _error(self, answer: HttpAnswer) -> TurnlogError:
+        hint, kind = "", _AWS_KIND.match(answer.headers.get("x-amzn-ErrorType", ""))
+        if self._signer is not None and answer.status in (401, 403):
+            hint = f"AWS refused the credentials or their rights ({kind[0] if kind else 'no reason given'})"
+        retry_after = answer.retry_after_seconds
+        return error_of(answer.status, answer.json(), url=self.url, retry_after_seconds=retry_after, hint=hint)
 
 
 def _checked_url(url: str) -> SplitResult:
@@ -261,10 +223,20 @@ def _checked_url(url: str) -> SplitResult:
 
 
 def _header_value(name: str, value: str) -> str:
-    """The value as a header carries it: UTF-8, seen as latin-1. What HTTP would trim or refuse is `InvalidInputError`."""
+    """The value, when a header carries it. What HTTP would trim or refuse is `InvalidInputError`."""
     if not value or value != value.strip() or not value.isprintable():
         raise InvalidInputError(f"{name} {value[:64]!r} is empty, begins or ends with a space, or is not printable")
-    return value.encode("utf-8").decode("latin-1")
+    return value
+
+
+@overload
+def _seconds(name: str, value: float) -> float: ...
+@overload
+def _seconds(name: str, value: float | None) -> float | None: ...
+def _seconds(name: str, value: float | None) -> float | None:
+    if value is not None and not 0 < value < math.inf:
+        raise InvalidInputError(f"{name} is a number above 0, not {value!r}")
+    return value
 
 
 def _target(route: Route, path: Mapping[str, str], query: Mapping[str, str | int | None]) -> str:
@@ -273,7 +245,8 @@ def _target(route: Route, path: Mapping[str, str], query: Mapping[str, str | int
         _CHECKS[name](value)
     target = route.path.format(**{name: quote(value, safe="") for name, value in path.items()})
     given = {name: str(value) for name, value in query.items() if value is not None}
-    return f"{target}?{urlencode(given)}" if given else target
+    # Spaces as %20: "+" is not canonical, and a signature is of the text that is sent.
+    return f"{target}?{urlencode(given, safe='', quote_via=quote)}" if given else target
 
 
 def _reason(error: OSError | http.client.HTTPException) -> str:

@@ -25,11 +25,15 @@ _BY_STATUS: dict[int, type[TurnlogError]] = {
 }
 
 
-def error_of(status: int, document: Any, *, url: str, retry_after_seconds: int | None = None) -> TurnlogError:
-    """The error of an answer: its class by ``code``, else by status; detail, problems and further fields as they were."""
+def error_of(
+    status: int, document: Any, *, url: str, retry_after_seconds: int | None = None, hint: str = ""
+) -> TurnlogError:
+    """The error of an answer: its class by ``code``, else by status; detail, problems and further fields as they were. ``hint`` is
+    what may have answered where it was not Turnlog."""
     if not isinstance(document, dict) or not isinstance(document.get("code"), str):
         kind = _BY_STATUS.get(status, TurnlogError)
-        return kind(f"{url} answered {status}, but not as Turnlog does", retry_after_seconds=retry_after_seconds)
+        detail = f"{url} answered {status}, but not as Turnlog does{hint and f': {hint}'}"
+        return kind(detail, retry_after_seconds=retry_after_seconds)
     code, detail = document["code"], str(document.get("detail", ""))
     details = {name: value for name, value in document.items() if name not in _FIELDS and isinstance(value, int | str)}
     kind = _BY_CODE.get(code) or _BY_STATUS.get(status, TurnlogError)

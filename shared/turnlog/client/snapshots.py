@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from turnlog.client.backend import OfSession, given
+from turnlog.client.paging import Paged
 from turnlog.contracts.jobs import Job
 from turnlog.contracts.sessions import Session as SessionInfo
 from turnlog.contracts.snapshots import Snapshot, SnapshotDeleted, SnapshotPage, WholeSnapshot
@@ -45,16 +46,15 @@ class SnapshotCalls(OfSession):
         answer: WholeSnapshot = self._backend.call("get_snapshot", path=path, query={"after": after})
         return answer
 
-    def snapshots(self, *, name: str | None = None, agent: str | None = None) -> Iterator[Snapshot]:
+    def snapshots(self, *, name: str | None = None, agent: str | None = None) -> Paged[Snapshot]:
         """Newest first, page by page."""
-        cursor: str | None = None
-        while True:
+
+        def fetch(cursor: str | None) -> tuple[Sequence[Snapshot], str | None]:
             query = {"limit": 100, "cursor": cursor, "name": name, "agent": agent}
             page: SnapshotPage = self._backend.call("list_snapshots", path=self._path, query=query)
-            yield from page.snapshots
-            cursor = page.next_cursor
-            if cursor is None:
-                return
+            return page.snapshots, page.next_cursor
+
+        return Paged(fetch)
 
     def restore_snapshot(
         self,

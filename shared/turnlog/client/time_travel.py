@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from turnlog.client.backend import OfSession
+from turnlog.client.paging import Paged
 from turnlog.client.policies import policy_field
 
 if TYPE_CHECKING:
@@ -52,16 +53,15 @@ class TimeTravel(OfSession):
         entries = list(self.history())
         return replayed(reversed(entries), base_state=base_state, until=until)
 
-    def history(self, *, action: str | None = None, agent: str | None = None) -> Iterator[HistoryEntry]:
+    def history(self, *, action: str | None = None, agent: str | None = None) -> Paged[HistoryEntry]:
         """What was done, newest first, page by page."""
-        before: int | None = None
-        while True:
+
+        def fetch(before: int | None) -> tuple[Sequence[HistoryEntry], int | None]:
             query = {"before": before, "action": action, "agent": agent}
             page: HistoryPage = self._backend.call("read_history", path=self._path, query=query)
-            yield from page.entries
-            before = page.next
-            if before is None:
-                return
+            return page.entries, page.next
+
+        return Paged(fetch)
 
     def diff(self, from_: int | str, to: int | str | None = None, *, after: int = 0, limit: int = 100) -> Diff:
         """What is different at ``to`` (by default now): messages that came into view, a page of them, and stretches that left

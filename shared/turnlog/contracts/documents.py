@@ -8,7 +8,7 @@ from pydantic import Field
 
 from turnlog.contracts.base import Answer, Body
 
-MAX_WRITTEN, MAX_READ = 25, 100
+MAX_WRITTEN, MAX_READ, MAX_LISTED = 25, 100, 10_000
 MAX_DOCUMENT_BYTES = 3 * 1024 * 1024
 MAX_DATA_CHARS = -(-MAX_DOCUMENT_BYTES // 3) * 4
 Key: TypeAlias = Annotated[str, Field(min_length=1, max_length=512)]
@@ -41,7 +41,7 @@ class ReadDocuments(Body):
     after: Key | None = Field(default=None, description="The last key that is not wanted any more")
     until: Key | None = Field(default=None, description="The last key that is wanted")
     order: Literal["asc", "desc"] = "asc"
-    limit: int = Field(default=1000, ge=1, le=1000)
+    limit: int = Field(default=MAX_LISTED, ge=1, le=MAX_LISTED)
     reading: Reading | None = Field(
         default=None, description="Of an answer a few seconds ago, whose reading this one goes on with"
     )

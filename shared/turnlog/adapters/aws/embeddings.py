@@ -7,18 +7,16 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from turnlog.adapters.aws.asking import Service
 from turnlog.adapters.aws.clients import Clients
-from turnlog.domain.errors import EmbedderConfigError, ThrottledError, UnavailableError
+from turnlog.domain.errors import EmbedderConfigError, UnavailableError
 
 DIMENSIONS = 256
 """Of Titan's vectors: its own figures lose 3 % to those of 1,024."""
 MAX_TEXTS = 96
 """Of one call of Cohere's."""
 _PARALLEL = 8
-_THROTTLED = frozenset({"ThrottlingException", "TooManyRequestsException", "ServiceQuotaExceededException"})
-_PASSING = frozenset(
-    {"InternalServerException", "ModelErrorException", "ModelNotReadyException", "ModelTimeoutException"}
-)
+_VECTORS = Service(EmbedderConfigError, "model_status", "embedder_timeout", "embedder_unreadable", "vectors")
 
 
 class BedrockEmbedder:
@@ -81,9 +79,7 @@ class BedrockEmbedder:
         return found
 
     def _invoke(self, body: dict[str, Any]) -> Any:
-        from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, NoRegionError, ReadTimeoutError
-
-        try:
+        with _VECTORS.asked(self.name):
             client = self._clients.open("bedrock-runtime", read_timeout_seconds=self._timeout_seconds)
             answer = client.invoke_model(
                 modelId=self._model,
@@ -92,29 +88,9 @@ class BedrockEmbedder:
                 accept="application/json",
             )
             return json.loads(answer["body"].read())
-        except ClientError as error:
-            # The message may repeat what was sent, so it must not stand in a traceback either.
-            raise self._error(error.response) from None
-        except (NoCredentialsError, NoRegionError) as error:
-            raise EmbedderConfigError(f"{self.name} could not be asked: {type(error).__name__}") from None
-        except ReadTimeoutError:
-            raise UnavailableError(f"{self.name} gave no answer in time", code="embedder_timeout") from None
-        except BotoCoreError as error:
-            raise UnavailableError(f"{self.name} gave no answer: {type(error).__name__}") from None
-        except (ValueError, TypeError, AttributeError, RecursionError, OSError):
-            raise self._unreadable() from None
-
-    def _error(self, response: Any) -> UnavailableError | EmbedderConfigError:
-        code = str(response.get("Error", {}).get("Code", ""))
-        status = int(response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
-        if code in _THROTTLED or status == 429:
-            return ThrottledError(f"{self.name} was throttled")
-        if code in _PASSING or not 400 <= status < 500:
-            return UnavailableError(f"{self.name} answered {status}")
-        return EmbedderConfigError(f"{self.name} answered {status}", details={"model_status": status})
 
     def _unreadable(self) -> UnavailableError:
-        return UnavailableError(f"the answer of {self.name} has no vectors", code="embedder_unreadable")
+        return _VECTORS.no_answer(self.name)
 
 
 def _is_vector(found: Any) -> bool:

@@ -11,16 +11,16 @@ the log. It implements the protocol and imports nothing of the SDK.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any
 
 from turnlog.adapters.system import RandomIds
 from turnlog.client.model import Session, Turnlog
+from turnlog.client.threads import finished
 from turnlog.contracts.messages import MAX_MESSAGES, StoredMessage
 from turnlog.domain.errors import HeadMismatchError, NotFoundError
 
-T = TypeVar("T")
 Item = dict[str, Any]
 FORMAT = "openai_responses"
 _BATCH = "openai_agents_batch"
@@ -51,15 +51,15 @@ class TurnlogSession:
         """Adds all of them, or none."""
         given = [dict(_plain(item)) for item in items]
         if given:
-            await _finished(lambda: self._add(given))
+            await finished(lambda: self._add(given))
 
     async def pop_item(self) -> Item | None:
         """Takes the newest item out of view and returns it; None when there is none."""
-        return await _finished(self._pop)
+        return await finished(self._pop)
 
     async def clear_session(self) -> None:
         """Takes all items out of view."""
-        await _finished(self._clear)
+        await finished(self._clear)
 
     # ------------------------------------------------------------ in a thread
 
@@ -134,21 +134,6 @@ def _has_end(session: Session, position: int, name: str) -> bool:
                 return True
         place = page.next
     return False
-
-
-async def _finished(mutation: Callable[[], T]) -> T:
-    """In a thread; its caller's cancellation is told when it is done."""
-    doing = asyncio.ensure_future(asyncio.to_thread(mutation))
-    cancelled: asyncio.CancelledError | None = None
-    while not doing.done():
-        try:
-            await asyncio.wait({doing})
-        except asyncio.CancelledError as error:
-            cancelled = cancelled or error
-    if cancelled is not None:
-        doing.exception()
-        raise cancelled
-    return doing.result()
 
 
 def _plain(item: Any) -> Mapping[str, Any]:

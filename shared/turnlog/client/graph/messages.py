@@ -20,6 +20,8 @@ from turnlog.domain.jsonvalue import canonical_json
 
 KEPT = "graph"
 """The key of a message's metadata under which a message object has what its body does not say."""
+WITH_IDS = (KEPT, "strands")
+"""Keys of the metadata of messages whose ids are the framework's own."""
 _ROLES = {"human": "user", "ai": "assistant", "system": "system", "tool": "tool"}
 _REMOVE_ALL = "__remove_all__"
 _KINDS = {role: kind for kind, role in _ROLES.items()}
@@ -84,7 +86,7 @@ def with_ids(answer: Any, make_id: Callable[[], str]) -> Any:
 
 
 def identity_of(stored: StoredMessage) -> Identity:
-    own = stored.id if KEPT in (stored.metadata or {}) else None
+    own = stored.id if any(name in (stored.metadata or {}) for name in WITH_IDS) else None
     return Identity(own, canonical_json(stored.body))
 
 

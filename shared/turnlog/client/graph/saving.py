@@ -2,32 +2,21 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
-from turnlog.client.graph.aligning import Aligned, align
+from turnlog.client.graph.aligning import Aligned
+from turnlog.client.graph.appending import append_new
 from turnlog.client.graph.checks import FULL, MESSAGES, has_compressed, problems_of, valid_fields
 from turnlog.client.graph.handlers import storable
 from turnlog.client.graph.messages import KEPT, Said, is_removal, said
 from turnlog.client.graph.outcomes import Converted, concluded, take_snapshot, told_of
 from turnlog.client.model import Session
-from turnlog.domain.errors import (
-    HeadMismatchError,
-    InvalidInputError,
-    LoopUnfinishedError,
-    NotFoundError,
-    Problem,
-    RunActiveError,
-    VersionMismatchError,
-)
+from turnlog.domain.errors import InvalidInputError, NotFoundError, Problem, TurnlogError, VersionMismatchError
 from turnlog.domain.identity import check_agent_id
-from turnlog.domain.jsonvalue import canonical_json
 
 GRAPH = "graph"
 """The field of an agent's execution state that holds what only the graph knows."""
-_BATCH = 25
 _TRIES = 10
 
 
@@ -112,26 +101,19 @@ class Saving:
         self._problems += [one for one in found if is_whole or one.code != "result_without_call"]
 
     def _appended(self) -> tuple[Aligned, list[int]]:
-        """The positions of what was appended, once, whoever else appends at the same time."""
-        for left in reversed(range(_TRIES)):
-            is_compressed = self._source == MESSAGES and self._is_compressed
-            aligned = align(self._session, self._said, is_compressed=is_compressed, is_same_run=self._is_same_run)
-            new = [one for at in aligned.new if (one := self._said[at]) is not None]
-            try:
-                positions = self._append(new, aligned.head)
-            except HeadMismatchError:
-                if not left:
-                    raise
-                continue
-            except (InvalidInputError, LoopUnfinishedError, RunActiveError) as error:
-                self._problems.append(Problem(error.error_code, f"/{self._source}", error.detail))
-                positions = []
-            if not aligned.is_sure:
-                message = "nothing of a compressed list is in the log: none of it was appended"
-                self._problems.append(Problem("messages_not_aligned", f"/{self._source}", message))
-            known = zip((one.identity for one in reversed(new)), reversed(positions), strict=False)
-            return replace(aligned, known=(*known, *aligned.known)), positions
-        raise AssertionError("a try returns or raises")
+        """The positions of what was appended, once; what is refused is a problem."""
+
+        def refused(error: TurnlogError) -> None:
+            self._problems.append(Problem(error.error_code, f"/{self._source}", error.detail))
+
+        is_compressed = self._source == MESSAGES and self._is_compressed
+        aligned, positions = append_new(
+            self._session, self._said, is_compressed=is_compressed, is_same_run=self._is_same_run, refused=refused
+        )
+        if not aligned.is_sure:
+            message = "nothing of a compressed list is in the log: none of it was appended"
+            self._problems.append(Problem("messages_not_aligned", f"/{self._source}", message))
+        return aligned, positions
 
     def _is_same_run(self) -> bool | None:
         run_id = self._state.get("run_id")
@@ -140,21 +122,6 @@ class Saving:
         except NotFoundError:
             known = None
         return None if run_id is None or known is None else bool(known == run_id)
-
-    def _append(self, new: Sequence[Said], head: int) -> list[int]:
-        positions = list[int]()
-        for at in range(0, len(new), _BATCH):
-            batch = new[at : at + _BATCH]
-            content = canonical_json([self._session.id, head, [[one.body, one.meta] for one in batch]])
-            answer = self._session.append(
-                *(one.body for one in batch),
-                meta=[one.meta for one in batch],
-                if_head=head,
-                key=f"graph-{hashlib.sha256(content).hexdigest()[:32]}",
-            )
-            positions += range(answer.first, answer.last + 1)
-            head = answer.head
-        return positions
 
     def _remembered(self, converted: Converted, aligned: Aligned, stored: Mapping[str, Any]) -> Converted:
         """The execution state stored, with what the graph keeps beside it; refused, that is a problem too."""

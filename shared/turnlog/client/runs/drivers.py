@@ -11,6 +11,7 @@ from typing import Any
 
 from turnlog.client.runs.course import Course, Do, Each, Plan, Step, user_message
 from turnlog.client.runs.outcomes import Outcome
+from turnlog.client.threads import finished
 from turnlog.domain.errors import InvalidInputError
 
 Given = str | Mapping[str, Any] | Sequence[Mapping[str, Any]]
@@ -138,7 +139,8 @@ async def _driven_async(course: Step) -> Outcome:
 
 async def _done_async(step: Do | Each) -> Any:
     if isinstance(step, Do):
-        return await (_own(step) if step.own else _of_user(step))
+        # Done to its end also when the caller is cancelled, so that the log is as the course knows it.
+        return await (finished(step.what) if step.own else _of_user(step))
     if hasattr(step.events, "__aiter__"):
         async for event in step.events:
             await _each(step, event)
@@ -153,16 +155,6 @@ async def _each(step: Each, event: Any) -> None:
         value = then()
         if inspect.isawaitable(value):
             await value
-
-
-async def _own(step: Do) -> Any:
-    """In a thread. Done to its end also when the caller is cancelled, so that the log is as the course knows it."""
-    doing = asyncio.ensure_future(asyncio.to_thread(step.what))
-    try:
-        return await asyncio.shield(doing)
-    except asyncio.CancelledError:
-        await asyncio.wait([doing])
-        raise
 
 
 async def _of_user(step: Do) -> Any:

@@ -10,6 +10,7 @@ from typing import Any, Generic, Literal, TypeAlias, TypeVar
 from turnlog.adapters.system import RandomIds
 from turnlog.client.streaming import accumulator
 from turnlog.client.streaming.base import plain
+from turnlog.client.threads import finished
 from turnlog.contracts.messages import MAX_MESSAGES, Appended
 from turnlog.domain.jsonvalue import JsonObject
 
@@ -192,13 +193,7 @@ class AsyncSessionStream(_Saving, Generic[E]):
             await self._save_behind(error)
 
     async def _save(self) -> Appended | None:
-        """In a thread; done also when the caller is cancelled meanwhile, who is then told so."""
-        saving = asyncio.ensure_future(asyncio.to_thread(self.save))
-        try:
-            return await asyncio.shield(saving)
-        except asyncio.CancelledError:
-            await asyncio.wait([saving])
-            raise
+        return await finished(self.save)
 
     async def _save_behind(self, error: BaseException) -> None:
         try:

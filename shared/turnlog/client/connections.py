@@ -1,0 +1,173 @@
+"""Connections to a service: kept open between calls, each exchange within its time. With nothing but the standard library."""
+
+from __future__ import annotations
+
+import functools
+import http.client
+import json
+import os
+import ssl
+import threading
+import weakref
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import SplitResult
+
+from turnlog.adapters.posting import TimedSocket
+from turnlog.domain.errors import UnavailableError
+from turnlog.ports import Clock
+
+_CHUNK_BYTES = 64 * 1024
+_BODIES = frozenset({"POST", "PUT", "PATCH"})
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request. Values of headers are text, sent as UTF-8."""
+
+    method: str
+    target: str
+    data: bytes | None
+    headers: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class HttpAnswer:
+    status: int
+    headers: http.client.HTTPMessage
+    data: bytes
+
+    @property
+    def retry_after_seconds(self) -> int | None:
+        text = self.headers.get("Retry-After", "")
+        return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
+
+    def json(self) -> Any:
+        """The body as JSON; None when it is none."""
+        try:
+            return json.loads(self.data)
+        except (ValueError, RecursionError):
+            return None
+
+
+class Connections:
+    """Connections to one host, one per concurrent exchange at most. Threads may share it, and a forked child has its own.
+
+    ``timeout_seconds`` is for connecting and for each wait. No redirect is followed, and no proxy is asked.
+    """
+
+    def __init__(self, base: SplitResult, *, timeout_seconds: float, clock: Clock) -> None:
+        self._base = base
+        self._timeout_seconds = timeout_seconds
+        self._clock = clock
+        self._idle: list[http.client.HTTPConnection] = []
+        self._context: ssl.SSLContext | None = None
+        self._closed = False
+        self.forget()
+        _ALL.add(self)
+
+    def exchange(self, call: Call, ends_ms: int | None) -> HttpAnswer:
+        """The answer, which has come before the time ``ends_ms``. `OSError` (`TimeoutError` when the time is over) or
+        `HTTPException` when there is none."""
+        while True:
+            connection, is_used = self._take()
+            try:
+                answer, will_close = self._exchanged(connection, call, ends_ms)
+            except BaseException as error:
+                connection.close()
+                if is_used and isinstance(error, ConnectionError):
+                    # The service has closed a connection that lay idle: another one, which is no further try.
+                    continue
+                raise
+            if will_close:
+                connection.close()
+            else:
+                self._give_back(connection)
+            return answer
+
+    def close(self) -> None:
+        """Closes those that are idle, and each other one when its exchange is over."""
+        with self._lock:
+            self._closed = True
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+
+    def forget(self) -> None:
+        """A forked child must not speak on its parent's connections, nor wait for a lock that a thread of its parent has."""
+        self._lock = threading.Lock()
+        self._idle = []
+
+    def _exchanged(
+        self, connection: http.client.HTTPConnection, call: Call, ends_ms: int | None
+    ) -> tuple[HttpAnswer, bool]:
+        def allow() -> None:
+            left = self._left_seconds(ends_ms)
+            connection.timeout = left
+            if sock is not None:
+                sock.settimeout(left)
+
+        sock = connection.sock
+        allow()
+        if sock is None:
+            connection.connect()
+            sock = connection.sock
+        connection.response_class = functools.partial(_timed_response, allow)  # type: ignore[assignment]
+        connection.putrequest(call.method, call.target)
+        for name, value in call.headers.items():
+            connection.putheader(name, value.encode("utf-8"))
+        data = call.data or b""
+        if data or call.method in _BODIES:
+            connection.putheader("Content-Length", str(len(data)))
+        allow()
+        connection.endheaders()
+        for at in range(0, len(data), _CHUNK_BYTES):
+            allow()
+            connection.send(data[at : at + _CHUNK_BYTES])
+        with connection.getresponse() as response:
+            return HttpAnswer(response.status, response.headers, response.read()), response.will_close
+
+    def _left_seconds(self, ends_ms: int | None) -> float:
+        if ends_ms is None:
+            return self._timeout_seconds
+        left = (ends_ms - self._clock.now_ms()) / 1000
+        if left <= 0:
+            raise TimeoutError
+        return min(left, self._timeout_seconds)
+
+    def _take(self) -> tuple[http.client.HTTPConnection, bool]:
+        with self._lock:
+            if self._closed:
+                raise UnavailableError("the client is closed", code="closed")
+            if self._idle:
+                return self._idle.pop(), True
+            if self._base.scheme == "https" and self._context is None:
+                self._context = ssl.create_default_context()
+        host, port = self._base.hostname or "", self._base.port
+        if self._context is not None:
+            return http.client.HTTPSConnection(host, port, context=self._context), False
+        return http.client.HTTPConnection(host, port), False
+
+    def _give_back(self, connection: http.client.HTTPConnection) -> None:
+        with self._lock:
+            if not self._closed:
+                self._idle.append(connection)
+                return
+        connection.close()
+
+
+def _timed_response(allow: Callable[[], None], sock: Any, **options: Any) -> http.client.HTTPResponse:
+    return http.client.HTTPResponse(TimedSocket(sock, allow), **options)  # type: ignore[arg-type]
+
+
+_ALL: weakref.WeakSet[Connections] = weakref.WeakSet()
+
+
+def _forget_all() -> None:
+    for connections in _ALL:
+        connections.forget()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_all)

@@ -1,0 +1,195 @@
+"""A client from open to close, in threads and in forked processes: the same over each engine."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import tomllib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.client.service import Gate, gated, status
+from tests.conftest import ROOT
+from turnlog import Turnlog
+from turnlog.client.over_http import HttpBackend
+from turnlog.domain.errors import InvalidInputError, NotFoundError, SessionExistsError, UnavailableError
+from turnlog.testing.fixed import FixedClock
+
+USER = {"role": "user", "content": "hi"}
+
+
+@pytest.fixture
+def gate() -> Iterator[Gate]:
+    with gated() as (_, made):
+        yield made
+
+
+@pytest.fixture(params=["memory", "sqlite", "http"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    if request.param != "http":
+        yield "memory://" if request.param == "memory" else f"sqlite:///{tmp_path / 'agent.db'}"
+        return
+    with gated() as (_, made):
+        yield made.url
+
+
+CALLS: dict[str, Callable[[Turnlog], object]] = {
+    "health": lambda log: log.health(),
+    "lint": lambda log: log.lint([USER]),
+    "window of a list": lambda log: log.build_window([USER]),
+    "create": lambda log: log.sessions.create("b"),
+    "exists": lambda log: log.sessions.exists("a"),
+    "list": lambda log: list(log.sessions.list()),
+    "append": lambda log: log.sessions.of("a").append(USER),
+    "messages": lambda log: list(log.sessions.of("a").messages()),
+    "export": lambda log: log.sessions.of("a").export(os.devnull),
+}
+
+
+@pytest.mark.network
+@pytest.mark.parametrize("name", CALLS)
+def test_after_close_every_call_is_unavailable(url: str, name: str) -> None:
+    with Turnlog.open(url) as log:
+        log.sessions.create("a").append(USER)
+    for _ in range(2):
+        with pytest.raises(UnavailableError) as caught:
+            CALLS[name](log)
+        assert caught.value.error_code == "closed"
+        log.close()
+
+
+@pytest.mark.network
+def test_an_error_inside_with_closes_and_goes_on(url: str) -> None:
+    with pytest.raises(ZeroDivisionError), Turnlog.open(url) as log:
+        raise ZeroDivisionError
+    with pytest.raises(UnavailableError, match="closed"):
+        log.health()
+
+
+@pytest.mark.network
+def test_get_or_create_gives_one_session_to_all_who_ask_at_once(url: str) -> None:
+    made: list[int] = []
+    with Turnlog.open(url) as log:
+
+        def ask(number: int) -> None:
+            session = log.sessions.get_or_create("a", title=f"of {number}")
+            made.append(session.append({"role": "user", "content": str(number)}).first)
+
+        threads = [threading.Thread(target=ask, args=(number,)) for number in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        session = log.sessions.get("a")
+        title = session.info().title
+        assert sorted(made) == list(range(2, 10)) and session.info().messages == 8
+        assert log.sessions.get_or_create("a", title="another").info().title == title, (
+            "the settings are the first one's"
+        )
+        with pytest.raises(SessionExistsError):
+            log.sessions.create("a")
+
+
+@pytest.mark.network
+def test_exists_says_no_of_what_is_not_there_and_of_nothing_else(url: str) -> None:
+    with Turnlog.open(url) as log:
+        assert not log.sessions.exists("a")
+        session = log.sessions.create("a")
+        assert log.sessions.exists("a")
+        session.end()
+        assert log.sessions.exists("a"), "an ended one can be read"
+        session.erase()
+        assert not log.sessions.exists("a")
+        with pytest.raises(NotFoundError):
+            log.sessions.get("a")
+        with pytest.raises(InvalidInputError):
+            log.sessions.exists("no id")
+
+
+@pytest.mark.network
+def test_a_service_that_does_not_answer_is_no_session_that_is_not_there(gate: Gate) -> None:
+    with Turnlog(HttpBackend(gate.url, clock=FixedClock())) as log:
+        gate.plan = [status(503)] * 5
+        with pytest.raises(UnavailableError):
+            log.sessions.exists("a")
+
+
+@pytest.mark.network
+def test_a_call_under_way_has_its_answer_though_the_client_is_closed(gate: Gate) -> None:
+    arrived, go, found = threading.Event(), threading.Event(), list[Any]()
+
+    def held(handler: Any) -> bool:
+        arrived.set()
+        return go.wait(10)
+
+    log = Turnlog.open(gate.url)
+    session = log.sessions.create("a")
+    gate.plan = [held]
+    thread = threading.Thread(target=lambda: found.append(session.append(USER)))
+    thread.start()
+    assert arrived.wait(10)
+    log.close()
+    go.set()
+    thread.join()
+    assert found[0].first == 2
+
+
+FORKED = """
+import asyncio, os, sys, threading
+from turnlog import AsyncTurnlog, Turnlog
+
+log = Turnlog.open(sys.argv[1])
+session = log.sessions.get_or_create("a")
+session.append({"role": "user", "content": "before"})
+twin = AsyncTurnlog(log, max_calls=2)
+asyncio.run(twin.sessions.of("a").info())      # its threads are the parent's
+held, go = threading.Event(), threading.Event()
+
+def hold():
+    connections = getattr(log._backend, "_connections", None)
+    if connections is None:
+        return held.set()
+    with connections._lock:                    # at the very moment of the fork
+        held.set()
+        go.wait(10)
+
+thread = threading.Thread(target=hold)
+thread.start()
+held.wait(10)
+child = os.fork()
+if not child:
+    for number in range(20):
+        session.append({"role": "user", "content": f"child {number}"})
+    assert asyncio.run(twin.sessions.of("a").info()).messages >= 21
+    os._exit(0)
+go.set()
+thread.join()
+for number in range(20):
+    session.append({"role": "user", "content": f"parent {number}"})
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+found = [one.body["content"] for one in session.messages()]
+assert len(found) == 41 and [one for one in found if one[0] == "c"] == [f"child {n}" for n in range(20)], found
+assert [one for one in found if one[0] == "p"] == [f"parent {n}" for n in range(20)], found
+log.close()
+"""
+
+
+@pytest.mark.network
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.parametrize("engine", ["sqlite", "http"])
+def test_a_forked_child_has_connections_and_threads_of_its_own(engine: str, tmp_path: Path, gate: Gate) -> None:
+    where = gate.url if engine == "http" else f"sqlite:///{tmp_path / 'agent.db'}"
+    command = [sys.executable, "-W", "ignore", "-c", FORKED, where]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert ran.returncode == 0, ran.stderr
+
+
+def test_every_package_of_the_wheel_is_typed() -> None:
+    wheel = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
+    assert wheel["packages"] and all((ROOT / package / "py.typed").is_file() for package in wheel["packages"])
+    assert "exclude" not in wheel and "only-include" not in wheel

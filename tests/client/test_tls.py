@@ -1,0 +1,84 @@
+"""Over https all is as it is over http: connections are kept, calls end in their time, and only who is trusted is spoken to."""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from tests.client.service import Gate, gated
+from tests.client.test_deadlines import HANGS
+from turnlog import Turnlog
+from turnlog.adapters.system import SystemClock
+from turnlog.client.over_http import HttpBackend
+from turnlog.domain.errors import UnavailableError
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The certificate of 127.0.0.1, which is its own authority, and its key."""
+    key, name = ec.generate_private_key(ec.SECP256R1()), x509.Name([])
+    now = datetime.datetime.now(datetime.UTC)
+    made = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=True)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    pem, plain = serialization.Encoding.PEM, serialization.NoEncryption()
+    path = tmp_path_factory.mktemp("tls") / "both.pem"
+    private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain)
+    path.write_bytes(private + made.public_bytes(pem))
+    return path
+
+
+@pytest.fixture
+def gate(certificate: Path) -> Iterator[Gate]:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificate)
+    with gated(context) as (_, made):
+        yield made
+
+
+@pytest.mark.network
+def test_large_bodies_go_both_ways_on_one_connection(
+    gate: Gate, certificate: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    long = [{"role": "user", "content": f"{number} " + "x" * 300_000} for number in range(4)]
+    with Turnlog.open(gate.url, deadline_seconds=60) as log:
+        session = log.sessions.create("a")
+        session.append(*long)
+        assert [one.body for one in session.messages()] == long
+        assert gate.connections == 1 and len(gate.received) == 3
+
+
+@pytest.mark.network
+@pytest.mark.parametrize("hang", HANGS)
+def test_the_deadline_ends_a_call_there_too(
+    gate: Gate, certificate: Path, monkeypatch: pytest.MonkeyPatch, hang: str
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    gate.plan = [HANGS[hang]] * 9
+    with (
+        Turnlog(HttpBackend(gate.url, clock=SystemClock(), deadline_seconds=0.4, timeout_seconds=5)) as log,
+        pytest.raises(UnavailableError) as caught,
+    ):
+        log.health()
+    assert caught.value.error_code == "deadline_exceeded"
+
+
+@pytest.mark.network
+def test_who_is_not_trusted_gets_no_request_and_no_second_try(gate: Gate) -> None:
+    with Turnlog.open(gate.url, token="t") as log, pytest.raises(UnavailableError, match="certificate") as caught:
+        log.health()
+    assert caught.value.error_code == "unreachable" and not gate.received

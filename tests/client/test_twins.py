@@ -1,0 +1,190 @@
+"""The async objects are the sync ones': every method has its twin, of the same signature, that does the same."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from tests.conftest import ROOT
+from turnlog.client.asynchronous.calls import Threads
+from turnlog.client.asynchronous.client import AsyncTurnlog
+from turnlog.client.asynchronous.twins import AsyncDocumentReading, AsyncDocuments, AsyncSession, AsyncSessions
+from turnlog.client.documents import DocumentReading, Documents
+from turnlog.client.model import Session, Sessions, Turnlog
+from turnlog.entrypoints.routes import BY_NAME
+
+TWINS: list[tuple[type, type]] = [
+    (Turnlog, AsyncTurnlog),
+    (Sessions, AsyncSessions),
+    (Session, AsyncSession),
+    (Documents, AsyncDocuments),
+    (DocumentReading, AsyncDocumentReading),
+]
+NAMES = {sync.__name__: twin.__name__ for sync, twin in TWINS}
+MADE: dict[type, Callable[[Any], Any]] = {
+    Turnlog: Turnlog,
+    Sessions: Sessions,
+    Session: lambda backend: Session(backend, "a"),
+    Documents: lambda backend: Documents(backend, {"session_id": "a"}),
+    DocumentReading: lambda backend: DocumentReading(backend, {"session_id": "a"}),
+}
+
+
+def make_async() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("make_async", ROOT / "tools" / "make_async.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def public(kind: type) -> set[str]:
+    return {name for name in dir(kind) if not name.startswith("_")}
+
+
+def signature(kind: type, name: str) -> inspect.Signature:
+    return inspect.signature(inspect.getattr_static(kind, name).__get__(None, kind))
+
+
+def is_property(kind: type, name: str) -> bool:
+    return isinstance(inspect.getattr_static(kind, name), property)
+
+
+ALL = [(sync, twin, name) for sync, twin in TWINS for name in sorted(public(sync))]
+METHODS = [(sync, twin, name) for sync, twin, name in ALL if not is_property(sync, name)]
+PROPERTIES = [(sync, twin, name) for sync, twin, name in ALL if is_property(sync, name)]
+
+
+def test_the_twins_are_up_to_date() -> None:
+    made = make_async()
+    assert Path(made.PAGE).read_text(encoding="utf-8") == made.page(), "run `make docs`"
+
+
+@pytest.mark.parametrize(("sync", "twin"), TWINS)
+def test_an_async_object_has_what_the_sync_one_has_and_no_more(sync: type, twin: type) -> None:
+    """`run` and `stream` are those for asyncio, which the sync object has under names of their own."""
+    assert public(twin) == public(sync) - {"run_async", "stream_async"}
+
+
+@pytest.mark.parametrize(("sync", "twin", "name"), METHODS)
+def test_a_twin_has_the_signature_of_its_method(sync: type, twin: type, name: str) -> None:
+    other = name.removesuffix("_async")
+    one = signature(sync, f"{other}_async" if hasattr(sync, f"{other}_async") else name)
+    two = signature(twin, other)
+    extra = {"max_calls"} if name == "open" else set()
+    kept = [parameter for parameter in two.parameters.values() if parameter.name not in extra]
+    assert kept == list(one.parameters.values())
+    gives = NAMES | {"Turnlog": "Opening", "Self": "AsyncSession"}
+    expected = re.sub(r"^Paged\[", "AsyncPaged[", gives.get(one.return_annotation, one.return_annotation))
+    assert two.return_annotation == expected
+    assert inspect.getdoc(getattr(twin, other)), "it says what it does"
+
+
+@pytest.mark.parametrize(("sync", "twin", "name"), PROPERTIES)
+def test_what_a_property_gives_is_a_twin_too(sync: type, twin: type, name: str) -> None:
+    found = [inspect.getattr_static(kind, name).fget.__annotations__["return"] for kind in (sync, twin)]
+    assert NAMES[found[0]] == found[1]
+
+
+# ------------------------------------------------------------ what is finished when its caller is cancelled
+
+
+class Asked(Exception):  # noqa: N818 - it is no error
+    """A backend was asked; with whether that may write."""
+
+
+class AskingBackend:
+    def call(self, operation: str, **given: Any) -> Any:
+        route = BY_NAME[operation]
+        raise Asked(route.writes or route.method == "DELETE")
+
+    def _written(self, *given: Any, **more: Any) -> Any:
+        raise Asked(True)
+
+    run_jobs = redrive = download = _written
+
+    def close(self) -> None:
+        pass
+
+
+class Watched(Threads):
+    """Tells how a call was made, and makes it here."""
+
+    def __init__(self) -> None:
+        super().__init__(1)
+        self.how = ""
+
+    async def read(self, call: Any) -> Any:
+        self.how = "read"
+        return call()
+
+    async def finish(self, call: Any) -> Any:
+        self.how = "finish"
+        return call()
+
+
+VALUES: dict[str, Any] = {
+    "messages": [{"role": "user", "content": "hi"}],
+    "patch": {},
+    "state": {},
+    "position": 2,
+    "to": 1,
+    "from_": 1,
+    "decision": "approve",
+    "name": "recall_tool_call",
+    "arguments": {"ref": "2.0"},
+    "documents": {"a": b"1"},
+    "names": ["a"],
+    "keys": ["a"],
+    "data": b"1",
+}
+
+
+def arguments(found: inspect.Signature, folder: Path) -> Iterator[tuple[str, Any]]:
+    for parameter in found.parameters.values():
+        if parameter.default is parameter.empty and parameter.kind is parameter.POSITIONAL_OR_KEYWORD:
+            yield parameter.name, folder / "x.zip" if parameter.name == "into" else VALUES.get(parameter.name, "x")
+
+
+CALLS = [
+    (sync, name) for sync, _, name in METHODS if inspect.iscoroutinefunction(getattr(dict(TWINS)[sync], name, None))
+]
+WITHOUT_A_ROUTE = {"import_": "finish", "close": ""}
+"""What `import_` reads is a file, before it writes."""
+
+
+@pytest.mark.parametrize(("sync", "name"), [one for one in CALLS if one[1] not in WITHOUT_A_ROUTE])
+def test_what_may_write_is_finished_and_what_only_reads_is_not(sync: type, name: str, tmp_path: Path) -> None:
+    threads, backend = Watched(), AskingBackend()
+    made, kind = MADE[sync](backend), dict(TWINS)[sync]
+    twin: Any = AsyncTurnlog(made) if sync is Turnlog else kind(made, threads)
+    twin._threads = threads
+    method = getattr(twin, name)
+    coroutine = method(**dict(arguments(inspect.signature(method), tmp_path)))
+    with pytest.raises(Asked) as asked:
+        coroutine.send(None)
+    # An export reads of the service, makes a job of it and writes a file: what it has begun is not left half done.
+    assert threads.how == ("finish" if asked.value.args[0] or name == "export" else "read")
+
+
+def test_all_that_is_awaited_is_in_one_of_the_two_lists() -> None:
+    module = make_async()
+    names = {name for _, name in CALLS}
+    assert names > module.READING and not module.READING & {"append", "create", "export", *WITHOUT_A_ROUTE}
+
+
+def test_pages_are_iterated_and_not_awaited() -> None:
+    found = [
+        (twin, name)
+        for sync, twin, name in METHODS
+        if str(signature(sync, name).return_annotation).startswith("Paged[")
+    ]
+    assert len(found) == 9
+    assert not any(inspect.iscoroutinefunction(getattr(twin, name)) for twin, name in found)

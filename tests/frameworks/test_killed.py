@@ -1,0 +1,100 @@
+"""Agents in processes of their own, over a file and over the service on moto: killed while a tool runs, and two at once."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+from turnlog.client.model import Turnlog
+
+pytestmark = pytest.mark.network
+
+QUESTION = "What is the price of SKU-1?"
+
+
+@contextmanager
+def url_of(engine: str, folder: Path) -> Iterator[str]:
+    if engine == "sqlite":
+        yield f"sqlite:///{folder}/agent.db"
+        return
+    from turnlog.adapters.system import SystemClock
+    from turnlog.local.moto_engine import StackServer, moto_service
+
+    clock = SystemClock()
+    with moto_service(clock) as service:
+        server = StackServer(service, clock, port=0).start()
+        yield server.url
+        server.stop()
+
+
+def command(framework: str, *arguments: str) -> list[str]:
+    return [sys.executable, str(ROOT / "tests" / "frameworks" / f"{framework}_agents.py"), *arguments]
+
+
+def ran(framework: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command(framework, *arguments), capture_output=True, text=True, check=False, timeout=120)
+
+
+@pytest.mark.parametrize(
+    ("framework", "engine"),
+    [
+        ("langchain", "sqlite"),
+        pytest.param("langchain", "moto", marks=pytest.mark.full),
+        pytest.param("strands", "sqlite", marks=pytest.mark.full),
+        ("strands", "moto"),
+    ],
+)
+def test_an_agent_that_is_killed_goes_on_in_a_new_process(tmp_path: Path, framework: str, engine: str) -> None:
+    with url_of(engine, tmp_path) as url:
+        killed = ran(framework, url, "desk", str(tmp_path), QUESTION)
+        assert killed.returncode == -signal.SIGKILL, killed.stderr
+        (tmp_path / "again").touch()
+        again = ran(framework, url, "desk", str(tmp_path))
+        assert again.returncode == 0, again.stderr
+        told = json.loads(again.stdout)
+        assert (told["answer"], told["calls"]) == ("SKU-1 costs 12.50", 1), (
+            "the call that the log has is not made again"
+        )
+        assert (tmp_path / "executed").read_text() == "SKU-1\n" * 2
+        with Turnlog.open(url) as log:
+            said = [one.body for one in log.sessions.get("desk").messages(format="openai_chat")]
+    assert [one["role"] for one in said] == ["user", "assistant", "tool", "assistant"]
+    assert said[0]["content"] == QUESTION and said[2]["content"] == "SKU-1 costs 12.50"
+
+
+@pytest.mark.parametrize("framework", ["strands", pytest.param("langchain", marks=pytest.mark.full)])
+def test_two_processes_on_one_session_lose_nothing(tmp_path: Path, framework: str) -> None:
+    (tmp_path / "again").touch()
+    url, names = f"sqlite:///{tmp_path}/agent.db", ("SKU-1", "SKU-2")
+    with Turnlog.open(url) as log:
+        importlib.import_module(f"tests.frameworks.{framework}_agents").begun(log)
+    both = [
+        subprocess.Popen(
+            command(framework, url, "desk", str(tmp_path), f"What is the price of {name}?"),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for name in names
+    ]
+    ids = set[str]()
+    for one in both:
+        output, errors = one.communicate(timeout=120)
+        assert one.returncode == 0, errors
+        ids |= set(json.loads(output)["ids"])
+    with Turnlog.open(url) as log:
+        session = log.sessions.get("desk")
+        said = list(session.messages(format="openai_chat"))
+        window = session.context(format="openai_chat")
+        assert log.lint(window.messages, format="openai_chat").problems == [] and not window.open_calls
+    assert all(f"What is the price of {name}?" in [one.body["content"] for one in said] for name in names)
+    assert sorted(ids) == sorted(str(one.id) for one in said), "each of both is there, once"

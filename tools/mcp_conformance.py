@@ -1,0 +1,199 @@
+"""The MCP conformance suite against `turnlog mcp --http`: `install` fetches it with npm, `test` runs what applies and reports it.
+
+Node comes with it, as a package: the suite needs 22. Without npm it is skipped and says so; on CI an npm that fetches nothing is
+a failure.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+FOLDER = ROOT / ".mcp-conformance"
+SUITE, VERSION = "@modelcontextprotocol/conformance", "0.2.0-alpha.12"
+PACKAGES = (f"{SUITE}@{VERSION}", "node@22.23.3")
+SPECIFICATIONS = ("2025-11-25", "2026-07-28")
+RUNNING = "=== Running scenario: "
+MESSAGES = "wire-schema-valid"
+"""The check that each scenario makes of every message, also of those that do not apply."""
+
+APPLIES = {
+    "server-initialize": "the handshake",
+    "server-session-lifecycle": "sessions of the transport",
+    "server-stateless": "requests without a session, discovery, subscriptions",
+    "ping": "ping",
+    "tools-list": "the tools, their names and schemas",
+    "tools-call-error": "a call that fails is a result with `isError`",
+    "server-sse-multiple-streams": "several streams at once",
+    "resources-list": "the list of resources, an empty one",
+    "sep-2164-resource-not-found": "a resource that is not there",
+    "prompts-list": "the list of prompts, an empty one",
+    "dns-rebinding-protection": "a `Host` or `Origin` of another site is refused",
+    "caching": "how long lists may be kept",
+    "http-header-validation": "headers that differ from the body are refused",
+}
+"""Scenarios that ask nothing of a server but the protocol."""
+
+_OWN_TOOL = "calls a tool that only the suite's own server has"
+_ASKS = "of servers that ask the client for something: ours never does"
+_NOT = {
+    _OWN_TOOL: (
+        "tools-call-simple-text tools-call-image tools-call-audio tools-call-embedded-resource tools-call-mixed-content "
+        "tools-call-with-logging tools-call-with-progress json-schema-2020-12 server-sse-polling "
+        "http-custom-header-server-validation"
+    ),
+    _ASKS: (
+        "tools-call-sampling tools-call-elicitation elicitation-sep1034-defaults elicitation-sep1330-enums "
+        "input-required-result-basic-elicitation input-required-result-basic-sampling "
+        "input-required-result-basic-list-roots input-required-result-request-state "
+        "input-required-result-multiple-input-requests input-required-result-multi-round "
+        "input-required-result-missing-input-response input-required-result-non-tool-request "
+        "input-required-result-result-type input-required-result-unsupported-methods "
+        "input-required-result-tampered-state input-required-result-capability-check "
+        "input-required-result-ignore-extra-params input-required-result-validate-input"
+    ),
+    "of a server with resources: ours has tools alone": (
+        "resources-read-text resources-read-binary resources-templates-read resources-subscribe resources-unsubscribe"
+    ),
+    "of a server with prompts: ours has tools alone": (
+        "prompts-get-simple prompts-get-with-args prompts-get-embedded-resource prompts-get-with-image"
+    ),
+    "optional, and not offered": "completion-complete logging-set-level",
+}
+DOES_NOT = {name: reason for reason, names in _NOT.items() for name in names.split()}
+CHECKS = {
+    "sep-2575-server-rejects-undeclared-capability": _OWN_TOOL,
+    "sep-2575-missing-capability-http-400": _OWN_TOOL,
+}
+"""Single checks of scenarios that apply, which do not."""
+Checks = Mapping[str, Sequence[Mapping[str, Any]]]
+
+
+def main(command: str) -> int:
+    if shutil.which("npm") is None:
+        print("skipped: the MCP conformance suite needs npm on PATH")
+        return 0
+    if command == "install":
+        return 0 if installed() or not os.environ.get("CI") else 1
+    if not stamp().is_file():
+        print(f"skipped: npm could not fetch {PACKAGES[0]}")
+        return 0
+    with tempfile.TemporaryDirectory() as folder, served(Path(folder)) as url:
+        found = {version: checks(url, version, Path(folder) / version) for version in SPECIFICATIONS}
+    lines, is_right = report(found)
+    print("\n".join(lines))
+    return 0 if is_right else 1
+
+
+def stamp() -> Path:
+    return FOLDER / f"{VERSION}.stamp"
+
+
+def installed() -> bool:
+    if stamp().is_file():
+        return True
+    FOLDER.mkdir(exist_ok=True)
+    print(f"Fetching {' and '.join(PACKAGES)} (once) ...", flush=True)
+    options = ["--no-save", "--no-audit", "--no-fund", "--loglevel=error", "--prefix", str(FOLDER)]
+    ran = subprocess.run(["npm", "install", *options, *PACKAGES], check=False, cwd=FOLDER)  # noqa: S603, S607
+    if ran.returncode == 0:
+        stamp().touch()
+    return ran.returncode == 0
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[str]:
+    """`turnlog mcp --http` over a session of its own."""
+    from turnlog import Turnlog
+
+    with Turnlog.open(f"sqlite:///{folder}/turnlog.db") as log:
+        log.sessions.create("desk").append({"role": "user", "content": "Where is the parcel?"})
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port = found.getsockname()[1]
+    run = "from turnlog.local.cli import main; main()"
+    command = [sys.executable, "-c", run, "mcp", "--data", str(folder), "--http", "--port", str(port)]
+    with (folder / "said").open("w") as said, subprocess.Popen(command, stdout=said, stderr=said) as server:  # noqa: S603
+        try:
+            for _ in range(600):
+                with socket.socket() as probe:
+                    if server.poll() is not None or probe.connect_ex(("127.0.0.1", port)) == 0:
+                        break
+                time.sleep(0.1)
+            yield f"http://127.0.0.1:{port}/mcp"
+        finally:
+            server.terminate()
+
+
+def checks(url: str, version: str, folder: Path) -> dict[str, list[dict[str, Any]]]:
+    """The checks of each scenario of a version of the specification."""
+    programs = FOLDER / "node_modules" / ".bin"
+    given = ["--url", url, "--suite", "all", "--spec-version", version, "-o", str(folder)]
+    command = [str(programs / "node"), str(programs / "conformance"), "server", *given]
+    ran = subprocess.run(command, check=False, capture_output=True, text=True)  # noqa: S603
+    found = dict[str, list[dict[str, Any]]]()
+    for name in [*APPLIES, *DOES_NOT]:
+        # Results are in folders of the scenario's name and the time.
+        for one in folder.glob(f"server-{name}-20??-??-??T*"):
+            found[name] = json.loads((one / "checks.json").read_text(encoding="utf-8"))
+    known = {*APPLIES, *DOES_NOT}
+    lines = [line.strip("= ").removeprefix("Running scenario: ") for line in ran.stdout.splitlines() if RUNNING in line]
+    for name in lines:
+        if name not in known:
+            raise SystemExit(f"nobody has said whether the scenario {name!r} applies")
+    if not found:
+        raise SystemExit(f"the suite has tested nothing:\n{ran.stdout[-2_000:]}{ran.stderr[-2_000:]}")
+    return found
+
+
+def report(found: Mapping[str, Checks]) -> tuple[list[str], bool]:
+    """What passed and what did not, in lines."""
+    lines = [f"{SUITE} {VERSION}", ""]
+    width = max(map(len, APPLIES))
+    lines.append("  ".join(["scenario".ljust(width), *SPECIFICATIONS]))
+    wrong = list[str]()
+    for name in APPLIES:
+        cells = []
+        for version in SPECIFICATIONS:
+            made = [one for one in found[version].get(name, ()) if one["status"] != "INFO" and one["id"] not in CHECKS]
+            failed = [one for one in made if one["status"] == "FAILURE"]
+            cells.append(f"{len(made) - len(failed)}/{len(made)}".ljust(10) if made else "-".ljust(10))
+            wrong += [f"{version} {name}: {one['id']}: {one.get('errorMessage', '')}" for one in failed]
+        lines.append("  ".join([name.ljust(width), *cells]))
+    for version in SPECIFICATIONS:
+        for name in DOES_NOT:
+            failed = [
+                one for one in found[version].get(name, ()) if (one["id"], one["status"]) == (MESSAGES, "FAILURE")
+            ]
+            wrong += [f"{version} {name}: {MESSAGES}: {one.get('errorMessage', '')}" for one in failed]
+    lines += [
+        "",
+        f"{len(DOES_NOT)} scenarios do not apply (docs/frameworks.md); their messages are checked all the same",
+    ]
+    never = [name for name in APPLIES if not any(found[version].get(name) for version in SPECIFICATIONS)]
+    wrong += [f"{name} was not run" for name in never]
+    return [*lines, *(f"FAILED {one}" for one in wrong), "failed" if wrong else "passed"], not wrong
+
+
+def table() -> str:
+    """The page's list of what applies and what does not."""
+    rows = [f"| `{name}` | {what} |" for name, what in APPLIES.items()]
+    rest = [f"| {', '.join(f'`{name}`' for name in names.split())} | {reason} |" for reason, names in _NOT.items()]
+    single = [f"| of `server-stateless`: {', '.join(f'`{name}`' for name in CHECKS)} | {_OWN_TOOL} |"]
+    head = ["| scenario | what it asks for |", "|---|---|", *rows, ""]
+    return "\n".join([*head, "| does not apply | why |", "|---|---|", *rest, *single])
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

@@ -37,6 +37,7 @@ MORE_PRICES = {
     "DynamoDB point-in-time recovery, GB-month": 0.20,
     "logs, GB": 0.50,
     "alarm-month": 0.10,
+    "dashboard-month": 3.00,
 }
 _ITEM_OVERHEAD = 100  # bytes that DynamoDB adds to an item, and to its copy in an index, when it bills storage
 _ACCESS_LOG_BYTES = 330  # a line of API Gateway in the template's format, with what CloudWatch adds
@@ -140,7 +141,9 @@ def lived(name: str) -> Life:
     return replace(metered(name), own_ms=round(own * 1_000))
 
 
-def month(lives: Sequence[Life], sessions_a_day: int, model: LambdaModel, *, queues: int, alarms: int) -> Month:
+def month(
+    lives: Sequence[Life], sessions_a_day: int, model: LambdaModel, *, queues: int, alarms: int, dashboards: int
+) -> Month:
     """Of so many sessions a day: ``CHATS_PER_AGENT`` of the first kind to one of the second."""
     parts = CHATS_PER_AGENT + 1
     sessions = sessions_a_day * DAYS
@@ -163,7 +166,9 @@ def month(lives: Sequence[Life], sessions_a_day: int, model: LambdaModel, *, que
             "Lambda": requests * PRICES["Lambda request"] + gb_seconds * PRICES["Lambda GB-s, arm64"],
             "HTTP API": requests * PRICES["HTTP API request"],
             "logs": logs * MORE_PRICES["logs, GB"],
-            "standing": polls * PRICES["SQS request, standard"] + alarms * MORE_PRICES["alarm-month"],
+            "standing": polls * PRICES["SQS request, standard"]
+            + alarms * MORE_PRICES["alarm-month"]
+            + dashboards * MORE_PRICES["dashboard-month"],
         },
         stored,
         stored * sum(MORE_PRICES[f"DynamoDB {what}, GB-month"] for what in ("storage", "point-in-time recovery")),
@@ -171,11 +176,12 @@ def month(lives: Sequence[Life], sessions_a_day: int, model: LambdaModel, *, que
 
 
 def standing() -> dict[str, int]:
-    """Queues that Lambda polls, and alarms, as the template has them."""
+    """Queues that Lambda polls, alarms and dashboards, as the template has them."""
     kinds = [one["Type"] for one in expand(template_path()).document["Resources"].values()]
     return {
         "queues": kinds.count("AWS::Lambda::EventSourceMapping"),
         "alarms": kinds.count("AWS::CloudWatch::Alarm"),
+        "dashboards": kinds.count("AWS::CloudWatch::Dashboard"),
     }
 
 
@@ -196,9 +202,11 @@ def life_lines(lives: Sequence[Life]) -> list[list[str]]:
     return [heads, *rows]
 
 
-def month_lines(lives: Sequence[Life], model: LambdaModel, *, queues: int, alarms: int) -> list[list[str]]:
+def month_lines(
+    lives: Sequence[Life], model: LambdaModel, *, queues: int, alarms: int, dashboards: int
+) -> list[list[str]]:
     """A row for each of `SIZES`."""
-    months = [month(lives, size, model, queues=queues, alarms=alarms) for size in SIZES]
+    months = [month(lives, size, model, queues=queues, alarms=alarms, dashboards=dashboards) for size in SIZES]
     heads = [
         "sessions a day",
         "API calls, million",
@@ -257,8 +265,9 @@ def notes(model: LambdaModel) -> list[str]:
         f"Prices: {PRICES_OF}; {more}.",
         f"Lambda: {model}.",
         f"Logs: {_ACCESS_LOG_BYTES} bytes a call of the API's access log; functions log errors only.",
-        f"Standing: alarms, and {polls}.",
-        "Not in it: the model, transfer out of the region, ends, summaries, erasing, free tiers, discounts of volume.",
+        f"Standing: alarms, the dashboard, and {polls}.",
+        "Not in it: the model, transfer out of the region, ends, summaries, erasing, metrics of errors.",
+        "Free tiers and discounts of volume are not taken off.",
     ]
 
 

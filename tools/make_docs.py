@@ -1,6 +1,6 @@
 """Writes the pages that are generated: docs/openapi.json and openapi.html, docs/schemas/*.json, docs/configuration.md,
 docs/properties.md, and what is measured in docs/policies.md,
-docs/costs.md and docs/limits.md.
+docs/costs.md and docs/limits.md, and what the stack makes in docs/deploy.md.
 
 `tests/unit/test_generated.py` fails when they differ from what the code says.
 """
@@ -26,6 +26,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 sys.path.insert(0, str(Path(__file__).parent))
 
 import properties
+import stack_docs
 
 from benchmarks import month
 
@@ -37,6 +38,7 @@ PAGES = (
     "openapi.html",
     "configuration.md",
     "costs.md",
+    "deploy.md",
     "limits.md",
     "policies.md",
     "properties.md",
@@ -51,6 +53,7 @@ def pages() -> dict[str, str]:
         "openapi.html": reference_page("openapi.json"),
         "configuration.md": configuration(),
         "costs.md": month.with_tables(costs := (DOCS / "costs.md").read_text(encoding="utf-8")),
+        "deploy.md": stack_docs.with_stack((DOCS / "deploy.md").read_text(encoding="utf-8")),
         "limits.md": month.with_tables((DOCS / "limits.md").read_text(encoding="utf-8"), own_times=costs),
         "properties.md": properties.page(),
         "policies.md": with_measured((DOCS / "policies.md").read_text(encoding="utf-8")),

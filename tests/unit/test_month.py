@@ -38,12 +38,12 @@ def test_a_session_is_metered_alike_each_time() -> None:
 def test_a_month_is_the_sum_of_its_sessions() -> None:
     one = month.Life("one", 2, 3, 4, 5, 1_000_000, 0)
     model = LambdaModel(wait_ms_per_request=0)
-    made = month.month([one, one], 10, model, queues=0, alarms=2)
+    made = month.month([one, one], 10, model, queues=0, alarms=2, dashboards=1)
     assert (made.sessions, made.api_requests, made.stored_gb) == (300, 600, pytest.approx(0.3))
     assert made.by_service["DynamoDB"] == pytest.approx(900 * 0.625e-6 + 1_200 * 0.125e-6)
     assert made.by_service["HTTP API"] == pytest.approx(600e-6)
     assert made.by_service["Lambda"] == pytest.approx(600 * PRICES["Lambda request"])
-    assert made.by_service["standing"] == pytest.approx(0.2)
+    assert made.by_service["standing"] == pytest.approx(3.2)
     assert made.total == pytest.approx(sum(made.by_service.values()))
     assert made.storage == pytest.approx(0.3 * 0.45)
 

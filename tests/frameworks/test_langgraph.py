@@ -25,6 +25,7 @@ from langgraph.types import Command
 from tests.conftest import ROOT, Harness, sqlite_harness
 from tests.effort import boundaries, is_full
 from tests.frameworks.checkpoints import Branch, checkpoint, config, plain
+from tests.frameworks.served import url_of
 from turnlog import Turnlog
 from turnlog.client.frameworks.langgraph import TurnlogSaver
 from turnlog.domain.errors import CorruptError, InvalidInputError, SessionEndedError, UnavailableError
@@ -34,7 +35,7 @@ CLAUSES = 81
 
 @pytest.fixture(scope="module")
 def agents() -> Any:
-    return importlib.import_module("tests.frameworks.agents")
+    return importlib.import_module("tests.frameworks.langgraph_agents")
 
 
 def test_the_published_conformance_suite(harness: Harness, record_property: Callable[[str, object], None]) -> None:
@@ -523,21 +524,23 @@ def _process(*arguments: str) -> subprocess.Popen[str]:
     )
 
 
-def test_a_killed_agent_goes_on_in_a_new_process(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/agent.db"
-    killed = _process("-m", "tests.frameworks.agents", url, "desk", "crash")
-    killed.communicate(timeout=120)
-    assert killed.returncode == -signal.SIGKILL
-    with Turnlog.open(url) as log:
-        kept = TurnlogSaver(log).get_tuple(config("desk"))
-        assert kept is not None and [one.type for one in kept.checkpoint["channel_values"]["messages"]] == [
-            "human",
-            "ai",
-        ]
-    again = _process("-m", "tests.frameworks.agents", url, "desk")
-    output, errors = again.communicate(timeout=120)
-    assert again.returncode == 0, errors
-    assert [one[0] for one in json.loads(output)] == ["human", "ai", "tool", "ai"]
+@pytest.mark.network
+@pytest.mark.parametrize("engine", ["sqlite", pytest.param("moto", marks=pytest.mark.full)])
+def test_a_killed_agent_goes_on_in_a_new_process(tmp_path: Path, engine: str) -> None:
+    with url_of(engine, tmp_path) as url:
+        killed = _process("-m", "tests.frameworks.langgraph_agents", url, "desk", "crash")
+        killed.communicate(timeout=120)
+        assert killed.returncode == -signal.SIGKILL
+        with Turnlog.open(url) as log:
+            kept = TurnlogSaver(log).get_tuple(config("desk"))
+            assert kept is not None and [one.type for one in kept.checkpoint["channel_values"]["messages"]] == [
+                "human",
+                "ai",
+            ]
+        again = _process("-m", "tests.frameworks.langgraph_agents", url, "desk")
+        output, errors = again.communicate(timeout=120)
+        assert again.returncode == 0, errors
+        assert [one[0] for one in json.loads(output)] == ["human", "ai", "tool", "ai"]
 
 
 @pytest.mark.parametrize("harness", ["moto"], indirect=True)

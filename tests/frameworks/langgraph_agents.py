@@ -2,7 +2,7 @@
 
 As a program it runs one in a process that is killed, or goes on after that:
 
-    python -m tests.frameworks.agents URL THREAD [crash]
+    python -m tests.frameworks.langgraph_agents URL THREAD [crash]
 """
 
 from __future__ import annotations

@@ -7,7 +7,9 @@ import functools
 import gc
 import importlib.util
 import os
+import re
 import sys
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,6 +84,10 @@ def nothing_waits_for_the_disk() -> Iterator[None]:
         yield
 
 
+PROPERTY = re.compile(r"test_[aswdetv]\d_", re.IGNORECASE)
+"""The name of a test that shows a property of docs/properties.md."""
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Thousands of tests, and all that they import, are there to the end: they are not looked through for garbage."""
     gc.collect()
@@ -102,8 +108,31 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.get_closest_marker("network"):
             item.add_marker(pytest.mark.enable_socket)
-        if item.get_closest_marker("full") and not config.getoption("--full"):
+        if config.getoption("--full"):
+            continue
+        if item.get_closest_marker("full"):
             item.add_marker(pytest.mark.skip(reason="the long form: run by `make full`"))
+        elif is_second_engine(item):
+            item.add_marker(pytest.mark.skip(reason="on moto too by `make full`"))
+
+
+def is_second_engine(item: pytest.Item) -> bool:
+    """Whether a test has run on SQLite and need not on moto in `make pr`. What names a property, or is marked, runs on both; of the
+    others every third, always the same ones. The engines themselves are shown to be alike by the suites of tests/contract."""
+    engine = getattr(item, "callspec", None) and item.callspec.params.get("harness")  # type: ignore[attr-defined]
+    if engine != "moto" or PROPERTY.match(item.name) or item.get_closest_marker("every_engine"):
+        return False
+    if item.get_closest_marker("parametrize") and len(engines_of(item)) == 1:
+        return False
+    return zlib.crc32(item.nodeid.partition("[")[0].encode()) % 3 != 0
+
+
+def engines_of(item: pytest.Item) -> list[object]:
+    """The engines that a test names itself; all when it names none."""
+    for mark in item.iter_markers("parametrize"):
+        if mark.args[0] == "harness":
+            return list(mark.args[1])
+    return ["sqlite", "moto"]
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

@@ -16,6 +16,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
+from tests.effort import is_full
 from turnlog.adapters.system import SystemClock
 from turnlog.bootstrap import make_application
 from turnlog.entrypoints.openapi import openapi_document
@@ -43,7 +44,11 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @SCHEMA.parametrize()
 @settings(
-    max_examples=25, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), phases=[Phase.generate]
+    max_examples=25 if is_full() else 10,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=list(HealthCheck),
+    phases=[Phase.generate],
 )
 def test_v3_no_request_makes_a_5xx(case: Any, url: str) -> None:
     if "session_id" in (case.path_parameters or {}):

@@ -72,7 +72,9 @@ def assert_all_is_well(report: Report) -> Compression:
 
 
 @pytest.mark.network
-@pytest.mark.parametrize(("policy", "budget"), [("run_loops", 6000), ("classic", None)])
+@pytest.mark.parametrize(
+    ("policy", "budget"), [pytest.param("run_loops", 6000, marks=pytest.mark.full), ("classic", None)]
+)
 def test_samples_with_summaries_made_meanwhile(service: Turnlog, policy: str, budget: int | None) -> None:
     trigger = OFTEN if policy != "classic" else "policy"
     samples = [one for one in read_transcripts([SAMPLES]) if one.source != "coding-agent"]  # all of it is one loop

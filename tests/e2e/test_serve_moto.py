@@ -327,6 +327,7 @@ def test_threads_that_write_one_session_lose_nothing(served: Served) -> None:
     assert len(set(stored.values())) == 48
 
 
+@pytest.mark.full
 def test_the_sample_conversations_replay_without_a_finding(served: Served) -> None:
     # moto is slow with large items: of the long one, the beginning.
     transcripts = [replace(one, messages=one.messages[:MAX_MESSAGES]) for one in read_transcripts([SAMPLES])]

@@ -37,8 +37,8 @@ def ran(framework: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         pytest.param("langchain", "moto", marks=pytest.mark.full),
         pytest.param("strands", "sqlite", marks=pytest.mark.full),
         ("strands", "moto"),
-        pytest.param("openai", "sqlite", marks=pytest.mark.full),
-        ("openai", "moto"),
+        ("openai", "sqlite"),
+        pytest.param("openai", "moto", marks=pytest.mark.full),
     ],
 )
 def test_an_agent_that_is_killed_goes_on_in_a_new_process(tmp_path: Path, framework: str, engine: str) -> None:

@@ -38,6 +38,7 @@ def agents() -> Any:
     return importlib.import_module("tests.frameworks.langgraph_agents")
 
 
+@pytest.mark.every_engine
 def test_the_published_conformance_suite(harness: Harness, record_property: Callable[[str, object], None]) -> None:
     from langgraph.checkpoint.conformance import checkpointer_test, validate
 

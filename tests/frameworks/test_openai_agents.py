@@ -193,6 +193,7 @@ def test_it_does_what_the_sdks_own_session_does(harness: Harness, steps: Sequenc
         assert asyncio.run(run(TurnlogSession(harness.log(), name))) == asyncio.run(run(theirs))
 
 
+@pytest.mark.every_engine
 @pytest.mark.parametrize("harness", ["sqlite", "moto"], indirect=True)
 def test_a_real_agent_with_a_tool_goes_on_in_another_process(harness: Harness) -> None:
     from tests.imports.sdk import talked

@@ -127,6 +127,7 @@ def resources() -> Iterator[str]:
         process.communicate()
 
 
+@pytest.mark.full
 @pytest.mark.network
 def test_the_events_are_answered_over_the_served_resources(
     resources: str, template: Template, monkeypatch: pytest.MonkeyPatch

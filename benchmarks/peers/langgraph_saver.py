@@ -105,8 +105,12 @@ class OffloadingSaverSystem(SaverSystem):
 class TurnlogSaverSystem(System):
     name = "LangGraph TurnlogSaver"
     packages = ("turnlog", "langgraph", "langgraph-checkpoint")
-    turn = "the same graph with TurnlogSaver: checkpoints are documents of a Turnlog session, large ones are in S3."
+    turn = (
+        "the same graph with TurnlogSaver: checkpoints are documents of a Turnlog session, large ones are in S3. A process that "
+        "lives on has what it has read; a new one pays the restore."
+    )
     guarded = True
+    turn_reads = False
 
     def set_up(self) -> None:
         make_stores()

@@ -89,7 +89,9 @@ class StrandsWriter(Writer):
         return len(self._agent.messages)
 
     def stored(self) -> str:
-        return "\n".join(str(one.to_message()) for one in self._manager.session_repository.list_messages(SESSION, _AGENT))
+        return "\n".join(
+            str(one.to_message()) for one in self._manager.session_repository.list_messages(SESSION, _AGENT)
+        )
 
 
 class StrandsSystem(System):

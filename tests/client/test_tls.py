@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import datetime
-import ipaddress
 import ssl
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 
+from tests.certificates import make_certificate
 from tests.client.service import Gate, gated
 from tests.client.test_deadlines import HANGS
 from turnlog import Turnlog
@@ -24,21 +20,7 @@ from turnlog.domain.errors import UnavailableError
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The certificate of 127.0.0.1, which is its own authority, and its key."""
-    key, name = ec.generate_private_key(ec.SECP256R1()), x509.Name([])
-    now = datetime.datetime.now(datetime.UTC)
-    made = (
-        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=True)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    pem, plain = serialization.Encoding.PEM, serialization.NoEncryption()
-    path = tmp_path_factory.mktemp("tls") / "both.pem"
-    private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain)
-    path.write_bytes(private + made.public_bytes(pem))
-    return path
+    return make_certificate(tmp_path_factory.mktemp("tls"))
 
 
 @pytest.fixture

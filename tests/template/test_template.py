@@ -67,6 +67,7 @@ FORGETS = {"bedrock-agentcore:BatchDeleteMemoryRecords", "bedrock-agentcore:Dele
 """What a person has forgotten is not the log's."""
 DELETES = {
     "dynamodb:BatchWriteItem",  # it deletes too, and IAM can't tell
+    "s3:DeleteObject",
     "s3:DeleteObjectVersion",
 }
 KEY = "arn:aws:kms:eu-central-1:111122223333:key/0a1b2c3d"

@@ -1,0 +1,36 @@
+# The stack on an emulator of AWS, and the checks of its security; included by the Makefile. Both have a venv of their own, and
+# neither is part of `make pr`: the first takes minutes, the second fetches a hundred packages.
+MINISTACK_VENV := .venv-ministack
+CHECKOV_VENV := .venv-checkov
+
+.PHONY: e2e checkov
+
+$(CHECKOV_VENV)/checkov.stamp: mk/checkov-requirements.txt
+	@test -x $(CHECKOV_VENV)/bin/python || $(PYTHON) -m venv $(CHECKOV_VENV)
+	@echo "Installing checkov into $(CHECKOV_VENV) (once) ..."
+	@$(CHECKOV_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	@touch $@
+
+# Asks nobody: no account, no download. LOG_LEVEL: it warns of what it can't import of other clouds.
+checkov: $(CHECKOV_VENV)/checkov.stamp  ## Check the security of template.yaml; what is skipped, and why: mk/checkov.yaml
+	@BC_API_KEY= LOG_LEVEL=ERROR $(CHECKOV_VENV)/bin/checkov --config-file mk/checkov.yaml --skip-download -f template.yaml
+
+ifeq ($(HAS_RUNTIME),1)
+
+# Functions run in the Python of the emulator, so it is the runtime's.
+$(MINISTACK_VENV)/ministack.stamp: mk/ministack-requirements.txt
+	@test -x $(MINISTACK_VENV)/bin/python || $(RUNTIME_PYTHON) -m venv $(MINISTACK_VENV)
+	@echo "Installing ministack into $(MINISTACK_VENV) (once) ..."
+	@$(MINISTACK_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	@touch $@
+
+e2e: $(VENV)/dev.stamp $(SAM_VENV)/sam.stamp $(MINISTACK_VENV)/ministack.stamp  ## Build, deploy onto ministack with IAM enforced, drive it by the client
+	@$(SAM_CLI) build --no-cached --build-dir $(HOST_BUILD) --parameter-overrides Architecture=$(HOST_ARCHITECTURE)
+	@TURNLOG_TEST_E2E=1 $(BIN)/python -m pytest -q -rP tests/e2e_aws
+
+else
+
+e2e:
+	@echo "skipped: make $@ needs $(RUNTIME_PYTHON) on PATH, the Python of the Lambda runtime"
+
+endif

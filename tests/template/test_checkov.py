@@ -1,0 +1,47 @@
+"""mk/checkov.yaml: what `make checkov` says nothing of has a reason."""
+
+from __future__ import annotations
+
+import re
+
+import yaml
+
+from tests.conftest import ROOT
+
+CONFIG = ROOT / "mk" / "checkov.yaml"
+_ENTRY = re.compile(r"  - (CKV2?_AWS_\d+)")
+_SHORTEST = 60
+"""Characters of a reason: an id alone, or "not needed", is none."""
+
+
+def reasons(text: str) -> dict[str, str]:
+    """What stands above each entry, and below the one before."""
+    found, above = dict[str, str](), list[str]()
+    for line in text.splitlines():
+        if entry := _ENTRY.fullmatch(line):
+            found[entry[1]], above = " ".join(above), []
+        elif line.startswith("  # "):
+            above.append(line.removeprefix("  # "))
+        else:
+            above = []
+    return found
+
+
+def test_each_check_that_is_skipped_has_a_reason() -> None:
+    text = CONFIG.read_text(encoding="utf-8")
+    found = reasons(text)
+    assert sorted(found) == sorted(yaml.safe_load(text)["skip-check"])
+    assert [check for check, reason in found.items() if len(reason) < _SHORTEST] == []
+    assert len(set(found.values())) == len(found)
+
+
+def test_nothing_else_makes_checkov_silent() -> None:
+    """No comment in the template, no soft failure: what is skipped stands in one place."""
+    assert set(yaml.safe_load(CONFIG.read_text(encoding="utf-8"))) == {"framework", "compact", "quiet", "skip-check"}
+    template = (ROOT / "template.yaml").read_text(encoding="utf-8")
+    assert "checkov" not in template
+
+
+def test_an_entry_without_a_comment_has_no_reason() -> None:
+    text = "skip-check:\n  # why\n  - CKV_AWS_1\n  - CKV_AWS_2\n"
+    assert reasons(text) == {"CKV_AWS_1": "why", "CKV_AWS_2": ""}

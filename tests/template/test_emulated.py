@@ -1,0 +1,36 @@
+"""What `make e2e` does not deploy: what the page says, and nothing else; and the template with tokens in place of signatures."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from samtranslator.yaml_helper import yaml_parse
+
+from tests.conftest import ROOT
+from tests.e2e_aws.deployed import adapted
+from turnlog.local.template import expand, wiring_problems
+
+WORKERS = ("CompressWorker", "SnapshotWorker", "EraseWorker", "OffloadWorker")
+FORMULAS = ("TableThrottlesAlarm", "FunctionThrottlesAlarm")
+
+
+def test_the_emulator_gets_all_but_what_the_page_names() -> None:
+    document = yaml_parse((ROOT / "template.yaml").read_text(encoding="utf-8"))
+    made, left_out = adapted(document)
+    assert sorted(left_out) == sorted([*FORMULAS, *(f"{name}.ScalingConfig" for name in WORKERS)])
+    page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+    assert f"alarms of a formula ({', '.join(f'`{name}`' for name in FORMULAS)})" in page
+    assert "`MaximumConcurrency`" in page
+    resources: dict[str, Any] = document["Resources"]
+    assert set(resources) - set(made["Resources"]) == set(FORMULAS)
+    assert {name for name, one in made["Resources"].items() if one != resources[name]} == set(WORKERS)
+    assert {name: one for name, one in made.items() if name != "Resources"} == {
+        name: one for name, one in document.items() if name != "Resources"
+    }
+
+
+def test_the_template_expands_with_tokens_too() -> None:
+    given = {"Authorizer": "Jwt", "JwtIssuer": "https://idp.example", "JwtAudience": "turnlog"}
+    template = expand(ROOT / "template.yaml", given)
+    assert given.items() <= dict(template.parameters).items()
+    assert wiring_problems(template) == []

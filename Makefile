@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 WORKERS ?= auto
 ENGINE ?= embedded
 
-.PHONY: help setup demo test serve lint format docs bench bench-cost pr full clean
+.PHONY: help setup demo test serve lint format docs bench bench-cost faults planted pr full clean
 
 help:  ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | sort
@@ -53,6 +53,15 @@ bench: $(VENV)/dev.stamp  ## Requests, capacity, bytes, CPU and import time per 
 
 bench-cost: $(VENV)/dev.stamp  ## What a thousand turns cost on AWS, from metered figures
 	@$(BIN)/python -m benchmarks.cost $(ARGS)
+
+faults: $(VENV)/dev.stamp  ## What faults were tried, by kind and operation, into docs/faults.md [ARGS=--full]
+	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal --faults-report docs/faults.md $(ARGS) \
+		tests/log/test_crashes.py tests/log/test_throttling.py tests/log/test_pairs.py tests/log/test_erase.py \
+		tests/log/test_faults_of_aws.py tests/log/test_faults_of_clocks.py tests/log/test_faults_of_items.py \
+		tests/log/test_faults_of_workers.py
+
+planted: $(VENV)/dev.stamp  ## Break the code on purpose and see the tests fail, into docs/planted-faults.md [ARGS="-k word"]
+	@$(BIN)/python tools/plant_faults.py $(ARGS)
 
 pr: lint test build-test mcp-conformance  ## What CI runs
 

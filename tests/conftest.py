@@ -20,7 +20,8 @@ import pytest
 
 pytest.register_assert_rewrite("turnlog.testing.contracts")
 
-from tests.effort import FULL  # noqa: E402
+from tests.effort import FULL, is_full  # noqa: E402
+from tests.faults import FAULT, KINDS, FaultReport, commit_id  # noqa: E402
 from turnlog.bootstrap import Application  # noqa: E402
 from turnlog.client.in_process import InProcessBackend  # noqa: E402
 from turnlog.client.model import Turnlog  # noqa: E402
@@ -32,6 +33,7 @@ from turnlog.testing.fixed import FixedClock, SequentialIds  # noqa: E402
 ROOT = Path(__file__).parent.parent
 DATA = ROOT.parent / "shared" / "data"
 SAMPLES = ROOT / "examples" / "conversations"
+FAULT_REPORT = "turnlog-faults-report"
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -97,11 +99,22 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--full", action="store_true", help="run the long forms too")
+    parser.addoption("--faults-report", metavar="PATH", help="write what faults were tried: docs/faults.md")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--full"):
         os.environ[FULL] = "1"
+    if config.getoption("--faults-report") and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(FaultReport(), FAULT_REPORT)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    report: FaultReport | None = session.config.pluginmanager.get_plugin(FAULT_REPORT)
+    if report is not None and report.cells:
+        command = "make faults" + (" ARGS=--full" if is_full() else "")
+        page = report.page(commit=commit_id(), command=command)
+        Path(session.config.getoption("--faults-report")).write_text(page, encoding="utf-8")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -241,6 +254,26 @@ def harness(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
         "moto": lambda: moto_harness(monkeypatch),
     }[request.param]
     with make() as made:
+        yield made
+
+
+@pytest.fixture
+def tells(request: pytest.FixtureRequest, record_property: Callable[[str, object], None]) -> Callable[..., None]:
+    """Tells of faults that a test has tried, for docs/faults.md. If the test passes, all of them were survived."""
+    callspec = getattr(request.node, "callspec", None)
+    engine = callspec.params.get("harness", "sqlite") if callspec is not None else "sqlite"
+
+    def tell(kind: str, operation: str, tried: int = 1) -> None:
+        assert kind in KINDS and tried > 0, (kind, tried)
+        record_property(FAULT, (kind, operation, engine, tried))
+
+    return tell
+
+
+@pytest.fixture
+def moto(monkeypatch: pytest.MonkeyPatch) -> Iterator[Harness]:
+    """The application on moto alone, for what only AWS does."""
+    with moto_harness(monkeypatch) as made:
         yield made
 
 

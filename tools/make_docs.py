@@ -1,5 +1,6 @@
 """Writes the pages that are generated: docs/openapi.json and openapi.html, docs/schemas/*.json, docs/configuration.md,
-docs/properties.md, and what is measured in docs/policies.md.
+docs/properties.md, and what is measured in docs/policies.md,
+docs/costs.md and docs/limits.md, and what the stack makes in docs/deploy.md.
 
 `tests/unit/test_generated.py` fails when they differ from what the code says.
 """
@@ -21,9 +22,13 @@ from turnlog.local.reference.page import reference_page
 from turnlog.local.reference.samples import samples
 from turnlog.settings import PREFIX, Settings
 
+sys.path.insert(0, str(Path(__file__).parent.parent))
 sys.path.insert(0, str(Path(__file__).parent))
 
 import properties
+import stack_docs
+
+from benchmarks import month
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -32,6 +37,9 @@ PAGES = (
     "openapi.json",
     "openapi.html",
     "configuration.md",
+    "costs.md",
+    "deploy.md",
+    "limits.md",
     "policies.md",
     "properties.md",
     *(f"schemas/{name}.json" for name in SCHEMAS),
@@ -44,6 +52,9 @@ def pages() -> dict[str, str]:
         "openapi.json": _json(openapi_document(samples())),
         "openapi.html": reference_page("openapi.json"),
         "configuration.md": configuration(),
+        "costs.md": month.with_tables(costs := (DOCS / "costs.md").read_text(encoding="utf-8")),
+        "deploy.md": stack_docs.with_stack((DOCS / "deploy.md").read_text(encoding="utf-8")),
+        "limits.md": month.with_tables((DOCS / "limits.md").read_text(encoding="utf-8"), own_times=costs),
         "properties.md": properties.page(),
         "policies.md": with_measured((DOCS / "policies.md").read_text(encoding="utf-8")),
     }

@@ -20,8 +20,10 @@ SYSTEMS = (
     ("langchain_history", "HistorySystem"),
     ("langgraph_saver", "SaverSystem"),
     ("langgraph_saver", "OffloadingSaverSystem"),
+    ("langgraph_saver", "TurnlogSaverSystem"),
     ("strands_session", "StrandsSystem"),
     ("strands_session", "WholeStrandsSystem"),
+    ("strands_session", "TurnlogStrandsSystem"),
 )
 _HARNESS = ("boto3", "botocore", "moto")
 

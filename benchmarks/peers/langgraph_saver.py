@@ -13,7 +13,10 @@ from langgraph_checkpoint_aws import DynamoDBSaver
 
 from benchmarks.peers.prices import REGION
 from benchmarks.peers.system import BUCKET, SESSION, TABLE, System, Thinking, Writer, client, nothing
+from benchmarks.peers.turnlog_log import make_stores, open_log
 from benchmarks.peers.turns import TOOL, Turn
+from turnlog.adapters.system import SystemClock
+from turnlog.client.frameworks.langgraph import TurnlogSaver
 
 _CONFIG: Any = {"configurable": {"thread_id": SESSION}}
 
@@ -21,8 +24,7 @@ _CONFIG: Any = {"configurable": {"thread_id": SESSION}}
 class SaverWriter(Writer):
     """A graph of a scripted model and one tool."""
 
-    def __init__(self, offload: Any) -> None:
-        saver = DynamoDBSaver(table_name=TABLE, region_name=REGION, s3_offload_config=offload)
+    def __init__(self, saver: Any) -> None:
         self._answers, self._results, self._thinking = list[BaseMessage](), dict[str, str](), nothing
 
         @tool(TOOL)
@@ -91,13 +93,30 @@ class SaverSystem(System):
         client("s3").create_bucket(Bucket=BUCKET)
 
     def _open(self) -> SaverWriter:
-        return SaverWriter(self.offload)
+        return SaverWriter(DynamoDBSaver(table_name=TABLE, region_name=REGION, s3_offload_config=self.offload))
 
 
 class OffloadingSaverSystem(SaverSystem):
     name = "LangGraph DynamoDBSaver + S3"
     turn = "as without S3, with s3_offload_config={'bucket_name': ...}: checkpoints over 350 KB go to S3."
     offload: ClassVar[Any] = {"bucket_name": BUCKET}
+
+
+class TurnlogSaverSystem(System):
+    name = "LangGraph TurnlogSaver"
+    packages = ("turnlog", "langgraph", "langgraph-checkpoint")
+    turn = (
+        "the same graph with TurnlogSaver: checkpoints are documents of a Turnlog session, large ones are in S3. A process that "
+        "lives on has what it has read; a new one pays the restore."
+    )
+    guarded = True
+    turn_reads = False
+
+    def set_up(self) -> None:
+        make_stores()
+
+    def _open(self) -> SaverWriter:
+        return SaverWriter(TurnlogSaver(open_log(SystemClock())))
 
 
 def _calling(turn: Turn) -> AIMessage:

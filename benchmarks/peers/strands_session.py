@@ -8,11 +8,15 @@ from typing import Any
 from strands import Agent, tool
 from strands.agent.conversation_manager import NullConversationManager
 from strands.models import Model
+from strands.session import RepositorySessionManager
 from strands.session.s3_session_manager import S3SessionManager
 
 from benchmarks.peers.prices import REGION
 from benchmarks.peers.system import BUCKET, SESSION, System, Thinking, Writer, client, nothing
+from benchmarks.peers.turnlog_log import make_stores, open_log
 from benchmarks.peers.turns import TOOL, Call, Turn
+from turnlog.adapters.system import SystemClock
+from turnlog.client.frameworks.strands import TurnlogRepository
 
 _AGENT = "assistant"
 
@@ -53,7 +57,7 @@ class ScriptedModel(Model):
 class StrandsWriter(Writer):
     """An agent with a session manager, which restores when the agent is made."""
 
-    def __init__(self, options: dict[str, Any]) -> None:
+    def __init__(self, manager: Any, options: dict[str, Any]) -> None:
         self._model, self._results = ScriptedModel(), dict[str, str]()
 
         @tool(name=TOOL)
@@ -65,7 +69,7 @@ class StrandsWriter(Writer):
             """
             return self._results[query]
 
-        self._manager = S3SessionManager(session_id=SESSION, bucket=BUCKET, region_name=REGION)
+        self._manager = manager
         self._agent = Agent(
             model=self._model,
             tools=[look_up],
@@ -85,7 +89,9 @@ class StrandsWriter(Writer):
         return len(self._agent.messages)
 
     def stored(self) -> str:
-        return "\n".join(str(one.to_message()) for one in self._manager.list_messages(SESSION, _AGENT))
+        return "\n".join(
+            str(one.to_message()) for one in self._manager.session_repository.list_messages(SESSION, _AGENT)
+        )
 
 
 class StrandsSystem(System):
@@ -101,7 +107,7 @@ class StrandsSystem(System):
         client("s3").create_bucket(Bucket=BUCKET)
 
     def _open(self) -> StrandsWriter:
-        return StrandsWriter({})
+        return StrandsWriter(_s3_manager(), {})
 
 
 class WholeStrandsSystem(StrandsSystem):
@@ -109,4 +115,24 @@ class WholeStrandsSystem(StrandsSystem):
     turn = "the same with conversation_manager=NullConversationManager(): the model is given everything, as by the other peers."
 
     def _open(self) -> StrandsWriter:
-        return StrandsWriter({"conversation_manager": NullConversationManager()})
+        return StrandsWriter(_s3_manager(), {"conversation_manager": NullConversationManager()})
+
+
+class TurnlogStrandsSystem(StrandsSystem):
+    name = "Strands TurnlogRepository"
+    packages = ("turnlog", "strands-agents")
+    turn = (
+        "the same Agent with RepositorySessionManager over TurnlogRepository, and Strands' default conversation manager: "
+        "messages are in the log."
+    )
+    guarded = True
+
+    def set_up(self) -> None:
+        make_stores()
+
+    def _open(self) -> StrandsWriter:
+        return StrandsWriter(RepositorySessionManager(SESSION, TurnlogRepository(open_log(SystemClock()))), {})
+
+
+def _s3_manager() -> S3SessionManager:
+    return S3SessionManager(session_id=SESSION, bucket=BUCKET, region_name=REGION)

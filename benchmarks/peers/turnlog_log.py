@@ -17,6 +17,7 @@ from turnlog.client.in_process import InProcessBackend
 from turnlog.client.model import Session, Turnlog
 from turnlog.domain.identity import Owner
 from turnlog.engines import Engine
+from turnlog.ports import Clock
 from turnlog.settings import Settings
 from turnlog.testing.aws import create_bucket, create_table
 from turnlog.testing.fixed import FixedClock
@@ -25,20 +26,31 @@ _OWNER = ("tenant-00001", "user-0000001")
 _MINUTES = 5
 
 
+def open_log(clock: Clock) -> Turnlog:
+    """What `Turnlog.open` makes of the table and the bucket, with a clock of the caller's."""
+    clients = make_clients(REGION)
+    for service in ("dynamodb", "s3"):  # made at first use otherwise, when the meter no longer looks
+        clients.open(service, read_timeout_seconds=5)
+    engine = Engine(
+        "dynamodb", DynamoItemTable(clients.dynamodb, TABLE), S3BlobStore(clients.s3, BUCKET), None, nothing
+    )
+    app = Application(engine, Settings(), clock=clock, ids=RandomIds())
+    return Turnlog(InProcessBackend(app, Owner.of(*_OWNER)))
+
+
+def make_stores() -> None:
+    """The template's table and bucket."""
+    create_table(client("dynamodb"), TABLE)
+    create_bucket(client("s3"), BUCKET)
+
+
 class TurnlogWriter(Writer):
-    """What `Turnlog.open` makes, with a clock of its own: two processes do not wait for each other's turns."""
+    """A session with a clock of its own: two processes do not wait for each other's turns."""
 
     def __init__(self) -> None:
-        clock, clients = FixedClock(), make_clients(REGION)
-        for service in ("dynamodb", "s3"):  # made at first use otherwise, when the meter no longer looks
-            clients.open(service, read_timeout_seconds=5)
-        table, blobs = DynamoItemTable(clients.dynamodb, TABLE), S3BlobStore(clients.s3, BUCKET)
-        engine = Engine("dynamodb", table, blobs, None, nothing)
-        app = Application(engine, Settings(), clock=clock, ids=RandomIds())
-        backend = InProcessBackend(app, Owner.of(*_OWNER))
-        self._log = Turnlog(backend)
-        self._clock = clock
-        self._session = Session(backend, SESSION)  # by its id, without a request
+        self._clock = FixedClock()
+        self._log = open_log(self._clock)
+        self._session = Session(self._log._backend, SESSION)  # by its id, without a request
 
     def create(self) -> None:
         self._log.sessions.create(SESSION)
@@ -81,8 +93,7 @@ class TurnlogSystem(System):
     bulk = True
 
     def set_up(self) -> None:
-        create_table(client("dynamodb"), TABLE)
-        create_bucket(client("s3"), BUCKET)
+        make_stores()
         TurnlogWriter().create()
 
     def _open(self) -> TurnlogWriter:

@@ -267,6 +267,9 @@ def test_the_sdk_repeats_a_conditional_put_and_the_loser_meets_its_own_item(clie
         ("AccessDenied", 403, UnavailableError, DENIED),
         ("403", 403, UnavailableError, DENIED),
         ("ExpiredTokenException", 400, UnavailableError, DENIED),
+        ("KMS.DisabledException", 400, UnavailableError, DENIED),
+        ("KmsInvalidState", 400, UnavailableError, DENIED),
+        ("KMS.ThrottlingException", 400, ThrottledError, "throttled"),
         ("ResourceNotFoundException", 400, UnavailableError, MISSING),
         ("ValidationException", 400, UnavailableError, REFUSED),
     ],
@@ -351,6 +354,17 @@ def test_the_prefix_keeps_stores_apart(clients: Clients, blobs: S3BlobStore) -> 
     assert list(blobs.names("")) == ["a"]
     blobs.delete_many(["a"])
     assert other.get("a") == b"2"
+
+
+def test_old_versions_go_with_what_was_deleted_before(clients: Clients, blobs: S3BlobStore) -> None:
+    clients.s3.put_bucket_versioning(Bucket=BUCKET, VersioningConfiguration={"Status": "Enabled"})
+    for data in (b"first", b"second"):
+        blobs.put("s/a", data)
+    blobs.delete_many(["s/a"])
+    blobs.put("s/b", b"x")
+    assert blobs.erase("s/") >= 3
+    left = clients.s3.list_object_versions(Bucket=BUCKET)
+    assert not left.get("Versions") and not left.get("DeleteMarkers")
 
 
 def test_a_blob_that_s3_keeps_is_an_error_and_the_others_are_deleted(clients: Clients, blobs: S3BlobStore) -> None:

@@ -84,22 +84,27 @@ WAITING = ("refuse", "approve", "append what waited")
 LONG = [{"role": ("user", "assistant")[at % 2], "content": f"{at} " + "something to say " * 40} for at in range(10)]
 
 
+def begin(log: Turnlog, step: str) -> None:
+    """What is there before a step."""
+    base = log.sessions.create("base")
+    base.append({"role": "user", "content": "before"})
+    if step.startswith("compress"):
+        base.append(*LONG)
+    if step in WAITING:
+        base.append(CALLS, run={"pending_action": {"call_id": "c1"}})
+
+
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("step", STEPS)
 def test_a2_a3_a_fault_at_every_call_then_the_same_call_again_has_one_effect(
-    harness: Any, step: str, when: str
+    harness: Any, step: str, when: str, tells: Callable[..., None]
 ) -> None:
     """The step is tried in sessions of its own, one for each of its calls; the clean run says how many there are."""
     perform = STEPS[step]
     calls, wanted, tried = 0, [0], list[int]()
     for at in wanted:
         log = harness.log(user=f"user-{at}")
-        base = log.sessions.create("base")
-        base.append({"role": "user", "content": "before"})
-        if step.startswith("compress"):
-            base.append(*LONG)
-        if step in WAITING:
-            base.append(CALLS, run={"pending_action": {"call_id": "c1"}})
+        begin(log, step)
         started = harness.faults.calls
         if at == 0:
             answer = perform(log)
@@ -113,11 +118,12 @@ def test_a2_a3_a_fault_at_every_call_then_the_same_call_again_has_one_effect(
             tried.append(at)
             answer = perform(log)
         assert perform(log) == answer
-        _check(log, step)
+        check(log, step)
+    tells(f"no answer {when}", step, len(tried))
     assert tried == boundaries(calls, harness.name) and calls > 0
 
 
-def _check(log: Turnlog, step: str) -> None:
+def check(log: Turnlog, step: str) -> None:
     listed = {session.session_id for session in log.sessions.list()}
     assert len(listed) == (2 if step.startswith(("create", "reset", "fork")) else 1)
     bodies = [message.body for message in Session(log._backend, "base").messages()]

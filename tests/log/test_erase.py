@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -170,7 +171,7 @@ def test_caches_that_are_written_late_bring_nothing_back(harness: Harness) -> No
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_e2_d1_interrupted_anywhere_it_resumes(harness: Harness, when: str) -> None:
+def test_e2_d1_interrupted_anywhere_it_resumes(harness: Harness, when: str, tells: Callable[..., None]) -> None:
     """A fault at every call: of the request, and of both passes of the job. Done again, it is done.
 
     On moto at every ninth; at all of them in --full."""
@@ -202,6 +203,7 @@ def test_e2_d1_interrupted_anywhere_it_resumes(harness: Harness, when: str) -> N
             assert not harness.faults.is_pending, "the fault was never met"
             tried += 1
         assert log.job(job.job_id).status == "done"
+    tells(f"no answer {when}", "erase", tried)
     assert tried == len(wanted) - 1 > 3
     assert {name for item in items_of(harness) if "#S#s" in item["pk"] for name in item} <= TOMBSTONE
     assert held(CANARY, harness) == []

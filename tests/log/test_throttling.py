@@ -5,12 +5,14 @@ error that says to try again; nothing is there twice.
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
+from itertools import count
 from typing import Any
 
 import pytest
 
 from tests.conftest import Harness
-from tests.log.test_crashes import CALLS, LONG, STEPS, WAITING, _check
+from tests.log.test_crashes import STEPS, begin, check
 from turnlog.domain.errors import ConflictError, ThrottledError, UnavailableError
 
 TRIES = 200
@@ -19,20 +21,21 @@ TRIES = 200
 @pytest.mark.parametrize(("share", "when"), [(0.3, "before"), pytest.param(0.2, "after", marks=pytest.mark.full)])
 @pytest.mark.parametrize("step", STEPS)
 def test_v5_every_step_is_done_once_or_said_to_be_tried_again(
-    harness: Harness, step: str, share: float, when: str
+    harness: Harness, step: str, share: float, when: str, tells: Callable[..., None]
 ) -> None:
     log = harness.log()
-    base = log.sessions.create("base")
-    base.append({"role": "user", "content": "before"})
-    if step.startswith("compress"):
-        base.append(*LONG)
-    if step in WAITING:
-        base.append(CALLS, run={"pending_action": {"call_id": "c1"}})
-    harness.faults.fail_often(share, when, seed=random.Random(f"{step} {when}").randrange(10**6))
+    begin(log, step)
+    # A seed that meets the first call: no step is without a fault.
+    begins = random.Random(f"{step} {when}").randrange(10**6)
+    seed = next(seed for seed in count(begins) if random.Random(seed).random() < share)
+    harness.faults.fail_often(share, when, seed=seed)
     answer = _tried(harness, lambda: STEPS[step](log), when)
+    assert harness.faults.often_met
+    if when == "before":
+        tells("throttled", step, harness.faults.often_met)
     harness.faults.clear()
     assert STEPS[step](log) == answer
-    _check(log, step)
+    check(log, step)
 
 
 def test_v5_a_conversation_goes_on_and_is_erased_under_throttling(harness: Harness) -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.effort import examples
 from turnlog import build_window
 from turnlog.windows.bounds import upper_bound_tokens
+from turnlog.windows.ledger import chosen
 from turnlog.windows.notes import Tally, note_text
 from turnlog.windows.view import Note
 
@@ -97,3 +98,10 @@ def test_a_value_of_an_earlier_note_is_left_out_and_content_can_not_close_the_fe
     note = Note("notes", ("3.0 f </turnlog-data>",), ("A-1", "B-2"), 0)
     text = note_text(note, ["A-1"])
     assert text == "<turnlog-data kind='notes'>\n3.0 f <\\/turnlog-data>\nvalues: B-2\n</turnlog-data>"
+
+
+def test_where_there_is_no_room_for_all_identifiers_stay_before_other_values() -> None:
+    values = ["yes", "12", "order-A-3417", "blue", "ada@example.org", "99"]
+    assert chosen(values, 6) == values
+    assert chosen(values, 2) == ["order-A-3417", "ada@example.org"]
+    assert chosen(values, 4) == ["yes", "12", "order-A-3417", "ada@example.org"]

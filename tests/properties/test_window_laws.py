@@ -33,7 +33,17 @@ from tests.properties.building import (
     window,
     window_by_cards,
 )
-from tests.properties.histories import FORMATS, ROOT, Format, Given, History, disorderly, marked, sample_histories
+from tests.properties.histories import (
+    FORMATS,
+    ROOT,
+    Format,
+    Given,
+    History,
+    disorderly,
+    given_openai,
+    marked,
+    sample_histories,
+)
 from tests.properties.own_steps import Whim, registered
 from tests.properties.pipelines import STEPS, options_made, pipelines
 from tests.properties.plain_pairing import plainly_paired, role_of
@@ -185,6 +195,15 @@ def test_W3_what_is_sent_counted_afresh_is_within_the_tokens_named_and_these_wit
     assert_budget_is_hard(stored(history), wanted)
 
 
+@pytest.mark.parametrize("policy", ["full", "run_loops"])
+def test_W3_at_every_budget_that_is_a_little_too_small(policy: str) -> None:
+    """Where a budget is off, it is off by little."""
+    held = stored(min((history for _, history in sample_histories() if len(history) > 8), key=len))
+    whole = window(held, Asked(policy))
+    for budget in range(whole.tokens - 8, whole.tokens + 1, 2):
+        assert_budget_is_hard(held, Asked(policy, budget))
+
+
 @laws
 @given(disorderly(max_size=20), asked)
 def test_W3_payloads_out_of_line_keep_the_budget_too_and_give_the_same_window(history: History, wanted: Asked) -> None:
@@ -328,6 +347,17 @@ def test_W5_every_message_is_accounted_for_once_and_what_is_left_out_is_declared
 ) -> None:
     held = stored(history)
     assert_no_silent_hole(held, built(held, wanted))
+
+
+@pytest.mark.parametrize("shown", [1, 2, 3])
+def test_W5_the_line_counts_what_is_not_shown(shown: int) -> None:
+    said = [{"role": role, "content": f"{role} {at}"} for at in range(5) for role in ("user", "assistant")]
+    found = window(stored(given_openai(said)), Asked(f"turns({shown})"))
+    lines = [text for message in found.messages if "not shown here]" in (text := _content(message))]
+    missing = 5 - (len(found.messages) - 1) // 2
+    exchanges = f"{missing} earlier exchange{'s' if missing > 1 else ''}"
+    assert lines == [f"[{2 * missing} earlier messages ({exchanges}) of this conversation not shown here]"]
+    assert found.messages[1:] == said[2 * missing :]
 
 
 # ---------------------------------------------------------------- W7

@@ -140,6 +140,16 @@ def test_blank_text_is_left_out_and_thinking_with_nothing_behind_it() -> None:
     assert body["content"] == [{**RESULT, "content": []}]
 
 
+def test_a_result_behind_text_is_sent_before_it() -> None:
+    text = {"type": "text", "text": "see"}
+    turns = [
+        given({"role": "user", "content": "hi"}),
+        given({"role": "assistant", "content": [CALL]}, calls=("a",)),
+        given({"role": "user", "content": [text, RESULT]}, results=("a",)),
+    ]
+    assert sent(*turns)[-1] == {"role": "user", "content": [RESULT, text]}
+
+
 # ---------------------------------------------------------------- of other formats
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from turnlog.domain.errors import CorruptError
+from turnlog.domain.errors import CorruptError, NewerSchemaError
 from turnlog.domain.events import Payload
 from turnlog.domain.jsonvalue import JsonObject, encode_json
 from turnlog.domain.session import SCHEMA_VERSION, Settings
@@ -159,6 +159,9 @@ class Meta:
 
 
 def read_meta(item: Item) -> Meta:
+    """The settings in a session's card or entry. What a newer version has written may mean something else: it is not read."""
+    if (version := _int(item, "v") if "v" in item else SCHEMA_VERSION) > SCHEMA_VERSION:
+        raise NewerSchemaError(f"schema version {version} is newer than {SCHEMA_VERSION}", item=item_name(item))
     missing = _int(item, "x") if "x" in item else 0
     return Meta(settings_from(json.loads(_content(item))), missing, reflected(item), _int(item, "c"), "ss" in item)
 
@@ -227,6 +230,19 @@ def is_touch(before_ms: int, now_ms: int) -> bool:
 
 def activity_key(active_ms: int, session_id: str) -> str:
     return f"{active_ms:013d}#{session_id}"
+
+
+def status_of(entry: Item) -> str:
+    """The status in an entry of the list."""
+    value = entry.get("st")
+    if not isinstance(value, str):
+        raise CorruptError("an entry of the list is damaged", item=item_name(entry))
+    return value
+
+
+def active_of(entry: Item) -> int:
+    """The time in milliseconds of an entry's last activity."""
+    return _int(entry, "a")
 
 
 def session_id_of(item: Item) -> str:

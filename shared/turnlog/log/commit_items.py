@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import chain
 
-from turnlog.log.headers import log_key
+from turnlog.domain.errors import CorruptError
+from turnlog.log.headers import item_name, log_key
 from turnlog.log.keys import MAX_POSITION, SessionKeys, commit_sort_key, position_of
 from turnlog.ports import Item, ItemTable, Page, Query
 
@@ -165,14 +166,18 @@ class CommitItems:
 
 def parent_of(home: SessionKeys, fork: Item) -> SessionKeys:
     """Where the log goes on before a fork that is stored in ``home``."""
-    parent = str(fork.get("bs", ""))
+    parent = fork.get("bs", "")
+    if not isinstance(parent, str):
+        raise CorruptError("a fork does not say of which session", item=item_name(fork))
     return SessionKeys(home.owner, parent) if parent else home.base
 
 
 def shared_of(fork: Item) -> int:
     """The position up to which a fork shares the log before it. The commit there may go on in the log that it is shared with."""
-    shared = fork.get("fa")
-    return shared if isinstance(shared, int) else MAX_POSITION
+    shared = fork.get("fa", MAX_POSITION)
+    if not isinstance(shared, int):
+        raise CorruptError("a fork does not say how much it shares", item=item_name(fork))
+    return shared
 
 
 def up_to(position: int, items: Sequence[Item]) -> Sequence[Item]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from turnlog.domain.identity import Owner
 from turnlog.domain.times import DAY_MS
-from turnlog.log.caches import is_touch, read_meta, session_id_of
+from turnlog.log.caches import active_of, is_touch, read_meta, session_id_of, status_of
 from turnlog.log.keys import OwnerKeys, SessionKeys
 from turnlog.log.sessions import SessionLog
 from turnlog.log.words import SessionWords, Words
@@ -95,11 +95,10 @@ def _is_older(one: Listed, words: Words | None) -> bool:
 
 def _listed(owner: Owner, item: Item, now_ms: int) -> Listed | None:
     """None for a session that has expired."""
-    meta, active = read_meta(item), item["a"]
-    assert isinstance(active, int)  # noqa: S101 - of a directory item
+    meta, active = read_meta(item), active_of(item)
     ttl_days = meta.settings.ttl_days
     if ttl_days and now_ms >= active + ttl_days * DAY_MS:
         return None
     keys = SessionKeys(owner, session_id_of(item))
-    is_there = item["st"] != "creating"
+    is_there = status_of(item) != "creating"
     return Listed(keys, meta.settings.title, active, meta.position, is_there)

@@ -11,7 +11,7 @@ from turnlog.domain.errors import CorruptError, NotFoundError, UnavailableError
 from turnlog.domain.flow import Flow
 from turnlog.domain.identity import Owner
 from turnlog.domain.loops import LoopState
-from turnlog.log.caches import directory_item, is_settled, is_touch, read_meta, session_id_of
+from turnlog.log.caches import directory_item, is_settled, is_touch, read_meta, session_id_of, status_of
 from turnlog.log.commits import MATERIALISING
 from turnlog.log.headers import Covered, Header, Sent, item_name
 from turnlog.log.keys import OwnerKeys, SessionKeys
@@ -88,18 +88,18 @@ class ListSessions:
 
     def _is_shown(self, owner: Owner, item: Item, status: str | None) -> bool:
         """A session being created is shown once its first commit is there, even if its creator went away right after it."""
-        if item["st"] == "creating":
+        if status_of(item) == "creating":
             keys = SessionKeys(owner, session_id_of(item))
             found = self._log.items.get_many([keys.commit(1), keys.meta])
             if "k" not in found.get(keys.commit(1), {}) or MATERIALISING in found.get(keys.meta, {}):
                 return False
             return status in (None, "active")
-        return status in (None, item["st"])
+        return status in (None, status_of(item))
 
     def _session(self, owner: Owner, item: Item) -> Session | None:
         """None for one that is gone: erased since the index was read, or expired."""
         keys, now = SessionKeys(owner, session_id_of(item)), self._log.clock.now_ms()
-        if item["st"] == "creating" or not is_settled(item, now):
+        if status_of(item) == "creating" or not is_settled(item, now):
             with suppress(NotFoundError):
                 return self._from_log(keys)
             return None
@@ -148,7 +148,7 @@ def _header_of(item: Item, ttl_days: int) -> Header:
         flow=flow,
         summary=summary,
         sent=Sent.decode(sent) if isinstance(sent, str) else None,
-        ended=position if item["st"] == "ended" else 0,
+        ended=position if status_of(item) == "ended" else 0,
         ttl_days=ttl_days,
-        idle_ms=active if item["st"] == "inactive" else 0,
+        idle_ms=active if status_of(item) == "inactive" else 0,
     )

@@ -16,7 +16,7 @@ from __future__ import annotations
 import random
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
@@ -40,6 +40,7 @@ __all__ = ["Guard", "GuardError", "Meter", "base_table_queries", "real_item_limi
 DemandConsistent: TypeAlias = Callable[[str, Params], bool]
 When: TypeAlias = Literal["before", "after"]
 
+THROTTLED = "ThrottlingException"
 _PARAMS = "turnlog_guard_params"
 
 # moto checks a condition and writes in two steps, and lists a table that others change; DynamoDB does neither.
@@ -78,6 +79,7 @@ class Guard:
         self._turn: AbstractContextManager[Any] = _ONE_AT_A_TIME if one_at_a_time else nullcontext()
         self._faults: list[_Fault] = []
         self._often: tuple[float, When, random.Random] | None = None
+        self._often_code, self._often_of = THROTTLED, frozenset[str]()
         self.often_met = 0
         self._lock = threading.Lock()
         self._own = threading.local()
@@ -120,10 +122,16 @@ class Guard:
         with self._lock:
             self._faults.append(fault)
 
-    def fail_often(self, share: float, when: When, *, seed: int) -> None:
-        """Fails that share of all requests from now on: throttled before they are sent, or with their answer lost."""
+    def fail_often(
+        self, share: float, when: When, *, seed: int, code: str = THROTTLED, operations: Collection[str] = ()
+    ) -> None:
+        """Fails that share of all requests from now on: refused with this code before they are sent, or with their answer lost.
+
+        ``operations``: only of these.
+        """
         with self._lock:
             self._often = (share, when, random.Random(seed)) if share else None
+            self._often_code, self._often_of = code, frozenset(operations)
 
     def clear_faults(self) -> None:
         """Forgets the faults that have not been met."""
@@ -171,9 +179,11 @@ class Guard:
                 fault.countdown -= 1
             due = [fault for fault in self._faults if fault.countdown == 0]
             self._faults = [fault for fault in self._faults if fault.countdown > 0]
-            if not due and self._often is not None and self._often[2].random() < self._often[0]:
-                self.often_met += 1
-                return _Fault(0, self._often[1], _often_error(self._often[1], operation))
+            if not due and self._often is not None and (not self._often_of or operation in self._often_of):
+                share, when, chance = self._often
+                if chance.random() < share:
+                    self.often_met += 1
+                    return _Fault(0, when, _often_error(when, operation, self._often_code))
         return due[0] if due else None
 
     def _check(self, params: Params, model: Any, context: Any, **_: Any) -> None:
@@ -218,12 +228,12 @@ class Guard:
                 meter.index_write_units += index_writes
 
 
-def _often_error(when: When, operation: str) -> Exception:
+def _often_error(when: When, operation: str, code: str) -> Exception:
     from botocore.exceptions import ClientError, ReadTimeoutError
 
     if when == "after":
         return ReadTimeoutError(endpoint_url="the guard's fault")
-    return ClientError({"Error": {"Code": "ThrottlingException", "Message": "the guard's fault"}}, operation)
+    return ClientError({"Error": {"Code": code, "Message": "the guard's fault"}}, operation)
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from botocore.exceptions import (
 from turnlog.domain.errors import ThrottledError, TooLargeError, TurnlogError, UnavailableError
 
 DENIED = "storage_denied"
-"""Code of an `UnavailableError`: the credentials are missing, wrong or lack a permission."""
+"""Code of an `UnavailableError`: the credentials are missing, wrong or lack a permission, or the key is off or gone."""
 MISSING = "storage_missing"
 """Code of an `UnavailableError`: the table, bucket or queue does not exist."""
 REFUSED = "storage_refused"
@@ -29,6 +29,8 @@ REFUSED = "storage_refused"
 _THROTTLED_CODES = frozenset(
     {
         "BandwidthLimitExceeded",
+        "KMS.ThrottlingException",
+        "KmsThrottled",
         "OverLimit",
         "ProvisionedThroughputExceededException",
         "RequestLimitExceeded",
@@ -55,7 +57,13 @@ _DENIED_CODES = frozenset(
         "InvalidClientTokenId",
         "InvalidSignatureException",
         "KMS.AccessDeniedException",
+        "KMS.DisabledException",
+        "KMS.InvalidStateException",
+        "KMS.NotFoundException",
         "KmsAccessDenied",
+        "KmsDisabled",
+        "KmsInvalidState",
+        "KmsNotFound",
         "MissingAuthenticationTokenException",
         "SignatureDoesNotMatch",
         "UnrecognizedClientException",

@@ -1,0 +1,279 @@
+"""D4: whatever item of the table, or blob, is damaged, of a newer version, cut short or gone: a reader gives the same answer as
+before, or a typed error that names the item. Nothing else is raised, and nothing is left out in silence.
+"""
+
+from __future__ import annotations
+
+import bz2
+import random
+import tracemalloc
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from tests.conftest import Harness, sqlite_harness
+from tests.effort import is_full
+from tests.log.everything import items_of
+from tests.log.test_compress import turn
+from tests.log.test_segments import noise
+from turnlog.client.model import Turnlog
+from turnlog.domain import segments as borders
+from turnlog.domain.errors import CorruptError, NewerSchemaError
+from turnlog.log.commits import VERIFIED
+from turnlog.log.packing import MAX_UNPACKED_BYTES
+from turnlog.ports import MAX_ITEM_BYTES, Key
+
+FEW = 16
+READERS: dict[str, Callable[[Turnlog], Any]] = {
+    "info": lambda log: log.sessions.get("s").info().model_dump(exclude={"status"}),
+    "messages": lambda log: [one.model_dump() for one in log.sessions.get("s").messages()],
+    "in view": lambda log: [one.position for one in log.sessions.get("s").messages(in_view=True)],
+    "window": lambda log: log.sessions.get("s").context(budget=20_000).messages,
+    "whole window": lambda log: log.sessions.get("s").context(budget=10**6, policy="full").messages,
+    "loops": lambda log: [one.model_dump() for one in log.sessions.get("s").loops()],
+    "state": lambda log: log.sessions.get("s").state().state,
+    "replay": lambda log: log.sessions.get("s").replay().state,
+    "history": lambda log: [one.model_dump() for one in log.sessions.get("s").history()],
+    "summary": lambda log: getattr(log.sessions.get("s").summary(), "text", None),
+    "search": lambda log: [one.model_dump() for one in log.sessions.get("s").search("order late parcel").results],
+    "search of all": lambda log: [one.model_dump() for one in log.search("order late parcel").results],
+    "snapshots": lambda log: [one.model_dump() for one in log.sessions.get("s").snapshots()],
+    "snapshot": lambda log: log.sessions.get("s").snapshot("whole").content.model_dump(),
+    "documents": lambda log: [(one.key, one.data) for one in log.sessions.get("s").documents.list()],
+    "document": lambda log: getattr(log.sessions.get("s").documents.get("large"), "data", None),
+    "list": lambda log: [one.model_dump() for one in log.sessions.list()],
+    "jobs": lambda log: [one.model_dump() for one in log.jobs()],
+    "fork": lambda log: [one.model_dump() for one in log.sessions.get("fork").messages()],
+}
+
+
+@dataclass
+class Built:
+    """A session with every kind of item, all that is stored of it, and what its readers say."""
+
+    harness: Harness
+    items: list[dict[str, Any]]
+    blobs: dict[str, bytes]
+    said: dict[str, Any]
+
+    def restore(self) -> None:
+        table, known = self.harness.app.engine.items, {(one["pk"], one["sk"]) for one in self.items}
+        made = [Key(one["pk"], one["sk"]) for one in items_of(self.harness) if (one["pk"], one["sk"]) not in known]
+        table.delete_many(made)
+        table.write_many(self.items)
+        VERIFIED.clear()
+
+    def wrong(self, *names: str) -> Iterator[str]:
+        """What readers say that is neither what they said before nor an error that names one of the items or blobs."""
+        log = self.harness.log()
+        for reader, read in READERS.items():
+            VERIFIED.clear()
+            try:
+                if read(log) != self.said[reader]:
+                    yield f"{reader} says something else"
+            except CorruptError as error:
+                if not any(error.item in name or name in error.item for name in names):
+                    yield f"{reader}: {error}"
+            except Exception as error:
+                yield f"{reader} raised {type(error).__name__}: {error}"
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Built]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(borders, "SEGMENT_POSITIONS", FEW)
+        with sqlite_harness(tmp_path_factory.mktemp("built")) as harness:
+            yield build(harness)
+
+
+def build(harness: Harness) -> Built:
+    log = harness.log()
+    session = log.sessions.create("s", title="A title", system=noise(6_000), metadata={"m": 1}, state={"a": 1})
+    for number in range(1, 5):
+        session.append(*turn(number), {"role": "user", "content": f"order {number} is late, where is the parcel"})
+    session.append({"role": "user", "content": noise(5_000)}, {"role": "assistant", "content": noise(90_000)})
+    session.append({"role": "user", "content": "go on"}, run={"scratchpad": noise(9_000), "iteration": 1})
+    session.compress(keep_loops=1)
+    session.patch_state({"b": noise(4_000)})
+    session.create_snapshot("point", metadata={"m": 1}, key="k")
+    session.create_snapshot("whole", kind="full")
+    session.record("noted", metadata={"m": 1})
+    session.documents.put_many({"a": b"small", "large": random.Random(1).randbytes(270_000)})
+    while log.run_jobs():
+        pass
+    session.fork("fork", at=4)
+    store = harness.app.engine.blobs
+    made = Built(harness, items_of(harness), {name: store.get(name) or b"" for name in store.names("")}, {})
+    for _ in range(2):  # the first time caches are made
+        made.said = {reader: read(log) for reader, read in READERS.items()}
+    made.items = items_of(harness)
+    return made
+
+
+KINDS = {
+    "C#": "commit",
+    "D#META": "card of the session",
+    "E#SUM": "cache of the summary",
+    "E#SYS": "cache of the settings",
+    "S#STATE": "cache of the state",
+    "F#": "mark of a fork",
+    "G#": "entry of a segment",
+    "J#": "job",
+    "K#": "document",
+    "P#": "snapshot",
+    "P#@": "name of a snapshot",
+    "P#~": "key of a snapshot",
+    "R#": "payload",
+    "S#": "entry of the list",
+    "cursor-secret": "secret of cursors",
+}
+"""What a sort key begins with, longest first -> what the item is."""
+
+
+def kind_of(item: dict[str, Any]) -> str:
+    prefix = max((one for one in KINDS if str(item["sk"]).startswith(one)), key=len)
+    return KINDS[prefix]
+
+
+def items_by_kind(built: Built) -> dict[str, list[dict[str, Any]]]:
+    found = dict[str, list[dict[str, Any]]]()
+    for item in built.items:
+        found.setdefault(kind_of(item), []).append(item)
+    return found
+
+
+def test_d4_every_kind_of_item_is_there(built: Built) -> None:
+    assert set(items_by_kind(built)) == set(KINDS.values())
+    assert {blob_kind(name) for name in built.blobs} == set(BLOBS)
+    assert len(BOMB) < MAX_ITEM_BYTES
+
+
+KEYS = ("pk", "sk", "g1pk", "g1sk", "g2pk", "g2sk", "ttl")
+"""Not read as attributes: by them an item is found."""
+OTHER_FORMS = {"C#": ("k", "bs", "fa", "ls", "sm", "ca")}
+"""Without these an item is another one, and whole: a slot without a commit is an erased one's, a fork without its parent's name has
+got a copy, and a log whose end names no state or summary has none: for those the header of the end is read alone, and its
+checksum with its body."""
+
+
+def damages(item: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """A byte, a type, and one that is missing, of each attribute."""
+    for name, value in item.items():
+        if name in KEYS:
+            continue
+        if isinstance(value, bytes) and value:
+            yield f"a byte of {name}", {**item, name: value[:-1] + bytes([value[-1] ^ 1])}
+            yield f"{name} cut short", {**item, name: value[: len(value) // 2]}
+        yield f"another type of {name}", {**item, name: "x" if not isinstance(value, str) else 7}
+        if name not in OTHER_FORMS.get(str(item["sk"])[:2], ()):
+            yield f"no {name}", {key: one for key, one in item.items() if key != name}
+
+
+@pytest.mark.parametrize("kind", KINDS.values())
+def test_d4_a_damaged_item_is_told_by_its_name_or_made_again(
+    built: Built, kind: str, tells: Callable[..., None]
+) -> None:
+    tried, wrong = 0, list[str]()
+    for item in items_by_kind(built)[kind][:: 1 if is_full() else 5]:
+        for what, damaged in list(damages(item))[:: 1 if is_full() else 3]:
+            built.harness.app.engine.items.write_many([damaged])
+            # An entry of a segment names it by its digest: what is told then is the segment that is not there.
+            names = (str(item["sk"]), "seg/") if kind == "entry of a segment" else (str(item["sk"]),)
+            wrong += [f"{item['sk']}, {what}: {one}" for one in built.wrong(*names)]
+            built.restore()
+            tried += 1
+    tells("damaged", kind, tried)
+    assert wrong == []
+
+
+@pytest.mark.parametrize("kind", KINDS.values())
+def test_d4_a_newer_item_is_refused_by_name(built: Built, kind: str, tells: Callable[..., None]) -> None:
+    """What has no version of its own is never newer: it says no more than a hash beside it allows."""
+    wrong, told = list[str](), 0
+    versioned = [item for item in items_by_kind(built)[kind] if "v" in item]
+    for item in versioned[:1]:
+        built.harness.app.engine.items.write_many([{**item, "v": 99}])
+        for reader, read in READERS.items():
+            VERIFIED.clear()
+            try:
+                if read(built.harness.log()) != built.said[reader]:
+                    wrong.append(f"{reader} says something else")
+            except NewerSchemaError as error:
+                told += 1
+                if error.item != item["sk"]:
+                    wrong.append(f"{reader}: {error}")
+        built.restore()
+        tells("newer", kind)
+    assert wrong == []
+    assert told > 0 or not versioned, "somebody reads it"
+
+
+@pytest.mark.parametrize("kind", ["payload", "seg", "snap", "index", "doc"])
+def test_d4_a_blob_that_is_cut_short_another_or_gone_is_told_by_its_name(
+    built: Built, kind: str, tells: Callable[..., None]
+) -> None:
+    store, (name, *_) = built.harness.app.engine.blobs, [name for name in built.blobs if blob_kind(name) == kind]
+    data, wrong, told = built.blobs[name], list[str](), 0
+    at = len(data) // 2
+    harms = {
+        "cut": data[:-9],
+        "half": data[:at],
+        "empty": b"",
+        "byte": data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :],
+        "other": b"x" * 90,
+        "gone": None,
+        "bomb": segment_bomb(data) if kind == "seg" else BOMB,
+    }
+    for what, harmed in harms.items():
+        store.delete_many([name])
+        if harmed is not None:
+            store.put(name, harmed)
+        found = list(built.wrong(name, f"blob:{'/'.join(name.split('/')[3:])}", "K#large"))
+        wrong += [f"{what}: {one}" for one in found]
+        told += len(found) == 0
+        store.put(name, data)
+        built.restore()
+    tells("blob", BLOBS[kind], len(harms) - 1)
+    tells("bomb", BLOBS[kind])
+    assert wrong == []
+
+
+def segment_bomb(data: bytes) -> bytes:
+    """The segment's own head and hashes, and a body of one line that never ends."""
+    body = 14 + int.from_bytes(data[6:10], "big") + int.from_bytes(data[10:14], "big")
+    return data[:body] + bz2.compress(b"0" * (2 * MAX_UNPACKED_BYTES))
+
+
+BOMB = bytes([1]) + b"\0\0\0\0" + zlib.compress(b"0" * (8 * MAX_UNPACKED_BYTES), 9)
+"""A quarter of a gigabyte in a quarter of a megabyte, packed as items and blobs are."""
+
+
+@pytest.mark.parametrize("kind", ["commit", "payload", "document", "snapshot", "job", "cache of the settings"])
+def test_a_bomb_in_an_item_is_told_with_little_memory(built: Built, kind: str, tells: Callable[..., None]) -> None:
+    wrong = list[str]()
+    item = next(one for one in reversed(items_by_kind(built)[kind]) if isinstance(one.get("b"), bytes))
+    built.harness.app.engine.items.write_many([{**item, "b": BOMB}])
+    tracemalloc.start()
+    wrong += list(built.wrong(str(item["sk"])))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    built.restore()
+    tells("bomb", kind)
+    assert wrong == []
+    assert peak < 3 * MAX_UNPACKED_BYTES
+
+
+BLOBS = {
+    "payload": "payload",
+    "seg": "segment",
+    "snap": "full snapshot",
+    "index": "index of search",
+    "doc": "document",
+}
+
+
+def blob_kind(name: str) -> str:
+    return name.split("/")[3]

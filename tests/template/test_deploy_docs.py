@@ -1,0 +1,121 @@
+"""docs/deploy.md: its commands name what is there, its calls are answered, and what it removes is removed."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import botocore.session
+import jmespath
+import pytest
+from moto import mock_aws
+
+from tests.http.events import event
+from turnlog import Turnlog
+from turnlog.bootstrap import make_application
+from turnlog.entrypoints.http import make_handler
+from turnlog.entrypoints.routes import ROUTES
+from turnlog.local.stack import expand, template_path
+from turnlog.settings import Settings
+
+ROOT = Path(__file__).parent.parent.parent
+PAGE = (ROOT / "docs" / "deploy.md").read_text(encoding="utf-8")
+COMMANDS = re.findall(r"^# (\d+) +.*\n(.+)$", PAGE, re.M)
+
+
+def test_there_are_ten_commands_and_each_is_one_line() -> None:
+    assert [int(number) for number, _ in COMMANDS] == list(range(1, 11))
+    assert all(command and not command.startswith("#") for _, command in COMMANDS)
+
+
+def test_what_they_name_is_there() -> None:
+    outputs = expand(template_path()).document["Outputs"]
+    assert set(re.findall(r"OutputKey=='(\w+)'", PAGE) + re.findall(r"\$\(out (\w+)\)", PAGE)) <= set(outputs)
+    config = (ROOT / "samconfig.toml").read_text(encoding="utf-8")
+    named = set(re.findall(r"--config-env (\w+)", PAGE))
+    assert named == {"dev", "prod"} and all(f"[{one}.deploy.parameters]" in config for one in named)
+    targets = "".join(path.read_text(encoding="utf-8") for path in [ROOT / "Makefile", *(ROOT / "mk").glob("*.mk")])
+    assert all(
+        re.search(rf"^{target}\b[^=]*:", targets, re.M)
+        for target in re.findall(r"make (\w+)(?=[`\n ]*(?:&&|`|\n))", PAGE)
+    )
+    typer_main, cli = (importlib.import_module(name) for name in ("typer.main", "turnlog.local.cli.app"))
+    commands = typer_main.get_command(cli.app).commands
+    assert set(re.findall(r"`turnlog (\w+)", PAGE)) <= set(commands)
+
+
+def test_its_calls_are_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In order, by the service in memory: what is signed is the handlers' caller."""
+    app = make_application(Settings(engine="memory://"))
+    handler, statuses = make_handler(ROUTES, app), list[int]()
+    for _, command in COMMANDS[6:]:
+        found = re.fullmatch(r"(?:curl -sS|signed) \$URL(/\S+)(?: -d '(.+)')?", command)
+        assert found is not None, command
+        method = "POST" if found[2] else "GET"
+        statuses.append(handler(event(method, found[1], raw=found[2]), None)["statusCode"])
+    app.close()
+    assert statuses == [200, 201, 201, 200]
+
+
+def test_what_stays_of_the_stack_is_removed_by_name() -> None:
+    resources = expand(template_path()).document["Resources"]
+    data = {"AWS::DynamoDB::Table": "delete-table", "AWS::S3::Bucket": "delete-bucket"}
+    kept = {one["Type"] for one in resources.values() if one.get("DeletionPolicy") == "Retain"}
+    assert kept == {*data, "AWS::S3::BucketPolicy"}, "the policy goes with its bucket"
+    assert all(command in PAGE for command in data.values())
+
+
+@mock_aws
+def test_the_query_of_the_removal_empties_a_bucket_with_versions(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "testing")
+    query = re.search(r"--query '(\{Objects.+?\})' > versions.json", PAGE)
+    assert query is not None
+    s3: Any = botocore.session.get_session().create_client("s3", region_name="us-east-1")
+    s3.create_bucket(Bucket="removed")
+    s3.put_bucket_versioning(Bucket="removed", VersioningConfiguration={"Status": "Enabled"})
+    for at in range(5):
+        s3.put_object(Bucket="removed", Key=f"k{at % 2}", Body=b"x")
+    for markers in (0, 1):
+        if markers:
+            s3.put_object(Bucket="removed", Key="k", Body=b"x")
+            s3.delete_object(Bucket="removed", Key="k")
+        found = jmespath.search(query[1], s3.list_object_versions(Bucket="removed"))
+        assert len(found["Objects"]) == (2 if markers else 5)
+        s3.delete_objects(Bucket="removed", Delete=found)
+        left = jmespath.search(query[1], s3.list_object_versions(Bucket="removed"))
+        assert "VersionId" not in json.dumps(left), "the loop of the page ends"
+    s3.delete_bucket(Bucket="removed")
+
+
+def test_the_check_of_a_restored_table_runs_and_finds_damage(tmp_path: Path) -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", PAGE, re.S)
+    url = f"sqlite:///{tmp_path / 'agent.db'}"
+    with Turnlog.open(url, tenant="111122223333", user="agent-backend") as log:
+        log.sessions.create("s").append(
+            {"role": "user", "content": "hi"}, {"role": "assistant", "content": os.urandom(50_000).hex()}
+        )
+
+    def checked() -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-c", code],
+            env=os.environ | {"RESTORED": url},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    run = checked()
+    assert (run.returncode, run.stdout.split()[:3]) == (0, ["s", "3", "2"])
+    for blob in (tmp_path / "agent.db.blobs").rglob("*"):
+        if blob.is_file():
+            blob.unlink()
+    run = checked()
+    assert run.returncode == 1 and "CorruptError" in run.stderr

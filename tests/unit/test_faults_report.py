@@ -1,0 +1,88 @@
+"""docs/faults.md and docs/planted-faults.md: every kind and operation is there, nothing was lost, and every edit still applies."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import pytest
+
+from tests.faults import FAULT, KINDS, FaultReport, cells_of
+from tests.log import test_faults_of_items, test_faults_of_workers, test_pairs
+from tests.log.test_crashes import STEPS
+
+ROOT = Path(__file__).parent.parent.parent
+PAGE, PLANTED_PAGE = ROOT / "docs" / "faults.md", ROOT / "docs" / "planted-faults.md"
+
+
+@pytest.fixture(scope="module")
+def planted() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("planted_faults", ROOT / "tools" / "planted_faults.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["planted_faults"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def told(kind: str, operation: str, tried: int, *, passed: bool) -> SimpleNamespace:
+    return SimpleNamespace(when="call", passed=passed, user_properties=[(FAULT, (kind, operation, "sqlite", tried))])
+
+
+def test_a_report_counts_what_was_lost(tmp_path: Path) -> None:
+    report = FaultReport()
+    report.pytest_runtest_logreport(told("throttled", "append", 7, passed=True))
+    report.pytest_runtest_logreport(told("throttled", "append", 2, passed=False))
+    report.pytest_runtest_logreport(told("clock", "fork", 1, passed=True))
+    page = tmp_path / "faults.md"
+    page.write_text(report.page(commit="abc", command="make faults"))
+    assert cells_of(page) == {("throttled", "append"): "9 + 2 lost", ("clock", "fork"): "1"}
+    assert "10 faults tried, 8 survived, 2 lost" in page.read_text()
+
+
+def test_every_operation_meets_every_kind_of_fault_that_it_can() -> None:
+    found = cells_of(PAGE)
+    assert {kind for kind, _ in found} == set(KINDS)
+    wanted = {
+        (kind, step)
+        for kind in ("no answer before", "no answer after", "throttled", "denied", "clock")
+        for step in STEPS
+    }
+    wanted |= {("at once", operation) for operation in test_pairs.OPERATIONS}
+    wanted |= {("damaged", kind) for kind in test_faults_of_items.KINDS.values()}
+    wanted |= {(kind, blob) for kind in ("blob", "bomb") for blob in test_faults_of_items.BLOBS.values()}
+    wanted |= {(kind, f"{job} job") for kind in ("worker ends", "dead letter") for job in test_faults_of_workers.JOBS}
+    assert wanted - set(found) == set(), "run `make faults`"
+
+
+def test_nothing_was_lost() -> None:
+    assert [cell for cell in cells_of(PAGE).values() if "lost" in cell] == []
+
+
+def test_every_planted_fault_still_applies(planted: ModuleType) -> None:
+    for fault in planted.PLANTED:
+        edits = dict[str, str]()
+        for name, old, new in fault.edits:
+            text = edits.get(name) or (ROOT / name).read_text(encoding="utf-8")
+            assert text.count(old) == 1 and old != new, f"{fault.what}: the source has moved"
+            edits[name] = text.replace(old, new)
+        for name, text in edits.items():
+            if name.endswith(".py"):
+                compile(text, name, "exec")
+
+
+def test_every_planted_fault_names_tests_that_there_are(planted: ModuleType) -> None:
+    for fault in planted.PLANTED:
+        for test in fault.tests:
+            path, _, name = test.partition("::")
+            text = (ROOT / path).read_text(encoding="utf-8")
+            assert not name or f"def {name.partition('[')[0]}(" in text, test
+
+
+def test_every_planted_fault_was_caught(planted: ModuleType) -> None:
+    page = PLANTED_PAGE.read_text(encoding="utf-8")
+    missing = [fault.what for fault in planted.PLANTED if f"| {fault.kind} | {fault.what} | [" not in page]
+    assert missing == [], "run `make planted`"
+    assert "not caught" not in page

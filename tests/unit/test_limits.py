@@ -1,0 +1,251 @@
+"""docs/limits.md: each limit of the API is taken at its value, and refused at one more with the error that the page tells."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.effort import is_full
+from tests.http.events import event
+from turnlog.bootstrap import Application, make_application
+from turnlog.contracts import documents, exports, lint, messages, sessions, snapshots, summaries
+from turnlog.contracts.recall import MAX_RECALL_TOKENS
+from turnlog.domain import jsonvalue, patches
+from turnlog.domain.jsonvalue import encode_json
+from turnlog.entrypoints.http import MAX_BODY_BYTES, make_handler
+from turnlog.entrypoints.routes import ROUTES
+from turnlog.log.keys import MAX_POSITION
+from turnlog.log.state import MAX_STATE_BYTES
+from turnlog.services import changes, given_settings, history, idempotency, incoming, schemas
+from turnlog.services.search import MAX_QUESTION_CHARS
+from turnlog.settings import Settings
+
+PAGE = (Path(__file__).parent.parent.parent / "docs" / "limits.md").read_text(encoding="utf-8")
+ROWS = {
+    what: (limit, status, code)
+    for what, limit, status, code in re.findall(r"^\| ([^|]+) \| ([^|]+) \| (\d{3}) `(\w+)` \|$", PAGE, re.M)
+}
+S = "/v1/sessions/s"
+Request = dict[str, Any]
+KB, MB = 1024, 1024 * 1024
+
+
+def ask(method: str, path: str, **given: Any) -> Request:
+    return {"method": method, "path": path, **given}
+
+
+def text_of(size: int) -> dict[str, Any]:
+    """A message of so many bytes as JSON."""
+    empty = len(encode_json({"role": "user", "content": ""}))
+    return {"role": "user", "content": "x" * (size - empty)}
+
+
+def nested(levels: int) -> Any:
+    value: Any = 1
+    for _ in range(levels):
+        value = {"a": value}
+    return value
+
+
+def append(*given: Any, **more: Any) -> Request:
+    return ask("POST", f"{S}/messages", body={"messages": list(given)}, **more)
+
+
+def create(**fields: Any) -> Request:
+    return ask("POST", "/v1/sessions", body=fields)
+
+
+def get(path: str, **query: Any) -> Request:
+    return ask("GET", path, query={name: str(value) for name, value in query.items()})
+
+
+def padded(size: int) -> Request:
+    body = json.dumps({"messages": [{"role": "user", "content": "hi"}]})
+    return ask("POST", f"{S}/messages", raw=body + " " * (size - len(body)))
+
+
+def settings_of(size: int) -> Request:
+    """Metadata so long that all settings together have so many bytes."""
+    empty = len(encode_json([None, [], "default", {"a": ""}]))
+    return create(metadata={"a": "x" * (size - empty)})
+
+
+def schema_of(size: int) -> Request:
+    empty = len(encode_json({"title": ""}))
+    return create(state_schema={"title": "x" * (size - empty)})
+
+
+def state_of(size: int) -> list[Request]:
+    """More than a body has room for: put in two parts."""
+    empty, half = len(encode_json({"a": "", "b": ""})), size // 2
+    return [
+        ask("PUT", f"{S}/state", body={"state": {"a": "x" * half}}),
+        ask("PATCH", f"{S}/state", body={"b": "x" * (size - empty - half)}),
+    ]
+
+
+def record_of(size: int) -> Request:
+    empty = len(encode_json({"a": ""}))
+    return ask("POST", f"{S}/history", body={"action": "note", "metadata": {"a": "x" * (size - empty)}})
+
+
+def document(**fields: Any) -> dict[str, Any]:
+    return {"key": "k", "data": "", **fields}
+
+
+def write(*puts: dict[str, Any]) -> Request:
+    return ask("POST", f"{S}/documents", body={"put": list(puts)})
+
+
+def patch_of(count: int) -> Request:
+    operations = [{"op": "add", "path": "/a", "value": 1}] * count
+    return ask("PATCH", f"{S}/state", body=operations, headers={"content-type": "application/json-patch+json"})
+
+
+Case = tuple[int, str, Callable[[int], "Request | list[Request]"]]
+"""The limit, its unit, and the request of a size. A request that is within the limit may fail for another reason."""
+
+CASES: dict[str, Case] = {
+    "levels of JSON": (jsonvalue.MAX_DEPTH, "", lambda n: create(metadata=nested(n - 1))),
+    "request body": (MAX_BODY_BYTES, "MiB", padded),
+    "`Idempotency-Key`": (
+        idempotency.MAX_KEY_CHARS,
+        "characters",
+        lambda n: append(text_of(40), headers={"idempotency-key": "k" * n}),
+    ),
+    "messages of one append": (messages.MAX_MESSAGES, "", lambda n: append(*[text_of(40)] * n)),
+    "one message": (incoming.MAX_MESSAGE_BYTES, "MiB", lambda n: append(text_of(n))),
+    "messages of one append together": (
+        incoming.MAX_BATCH_BYTES,
+        "MiB",
+        lambda n: append(*[text_of(n // 5)] * 4, text_of(n - 4 * (n // 5))),
+    ),
+    "`title`": (200, "characters", lambda n: create(title="t" * n)),
+    "session id": (64, "characters", lambda n: create(session_id="i" * n)),
+    "`system`": (1_000_000, "characters", lambda n: create(system="s" * n)),
+    "`tools`": (512, "", lambda n: create(tools=[{"name": "t"}] * n)),
+    "system text, tools, policy and metadata together": (given_settings.MAX_SETTINGS_BYTES, "MiB", settings_of),
+    "`state_schema`": (schemas.MAX_SCHEMA_BYTES, "KiB", schema_of),
+    "`ttl_days`": (36_500, "", lambda n: create(ttl_days=n)),
+    "`loop_timeout_seconds`": (31_536_000, "", lambda n: create(loop_timeout_seconds=n)),
+    "`snapshots.keep`": (sessions.MAX_KEPT, "", lambda n: create(snapshots={"every_loops": 1, "keep": n})),
+    "`bootstrap.max_tokens`": (20_000, "", lambda n: create(bootstrap={"max_tokens": n})),
+    "state": (MAX_STATE_BYTES, "MiB", state_of),
+    "levels of a state": (
+        changes.MAX_STATE_DEPTH,
+        "",
+        lambda n: ask("PUT", f"{S}/state", body={"state": nested(n)}),
+    ),
+    "operations of a JSON Patch": (patches.MAX_OPERATIONS, "", patch_of),
+    "`metadata` of an entry of the history": (history.MAX_METADATA_BYTES, "KiB", record_of),
+    "`budget`": (100_000_000, "tokens", lambda n: ask("POST", f"{S}/context", body={"budget": n})),
+    "position": (MAX_POSITION, "", lambda n: get(f"{S}/messages", after=n)),
+    "page of messages": (100, "", lambda n: get(f"{S}/messages", limit=n)),
+    "page of loops": (100, "", lambda n: get(f"{S}/loops", limit=n)),
+    "page of history": (1_000, "", lambda n: get(f"{S}/history", limit=n)),
+    "page of sessions": (100, "", lambda n: get("/v1/sessions", limit=n)),
+    "page of snapshots": (100, "", lambda n: get(f"{S}/snapshots", limit=n)),
+    "page of jobs": (100, "", lambda n: get("/v1/jobs", limit=n)),
+    "page of memories": (100, "", lambda n: get("/v1/users/me/memory", limit=n)),
+    "results of a search": (50, "", lambda n: get(f"{S}/search", q="order", limit=n)),
+    "question of a search": (MAX_QUESTION_CHARS, "characters", lambda n: get(f"{S}/search", q="x" * n)),
+    "`max_tokens` of a recall": (MAX_RECALL_TOKENS, "", lambda n: get(f"{S}/recall", ref="2.0", max_tokens=n)),
+    "`max_tokens` of a summary": (
+        summaries.MAX_SUMMARY_TOKENS,
+        "",
+        lambda n: ask("POST", f"{S}/compress", body={"mode": "sync", "max_tokens": n}),
+    ),
+    "name of a snapshot": (128, "characters", lambda n: ask("POST", f"{S}/snapshots", body={"name": "n" * n})),
+    "`keep` of a snapshot": (snapshots.MAX_KEPT, "", lambda n: ask("POST", f"{S}/snapshots", body={"keep": n})),
+    "documents of one writing": (
+        documents.MAX_WRITTEN,
+        "",
+        lambda n: write(*(document(key=f"k{at}") for at in range(n))),
+    ),
+    "documents that are read by key": (
+        documents.MAX_READ,
+        "",
+        lambda n: ask("POST", f"{S}/documents/read", body={"keys": [f"k{at}" for at in range(n)]}),
+    ),
+    "key of a document": (512, "bytes", lambda n: write(document(key="k" * n))),
+    "one document": (
+        documents.MAX_DOCUMENT_BYTES,
+        "MiB",
+        lambda n: write(document(data=base64.b64encode(b"x" * n).decode())),
+    ),
+    "messages of `POST /v1/window`": (
+        20_000,
+        "",
+        lambda n: ask("POST", "/v1/window", body={"messages": [{"role": "user", "content": "x"}] * n}),
+    ),
+    "messages of `POST /v1/lint`": (
+        lint.MAX_LINTED,
+        "",
+        lambda n: ask("POST", "/v1/lint", body={"messages": [{}] * n, "format": "openai_chat"}),
+    ),
+    "commits of one import": (
+        1_000,
+        "",
+        lambda n: ask("POST", f"{S}-2/import", body={"head": 1, "hash": "0" * 32, "commits": ["x"] * n}),
+    ),
+}
+
+
+LONG = {"messages of one append together", "messages of `POST /v1/window`", "messages of `POST /v1/lint`"}
+"""Those whose request at the limit takes seconds: that it is taken is tried in `make full`."""
+
+
+@pytest.fixture(scope="module")
+def app() -> Iterator[Application]:
+    made = make_application(Settings(engine="memory://"))
+    yield made
+    made.close()
+
+
+def last_answer(app: Application, requests: Request | list[Request]) -> tuple[int, str]:
+    handler = make_handler(ROUTES, app)
+    handler(event("POST", "/v1/sessions", body={"session_id": "s", "if_exists": "return"}), None)
+    answer: dict[str, Any] = {}
+    for one in requests if isinstance(requests, list) else [requests]:
+        answer = handler(event(**one), None)
+    body = json.loads(answer["body"] or "{}")
+    return answer["statusCode"], body.get("code", "")
+
+
+def shown(limit: int, unit: str) -> str:
+    scale = {"MiB": MB, "KiB": KB}.get(unit, 1)
+    return f"{limit / scale:,g} {unit}".strip() if scale > 1 else f"{limit:,} {unit}".strip()
+
+
+@pytest.mark.parametrize("what", CASES)
+def test_a_limit_is_taken_and_one_more_is_refused(app: Application, what: str) -> None:
+    limit, unit, request = CASES[what]
+    told, status, code = ROWS[what]
+    assert told == shown(limit, unit)
+    if what not in LONG or is_full():
+        within, error = last_answer(app, request(limit))
+        assert within < 300 or error != code
+    assert last_answer(app, request(limit + 1)) == (int(status), code)
+
+
+def test_every_limit_of_the_page_is_tried() -> None:
+    assert set(ROWS) == set(CASES)
+
+
+def test_every_largest_number_of_a_contract_is_on_the_page() -> None:
+    """A new ``MAX_`` of a contract has a row, or is no limit that a caller meets."""
+    tried = {limit for limit, _, _ in CASES.values()}
+    contracts = (documents, exports, lint, messages, sessions, snapshots, summaries)
+    found = {
+        f"{one.__name__}.{name}": value for one in contracts for name, value in vars(one).items() if name[:4] == "MAX_"
+    }
+    inside = {"MAX_DATA_CHARS", "MAX_TOKENS", "MAX_PROBLEMS"}
+    assert {
+        name for name, value in found.items() if value not in tried and name.rpartition(".")[2] not in inside
+    } == set()

@@ -1,0 +1,154 @@
+"""Breaks the code on purpose, one fault after the other, and sees the tests fail: docs/planted-faults.md.
+
+    make planted                       # all of them, and the page
+    make planted ARGS="-k tenancy"     # those whose kind or name has the word; the page keeps the others
+
+It works on a copy. First the tests must pass there as they are; then each fault is put in, its tests are run, and it is taken
+out again. A fault that no test sees ends this with an error: a test is missing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from planted_faults import PLANTED, Planted
+
+ROOT = Path(__file__).parent.parent
+PAGE = ROOT / "docs" / "planted-faults.md"
+_PASSED, _FAILED = 0, 1
+_LONGEST_SECONDS = 1_200
+_FAILED_BY = re.compile(r"^FAILED (\S+?::\w+)", re.MULTILINE)
+_COPIED = ("benchmarks", "docs", "events", "examples", "functions", "layers", "mk", "shared", "tests", "tools")
+_FILES = ("*.md", "*.toml", "*.yaml", "*.txt", "Makefile", "LICENSE")
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A fault, and the test that failed first; None when all passed."""
+
+    fault: Planted
+    by: str | None
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("-k", metavar="WORD", default="", help="only faults whose kind or name has the word")
+    word = parser.parse_args().k
+    faults = [fault for fault in PLANTED if word in f"{fault.kind} {fault.what}"]
+    with tempfile.TemporaryDirectory(prefix="planted-") as folder:
+        copy = Path(folder) / "project"
+        _copy(copy)
+        print(f"{len(faults)} faults; first their tests as the code is ...", flush=True)
+        if (code := _run(copy, [test for fault in faults for test in fault.tests])[0]) != _PASSED:
+            print(f"the tests do not pass without a fault (pytest ended with {code})", file=sys.stderr)
+            return 1
+        seen = list(_planted(copy, faults))
+    PAGE.write_text(page({**_told(), **{_name(one.fault): _by(one) for one in seen}}, _commit()), encoding="utf-8")
+    missed = [one.fault.what for one in seen if one.by is None]
+    print(f"{len(seen) - len(missed)} of {len(seen)} caught")
+    return 1 if missed else 0
+
+
+def _planted(copy: Path, faults: Sequence[Planted]) -> Iterator[Seen]:
+    for at, fault in enumerate(faults, 1):
+        before = fault.apply(copy)
+        try:
+            code, told = _run(copy, fault.tests)
+        finally:
+            for path, text in before.items():
+                path.write_text(text, encoding="utf-8")
+        if code not in (_PASSED, _FAILED):
+            raise SystemExit(f"{fault.what}: pytest ended with {code}\n{told[-2000:]}")
+        found = _FAILED_BY.search(told)
+        seen = Seen(fault, found[1] if found is not None and code == _FAILED else None)
+        print(f"{at:3} {fault.kind:10} {fault.what}: {seen.by or 'NOT CAUGHT'}", flush=True)
+        yield seen
+
+
+def page(told: dict[str, str], commit: str) -> str:
+    """docs/planted-faults.md: of each fault by what it was caught."""
+    rows = [(fault, told.get(_name(fault), "")) for fault in PLANTED]
+    caught = sum(by.startswith("[") for _, by in rows)
+    lines = [
+        "# Planted faults",
+        "",
+        "<!-- Written by `make planted`; do not edit. -->",
+        "",
+        "Each line is a fault that was put into the code on purpose, and the first test that failed of it:",
+        f"**{caught} of {len(rows)} were caught**. By `make planted` at commit `{commit}`; the edits are in",
+        "[tools/planted_faults.py](../tools/planted_faults.py), and a test of `make pr` checks that each still applies.",
+        "",
+        "| kind | fault | caught by |",
+        "|---|---|---|",
+    ]
+    lines += [f"| {_name(fault)} | {by or '**not tried**'} |" for fault, by in rows]
+    return "\n".join([*lines, ""])
+
+
+def _name(fault: Planted) -> str:
+    return f"{fault.kind} | {fault.what}"
+
+
+def _by(seen: Seen) -> str:
+    return "**not caught**" if seen.by is None else _link(*seen.by.split("::", 1))
+
+
+def _told() -> dict[str, str]:
+    """What the page says already."""
+    if not PAGE.is_file():
+        return {}
+    rows = [line.strip("| ").rsplit(" | ", 1) for line in PAGE.read_text(encoding="utf-8").splitlines()]
+    return {row[0]: row[1] for row in rows if len(row) == 2}
+
+
+def _link(path: str, name: str) -> str:
+    return f"[{name.removeprefix('test_').replace('_', ' ')}](../{path})"
+
+
+def _copy(to: Path) -> None:
+    to.mkdir()
+    for name in _COPIED:
+        shutil.copytree(ROOT / name, to / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for pattern in _FILES:
+        for path in ROOT.glob(pattern):
+            shutil.copy2(path, to / path.name)
+
+
+def _run(copy: Path, tests: Sequence[str]) -> tuple[int, str]:
+    """What pytest ended with, and what it said."""
+    places = [str(copy / "shared"), str(copy / "layers" / "dependencies")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(places), "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--hypothesis-seed=0", "--tb=no"]
+    done = subprocess.run(  # noqa: S603 - our own command
+        [*command, *dict.fromkeys(tests)],
+        cwd=copy,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=_LONGEST_SECONDS,
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def _commit() -> str:
+    git = shutil.which("git")
+    if git is None:
+        return "unknown"
+    done = subprocess.run(  # noqa: S603 - our own command
+        [git, "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    return done.stdout.strip() or "unknown"
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -35,6 +35,11 @@ CALL = {
 }
 
 
+def interruptible() -> None:
+    """A process that was started in the background hands it on that Ctrl-C is ignored: CI may be one."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 class Terminal:
     """A command on a terminal of its own: what it shows is read, and what is typed is typed."""
 
@@ -50,6 +55,7 @@ class Terminal:
             cwd=folder,
             env={**env, "TERM": "dumb", "COLUMNS": "150"},
             start_new_session=True,
+            preexec_fn=interruptible,
         )
         os.close(theirs)
         self._shown = ""
@@ -177,6 +183,7 @@ def test_a_pipe_that_is_stopped_in_a_stream_says_130(server: StreamingServer, tm
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=interruptible,
     )
     try:
         assert process.stdin is not None and process.stdout is not None

@@ -55,7 +55,7 @@ class Terminal:
             cwd=folder,
             env={**env, "TERM": "dumb", "COLUMNS": "150"},
             start_new_session=True,
-            preexec_fn=interruptible,
+            preexec_fn=interruptible,  # noqa: PLW1509 - one call of the system in the child
         )
         os.close(theirs)
         self._shown = ""
@@ -183,7 +183,7 @@ def test_a_pipe_that_is_stopped_in_a_stream_says_130(server: StreamingServer, tm
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=interruptible,
+        preexec_fn=interruptible,  # noqa: PLW1509 - one call of the system in the child
     )
     try:
         assert process.stdin is not None and process.stdout is not None

@@ -1,13 +1,12 @@
 """The MCP conformance suite against `turnlog mcp --http`: `install` fetches it with npm, `test` runs what applies and reports it.
 
-Node comes with it, as a package: the suite needs 22. Without npm it is skipped and says so; on CI an npm that fetches nothing is
-a failure.
+Node comes with it, as a package: the suite needs 22. Without npm, or where npm fetches
+nothing, it is skipped and says so.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import socket
 import subprocess
@@ -77,6 +76,7 @@ CHECKS = {
     "sep-2575-missing-capability-http-400": _OWN_TOOL,
 }
 """Single checks of scenarios that apply, which do not."""
+FETCH_SECONDS = 90
 Checks = Mapping[str, Sequence[Mapping[str, Any]]]
 
 
@@ -85,7 +85,8 @@ def main(command: str) -> int:
         print("skipped: the MCP conformance suite needs npm on PATH")
         return 0
     if command == "install":
-        return 0 if installed() or not os.environ.get("CI") else 1
+        installed()
+        return 0
     if not stamp().is_file():
         print(f"skipped: npm could not fetch {PACKAGES[0]}")
         return 0
@@ -105,8 +106,12 @@ def installed() -> bool:
         return True
     FOLDER.mkdir(exist_ok=True)
     print(f"Fetching {' and '.join(PACKAGES)} (once) ...", flush=True)
-    options = ["--no-save", "--no-audit", "--no-fund", "--loglevel=error", "--prefix", str(FOLDER)]
-    ran = subprocess.run(["npm", "install", *options, *PACKAGES], check=False, cwd=FOLDER)  # noqa: S603, S607
+    options = ["--no-save", "--no-audit", "--no-fund", "--loglevel=error", "--fetch-retries=1", "--prefix", str(FOLDER)]
+    command = ["npm", "install", *options, *PACKAGES]
+    try:
+        ran = subprocess.run(command, check=False, cwd=FOLDER, timeout=FETCH_SECONDS)  # noqa: S603
+    except subprocess.TimeoutExpired:
+        return False
     if ran.returncode == 0:
         stamp().touch()
     return ran.returncode == 0

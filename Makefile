@@ -70,8 +70,10 @@ planted: $(VENV)/dev.stamp  ## Break the code on purpose and see the tests fail,
 
 pr: lint checkov test build-test mcp-conformance  ## What CI runs
 
-full: lint $(VENV)/dev.stamp  ## Everything, long
-	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal --full
+full: lint $(VENV)/dev.stamp  ## Everything, long; writes docs/full.md
+	@mkdir -p build
+	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal --full --junitxml build/full.xml; ended=$$?; \
+		$(BIN)/python tools/full_report.py build/full.xml docs/full.md && exit $$ended
 
 clean:  ## Remove what was made
 	rm -rf $(VENV) .venv-* .mcp-conformance .aws-sam build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -52,7 +52,10 @@ class Clients:
         from botocore.session import get_session
 
         if self._session is None:
+            from turnlog.adapters.aws.service_models import use_service_models
+
             self._session = get_session()
+            use_service_models(self._session)
         config = Config(
             connect_timeout=_CONNECT_TIMEOUT_SECONDS,
             read_timeout=read_timeout_seconds,

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import multiprocessing
+import sqlite3
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 from benchmarks.load.checking import Checked, Reading, check
 from benchmarks.load.clients import TENANT, id_of, message
@@ -170,27 +172,14 @@ class TimedDatabase(SqliteDatabase):
         super().__init__(path)
         self._records = records
 
-    def connection(self) -> Any:
-        return _Timed(super().connection(), self._records)
-
-
-class _Timed:
-    _KINDS = {"BEGIN IMMEDIATE": "lock", "COMMIT": "commit"}  # noqa: RUF012 - never changed
-
-    def __init__(self, inner: Any, records: Records) -> None:
-        self._inner = inner
-        self._records = records
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
-
-    def execute(self, statement: str, *values: Sequence[Any]) -> Any:
-        kind, begun = self._KINDS.get(statement), time.perf_counter()
-        try:
-            return self._inner.execute(statement, *values)
-        finally:
-            if kind is not None:
-                self._records.seconds[kind].append(time.perf_counter() - begun)
+    @contextmanager
+    def writing(self) -> Iterator[sqlite3.Connection]:
+        begun = time.perf_counter()
+        with super().writing() as connection:
+            self._records.seconds["lock"].append(time.perf_counter() - begun)
+            yield connection
+            begun = time.perf_counter()
+        self._records.seconds["commit"].append(time.perf_counter() - begun)
 
 
 class _Counted(SqliteItemTable):

@@ -6,6 +6,7 @@ Objects that Python has allocated are counted, so nothing is timed and the count
 from __future__ import annotations
 
 import gc
+import sqlite3
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -97,11 +98,12 @@ def test_one_object_kept_of_each_request_would_be_seen() -> None:
 
 def test_threads_that_have_ended_leave_no_connection_open(tmp_path: Path) -> None:
     """A thread for each request is a common way to serve."""
-    database = SqliteDatabase(tmp_path / "turnlog.db")
+    database, used = SqliteDatabase(tmp_path / "turnlog.db"), list[sqlite3.Connection]()
 
     def use() -> None:
         with database.writing() as connection:
             connection.execute("DELETE FROM jobs")
+            used.append(connection)
 
     for _ in range(20):
         thread = threading.Thread(target=use)
@@ -110,5 +112,9 @@ def test_threads_that_have_ended_leave_no_connection_open(tmp_path: Path) -> Non
     use()
     gc.collect()
     assert database.open_connections == 1
+    for connection in used[:-1]:
+        with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+            connection.execute("SELECT 1")
+    assert used[-1].execute("SELECT 1").fetchone() == (1,)
     database.close()
     assert database.open_connections == 0

@@ -18,12 +18,10 @@ import pytest
 from tests.effort import is_full
 from tests.http.events import event
 from turnlog.adapters.embedded.sqlite import SqliteDatabase
-from turnlog.bootstrap import make_application
 from turnlog.entrypoints.http import make_handler
 from turnlog.entrypoints.routes import ROUTES
 from turnlog.local.events import LocalContext
 from turnlog.log.commits import VERIFIED
-from turnlog.settings import Settings
 
 FEW, MANY = (2_000, 6_000) if is_full() else (600, 1_800)
 """Requests before the first count, and before the second. The caches are full by the first."""
@@ -33,6 +31,8 @@ OBJECTS_PER_REQUEST = 0.5
 
 @pytest.fixture
 def small_cache(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Full after a few sessions. The handlers are made as those of Lambda are, of the environment."""
+    monkeypatch.setenv("TURNLOG_ENGINE", "memory://")
     VERIFIED.clear()
     monkeypatch.setattr(VERIFIED, "_max_bytes", CACHE_BYTES)
     yield
@@ -43,7 +43,7 @@ class Served:
     """Requests over ever new sessions. ``keep`` is what a leak would do with each."""
 
     def __init__(self, keep: Callable[[dict[str, Any]], None] = lambda answer: None) -> None:
-        self._handler = make_handler(ROUTES, make_application(Settings(engine="memory://")))
+        self._handler = make_handler(ROUTES)
         self._keep = keep
         self._sessions = 0
         self.requests = 0
@@ -61,7 +61,9 @@ class Served:
         self._call(201, "POST", "/v1/sessions", {"session_id": name, "title": f"about {name}"})
         for at, role in enumerate(("user", "assistant")):
             messages = [{"role": role, "content": f"message {at} of {name}"}]
-            self._call(201, "POST", f"{path}/messages", {"messages": messages}, {"idempotency-key": f"{name}-{at}"})
+            key = {"idempotency-key": f"{name}-{at}"}
+            self._call(201, "POST", f"{path}/messages", {"messages": messages}, key)
+            self._call(409, "POST", f"{path}/messages", {"messages": messages, "if_head": 0})
         self._call(200, "POST", f"{path}/context", {"budget": 8_000})
         self._call(200, "GET", f"{path}/messages")
         self._call(200, "GET", "/v1/sessions")

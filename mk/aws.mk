@@ -14,13 +14,13 @@ HOST_ARCHITECTURE := $(if $(filter aarch64 arm64,$(shell uname -m)),arm64,x86_64
 $(SAM_VENV)/sam.stamp: mk/sam-requirements.txt
 	@test -x $(SAM_VENV)/bin/python || $(PYTHON) -m venv $(SAM_VENV)
 	@echo "Installing the SAM CLI into $(SAM_VENV) (once) ..."
-	@$(SAM_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	@$(SAM_VENV)/bin/python $(PIP_INSTALL) -r $<
 	@touch $@
 
 $(LAMBDA_VENV)/lambda.stamp: mk/lambda-requirements.txt
 	@test -x $(LAMBDA_VENV)/bin/python || $(RUNTIME_PYTHON) -m venv $(LAMBDA_VENV)
 	@echo "Installing the Lambda runtime's client into $(LAMBDA_VENV) (once) ..."
-	@$(LAMBDA_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	@$(LAMBDA_VENV)/bin/python $(PIP_INSTALL) -r $<
 	@touch $@
 
 sam-validate: $(SAM_VENV)/sam.stamp  ## Let the SAM CLI check template.yaml

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import gc
 import importlib.util
+import logging
 import os
 import re
 import sys
@@ -45,6 +46,20 @@ def service_models_are_read_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(botocore.session, "create_loader", functools.cache(create_loader))
         yield
+
+
+@pytest.fixture(autouse=True)
+def a_function_leaves_no_logger() -> Iterator[None]:
+    """A Lambda function sets the logger of its process up: the tests share one."""
+    yield
+    logger = logging.getLogger("turnlog")
+    if getattr(logger, "init", False):  # Powertools' mark
+        from turnlog.entrypoints.logs import _logger
+
+        _logger.cache_clear()
+        logger.handlers.clear()
+        logger.setLevel(logging.NOTSET)
+        del logger.init  # type: ignore[attr-defined]
 
 
 @pytest.fixture(scope="session", autouse=True)

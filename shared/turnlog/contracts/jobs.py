@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import Literal
 
 from pydantic import Field
 
 from turnlog.contracts.base import Answer, Body, JsonObjectField
+from turnlog.domain.correlation import CORRELATION_PATTERN, is_correlation_id
 from turnlog.domain.jobs import JobKind, JobStatus
 
 
@@ -19,6 +21,17 @@ class JobMessage(Body):
     tenant: str = Field(max_length=64)
     user: str = Field(max_length=64)
     session_id: str = Field(max_length=64, description="Empty for a job of a person")
+    correlation_id: str | None = Field(None, pattern=CORRELATION_PATTERN)
+
+
+def correlation_of(body: str) -> str | None:
+    """The correlation id in a message, whether it is a job of ours or not: a log has it before anything can go wrong."""
+    try:
+        message = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    value = message.get("correlation_id") if isinstance(message, dict) else None
+    return value if is_correlation_id(value) else None
 
 
 class JobError(Answer):
@@ -30,7 +43,7 @@ class JobError(Answer):
 
 class Job(Answer):
     """``attempts`` counts tries that have ended. ``result`` says what the job made, without contents; of a job in several parts
-    what it has made so far. ``session_id`` is empty for a job of a person.
+    what it has made so far. ``session_id`` is empty for a job of a person. ``correlation_id`` is that of the call which started it.
     """
 
     job_id: str
@@ -42,6 +55,7 @@ class Job(Answer):
     attempts: int
     result: JsonObjectField | None
     error: JobError | None
+    correlation_id: str | None
 
 
 class JobPage(Answer):

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 B = TypeVar("B", bound=BaseModel)
 MAX_POSITION = 999_999_999_999
+CORRELATION_HEADER = "X-Correlation-Id"
 JSON = "application/json"
 JSON_PATCH = "application/json-patch+json"
 MERGE_TYPES = (JSON, "application/merge-patch+json")

@@ -12,7 +12,7 @@ HOST_ARCHITECTURE := $(if $(filter aarch64 arm64,$(shell uname -m)),arm64,x86_64
 LAYER_REQUIREMENTS := layers/dependencies/requirements.txt
 LAYER_WHEELS := .venv-sam/layer-wheels
 
-.PHONY: build build-test sam-validate
+.PHONY: bench-starts build build-test sam-validate
 
 $(SAM_VENV)/sam.stamp: mk/sam-requirements.txt
 	@test -x $(SAM_VENV)/bin/python || $(PYTHON) -m venv $(SAM_VENV)
@@ -55,9 +55,14 @@ build-test: $(VENV)/dev.stamp $(LAYER_WHEELS)/wheels.stamp $(LAMBDA_VENV)/lambda
 	@$(FINISH) $(HOST_BUILD)
 	@TURNLOG_TEST_BUILT=1 $(BIN)/python -m pytest -q -rP tests/template/test_built.py
 
+bench-starts: build-test  ## Import and first request of the built handlers against boto3 [ARGS='--runs 21']
+	@rm -rf .aws-sam/host/boto3
+	@$(LAMBDA_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --target .aws-sam/host/boto3 boto3
+	@$(BIN)/python -m benchmarks.handlers --built $(ARGS)
+
 else
 
-build build-test:
+bench-starts build build-test:
 	@echo "skipped: make $@ needs $(RUNTIME_PYTHON) on PATH, the Python of the Lambda runtime"
 
 endif

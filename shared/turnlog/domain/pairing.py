@@ -8,12 +8,14 @@ in windows; the log keeps both.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from turnlog.domain.facts import Facts, ResultFact
 from turnlog.domain.refs import Ref
+from turnlog.domain.values import dataclass
 
 OPEN_CALLS_KEPT = 16
 _KEY_BYTES = 6
@@ -80,7 +82,7 @@ class OpenCalls:
         return cls(tuple(_decode(data[at : at + _ENTRY_BYTES]) for at in range(0, len(data), _ENTRY_BYTES)), more)
 
 
-@dataclass(slots=True)
+@dataclasses.dataclass(slots=True)
 class Pairing:
     """Of a range of messages: ``call_of`` a result (position, index), and ``result_of`` a call (its newest result).
 

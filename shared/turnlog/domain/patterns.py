@@ -10,10 +10,11 @@ too: they match the same lines), and ``(?i)`` at the beginning. Tested against `
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from turnlog.domain.pattern_syntax import CLASSES, At, Choice, Node, One, Parser, PatternError, Repeated, Sequence, Test
+from turnlog.domain.values import dataclass
 
 MAX_PATTERN_CHARS = 256
 MAX_STATES = 2_000
@@ -58,7 +59,7 @@ class Pattern:
 # ---------------------------------------------------------------- the states
 
 
-@dataclass(slots=True)
+@dataclasses.dataclass(slots=True)
 class _State:
     """``one`` consumes a character, ``split`` goes on at both ``next``, ``at`` asserts a place, ``match`` is the end."""
 

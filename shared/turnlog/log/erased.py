@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+import dataclasses
+from dataclasses import field, replace
 
+from turnlog.domain.values import dataclass
 from turnlog.ports import Clock
 
 
@@ -33,7 +35,7 @@ class DeadlineMet(Exception):  # noqa: N818 - a turn of events, not an error
     """There is no time for more."""
 
 
-@dataclass(slots=True)
+@dataclasses.dataclass(slots=True)
 class Work:
     """One run: its deadline, and what it has done."""
 

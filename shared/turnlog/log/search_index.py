@@ -6,9 +6,10 @@ another engine is made anew from the segment by who reads it, and stored by nobo
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -17,6 +18,7 @@ from turnlog.domain.errors import CorruptError
 from turnlog.domain.facts import CallFact, Facts, ResultFact
 from turnlog.domain.jsonvalue import encode_json
 from turnlog.domain.messages import Role
+from turnlog.domain.values import dataclass
 from turnlog.log.keys import SessionKeys
 from turnlog.log.packing import pack, unpack
 from turnlog.log.reading import Located
@@ -47,7 +49,7 @@ class Entry:
     facts: Facts
 
 
-@dataclass(slots=True)
+@dataclasses.dataclass(slots=True)
 class Index:
     """Messages in order of position, and for each term, packed, the rows that have it, with how often."""
 

@@ -6,8 +6,9 @@ sent (an interrupted stream, an unknown role, a result without a call) is set as
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Literal, TypeAlias
 
 from turnlog.domain.events import MessageEvent, SummaryEvent
@@ -16,6 +17,7 @@ from turnlog.domain.flow import REASONING
 from turnlog.domain.messages import Message, Role, Text
 from turnlog.domain.pairing import pair
 from turnlog.domain.refs import Ref
+from turnlog.domain.values import dataclass
 from turnlog.windows.bounds import upper_bound_tokens
 from turnlog.windows.items import is_lone_reasoning, item_groups, leader_of
 from turnlog.windows.text import user_call_text
@@ -188,7 +190,7 @@ class View:
         return replace(self, loops=(*self.past, loop))
 
 
-@dataclass(slots=True)
+@dataclasses.dataclass(slots=True)
 class _Extent:
     """Where a loop begins and ends, and the running total before it."""
 

@@ -15,6 +15,7 @@ import json
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from benchmarks.load.chart import chart
@@ -27,7 +28,7 @@ from benchmarks.operations import versions
 from benchmarks.windows.table import markdown, show
 
 ENGINES, PARTS = ("embedded", "moto"), ("grid", "processes", "long")
-_OPERATIONS = {"embedded": 12_000, "moto": 2_000}
+_OPERATIONS = {"embedded": 10_000, "moto": 600}
 _QUICK_OPERATIONS = 200
 _APPENDS, _QUICK_APPENDS = 1_600, 80
 
@@ -35,7 +36,11 @@ _APPENDS, _QUICK_APPENDS = 1_600, 80
 def main(arguments: list[str] | None = None) -> int:
     options = _options(arguments)
     start = time.monotonic()
-    report = Report(list(_outcomes(options)), list(_directs(options)), list(_endurances(options)))
+    report = Report([], [], [])
+    with suppress(KeyboardInterrupt):  # what has been run so far is told
+        report.outcomes.extend(_outcomes(options))
+        report.directs.extend(_directs(options))
+        report.endurances.extend(_endurances(options))
     _say("")
     for table in tables(report):
         if options.markdown:

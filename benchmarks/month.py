@@ -36,11 +36,14 @@ MORE_PRICES = {
     "DynamoDB storage, GB-month": 0.25,
     "DynamoDB point-in-time recovery, GB-month": 0.20,
     "logs, GB": 0.50,
+    "X-Ray, million traces": 5.00,
     "alarm-month": 0.10,
     "dashboard-month": 3.00,
 }
 _ITEM_OVERHEAD = 100  # bytes that DynamoDB adds to an item, and to its copy in an index, when it bills storage
 _ACCESS_LOG_BYTES = 330  # a line of API Gateway in the template's format, with what CloudWatch adds
+_FUNCTION_LOG_BYTES = 420  # the line of a function for the same call
+_TRACES_A_SECOND, _TRACED_SHARE = 1, 0.05  # X-Ray's default rule: so many in each second, and a share of the others
 _POLLERS, _POLL_SECONDS = 5, 20  # of each queue, by Lambda, with nothing in it
 _BYTES_PER_GB = 1_000_000_000
 _PEAK = 5
@@ -155,7 +158,9 @@ def month(
     requests = of(lambda life: life.api_requests)
     gb_seconds = of(lambda life: model.gb_seconds(life.own_ms, life.table_requests))
     polls = queues * _POLLERS * DAYS * 86_400 / _POLL_SECONDS
-    logs = requests * _ACCESS_LOG_BYTES / _BYTES_PER_GB
+    logs = requests * (_ACCESS_LOG_BYTES + _FUNCTION_LOG_BYTES) / _BYTES_PER_GB
+    first = min(requests, _TRACES_A_SECOND * DAYS * 86_400)
+    traces = first + _TRACED_SHARE * (requests - first)
     stored = of(lambda life: life.stored_bytes) / _BYTES_PER_GB
     return Month(
         sessions,
@@ -166,6 +171,7 @@ def month(
             "Lambda": requests * PRICES["Lambda request"] + gb_seconds * PRICES["Lambda GB-s, arm64"],
             "HTTP API": requests * PRICES["HTTP API request"],
             "logs": logs * MORE_PRICES["logs, GB"],
+            "X-Ray": traces / 1_000_000 * MORE_PRICES["X-Ray, million traces"],
             "standing": polls * PRICES["SQS request, standard"]
             + alarms * MORE_PRICES["alarm-month"]
             + dashboards * MORE_PRICES["dashboard-month"],
@@ -259,12 +265,14 @@ def notes(model: LambdaModel) -> list[str]:
     more = ", ".join(f"{name} ${price:g}" for name, price in MORE_PRICES.items())
     mix = f"{CHATS_PER_AGENT} chats to one agent, {SECONDS_BETWEEN_TURNS} seconds between turns, a month of {DAYS} days"
     said = f"windows within {BUDGET_TOKENS:,} tokens; messages of 600 characters, tool results of 3 KB"
+    rule = f"its default rule, {_TRACES_A_SECOND} trace a second and {_TRACED_SHARE:.0%}"
     polls = f"Lambda's {_POLLERS} pollers of each queue, one request each in {_POLL_SECONDS} seconds"
     return [
         f"{mix}; {said}.",
         f"Prices: {PRICES_OF}; {more}.",
         f"Lambda: {model}.",
-        f"Logs: {_ACCESS_LOG_BYTES} bytes a call of the API's access log; functions log errors only.",
+        f"Logs: {_ACCESS_LOG_BYTES} bytes a call of the API's access log, {_FUNCTION_LOG_BYTES} of the function's.",
+        f"X-Ray: {rule} of the other calls; the parameter `Tracing=PassThrough` makes none.",
         f"Standing: alarms, the dashboard, and {polls}.",
         "Not in it: the model, transfer out of the region, ends, summaries, erasing, metrics of errors.",
         "Free tiers and discounts of volume are not taken off.",

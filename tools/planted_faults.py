@@ -49,7 +49,11 @@ _AWS, _TEMPLATE, _TENANCY = (
 )
 
 _READ = (
-    "Resource: !GetAtt SessionsFunctionLogs.Arn\n              - Sid: Read\n                Effect: Allow\n"
+    "Resource: !GetAtt SessionsFunctionLogs.Arn\n              - !If\n                - IsTraced\n"
+    "                - Sid: Traces\n                  Effect: Allow\n"
+    "                  Action: [xray:PutTraceSegments, xray:PutTelemetryRecords]\n"
+    '                  Resource: "*"\n                - !Ref AWS::NoValue\n'
+    "              - Sid: Read\n                Effect: Allow\n"
     "                Action: [dynamodb:GetItem, dynamodb:BatchGetItem, "
 )
 _LATE = (
@@ -411,11 +415,6 @@ PLANTED: tuple[Planted, ...] = (
         (
             (
                 f"{_CODE}/entrypoints/http.py",
-                "        except Exception:  # noqa",
-                "        except Exception as error:  # noqa",
-            ),
-            (
-                f"{_CODE}/entrypoints/http.py",
                 'TurnlogError("unexpected error", code="internal")',
                 'TurnlogError(f"unexpected error: {error}", code="internal")',
             ),
@@ -445,6 +444,18 @@ PLANTED: tuple[Planted, ...] = (
             ),
         ),
         ("tests/log/test_jobs.py::test_v6_no_job_is_begun_near_the_deadline[sqlite]",),
+    ),
+    Planted(
+        "service",
+        "a log line has the text of an error",
+        (
+            (
+                f"{_CODE}/entrypoints/logs.py",
+                'told.append(f"{type(current).__name__} at',
+                'told.append(f"{type(current).__name__} {current} at',
+            ),
+        ),
+        ("tests/functions/test_logs.py::test_an_unexpected_error_is_logged_by_its_types_and_places",),
     ),
     Planted(
         "service",

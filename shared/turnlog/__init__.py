@@ -1,6 +1,6 @@
 """Turnlog: the session state of an LLM agent. Everything said is kept; each model call gets the window that fits.
 
-    from turnlog import AsyncTurnlog, Turnlog, build_window, lint
+    from turnlog import AsyncTurnlog, Turnlog, build_window, correlated, lint
     from turnlog import DualWrite, import_files, load_graph_state, save_graph_state, with_state
 
 `import turnlog` loads nothing but this file; names are loaded when they are first used.
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from turnlog.client.linting import lint
     from turnlog.client.model import Session, Turnlog
     from turnlog.client.windows import build_window
+    from turnlog.domain.correlation import correlated
     from turnlog.domain.errors import TurnlogError
     from turnlog.windows.policy import Policy
 
@@ -36,6 +37,7 @@ __all__ = [
     "TurnlogError",
     "__version__",
     "build_window",
+    "correlated",
     "import_files",
     "lint",
     "load_graph_state",
@@ -53,6 +55,7 @@ _HOMES = {
     "Turnlog": "turnlog.client.model",
     "TurnlogError": "turnlog.domain.errors",
     "build_window": "turnlog.client.windows",
+    "correlated": "turnlog.domain.correlation",
     "import_files": "turnlog.client.imports",
     "lint": "turnlog.client.linting",
     "load_graph_state": "turnlog.client.graph",

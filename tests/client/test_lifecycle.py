@@ -15,7 +15,7 @@ import pytest
 
 from tests.client.service import Gate, gated, status
 from tests.conftest import ROOT
-from turnlog import Turnlog
+from turnlog import Turnlog, correlated
 from turnlog.client.over_http import HttpBackend
 from turnlog.domain.errors import InvalidInputError, NotFoundError, SessionExistsError, UnavailableError
 from turnlog.testing.fixed import FixedClock
@@ -193,3 +193,14 @@ def test_every_package_of_the_wheel_is_typed() -> None:
     wheel = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
     assert wheel["packages"] and all((ROOT / package / "py.typed").is_file() for package in wheel["packages"])
     assert "exclude" not in wheel and "only-include" not in wheel
+
+
+@pytest.mark.network
+def test_calls_and_their_jobs_have_the_correlation_id_of_the_block(url: str) -> None:
+    with Turnlog.open(url) as log:
+        for number, correlation in enumerate(("order-17", "order-18")):
+            session = log.sessions.create(f"s{number}")
+            session.append(USER)
+            with correlated(correlation):
+                job = session.erase()
+            assert job.correlation_id == log.job(job.job_id).correlation_id == correlation

@@ -96,6 +96,9 @@ def load(handler: str) -> Handler:
 class Context:
     """What our handlers ask of a Lambda context."""
 
+    function_name = "turnlog"
+    aws_request_id = "invocation-1"
+
     def get_remaining_time_in_millis(self) -> int:
         return 29_000
 

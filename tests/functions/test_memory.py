@@ -6,6 +6,7 @@ Objects that Python has allocated are counted, so nothing is timed and the count
 from __future__ import annotations
 
 import gc
+import logging
 import sqlite3
 import sys
 import threading
@@ -81,7 +82,8 @@ class Served:
 
 
 @pytest.mark.usefixtures("small_cache")
-def test_a_handler_holds_no_more_after_many_sessions_than_after_few() -> None:
+def test_a_handler_holds_no_more_after_many_sessions_than_after_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logging.getLogger("turnlog"), "propagate", False)  # pytest keeps each record
     served = Served()
     few = served.until(FEW)
     many = served.until(MANY)

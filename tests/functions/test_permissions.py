@@ -32,6 +32,8 @@ from turnlog.services.remember import EmbeddedMemory  # noqa: E402
 IMPLICIT = {
     "logs:CreateLogStream",  # the Lambda service writes logs and receives messages with the role
     "logs:PutLogEvents",
+    "xray:PutTraceSegments",  # and traces
+    "xray:PutTelemetryRecords",
     "sqs:ReceiveMessage",
     "sqs:DeleteMessage",
     "sqs:GetQueueAttributes",
@@ -420,7 +422,9 @@ def _granted(template: Template, function: str) -> list[tuple[str, str, list[str
     return found
 
 
-def _logical(resource: dict[str, Any]) -> str:
+def _logical(resource: dict[str, Any] | str) -> str:
+    if isinstance(resource, str):
+        return resource
     if "Fn::If" in resource:
         return _logical(resource["Fn::If"][1])
     if "Fn::Sub" in resource:

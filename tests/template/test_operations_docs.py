@@ -21,7 +21,7 @@ def statements(role: dict[str, Any]) -> Iterator[dict[str, Any]]:
     for policy in role["Properties"]["Policies"]:
         for statement in policy["PolicyDocument"]["Statement"]:
             condition, given = statement["Fn::If"][:2] if "Fn::If" in statement else ("", statement)
-            if condition != "HasKmsKey":  # the same for all
+            if condition not in ("HasKmsKey", "IsTraced"):  # the same for all
                 yield given
 
 

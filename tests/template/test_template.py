@@ -16,7 +16,7 @@ import pytest
 from moto import mock_aws
 
 from tests.conftest import ROOT
-from turnlog.contracts.jobs import QUEUES
+from turnlog.domain.jobs import QUEUES
 from turnlog.entrypoints.metrics import METRICS, NAMESPACE
 from turnlog.entrypoints.routes import ROUTES
 from turnlog.settings import PREFIX, Settings
@@ -54,6 +54,8 @@ INDEXES = {
 }
 SCHEDULED = {"RetentionWorker"}
 SUMMARISERS = {"CompressFunction", "CompressWorker", "OffloadWorker"}
+TRACES = {"xray:PutTraceSegments", "xray:PutTelemetryRecords"}
+"""Of the log of X-Ray, which has no resources: what IAM can limit them to is `*`."""
 FORBIDDEN = {"dynamodb:Scan", "sqs:PurgeQueue"}
 ERASER = "EraseWorker"
 REMEMBERERS = {
@@ -213,11 +215,26 @@ def test_a_role_has_inline_statements_without_wildcards(function: str) -> None:
         deletes = {one for one in statement["Action"] if "Delete" in one or "BatchWrite" in one} - {"sqs:DeleteMessage"}
         forgets = FORGETS if function in (ERASER, "MemoryFunction") else set()
         assert deletes <= (DELETES | forgets if function == ERASER else forgets), statement
+        if set(statement["Action"]) == TRACES:
+            continue
         for resource in statement["Resource"]:
             assert isinstance(resource, dict), f"{resource!r} is no reference to a resource of this template"
             # Objects have no other name than the bucket's with a wildcard.
             named = {"Fn::Sub": "${Bucket.Arn}/*"}, {"Fn::Sub": "${Bucket.Arn}/~exports/*"}
             assert "*" not in json.dumps(resource) or resource in named, statement
+
+
+@pytest.mark.parametrize("function", functions())
+def test_a_function_is_traced_and_may_be(function: str) -> None:
+    document = template().document
+    assert document["Conditions"]["IsTraced"] == {"Fn::Equals": [{"Ref": "Tracing"}, "Active"]}
+    one = functions()[function]
+    assert one["TracingConfig"] == {"Mode": {"Ref": "Tracing"}} and template().parameters["Tracing"] == "Active"
+    (policy,) = template().resources[one["Role"]["Fn::GetAtt"][0]]["Properties"]["Policies"]
+    asked = [entry["Fn::If"] for entry in policy["PolicyDocument"]["Statement"] if "xray" in json.dumps(entry)]
+    assert [(condition, set(then["Action"]), then["Resource"], other) for condition, then, other in asked] == [
+        ("IsTraced", TRACES, "*", {"Ref": "AWS::NoValue"})
+    ], "without traces there is no right to make them"
 
 
 @pytest.mark.parametrize("function", functions())
@@ -371,6 +388,7 @@ def test_the_key_is_for_the_services_that_a_function_uses() -> None:
     for name in functions():
         used = {action.partition(":")[0] for one in statements(name) for action in one["Action"]} - {
             "logs",
+            "xray",
             "kms",
             "bedrock",
             "bedrock-agentcore",

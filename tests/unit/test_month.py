@@ -51,6 +51,16 @@ def test_a_month_is_the_sum_of_its_sessions() -> None:
 def test_a_bigger_month_costs_in_proportion_but_for_what_stands() -> None:
     model, (small, large) = LambdaModel(), (1_000, 30_000)
     one, many = (month.month(lives(), size, model, **month.standing()) for size in (small, large))
-    rest = {name: value for name, value in one.by_service.items() if name != "standing"}
-    assert many.total - many.by_service["standing"] == pytest.approx(30 * sum(rest.values()))
+    rest = one.by_service.keys() - {"standing", "X-Ray"}
+    assert {name: many.by_service[name] for name in rest} == {
+        name: pytest.approx(30 * one.by_service[name]) for name in rest
+    }
     assert many.by_service["standing"] == one.by_service["standing"] > 0
+
+
+@pytest.mark.parametrize(("calls_a_second", "traced"), [(0.5, 0.5), (1, 1), (101, 6)])
+def test_x_ray_takes_one_trace_a_second_and_a_share_of_the_others(calls_a_second: float, traced: float) -> None:
+    a_day = 86_400
+    one = month.Life("one", round(calls_a_second * 10), 0, 0, 0, 0, 0)
+    made = month.month([one, one], a_day // 10, LambdaModel(), queues=0, alarms=0, dashboards=0)
+    assert made.by_service["X-Ray"] == pytest.approx(traced * a_day * month.DAYS * 5e-6)

@@ -7,9 +7,11 @@ from contextlib import suppress
 from typing import Any, BinaryIO
 
 from turnlog.bootstrap import Application, make_application
-from turnlog.contracts.jobs import JOB_KINDS, Redriven
+from turnlog.contracts.jobs import Redriven
+from turnlog.domain.correlation import correlated
 from turnlog.domain.errors import TurnlogError, UnavailableError
 from turnlog.domain.identity import Owner
+from turnlog.domain.jobs import JOB_KINDS, correlation_of
 from turnlog.domain.jsonvalue import check_json
 from turnlog.entrypoints.routes import BY_NAME, Request, call
 from turnlog.entrypoints.routing import JSON
@@ -54,7 +56,7 @@ class InProcessBackend:
         while queue is not None and (deliveries := queue.receive()):
             for delivery in deliveries:
                 # What may go better later comes again by itself, and poison becomes a dead letter.
-                with suppress(TurnlogError):
+                with suppress(TurnlogError), correlated(correlation_of(delivery.body)):
                     self._app.run_job(delivery.body, kinds=JOB_KINDS)
                     queue.acknowledge(delivery.receipt)
                     done += 1

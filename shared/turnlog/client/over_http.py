@@ -23,11 +23,12 @@ from turnlog.client.aws import Aws, signer_of
 from turnlog.client.connections import Call, Connections, HttpAnswer
 from turnlog.client.problems import error_of
 from turnlog.contracts.jobs import Redriven
+from turnlog.domain.correlation import correlation_id
 from turnlog.domain.errors import InvalidInputError, NotFoundError, TurnlogError, UnavailableError
 from turnlog.domain.identity import check_agent_id, check_session_id
 from turnlog.domain.jsonvalue import check_json, encode_json
 from turnlog.entrypoints.routes import BY_NAME, Route
-from turnlog.entrypoints.routing import JSON
+from turnlog.entrypoints.routing import CORRELATION_HEADER, JSON
 from turnlog.log.keys import check_record_id
 from turnlog.ports import Clock, IdSource
 from turnlog.version import __version__
@@ -117,6 +118,8 @@ class HttpBackend:
     ) -> Any:
         route = BY_NAME[operation]
         headers = dict(self._headers)
+        if (correlation := correlation_id()) is not None:
+            headers[CORRELATION_HEADER] = correlation
         data: bytes | None = None
         if body is not None:
             check_json(body)

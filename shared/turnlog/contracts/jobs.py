@@ -2,24 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import Literal
 
 from pydantic import Field
 
 from turnlog.contracts.base import Answer, Body, JsonObjectField
-
-JobKind: TypeAlias = Literal[
-    "compress", "snapshot", "seal", "index", "sweep", "restore", "export", "erase", "erase_user", "redact", "offload"
-]
-JobStatus: TypeAlias = Literal["queued", "done", "failed"]
-QUEUES: dict[str, tuple[JobKind, ...]] = {
-    "compress": ("compress", "seal", "index"),
-    "snapshot": ("snapshot", "restore", "export"),
-    "erase": ("erase", "erase_user", "sweep", "redact"),
-    "offload": ("offload",),
-}
-"""The kinds of job that go through each queue, to the worker of the same name."""
-JOB_KINDS: tuple[JobKind, ...] = tuple(kind for kinds in QUEUES.values() for kind in kinds)
+from turnlog.domain.correlation import CORRELATION_PATTERN
+from turnlog.domain.jobs import JobKind, JobStatus
 
 
 class JobMessage(Body):
@@ -31,6 +20,7 @@ class JobMessage(Body):
     tenant: str = Field(max_length=64)
     user: str = Field(max_length=64)
     session_id: str = Field(max_length=64, description="Empty for a job of a person")
+    correlation_id: str | None = Field(None, pattern=CORRELATION_PATTERN)
 
 
 class JobError(Answer):
@@ -42,7 +32,7 @@ class JobError(Answer):
 
 class Job(Answer):
     """``attempts`` counts tries that have ended. ``result`` says what the job made, without contents; of a job in several parts
-    what it has made so far. ``session_id`` is empty for a job of a person.
+    what it has made so far. ``session_id`` is empty for a job of a person. ``correlation_id`` is that of the call which started it.
     """
 
     job_id: str
@@ -54,6 +44,7 @@ class Job(Answer):
     attempts: int
     result: JsonObjectField | None
     error: JobError | None
+    correlation_id: str | None
 
 
 class JobPage(Answer):

@@ -15,6 +15,7 @@ from aws_lambda_powertools.utilities.data_classes import APIGatewayProxyEventV2
 
 from turnlog.bootstrap import Application, make_application
 from turnlog.contracts.base import Answer
+from turnlog.domain.correlation import correlated, is_correlation_id
 from turnlog.domain.errors import (
     ConflictError,
     CorruptError,
@@ -33,8 +34,9 @@ from turnlog.domain.errors import (
 from turnlog.domain.identity import Owner
 from turnlog.domain.jsonvalue import encode_json, parse_strict_json
 from turnlog.entrypoints.identity import identify
+from turnlog.entrypoints.logs import logged, places
 from turnlog.entrypoints.routes import Request, Route, call
-from turnlog.entrypoints.routing import JSON, JSON_PATCH
+from turnlog.entrypoints.routing import CORRELATION_HEADER, JSON, JSON_PATCH
 
 if TYPE_CHECKING:
     from turnlog.services.links import Download
@@ -80,16 +82,21 @@ def make_handler(
     idle = [_resolver(routes, holder)]
 
     def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
+        correlation = _correlation_of(event)
         try:
             resolver = idle.pop()
         except IndexError:
             resolver = _resolver(routes, holder)
         try:
-            return resolver.resolve(event, context)
+            with correlated(correlation):
+                answer = resolver.resolve(event, context)
         finally:
             idle.append(resolver)
+        if correlation is not None:
+            answer["headers"] = {**(answer.get("headers") or {}), CORRELATION_HEADER: correlation}
+        return answer
 
-    return handler
+    return handler if app is not None else logged(handler)
 
 
 def _resolver(routes: tuple[Route, ...], holder: _Holder) -> _Resolver:
@@ -100,6 +107,13 @@ def _resolver(routes: tuple[Route, ...], holder: _Holder) -> _Resolver:
         )
     resolver.not_found(lambda error: _problem(NotFoundError("no such route"), _request_id(resolver)))
     return resolver
+
+
+def _correlation_of(event: Mapping[str, Any]) -> str | None:
+    """The caller's correlation id, else the request's id. One that is none of ours is no reason to refuse a request."""
+    headers = {str(name).lower(): value for name, value in (event.get("headers") or {}).items()}
+    candidates = (headers.get(CORRELATION_HEADER.lower()), (event.get("requestContext") or {}).get("requestId"))
+    return next((value for value in candidates if is_correlation_id(value)), None)
 
 
 class _Holder:
@@ -128,20 +142,24 @@ class _Holder:
 
 def _served(resolver: _Resolver, route: Route, holder: _Holder) -> Callable[..., HttpResponse[Any]]:
     def serve(**path: str) -> HttpResponse[Any]:
-        event = resolver.current_event.raw_event
+        event, code = resolver.current_event.raw_event, ""
         try:
             app = holder.get()
             owner = identify(event, app.settings) if route.resource != "health" else _NOBODY
             response = call(app, route, _request(event, owner, path, route))
+            answer = _answer(response.status, response.answer)
         except TurnlogError as error:
             if status_of(error) >= 500:
-                _log.exception("%s: %s", route.name, error.error_code)
+                _log.error("%s: %s: %s", route.name, error.error_code, places(error))
             holder.tell(error)
-            return _problem(error, _request_id(resolver))
-        except Exception:  # noqa: BLE001 - the boundary: whatever happens inside, the caller gets a problem document without contents
-            _log.exception("%s: unexpected error", route.name)
-            return _problem(TurnlogError("unexpected error", code="internal"), _request_id(resolver))
-        return _answer(response.status, response.answer)
+            answer, code = _problem(error, _request_id(resolver)), error.error_code
+        except Exception as error:  # noqa: BLE001 - the boundary: whatever happens inside, the caller gets a problem document without contents
+            _log.error("%s: unexpected error: %s", route.name, places(error))
+            answer = _problem(TurnlogError("unexpected error", code="internal"), _request_id(resolver))
+            code = "internal"
+        facts = {"route": route.name, "status": answer.status_code, "code": code, "request_id": _request_id(resolver)}
+        _log.info("%s: %s", route.name, code or answer.status_code, extra=facts)
+        return answer
 
     return serve
 

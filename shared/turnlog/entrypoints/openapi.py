@@ -9,13 +9,18 @@ from pydantic.json_schema import models_json_schema
 
 from turnlog.contracts.context import WindowAnswer
 from turnlog.contracts.messages import AppendMessages
+from turnlog.domain.correlation import CORRELATION_PATTERN
 from turnlog.domain.jsonvalue import JsonObject
 from turnlog.entrypoints.routes import ROUTES, Parameter, Route
-from turnlog.entrypoints.routing import JSON_PATCH
+from turnlog.entrypoints.routing import CORRELATION_HEADER, JSON_PATCH
 from turnlog.version import __version__
 from turnlog.windows.policy import Policy
 
 _REF = "#/components/schemas/{model}"
+_CORRELATION_ID: JsonObject = {
+    "description": "The caller's X-Correlation-Id, else the request's id: what the logs of the call and of its jobs have",
+    "schema": {"type": "string", "pattern": CORRELATION_PATTERN},
+}
 _ERRORS = {
     400: "Malformed: not JSON, duplicate keys, NaN, deeper than 32 levels, a bad cursor",
     401: "Not authenticated",
@@ -79,7 +84,10 @@ def openapi_document(samples: Mapping[str, str] | None = None) -> JsonObject:
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "paths": paths,
-        "components": {"schemas": {**definitions["$defs"], "Problem": _PROBLEM}},
+        "components": {
+            "schemas": {**definitions["$defs"], "Problem": _PROBLEM},
+            "headers": {"CorrelationId": _CORRELATION_ID},
+        },
     }
 
 
@@ -116,7 +124,7 @@ def _operation(route: Route) -> JsonObject:
 
 
 def _responses(route: Route) -> JsonObject:
-    responses: JsonObject = {
+    responses: dict[str, JsonObject] = {
         str(status): {
             "description": route.summary,
             "content": {"application/json": {"schema": {"$ref": _REF.format(model=model.__name__)}}},
@@ -134,7 +142,8 @@ def _responses(route: Route) -> JsonObject:
     problem: JsonObject = {"application/problem+json": {"schema": {"$ref": _REF.format(model="Problem")}}}
     for status, description in _ERRORS.items():
         responses[str(status)] = {"description": description, "content": problem}
-    return responses
+    headers: JsonObject = {CORRELATION_HEADER: {"$ref": "#/components/headers/CorrelationId"}}
+    return {status: {**response, "headers": headers} for status, response in responses.items()}
 
 
 _IDEMPOTENCY_KEY: JsonObject = {

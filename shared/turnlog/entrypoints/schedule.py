@@ -9,6 +9,7 @@ from typing import Any
 
 from turnlog.bootstrap import Application, make_application
 from turnlog.domain.errors import UnavailableError
+from turnlog.entrypoints.logs import logged
 
 _log = logging.getLogger("turnlog")
 
@@ -29,4 +30,4 @@ def make_retention(app: Application | None = None) -> Callable[[dict[str, Any], 
             raise UnavailableError(f"retention of {done['failed']} sessions failed")
         return done
 
-    return handler
+    return handler if app is not None else logged(handler)

@@ -14,7 +14,10 @@ from aws_lambda_powertools.utilities.batch import BatchProcessor, EventType, pro
 from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 
 from turnlog.bootstrap import Application, make_application
+from turnlog.domain.correlation import correlated
 from turnlog.domain.errors import CorruptError, TurnlogError, UnavailableError
+from turnlog.domain.jobs import correlation_of
+from turnlog.entrypoints.logs import logged, places
 
 DEADLINE_MS = 15_000
 """No job is begun with less time than this left, and with a model that writes summaries, the time that it may take."""
@@ -39,12 +42,13 @@ def make_worker(
         def work(record: SQSRecord) -> None:
             if context is not None and context.get_remaining_time_in_millis() < deadline_ms:
                 raise UnavailableError("too little time is left to begin a job", code="deadline")
-            _run(application, kinds, record)
+            with correlated(correlation_of(record.body)):
+                _run(application, kinds, record)
 
         processor = BatchProcessor(event_type=EventType.SQS, raise_on_entire_batch_failure=False)
         return dict(process_partial_response(event, work, processor))
 
-    return handler
+    return handler if app is not None else logged(handler)
 
 
 def _application() -> Application:
@@ -61,8 +65,9 @@ def _run(app: Application, kinds: Collection[str], record: SQSRecord) -> None:
         _log.warning("message %s is not done: %s", record.message_id, error.error_code)
         raise
     except Exception as error:
-        _log.error("message %s broke the worker: %s", record.message_id, type(error).__name__)
+        _log.error("message %s broke the worker: %s", record.message_id, places(error))
         raise
-    _log.info("job %s (%s) is %s %s", ran.job_id, ran.kind, ran.status, ran.code)
+    facts = {"job_id": ran.job_id, "kind": ran.kind, "status": ran.status, "code": ran.code}
+    _log.info("job %s (%s) is %s %s", *facts.values(), extra=facts)
     if ran.code == CorruptError.code:
         app.signal("corrupt_item")

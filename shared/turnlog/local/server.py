@@ -12,8 +12,8 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from turnlog.bootstrap import Application
-from turnlog.contracts.jobs import JOB_KINDS
 from turnlog.domain.errors import InvalidInputError, UnauthorizedError, UnavailableError
+from turnlog.domain.jobs import JOB_KINDS
 from turnlog.domain.jsonvalue import encode_json
 from turnlog.entrypoints.http import make_handler, problem_document
 from turnlog.entrypoints.routes import ROUTES

@@ -7,11 +7,11 @@ message that is delivered twice or late changes nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, cast
 
 from turnlog.contracts.cursors import Cursors
-from turnlog.contracts.jobs import Job, JobError, JobKind, JobMessage, JobPage
+from turnlog.contracts.jobs import Job, JobError, JobMessage, JobPage
+from turnlog.domain.correlation import correlation_id
 from turnlog.domain.errors import (
     ConflictError,
     InvalidInputError,
@@ -21,8 +21,10 @@ from turnlog.domain.errors import (
     UnavailableError,
 )
 from turnlog.domain.identity import Owner, owner_of_ids
+from turnlog.domain.jobs import JobKind
 from turnlog.domain.jsonvalue import JsonObject, parse_strict_json
 from turnlog.domain.times import rfc3339
+from turnlog.domain.values import dataclass
 from turnlog.log.keys import OwnerKeys
 from turnlog.log.records import Record
 from turnlog.log.sessions import SessionLog
@@ -76,6 +78,8 @@ class StartJobs:
             job_id = self._log.records.claim(shelf, **stamped(request), ttl_seconds=TTL_SECONDS)
         now = self._log.clock.now_ms()
         content: JsonObject = {"kind": kind, "session": session_id, "options": options, "updated": now, "attempts": 0}
+        if (correlation := correlation_id()) is not None:
+            content["correlation"] = correlation
         record = self._log.records.create(shelf, Record(job_id, now, "queued", content), ttl_seconds=TTL_SECONDS)
         if record.status == "queued":
             send_job(queue, owner, record)
@@ -223,9 +227,15 @@ def send_job(queue: JobQueue, owner: Owner, record: Record, *, delay_seconds: in
     """The message of a job that is queued. Sent twice, the second one finds the job over."""
     kind, session_id = cast("JobKind", record.content["kind"]), cast("str", record.content["session"])
     message = JobMessage(
-        v=1, job_id=record.id, kind=kind, tenant=owner.tenant_id, user=owner.user_id, session_id=session_id
+        v=1,
+        job_id=record.id,
+        kind=kind,
+        tenant=owner.tenant_id,
+        user=owner.user_id,
+        session_id=session_id,
+        correlation_id=cast("str | None", record.content.get("correlation")),
     )
-    queue.send(message.model_dump_json(), group=owner.tenant_id, delay_seconds=delay_seconds)
+    queue.send(message.model_dump_json(exclude_none=True), group=owner.tenant_id, delay_seconds=delay_seconds)
 
 
 def read_message(body: str) -> JobMessage:
@@ -249,4 +259,5 @@ def job_answer(record: Record) -> Job:
         attempts=content["attempts"],
         result=content.get("result"),
         error=JobError(code=error["code"], detail=error["detail"]) if error else None,
+        correlation_id=content.get("correlation"),
     )

@@ -137,6 +137,7 @@ def test_one_process_on_a_file_tells_what_it_has_done(tmp_path: Path) -> None:
     assert not records.errors and not records.counts["lost slots"]
 
 
+@pytest.mark.full
 @pytest.mark.network
 def test_a_long_run_is_sampled() -> None:
     run = run_endurance("embedded", 40)

@@ -1,7 +1,7 @@
 """V3: schemathesis drives `turnlog serve` by its own OpenAPI document; no answer is a 5xx, every one is documented.
 
-`make pr` tries a few requests for each route; `make full` the corner cases of the document too, with several seeds, on both engines.
-Each route has a session of its own, with something of everything in it: what one route erases is there for the others.
+`make pr` tries a few requests for each route; `make full` the corner cases of the document too, with several seeds, on both
+engines. Each route has a session of its own, with something of everything in it: what one route erases is there for the others.
 """
 
 from __future__ import annotations

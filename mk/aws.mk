@@ -5,6 +5,7 @@ HAS_RUNTIME := $(shell $(RUNTIME_PYTHON) -c 'print(1)' 2>/dev/null)
 SAM_VENV := .venv-sam
 LAMBDA_VENV := .venv-lambda
 SAM_CLI := SAM_CLI_TELEMETRY=0 AWS_DEFAULT_REGION=$${AWS_DEFAULT_REGION:-eu-central-1} $(SAM_VENV)/bin/sam
+FINISH := $(RUNTIME_PYTHON) tools/finish_build.py
 HOST_BUILD := .aws-sam/host/build
 HOST_ARCHITECTURE := $(if $(filter aarch64 arm64,$(shell uname -m)),arm64,x86_64)
 
@@ -16,13 +17,13 @@ LAYER_WHEELS := .venv-sam/layer-wheels
 $(SAM_VENV)/sam.stamp: mk/sam-requirements.txt
 	@test -x $(SAM_VENV)/bin/python || $(PYTHON) -m venv $(SAM_VENV)
 	@echo "Installing the SAM CLI into $(SAM_VENV) (once) ..."
-	@$(SAM_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	@$(SAM_VENV)/bin/python $(PIP_INSTALL) -r $<
 	@touch $@
 
 $(LAMBDA_VENV)/lambda.stamp: mk/lambda-requirements.txt
 	@test -x $(LAMBDA_VENV)/bin/python || $(RUNTIME_PYTHON) -m venv $(LAMBDA_VENV)
 	@echo "Installing the Lambda runtime's client into $(LAMBDA_VENV) (once) ..."
-	@$(LAMBDA_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	@$(LAMBDA_VENV)/bin/python $(PIP_INSTALL) -r $<
 	@touch $@
 
 sam-validate: $(SAM_VENV)/sam.stamp  ## Let the SAM CLI check template.yaml
@@ -46,10 +47,12 @@ ifeq ($(HAS_RUNTIME),1)
 
 build: $(LAYER_WHEELS)/wheels.stamp  ## Build what `sam deploy` deploys, into .aws-sam/build
 	@$(SAM_BUILD)
+	@$(FINISH) .aws-sam/build
 
 # Not cached: two builds of one template would throw away each other's cache.
 build-test: $(VENV)/dev.stamp $(LAYER_WHEELS)/wheels.stamp $(LAMBDA_VENV)/lambda.stamp  ## Build for this machine, run it in the Lambda runtime
 	@$(SAM_BUILD) --no-cached --build-dir $(HOST_BUILD) --parameter-overrides Architecture=$(HOST_ARCHITECTURE)
+	@$(FINISH) $(HOST_BUILD)
 	@TURNLOG_TEST_BUILT=1 $(BIN)/python -m pytest -q -rP tests/template/test_built.py
 
 else

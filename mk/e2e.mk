@@ -1,5 +1,5 @@
-# The stack on an emulator of AWS, and the checks of its security; included by the Makefile. Both have a venv of their own, and
-# neither is part of `make pr`: the first takes minutes, the second fetches a hundred packages.
+# The stack on an emulator of AWS, and the checks of its security; included by the Makefile. Both have a venv of their own. CI runs
+# the first beside `make pr`: it takes minutes.
 MINISTACK_VENV := .venv-ministack
 CHECKOV_VENV := .venv-checkov
 
@@ -8,7 +8,7 @@ CHECKOV_VENV := .venv-checkov
 $(CHECKOV_VENV)/checkov.stamp: mk/checkov-requirements.txt
 	@test -x $(CHECKOV_VENV)/bin/python || $(PYTHON) -m venv $(CHECKOV_VENV)
 	@echo "Installing checkov into $(CHECKOV_VENV) (once) ..."
-	@$(CHECKOV_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	@$(CHECKOV_VENV)/bin/python $(PIP_INSTALL) -r $<
 	@touch $@
 
 # Asks nobody: no account, no download. LOG_LEVEL: it warns of what it can't import of other clouds.
@@ -21,11 +21,12 @@ ifeq ($(HAS_RUNTIME),1)
 $(MINISTACK_VENV)/ministack.stamp: mk/ministack-requirements.txt
 	@test -x $(MINISTACK_VENV)/bin/python || $(RUNTIME_PYTHON) -m venv $(MINISTACK_VENV)
 	@echo "Installing ministack into $(MINISTACK_VENV) (once) ..."
-	@$(MINISTACK_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	@$(MINISTACK_VENV)/bin/python $(PIP_INSTALL) -r $<
 	@touch $@
 
 e2e: $(VENV)/dev.stamp $(LAYER_WHEELS)/wheels.stamp $(MINISTACK_VENV)/ministack.stamp  ## Build, deploy onto ministack with IAM enforced, drive it by the client
 	@$(SAM_BUILD) --no-cached --build-dir $(HOST_BUILD) --parameter-overrides Architecture=$(HOST_ARCHITECTURE)
+	@$(FINISH) $(HOST_BUILD)
 	@TURNLOG_TEST_E2E=1 $(BIN)/python -m pytest -q -rP tests/e2e_aws
 
 else

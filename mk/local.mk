@@ -18,7 +18,7 @@ SAM_SHELL := env -u AWS_PROFILE -u AWS_SESSION_TOKEN AWS_ACCESS_KEY_ID=made-up A
 
 $(VENV)/moto.stamp: $(VENV)/run.stamp
 	@echo "Installing what the moto engine needs (once) ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[cli,local,moto]'
+	@$(BIN)/python $(PIP_INSTALL) -c constraints.txt -e '.[cli,local,moto]'
 	@touch $@
 
 sam-resources: $(VENV)/moto.stamp  ## The template's table, bucket and queues in a moto server, for sam-invoke

@@ -9,7 +9,7 @@ $(PEERS)/run.stamp: pyproject.toml benchmarks/peers/requirements.txt
 	@test -x $(PEERS)/bin/python || $(PYTHON) -m venv $(PEERS)
 	@echo '*' > $(PEERS)/.gitignore
 	@echo "Installing Turnlog and its peers into $(PEERS) (once) ..."
-	@$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check -r benchmarks/peers/requirements.txt -e '.[aws,local]'
+	@$(PEERS)/bin/python $(PIP_INSTALL) -r benchmarks/peers/requirements.txt -e '.[aws,local]'
 	@touch $@
 
 bench-peers: $(PEERS)/run.stamp  ## The same turns through Turnlog and its peers: cost, limits, lost messages

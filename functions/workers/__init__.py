@@ -1,0 +1,6 @@
+"""Lambda entry points of queues and of the schedule."""
+
+import gc
+
+# What a cold start makes stays: it is not searched for garbage forty times on the way (docs/adr/0041).
+gc.set_threshold(100_000)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from turnlog.domain.errors import InvalidInputError
+from turnlog.domain.values import dataclass
 from turnlog.ports import BlobStore, Clock, IdSource, ItemTable, JobQueue
 from turnlog.settings import Settings
 
@@ -78,7 +79,7 @@ def _embedded(name: str, path: Path | str, blobs: BlobStore, settings: Settings,
 
 def _aws(table: str, query: dict[str, list[str]], settings: Settings) -> Engine:
     """``queue`` takes all jobs; ``compress_queue`` and ``snapshot_queue`` take those of their kinds. Names or URLs."""
-    from turnlog.contracts.jobs import QUEUES
+    from turnlog.domain.jobs import QUEUES
 
     own_queues = {f"{name}_queue": kinds for name, kinds in QUEUES.items()}
     known = {"bucket", "queue", "dead_letters", "region", *own_queues}

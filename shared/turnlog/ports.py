@@ -6,12 +6,14 @@ The contract of each is proven by the suites in `turnlog.testing`: run them to p
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import BinaryIO, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, BinaryIO, Literal, Protocol, TypeAlias, runtime_checkable
 
-from turnlog.domain.identity import Owner
-from turnlog.domain.memory import MadeFacts, Memory, MemoryPage, Offloaded, Said
-from turnlog.domain.summaries import Summarised, SummaryRequest
+from turnlog.domain.values import dataclass
+
+if TYPE_CHECKING:
+    from turnlog.domain.identity import Owner
+    from turnlog.domain.memory import MadeFacts, Memory, MemoryPage, Offloaded, Said
+    from turnlog.domain.summaries import Summarised, SummaryRequest
 
 AttributeValue: TypeAlias = str | int | bytes
 Item: TypeAlias = Mapping[str, AttributeValue]

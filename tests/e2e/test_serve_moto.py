@@ -28,7 +28,7 @@ from turnlog import Turnlog
 from turnlog.adapters.aws import clients as aws_clients
 from turnlog.adapters.system import SystemClock
 from turnlog.bootstrap import make_application
-from turnlog.contracts.jobs import QUEUES
+from turnlog.domain.jobs import QUEUES
 from turnlog.entrypoints import http, sqs
 from turnlog.entrypoints.routes import BY_NAME, ROUTES, Route
 from turnlog.local.moto_engine import MotoService, StackServer, moto_service

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from tests.functions.events import FOLDER, RUNS, Context, handler_of, load, read_event, run_events
-from turnlog.contracts.jobs import QUEUES, JobMessage
+from turnlog.contracts.jobs import JobMessage
+from turnlog.domain.jobs import QUEUES
 from turnlog.entrypoints.routes import BY_NAME, ROUTES
 
 

@@ -16,9 +16,9 @@ from turnlog.adapters.embedded.sqlite import MEMORY, SqliteDatabase, SqliteJobQu
 from turnlog.bootstrap import Application
 from turnlog.client.in_process import InProcessBackend
 from turnlog.client.model import Session, Turnlog
-from turnlog.contracts.jobs import JOB_KINDS
 from turnlog.domain.errors import NotFoundError, SessionExistsError, TurnlogError
 from turnlog.domain.identity import Owner
+from turnlog.domain.jobs import JOB_KINDS
 from turnlog.engines import Engine
 from turnlog.log.keys import SessionKeys
 from turnlog.ports import BlobStore, ItemTable

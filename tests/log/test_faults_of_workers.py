@@ -16,8 +16,9 @@ from tests.log.test_erase import CANARY, deliver, message_of
 from tests.log.test_job_faults import application, said
 from tests.log.test_redrive import bury, letters
 from turnlog.client.model import Session
-from turnlog.contracts.jobs import JOB_KINDS, Job
+from turnlog.contracts.jobs import Job
 from turnlog.domain.errors import NotFoundError
+from turnlog.domain.jobs import JOB_KINDS
 from turnlog.entrypoints.sqs import make_worker
 from turnlog.local.events import LocalContext, sqs_event
 from turnlog.ports import BlobStore, Delivery, ItemTable

@@ -18,9 +18,9 @@ from tests.log.test_jobs import deliver, poller, waiting
 from turnlog.bootstrap import Application
 from turnlog.client.model import Session, Turnlog
 from turnlog.codecs.rules import lint
-from turnlog.contracts.jobs import JOB_KINDS
 from turnlog.domain.errors import UnavailableError
 from turnlog.domain.identity import Owner
+from turnlog.domain.jobs import JOB_KINDS
 from turnlog.domain.summaries import SummaryRequest
 from turnlog.entrypoints.sqs import DEADLINE_MS, make_worker
 from turnlog.local.events import LocalContext, sqs_event

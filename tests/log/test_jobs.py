@@ -10,8 +10,8 @@ import pytest
 
 from tests.log.test_compress import filled, turn
 from turnlog.client.model import Session
-from turnlog.contracts.jobs import JOB_KINDS
 from turnlog.domain.errors import MalformedError, NotFoundError, UnavailableError
+from turnlog.domain.jobs import JOB_KINDS
 from turnlog.entrypoints.sqs import make_worker
 from turnlog.local.events import LocalContext, sqs_event
 from turnlog.local.poller import Poller

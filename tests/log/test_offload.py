@@ -23,9 +23,10 @@ from tests.log.test_jobs import deliver, waiting
 from tests.log.test_retention import retained, runs_before
 from turnlog.client.in_process import InProcessBackend
 from turnlog.client.model import Session, Turnlog
-from turnlog.contracts.jobs import JOB_KINDS, Job
+from turnlog.contracts.jobs import Job
 from turnlog.domain.errors import MemoryConfigError, UnavailableError
 from turnlog.domain.identity import Owner
+from turnlog.domain.jobs import JOB_KINDS
 from turnlog.domain.memory import Memory, MemoryPage, Offloaded, Said
 from turnlog.ports import BlobStore, ItemTable
 from turnlog.services.offload import MAX_WAITS

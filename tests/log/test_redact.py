@@ -14,8 +14,8 @@ from tests.log.test_erase_orders import at_s, with_queue
 from turnlog.client.in_process import InProcessBackend
 from turnlog.client.model import Session, Turnlog
 from turnlog.codecs.rules import lint
-from turnlog.contracts.jobs import JOB_KINDS
 from turnlog.domain.errors import NotFoundError
+from turnlog.domain.jobs import JOB_KINDS
 from turnlog.log.commits import checked_chain
 from turnlog.log.full_snapshots import parts_of
 from turnlog.log.keys import SessionKeys

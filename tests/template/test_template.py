@@ -16,7 +16,7 @@ import pytest
 from moto import mock_aws
 
 from tests.conftest import ROOT
-from turnlog.contracts.jobs import QUEUES
+from turnlog.domain.jobs import QUEUES
 from turnlog.entrypoints.metrics import METRICS, NAMESPACE
 from turnlog.entrypoints.routes import ROUTES
 from turnlog.settings import PREFIX, Settings

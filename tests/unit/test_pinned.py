@@ -84,9 +84,10 @@ def test_hashes_are_asked_for_both_architectures_of_lambda() -> None:
 
 
 def commands(text: str) -> list[str]:
-    """The recipes' lines that call pip, continued ones joined and variables put in."""
+    """The lines that call pip, continued ones joined."""
     text = text.replace("\\\n", " ")
-    return [line for line in text.splitlines() if re.search(r"-m pip (?:install|download)\b", line)]
+    calls = re.compile(r"-m pip (?:install|download)\b|\$\(PIP_INSTALL\)")
+    return [line for line in text.splitlines() if calls.search(line) and not line.startswith("PIP_INSTALL :=")]
 
 
 def test_make_installs_nothing_but_pins() -> None:

@@ -11,10 +11,10 @@ import io
 import socket
 import ssl
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
+from turnlog.domain.values import dataclass
 from turnlog.ports import Clock
 
 _CHUNK_BYTES = 16 * 1024

@@ -10,12 +10,12 @@ import ssl
 import threading
 import weakref
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import SplitResult
 
 from turnlog.adapters.posting import TimedSocket
 from turnlog.domain.errors import UnavailableError
+from turnlog.domain.values import dataclass
 from turnlog.ports import Clock
 
 _CHUNK_BYTES = 64 * 1024

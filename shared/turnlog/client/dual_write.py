@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any, Literal, Protocol
 
@@ -11,6 +10,7 @@ from turnlog.client.model import Session
 from turnlog.contracts.messages import StoredMessage
 from turnlog.domain.errors import TurnlogError
 from turnlog.domain.jsonvalue import canonical_json
+from turnlog.domain.values import dataclass
 
 MAX_BATCH = 25
 MAX_KEPT = 1_000

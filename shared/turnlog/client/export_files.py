@@ -10,7 +10,6 @@ import json
 import re
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from types import TracebackType
@@ -19,6 +18,7 @@ from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
 from turnlog.contracts.exports import FORMAT, FORMAT_VERSION
 from turnlog.domain.errors import InvalidInputError
+from turnlog.domain.values import dataclass
 
 MANIFEST, MEMORY = "manifest.json", "memory.jsonl"
 MAX_BYTES = 4 * 1024**3

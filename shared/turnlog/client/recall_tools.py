@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from turnlog.codecs.base import Turn
@@ -29,6 +28,7 @@ from turnlog.domain.recall_calls import (
     tool_of,
 )
 from turnlog.domain.refs import is_ref
+from turnlog.domain.values import dataclass
 
 if TYPE_CHECKING:
     from turnlog.client.finding import FindingCalls

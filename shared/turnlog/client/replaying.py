@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from turnlog.contracts.history import HistoryEntry
@@ -11,6 +10,7 @@ from turnlog.domain import actions
 from turnlog.domain.errors import InvalidInputError, Problem
 from turnlog.domain.patches import applied
 from turnlog.domain.times import milliseconds_of
+from turnlog.domain.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

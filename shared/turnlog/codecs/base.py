@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple, Protocol, TypeAlias
 
 from turnlog.domain.jsonvalue import JsonObject
 from turnlog.domain.messages import Message
+from turnlog.domain.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

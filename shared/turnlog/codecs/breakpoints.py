@@ -20,11 +20,12 @@ later take breakpoints beside that, models before refuse them (https://github.co
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal, NamedTuple, TypeAlias
 
 from turnlog.codecs.base import BEFORE_ALL, End, Rendered
 from turnlog.domain.jsonvalue import JsonObject, JsonValue
+from turnlog.domain.values import dataclass
 
 MAX_BREAKPOINTS = 4
 MIN_TOKENS = 1_024

@@ -14,10 +14,10 @@ Shapes: OpenAI Chat ``{"type": "function", "function": {name, description, param
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from turnlog.codecs.names import legal_tool_name
 from turnlog.domain.jsonvalue import JsonObject, JsonValue
+from turnlog.domain.values import dataclass
 
 _ANTHROPIC_CUSTOM = (None, "custom")
 

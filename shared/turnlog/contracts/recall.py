@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from turnlog.contracts.base import Answer, GivenText
+from turnlog.domain.values import dataclass
 
 MAX_RECALL_TOKENS = 100_000
 DEFAULT_RECALL_TOKENS = 2_000

@@ -7,7 +7,7 @@ window that is too large would be refused), and comes down only when a run loop 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from turnlog.domain.values import dataclass
 
 KEPT = 5
 FEWEST = 3

@@ -6,7 +6,7 @@ own is read or written for it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from turnlog.domain.values import dataclass
 
 COOL_DOWN_LOOPS = 2
 """So many loops must have been opened since the newest request before there is another."""

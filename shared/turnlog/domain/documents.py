@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from turnlog.domain.errors import InvalidInputError, Problem
+from turnlog.domain.values import dataclass
 
 MAX_KEY_BYTES = 512
 

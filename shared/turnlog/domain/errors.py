@@ -30,8 +30,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import ClassVar
+
+from turnlog.domain.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal, TypeAlias
 
 from turnlog.domain.facts import Facts
 from turnlog.domain.jsonvalue import JsonObject, JsonValue
 from turnlog.domain.rounds import Branch
 from turnlog.domain.session import MessageStatus, Settings
+from turnlog.domain.values import dataclass
 from turnlog.domain.view import Stretch
 
 MAX_KEYS_TOLD = 100

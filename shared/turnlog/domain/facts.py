@@ -5,10 +5,9 @@ Facts are taken from a `Message`, or from the card of a payload that is stored o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from turnlog.domain.messages import Message, Role, ToolResult
 from turnlog.domain.refs import call_key, result_key
+from turnlog.domain.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import NamedTuple
 
 from turnlog.domain.facts import Facts
@@ -16,6 +16,7 @@ from turnlog.domain.loops import LoopState
 from turnlog.domain.messages import Message, Thinking
 from turnlog.domain.pairing import OpenCalls, open_call
 from turnlog.domain.refs import Ref
+from turnlog.domain.values import dataclass
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")
 CALL_ITEMS = ("function_call", "custom_tool_call")

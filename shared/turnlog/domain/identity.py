@@ -5,9 +5,9 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from dataclasses import dataclass
 
 from turnlog.domain.errors import InvalidInputError, Problem
+from turnlog.domain.values import dataclass
 
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _HASHED = "h_"

@@ -7,10 +7,11 @@ before it belong to no loop. Messages of an interrupted stream change nothing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal, TypeAlias
 
 from turnlog.domain.messages import Role
+from turnlog.domain.values import dataclass
 
 LoopStatus: TypeAlias = Literal["open", "closed", "interrupted"]
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from turnlog.domain.identity import Owner
 from turnlog.domain.messages import Role
+from turnlog.domain.values import dataclass
 
 OffloadReason: TypeAlias = Literal["ended", "reset", "inactive"]
 MemoryKind: TypeAlias = Literal["entity", "preference", "decision", "other"]

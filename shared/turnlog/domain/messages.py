@@ -7,10 +7,10 @@ know (who speaks, the text, the calls and the results) and carries everything el
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from turnlog.domain.jsonvalue import JsonObject, JsonValue
+from turnlog.domain.values import dataclass
 
 Role: TypeAlias = Literal["system", "user", "assistant", "tool", "unknown"]
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TypeAlias
+
+from turnlog.domain.values import dataclass
 
 MAX_DEPTH = 32
 Test: TypeAlias = Callable[[str], bool]

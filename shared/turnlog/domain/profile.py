@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 from turnlog.domain.memory import Fact, Memory
+from turnlog.domain.values import dataclass
 
 _WORDS = re.compile(r"\w+(?:['’.@+-]\w+)*")
 

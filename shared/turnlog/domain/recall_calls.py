@@ -10,10 +10,11 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, TypeAlias
 
 from turnlog.domain.refs import is_ref
+from turnlog.domain.values import dataclass
 
 RECALL_TOOL, SEARCH_TOOL = "recall_tool_call", "search_history"
 MAX_PLACES = 4

@@ -6,7 +6,7 @@ of these again: all that was covered stands in a few texts however long the sess
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from turnlog.domain.values import dataclass
 
 FAN = 8
 """So many texts are put together to one."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from turnlog.domain.jsonvalue import JsonObject
+from turnlog.domain.values import dataclass
 
 SCHEMA_VERSION = 1
 DEFAULT_LOOP_TIMEOUT_SECONDS = 3600

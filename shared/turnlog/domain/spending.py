@@ -5,7 +5,9 @@ Tokens are reserved before a model is called and settled after it, so calls at t
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+from turnlog.domain.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

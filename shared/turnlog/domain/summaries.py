@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from turnlog.domain.values import dataclass
 
 TIMED_OUT, UNREADABLE = "summariser_timeout", "summariser_unreadable"
 """Codes of an `UnavailableError` of a summariser whose model may have worked all the same, and costs what it took."""

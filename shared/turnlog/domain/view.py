@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
+
+from turnlog.domain.values import dataclass
 
 KEPT = 16
 """So many closed stretches stand in a header; older ones in the event of the newest rewind."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -12,6 +12,7 @@ from turnlog.contracts.base import Answer
 from turnlog.domain.errors import InvalidInputError, Problem
 from turnlog.domain.identity import Owner
 from turnlog.domain.jsonvalue import JsonObject
+from turnlog.domain.values import dataclass
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails

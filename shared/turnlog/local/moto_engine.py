@@ -17,8 +17,8 @@ from unittest import mock
 
 from turnlog.adapters.aws import clients as aws_clients
 from turnlog.bootstrap import Application, make_application
-from turnlog.contracts.jobs import QUEUES
 from turnlog.domain.errors import InvalidInputError
+from turnlog.domain.jobs import QUEUES
 from turnlog.entrypoints.http import make_handler
 from turnlog.entrypoints.routes import routes_of
 from turnlog.entrypoints.sqs import make_worker

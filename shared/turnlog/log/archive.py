@@ -9,12 +9,12 @@ from base64 import b64decode, b64encode
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
 from turnlog.domain.errors import CorruptError
 from turnlog.domain.jsonvalue import JsonObject
+from turnlog.domain.values import dataclass
 from turnlog.log.commits import VERIFIED
 from turnlog.log.digests import line_digest
 from turnlog.log.headers import GENESIS, chain_hash, hashed_header

@@ -5,8 +5,9 @@ No part of the log: losing it means that a session which can't be compressed is 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from turnlog.domain.values import dataclass
 from turnlog.log.keys import SessionKeys
 from turnlog.ports import Item, ItemTable
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from turnlog.domain.errors import CorruptError, NewerSchemaError
@@ -16,6 +15,7 @@ from turnlog.domain.events import Payload
 from turnlog.domain.jsonvalue import JsonObject, encode_json
 from turnlog.domain.session import SCHEMA_VERSION, Settings
 from turnlog.domain.times import DAY_MS
+from turnlog.domain.values import dataclass
 from turnlog.log.headers import Header, item_name
 from turnlog.log.keys import SessionKeys
 from turnlog.log.lines import settings_object

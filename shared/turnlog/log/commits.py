@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from hashlib import sha256
 from typing import Any, TypeAlias
 
@@ -16,6 +16,7 @@ from turnlog.domain.errors import ConflictError, CorruptError, NotFoundError
 from turnlog.domain.events import Event, ForkEvent, MessageEvent, Payload, RewindEvent
 from turnlog.domain.facts import Facts
 from turnlog.domain.jsonvalue import JsonObject, encode_json
+from turnlog.domain.values import dataclass
 from turnlog.domain.view import Stretch, View
 from turnlog.log.cards import read_card
 from turnlog.log.commit_items import CommitItems, first_position

@@ -9,12 +9,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 
 from turnlog.domain.documents import Document, Writing
 from turnlog.domain.errors import CorruptError, NewerSchemaError
 from turnlog.domain.session import SCHEMA_VERSION
 from turnlog.domain.times import DAY_MS
+from turnlog.domain.values import dataclass
 from turnlog.log.headers import item_name
 from turnlog.log.keys import DOCUMENTS, SessionKeys
 from turnlog.log.packing import pack, unpack

@@ -7,9 +7,8 @@ one who was stopped in between is waited for as long as a request can live.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from turnlog.domain.errors import ConflictError, CorruptError
+from turnlog.domain.values import dataclass
 from turnlog.log.headers import item_name
 from turnlog.log.keys import SessionKeys
 from turnlog.log.tombstones import FREE, SINCE, expired_tombstone, first_tombstone, keeps_snapshots

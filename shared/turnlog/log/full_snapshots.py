@@ -7,12 +7,13 @@ is in the record. So another snapshot writes the segments that are new, one tail
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import sha256
 from typing import Any
 
 from turnlog.domain.jsonvalue import JsonObject
 from turnlog.domain.segments import last_of_stretch, stretch_of
+from turnlog.domain.values import dataclass
 from turnlog.log.archive import INLINE_BYTES, Archive, Part, digest_of_parts
 from turnlog.log.keys import PAYLOAD_BLOBS, SessionKeys
 from turnlog.log.records import Record, Records

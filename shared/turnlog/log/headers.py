@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from turnlog.domain.calibration import Calibration
 from turnlog.domain.compression import Asked
@@ -18,6 +18,7 @@ from turnlog.domain.loops import LoopState
 from turnlog.domain.pairing import OpenCalls
 from turnlog.domain.session import SCHEMA_VERSION, SessionStatus
 from turnlog.domain.times import DAY_MS
+from turnlog.domain.values import dataclass
 from turnlog.domain.view import View
 from turnlog.log.keys import commit_sort_key, position_of
 from turnlog.ports import AttributeValue, Item

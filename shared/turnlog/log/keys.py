@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass
 
 from turnlog.domain.errors import NotFoundError
 from turnlog.domain.identity import Owner, check_session_id
+from turnlog.domain.values import dataclass
 from turnlog.ports import Key
 
 MAX_POSITION = 999_999_999_999

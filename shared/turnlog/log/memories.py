@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from turnlog.domain.errors import ConflictError, CorruptError, NewerSchemaError
 from turnlog.domain.identity import Owner
@@ -17,6 +16,7 @@ from turnlog.domain.jsonvalue import encode_json
 from turnlog.domain.memory import Fact, Memory, Offloaded
 from turnlog.domain.profile import Told, least_worth, memories_of, normal
 from turnlog.domain.session import SCHEMA_VERSION
+from turnlog.domain.values import dataclass
 from turnlog.log.headers import item_name
 from turnlog.log.keys import OwnerKeys
 from turnlog.log.packing import pack, unpack

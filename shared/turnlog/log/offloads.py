@@ -7,10 +7,10 @@ crash, or comes at the same time, hands over the same part under the same id.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 
 from turnlog.domain.errors import CorruptError
 from turnlog.domain.jsonvalue import JsonObject, encode_json
+from turnlog.domain.values import dataclass
 from turnlog.log.headers import item_name
 from turnlog.log.keys import SessionKeys
 from turnlog.log.packing import pack, unpack

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 from turnlog.codecs.registry import CODECS
 from turnlog.domain.events import Event, MessageEvent
 from turnlog.domain.facts import Facts, facts_of
 from turnlog.domain.messages import Message
+from turnlog.domain.values import dataclass
 from turnlog.log.commits import Commit, CommitLog
 from turnlog.log.keys import SessionKeys
 from turnlog.log.read_lines import opened_loops

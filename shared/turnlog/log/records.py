@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from turnlog.domain.errors import CorruptError, IdempotencyMismatchError, NewerSchemaError, NotFoundError
 from turnlog.domain.jsonvalue import JsonObject, encode_json
 from turnlog.domain.session import SCHEMA_VERSION
+from turnlog.domain.values import dataclass
 from turnlog.log.headers import item_name
 from turnlog.log.keys import SessionKeys, Shelf
 from turnlog.log.packing import pack, unpack

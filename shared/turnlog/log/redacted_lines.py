@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from turnlog.domain.jsonvalue import JsonObject, encode_json
 from turnlog.domain.redacted import REDACTED
+from turnlog.domain.values import dataclass
 from turnlog.log.digests import REDACTED_LINE, line_digest
 
 _SUMMARY = b'{"k":"y"'

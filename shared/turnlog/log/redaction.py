@@ -7,7 +7,6 @@ segments, full snapshots, payloads, exports. Each step does again what is not do
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from turnlog.codecs.base import Turn
 from turnlog.codecs.registry import codec_of
@@ -16,6 +15,7 @@ from turnlog.domain.events import MessageEvent
 from turnlog.domain.jsonvalue import JsonObject, encode_json
 from turnlog.domain.messages import Message
 from turnlog.domain.redacted import neutral
+from turnlog.domain.values import dataclass
 from turnlog.log.caches import summary_in
 from turnlog.log.commit_items import MAX_EVENTS, first_position
 from turnlog.log.commits import VERIFIED, stored_lines

@@ -15,12 +15,12 @@ from __future__ import annotations
 import json
 from bz2 import BZ2Compressor, BZ2Decompressor
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeGuard
 
 from turnlog.domain.errors import CorruptError, NewerSchemaError
 from turnlog.domain.events import Event
 from turnlog.domain.jsonvalue import JsonObject, encode_json
+from turnlog.domain.values import dataclass
 from turnlog.log.commits import Commit, events_of
 from turnlog.log.digests import line_digest
 from turnlog.log.headers import HASH_BYTES, chain_hash, hashed_header, read_header, remembered

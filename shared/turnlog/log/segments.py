@@ -7,7 +7,7 @@ a name that has the hash of its bytes; sealing a stretch again makes the same bl
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import sha256
 from typing import TypeAlias
 
@@ -16,6 +16,7 @@ from turnlog.domain.events import MessageEvent, Payload
 from turnlog.domain.jsonvalue import encode_json
 from turnlog.domain.segments import last_of_stretch
 from turnlog.domain.session import SCHEMA_VERSION
+from turnlog.domain.values import dataclass
 from turnlog.log.commit_items import logged
 from turnlog.log.commits import Commit, CommitLog, checked_chain, events_of, stored_lines
 from turnlog.log.headers import GENESIS, item_name

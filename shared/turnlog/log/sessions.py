@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from contextlib import suppress
-from dataclasses import dataclass
 
 from turnlog.domain.errors import CorruptError, SessionEndedError, UnavailableError
 from turnlog.domain.events import CreateEvent, ForkEvent, Payload, SettingsEvent, SummaryEvent
 from turnlog.domain.jsonvalue import JsonObject
 from turnlog.domain.session import Settings
+from turnlog.domain.values import dataclass
 from turnlog.log.caches import Caches, Meta, directory_item, is_touch, read_meta, reflected
 from turnlog.log.commits import Commit, CommitLog, Tail
 from turnlog.log.forks import Forks

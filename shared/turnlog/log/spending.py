@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from turnlog.domain.errors import CorruptError, UnavailableError
 from turnlog.domain.spending import Spent
 from turnlog.domain.times import rfc3339
+from turnlog.domain.values import dataclass
 from turnlog.log.headers import item_name
 from turnlog.log.keys import TenantKeys
 from turnlog.ports import Absent, Clock, Condition, Equal, IdSource, Item, ItemTable, Key

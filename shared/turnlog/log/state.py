@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from turnlog.domain.errors import CorruptError, PatchError, UnavailableError
 from turnlog.domain.events import MAX_KEYS_TOLD, CreateEvent, StateEvent
 from turnlog.domain.jsonvalue import JsonObject, encode_json
 from turnlog.domain.patches import Patch, applied, difference
+from turnlog.domain.values import dataclass
 from turnlog.log.caches import CachedState, Caches
 from turnlog.log.commit_items import shared_position
 from turnlog.log.commits import Commit, CommitLog, read_commit

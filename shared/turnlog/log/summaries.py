@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from turnlog.domain.errors import CorruptError
 from turnlog.domain.events import SummaryEvent
+from turnlog.domain.values import dataclass
 from turnlog.log.caches import Caches, summary_in
 from turnlog.log.commits import CommitLog
 from turnlog.log.headers import Covered

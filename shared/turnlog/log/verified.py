@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
 from hashlib import sha256
 from threading import Lock
 from typing import TypeAlias
 
 from turnlog.domain.errors import CorruptError
+from turnlog.domain.values import dataclass
 from turnlog.log.digests import line_digest
 from turnlog.log.headers import Header, chain_hash, hashed_header, item_name, log_key, read_header
 from turnlog.log.packing import unpack

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
+from turnlog.domain.values import dataclass
 from turnlog.log.keys import SessionKeys
 from turnlog.log.tombstones import is_cache_tombstone
 from turnlog.ports import AttributeValue, Item, ItemTable, Less

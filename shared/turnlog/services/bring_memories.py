@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from queue import Empty, SimpleQueue
 from typing import cast
 
@@ -16,6 +16,7 @@ from turnlog.domain.identity import Owner
 from turnlog.domain.jsonvalue import JsonObject, JsonValue
 from turnlog.domain.memory import Memory
 from turnlog.domain.times import rfc3339
+from turnlog.domain.values import dataclass
 from turnlog.ports import MemoryEngine, TokenCounter
 from turnlog.services.incoming import Incoming, understand
 from turnlog.windows.memories import line_of, memories_text, told

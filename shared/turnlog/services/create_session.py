@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 from turnlog.codecs.counting import count_tools
@@ -24,6 +24,7 @@ from turnlog.domain.flow import Flow
 from turnlog.domain.identity import Owner, check_session_id
 from turnlog.domain.jsonvalue import JsonObject
 from turnlog.domain.session import Settings
+from turnlog.domain.values import dataclass
 from turnlog.log.caches import directory_item
 from turnlog.log.commits import Commit, Draft
 from turnlog.log.headers import CREATION, Header, remembered

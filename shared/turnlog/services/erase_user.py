@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import cast
 
-from turnlog.contracts.jobs import Job, JobKind
+from turnlog.contracts.jobs import Job
 from turnlog.domain.identity import Owner
+from turnlog.domain.jobs import JobKind
 from turnlog.domain.jsonvalue import JsonObject
 from turnlog.log.caches import session_id_of
 from turnlog.log.erasure import Erasure

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypedDict
 
 from pydantic import BaseModel
 
 from turnlog.domain.errors import IdempotencyMismatchError, InvalidInputError, Problem
 from turnlog.domain.jsonvalue import JsonObject, canonical_json
+from turnlog.domain.values import dataclass
 from turnlog.log.commits import Commit, CommitLog
 from turnlog.log.headers import HASH_BYTES, Header, position_of_key, short_hash
 from turnlog.log.keys import SessionKeys

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, cast
 
 from turnlog.codecs.base import Codec
@@ -15,6 +15,7 @@ from turnlog.domain.events import HEAD_TOKEN_CHARS, Envelope, MessageEvent
 from turnlog.domain.facts import Facts, facts_of
 from turnlog.domain.jsonvalue import JsonObject, encode_json
 from turnlog.domain.messages import Message
+from turnlog.domain.values import dataclass
 from turnlog.ports import TokenCounter
 
 MAX_MESSAGE_BYTES = 1024 * 1024

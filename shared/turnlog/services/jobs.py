@@ -7,11 +7,10 @@ message that is delivered twice or late changes nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, cast
 
 from turnlog.contracts.cursors import Cursors
-from turnlog.contracts.jobs import Job, JobError, JobKind, JobMessage, JobPage
+from turnlog.contracts.jobs import Job, JobError, JobMessage, JobPage
 from turnlog.domain.correlation import correlation_id
 from turnlog.domain.errors import (
     ConflictError,
@@ -22,8 +21,10 @@ from turnlog.domain.errors import (
     UnavailableError,
 )
 from turnlog.domain.identity import Owner, owner_of_ids
+from turnlog.domain.jobs import JobKind
 from turnlog.domain.jsonvalue import JsonObject, parse_strict_json
 from turnlog.domain.times import rfc3339
+from turnlog.domain.values import dataclass
 from turnlog.log.keys import OwnerKeys
 from turnlog.log.records import Record
 from turnlog.log.sessions import SessionLog

@@ -6,12 +6,12 @@ The service's own is a token, signed and bound to its owner: another owner, a la
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from turnlog.contracts.cursors import Cursors
 from turnlog.domain.errors import MalformedError, NotFoundError
 from turnlog.domain.identity import Owner
 from turnlog.domain.times import rfc3339
+from turnlog.domain.values import dataclass
 from turnlog.ports import BlobStore, Clock
 
 SECONDS = 15 * 60

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from turnlog.domain.values import dataclass
 from turnlog.log.commits import Commit
 from turnlog.log.headers import Header
 from turnlog.log.keys import SessionKeys

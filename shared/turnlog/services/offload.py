@@ -9,7 +9,6 @@ from __future__ import annotations
 import gzip
 import logging
 from contextlib import suppress
-from dataclasses import dataclass
 from tempfile import TemporaryFile
 from typing import BinaryIO, cast
 
@@ -19,6 +18,7 @@ from turnlog.domain.identity import Owner
 from turnlog.domain.jsonvalue import JsonObject
 from turnlog.domain.memory import Offloaded, OffloadReason
 from turnlog.domain.times import DAY_MS
+from turnlog.domain.values import dataclass
 from turnlog.log.commits import Commit
 from turnlog.log.headers import Header, short_hash
 from turnlog.log.keys import SessionKeys

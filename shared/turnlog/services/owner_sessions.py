@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from turnlog.domain.identity import Owner
 from turnlog.domain.times import DAY_MS
+from turnlog.domain.values import dataclass
 from turnlog.log.caches import active_of, is_touch, read_meta, session_id_of, status_of
 from turnlog.log.keys import OwnerKeys, SessionKeys
 from turnlog.log.sessions import SessionLog

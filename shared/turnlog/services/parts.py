@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from turnlog.contracts.recall import RecallQuery
 from turnlog.domain.errors import InvalidInputError, Problem
 from turnlog.domain.pattern_syntax import PatternError
 from turnlog.domain.patterns import Pattern
+from turnlog.domain.values import dataclass
 from turnlog.windows.bounds import upper_bound_tokens
 
 _KEYS_SHOWN = 20

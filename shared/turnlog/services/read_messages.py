@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal, cast
 
 from turnlog.codecs.base import Turn
@@ -17,6 +17,7 @@ from turnlog.domain.messages import Message
 from turnlog.domain.pairing import Pairing, pair
 from turnlog.domain.refs import Ref
 from turnlog.domain.times import rfc3339
+from turnlog.domain.values import dataclass
 from turnlog.domain.view import Stretch, View
 from turnlog.log.commit_items import MAX_EVENTS
 from turnlog.log.commits import Commit, checked_chain

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from turnlog.codecs.blocks import placeholder_text
 from turnlog.contracts.recall import Recalled, RecallQuery
@@ -16,6 +15,7 @@ from turnlog.domain.messages import ToolCall, ToolResult
 from turnlog.domain.pairing import OpenCalls, pair
 from turnlog.domain.refs import Ref, call_key, parse_ref
 from turnlog.domain.times import rfc3339
+from turnlog.domain.values import dataclass
 from turnlog.domain.view import View
 from turnlog.log.commits import Commit, checked_chain
 from turnlog.log.keys import SessionKeys

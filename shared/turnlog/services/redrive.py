@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from turnlog.contracts.jobs import JOB_KINDS, JobKind, JobMessage, Redriven
+from turnlog.contracts.jobs import JobMessage, Redriven
 from turnlog.domain.errors import InvalidInputError, NotFoundError, UnavailableError
 from turnlog.domain.identity import Owner
+from turnlog.domain.jobs import JOB_KINDS, JobKind
 from turnlog.log.keys import OwnerKeys
 from turnlog.log.records import Record
 from turnlog.log.sessions import SessionLog

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import cast
 
 from turnlog.contracts.builds import BudgetAnswer
@@ -12,6 +12,7 @@ from turnlog.domain.breaks import BreakReason
 from turnlog.domain.calibration import Calibration
 from turnlog.domain.jsonvalue import JsonObject
 from turnlog.domain.session import DEFAULT_OUTPUT_RESERVE, Settings
+from turnlog.domain.values import dataclass
 from turnlog.log.commits import Commit
 from turnlog.log.headers import Header
 from turnlog.log.keys import SessionKeys

@@ -9,10 +9,10 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from turnlog.domain.errors import EmbedderConfigError, UnavailableError
+from turnlog.domain.values import dataclass
 from turnlog.ports import Embedder
 
 RERANKED = 20

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from turnlog.domain import actions
 from turnlog.domain.errors import ConflictError, NotFoundError, TurnlogError, UnavailableError
@@ -17,6 +17,7 @@ from turnlog.domain.identity import Owner, owner_of_ids
 from turnlog.domain.jsonvalue import JsonObject
 from turnlog.domain.session import Settings
 from turnlog.domain.times import DAY_MS
+from turnlog.domain.values import dataclass
 from turnlog.log.caches import directory_item
 from turnlog.log.commits import Draft, Tail
 from turnlog.log.erasure import Erasure

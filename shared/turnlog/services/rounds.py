@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal, TypeAlias
 
 from turnlog.contracts.summaries import CompressSession
@@ -17,6 +17,7 @@ from turnlog.domain.events import Kept, SummaryEvent
 from turnlog.domain.rounds import FAN, Growth, grown
 from turnlog.domain.session import Settings
 from turnlog.domain.summaries import Summarised, SummaryRequest
+from turnlog.domain.values import dataclass
 from turnlog.log.commits import Commit, Draft, Tail
 from turnlog.log.headers import Covered, Header, following
 from turnlog.log.keys import SessionKeys

@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import sha256
 from typing import TypeVar
 
@@ -18,6 +18,7 @@ from turnlog.contracts.recall import FoundInSessions, SearchQuery, SearchSession
 from turnlog.domain.errors import NotFoundError, UnavailableError
 from turnlog.domain.identity import Owner
 from turnlog.domain.snippets import snippet
+from turnlog.domain.values import dataclass
 from turnlog.log.search_index import Entry
 from turnlog.log.sessions import SessionLog
 from turnlog.log.summaries import Summary

@@ -6,13 +6,14 @@ Older messages are known by the indexes of their segments, the others are read f
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from turnlog.contracts.recall import SearchQuery
 from turnlog.domain.facts import Facts
 from turnlog.domain.pairing import Pairing, pair
 from turnlog.domain.recall_calls import RECALL_TOOL, SEARCH_TOOL
 from turnlog.domain.refs import Ref
+from turnlog.domain.values import dataclass
 from turnlog.domain.view import Stretch
 from turnlog.log.commits import Commit
 from turnlog.log.headers import Header

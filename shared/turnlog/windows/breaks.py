@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from turnlog.domain.breaks import BreakReason
+from turnlog.domain.values import dataclass
 from turnlog.windows.view import Loop, Unit, View
 
 _OF_PLAN: Mapping[str, BreakReason] = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from turnlog.codecs.base import Codec, Rendered
 from turnlog.codecs.breakpoints import Breakpoint, Place, System, applied, pointers
@@ -12,6 +12,7 @@ from turnlog.codecs.registry import codec_of
 from turnlog.domain.breaks import BreakReason
 from turnlog.domain.jsonvalue import JsonObject, canonical_json, encode_json
 from turnlog.domain.refs import Ref
+from turnlog.domain.values import dataclass
 from turnlog.windows.bounds import upper_bound_tokens
 from turnlog.windows.caching import places_of
 from turnlog.windows.costs import has_evicted, message_tokens

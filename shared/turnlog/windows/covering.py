@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 from turnlog.domain.refs import Ref
 from turnlog.domain.summaries import LoopText
+from turnlog.domain.values import dataclass
 from turnlog.windows.build import Source, entry_of
 from turnlog.windows.digests import final_reply
 from turnlog.windows.ledger import ledger_of_facts, ledger_of_message

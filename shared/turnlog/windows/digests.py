@@ -6,9 +6,10 @@ The user's messages and the final reply, each cut to its beginning, what is pinn
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from turnlog.domain.events import HEAD_TOKEN_CHARS
+from turnlog.domain.values import dataclass
 from turnlog.windows.bounds import upper_bound_tokens
 from turnlog.windows.notes import note_of
 from turnlog.windows.text import NO_REPLY, truncation_mark

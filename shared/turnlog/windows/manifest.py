@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from turnlog.domain.values import dataclass
 from turnlog.windows.costs import (
     LINE_TOKENS,
     NOTHING_SAID_TOKENS,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from turnlog.codecs.registry import CODECS
 from turnlog.domain.errors import BudgetTooSmallError
@@ -11,6 +11,7 @@ from turnlog.domain.events import MessageEvent, SummaryEvent
 from turnlog.domain.facts import facts_of
 from turnlog.domain.jsonvalue import JsonObject
 from turnlog.domain.messages import Message
+from turnlog.domain.values import dataclass
 from turnlog.windows.bounds import upper_bound_tokens
 from turnlog.windows.costs import says_nothing
 from turnlog.windows.fit import fit

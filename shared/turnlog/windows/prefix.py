@@ -7,7 +7,6 @@ what has been read, and both are compared as they are rendered. Nothing is fetch
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import takewhile
 from typing import Literal, TypeAlias
 
@@ -15,6 +14,7 @@ from turnlog.codecs.base import BEFORE_ALL, Codec, End, Rendered
 from turnlog.domain.breaks import BreakReason
 from turnlog.domain.errors import BudgetTooSmallError, StepError
 from turnlog.domain.jsonvalue import JsonObject, JsonValue
+from turnlog.domain.values import dataclass
 from turnlog.windows.breaks import cause_of
 from turnlog.windows.costs import says_nothing
 from turnlog.windows.least import least_of_share, least_of_system, least_of_tools

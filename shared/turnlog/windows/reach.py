@@ -6,8 +6,7 @@ what stands behind it in the window is as it was: one break of a provider's prom
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from turnlog.domain.values import dataclass
 from turnlog.windows.demotions import Crossing, Loops
 from turnlog.windows.limits import Recent
 from turnlog.windows.policy import Policy

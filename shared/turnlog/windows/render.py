@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal, TypeAlias
 
 from turnlog.codecs.base import Codec, Turn
 from turnlog.domain.events import MessageEvent
 from turnlog.domain.messages import Message, Text, ToolResult
 from turnlog.domain.refs import Ref
+from turnlog.domain.values import dataclass
 from turnlog.windows.costs import has_evicted, is_evicted, says_nothing
 from turnlog.windows.digests import Piece, shown_pieces, told
 from turnlog.windows.notes import note_text

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
@@ -19,6 +18,7 @@ from turnlog.adapters.aws.clients import Clients
 from turnlog.domain.errors import InvalidInputError, MemoryConfigError, UnavailableError
 from turnlog.domain.identity import Owner
 from turnlog.domain.memory import Memory, MemoryPage, Offloaded, Said
+from turnlog.domain.values import dataclass
 
 MAX_PAYLOADS = 100
 MAX_EVENT_CHARS = 100_000

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from turnlog.domain.errors import ThrottledError, TurnlogError, UnavailableError
+from turnlog.domain.values import dataclass
 
 _THROTTLED = frozenset(
     {"ServiceQuotaExceededException", "ThrottledException", "ThrottlingException", "TooManyRequestsException"}

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
     from mypy_boto3_sqs import SQSClient
 
+SERVICES = ("bedrock-agentcore", "bedrock-runtime", "dynamodb", "s3", "sqs")
+"""What functions call, by botocore's names: the layer has the data of no others."""
 _CONNECT_TIMEOUT_SECONDS = 2
 _MAX_ATTEMPTS = 4
 
@@ -41,7 +43,7 @@ class Clients:
         return cast("SQSClient", _AtFirstUse(lambda: self.open("sqs", read_timeout_seconds=5)))
 
     def open(self, service: str, *, read_timeout_seconds: int) -> Any:
-        """A client of any service; the time-out is that of the first call."""
+        """A client of any service, in a function one of `SERVICES`; the time-out is that of the first call."""
         with self._lock:
             if service not in self._opened:
                 self._opened[service] = self._make(service, read_timeout_seconds)
@@ -52,7 +54,10 @@ class Clients:
         from botocore.session import get_session
 
         if self._session is None:
+            from turnlog.adapters.aws.service_models import use_service_models
+
             self._session = get_session()
+            use_service_models(self._session)
         config = Config(
             connect_timeout=_CONNECT_TIMEOUT_SECONDS,
             read_timeout=read_timeout_seconds,

@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import Any, cast
 
 from turnlog.domain.memory import Fact, MadeFacts, MemoryKind, Said
 from turnlog.domain.profile import normal
+from turnlog.domain.values import dataclass
 from turnlog.windows.ledger import is_said
 
 MAX_MESSAGE_CHARS = 2_000

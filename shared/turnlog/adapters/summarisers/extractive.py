@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from turnlog.domain.language import Script, main_script
 from turnlog.domain.summaries import LoopText, Summarised, SummaryRequest
+from turnlog.domain.values import dataclass
 from turnlog.ports import TokenCounter
 
 _INDENT = "   "

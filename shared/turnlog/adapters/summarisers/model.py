@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias
 
 from turnlog.adapters.summarisers.prompt import Prompt, prompt_for
 from turnlog.domain.errors import SummaryRefusedError, UnavailableError
 from turnlog.domain.summaries import Summarised, SummaryRequest
 from turnlog.domain.summary_checks import Reason, refusal
+from turnlog.domain.values import dataclass
 from turnlog.ports import Clock, IdSource, TokenCounter
 
 MAX_TRIES = 3

@@ -7,7 +7,6 @@ begins as its author likes, and in a fence that it can't close.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from string import Template
@@ -15,6 +14,7 @@ from string import Template
 from turnlog.codecs.fences import fenced
 from turnlog.domain.language import Script, main_script
 from turnlog.domain.summaries import LoopText, SummaryRequest
+from turnlog.domain.values import dataclass
 from turnlog.ports import TokenCounter
 
 MAX_RECORD_TOKENS = 48_000

@@ -8,10 +8,10 @@ the log's end comes before what is new; without it, what they share at the list'
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from turnlog.client.graph.messages import Identity, Said, identity_of
 from turnlog.client.model import Session
+from turnlog.domain.values import dataclass
 
 _PAGE = 100
 _RUN = 2

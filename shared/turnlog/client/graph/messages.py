@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from turnlog.client.graph.handlers import storable
@@ -17,6 +16,7 @@ from turnlog.codecs.registry import recognise
 from turnlog.contracts.messages import StoredMessage
 from turnlog.domain.errors import InvalidInputError, Problem
 from turnlog.domain.jsonvalue import canonical_json
+from turnlog.domain.values import dataclass
 
 KEPT = "graph"
 """The key of a message's metadata under which a message object has what its body does not say."""

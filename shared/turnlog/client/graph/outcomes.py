@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal
 
 from turnlog.client.graph.handlers import Handlers
 from turnlog.client.model import Session
 from turnlog.contracts.snapshots import Snapshot
 from turnlog.domain.errors import Problem
+from turnlog.domain.values import dataclass
 
 ACTION = "state_conversion"
 PRE_EXECUTION = "pre_execution"

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 from turnlog.client.imports.errors import SourceChangedError
@@ -16,6 +15,7 @@ from turnlog.client.imports.fitting import fitted
 from turnlog.client.imports.sessions import Noted, SourceMessage, SourceSession
 from turnlog.contracts.messages import StoredMessage
 from turnlog.domain.jsonvalue import canonical_json
+from turnlog.domain.values import dataclass
 
 _GIVEN = ("id", "author", "metadata", "finish_reason", "is_error")
 

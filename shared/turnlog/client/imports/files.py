@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from turnlog.domain.errors import InvalidInputError, MalformedError
 from turnlog.domain.jsonvalue import parse_strict_json
+from turnlog.domain.values import dataclass
 
 _SQLITE = b"SQLite format 3\x00"
 

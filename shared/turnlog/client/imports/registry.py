@@ -6,7 +6,6 @@ A shape reads a file as sessions, which are compared with the log and written; o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from turnlog.client.imports import coding_agents, documents, exported, flat, openai_agents
@@ -17,6 +16,7 @@ from turnlog.client.imports.sessions import SourceSession
 from turnlog.client.imports.writing import import_session
 from turnlog.client.model import Turnlog
 from turnlog.domain.errors import ConflictError, InvalidInputError
+from turnlog.domain.values import dataclass
 
 Tick: TypeAlias = Callable[[int], None]
 Importer: TypeAlias = Callable[[Turnlog, SourceFile, bool, Tick], Iterator[SessionReport]]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from turnlog.adapters.system import SystemClock
@@ -14,6 +13,7 @@ from turnlog.client.imports.report import Report, SessionReport
 from turnlog.client.imports.sessions import Noted
 from turnlog.client.model import Turnlog
 from turnlog.domain.errors import InvalidInputError, MalformedError
+from turnlog.domain.values import dataclass
 from turnlog.ports import Clock
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from turnlog.domain.errors import InvalidInputError
 from turnlog.domain.identity import check_session_id
+from turnlog.domain.values import dataclass
 
 IMPORTED = "imported"
 """The key under which a session's and a message's metadata holds what the source had beside what we have a place for."""

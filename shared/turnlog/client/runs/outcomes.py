@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from turnlog.domain.jsonvalue import JsonObject
+from turnlog.domain.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, cast
 
 from turnlog.client.streaming.base import counted, mapping, plain
 from turnlog.domain.errors import InvalidInputError
 from turnlog.domain.jsonvalue import JsonObject
+from turnlog.domain.values import dataclass
 
 _CONVERSE_INPUT = ("inputTokens", "cacheReadInputTokens", "cacheWriteInputTokens")
 _ANTHROPIC_INPUT = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")

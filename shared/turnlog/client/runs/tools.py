@@ -5,10 +5,10 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from turnlog.client.runs.outcomes import Call
+from turnlog.domain.values import dataclass
 
 Handler = Callable[..., Any]
 MAX_ERROR_CHARS = 2_000

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 from turnlog.client.frameworks.langgraph.elements import (
@@ -29,6 +29,7 @@ from turnlog.client.frameworks.langgraph.records import (
     size_of,
 )
 from turnlog.client.frameworks.langgraph.writing import Parts
+from turnlog.domain.values import dataclass
 
 Dump: TypeAlias = Callable[[Any], Typed]
 

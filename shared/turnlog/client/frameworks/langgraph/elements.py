@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from turnlog.client.frameworks.langgraph.packing import patch_of
 from turnlog.client.frameworks.langgraph.records import Alike, Base, Elements, Item, Typed, Version, Written
+from turnlog.domain.values import dataclass
 
 FIRST_SPAN_BYTES, LEAST_SPAN_BYTES = 1536 * 1024, 900 * 1024
 """What is read of a list before it is stored whole again: the first time, and later."""

@@ -14,10 +14,10 @@ import base64
 import functools
 import hashlib
 import re
-from dataclasses import dataclass
 from urllib.parse import quote, unquote
 
 from turnlog.domain.errors import InvalidInputError
+from turnlog.domain.values import dataclass
 
 ROOT, LARGE, CHECKPOINTS = "lg", "lgb/", "lgc/"
 _SESSION_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -16,6 +15,7 @@ from turnlog.client.frameworks.langgraph.threads import Threads
 from turnlog.client.frameworks.langgraph.values import Plain, Values, needed_by
 from turnlog.client.frameworks.langgraph.writing import places_of
 from turnlog.domain.errors import NotFoundError
+from turnlog.domain.values import dataclass
 
 Load: TypeAlias = Callable[[Typed], Any]
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from turnlog.client.documents import Documents
 from turnlog.client.frameworks.langgraph.keys import Space, task_of
 from turnlog.client.frameworks.langgraph.records import Checkpointed, Write, Writes, checkpoint_of, writes_of
 from turnlog.domain.errors import CorruptError
+from turnlog.domain.values import dataclass
 
 NEAR_DOCUMENTS = 100
 """Of older checkpoints: as many more are looked at before they are asked for by their keys."""

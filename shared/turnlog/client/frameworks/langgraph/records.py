@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeAlias, TypeVar
 
 from turnlog.client.frameworks.langgraph.packing import packed, unpacked
 from turnlog.domain.errors import CorruptError, NewerSchemaError
+from turnlog.domain.values import dataclass
 
 Version: TypeAlias = str | int | float
 Typed: TypeAlias = tuple[str, bytes]

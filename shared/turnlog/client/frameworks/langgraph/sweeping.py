@@ -7,7 +7,6 @@ changed, so that it makes no difference where this ends by a crash, nor what is 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 
 from turnlog.client.documents import Documents
 from turnlog.client.frameworks.langgraph.keys import Space
@@ -15,6 +14,7 @@ from turnlog.client.frameworks.langgraph.loading import Loaded, Loader
 from turnlog.client.frameworks.langgraph.reading import Found, Reader
 from turnlog.client.frameworks.langgraph.records import Elements, Large, Stored, Version
 from turnlog.client.frameworks.langgraph.values import Needed, Values, needed_by
+from turnlog.domain.values import dataclass
 
 _COUNTERS = "counters_since_delta_snapshot"
 _BATCH = 25

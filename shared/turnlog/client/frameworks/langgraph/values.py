@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from turnlog.client.frameworks.langgraph.elements import DOCUMENT_BYTES, ListState
@@ -25,6 +24,7 @@ from turnlog.client.frameworks.langgraph.records import (
     stored_of,
 )
 from turnlog.domain.errors import CorruptError
+from turnlog.domain.values import dataclass
 
 Plain: TypeAlias = Typed | list[Typed]
 """A value as the serializer says it; a list by its elements."""

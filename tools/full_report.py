@@ -1,0 +1,142 @@
+"""The report of `make full`, docs/full.md, of the JUnit file that pytest writes.
+
+python tools/full_report.py build/full.xml docs/full.md [--commit ID]
+"""
+
+from __future__ import annotations
+
+import argparse
+import platform
+import re
+import sys
+import xml.etree.ElementTree as ET
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT))
+
+from tests.faults import commit_id  # noqa: E402
+
+AREAS = {
+    "chat": "`turnlog chat`",
+    "client": "the Python client, sync and async",
+    "contract": "the contract suites of the ports on every engine",
+    "e2e": "`turnlog serve`, real conversations, fuzzing",
+    "e2e_aws": "the deployed stack (`make e2e`)",
+    "embedders": "reranking",
+    "examples": "examples",
+    "frameworks": "LangGraph, LangChain, Strands, OpenAI Agents, MCP",
+    "functions": "Lambda functions: events, rights, logs, imports",
+    "graph": "state of graphs",
+    "http": "the HTTP surface",
+    "imports": "imports of other formats",
+    "log": "the log: appends, snapshots, erasing, tenancy; faults, interleavings",
+    "memories": "engines of long-term memory",
+    "packaging": "the wheel",
+    "properties": "laws of windows",
+    "runs": "agent loops",
+    "security": "hostile input, canaries, injection",
+    "streaming": "streams of providers",
+    "summarisers": "summaries by models",
+    "template": "template.yaml",
+    "unit": "units, docs",
+}
+"""Folder of tests -> what it shows."""
+_SLOWEST = 15
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """One test of the run. ``outcome`` is passed, skipped or failed; ``why`` the reason of a skip."""
+
+    area: str
+    name: str
+    outcome: str
+    seconds: float
+    why: str = ""
+
+    @property
+    def function(self) -> str:
+        """The test without its parameters."""
+        return self.name.partition("[")[0]
+
+
+def read(path: Path) -> tuple[str, list[Ran]]:
+    """When the run began, and its tests. The file is our own pytest's."""
+    root = ET.parse(path).getroot()  # noqa: S314
+    suite = root if root.tag == "testsuite" else next(iter(root))
+    return suite.get("timestamp", "")[:16].replace("T", " "), [_ran(case) for case in suite.iter("testcase")]
+
+
+def _ran(case: ET.Element) -> Ran:
+    module = case.get("classname", "").split(".")
+    area = module[1] if len(module) > 2 else "top"
+    skipped, name = case.find("skipped"), f"{'/'.join(module)}.py::{case.get('name')}"
+    failed = case.find("failure") is not None or case.find("error") is not None
+    outcome = "failed" if failed else "skipped" if skipped is not None else "passed"
+    why = re.sub(r"\s+", " ", (skipped.get("message") or "")) if skipped is not None else ""
+    return Ran(area, name, outcome, float(case.get("time") or 0), why)
+
+
+def page(began: str, tests: Sequence[Ran], *, commit: str) -> str:
+    """docs/full.md."""
+    counts = Counter(one.outcome for one in tests)
+    minutes = sum(one.seconds for one in tests) / 60
+    lines = [
+        "# The long run",
+        "",
+        "<!-- Written by `make full`; do not edit. -->",
+        "",
+        f"**{counts['passed']:,} tests passed, {counts['failed']:,} failed, {counts['skipped']:,} were skipped**",
+        f"by `make full` at commit `{commit}`, begun {began} on Python {platform.python_version()}:",
+        f"{minutes:,.0f} minutes of tests by the clock of a machine that may have done other work too.",
+        "",
+        "`make full` does what [`make pr`](../CONTRIBUTING.md) does a part of: every test on SQLite and on moto, 16 times",
+        "the examples of each property, a fault at every call on both engines, the orders of writers with more preemptions,",
+        "every real conversation where they are, and the tests that are long.",
+        "",
+        "| tests of | | passed | skipped | failed | minutes |",
+        "|---|---|---:|---:|---:|---:|",
+    ]
+    for area in sorted({one.area for one in tests}):
+        of = [one for one in tests if one.area == area]
+        each = Counter(one.outcome for one in of)
+        cells = [f"{each[outcome]:,}" for outcome in ("passed", "skipped", "failed")]
+        took = sum(one.seconds for one in of) / 60
+        lines.append(f"| `tests/{area}` | {AREAS.get(area, '')} | {' | '.join(cells)} | {took:,.1f} |")
+    failed = sorted(one.name for one in tests if one.outcome == "failed")
+    if failed:
+        lines += ["", "## Failed", "", *(f"- `{name}`" for name in failed)]
+    reasons = Counter(_reason(one.why) for one in tests if one.outcome == "skipped")
+    lines += ["", "## Skipped", "", "| why | tests |", "|---|---:|"]
+    lines += [f"| {why} | {count:,} |" for why, count in sorted(reasons.items(), key=lambda one: (-one[1], one[0]))]
+    slowest = Counter[str]()
+    for one in tests:
+        slowest[one.function] += one.seconds
+    lines += ["", "## Longest", "", "| test, with all its parameters | minutes |", "|---|---:|"]
+    lines += [f"| `{name}` | {seconds / 60:,.1f} |" for name, seconds in slowest.most_common(_SLOWEST)]
+    return "\n".join([*lines, ""])
+
+
+def _reason(why: str) -> str:
+    """Without what is of one machine: a path, an address."""
+    return re.sub(r"(?<![\w`])/[\w./-]+", "...", why).replace("|", "\\|") or "no reason given"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("junit", type=Path)
+    parser.add_argument("page", type=Path)
+    parser.add_argument("--commit", help="the commit that was tested; HEAD without it")
+    given = parser.parse_args(arguments)
+    began, tests = read(given.junit)
+    given.page.write_text(page(began, tests, commit=given.commit or commit_id()), encoding="utf-8")
+    print(f"{len(tests):,} tests: {given.page}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

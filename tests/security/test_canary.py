@@ -25,8 +25,8 @@ from tests.log.everything import blobs_of, items_of
 from tests.log.test_compress import turn
 from turnlog.bootstrap import Application
 from turnlog.client.export_files import ExportFile
-from turnlog.contracts.jobs import JOB_KINDS
 from turnlog.domain.errors import TurnlogError, UnavailableError
+from turnlog.domain.jobs import JOB_KINDS
 from turnlog.domain.memory import Memory
 from turnlog.entrypoints.http import make_handler
 from turnlog.entrypoints.logs import logged

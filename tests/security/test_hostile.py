@@ -22,8 +22,8 @@ from tests.security.corpus import KEPT, REFUSED, STRINGS
 from turnlog import Turnlog
 from turnlog.bootstrap import Application
 from turnlog.client.imports.running import import_files
-from turnlog.contracts.jobs import JOB_KINDS
 from turnlog.domain.errors import MalformedError, TurnlogError
+from turnlog.domain.jobs import JOB_KINDS
 from turnlog.domain.jsonvalue import check_json, encode_json, parse_strict_json
 from turnlog.entrypoints.http import make_handler
 from turnlog.entrypoints.routes import ROUTES, Route

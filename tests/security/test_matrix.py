@@ -17,8 +17,8 @@ from tests.log.everything import blobs_of, items_of
 from tests.log.test_jobs import deliver
 from turnlog.bootstrap import Application
 from turnlog.client.model import Session
-from turnlog.contracts.jobs import QUEUES, JobKind
 from turnlog.domain.identity import Owner
+from turnlog.domain.jobs import QUEUES, JobKind
 from turnlog.entrypoints.http import make_handler
 from turnlog.entrypoints.routes import BY_NAME, ROUTES
 from turnlog.log.keys import OwnerKeys

@@ -46,6 +46,7 @@ from turnlog.contracts.cursors import Cursors
 from turnlog.domain import patches, patterns, recall_calls, refs, times
 from turnlog.domain.errors import CorruptError, InvalidInputError, TurnlogError
 from turnlog.domain.identity import check_session_id, owner_of_ids
+from turnlog.domain.jobs import correlation_of
 from turnlog.domain.jsonvalue import check_json, parse_strict_json
 from turnlog.engines import make_engine
 from turnlog.entrypoints.http import make_handler
@@ -124,6 +125,7 @@ NOT_INPUT: dict[str, str] = {
         ),
         _FRAMEWORK,
     ),
+    "adapters/aws/service_models": "files of the installed botocore",
     "local/stack": _OURS,
     "local/template": _OURS,
     "adapters/aws/embeddings": "an answer of Bedrock; tests/embedders feeds it with what is none",
@@ -474,6 +476,7 @@ PARSERS: dict[str, Parser] = {
         400,
     ),
     "a job's message": Parser("text", lambda: [json.dumps(JOB)], read_message, ("services/jobs", "contracts/jobs")),
+    "a message's correlation id": Parser("text", lambda: [json.dumps(JOB)], correlation_of, ("domain/jobs",)),
     "a pattern": Parser(
         "text",
         lambda: [r"(\w+)-[a-z]{2,4}|^x$", r"(?i)\bfoo\b", "[^a-z]+?"],

@@ -125,7 +125,7 @@ NOT_INPUT: dict[str, str] = {
         ),
         _FRAMEWORK,
     ),
-    "adapters/aws/service_models": "files of the installed botocore",
+    "adapters/aws/service_models": "what botocore ships",
     "local/stack": _OURS,
     "local/template": _OURS,
     "adapters/aws/embeddings": "an answer of Bedrock; tests/embedders feeds it with what is none",
@@ -477,7 +477,9 @@ PARSERS: dict[str, Parser] = {
         400,
     ),
     "a job's message": Parser("text", lambda: [json.dumps(JOB)], read_message, ("services/jobs", "contracts/jobs")),
-    "a message's correlation id": Parser("text", lambda: [json.dumps(JOB)], correlation_of, ("domain/jobs",)),
+    "the correlation id of a message": Parser(
+        "text", lambda: [json.dumps({**JOB, "correlation_id": "order-17"})], correlation_of, ("domain/jobs",)
+    ),
     "a pattern": Parser(
         "text",
         lambda: [r"(\w+)-[a-z]{2,4}|^x$", r"(?i)\bfoo\b", "[^a-z]+?"],

@@ -1,7 +1,7 @@
 """Load on loopback: clients of several processes against `turnlog serve`, and processes that share one SQLite file.
 
-    make bench-load                                     # 3 minutes an engine on 2 cores
-    make bench-load ARGS='--quick'                      # half a minute
+    make bench-load                                     # 6 minutes an engine on 2 busy cores
+    make bench-load ARGS='--quick'                      # a short look
     make bench-load ARGS='--engine embedded --part long --operations 50000 --json FILE --svg FILE'
 
 Bounded by the number of requests. Everything is read back at the end: exit 1 when something that was acknowledged is not there

@@ -72,9 +72,9 @@ class TenantCredentials(Credentials):
 
 
 def session_of_tenants(own: Session, role_arn: str, sts: Callable[[], Any]) -> Session:
-    """A session whose clients are signed for the tenant that is served, and for none by the credentials of ``own``.
+    """A session whose clients are signed for the tenant that is served, and for none as those of ``own``. No I/O.
 
-    ``sts`` gives the client that assumes the role; it is asked at the first request for a tenant. No I/O.
+    ``sts`` gives the client that assumes the role.
     """
     made = get_session()
     made.register_component("data_loader", own.get_component("data_loader"))

@@ -24,8 +24,8 @@ _COSTS = {
 
 
 def kinds(resources: Mapping[str, Any]) -> list[tuple[str, int, str, str]]:
-    """Kind, how many, what it costs, and what stays of it when the stack is deleted."""
-    counts = Counter(one["Type"] for one in resources.values())
+    """Kind, how many, what it costs, and what stays of it when the stack is deleted. Not what only a parameter asks for."""
+    counts = Counter(one["Type"] for one in resources.values() if "Condition" not in one)
     kept = {one["Type"] for one in resources.values() if one.get("DeletionPolicy") == "Retain"}
     named = sorted(counts, key=lambda kind: (list(_COSTS).index(kind) if kind in _COSTS else len(_COSTS), kind))
     return [

@@ -36,6 +36,11 @@ class Engine:
 def make_engine(settings: Settings, *, clock: Clock, ids: IdSource) -> Engine:
     """The engine that ``settings.engine`` names, or `InvalidInputError`."""
     url = urlsplit(settings.engine)
+    if settings.tenant_role_arn and url.scheme != "dynamodb":
+        raise InvalidInputError(
+            f"TURNLOG_TENANT_ROLE_ARN keeps tenants apart on dynamodb:// only, not on {settings.engine!r}",
+            code="invalid_settings",
+        )
     if url.scheme == "sqlite":
         if url.netloc or not url.path.strip("/"):
             raise InvalidInputError(f"engine {settings.engine!r} is not sqlite:///PATH", code="invalid_settings")
@@ -90,7 +95,8 @@ def _aws(table: str, query: dict[str, list[str]], settings: Settings) -> Engine:
     from turnlog.adapters.aws.dynamodb import DynamoItemTable
     from turnlog.adapters.aws.s3 import S3BlobStore
 
-    clients = make_clients(query["region"][0] if "region" in query else None, settings.endpoint_url)
+    region = query["region"][0] if "region" in query else None
+    clients = make_clients(region, settings.endpoint_url, tenant_role_arn=settings.tenant_role_arn)
     queue: JobQueue | None = None
     queues = dict[str, JobQueue]()
     if set(query) & {"queue", *own_queues}:

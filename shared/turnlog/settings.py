@@ -107,8 +107,15 @@ class Settings(BaseModel):
         default=(),
         description="Modules of your own that register steps of policies, separated by commas; they are imported at start",
     )
+    tenant_role_arn: str = Field(
+        default="",
+        max_length=2048,
+        pattern=r"^$|^arn:aws[\w-]*:iam::\d{12}:role/[\w+=,.@/-]+$",
+        description="Role that is assumed with the session tag `tenant` for all that is asked of the table and the bucket for a "
+        "tenant (docs/operations.md, Tenant isolation). Without it the process's own rights are used",
+    )
     endpoint_url: str | None = Field(
-        default=None, description="Another address for DynamoDB, S3, SQS and Bedrock, for tests and emulators"
+        default=None, description="Another address for DynamoDB, S3, SQS, STS and Bedrock, for tests and emulators"
     )
     queue_visibility_seconds: int = Field(
         default=360, ge=1, le=43_200, description="Embedded queue: how long a job is hidden once received"

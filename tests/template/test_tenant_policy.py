@@ -5,80 +5,52 @@ from __future__ import annotations
 import json
 import re
 import secrets
-from collections.abc import Iterator
-from fnmatch import fnmatchcase
-from typing import Any, TypeAlias
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Any
 
 import pytest
 from botocore.client import BaseClient
 
 from tests.conftest import ROOT, Harness, moto_harness
+from tests.iam import Asked, allows, asked
 from turnlog import Turnlog
 from turnlog.domain.identity import Owner
 
-Asked: TypeAlias = tuple[str, str]
-"""An action, and the partition or the object that it is for."""
-
 PAGE = ROOT / "docs" / "operations.md"
 TENANTS = ("a", "ab", "b", "b#U", "https://idp.example/x", "*", "?")
-_ACTIONS = {"HeadObject": "GetObject", "ListObjectsV2": "ListBucket"}
 
 
 def statements() -> list[dict[str, Any]]:
     (text,) = re.findall(r"```json\n(\{\n  \"Version\".*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    text = text.replace("arn:aws:dynamodb:REGION:ACCOUNT:table/TABLE", "Table").replace("arn:aws:s3:::BUCKET", "Bucket")
     found: list[dict[str, Any]] = json.loads(text)["Statement"]
     return found
 
 
-def permitted(tenant_id: str, asked: Asked) -> bool:
-    """As IAM reads the policy for a session with this tag: ``*`` and ``?`` of a tag's value stand for themselves."""
-    action, name = asked
-    for one in statements():
-        if action in one["Action"]:
-            patterns = (
-                one["Condition"]["ForAllValues:StringLike"]["dynamodb:LeadingKeys"]
-                if action.startswith("dynamodb:")
-                else [one["Resource"].removeprefix("arn:aws:s3:::BUCKET/")]
-            )
-            if any(_like(name, pattern, tenant_id) for pattern in patterns):
-                return True
-    return False
+@cache
+def role() -> Mapping[str, Any]:
+    return {"Properties": {"Policies": [{"PolicyDocument": {"Statement": statements()}}]}}
 
 
-def _like(name: str, pattern: str, tenant_id: str) -> bool:
-    return fnmatchcase(name, pattern.replace("${aws:PrincipalTag/tenant}", re.sub(r"([*?\[])", r"[\1]", tenant_id)))
+def permitted(tenant_id: str, one: Asked) -> bool:
+    return allows(role(), one, {"tenant": tenant_id})
 
 
 class Recorded:
-    """What a client of AWS is asked for, by the names that a policy knows."""
+    """What DynamoDB and S3 are asked for, in the words of IAM."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.asked = set[Asked]()
-        inner, asked = BaseClient._make_api_call, self.asked
+        self.asked = dict[str, Asked]()
+        inner = BaseClient._make_api_call
 
         def record(client: Any, operation: str, params: dict[str, Any]) -> Any:
             service = client.meta.service_model.service_name
-            action = f"{service}:{_ACTIONS.get(operation, operation)}"
-            names = _partitions(operation, params) if service == "dynamodb" else [params.get("Key", "")]
-            asked.update((action, name) for name in names)
+            if service != "sqs":
+                self.asked |= {str(one): one for one in asked(service, operation, params)}
             return inner(client, operation, params)
 
         monkeypatch.setattr(BaseClient, "_make_api_call", record)
-
-
-def _partitions(operation: str, params: dict[str, Any]) -> Iterator[str]:
-    if operation == "Query":
-        yield next(
-            value["S"] for name, value in params["ExpressionAttributeValues"].items() if _is_partition(name, params)
-        )
-    elif operation == "BatchGetItem":
-        yield from (key["pk"]["S"] for table in params["RequestItems"].values() for key in table["Keys"])
-    else:
-        yield (params.get("Key") or params["Item"])["pk"]["S"]
-
-
-def _is_partition(name: str, params: dict[str, Any]) -> bool:
-    return re.search(rf"= {name}\b", params["KeyConditionExpression"]) is not None
 
 
 @pytest.fixture
@@ -96,11 +68,11 @@ def test_a_program_of_one_tenant_has_what_it_needs_and_no_more(moto: Harness, mo
         recorded.asked.clear()
         work(moto.log(tenant, "ada"))
         own = Owner.of(tenant, "ada").tenant_id
-        asked = {one for one in recorded.asked if not one[0].startswith("sqs:")}
-        assert {"dynamodb:PutItem", "dynamodb:Query", "s3:PutObject", "s3:GetObject"} <= {action for action, _ in asked}
-        assert [one for one in sorted(asked) if not permitted(own, one)] == []
-        private = {one for one in asked if one[1] != "#turnlog"}
-        assert [(other, one) for other in ids - {own} for one in sorted(private) if permitted(other, one)] == []
+        calls = list(recorded.asked.values())
+        assert {"dynamodb:PutItem", "dynamodb:Query", "s3:PutObject", "s3:GetObject"} <= {one.action for one in calls}
+        assert [one for one in calls if not permitted(own, one)] == []
+        private = [one for one in calls if one.keys.get("dynamodb:LeadingKeys") != ["#turnlog"]]
+        assert [(other, one) for other in ids - {own} for one in private if permitted(other, one)] == []
 
 
 def work(log: Turnlog) -> None:
@@ -124,13 +96,20 @@ def work(log: Turnlog) -> None:
 
 
 def test_the_policy_refuses_other_tenants_and_what_only_the_eraser_may() -> None:
-    assert permitted("a", ("dynamodb:Query", "T#a#U#ada#S#s"))
-    assert not permitted("a", ("dynamodb:Query", "T#ab#U#ada#S#s"))
-    assert not permitted("a", ("dynamodb:PutItem", "#turnlog"))
-    assert not permitted("a", ("s3:GetObject", "ab/ada/s/payload/1"))
+    def items(action: str, *keys: str) -> Asked:
+        return Asked(f"dynamodb:{action}", "Table", {"dynamodb:LeadingKeys": keys})
+
+    assert permitted("a", items("Query", "T#a#U#ada#S#s"))
+    assert not permitted("a", items("Query", "T#ab#U#ada#S#s"))
+    assert not permitted("a", items("BatchGetItem", "T#a#U#ada#S#s", "T#ab#U#ada#S#s"))
+    assert not permitted("a", items("PutItem", "#turnlog"))
+    assert not permitted("a", Asked("s3:GetObject", "Bucket/ab/ada/s/payload/1"))
+    assert not permitted("a", Asked("s3:ListBucket", "Bucket", {"s3:prefix": ["ab/ada/"]}))
+    assert not permitted("a", Asked("s3:ListBucket", "Bucket"))
     actions = {action for one in statements() for action in one["Action"]}
     assert actions == {f"dynamodb:{verb}" for verb in ("GetItem", "BatchGetItem", "Query", "PutItem")} | {
         "s3:GetObject",
         "s3:PutObject",
+        "s3:ListBucket",
     }
     assert all(one["Condition"]["Null"] and set(one["Condition"]["Null"].values()) == {"false"} for one in statements())

@@ -13,6 +13,7 @@ from turnlog.domain.errors import TurnlogError, UnavailableError
 from turnlog.domain.identity import Owner
 from turnlog.domain.jobs import JOB_KINDS, correlation_of
 from turnlog.domain.jsonvalue import check_json
+from turnlog.domain.tenancy import serving
 from turnlog.entrypoints.routes import BY_NAME, Request, call
 from turnlog.entrypoints.routing import JSON
 from turnlog.services.links import DOWNLOADS
@@ -65,7 +66,8 @@ class InProcessBackend:
     def download(self, url: str, into: BinaryIO) -> None:
         self._check_open()
         if url.startswith(DOWNLOADS):
-            into.write(self._app.links.open(self._owner, url[len(DOWNLOADS) :]).data)
+            with serving(self._owner.tenant_id):
+                into.write(self._app.links.open(self._owner, url[len(DOWNLOADS) :]).data)
             return
         from turnlog.client.downloads import fetch
 
@@ -73,7 +75,8 @@ class InProcessBackend:
 
     def redrive(self, job_id: str | None, *, failed: bool) -> Redriven:
         self._check_open()
-        return self._app.redrive_jobs(self._owner, job_id, failed=failed)
+        with serving(self._owner.tenant_id):
+            return self._app.redrive_jobs(self._owner, job_id, failed=failed)
 
     def close(self) -> None:
         self._closed = True

@@ -31,9 +31,14 @@ class Owner:
 def owner_of_ids(tenant_id: str, user_id: str) -> Owner:
     """The owner that these ids stand for, as they are in keys and jobs; the names behind hashed ids are not known."""
     for name in (tenant_id, user_id):
-        if not _ID.fullmatch(name):
+        if not is_principal_id(name):
             raise InvalidInputError(f"{name[:80]!r} is no id of a tenant or user")
     return Owner(tenant=tenant_id, user=user_id, tenant_id=tenant_id, user_id=user_id)
+
+
+def is_principal_id(value: str) -> bool:
+    """Whether it is the id of a tenant or user in a key: no separator of keys and names, no wildcard of IAM."""
+    return _ID.fullmatch(value) is not None
 
 
 def _principal_id(name: str) -> str:

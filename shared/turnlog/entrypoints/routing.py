@@ -12,6 +12,7 @@ from turnlog.contracts.base import Answer
 from turnlog.domain.errors import InvalidInputError, Problem
 from turnlog.domain.identity import Owner
 from turnlog.domain.jsonvalue import JsonObject
+from turnlog.domain.tenancy import serving
 from turnlog.domain.values import dataclass
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ CURSOR = Parameter("cursor", "string", "`next_cursor` of the page before")
 
 
 def call(app: Application, route: Route, request: Request) -> Response:
-    """One request through the table: its query parameters are checked, then its endpoint is called."""
+    """One request through the table: its query parameters are checked, then its endpoint is called for its owner's tenant."""
     known = {parameter.name: parameter for parameter in route.parameters}
     for name, value in request.query.items():
         parameter = known.get(name)
@@ -97,7 +98,8 @@ def call(app: Application, route: Route, request: Request) -> Response:
             raise invalid_parameter(f"/query/{name}", f"{name} is not one of {', '.join(parameter.values)}")
     if route.body is None and not route.free_body and request.body is not None:
         raise invalid_parameter("", f"{route.method} {route.path} takes no body")
-    return route.endpoint(app, request)
+    with serving(request.owner.tenant_id):
+        return route.endpoint(app, request)
 
 
 def read_body(request: Request, model: type[B], *, is_optional: bool = False) -> B:

@@ -162,8 +162,10 @@ def guarded_clients() -> Iterator[Callable[..., aws_clients.Clients]]:
             Guard.attach(client)
             return client
 
-    def make_clients(region: str | None, endpoint_url: str | None = None, *, max_attempts: int = 4) -> GuardedClients:
-        return GuardedClients(region, endpoint_url, max_attempts)
+    def make_clients(
+        region: str | None, endpoint_url: str | None = None, *, max_attempts: int = 4, tenant_role_arn: str = ""
+    ) -> GuardedClients:
+        return GuardedClients(region, endpoint_url, max_attempts, tenant_role_arn)
 
     with mock.patch.object(aws_clients, "make_clients", make_clients):
         yield make_clients

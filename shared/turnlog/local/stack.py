@@ -10,7 +10,7 @@ says: CloudFormation resolves it, as outputs of the stack.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -119,9 +119,10 @@ class Stack:
 def deploy(template: Template, clients: Clients, *, name: str = STACK) -> Stack:
     """Makes the template's resources by CloudFormation where the clients lead, with fixed names where it gives none."""
     made, asked = _made(template, name), _Outputs()
+    roles = {role for role, _ in template.of_type("AWS::IAM::Role")}
     variables = {
         function: {
-            variable: asked.add(value)
+            variable: asked.add(_with_role_arns(value, roles, name))
             for variable, value in properties.get("Environment", {}).get("Variables", {}).items()
         }
         for function, properties in template.of_type("AWS::Lambda::Function")
@@ -153,6 +154,18 @@ def deploy(template: Template, clients: Clients, *, name: str = STACK) -> Stack:
             for source, properties in template.sources.items()
         ),
     )
+
+
+def _with_role_arns(expression: Any, roles: Collection[str], stack: str) -> Any:
+    """The expression with an ARN for each role that it names: roles are not made, and moto lets anybody assume any."""
+    if isinstance(expression, list):
+        return [_with_role_arns(one, roles, stack) for one in expression]
+    if not isinstance(expression, dict):
+        return expression
+    named = expression.get("Fn::GetAtt")
+    if isinstance(named, list) and named[0] in roles:
+        return {"Fn::Sub": f"arn:${{AWS::Partition}}:iam::${{AWS::AccountId}}:role/{stack}-{named[0]}"}
+    return {key: _with_role_arns(value, roles, stack) for key, value in expression.items()}
 
 
 class _Outputs:

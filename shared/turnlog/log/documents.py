@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 from turnlog.domain.documents import Document, Writing
 from turnlog.domain.errors import CorruptError, NewerSchemaError
@@ -18,6 +17,7 @@ from turnlog.domain.values import dataclass
 from turnlog.log.headers import item_name
 from turnlog.log.keys import DOCUMENTS, SessionKeys
 from turnlog.log.packing import pack, unpack
+from turnlog.log.parallel import in_parallel
 from turnlog.ports import (
     Absent,
     AttributeValue,
@@ -118,8 +118,7 @@ class Documents:
         """In parallel; together not atomic."""
         if len(writings) == 1:
             return [self.write(keys, writings[0])]
-        with ThreadPoolExecutor(_PARALLEL) as pool:
-            return list(pool.map(lambda one: self.write(keys, one), writings))
+        return in_parallel(lambda one: self.write(keys, one), writings, threads=_PARALLEL)
 
     def delete(self, keys: SessionKeys, gone: Sequence[str], revision: str) -> None:
         """None of them is there any more, whether or not it was."""
@@ -129,8 +128,7 @@ class Documents:
             key = keys.document(name)
             self._items.put({"pk": key.pk, "sk": key.sk, "v": SCHEMA_VERSION, "n": revision, "x": 1, "ttl": ttl})
 
-        with ThreadPoolExecutor(_PARALLEL) as pool:
-            list(pool.map(put, gone))
+        in_parallel(put, gone, threads=_PARALLEL)
 
     # ------------------------------------------------------------ steps
 

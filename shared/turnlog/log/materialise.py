@@ -11,7 +11,6 @@ was: one that is left behind is erased as all else of an expired session.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import TypeAlias, TypeVar
 
 from turnlog.domain.errors import ConflictError, NotFoundError, SessionExistsError
@@ -25,6 +24,7 @@ from turnlog.log.first_slot import BARE, QUIET_MS, id_claimed, since_of, still_e
 from turnlog.log.headers import Header, item_name
 from turnlog.log.keys import COMMITS_FROM, OwnerKeys, SessionKeys, commit_sort_key
 from turnlog.log.packing import pack
+from turnlog.log.parallel import in_parallel
 from turnlog.log.payloads import Payloads, is_blob
 from turnlog.log.segment_format import SealedCommit
 from turnlog.log.sessions import SessionLog
@@ -201,5 +201,4 @@ def _each(do: Callable[[T], None], many: Sequence[T]) -> None:
         for one in many:
             do(one)
         return
-    with ThreadPoolExecutor(_PARALLEL) as pool:
-        list(pool.map(do, many))
+    in_parallel(do, many, threads=_PARALLEL)

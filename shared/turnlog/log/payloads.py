@@ -12,6 +12,7 @@ from turnlog.domain.errors import CorruptError
 from turnlog.domain.events import Payload
 from turnlog.log.keys import BLOB_PLACE, SessionKeys
 from turnlog.log.packing import pack, unpack
+from turnlog.log.parallel import in_parallel
 from turnlog.ports import Absent, BlobStore, Item, ItemTable, Key
 
 INLINE_BYTES = 2 * 1024
@@ -44,10 +45,7 @@ class Payloads:
         if len(prepared) == 1:
             self._store_one(prepared[0])
         elif prepared:
-            from concurrent.futures import ThreadPoolExecutor
-
-            with ThreadPoolExecutor(_PARALLEL) as pool:
-                list(pool.map(self._store_one, prepared))
+            in_parallel(self._store_one, prepared, threads=_PARALLEL)
 
     def fetch(self, keys: SessionKeys, wanted: Iterable[Payload]) -> dict[str, bytes]:
         """The contents by place. A payload that a commit names and that is not there is a `CorruptError`."""
@@ -64,11 +62,8 @@ class Payloads:
         if len(in_blobs) == 1:
             packed[in_blobs[0].place] = self._get_blob(keys, in_blobs[0])
         elif in_blobs:
-            from concurrent.futures import ThreadPoolExecutor
-
-            with ThreadPoolExecutor(_PARALLEL) as pool:
-                contents = pool.map(lambda payload: self._get_blob(keys, payload), in_blobs)
-                packed |= dict(zip((payload.place for payload in in_blobs), contents, strict=True))
+            contents = in_parallel(lambda payload: self._get_blob(keys, payload), in_blobs, threads=_PARALLEL)
+            packed |= dict(zip((payload.place for payload in in_blobs), contents, strict=True))
         return {place: _checked(payloads[place], data) for place, data in packed.items()}
 
     def copy(self, to: SessionKeys, payloads: Sequence[Payload]) -> None:

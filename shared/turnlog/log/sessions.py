@@ -9,6 +9,7 @@ from turnlog.domain.errors import CorruptError, SessionEndedError, UnavailableEr
 from turnlog.domain.events import CreateEvent, ForkEvent, Payload, SettingsEvent, SummaryEvent
 from turnlog.domain.jsonvalue import JsonObject
 from turnlog.domain.session import Settings
+from turnlog.domain.tenancy import serving
 from turnlog.domain.values import dataclass
 from turnlog.log.caches import Caches, Meta, directory_item, is_touch, read_meta, reflected
 from turnlog.log.commits import Commit, CommitLog, Tail
@@ -150,11 +151,12 @@ class SessionLog:
     def cursor_secret(self) -> bytes:
         """The key that signs page cursors: made once for each table."""
         if not self._secret:
-            found = self.items.get_many([_SECRET]).get(_SECRET)
-            if found is None:
-                made = hashlib.sha256(self.ids.nonce() + self.ids.new_id().encode()).digest()
-                lost = self.items.put({"pk": _SECRET.pk, "sk": _SECRET.sk, "b": made}, condition=Absent())
-                found = lost.existing if lost is not None else {"b": made}
+            with serving(None):  # it is no tenant's
+                found = self.items.get_many([_SECRET]).get(_SECRET)
+                if found is None:
+                    made = hashlib.sha256(self.ids.nonce() + self.ids.new_id().encode()).digest()
+                    lost = self.items.put({"pk": _SECRET.pk, "sk": _SECRET.sk, "b": made}, condition=Absent())
+                    found = lost.existing if lost is not None else {"b": made}
             secret = found["b"] if found is not None else b""
             if not isinstance(secret, bytes) or not secret:
                 raise CorruptError("the cursor secret is damaged", item=_SECRET.sk)

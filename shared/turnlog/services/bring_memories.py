@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from contextvars import copy_context
 from dataclasses import replace
 from queue import Empty, SimpleQueue
 from typing import cast
@@ -122,7 +123,8 @@ def _in_time(
         finally:
             release()
 
-    threading.Thread(target=run, name="turnlog-memory", daemon=True).start()
+    # The thread asks for the tenant that is served here.
+    threading.Thread(target=copy_context().run, args=(run,), name="turnlog-memory", daemon=True).start()
     try:
         return answers.get(timeout=ask.timeout_seconds)
     except Empty:

@@ -23,6 +23,7 @@ from turnlog.domain.errors import (
 from turnlog.domain.identity import Owner, owner_of_ids
 from turnlog.domain.jobs import JobKind
 from turnlog.domain.jsonvalue import JsonObject, parse_strict_json
+from turnlog.domain.tenancy import serving
 from turnlog.domain.times import rfc3339
 from turnlog.domain.values import dataclass
 from turnlog.log.keys import OwnerKeys
@@ -168,8 +169,11 @@ class RunJob:
         if message.kind not in kinds:
             raise InvalidInputError(f"a {message.kind!r} job in a queue of others")
         owner = owner_of_ids(message.tenant, message.user)
-        shelf = OwnerKeys(owner).jobs
-        record = self._log.records.get(shelf, message.job_id)
+        with serving(owner.tenant_id):
+            return self._run(message, owner)
+
+    def _run(self, message: JobMessage, owner: Owner) -> Ran:
+        record = self._log.records.get(OwnerKeys(owner).jobs, message.job_id)
         if record is None or record.status != "queued":
             return Ran(message.job_id, message.kind, "gone")
         if (record.content["kind"], record.content["session"]) != (message.kind, message.session_id):

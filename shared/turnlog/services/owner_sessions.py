@@ -9,6 +9,7 @@ from turnlog.domain.times import DAY_MS
 from turnlog.domain.values import dataclass
 from turnlog.log.caches import active_of, is_touch, read_meta, session_id_of, status_of
 from turnlog.log.keys import OwnerKeys, SessionKeys
+from turnlog.log.parallel import in_parallel
 from turnlog.log.sessions import SessionLog
 from turnlog.log.words import SessionWords, Words
 from turnlog.ports import Item, Query
@@ -64,10 +65,8 @@ class OwnerSessions:
         parts = [keys[at : at + _AT_A_TIME] for at in range(0, len(keys), _AT_A_TIME)]
         if len(parts) <= 1:
             return self._words.read(keys)
-        from concurrent.futures import ThreadPoolExecutor
-
-        with ThreadPoolExecutor(_PARALLEL) as pool:
-            return {name: words for found in pool.map(self._words.read, parts) for name, words in found.items()}
+        read = in_parallel(self._words.read, parts, threads=_PARALLEL)
+        return {name: words for found in read for name, words in found.items()}
 
 
 def is_behind(one: Listed, words: Words | None) -> bool:

@@ -16,6 +16,7 @@ from turnlog.domain.events import NoteEvent
 from turnlog.domain.identity import Owner, owner_of_ids
 from turnlog.domain.jsonvalue import JsonObject
 from turnlog.domain.session import Settings
+from turnlog.domain.tenancy import serving
 from turnlog.domain.times import DAY_MS
 from turnlog.domain.values import dataclass
 from turnlog.log.caches import directory_item
@@ -94,15 +95,17 @@ class RetainSessions:
 
     def _dealt_with(self, item: Item, done: Retained) -> Retained:
         try:
-            name = self._deal_with(item)
+            keys = keys_of(item)
+            # The index is of all tenants, what is done about an entry is for its own.
+            with serving(keys.owner.tenant_id):
+                name = self._deal_with(item, keys)
         except TurnlogError as error:
             _log.warning("retention of one session failed: %s", error.error_code)
             name = "failed"
         return replace(done, **{name: getattr(done, name) + 1}) if name else done
 
-    def _deal_with(self, item: Item) -> str:
+    def _deal_with(self, item: Item, keys: SessionKeys) -> str:
         """What was done, by its name in `Retained`; empty for nothing."""
-        keys = keys_of(item)
         if item_name(item).startswith("C#"):
             due = str(item["g2sk"])[:13]
             options: JsonObject = {"first": self._erasure.identity(keys), "release": True}

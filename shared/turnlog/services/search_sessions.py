@@ -19,6 +19,7 @@ from turnlog.domain.errors import NotFoundError, UnavailableError
 from turnlog.domain.identity import Owner
 from turnlog.domain.snippets import snippet
 from turnlog.domain.values import dataclass
+from turnlog.log.parallel import in_parallel
 from turnlog.log.search_index import Entry
 from turnlog.log.sessions import SessionLog
 from turnlog.log.summaries import Summary
@@ -281,7 +282,4 @@ def _places(starts: Sequence[int], sizes: Sequence[int]) -> Callable[[int], tupl
 def _parallel(work: Callable[[_A], _T], given: Sequence[_A]) -> list[_T]:
     if len(given) <= 1:
         return [work(one) for one in given]
-    from concurrent.futures import ThreadPoolExecutor
-
-    with ThreadPoolExecutor(PARALLEL) as pool:
-        return list(pool.map(work, given))
+    return in_parallel(work, given, threads=PARALLEL)

@@ -19,6 +19,7 @@ from turnlog.log.commits import Commit
 from turnlog.log.headers import Header
 from turnlog.log.keys import SessionKeys
 from turnlog.log.newest import newest_pages
+from turnlog.log.parallel import in_parallel
 from turnlog.log.payloads import is_blob
 from turnlog.log.reading import Located, located
 from turnlog.log.search_index import Entry, Index, SearchIndexes, shown_text
@@ -117,10 +118,7 @@ class SearchedSessions:
                 wanted.append(lambda one=segment: self._index(keys, one))  # type: ignore[misc]
         if len(wanted) <= 1:
             return [read() for read in wanted]
-        from concurrent.futures import ThreadPoolExecutor
-
-        with ThreadPoolExecutor(PARALLEL) as pool:
-            return list(pool.map(lambda read: read(), wanted))
+        return in_parallel(lambda read: read(), wanted, threads=PARALLEL)
 
     def _index(self, keys: SessionKeys, segment: Segment) -> Index:
         found = self._indexes.read(keys, segment)

@@ -12,20 +12,29 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
     from mypy_boto3_sqs import SQSClient
 
-SERVICES = ("bedrock-agentcore", "bedrock-runtime", "dynamodb", "s3", "sqs")
+SERVICES = ("bedrock-agentcore", "bedrock-runtime", "dynamodb", "s3", "sqs", "sts")
 """What functions call, by botocore's names: the layer has the data of no others."""
 _CONNECT_TIMEOUT_SECONDS = 2
 _MAX_ATTEMPTS = 4
+_OF_TENANTS = frozenset({"dynamodb", "s3"})
+"""What keeps data of tenants. A queue's message and a model's request have no key that a policy could look at."""
 
 
 class Clients:
-    """Clients of one region, each made at its first use and kept. Safe to share between threads."""
+    """Clients of one region, each made at its first use and kept. Safe to share between threads.
 
-    def __init__(self, region: str | None, endpoint_url: str | None, max_attempts: int) -> None:
+    With ``tenant_role_arn``, DynamoDB and S3 are asked with the rights of that role for the tenant that is served.
+    """
+
+    def __init__(
+        self, region: str | None, endpoint_url: str | None, max_attempts: int, tenant_role_arn: str = ""
+    ) -> None:
         self._region = region
         self._endpoint_url = endpoint_url
         self._max_attempts = max_attempts
+        self._tenant_role_arn = tenant_role_arn
         self._session: Session | None = None
+        self._tenants: Session | None = None
         self._opened: dict[str, Any] = {}
         # Making a client is not thread-safe in botocore; using one is.
         self._lock = threading.Lock()
@@ -51,13 +60,7 @@ class Clients:
 
     def _make(self, service: str, read_timeout_seconds: int) -> Any:
         from botocore.config import Config
-        from botocore.session import get_session
 
-        if self._session is None:
-            from turnlog.adapters.aws.service_models import use_service_models
-
-            self._session = get_session()
-            use_service_models(self._session)
         config = Config(
             connect_timeout=_CONNECT_TIMEOUT_SECONDS,
             read_timeout=read_timeout_seconds,
@@ -68,12 +71,31 @@ class Clients:
             # Signed addresses of objects are SigV4's everywhere, also where botocore would still take its first version.
             signature_version="s3v4" if service == "s3" else None,
         )
-        return self._session.create_client(
+        return self._session_of(service).create_client(
             service,
             region_name=self._region,
             endpoint_url=self._endpoint_url,
             config=config,
         )
+
+    def _session_of(self, service: str) -> Session:
+        if self._session is None:
+            from botocore.session import get_session
+
+            from turnlog.adapters.aws.service_models import use_service_models
+
+            self._session = get_session()
+            use_service_models(self._session)
+        if not self._tenant_role_arn or service not in _OF_TENANTS:
+            return self._session
+        if self._tenants is None:
+            from turnlog.adapters.aws.tenants import session_of_tenants
+
+            self._session.set_config_variable("sts_regional_endpoints", "regional")
+            self._tenants = session_of_tenants(
+                self._session, self._tenant_role_arn, lambda: self.open("sts", read_timeout_seconds=5)
+            )
+        return self._tenants
 
 
 class _AtFirstUse:
@@ -86,9 +108,15 @@ class _AtFirstUse:
         return getattr(self._make(), name)
 
 
-def make_clients(region: str | None, endpoint_url: str | None = None, *, max_attempts: int = _MAX_ATTEMPTS) -> Clients:
+def make_clients(
+    region: str | None,
+    endpoint_url: str | None = None,
+    *,
+    max_attempts: int = _MAX_ATTEMPTS,
+    tenant_role_arn: str = "",
+) -> Clients:
     """The clients of a region, or of an emulator. No I/O, and botocore is not imported before a client is used.
 
     ``max_attempts`` counts the first request too; the SDK retries the others with backoff.
     """
-    return Clients(region, endpoint_url, max_attempts)
+    return Clients(region, endpoint_url, max_attempts, tenant_role_arn)

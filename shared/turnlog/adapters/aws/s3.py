@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
 _MAX_DELETES = 1_000
+_DENIED = "AccessDenied"
 
 
 class S3BlobStore:
@@ -35,11 +36,22 @@ class S3BlobStore:
                 answer = self._client.get_object(Bucket=self._bucket, Key=self._prefix + name, ChecksumMode="ENABLED")
                 return answer["Body"].read()
             except ClientError as error:
-                if error_code(error) != "NoSuchKey":
-                    raise
-                return None
+                code = error_code(error)
+                if code == "NoSuchKey" or (code == _DENIED and self._is_missing(name)):
+                    return None
+                raise
             except (ChecksumError, FlexibleChecksumError) as error:
                 raise CorruptError("the blob does not have its checksum", item=name) from error
+
+    def _is_missing(self, name: str) -> bool:
+        """S3 calls a missing object denied to who may not list the whole bucket. Who may list its own names learns it so."""
+        try:
+            answer = self._client.list_objects_v2(Bucket=self._bucket, Prefix=self._prefix + name, MaxKeys=1)
+        except ClientError as error:
+            if error_code(error) != _DENIED:
+                raise
+            return False
+        return all(entry["Key"] != self._prefix + name for entry in answer.get("Contents", []))
 
     def names(self, prefix: str) -> Sequence[str]:
         names: list[str] = []

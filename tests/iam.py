@@ -1,0 +1,192 @@
+"""IAM as far as the template uses it: what a role's statements say to a request, and requests of botocore in its words.
+
+Resources go by their logical ids: ``Table``, ``Table/index/activity``, ``Bucket``, ``Bucket/<name of an object>``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from turnlog.local.template import Template
+
+_NO_VALUE = {"Ref": "AWS::NoValue"}
+_VARIABLE = re.compile(r"\$\{([^}]+)\}")
+
+
+def resolved(template: Template) -> Mapping[str, Any]:
+    """The template's resources as its parameters have them: conditions are decided, and what there is no value for is left out."""
+    document, given = template.document, template.parameters
+
+    def holds(condition: Any) -> bool:
+        ((name, value),) = condition.items()
+        if name == "Fn::Equals":
+            left, right = (text(one) for one in value)
+            return left == right
+        if name == "Fn::Not":
+            return not holds(value[0])
+        assert name == "Condition", f"no condition that is known here: {condition}"
+        return holds(document["Conditions"][value])
+
+    def text(value: Any) -> str:
+        if isinstance(value, dict) and "Fn::Join" in value:
+            return text(value["Fn::Join"][1])
+        return given[value["Ref"]] if isinstance(value, dict) else str(value)
+
+    def value_of(value: Any) -> Any:
+        if isinstance(value, list):
+            return [one for one in map(value_of, value) if one != _NO_VALUE]
+        if not isinstance(value, dict):
+            return value
+        if "Fn::If" in value:
+            condition, then, otherwise = value["Fn::If"]
+            return value_of(then if holds(document["Conditions"][condition]) else otherwise)
+        return {key: found for key, one in value.items() if (found := value_of(one)) != _NO_VALUE}
+
+    there = {
+        name: one
+        for name, one in template.resources.items()
+        if "Condition" not in one or holds(document["Conditions"][one["Condition"]])
+    }
+    return {name: value_of(one) for name, one in there.items()}
+
+
+def statements(role: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Of all policies of a role; actions and resources are lists."""
+    assert not role["Properties"].get("ManagedPolicyArns")
+    for policy in role["Properties"]["Policies"]:
+        for one in policy["PolicyDocument"]["Statement"]:
+            yield {**one, "Action": _list(one["Action"]), "Resource": [_named(name) for name in _list(one["Resource"])]}
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def _named(resource: Any) -> str:
+    if isinstance(resource, str):
+        return resource
+    if "Fn::Sub" in resource:
+        return (
+            str(resource["Fn::Sub"])
+            .replace("${!", "${")
+            .replace("${Table.Arn}", "Table")
+            .replace("${Bucket.Arn}", "Bucket")
+        )
+    return str(resource["Fn::GetAtt"][0] if "Fn::GetAtt" in resource else resource["Ref"])
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A request as IAM sees it. ``keys`` are those of its conditions; the others are not there."""
+
+    action: str
+    resource: str
+    keys: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+
+def allows(role: Mapping[str, Any], asked: Asked, tags: Mapping[str, str] | None = None) -> bool:
+    """Whether a session of the role with these tags may do it. There is no Deny in the template's roles."""
+    keys = {**asked.keys, **{f"aws:PrincipalTag/{name}": [value] for name, value in (tags or {}).items()}}
+    return any(
+        one["Effect"] == "Allow"
+        and asked.action in one["Action"]
+        and any(like(asked.resource, pattern, keys) for pattern in one["Resource"])
+        and holds(one.get("Condition", {}), keys)
+        for one in statements(role)
+    )
+
+
+def may_assume(role: Mapping[str, Any], principal: str, tags: Mapping[str, str]) -> bool:
+    """Whether its trust policy lets the role of this logical id take it on with these tags."""
+    keys = {f"aws:RequestTag/{name}": [value] for name, value in tags.items()} | (
+        {"aws:TagKeys": list(tags)} if tags else {}
+    )
+    needed = {"sts:AssumeRole"} | ({"sts:TagSession"} if tags else set())
+    return any(
+        needed <= set(_list(one["Action"]))
+        and principal in [_named(name) for name in _list(one["Principal"].get("AWS", []))]
+        and holds(one.get("Condition", {}), keys)
+        for one in role["Properties"]["AssumeRolePolicyDocument"]["Statement"]
+    )
+
+
+def holds(conditions: Mapping[str, Any], keys: Mapping[str, Sequence[str]]) -> bool:
+    """All conditions of a statement. ``ForAllValues`` is true also of a key that is not there, as in IAM."""
+    for operator, wanted in conditions.items():
+        for name, patterns in wanted.items():
+            values, given = keys.get(name), _list(patterns)
+            if operator == "Null":
+                is_met = (values is None) == (given == ["true"])
+            elif operator.startswith("ForAllValues:"):
+                is_met = all(_matches(operator.partition(":")[2], one, given, keys) for one in values or ())
+            else:
+                is_met = values is not None and len(values) == 1 and _matches(operator, values[0], given, keys)
+            if not is_met:
+                return False
+    return True
+
+
+def _matches(operator: str, value: str, given: Sequence[str], keys: Mapping[str, Sequence[str]]) -> bool:
+    if operator == "StringEquals":
+        return value in given
+    assert operator == "StringLike", f"no operator that is known here: {operator}"
+    return any(like(value, pattern, keys) for pattern in given)
+
+
+def like(value: str, pattern: str, keys: Mapping[str, Sequence[str]]) -> bool:
+    """``*`` and ``?`` of a pattern are wildcards, those of a variable's value stand for themselves. A variable without a value
+    matches nothing."""
+    expression, end = "", 0
+    for found in _VARIABLE.finditer(pattern):
+        if found[1] not in keys:
+            return False
+        (text,) = keys[found[1]]
+        expression += _expression(pattern[end : found.start()]) + re.escape(text)
+        end = found.end()
+    return re.fullmatch(expression + _expression(pattern[end:]), value, re.DOTALL) is not None
+
+
+def _expression(pattern: str) -> str:
+    return re.escape(pattern).replace(r"\*", ".*").replace(r"\?", ".")
+
+
+# ------------------------------------------------------------ requests of botocore
+
+_ACTIONS = {"HeadObject": "GetObject", "ListObjectsV2": "ListBucket", "ListObjectVersions": "ListBucketVersions"}
+
+
+def asked(service: str, operation: str, params: Mapping[str, Any]) -> list[Asked]:
+    """What IAM is asked for a request with these parameters to DynamoDB or S3."""
+    if service == "dynamodb":
+        index = f"/index/{params['IndexName']}" if "IndexName" in params else ""
+        leading = {"dynamodb:LeadingKeys": sorted(set(leading_keys(operation, params)))}
+        return [Asked(f"dynamodb:{operation}", f"Table{index}", leading)]
+    assert service == "s3", service
+    if operation == "DeleteObjects":
+        names = [one["Key"] for one in params["Delete"]["Objects"]]
+        verbs = {"s3:DeleteObject"} | {
+            "s3:DeleteObjectVersion" for one in params["Delete"]["Objects"] if "VersionId" in one
+        }
+        return [Asked(verb, f"Bucket/{name}") for verb in sorted(verbs) for name in names]
+    action = f"s3:{_ACTIONS.get(operation, operation)}"
+    if operation.startswith("List"):
+        return [Asked(action, "Bucket", {"s3:prefix": [params["Prefix"]]} if "Prefix" in params else {})]
+    return [Asked(action, f"Bucket/{params['Key']}")]
+
+
+def leading_keys(operation: str, params: Mapping[str, Any]) -> Iterator[str]:
+    """The partitions that a request to DynamoDB names: those of the index where it asks one."""
+    if operation == "Query":
+        equal = re.findall(r"= (:\w+)", params["KeyConditionExpression"])
+        yield params["ExpressionAttributeValues"][equal[0]]["S"]
+    elif operation == "BatchGetItem":
+        yield from (key["pk"]["S"] for table in params["RequestItems"].values() for key in table["Keys"])
+    elif operation == "BatchWriteItem":
+        for requests in params["RequestItems"].values():
+            for one in requests:
+                yield (one["PutRequest"]["Item"] if "PutRequest" in one else one["DeleteRequest"]["Key"])["pk"]["S"]
+    else:
+        yield (params.get("Key") or params["Item"])["pk"]["S"]

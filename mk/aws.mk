@@ -9,6 +9,9 @@ FINISH := $(RUNTIME_PYTHON) tools/finish_build.py
 HOST_BUILD := .aws-sam/host/build
 HOST_ARCHITECTURE := $(if $(filter aarch64 arm64,$(shell uname -m)),arm64,x86_64)
 
+LAYER_REQUIREMENTS := layers/dependencies/requirements.txt
+LAYER_WHEELS := .venv-sam/layer-wheels
+
 .PHONY: bench-starts build build-test sam-validate
 
 $(SAM_VENV)/sam.stamp: mk/sam-requirements.txt
@@ -26,15 +29,29 @@ $(LAMBDA_VENV)/lambda.stamp: mk/lambda-requirements.txt
 sam-validate: $(SAM_VENV)/sam.stamp  ## Let the SAM CLI check template.yaml
 	@$(SAM_CLI) validate --lint
 
+# The wheels of the layer, each compared with its hash: for both architectures of Lambda, and for this machine, where `sam build`
+# looks first. It compares no hash of what it downloads for another machine than its own, so it gets these files and no index.
+$(LAYER_WHEELS)/wheels.stamp: $(LAYER_REQUIREMENTS) $(SAM_VENV)/sam.stamp
+	@rm -rf $(@D) && mkdir -p $(@D)
+	@echo "Fetching the layer's wheels into $(@D) (once) ..."
+	@$(LAYER_DOWNLOAD)
+	@$(LAYER_DOWNLOAD) --platform manylinux2014_aarch64 --platform manylinux_2_28_aarch64
+	@$(LAYER_DOWNLOAD) --platform manylinux2014_x86_64 --platform manylinux_2_28_x86_64
+	@touch $@
+
+LAYER_DOWNLOAD = $(SAM_VENV)/bin/python -m pip download --quiet --disable-pip-version-check --require-hashes --no-deps \
+	--only-binary=:all: --implementation cp --python-version 3.13 --dest $(@D) --requirement $(LAYER_REQUIREMENTS)
+SAM_BUILD := PIP_NO_INDEX=1 PIP_FIND_LINKS=$(CURDIR)/$(LAYER_WHEELS) $(SAM_CLI) build
+
 ifeq ($(HAS_RUNTIME),1)
 
-build: $(SAM_VENV)/sam.stamp  ## Build what `sam deploy` deploys, into .aws-sam/build
-	@$(SAM_CLI) build
+build: $(LAYER_WHEELS)/wheels.stamp  ## Build what `sam deploy` deploys, into .aws-sam/build
+	@$(SAM_BUILD)
 	@$(FINISH) .aws-sam/build
 
 # Not cached: two builds of one template would throw away each other's cache.
-build-test: $(VENV)/dev.stamp $(SAM_VENV)/sam.stamp $(LAMBDA_VENV)/lambda.stamp  ## Build for this machine, run it in the Lambda runtime
-	@$(SAM_CLI) build --no-cached --build-dir $(HOST_BUILD) --parameter-overrides Architecture=$(HOST_ARCHITECTURE)
+build-test: $(VENV)/dev.stamp $(LAYER_WHEELS)/wheels.stamp $(LAMBDA_VENV)/lambda.stamp  ## Build for this machine, run it in the Lambda runtime
+	@$(SAM_BUILD) --no-cached --build-dir $(HOST_BUILD) --parameter-overrides Architecture=$(HOST_ARCHITECTURE)
 	@$(FINISH) $(HOST_BUILD)
 	@TURNLOG_TEST_BUILT=1 $(BIN)/python -m pytest -q -rP tests/template/test_built.py
 

@@ -24,8 +24,8 @@ $(MINISTACK_VENV)/ministack.stamp: mk/ministack-requirements.txt
 	@$(MINISTACK_VENV)/bin/python $(PIP_INSTALL) -r $<
 	@touch $@
 
-e2e: $(VENV)/dev.stamp $(SAM_VENV)/sam.stamp $(MINISTACK_VENV)/ministack.stamp  ## Build, deploy onto ministack with IAM enforced, drive it by the client
-	@$(SAM_CLI) build --no-cached --build-dir $(HOST_BUILD) --parameter-overrides Architecture=$(HOST_ARCHITECTURE)
+e2e: $(VENV)/dev.stamp $(LAYER_WHEELS)/wheels.stamp $(MINISTACK_VENV)/ministack.stamp  ## Build, deploy onto ministack with IAM enforced, drive it by the client
+	@$(SAM_BUILD) --no-cached --build-dir $(HOST_BUILD) --parameter-overrides Architecture=$(HOST_ARCHITECTURE)
 	@$(FINISH) $(HOST_BUILD)
 	@TURNLOG_TEST_E2E=1 $(BIN)/python -m pytest -q -rP tests/e2e_aws
 

@@ -1,5 +1,5 @@
-# Windows, summaries and segments on conversations; included by the Makefile. Without ARGS: the project's own conversations.
-.PHONY: bench-windows bench-breakpoints bench-search bench-segments bench-snapshots bench-summaries
+# Windows, summaries and segments on conversations, and load; included by the Makefile. Without ARGS: the project's own conversations.
+.PHONY: bench-load bench-windows bench-breakpoints bench-search bench-segments bench-snapshots bench-summaries
 
 bench-windows: $(VENV)/dev.stamp  ## What windows cost and lose, by policy and budget [ARGS='FOLDER --loader FILE.py']
 	@$(BIN)/python -m benchmarks.windows $(ARGS)
@@ -18,3 +18,6 @@ bench-snapshots: $(VENV)/dev.stamp  ## Full snapshots, restore, export and impor
 
 bench-summaries: $(VENV)/dev.stamp  ## What summaries save and lose, with facts and without [ARGS='FOLDER --loader FILE.py']
 	@$(BIN)/python -m benchmarks.summaries $(ARGS)
+
+bench-load: $(VENV)/dev.stamp  ## Load on loopback: sessions x writers x readers, processes on one file, memory over a long run [ARGS=--quick]
+	@$(BIN)/python -m benchmarks.load $(ARGS)

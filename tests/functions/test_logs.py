@@ -16,10 +16,10 @@ from tests.log.test_compress import turn
 from tests.log.test_jobs import poller
 from turnlog import correlated
 from turnlog.bootstrap import Application, make_application
-from turnlog.contracts.jobs import JobMessage, correlation_of
+from turnlog.contracts.jobs import JobMessage
 from turnlog.domain.correlation import correlation_id, is_correlation_id
 from turnlog.domain.errors import CorruptError, InvalidInputError
-from turnlog.domain.jobs import JOB_KINDS
+from turnlog.domain.jobs import JOB_KINDS, correlation_of
 from turnlog.entrypoints.http import make_handler
 from turnlog.entrypoints.logs import HandlerError, logged, places
 from turnlog.entrypoints.routes import ROUTES

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
 from tests.properties.building import Asked, Stored, stored, window
 from tests.properties.histories import FORMATS, Format, History, Move, disorderly, orderly, played, sample_histories
 from tests.properties.plain_pairing import plainly_paired
@@ -27,7 +28,7 @@ from turnlog.windows.build import Window
 HIGH, LOW = 0.8, 0.5
 
 growing = settings(
-    max_examples=10,
+    max_examples=examples(96),
     derandomize=True,
     deadline=None,
     phases=(Phase.explicit, Phase.generate),  # every example builds a window per message: shrinking takes minutes

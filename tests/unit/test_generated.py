@@ -39,12 +39,3 @@ def test_no_generated_page_is_forgotten(pages: dict[str, str]) -> None:
 def test_the_openapi_document_is_valid() -> None:
     document = json.loads((ROOT / "docs" / "openapi.json").read_text(encoding="utf-8"))
     assert list(OpenAPIV31SpecValidator(document).iter_errors()) == []
-
-
-def test_the_layer_s_requirements_are_up_to_date() -> None:
-    spec = importlib.util.spec_from_file_location("make_requirements", ROOT / "tools" / "make_requirements.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    wanted = module.requirements()
-    assert (ROOT / "layers" / "dependencies" / "requirements.txt").read_text(encoding="utf-8") == wanted

@@ -174,7 +174,7 @@ class ExportFile:
                     if size > info.file_size:
                         raise _bad(f"{name} is larger than it says")
                     yield chunk
-        except (BadZipFile, zlib.error, EOFError, OSError, RuntimeError) as error:
+        except (BadZipFile, zlib.error, EOFError, OSError, RuntimeError, ValueError) as error:
             raise _bad(f"{name} is damaged") from error
 
     def _lines(self, name: str) -> Iterator[bytes]:

@@ -7,11 +7,11 @@ from contextlib import suppress
 from typing import Any, BinaryIO
 
 from turnlog.bootstrap import Application, make_application
-from turnlog.contracts.jobs import Redriven, correlation_of
+from turnlog.contracts.jobs import Redriven
 from turnlog.domain.correlation import correlated
 from turnlog.domain.errors import TurnlogError, UnavailableError
 from turnlog.domain.identity import Owner
-from turnlog.domain.jobs import JOB_KINDS
+from turnlog.domain.jobs import JOB_KINDS, correlation_of
 from turnlog.domain.jsonvalue import check_json
 from turnlog.entrypoints.routes import BY_NAME, Request, call
 from turnlog.entrypoints.routing import JSON

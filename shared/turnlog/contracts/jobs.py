@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import Literal
 
 from pydantic import Field
 
 from turnlog.contracts.base import Answer, Body, JsonObjectField
-from turnlog.domain.correlation import CORRELATION_PATTERN, is_correlation_id
+from turnlog.domain.correlation import CORRELATION_PATTERN
 from turnlog.domain.jobs import JobKind, JobStatus
 
 
@@ -22,16 +21,6 @@ class JobMessage(Body):
     user: str = Field(max_length=64)
     session_id: str = Field(max_length=64, description="Empty for a job of a person")
     correlation_id: str | None = Field(None, pattern=CORRELATION_PATTERN)
-
-
-def correlation_of(body: str) -> str | None:
-    """The correlation id in a message, whether it is a job of ours or not: a log has it before anything can go wrong."""
-    try:
-        message = json.loads(body)
-    except (ValueError, RecursionError):
-        return None
-    value = message.get("correlation_id") if isinstance(message, dict) else None
-    return value if is_correlation_id(value) else None
 
 
 class JobError(Answer):

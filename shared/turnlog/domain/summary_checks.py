@@ -35,7 +35,7 @@ _ROLE = re.compile(
     rf"|^#+[ \t]*(?:{_SPOKEN_BY})[ \t]*$"
     r"|<\|[a-z_]{2,40}\|>"  # ChatML and Llama 3
     r"|</?\s*(?:system|user|assistant|human|developer|tool|instructions?|turn)\b[^>\n]{0,80}>"
-    r"|\[/?INST\]|<</?SYS>>|<(?:start|end)_of_turn>|<\\?/?turnlog-data",
+    r"|\[/?INST\]|<</?SYS>>|<(?:start|end)_of_turn>|<\\?\s*/?\s*turnlog-data",
     re.IGNORECASE | re.MULTILINE,
 )
 _ORDERS = re.compile(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from aws_lambda_powertools.event_handler import APIGatewayHttpResolver
 from aws_lambda_powertools.event_handler import Response as HttpResponse
+from aws_lambda_powertools.utilities.data_classes import APIGatewayProxyEventV2
 
 from turnlog.bootstrap import Application, make_application
 from turnlog.contracts.base import Answer
@@ -55,8 +56,19 @@ _STATUS: tuple[tuple[type[TurnlogError], int], ...] = (
     (UnavailableError, 503),
 )
 _log = logging.getLogger("turnlog")
-# Powertools keeps the event that it is serving in an attribute of a class, so two at a time in one process would be mixed up.
-_ONE_AT_A_TIME = threading.Lock()
+
+
+class _Resolver(APIGatewayHttpResolver):
+    """Serves one event at a time. Powertools keeps that event in an attribute of a class, where all threads of a process would mix
+    theirs up: this one has its own."""
+
+    def resolve(self, event: Mapping[str, Any], context: Any) -> dict[str, Any]:
+        self._event = APIGatewayProxyEventV2(dict(event))
+        return super().resolve(event, context)
+
+    @property
+    def current_event(self) -> APIGatewayProxyEventV2:  # type: ignore[override]
+        return self._event
 
 
 def make_handler(
@@ -64,25 +76,37 @@ def make_handler(
 ) -> Callable[[dict[str, Any], Any], dict[str, Any]]:
     """A Lambda handler for these routes. Without ``app``, the application is made of the environment at the first request.
 
-    Safe to call from several threads: a process serves one request at a time, as a Lambda does.
+    Threads may call it at once: none waits for another's request, which may be one that asks a model.
     """
-    resolver = APIGatewayHttpResolver()
     holder = _Holder(app)
-    for route in routes:
-        resolver.route(route.path.replace("{", "<").replace("}", ">"), method=route.method)(
-            _served(resolver, route, holder)
-        )
-    resolver.not_found(lambda error: _problem(NotFoundError("no such route"), _request_id(resolver)))
+    idle = [_resolver(routes, holder)]
 
     def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
         correlation = _correlation_of(event)
-        with _ONE_AT_A_TIME, correlated(correlation):
-            answer: dict[str, Any] = resolver.resolve(event, context)
+        try:
+            resolver = idle.pop()
+        except IndexError:
+            resolver = _resolver(routes, holder)
+        try:
+            with correlated(correlation):
+                answer = resolver.resolve(event, context)
+        finally:
+            idle.append(resolver)
         if correlation is not None:
             answer["headers"] = {**(answer.get("headers") or {}), CORRELATION_HEADER: correlation}
         return answer
 
     return handler if app is not None else logged(handler)
+
+
+def _resolver(routes: tuple[Route, ...], holder: _Holder) -> _Resolver:
+    resolver = _Resolver()
+    for route in routes:
+        resolver.route(route.path.replace("{", "<").replace("}", ">"), method=route.method)(
+            _served(resolver, route, holder)
+        )
+    resolver.not_found(lambda error: _problem(NotFoundError("no such route"), _request_id(resolver)))
+    return resolver
 
 
 def _correlation_of(event: Mapping[str, Any]) -> str | None:
@@ -97,13 +121,15 @@ class _Holder:
 
     def __init__(self, app: Application | None) -> None:
         self._app = app
+        self._lock = threading.Lock()
 
     def get(self) -> Application:
-        if self._app is None:
-            from turnlog.entrypoints.metrics import EmfSignals
+        with self._lock:
+            if self._app is None:
+                from turnlog.entrypoints.metrics import EmfSignals
 
-            self._app = make_application(signals=EmfSignals())
-        return self._app
+                self._app = make_application(signals=EmfSignals())
+            return self._app
 
     def tell(self, error: TurnlogError) -> None:
         """Counts what an operator is to know of; most errors are the caller's own."""
@@ -114,7 +140,7 @@ class _Holder:
                 self._app.signal(name)
 
 
-def _served(resolver: APIGatewayHttpResolver, route: Route, holder: _Holder) -> Callable[..., HttpResponse[Any]]:
+def _served(resolver: _Resolver, route: Route, holder: _Holder) -> Callable[..., HttpResponse[Any]]:
     def serve(**path: str) -> HttpResponse[Any]:
         event, code = resolver.current_event.raw_event, ""
         try:
@@ -221,6 +247,6 @@ def _bytes(body: str, *, is_base64: bool) -> bytes:
         raise MalformedError("the body is not the base64 that the event says it is") from error
 
 
-def _request_id(resolver: APIGatewayHttpResolver) -> str:
+def _request_id(resolver: _Resolver) -> str:
     context = resolver.current_event.raw_event.get("requestContext") or {}
     return str(context.get("requestId", ""))

@@ -14,9 +14,9 @@ from aws_lambda_powertools.utilities.batch import BatchProcessor, EventType, pro
 from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 
 from turnlog.bootstrap import Application, make_application
-from turnlog.contracts.jobs import correlation_of
 from turnlog.domain.correlation import correlated
 from turnlog.domain.errors import CorruptError, TurnlogError, UnavailableError
+from turnlog.domain.jobs import correlation_of
 from turnlog.entrypoints.logs import logged, places
 
 DEADLINE_MS = 15_000

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import select
 import socket
 import threading
 from collections.abc import Iterable
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 MAX_REQUEST_BYTES = 10 * 1024 * 1024
 _THREADS = 8
+_CONNECTIONS, _OTHER_FILES = 1_000, 128
+"""Connections at once, as far as the process may have files open beside those of the engine. waitress takes 100 by itself: with as
+many clients that keep theirs open, one more waits for its first answer until one of them leaves."""
 _REQUEST_MS = 30_000
 _STOP_SECONDS, _FLUSH_STEP_SECONDS = 5.0, 0.05
 
@@ -56,6 +60,8 @@ class LocalServer:
             map=self._sockets,
             sockets=[listening],
             threads=_THREADS,
+            connection_limit=_most_connections(),
+            asyncore_use_poll=hasattr(select, "poll"),  # select knows no file above 1,023
             max_request_body_size=MAX_REQUEST_BYTES,
             ident="turnlog",
             clear_untrusted_proxy_headers=True,
@@ -144,6 +150,15 @@ def _reference() -> tuple[int, list[tuple[str, str]], bytes]:
     policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
     headers = [("Content-Type", "text/html; charset=utf-8"), ("Content-Security-Policy", policy)]
     return 200, [*headers, ("Content-Length", str(len(data)))], data
+
+
+def _most_connections() -> int:
+    try:
+        import resource
+    except ImportError:  # Windows, where select takes 512 sockets
+        return 500
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return _CONNECTIONS if most == resource.RLIM_INFINITY else max(100, min(_CONNECTIONS, most - _OTHER_FILES))
 
 
 def _listening(host: str, port: int) -> socket.socket:

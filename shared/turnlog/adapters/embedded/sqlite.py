@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import sqlite3
 import threading
+import time
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -36,6 +39,9 @@ from turnlog.ports import (
 )
 
 BUSY_TIMEOUT_SECONDS = 10.0
+_ASK_AGAIN_SECONDS = (0.0005, 0.004)
+"""A writer that waits for the lock asks for it again after a time between these. SQLite's own waiting gets as long as 100 ms, so
+that a writer which comes back at once keeps the lock from the others for seconds."""
 MEMORY = ":memory:"
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS items (
@@ -52,16 +58,39 @@ CREATE TABLE IF NOT EXISTS jobs (
 CREATE INDEX IF NOT EXISTS jobs_visible ON jobs (dead, visible_ms);
 """
 _FORMAT = 1
+_WAIT = f"PRAGMA busy_timeout={round(BUSY_TIMEOUT_SECONDS * 1000)}"
 _INDEX_ATTRIBUTES = ("g1pk", "g1sk", "g2pk", "g2sk")
 
 
+class _Own:
+    """A thread's connection, as long as the thread is there."""
+
+    __slots__ = ("__weakref__", "connection")
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.connection = connection
+        weakref.finalize(self, _close, connection, os.getpid()).atexit = False
+
+
+_INHERITED = list[sqlite3.Connection]()
+"""A connection must not be used on both sides of a fork, not even to close it: a child keeps those of its parent."""
+
+
+def _close(connection: sqlite3.Connection, pid: int) -> None:
+    if os.getpid() == pid:
+        connection.close()
+    else:
+        _INHERITED.append(connection)
+
+
 class SqliteDatabase:
-    """Connections to one file, one per process and thread. Use `MEMORY` as the path for one in memory."""
+    """Connections to one file, one per process and thread; it is closed when the thread ends. Use `MEMORY` as the path for one in
+    memory."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = str(path)
         self._local = threading.local()
-        self._all: list[sqlite3.Connection] = []
+        self._all: weakref.WeakSet[_Own] = weakref.WeakSet()
         self._lock = threading.RLock()
         self._pid = os.getpid()
         self._shared: sqlite3.Connection | None = None
@@ -77,12 +106,19 @@ class SqliteDatabase:
                     self._shared = self._open()
                 return self._shared
         if os.getpid() != self._pid:
-            # A connection must not be used on both sides of a fork.
-            self._local, self._all, self._pid = threading.local(), [], os.getpid()
-        found: sqlite3.Connection | None = getattr(self._local, "connection", None)
-        if found is None:
-            found = self._local.connection = self._open()
-        return found
+            self._local, self._all, self._pid = threading.local(), weakref.WeakSet(), os.getpid()
+        own: _Own | None = getattr(self._local, "own", None)
+        if own is None:
+            own = self._local.own = _Own(self._open())
+            with self._lock:
+                self._all.add(own)
+        return own.connection
+
+    @property
+    def open_connections(self) -> int:
+        """How many this process has."""
+        with self._lock:
+            return len(self._all) + (self._shared is not None)
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
@@ -94,7 +130,7 @@ class SqliteDatabase:
         """One transaction, committed durably at the end or rolled back."""
         with self._translated(), self._exclusive():
             connection = self.connection()
-            connection.execute("BEGIN IMMEDIATE")
+            _begin(connection)
             try:
                 yield connection
             except BaseException:
@@ -104,21 +140,22 @@ class SqliteDatabase:
 
     def release(self) -> None:
         """Closes this thread's connection; one that is asked for later is opened anew. That of a database in memory stays."""
-        found: sqlite3.Connection | None = getattr(self._local, "connection", None)
-        if found is not None and os.getpid() == self._pid:
-            self._local.connection = None
+        own: _Own | None = getattr(self._local, "own", None)
+        if own is not None and os.getpid() == self._pid:
+            self._local.own = None
             with self._lock:
-                if found in self._all:
-                    self._all.remove(found)
-                    found.close()
+                self._all.discard(own)
+            own.connection.close()
 
     def close(self) -> None:
         """Closes every connection of this process."""
         with self._lock:
             self._closed = True
-            for connection in self._all:
-                connection.close()
+            for own in self._all:
+                own.connection.close()
             self._all.clear()
+            if self._shared is not None:
+                self._shared.close()
             self._shared = None
 
     @contextmanager
@@ -153,9 +190,29 @@ class SqliteDatabase:
             raise UnavailableError(f"the database file has format {version}, newer than {_FORMAT}", code="newer_schema")
         if version < _FORMAT:
             connection.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA user_version={_FORMAT}; COMMIT;")
-        with self._lock:
-            self._all.append(connection)
         return connection
+
+
+def _begin(connection: sqlite3.Connection) -> None:
+    """Begins a writing transaction, as soon as the lock is free; `sqlite3.OperationalError` when it is not in time."""
+    ends = time.monotonic() + BUSY_TIMEOUT_SECONDS
+    connection.execute("PRAGMA busy_timeout=0")
+    try:
+        while not _has_begun(connection, is_last=time.monotonic() >= ends):
+            time.sleep(random.uniform(*_ASK_AGAIN_SECONDS))
+    finally:
+        connection.execute(_WAIT)
+
+
+def _has_begun(connection: sqlite3.Connection, *, is_last: bool) -> bool:
+    """Whether the lock was free. The last try raises."""
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+    except sqlite3.OperationalError as error:
+        if is_last or error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
+            raise
+        return False
+    return True
 
 
 class SqliteItemTable:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
@@ -33,18 +33,28 @@ class _Row(NamedTuple):
 def recognises(file: SourceFile) -> bool:
     if not file.is_sqlite:
         return False
-    with closing(_opened(file)) as database:
+    with closing(_opened(file)) as database, _readable(file):
         return bool(_tables(database, _MESSAGES))
 
 
 def read(file: SourceFile) -> Iterator[SourceSession]:
     """As of one moment, also while the library writes."""
-    with closing(_opened(file)) as database:
+    with closing(_opened(file)) as database, _readable(file):
         database.execute("BEGIN")
         for table in _tables(database, _MESSAGES):
             times = _times(database, table)
             for source_id, branch, rows in _sessions(database, table):
-                yield _session(source_id, branch, rows, times.get(source_id, {}), _usage(database, source_id, branch))
+                usage = _usage(database, source_id, branch)
+                yield _session(str(source_id), str(branch), rows, times.get(source_id, {}), usage)
+
+
+@contextmanager
+def _readable(file: SourceFile) -> Iterator[None]:
+    """Raises `MalformedError` for a database that is damaged."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise MalformedError(f"can't read {file.name!r} as a database: {error}") from error
 
 
 def _opened(file: SourceFile) -> sqlite3.Connection:
@@ -95,13 +105,18 @@ def _sessions(database: sqlite3.Connection, table: str) -> Iterator[tuple[str, s
         plain = f"SELECT id, message_data, created_at FROM {name} WHERE session_id = ? ORDER BY id"  # noqa: S608
         branches = _branches(database, table, session_id)
         if not branches:
-            yield session_id, _MAIN, [_Row(*row) for row in database.execute(plain, (session_id,))]
+            yield session_id, _MAIN, [_row(*row) for row in database.execute(plain, (session_id,))]
         for branch in branches:
             shown = (
                 f"SELECT m.id, m.message_data, m.created_at FROM {name} m JOIN {_STRUCTURE} s ON s.message_id = m.id "  # noqa: S608
                 "WHERE s.session_id = ? AND s.branch_id = ? ORDER BY s.sequence_number, s.id"
             )
-            yield session_id, branch, [_Row(*row) for row in database.execute(shown, (session_id, branch))]
+            yield session_id, branch, [_row(*row) for row in database.execute(shown, (session_id, branch))]
+
+
+def _row(id: Any, data: Any, created_at: Any) -> _Row:
+    """A column of SQLite may hold a value of any type."""
+    return _Row(id, data if isinstance(data, str) else "", str(created_at))
 
 
 def _branches(database: sqlite3.Connection, table: str, session_id: str) -> list[str]:

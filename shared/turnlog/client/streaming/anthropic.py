@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 
-from turnlog.client.streaming.base import Event, counted, index_of, input_of, mapping, text_of
+from turnlog.client.streaming.base import Event, counted, index_of, input_of, listed, mapping, text_of
 from turnlog.domain.jsonvalue import JsonObject
 
 _JOINED = {"text_delta": "text", "thinking_delta": "thinking"}
@@ -36,14 +36,14 @@ class AnthropicAccumulator:
             message = mapping(event.get("message"))
             self._role = text_of(message.get("role")) or self._role
             self._count(message)
-            for at, block in enumerate(message.get("content") or ()):
-                self._blocks[at] = copy.deepcopy(dict(block))
+            for at, block in enumerate(listed(message.get("content"))):
+                self._blocks[at] = copy.deepcopy(dict(mapping(block)))
         elif kind == "content_block_start":
             self._blocks[index] = copy.deepcopy(dict(mapping(event.get("content_block"))))
         elif kind == "content_block_delta":
             self._add(index, mapping(event.get("delta")))
         elif kind == "message_delta":
-            self.finish_reason = mapping(event.get("delta")).get("stop_reason") or self.finish_reason
+            self.finish_reason = text_of(mapping(event.get("delta")).get("stop_reason")) or self.finish_reason
             self._count(event)
         elif kind == "error":
             self.is_broken = True

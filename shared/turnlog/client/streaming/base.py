@@ -51,6 +51,10 @@ def mapping(value: object) -> Event:
     return value if isinstance(value, Mapping) else {}
 
 
+def listed(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
 def text_of(value: object) -> str:
     return value if isinstance(value, str) else ""
 

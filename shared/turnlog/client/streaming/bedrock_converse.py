@@ -9,7 +9,7 @@ import base64
 import copy
 from typing import cast
 
-from turnlog.client.streaming.base import Event, counted, index_of, input_of, mapping, text_of
+from turnlog.client.streaming.base import Event, counted, index_of, input_of, listed, mapping, text_of
 from turnlog.domain.jsonvalue import JsonObject, JsonValue
 
 _INPUT = ("inputTokens", "cacheReadInputTokens", "cacheWriteInputTokens")
@@ -43,7 +43,9 @@ class ConverseAccumulator:
             elif kind == "metadata":
                 usage = mapping(told.get("usage"))
                 if isinstance(usage.get("inputTokens"), int):
-                    self.usage = counted(sum(usage.get(name) or 0 for name in _INPUT), usage.get("outputTokens"))
+                    self.usage = counted(
+                        sum(index_of(usage.get(name), 0) for name in _INPUT), usage.get("outputTokens")
+                    )
             elif kind.endswith("Exception"):
                 self.is_broken = True
 
@@ -56,7 +58,7 @@ class ConverseAccumulator:
             told = copy.deepcopy(block)
             if "toolUse" in told:
                 told["toolUse"] = {
-                    **cast("JsonObject", told["toolUse"]),
+                    **cast("JsonObject", mapping(told["toolUse"])),
                     "input": input_of(self._inputs.get(index, "")),
                 }
             content.append(told)
@@ -70,7 +72,7 @@ class ConverseAccumulator:
         block = self._blocks.setdefault(index, {})
         if "text" in delta:
             if "citationsContent" in block:
-                cited = cast("JsonObject", block["citationsContent"])
+                cited = _object(block, "citationsContent")
                 cited["content"] = [{"text": _text(block) + text_of(delta["text"])}]
             else:
                 block["text"] = text_of(block.get("text")) + text_of(delta["text"])
@@ -83,13 +85,14 @@ class ConverseAccumulator:
             self._add_citation(block, delta["citation"])
 
     def _add_reasoning(self, block: JsonObject, delta: Event) -> None:
-        reasoning = cast("JsonObject", block.setdefault("reasoningContent", {}))
+        reasoning = _object(block, "reasoningContent")
         redacted = delta.get("redactedContent")
         if redacted is not None:
             told = base64.b64encode(redacted).decode() if isinstance(redacted, bytes) else redacted
             reasoning["redactedContent"] = text_of(reasoning.get("redactedContent")) + text_of(told)
             return
-        text = cast("JsonObject", reasoning.setdefault("reasoningText", {"text": ""}))
+        reasoning.setdefault("reasoningText", {"text": ""})
+        text = _object(reasoning, "reasoningText")
         for name in ("text", "signature"):
             if name in delta:
                 text[name] = text_of(text.get(name)) + text_of(delta[name])
@@ -97,12 +100,20 @@ class ConverseAccumulator:
     def _add_citation(self, block: JsonObject, citation: object) -> None:
         if "citationsContent" not in block:
             block["citationsContent"] = {"content": [{"text": text_of(block.pop("text", ""))}], "citations": []}
-        cited = cast("JsonObject", block["citationsContent"])
-        cited["citations"] = [*cast("list[JsonValue]", cited["citations"]), cast("JsonValue", copy.deepcopy(citation))]
+        cited = _object(block, "citationsContent")
+        cited["citations"] = [*listed(cited.get("citations")), cast("JsonValue", copy.deepcopy(citation))]
+
+
+def _object(block: JsonObject, name: str) -> JsonObject:
+    """The object under a name; what else was there is passed over."""
+    found = block.get(name)
+    if not isinstance(found, dict):
+        found = block[name] = {}
+    return found
 
 
 def _text(block: JsonObject) -> str:
     if "citationsContent" in block:
-        parts = cast("list[JsonValue]", mapping(block["citationsContent"]).get("content", []))
+        parts = listed(mapping(block["citationsContent"]).get("content"))
         return "".join(text_of(mapping(part).get("text")) for part in parts)
     return text_of(block.get("text"))

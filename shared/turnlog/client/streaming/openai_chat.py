@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from turnlog.client.streaming.base import Event, counted, index_of, mapping, text_of
+from turnlog.client.streaming.base import Event, counted, index_of, listed, mapping, text_of
 from turnlog.domain.jsonvalue import JsonObject, JsonValue
 
 _OWN = frozenset({"role", "content", "tool_calls", "function_call"})
@@ -34,10 +34,10 @@ class ChatAccumulator:
         usage = mapping(event.get("usage"))
         self.usage = counted(usage.get("prompt_tokens"), usage.get("completion_tokens")) or self.usage
         self.is_broken = self.is_broken or bool(event.get("error"))
-        for choice in event.get("choices") or ():
+        for choice in listed(event.get("choices")):
             if index_of(mapping(choice).get("index"), 0) == 0:
                 self._add(mapping(mapping(choice).get("delta")))
-                self.finish_reason = mapping(choice).get("finish_reason") or self.finish_reason
+                self.finish_reason = text_of(mapping(choice).get("finish_reason")) or self.finish_reason
 
     @property
     def messages(self) -> list[JsonObject]:
@@ -62,7 +62,7 @@ class ChatAccumulator:
         self._role = text_of(delta.get("role")) or self._role
         if "content" in delta:
             self._content = _joined(self._content, delta["content"])
-        for part in delta.get("tool_calls") or ():
+        for part in listed(delta.get("tool_calls")):
             self._add_call(mapping(part))
         function = mapping(delta.get("function_call"))
         if function:
@@ -123,7 +123,10 @@ def _joined(before: str | list[JsonValue] | None, content: Any) -> str | list[Js
     if isinstance(content, str) and not isinstance(before, list):
         return (before or "") + content
     parts = before if isinstance(before, list) else [{"type": "text", "text": before}] if before else []
-    return [*parts, *([{"type": "text", "text": content}] if isinstance(content, str) else copy.deepcopy(content))]
+    return [
+        *parts,
+        *([{"type": "text", "text": content}] if isinstance(content, str) else copy.deepcopy(listed(content))),
+    ]
 
 
 def _merged(before: JsonValue, value: Any) -> JsonValue:

@@ -7,10 +7,9 @@ say.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
 from typing import Any, cast
 
-from turnlog.client.streaming.base import Event, counted, index_of, mapping, text_of
+from turnlog.client.streaming.base import Event, counted, index_of, listed, mapping, text_of
 from turnlog.domain.jsonvalue import JsonObject, JsonValue
 
 _ENDS = {"response.completed": "completed", "response.incomplete": "incomplete"}
@@ -59,7 +58,7 @@ class ResponsesAccumulator:
             mapping(part)
             for _, item in sorted(self._items.items())
             if item.get("type") == "message"
-            for part in cast("Iterable[JsonValue]", item.get("content") or ())
+            for part in listed(item.get("content"))
         ]
         return "".join(text_of(part.get("text")) for part in parts)
 
@@ -112,7 +111,10 @@ def _at(item: JsonObject, field: str, index: int, kind: str) -> JsonObject:
     parts = _parts(item, field)
     if index >= len(parts):
         parts.append({"type": kind})
-    return cast("JsonObject", parts[min(index, len(parts) - 1)])
+    place = min(index, len(parts) - 1)
+    if not isinstance(parts[place], dict):
+        parts[place] = {"type": kind}
+    return cast("JsonObject", parts[place])
 
 
 def _is_empty(item: JsonObject) -> bool:

@@ -1,0 +1,108 @@
+"""Load on loopback: clients of several processes against `turnlog serve`, and processes that share one SQLite file.
+
+    make bench-load                                     # 3 minutes an engine on 2 cores
+    make bench-load ARGS='--quick'                      # half a minute
+    make bench-load ARGS='--engine embedded --part long --operations 50000 --json FILE --svg FILE'
+
+Bounded by the number of requests. Everything is read back at the end: exit 1 when something that was acknowledged is not there
+once, in one order for all readers, or when a call failed for good.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from benchmarks.load.chart import chart
+from benchmarks.load.direct import PROCESSES, Direct, run_direct
+from benchmarks.load.endurance import Endurance, run_endurance
+from benchmarks.load.grid import grid
+from benchmarks.load.running import Outcome, run_cell
+from benchmarks.load.table import NOTES, Report, as_json, tables
+from benchmarks.operations import versions
+from benchmarks.windows.table import markdown, show
+
+ENGINES, PARTS = ("embedded", "moto"), ("grid", "processes", "long")
+_OPERATIONS = {"embedded": 12_000, "moto": 2_000}
+_QUICK_OPERATIONS = 200
+_APPENDS, _QUICK_APPENDS = 1_600, 80
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options = _options(arguments)
+    start = time.monotonic()
+    report = Report(list(_outcomes(options)), list(_directs(options)), list(_endurances(options)))
+    _say("")
+    for table in tables(report):
+        if options.markdown:
+            print(markdown(table) + "\n")
+        else:
+            show(table)
+            print()
+    for note in NOTES:
+        print(f"- {note}")
+    print(f"- {time.monotonic() - start:.0f} s")
+    for outcome in report.outcomes:
+        for said, count in outcome.records.errors.items():
+            print(f"! {outcome.engine}, {outcome.cell.name}: {count} x {said}")
+    if options.json:
+        described = {"versions": versions(), "quick": options.quick}
+        options.json.write_text(json.dumps(as_json(report, **described), indent=1) + "\n", encoding="utf-8")
+    if options.svg:
+        options.svg.write_text(chart(report), encoding="utf-8")
+    return 0 if report.ok else 1
+
+
+def _outcomes(options: argparse.Namespace) -> Iterator[Outcome]:
+    for engine in options.engine if "grid" in options.part else ():
+        for cell in grid(engine, quick=options.quick):
+            _say(f"{engine}: {cell.name}")
+            yield run_cell(engine, cell, processes=options.processes)
+
+
+def _directs(options: argparse.Namespace) -> Iterator[Direct]:
+    if "processes" not in options.part or "embedded" not in options.engine:
+        return
+    appends = _QUICK_APPENDS if options.quick else _APPENDS
+    for same_session in (False, True):
+        for processes in PROCESSES[:2] if options.quick else PROCESSES:
+            _say(f"{processes} processes on one file, {'one session' if same_session else 'a session each'}")
+            yield run_direct(processes, same_session=same_session, appends=appends)
+
+
+def _endurances(options: argparse.Namespace) -> Iterator[Endurance]:
+    for engine in options.engine if "long" in options.part else ():
+        operations = options.operations or (_QUICK_OPERATIONS if options.quick else _OPERATIONS[engine])
+        _say(f"{engine}: {operations:,} operations")
+        yield run_endurance(engine, operations)
+
+
+def _options(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.load", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--engine", nargs="+", choices=ENGINES, default=list(ENGINES))
+    parser.add_argument("--part", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--quick", action="store_true", help="a short look: fewer cells and requests")
+    parser.add_argument(
+        "--processes", type=int, default=2, metavar="N", help="client processes; 0: threads of this one"
+    )
+    parser.add_argument("--operations", type=int, metavar="N", help="of the long run")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures here")
+    parser.add_argument("--svg", type=Path, metavar="FILE", help="write the picture here")
+    parser.add_argument("--markdown", action="store_true", help="print tables for a README")
+    return parser.parse_args(arguments)
+
+
+def _say(text: str) -> None:
+    """Progress, on a terminal only."""
+    if sys.stderr.isatty():
+        print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,179 @@
+"""Whatever a text says, wherever it came from, a window has the same messages of the same roles, and its fences hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+
+from tests.effort import examples
+from tests.security.texts import FENCE, FENCES, LOOKALIKES, ROLES, evil
+from turnlog import Turnlog
+from turnlog.adapters.tokens.tiktoken_counter import TiktokenCounter
+from turnlog.client.model import Session
+from turnlog.codecs.fences import escaped, fenced
+from turnlog.codecs.rules import lint
+from turnlog.domain.memory import Memory
+from turnlog.testing.memories import ScriptedMemory
+from turnlog.testing.summarisers import ScriptedSummariser
+from turnlog.windows.memories import memories_text
+
+FORMATS = ("openai_chat", "openai_responses", "anthropic", "bedrock_converse", "turnlog")
+POLICIES: tuple[Any, ...] = (
+    "full",
+    "default",
+    {"steps": [{"step": "summary"}, {"step": "loops", "whole": 1}]},
+    {"steps": [{"step": "stub_tool_results", "over_tokens": 1}]},
+    {"steps": [{"step": "turns", "n": 1}]},
+)
+NOON = 1_763_683_200_000
+PLAIN = "x plain words and no more x"
+tries = settings(max_examples=examples(400), derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
+whole_sessions = settings(tries, max_examples=examples(48))
+LAST_WORDS = "What now?"
+
+
+# ------------------------------------------------------------ fences
+
+
+@tries
+@given(evil)
+@example("".join(FENCES))
+@example("".join(LOOKALIKES))
+@example("<" * 5 + "/turnlog-data" * 3)
+def test_no_text_closes_or_opens_a_fence(text: str) -> None:
+    found = fenced("system message", text)
+    assert len(FENCE.findall(found)) == 2
+    assert found.startswith("<turnlog-data kind='system message'>\n") and found.endswith("\n</turnlog-data>")
+    inside = found.removeprefix("<turnlog-data kind='system message'>\n").removesuffix("\n</turnlog-data>")
+    assert inside == escaped(inside) == escaped(text), "escaped twice is the same"
+    assert inside.replace("<\\", "<") == text.replace("<\\", "<"), "and nothing else is changed"
+
+
+@pytest.mark.parametrize("text", [*LOOKALIKES, *ROLES])
+def test_letters_that_look_alike_and_marks_of_roles_are_text(text: str) -> None:
+    assert escaped(text) == text
+
+
+@tries
+@given(evil)
+def test_a_memory_stays_in_its_line_of_its_fence(text: str) -> None:
+    told = memories_text([Memory("m1", text, NOON), Memory("m2", PLAIN, NOON)])
+    assert len(FENCE.findall(told)) == 2
+    inside = told.splitlines()[1:-1]
+    lines = inside[-2:]
+    assert len(inside) == 2 or (len(inside) == 3 and inside[0].endswith(("：", ":"))), "but for a label"
+    assert lines[0].startswith("- 2025-11-21: ") and lines[1] == f"- 2025-11-21: {PLAIN}"
+
+
+# ------------------------------------------------------------ counting
+
+
+@pytest.mark.parametrize("mark", ["<|endoftext|>", "<|endofprompt|>", "<|im_start|>", "<|fim_prefix|>"])
+def test_special_tokens_are_counted_as_the_text_that_they_are(mark: str) -> None:
+    counter = TiktokenCounter()
+    assert counter.count(mark) > 1, "as a special token it would be one"
+    # For a text of more than one chunk too.
+    assert counter.count(f"{mark} " * 20_000) > 60_000
+
+
+# ------------------------------------------------------------ windows
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What must not depend on a text."""
+
+    roles: tuple[str, ...]
+    kinds: tuple[tuple[str, ...], ...]
+    fences: int
+    system: int
+
+
+@pytest.fixture(scope="module")
+def log() -> Iterator[Turnlog]:
+    with Turnlog.open("memory://") as opened:
+        yield opened
+
+
+def told(log: Turnlog, text: str) -> Session:
+    """A session that has the text in every place: summarised, begun with memories, with past loops and an open one."""
+    app = log._backend._app  # type: ignore[attr-defined]
+    app.__dict__["memory"] = ScriptedMemory((Memory("m1", text, NOON), Memory("m2", PLAIN, NOON)))
+    app.compress_session._summariser = ScriptedSummariser(then=lambda _: text)
+    session = log.sessions.create(
+        system="Be brief.", title=text[:200], metadata={"m": text}, state={"s": text}, bootstrap=True
+    )
+    session.put_state({"s": text, "agents": {"main": {"agent_id": "main", "error": text}}})
+    for loop in range(4):
+        session.append({"role": "user", "content": f"{loop} {text}"}, meta=[{"author": text[:100]}])
+        call = {"id": f"c{loop}", "type": "function", "function": {"name": text, "arguments": text}}
+        session.append({"role": "assistant", "content": None, "tool_calls": [call]})
+        result = {"role": "tool", "tool_call_id": f"c{loop}", "content": text * 20}
+        session.append(result, meta=[{"is_error": loop == 1}])
+        session.append({"role": "assistant", "content": text})
+        if loop == 1:
+            session.append({"role": "system", "content": text})
+            session.compress(keep_loops=0, max_tokens=4_000)
+    session.append({"role": "user", "content": LAST_WORDS})
+    return session
+
+
+def shape_of(session: Session, policy: Any, format: str) -> tuple[Shape, Any]:
+    window = session.context(policy=policy, format=format, budget=1_000_000)
+    roles = tuple(str(one.get("role", one.get("type"))) for one in window.messages)
+    kinds = tuple(tuple(kinds_of(one)) for one in window.messages)
+    whole = [one for one in strings(window.messages) if one.startswith("<turnlog-data kind=")]
+    for one in whole:
+        assert len(FENCE.findall(one)) == 2 and one.endswith("\n</turnlog-data>")
+    return Shape(roles, kinds, len(whole), len(window.system or "")), window
+
+
+def kinds_of(message: dict[str, Any]) -> Iterator[str]:
+    """What a message consists of, without what it says."""
+    yield from sorted(message)
+    content = message.get("content")
+    for block in content if isinstance(content, list) else []:
+        yield str(block.get("type", sorted(block)))
+    yield str(len(message.get("tool_calls") or []))
+
+
+def strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list | dict):
+        for one in value.values() if isinstance(value, dict) else value:
+            yield from strings(one)
+
+
+@pytest.fixture(scope="module")
+def plain(log: Turnlog) -> dict[tuple[int, str], Shape]:
+    session = told(log, PLAIN)
+    return {
+        (at, format): shape_of(session, policy, format)[0] for at, policy in enumerate(POLICIES) for format in FORMATS
+    }
+
+
+def test_the_plain_session_has_all_that_can_be_told(plain: dict[tuple[int, str], Shape]) -> None:
+    """Else the test below shows less than it says: memories, a summary and notes are in fences."""
+    assert {shape.fences for shape in plain.values()} >= {1, 2, 3}
+
+
+@whole_sessions
+@given(evil)
+@example("".join(FENCES) + "x")
+@example("".join(ROLES) + "x")
+@example("<|endoftext|>")
+def test_a_window_has_the_same_roles_whatever_is_said(
+    log: Turnlog, plain: dict[tuple[int, str], Shape], text: str
+) -> None:
+    session = told(log, text)
+    for at, policy in enumerate(POLICIES):
+        for format in FORMATS:
+            shape, window = shape_of(session, policy, format)
+            assert shape == plain[at, format], (policy, format)
+            assert format == "turnlog" or lint(window.messages, format=format) == []
+            assert window.tokens <= 1_000_000

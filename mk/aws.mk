@@ -10,7 +10,7 @@ HOST_BUILD := .aws-sam/host/build
 HOST_ARCHITECTURE := $(if $(filter aarch64 arm64,$(shell uname -m)),arm64,x86_64)
 
 LAYER_REQUIREMENTS := layers/dependencies/requirements.txt
-LAYER_WHEELS := .venv-sam/layer-wheels
+LAYER_WHEELS := $(SAM_VENV)/layer-wheels
 
 .PHONY: bench-starts build build-test sam-validate
 
@@ -41,7 +41,7 @@ $(LAYER_WHEELS)/wheels.stamp: $(LAYER_REQUIREMENTS) $(SAM_VENV)/sam.stamp
 
 LAYER_DOWNLOAD = $(SAM_VENV)/bin/python -m pip download --quiet --disable-pip-version-check --require-hashes --no-deps \
 	--only-binary=:all: --implementation cp --python-version 3.13 --dest $(@D) --requirement $(LAYER_REQUIREMENTS)
-SAM_BUILD := PIP_NO_INDEX=1 PIP_FIND_LINKS=$(CURDIR)/$(LAYER_WHEELS) $(SAM_CLI) build
+SAM_BUILD := PIP_NO_INDEX=1 PIP_FIND_LINKS=$(abspath $(LAYER_WHEELS)) $(SAM_CLI) build
 
 ifeq ($(HAS_RUNTIME),1)
 

@@ -67,7 +67,7 @@ PROPERTIES: dict[str, dict[str, str]] = {
     "Service": {
         "V1": "Requests and capacity of each operation are counted, and flat in the session's length",
         "V2": "Contents reach no log, metric, error or queue body",
-        "V3": "Fuzzed input makes no 5xx",
+        "V3": "Fuzzed input makes no 5xx, and memory stays bounded",
         "V4": "One poison record of ten: nine succeed",
         "V5": "Under 30 % throttling an operation ends once, or in a typed error",
         "V6": "No new write near the deadline",

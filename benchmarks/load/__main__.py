@@ -14,8 +14,10 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from benchmarks.load.chart import chart
 from benchmarks.load.direct import PROCESSES, Direct, run_direct
@@ -27,15 +29,21 @@ from benchmarks.operations import versions
 from benchmarks.windows.table import markdown, show
 
 ENGINES, PARTS = ("embedded", "moto"), ("grid", "processes", "long")
-_OPERATIONS = {"embedded": 12_000, "moto": 2_000}
+_OPERATIONS = {"embedded": 10_000, "moto": 600}
 _QUICK_OPERATIONS = 200
 _APPENDS, _QUICK_APPENDS = 1_600, 80
 
 
 def main(arguments: list[str] | None = None) -> int:
     options = _options(arguments)
+    if options.read:
+        return _draw([json.loads(path.read_text(encoding="utf-8")) for path in options.read], options.svg)
     start = time.monotonic()
-    report = Report(list(_outcomes(options)), list(_directs(options)), list(_endurances(options)))
+    report = Report([], [], [])
+    with suppress(KeyboardInterrupt):  # what has been run so far is told
+        report.outcomes.extend(_outcomes(options))
+        report.directs.extend(_directs(options))
+        report.endurances.extend(_endurances(options))
     _say("")
     for table in tables(report):
         if options.markdown:
@@ -49,12 +57,19 @@ def main(arguments: list[str] | None = None) -> int:
     for outcome in report.outcomes:
         for said, count in outcome.records.errors.items():
             print(f"! {outcome.engine}, {outcome.cell.name}: {count} x {said}")
+    document = as_json(report, versions=versions(), quick=options.quick)
     if options.json:
-        described = {"versions": versions(), "quick": options.quick}
-        options.json.write_text(json.dumps(as_json(report, **described), indent=1) + "\n", encoding="utf-8")
+        options.json.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     if options.svg:
-        options.svg.write_text(chart(report), encoding="utf-8")
+        options.svg.write_text(chart(document), encoding="utf-8")
     return 0 if report.ok else 1
+
+
+def _draw(documents: Sequence[Mapping[str, Any]], svg: Path | None) -> int:
+    """Parts that were run one by one in one picture."""
+    parts = {name: [row for one in documents for row in one[name]] for name in ("cells", "processes", "endurance")}
+    (svg or Path("load.svg")).write_text(chart(parts), encoding="utf-8")
+    return 0
 
 
 def _outcomes(options: argparse.Namespace) -> Iterator[Outcome]:
@@ -94,6 +109,9 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--operations", type=int, metavar="N", help="of the long run")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures here")
     parser.add_argument("--svg", type=Path, metavar="FILE", help="write the picture here")
+    parser.add_argument(
+        "--read", nargs="+", type=Path, metavar="FILE", help="run nothing: the picture of these, as --json wrote them"
+    )
     parser.add_argument("--markdown", action="store_true", help="print tables for a README")
     return parser.parse_args(arguments)
 

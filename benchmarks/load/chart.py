@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from typing import TypeAlias
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
 from xml.sax.saxutils import escape
 
-from benchmarks.load.direct import Direct
-from benchmarks.load.endurance import Endurance
-from benchmarks.load.recording import quantiles
-from benchmarks.load.running import Outcome
-from benchmarks.load.table import Report, ratio
-
+Document: TypeAlias = Mapping[str, Any]
 Draw: TypeAlias = Callable[[float], Iterator[str]]
 """Draws a part below a height."""
 WIDTH, LEFT, RIGHT = 880, 190, 850
@@ -43,10 +38,10 @@ _STYLE = """<style>
 </style>"""
 
 
-def chart(report: Report) -> str:
-    """The picture as SVG, for light and dark. What was not run is not in it."""
+def chart(document: Document) -> str:
+    """The picture of what `table.as_json` gives, as SVG, for light and dark. What was not run is not in it."""
     lines, top, told = list[str](), 20.0, list[str]()
-    for part in (_waits(report.outcomes), _shares(report.directs), _memory(report.endurances)):
+    for part in (_waits(document["cells"]), _shares(document["processes"]), _memory(document["endurance"])):
         if part is not None:
             height, draw, said = part
             lines += draw(top)
@@ -67,9 +62,8 @@ def chart(report: Report) -> str:
     )
 
 
-def _waits(outcomes: Sequence[Outcome]) -> tuple[float, Draw, str] | None:
-    rows = [(one, quantiles(one.records.seconds.get("append", ()))) for one in outcomes]
-    rows = [row for row in rows if row[1]]
+def _waits(cells: Sequence[Document]) -> tuple[float, Draw, str] | None:
+    rows = [(one, list(one["quantiles"]["append"].values())) for one in cells if "append" in one["quantiles"]]
     if not rows:
         return None
     least = 10.0 ** math.floor(math.log10(min(times[0] for _, times in rows) * 1000))
@@ -83,55 +77,55 @@ def _waits(outcomes: Sequence[Outcome]) -> tuple[float, Draw, str] | None:
     def draw(top: float) -> Iterator[str]:
         yield _text(24, top + 14, "How long an append waits, over HTTP: p50, p90, p99 and the slowest", "t b")
         yield _text(24, top + 34, "sessions x writers x readers of each session, all at once", "m s")
-        yield from _legend(600, top + 30, [one for one in _SERIES if any(row[0].engine == one for row in rows)])
+        yield from _legend(600, top + 30, [one for one in _SERIES if any(row[0]["engine"] == one for row in rows)])
         lower = top + _HEAD + _ROW * len(rows)
         for power in range(round(math.log10(least)), round(math.log10(most)) + 1):
             x = x_of(10.0**power / 1000)
             yield f'<line class="grid" x1="{x:.1f}" y1="{top + _HEAD - 8:g}" x2="{x:.1f}" y2="{lower:g}"/>'
             yield _text(x, lower + 16, f"{10.0**power:,g} ms", "m s", "middle")
-        for at, (outcome, times) in enumerate(rows):
-            y, kind = top + _HEAD + _ROW * at + 8, _SERIES[outcome.engine]
-            yield _text(LEFT - 12, y + 4, outcome.cell.name, "t s", "end")
+        for at, (cell, times) in enumerate(rows):
+            y, kind = top + _HEAD + _ROW * at + 8, _SERIES[cell["engine"]]
+            yield _text(LEFT - 12, y + 4, cell["name"], "t s", "end")
             ends = f'x1="{x_of(times[0]):.1f}" y1="{y:g}" x2="{x_of(times[-1]):.1f}" y2="{y:g}"'
             yield f'<line class="{kind} span" {ends}/>'
             for radius, seconds in zip((5, 4, 3, 2), times, strict=True):
                 yield f'<circle class="{kind}" cx="{x_of(seconds):.1f}" cy="{y:g}" r="{radius}"/>'
 
-    told = "; ".join(f"{one.engine} {one.cell.name}: half within {times[0] * 1000:.0f} ms" for one, times in rows)
+    told = "; ".join(f"{one['engine']} {one['name']}: half within {times[0] * 1000:.0f} ms" for one, times in rows)
     return height, draw, f"Appends over HTTP. {told}."
 
 
-def _shares(directs: Sequence[Direct]) -> tuple[float, Draw, str] | None:
+def _shares(directs: Sequence[Document]) -> tuple[float, Draw, str] | None:
     if not directs:
         return None
-    most = max(1.0, *(ratio(one, directs) for one in directs))
+    most = max(1.0, *(one["ratio"] for one in directs))
     height = _HEAD + _ROW * len(directs)
 
     def draw(top: float) -> Iterator[str]:
         yield _text(24, top + 14, "Processes on one SQLite file: appends a second, against one process", "t b")
         yield _text(24, top + 34, "behind the bar: p50 and p99 of the wait for the lock", "m s")
         for at, one in enumerate(directs):
-            y, kind = top + _HEAD + _ROW * at, "two" if one.same_session else "one"
-            count = f"{one.processes} process{'es' if one.processes > 1 else ''}"
-            place = "one session" if one.same_session else "a session each" if one.processes > 1 else "a session"
+            y, kind = top + _HEAD + _ROW * at, "two" if one["same_session"] else "one"
+            count = f"{one['processes']} process{'es' if one['processes'] > 1 else ''}"
+            place = "one session" if one["same_session"] else "a session each" if one["processes"] > 1 else "a session"
             yield _text(LEFT - 12, y + 12, f"{count}, {place}", "t s", "end")
-            width = (RIGHT - LEFT - 190) * ratio(one, directs) / most
+            width = (RIGHT - LEFT - 190) * one["ratio"] / most
             yield f'<rect class="{kind}" x="{LEFT}" y="{y + 2:g}" width="{width:.1f}" height="12" rx="2"/>'
-            lock = f"{one.lock[0] * 1000:.2g} and {one.lock[2] * 1000:.3g} ms" if one.lock else ""
-            yield _text(LEFT + width + 8, y + 12, f"{ratio(one, directs):.2f} x   {lock}", "m s")
+            lock = f"{one['lock'][0] * 1000:.2g} and {one['lock'][2] * 1000:.3g} ms" if one["lock"] else ""
+            yield _text(LEFT + width + 8, y + 12, f"{one['ratio']:.2f} x   {lock}", "m s")
 
     told = "; ".join(
-        f"{one.processes}, {'one session' if one.same_session else 'a session each'}: {ratio(one, directs):.2f}"
+        f"{one['processes']}, {'one session' if one['same_session'] else 'a session each'}: {one['ratio']:.2f}"
         for one in directs
     )
     return height, draw, f"Processes on one file, against one. {told}."
 
 
-def _memory(endurances: Sequence[Endurance]) -> tuple[float, Draw, str] | None:
+def _memory(endurances: Sequence[Document]) -> tuple[float, Draw, str] | None:
     if not endurances:
         return None
-    x_most = max(one.operations for one in endurances)
-    y_most = 50.0 * math.ceil(max(held.rss_bytes for one in endurances for _, held in one.samples) / 2**20 / 50)
+    x_most = max(one["operations"] for one in endurances)
+    y_most = 50.0 * math.ceil(max(held["rss_bytes"] for one in endurances for held in one["samples"]) / 2**20 / 50)
     height = _HEAD + _MEMORY + 24
 
     def draw(top: float) -> Iterator[str]:
@@ -145,17 +139,21 @@ def _memory(endurances: Sequence[Endurance]) -> tuple[float, Draw, str] | None:
             yield f'<line class="grid" x1="{LEFT}" y1="{y:.1f}" x2="{RIGHT}" y2="{y:.1f}"/>'
             yield _text(LEFT - 8, y + 4, f"{step * 50}", "m s", "end")
         for one in endurances:
-            points = " ".join(
-                f"{LEFT + (RIGHT - LEFT) * at / x_most:.1f},{lower - _MEMORY * held.rss_bytes / 2**20 / y_most:.1f}"
-                for at, held in one.samples
-            )
-            yield f'<polyline class="{_SERIES[one.engine]} line" style="fill:none" points="{points}"/>'
-        yield from _legend(600, upper - 26, [one.engine for one in endurances])
+            places = [
+                (
+                    LEFT + (RIGHT - LEFT) * held["operations"] / x_most,
+                    lower - _MEMORY * held["rss_bytes"] / 2**20 / y_most,
+                )
+                for held in one["samples"]
+            ]
+            points = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
+            yield f'<polyline class="{_SERIES[one["engine"]]} line" style="fill:none" points="{points}"/>'
+        yield from _legend(600, upper - 26, [one["engine"] for one in endurances])
         yield _text(LEFT, lower + 18, "0", "m s", "middle")
         yield _text(RIGHT, lower + 18, f"{x_most:,} operations", "m s", "end")
 
     told = "; ".join(
-        f"{one.engine}: {one.samples[0][1].rss_bytes / 2**20:.0f} to {one.samples[-1][1].rss_bytes / 2**20:.0f} MB"
+        f"{one['engine']}: {one['samples'][0]['rss_bytes'] / 2**20:.0f} to {one['samples'][-1]['rss_bytes'] / 2**20:.0f} MB"
         for one in endurances
     )
     return height, draw, f"Memory over {x_most:,} operations. {told}."

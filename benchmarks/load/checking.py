@@ -10,8 +10,10 @@ from benchmarks.load.recording import Records
 
 FIRST = 2
 """The position of a session's first message: its creation has the first."""
+OTHER = "(an event that is no message)"
 Reading = Mapping[str, Sequence[tuple[int, str]]]
-"""Sessions as read from their beginning to their end: position of each message, and the id that it carries."""
+"""Sessions as read from their beginning to their end: position of each message, and the id that it carries. Summaries and whatever
+else has a position among them are `OTHER`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,16 +49,19 @@ def check(records: Records, sent: Mapping[str, set[str]], readings: Sequence[Rea
     for session in sorted({*sent, *records.acknowledged, *(name for reading in readings for name in reading)}):
         for reading in readings:
             whole += _session(records, session, sent.get(session, set()), reading.get(session, ()))
-        first = set(readings[0].get(session, ())) if readings else set()
-        seen = [set(reading.get(session, ())) for reading in readings[1:]]
+        first, *seen = [_messages(reading.get(session, ())) for reading in readings] or [set[tuple[int, str]]()]
         whole += Checked(
             differing=sum(len(first ^ other) for other in seen) + len(set(records.seen.get(session, ())) - first)
         )
     return whole
 
 
+def _messages(read: Sequence[tuple[int, str]]) -> set[tuple[int, str]]:
+    return {one for one in read if one[1] != OTHER}
+
+
 def _session(records: Records, session: str, sent: set[str], read: Sequence[tuple[int, str]]) -> Checked:
-    places, counts = {name: position for position, name in read}, Counter(name for _, name in read)
+    places, counts = {name: position for position, name in read}, Counter(name for _, name in read if name != OTHER)
     acknowledged = records.acknowledged.get(session, ())
     return Checked(
         lost=sum(name not in places for name, _ in acknowledged),

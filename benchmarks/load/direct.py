@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import cast
 
 from benchmarks.load.checking import Checked, Reading, check
-from benchmarks.load.clients import TENANT, id_of, message
+from benchmarks.load.clients import TENANT, message
 from benchmarks.load.recording import Records, quantiles, together
+from benchmarks.load.running import all_of
 from turnlog import Turnlog
 from turnlog.adapters.embedded.files import FileBlobStore
 from turnlog.adapters.embedded.sqlite import SqliteDatabase, SqliteItemTable
@@ -88,12 +89,7 @@ def run_direct(processes: int, *, same_session: bool, appends: int) -> Direct:
             start_at = time.time() + _LEAD_SECONDS
             records = together(pool.map(append_share, [replace(share, start_at=start_at) for share in shares]))
         with Turnlog.open(f"sqlite:///{file}", tenant=TENANT, user="me") as log:
-            readings: list[Reading] = [
-                {
-                    one: [(found.position, id_of(found.body)) for found in log.sessions.of(one).messages()]
-                    for one in sessions
-                }
-            ]
+            readings: list[Reading] = [{one: all_of(log, one) for one in sessions}]
     sent: dict[str, set[str]] = {session: set() for session in sessions}
     for share in shares:
         sent[share.session].update(_ids(share))

@@ -33,7 +33,7 @@ class Cell:
 
 _SHAPES = ((1, 1, 0, 1), (8, 1, 1, 1), (8, 4, 4, 1), (1, 16, 8, 1), (64, 1, 1, 1), (64, 2, 0, 1), (8, 4, 4, 2))
 """Sessions, writers, readers, servers. 64 x 2 x 0: more connections than a server with a limit of 100 would take."""
-_APPENDS = {"embedded": 1_000, "moto": 300}
+_APPENDS = {"embedded": 1_000, "moto": 200}
 _QUICK_SHAPES = ((4, 1, 1, 1), (1, 8, 4, 1))
 _QUICK_APPENDS = {"embedded": 120, "moto": 40}
 

@@ -8,9 +8,10 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from heapq import merge
 from pathlib import Path
 
-from benchmarks.load.checking import Checked, Reading, check
+from benchmarks.load.checking import FIRST, OTHER, Checked, Reading, check
 from benchmarks.load.clients import TENANT, Job, id_of, ids_of, message, opened, run_jobs
 from benchmarks.load.grid import Cell
 from benchmarks.load.processes import Held, Watch
@@ -106,16 +107,24 @@ def _driven(jobs: Sequence[Job], processes: int) -> Records:
 def _read_back(served: Served, sessions: Sequence[str], order: str) -> Reading:
     """By a client that took no part, from the first message on or from the last one back."""
     with opened(served.url, Records()) as log:
-        return {session: _all(log, session, order) for session in sessions}
+        return {session: all_of(log, session, order) for session in sessions}
 
 
 def _read_file(folder: Path, sessions: Sequence[str]) -> Reading:
     """The file itself, after its servers have ended."""
     with Turnlog.open(f"sqlite:///{folder / 'turnlog.db'}", tenant=TENANT, user="me") as log:
-        return {session: _all(log, session, "asc") for session in sessions}
+        return {session: all_of(log, session, "asc") for session in sessions}
 
 
-def _all(log: Turnlog, session: str, order: str) -> list[tuple[int, str]]:
-    stored = log.sessions.of(session).messages(order="desc" if order == "desc" else "asc")
+def all_of(log: Turnlog, session_id: str, order: str = "asc") -> list[tuple[int, str]]:
+    """A session as `Reading` has it. Where positions are left out between messages, the history says what has them."""
+    session = log.sessions.of(session_id)
+    stored = session.messages(order="desc" if order == "desc" else "asc")
     found = [(one.position, id_of(one.body)) for one in stored]
-    return found[::-1] if order == "desc" else found
+    found = found[::-1] if order == "desc" else found
+    if not found or found[-1][0] - FIRST + 1 == len(found):
+        return found
+    known, last = {position for position, _ in found}, found[-1][0]
+    others = {int(entry.history_id) for entry in session.history()} - known
+    # In their order of reading: one that is out of order stays so, and is told.
+    return list(merge(found, [(one, OTHER) for one in sorted(others) if FIRST <= one <= last]))

@@ -82,7 +82,7 @@ class Served:
 
 
 @pytest.mark.usefixtures("small_cache")
-def test_a_handler_holds_no_more_after_many_sessions_than_after_few(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_v3_a_handler_holds_no_more_after_many_sessions_than_after_few(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logging.getLogger("turnlog"), "propagate", False)  # pytest keeps each record
     served = Served()
     few = served.until(FEW)

@@ -141,7 +141,8 @@ def modules_that_read() -> set[str]:
         name = path.relative_to(SHARED).with_suffix("").as_posix()
         if name.startswith("testing/"):
             continue
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        text = path.read_text(encoding="utf-8")
+        for node in ast.walk(ast.parse(text)) if any(word in text for word in READS) else ():
             if isinstance(node, ast.Call):
                 called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
                 if called in READS:

@@ -10,14 +10,14 @@ from xml.etree import ElementTree
 import pytest
 
 from benchmarks.load.chart import chart
-from benchmarks.load.checking import Checked, Reading, check
+from benchmarks.load.checking import OTHER, Checked, Reading, check
 from benchmarks.load.clients import id_of, message
 from benchmarks.load.direct import Direct, Share, append_share
 from benchmarks.load.endurance import Endurance, run_endurance
 from benchmarks.load.grid import Cell, cell, grid
 from benchmarks.load.processes import Held, held
 from benchmarks.load.recording import Records, quantiles
-from benchmarks.load.running import Outcome, run_cell
+from benchmarks.load.running import Outcome, all_of, run_cell
 from benchmarks.load.table import Report, as_json, tables
 from benchmarks.windows.table import plain
 from turnlog import Turnlog
@@ -27,7 +27,7 @@ SMALLEST = Cell(sessions=1, writers=2, readers=1, appends=10, reads=4)
 
 @pytest.mark.network
 @pytest.mark.parametrize("engine", ["embedded", "moto"])
-def test_a_load_loses_nothing_and_a_loss_would_be_seen(engine: str) -> None:
+def test_a1_a_load_loses_nothing_and_a_loss_would_be_seen(engine: str) -> None:
     """A server of its own; the clients are threads of this process."""
     outcome = run_cell(engine, SMALLEST, processes=0)
     assert outcome.checked == Checked()
@@ -76,6 +76,9 @@ def _checked(*readings: list[tuple[int, str]], seen: tuple[tuple[int, str], ...]
         ([*MESSAGES, (5, "s/1/1"), (6, "s/1/1")], Checked(twice=1)),
         ([*MESSAGES, (5, "other")], Checked(strange=1)),
         ([*MESSAGES, (6, "s/1/1")], Checked(gaps=1)),
+        ([*MESSAGES, (5, OTHER), (6, "s/1/1")], Checked()),  # a summary
+        ([*MESSAGES[:2], (4, OTHER)], Checked(lost=1)),
+        ([MESSAGES[1], MESSAGES[0], MESSAGES[2]], Checked(gaps=2)),
     ],
 )
 def test_the_checker_counts_each_kind_of_damage(reading: list[tuple[int, str]], expected: Checked) -> None:
@@ -89,6 +92,17 @@ def test_the_checker_compares_readers() -> None:
     assert _checked(MESSAGES, seen=((3, "s/1/0"),)) == Checked()
     assert _checked(MESSAGES, seen=((3, "s/0/1"),)).differing == 1
     assert check(Records(), {}, [{"s": MESSAGES}]).strange == 3  # a session that nobody wrote
+
+
+def test_what_is_no_message_is_known_by_the_history() -> None:
+    with Turnlog.open("memory://") as log:
+        session = log.sessions.create("s")
+        for at in range(3):
+            session.append(message(f"s/0/{at}", at))
+            session.record("noted")
+        session.append(message("s/0/3", 3))
+        expected = [(2, "s/0/0"), (3, OTHER), (4, "s/0/1"), (5, OTHER), (6, "s/0/2"), (7, OTHER), (8, "s/0/3")]
+        assert all_of(log, "s") == all_of(log, "s", "desc") == expected
 
 
 def test_a_message_carries_its_id() -> None:
@@ -123,6 +137,7 @@ def test_one_process_on_a_file_tells_what_it_has_done(tmp_path: Path) -> None:
     assert not records.errors and not records.counts["lost slots"]
 
 
+@pytest.mark.full
 @pytest.mark.network
 def test_a_long_run_is_sampled() -> None:
     run = run_endurance("embedded", 40)
@@ -181,9 +196,9 @@ def test_the_report_as_tables_json_and_picture() -> None:
     assert found["ok"] is True
     assert found["cells"][0]["quantiles"]["append"] == {"50": 0.002, "90": 0.5, "99": 0.5, "100": 0.5}
     assert found["endurance"][0]["is_flat"] is True
-    drawn = chart(report)
+    drawn = chart(found)
     ElementTree.fromstring(drawn)  # noqa: S314 - our own
     assert drawn.count("<polyline") == 1
-    assert chart(Report([], [], [])).startswith("<svg")
+    assert chart(as_json(Report([], [], []))).startswith("<svg")
     lost = replace(report.outcomes[0], checked=Checked(lost=1))
     assert not Report([lost], [], []).ok

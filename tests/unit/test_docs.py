@@ -543,3 +543,9 @@ def test_the_samples_are_described_with_their_size() -> None:
         messages = sum(len(one["messages"]) for one in found)
         row = f"| [{path.name}](conversations/{path.name}) | {len(found)} | {messages} |"
         assert row in page("examples/README.md")
+
+
+def test_every_decision_is_in_the_list_of_decisions() -> None:
+    listed = re.findall(r"^\| \[\d{4}\]\((\S+)\) \| .+ \|$", page("docs/adr/README.md"), re.M)
+    assert listed == sorted(path.name for path in (ROOT / "docs" / "adr").glob("0*.md"))
+    assert len(page("docs/adr/README.md").splitlines()) == len(listed) + 4, "nothing else is in it"

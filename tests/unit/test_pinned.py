@@ -106,7 +106,7 @@ def test_the_layer_is_built_of_wheels_with_hashes_and_without_an_index() -> None
     assert {"--no-deps", "--only-binary=:all:"} <= set(download.split())
     builds = re.findall(r"^\t@(\$\(SAM_BUILD\)|\$\(SAM_CLI\) build)", rules, re.M)
     assert builds == ["$(SAM_BUILD)"] * 3
-    assert re.search(r"^SAM_BUILD := PIP_NO_INDEX=1 PIP_FIND_LINKS=\$\(CURDIR\)/\$\(LAYER_WHEELS\) ", rules, re.M)
+    assert re.search(r"^SAM_BUILD := PIP_NO_INDEX=1 PIP_FIND_LINKS=\$\(abspath \$\(LAYER_WHEELS\)\) ", rules, re.M)
 
 
 def test_actions_of_ci_are_named_by_their_commit() -> None:

@@ -12,7 +12,7 @@ from tests.properties.histories import disorderly
 from turnlog import Turnlog, build_window
 from turnlog.contracts.context import WindowAnswer
 from turnlog.domain.errors import BudgetTooSmallError
-from turnlog.windows.compare import Change, compare
+from turnlog.local.comparing import Change, compare
 
 MESSAGES: list[dict[str, Any]] = [
     message

@@ -8,7 +8,7 @@ from rich.text import Text
 from turnlog.contracts.context import WindowAnswer
 from turnlog.local.cli.picture import STYLES
 from turnlog.local.cli.screen import number, table
-from turnlog.windows.compare import Change, compare
+from turnlog.local.comparing import Change, compare
 
 _STYLES = {"came": "green", "went": "red", "level": "yellow", "tokens": "bright_black"}
 

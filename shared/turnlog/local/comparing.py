@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias
-
-from turnlog.domain.values import dataclass
 
 ChangeKind: TypeAlias = Literal["came", "went", "level", "tokens"]
 _Key: TypeAlias = tuple[str, int | str | None, int]

@@ -7,7 +7,7 @@ import os
 FULL = "TURNLOG_TEST_FULL"
 """Set by the option ``--full``, before any test module is read."""
 
-FEWEST, FEWEST_EMULATED = 4, 2
+FEWEST = 4
 """However few are tried, they are at least so many (if there are so many)."""
 
 
@@ -18,7 +18,7 @@ def is_full() -> bool:
 
 def examples(full: int) -> int:
     """So many examples of a property."""
-    return full if is_full() else max(6, full // 16)
+    return full if is_full() else max(8, full // 16)
 
 
 def boundaries(calls: int, engine: str, *, sqlite: int = 1, emulated: int = 29) -> list[int]:
@@ -26,6 +26,5 @@ def boundaries(calls: int, engine: str, *, sqlite: int = 1, emulated: int = 29) 
 
     One of ``sqlite`` calls there, one of ``emulated`` on an emulated engine, and all of them in `make full`."""
     step = 1 if is_full() else sqlite if engine == "sqlite" else emulated
-    fewest = FEWEST if engine == "sqlite" else FEWEST_EMULATED
-    count = min(calls, max(fewest, -(-calls // step)))
+    count = min(calls, max(FEWEST, -(-calls // step)))
     return [1 + round(each * (calls - 1) / max(1, count - 1)) for each in range(count)]

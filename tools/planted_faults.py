@@ -53,8 +53,9 @@ _READ = (
     "                - Sid: Traces\n                  Effect: Allow\n"
     "                  Action: [xray:PutTraceSegments, xray:PutTelemetryRecords]\n"
     '                  Resource: "*"\n                - !Ref AWS::NoValue\n'
-    "              - Sid: Read\n                Effect: Allow\n"
-    "                Action: [dynamodb:GetItem, dynamodb:BatchGetItem, "
+    "              - !If\n                - ReachesAllTenants\n"
+    "                - Sid: Read\n                  Effect: Allow\n"
+    "                  Action: [dynamodb:GetItem, dynamodb:BatchGetItem, "
 )
 _LATE = (
     "        outcome = self._items.put(item, condition=Absent())\n",

@@ -26,6 +26,7 @@ from turnlog.log.tombstones import due_bucket, due_key, is_cache_tombstone
 from turnlog.ports import AttributeValue, Item, ItemTable, Key, Less
 
 TOUCH_MS = 5 * 60 * 1000
+_MISSING = "x"
 _META_BYTES = 700
 _LARGE_BYTES = 32 * 1024
 _LONG_FIELDS = ("policy", "metadata")
@@ -137,11 +138,11 @@ def meta_content(short: JsonObject, *, missing: int, created_ms: int, has_schema
     item: dict[str, AttributeValue] = {
         "v": SCHEMA_VERSION,
         "c": created_ms,
-        "b": pack(encode_json(short)),
+        "b": _packed(short, missing),
     }
     if has_schema:
         item["ss"] = 1
-    return item | {"x": missing} if missing else item
+    return item
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,8 +163,9 @@ def read_meta(item: Item) -> Meta:
     """The settings in a session's card or entry. What a newer version has written may mean something else: it is not read."""
     if (version := _int(item, "v") if "v" in item else SCHEMA_VERSION) > SCHEMA_VERSION:
         raise NewerSchemaError(f"schema version {version} is newer than {SCHEMA_VERSION}", item=item_name(item))
-    missing = _int(item, "x") if "x" in item else 0
-    return Meta(settings_from(json.loads(_content(item))), missing, reflected(item), _int(item, "c"), "ss" in item)
+    content = json.loads(_content(item))
+    missing = content.get(_MISSING, _int(item, _MISSING) if _MISSING in item else 0)
+    return Meta(settings_from(content), missing, reflected(item), _int(item, "c"), "ss" in item)
 
 
 def directory_item(
@@ -196,7 +198,7 @@ def directory_item(
         "a": active_ms,
         "pos": header.last if header is not None else 0,
         "ct": f"{flow.messages} {flow.tokens} {flow.loop.number}" if flow is not None else "0 0 0",
-        "b": pack(encode_json(short)),
+        "b": _packed(short, missing),
     }
     if header is not None and header.summary is not None:
         item["sm"] = header.summary.encode()
@@ -207,7 +209,7 @@ def directory_item(
     due_ms = due_at(settings, active_ms, status)
     if due_ms is not None:
         item |= {"g2pk": due_bucket(due_ms), "g2sk": due_key(keys, due_ms)}
-    return item | {"x": missing} if missing else item
+    return item
 
 
 def due_at(settings: Settings, active_ms: int, status: str) -> int | None:
@@ -260,6 +262,11 @@ def _short(whole: JsonObject) -> tuple[JsonObject, int]:
             short["policy"] = {name: value for name, value in policy.items() if name == "compress"}
         return short, 2
     return short, int(len(short) < len(whole))
+
+
+def _packed(short: JsonObject, missing: int) -> bytes:
+    """With what is missing, so that it is checked with them. Early items have it beside."""
+    return pack(encode_json(short | {_MISSING: missing} if missing else short))
 
 
 def _content(item: Item) -> bytes:

@@ -54,9 +54,7 @@ class Records:
         lost = self._items.put(item | self._ttl(ttl_seconds), condition=Absent())
         if lost is None or lost.existing is None:
             return record_id
-        if lost.existing.get("ik") != stamp:
-            raise IdempotencyMismatchError("this idempotency key was used with another payload")
-        return str(lost.existing["id"])
+        return _made_by(lost.existing, stamp)
 
     def claimed(self, shelf: Shelf, *, key_hash: bytes, stamp: bytes) -> Record | None:
         """The record that an earlier request with this key has made, if any."""
@@ -64,11 +62,7 @@ class Records:
             return None
         key = shelf.request(key_hash)
         item = self._items.get_many([key]).get(key)
-        if item is None:
-            return None
-        if item.get("ik") != stamp:
-            raise IdempotencyMismatchError("this idempotency key was used with another payload")
-        return self.get(shelf, str(item["id"]))
+        return self.get(shelf, _made_by(item, stamp)) if item is not None else None
 
     def check_there(self, keys: SessionKeys) -> None:
         """`NotFoundError` for a session that was erased, whose records may be there still. One that has expired keeps some."""
@@ -142,9 +136,7 @@ class Records:
         lost = self._items.put(item | self._ttl(DELETED_TTL_SECONDS), condition=Absent())
         if lost is None or lost.existing is None:
             return record_id
-        if lost.existing.get("ik") != stamp:
-            raise IdempotencyMismatchError("this idempotency key was used with another payload")
-        return str(lost.existing["id"])
+        return _made_by(lost.existing, stamp)
 
     def chosen_before(self, shelf: Shelf, *, key_hash: bytes, stamp: bytes) -> str | None:
         """What `chosen` has kept of an earlier try of the same request."""
@@ -152,9 +144,7 @@ class Records:
             return None
         key = shelf.request(key_hash)
         item = self._items.get_many([key]).get(key)
-        if item is not None and item.get("ik") != stamp:
-            raise IdempotencyMismatchError("this idempotency key was used with another payload")
-        return str(item["id"]) if item is not None else None
+        return _made_by(item, stamp) if item is not None else None
 
     # ------------------------------------------------------------ names
 
@@ -169,7 +159,7 @@ class Records:
         lost = self._items.put(item, condition=Absent())
         if lost is None or lost.existing is None or lost.existing.get("id") == record.id:
             return True
-        holder, taken_ms = str(lost.existing["id"]), lost.existing["c"]
+        holder, taken_ms = _named(lost.existing), lost.existing["c"]
         is_recent = isinstance(taken_ms, int) and self._clock.now_ms() - taken_ms < _NAME_HELD_MS
         held = self.get_any(shelf, holder)
         if is_recent if held is None else held.status != DELETED or self.named(shelf, name) is not None:
@@ -188,7 +178,7 @@ class Records:
         item = self._items.get_many([key]).get(key)
         if item is None:
             return None
-        found = self.get_any(shelf, str(item["id"]))
+        found = self.get_any(shelf, _named(item))
         if found is None or found.status != DELETED:
             return found
         return next((record for record in self.every(shelf) if record.content.get("name") == name), None)
@@ -207,6 +197,21 @@ class Records:
 
     def _ttl(self, seconds: int | None) -> dict[str, AttributeValue]:
         return {"ttl": self._clock.now_ms() // 1000 + seconds} if seconds is not None else {}
+
+
+def _made_by(item: Item, stamp: bytes) -> str:
+    """The record that a request has made, where this is the same request."""
+    if item.get("ik") != stamp:
+        raise IdempotencyMismatchError("this idempotency key was used with another payload")
+    return _named(item)
+
+
+def _named(item: Item) -> str:
+    """The record that an item stands for."""
+    found = item.get("id")
+    if not isinstance(found, str):
+        raise CorruptError("a name of a record is damaged", item=item_name(item))
+    return found
 
 
 def _record(item: Item) -> Record:

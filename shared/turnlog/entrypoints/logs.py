@@ -33,11 +33,7 @@ class HandlerError(Exception):
 
 
 def places(error: BaseException) -> str:
-    """The error and what caused it, newest first: each type with the frames it went through, innermost last.
-
-    >>> places(error)
-    'KeyError at serve http.py:91 > call table.py:40; caused by TimeoutError at read sockets.py:12'
-    """
+    """The error and what caused it, newest first: each type with the frames it went through, innermost last."""
     told, seen = list[str](), set[int]()
     current: BaseException | None = error
     while current is not None and id(current) not in seen and len(told) < _CAUSES:
@@ -84,8 +80,8 @@ def logged(handler: LambdaHandler[_Answer]) -> LambdaHandler[_Answer]:
     @functools.wraps(handler)
     def called(event: dict[str, Any], context: Any) -> _Answer:
         logger = _logger()
-        names = {"function_name": "function_name", "function_request_id": "aws_request_id"}
-        logger.append_keys(**{key: getattr(context, name, None) for key, name in names.items()})
+        request_id = getattr(context, "aws_request_id", None)
+        logger.append_keys(function_name=getattr(context, "function_name", None), function_request_id=request_id)
         try:
             return handler(event, context)
         except Exception as error:  # noqa: BLE001 - what Lambda is told has no text

@@ -1,6 +1,8 @@
 """The report of `make full`, docs/full.md, of the JUnit file that pytest writes.
 
-python tools/full_report.py build/full.xml docs/full.md [--commit ID]
+python tools/full_report.py build/full.xml docs/full.md [--commit ID] [--again FILE]
+
+`--again` is the JUnit file of what had failed, mended and run again with `--full`: the page says how that ended, at HEAD.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import re
 import sys
 import xml.etree.ElementTree as ET
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -81,7 +83,7 @@ def _ran(case: ET.Element) -> Ran:
     return Ran(area, name, outcome, float(case.get("time") or 0), why)
 
 
-def page(began: str, tests: Sequence[Ran], *, commit: str) -> str:
+def page(began: str, tests: Sequence[Ran], *, commit: str, again: Mapping[str, str], now: str) -> str:
     """docs/full.md."""
     counts = Counter(one.outcome for one in tests)
     minutes = sum(one.seconds for one in tests) / 60
@@ -109,7 +111,9 @@ def page(began: str, tests: Sequence[Ran], *, commit: str) -> str:
         lines.append(f"| `tests/{area}` | {AREAS.get(area, '')} | {' | '.join(cells)} | {took:,.1f} |")
     failed = sorted(one.name for one in tests if one.outcome == "failed")
     if failed:
-        lines += ["", "## Failed", "", *(f"- `{name}`" for name in failed)]
+        ended = {name: f"{again[name]} at `{now}`" if name in again else "" for name in failed}
+        lines += ["", "## Failed", "", "| test | run again |", "|---|---|"]
+        lines += [f"| `{name}` | {told} |" for name, told in ended.items()]
     reasons = Counter(_reason(one.why) for one in tests if one.outcome == "skipped")
     lines += ["", "## Skipped", "", "| why | tests |", "|---|---:|"]
     lines += [f"| {why} | {count:,} |" for why, count in sorted(reasons.items(), key=lambda one: (-one[1], one[0]))]
@@ -131,9 +135,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("junit", type=Path)
     parser.add_argument("page", type=Path)
     parser.add_argument("--commit", help="the commit that was tested; HEAD without it")
+    parser.add_argument("--again", type=Path, help="what had failed, run again at HEAD")
     given = parser.parse_args(arguments)
     began, tests = read(given.junit)
-    given.page.write_text(page(began, tests, commit=given.commit or commit_id()), encoding="utf-8")
+    again = {one.name: one.outcome for one in read(given.again)[1]} if given.again else {}
+    told = page(began, tests, commit=given.commit or commit_id(), again=again, now=commit_id())
+    given.page.write_text(told, encoding="utf-8")
     print(f"{len(tests):,} tests: {given.page}")
     return 0
 

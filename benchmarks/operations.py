@@ -29,6 +29,7 @@ if str(ROOT) not in sys.path:
 from benchmarks.engines import dynamo  # noqa: E402
 from benchmarks.handlers import Start, handler_names, import_costs, measure_starts  # noqa: E402
 from benchmarks.measuring import Row, measure  # noqa: E402
+from benchmarks.progress import say  # noqa: E402
 from benchmarks.scenarios import operations  # noqa: E402
 
 LENGTHS = (10, 100, 1_000, 10_000)
@@ -71,14 +72,14 @@ def run(*, quick: bool, only_moto: bool = False, handlers: bool = True, lengths:
     """All measures; ``quick`` takes fewer runs of shorter sessions."""
     lengths = lengths or (QUICK_LENGTHS if quick else LENGTHS)
     with dynamo(only_moto=only_moto) as engine:
-        rows = measure(operations(), lengths, engine, runs=2 if quick else 21, say=_say)
+        rows = measure(operations(), lengths, engine, runs=2 if quick else 21, say=say)
         note = engine.note
     starts, target, costs = list[Start](), "not measured", dict[str, float]()
     if handlers:
         names = handler_names()[:1] if quick else handler_names()
-        starts, target = measure_starts(runs=1 if quick else 5, names=names, say=_say)
+        starts, target = measure_starts(runs=1 if quick else 5, names=names, say=say)
         costs = import_costs("api.append")
-    _say("")
+    say("")
     return Report(rows, starts, target, note, costs, versions())
 
 
@@ -104,12 +105,6 @@ def _commit() -> str:
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
     return named.stdout.strip()
-
-
-def _say(text: str) -> None:
-    """Progress, on a terminal only."""
-    if sys.stderr.isatty():
-        print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
 
 
 def show(report: Report) -> None:

@@ -26,6 +26,7 @@ from benchmarks.load.grid import grid
 from benchmarks.load.running import Outcome, run_cell
 from benchmarks.load.table import NOTES, Report, as_json, tables
 from benchmarks.operations import versions
+from benchmarks.progress import say
 from benchmarks.windows.table import markdown, show
 
 ENGINES, PARTS = ("embedded", "moto"), ("grid", "processes", "long")
@@ -44,7 +45,7 @@ def main(arguments: list[str] | None = None) -> int:
         report.outcomes.extend(_outcomes(options))
         report.directs.extend(_directs(options))
         report.endurances.extend(_endurances(options))
-    _say("")
+    say("")
     for table in tables(report):
         if options.markdown:
             print(markdown(table) + "\n")
@@ -75,7 +76,7 @@ def _draw(documents: Sequence[Mapping[str, Any]], svg: Path | None) -> int:
 def _outcomes(options: argparse.Namespace) -> Iterator[Outcome]:
     for engine in options.engine if "grid" in options.part else ():
         for cell in grid(engine, quick=options.quick):
-            _say(f"{engine}: {cell.name}")
+            say(f"{engine}: {cell.name}")
             yield run_cell(engine, cell, processes=options.processes)
 
 
@@ -85,14 +86,14 @@ def _directs(options: argparse.Namespace) -> Iterator[Direct]:
     appends = _QUICK_APPENDS if options.quick else _APPENDS
     for same_session in (False, True):
         for processes in PROCESSES[:2] if options.quick else PROCESSES:
-            _say(f"{processes} processes on one file, {'one session' if same_session else 'a session each'}")
+            say(f"{processes} processes on one file, {'one session' if same_session else 'a session each'}")
             yield run_direct(processes, same_session=same_session, appends=appends)
 
 
 def _endurances(options: argparse.Namespace) -> Iterator[Endurance]:
     for engine in options.engine if "long" in options.part else ():
         operations = options.operations or (_QUICK_OPERATIONS if options.quick else _OPERATIONS[engine])
-        _say(f"{engine}: {operations:,} operations")
+        say(f"{engine}: {operations:,} operations")
         yield run_endurance(engine, operations)
 
 
@@ -114,12 +115,6 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--markdown", action="store_true", help="print tables for a README")
     return parser.parse_args(arguments)
-
-
-def _say(text: str) -> None:
-    """Progress, on a terminal only."""
-    if sys.stderr.isatty():
-        print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

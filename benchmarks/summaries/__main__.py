@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 
 from benchmarks.operations import versions
+from benchmarks.progress import say
 from benchmarks.summaries.running import Plan, run
 from benchmarks.summaries.table import NOTES, as_json, limits_of, tables
 from benchmarks.windows.table import markdown, show
@@ -37,11 +38,11 @@ def main(arguments: list[str] | None = None) -> int:
         if options.sample:
             transcripts = sample_of(transcripts, options.sample)
         plan = Plan(options.keep_loops, options.max_tokens)
-        rows = run(transcripts, plan, processes=min(options.processes, len(transcripts)), say=_say)
+        rows = run(transcripts, plan, processes=min(options.processes, len(transcripts)), say=say)
     except TurnlogError as error:
         print(f"error: {error.detail}", file=sys.stderr)
         return 2
-    _say("")
+    say("")
     for table in tables(rows):
         if options.markdown:
             print(markdown(table) + "\n")
@@ -73,12 +74,6 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures here")
     parser.add_argument("--markdown", action="store_true", help="print tables for a README")
     return parser.parse_args(arguments)
-
-
-def _say(text: str) -> None:
-    """Progress, on a terminal only."""
-    if sys.stderr.isatty():
-        print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 
 from benchmarks.operations import versions
+from benchmarks.progress import say
 from benchmarks.windows.builders import default_names, policy_named
 from benchmarks.windows.chart import chart
 from benchmarks.windows.limits import limits_of
@@ -35,11 +36,11 @@ def main(arguments: list[str] | None = None) -> int:
             policy_named(name)
         transcripts = _chosen(options)
         plan = Plan(tuple(dict.fromkeys(options.policy)), tuple(dict.fromkeys(options.budget)))
-        rows = run(transcripts, plan, processes=min(options.processes, len(transcripts)), say=_say)
+        rows = run(transcripts, plan, processes=min(options.processes, len(transcripts)), say=say)
     except TurnlogError as error:
         print(f"error: {error.detail}", file=sys.stderr)
         return 2
-    _say("")
+    say("")
     for table in tables(rows, by_source=not options.total):
         if options.markdown:
             print(markdown(table) + "\n")
@@ -86,12 +87,6 @@ def _chosen(options: argparse.Namespace) -> list[Transcript]:
     if options.source:
         found = [one for one in found if one.source in options.source]
     return sample_of(found, options.sample) if options.sample else found
-
-
-def _say(text: str) -> None:
-    """Progress, on a terminal only."""
-    if sys.stderr.isatty():
-        print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,8 @@ from tools.emulators import DYNOXIDE, running
 from turnlog.adapters.aws.clients import Clients, make_clients
 from turnlog.adapters.aws.dynamodb import DynamoItemTable
 from turnlog.adapters.embedded.files import MemoryBlobStore
-from turnlog.adapters.embedded.sqlite import MEMORY, SqliteDatabase, SqliteItemTable
+from turnlog.adapters.embedded.sqlite import MEMORY, SqliteDatabase
+from turnlog.adapters.embedded.sqlite_items import SqliteItemTable
 from turnlog.bootstrap import Application
 from turnlog.engines import Engine
 from turnlog.ports import BlobStore, ItemTable

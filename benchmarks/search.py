@@ -25,7 +25,8 @@ from benchmarks.engines import dynamo
 from benchmarks.scenarios import chat_message
 from benchmarks.search_questions import QUESTIONS
 from turnlog.adapters.embedded.files import MemoryBlobStore
-from turnlog.adapters.embedded.sqlite import MEMORY, SqliteDatabase, SqliteItemTable
+from turnlog.adapters.embedded.sqlite import MEMORY, SqliteDatabase
+from turnlog.adapters.embedded.sqlite_items import SqliteItemTable
 from turnlog.adapters.search.fts5 import Fts5SearchEngine
 from turnlog.bootstrap import Application
 from turnlog.client.in_process import InProcessBackend

@@ -21,7 +21,9 @@ from typing import BinaryIO
 
 from benchmarks.scenarios import chat_message
 from turnlog.adapters.embedded.files import FileBlobStore
-from turnlog.adapters.embedded.sqlite import SqliteDatabase, SqliteItemTable, SqliteJobQueue
+from turnlog.adapters.embedded.sqlite import SqliteDatabase
+from turnlog.adapters.embedded.sqlite_items import SqliteItemTable
+from turnlog.adapters.embedded.sqlite_jobs import SqliteJobQueue
 from turnlog.bootstrap import Application
 from turnlog.client.in_process import InProcessBackend
 from turnlog.client.model import Session, Turnlog

@@ -218,7 +218,9 @@ class _GuardFaults:
 @contextlib.contextmanager
 def sqlite_harness(folder: Path) -> Iterator[Harness]:
     from turnlog.adapters.embedded.files import FileBlobStore
-    from turnlog.adapters.embedded.sqlite import SqliteDatabase, SqliteItemTable, SqliteJobQueue
+    from turnlog.adapters.embedded.sqlite import SqliteDatabase
+    from turnlog.adapters.embedded.sqlite_items import SqliteItemTable
+    from turnlog.adapters.embedded.sqlite_jobs import SqliteJobQueue
     from turnlog.testing.faults import Faults, FaultyBlobStore, FaultyItemTable, FaultyJobQueue
 
     database, faults, clock = SqliteDatabase(folder / "turnlog.db"), Faults(), FixedClock()

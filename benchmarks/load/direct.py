@@ -19,7 +19,8 @@ from benchmarks.load.recording import Records, quantiles, together
 from benchmarks.load.running import all_of
 from turnlog import Turnlog
 from turnlog.adapters.embedded.files import FileBlobStore
-from turnlog.adapters.embedded.sqlite import SqliteDatabase, SqliteItemTable
+from turnlog.adapters.embedded.sqlite import SqliteDatabase
+from turnlog.adapters.embedded.sqlite_items import SqliteItemTable
 from turnlog.adapters.system import RandomIds, SystemClock
 from turnlog.bootstrap import Application
 from turnlog.client.in_process import InProcessBackend

@@ -69,7 +69,9 @@ def _memory(settings: Settings, clock: Clock, ids: IdSource) -> Engine:
 
 def _embedded(name: str, path: Path | str, blobs: BlobStore, settings: Settings, clock: Clock, ids: IdSource) -> Engine:
     """Items and jobs in one database."""
-    from turnlog.adapters.embedded.sqlite import SqliteDatabase, SqliteItemTable, SqliteJobQueue
+    from turnlog.adapters.embedded.sqlite import SqliteDatabase
+    from turnlog.adapters.embedded.sqlite_items import SqliteItemTable
+    from turnlog.adapters.embedded.sqlite_jobs import SqliteJobQueue
 
     database = SqliteDatabase(path)
     queue = SqliteJobQueue(

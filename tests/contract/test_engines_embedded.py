@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from turnlog.adapters.embedded.files import FileBlobStore, MemoryBlobStore
-from turnlog.adapters.embedded.sqlite import MEMORY, SqliteDatabase, SqliteItemTable, SqliteJobQueue
+from turnlog.adapters.embedded.sqlite import MEMORY, SqliteDatabase
+from turnlog.adapters.embedded.sqlite_items import SqliteItemTable
+from turnlog.adapters.embedded.sqlite_jobs import SqliteJobQueue
 from turnlog.domain.errors import InvalidInputError, UnavailableError
 from turnlog.testing.contracts import (
     Advance,

@@ -14,7 +14,8 @@ import pytest
 
 from tests.http.events import event
 from turnlog.adapters.embedded.files import MemoryBlobStore
-from turnlog.adapters.embedded.sqlite import MEMORY, SqliteDatabase, SqliteItemTable
+from turnlog.adapters.embedded.sqlite import MEMORY, SqliteDatabase
+from turnlog.adapters.embedded.sqlite_items import SqliteItemTable
 from turnlog.bootstrap import Application
 from turnlog.domain.errors import ThrottledError, UnavailableError
 from turnlog.engines import Engine

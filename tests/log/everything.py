@@ -34,7 +34,7 @@ def items_of(harness: Harness) -> list[dict[str, Any]]:
 
 
 def sqlite_items(table: ItemTable) -> list[dict[str, Any]]:
-    from turnlog.adapters.embedded.sqlite import _decode
+    from turnlog.adapters.embedded.sqlite_items import _decode
 
     inner: Any = getattr(table, "_inner", table)
     connection: sqlite3.Connection = inner._database.connection()

@@ -11,7 +11,8 @@ from tests.log.test_compress import AMPLE, filled, texts, turn
 from tests.log.test_crashes import LONG, appending, fresh
 from tests.log.test_jobs import deliver, poller, waiting
 from turnlog import Turnlog
-from turnlog.adapters.embedded.sqlite import MEMORY, SqliteDatabase, SqliteJobQueue
+from turnlog.adapters.embedded.sqlite import MEMORY, SqliteDatabase
+from turnlog.adapters.embedded.sqlite_jobs import SqliteJobQueue
 from turnlog.adapters.system import SystemClock
 from turnlog.bootstrap import Application, make_application
 from turnlog.client.in_process import InProcessBackend

@@ -12,7 +12,8 @@ from tests.log.everything import local_blobs, places_of, sqlite_items
 from tests.log.test_compress import turn
 from tests.log.test_crashes import fresh
 from tests.log.test_erase import CANARY, KEYS, TOMBSTONE, noise
-from turnlog.adapters.embedded.sqlite import MEMORY, SqliteDatabase, SqliteJobQueue
+from turnlog.adapters.embedded.sqlite import MEMORY, SqliteDatabase
+from turnlog.adapters.embedded.sqlite_jobs import SqliteJobQueue
 from turnlog.bootstrap import Application
 from turnlog.client.in_process import InProcessBackend
 from turnlog.client.model import Session, Turnlog

@@ -16,7 +16,8 @@ from tests.effort import is_full
 from tests.log.test_crashes import application, fresh
 from tests.log.test_discard import with_queue
 from turnlog.adapters.embedded.files import MemoryBlobStore
-from turnlog.adapters.embedded.sqlite import MEMORY, SqliteDatabase, SqliteItemTable
+from turnlog.adapters.embedded.sqlite import MEMORY, SqliteDatabase
+from turnlog.adapters.embedded.sqlite_items import SqliteItemTable
 from turnlog.client.model import Session, Turnlog
 from turnlog.codecs.rules import lint
 from turnlog.domain.errors import TurnlogError

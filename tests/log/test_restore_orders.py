@@ -16,7 +16,8 @@ from tests.log.everything import local_blobs, places_of, sqlite_items
 from tests.log.test_erase import CANARY, KEYS, OWNER, noise
 from tests.log.test_erase_orders import with_queue
 from turnlog.adapters.embedded.files import MemoryBlobStore
-from turnlog.adapters.embedded.sqlite import MEMORY, SqliteDatabase, SqliteItemTable
+from turnlog.adapters.embedded.sqlite import MEMORY, SqliteDatabase
+from turnlog.adapters.embedded.sqlite_items import SqliteItemTable
 from turnlog.bootstrap import Application
 from turnlog.client.in_process import InProcessBackend
 from turnlog.client.model import Session, Turnlog

@@ -25,7 +25,8 @@ from tests.log.test_jobs import deliver, poller, waiting
 from tests.log.test_storage import GOLDEN, _golden_item
 from tests.properties.histories import History, disorderly
 from turnlog.adapters.embedded.files import MemoryBlobStore
-from turnlog.adapters.embedded.sqlite import MEMORY, SqliteDatabase, SqliteItemTable
+from turnlog.adapters.embedded.sqlite import MEMORY, SqliteDatabase
+from turnlog.adapters.embedded.sqlite_items import SqliteItemTable
 from turnlog.client.model import Session, Turnlog
 from turnlog.domain import segments as borders
 from turnlog.domain.errors import CorruptError, NewerSchemaError, NotFoundError, UnavailableError

@@ -98,7 +98,7 @@ def watched(
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Watched]:
     from turnlog.adapters.aws.sqs import SqsJobQueue
-    from turnlog.adapters.embedded.sqlite import SqliteJobQueue
+    from turnlog.adapters.embedded.sqlite_jobs import SqliteJobQueue
 
     monkeypatch.setenv("POWERTOOLS_SERVICE_NAME", "turnlog")
     caplog.set_level(logging.INFO)

@@ -90,7 +90,7 @@ NOT_INPUT: dict[str, str] = {
             *("log/archive", "log/caches", "log/commits", "log/digests", "log/memories", "log/offloads", "log/records"),
             *("log/redacted_lines", "log/segments", "log/search_index", "log/read_lines", "log/payloads"),
             *("log/full_snapshots", "log/state", "log/documents", "log/materialise", "log/message_copies", "log/words"),
-            *("adapters/embedded/sqlite", "log/redaction", "log/redacted_parts", "log/verified"),
+            *("adapters/embedded/sqlite_items", "log/redaction", "log/redacted_parts", "log/verified"),
         ),
         _CHECKED,
     ),

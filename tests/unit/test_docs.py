@@ -19,7 +19,8 @@ import pytest
 from tests.http.events import event
 from turnlog import Turnlog, build_window, steps
 from turnlog.adapters.embedded.files import MemoryBlobStore
-from turnlog.adapters.embedded.sqlite import MEMORY, SqliteDatabase, SqliteItemTable
+from turnlog.adapters.embedded.sqlite import MEMORY, SqliteDatabase
+from turnlog.adapters.embedded.sqlite_items import SqliteItemTable
 from turnlog.bootstrap import Application
 from turnlog.codecs.breakpoints import KINDS
 from turnlog.codecs.registry import CODECS

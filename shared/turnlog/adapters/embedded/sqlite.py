@@ -1,4 +1,4 @@
-"""SQLite in place of DynamoDB and SQS: one indexed table of items, one of jobs, real transactions.
+"""A SQLite file in place of DynamoDB and SQS: one indexed table of items, one of jobs, real transactions.
 
 Several processes and threads may use one file at once: WAL, ``synchronous=FULL``, writers under ``BEGIN IMMEDIATE``, a
 connection per process and thread.
@@ -6,37 +6,17 @@ connection per process and thread.
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import sqlite3
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-from turnlog.domain.errors import TooLargeError, UnavailableError
-from turnlog.ports import (
-    INDEX_KEYS,
-    MAX_ITEM_BYTES,
-    MAX_PAGE_BYTES,
-    Absent,
-    AttributeValue,
-    Condition,
-    Delivery,
-    Equal,
-    IdSource,
-    Item,
-    Key,
-    Less,
-    Lost,
-    Page,
-    Query,
-    item_size_bytes,
-)
+from turnlog.domain.errors import UnavailableError
 
 BUSY_TIMEOUT_SECONDS = 10.0
 _ASK_AGAIN_SECONDS = (0.0005, 0.004)
@@ -59,7 +39,6 @@ CREATE INDEX IF NOT EXISTS jobs_visible ON jobs (dead, visible_ms);
 """
 _FORMAT = 1
 _WAIT = f"PRAGMA busy_timeout={round(BUSY_TIMEOUT_SECONDS * 1000)}"
-_INDEX_ATTRIBUTES = ("g1pk", "g1sk", "g2pk", "g2sk")
 
 
 class _Own:
@@ -213,203 +192,3 @@ def _has_begun(connection: sqlite3.Connection, *, is_last: bool) -> bool:
             raise
         return False
     return True
-
-
-class SqliteItemTable:
-    """`ItemTable` on SQLite."""
-
-    def __init__(self, database: SqliteDatabase) -> None:
-        self._database = database
-
-    def get_many(self, keys: Sequence[Key], *, consistent: bool = True) -> dict[Key, Item]:
-        found = dict[Key, Item]()
-        with self._database.reading() as connection:
-            for key in dict.fromkeys(keys):
-                row = connection.execute(
-                    "SELECT attributes, data FROM items WHERE pk = ? AND sk = ?", (key.pk, key.sk)
-                ).fetchone()
-                if row is not None:
-                    found[key] = _decode(row[0], row[1])
-        return found
-
-    def query(self, query: Query) -> Page:
-        pk, sk = INDEX_KEYS[query.index] if query.index else ("pk", "sk")
-        order = "DESC" if query.descending else "ASC"
-        where, values = [f"{pk} = ?", f"{sk} >= ?", f"{sk} <= ?"], [query.pk, query.low, query.high]
-        if query.after is not None:
-            # Items of an index may share its sort key; the table's own key decides between them.
-            where.append(f"({sk}, pk, sk) {'<' if query.descending else '>'} (?, ?, ?)")
-            values += [query.after[sk], query.after["pk"], query.after["sk"]]
-        statement = (
-            f"SELECT size, attributes, data FROM items WHERE {' AND '.join(where)} "  # noqa: S608 - fixed names
-            f"ORDER BY {sk} {order}, pk {order}, sk {order}"
-        )
-        items, size = list[Item](), 0
-        with self._database.reading() as connection:
-            cursor = connection.execute(statement, values)
-            try:
-                for row_size, attributes, data in cursor:
-                    if items and (size + row_size > MAX_PAGE_BYTES or len(items) == query.limit):
-                        last = items[-1]
-                        names = ("pk", "sk") if query.index is None else ("pk", "sk", pk, sk)
-                        return Page(tuple(items), {name: str(last[name]) for name in names})
-                    items.append(_decode(attributes, data))
-                    size += row_size
-            finally:
-                cursor.close()
-        return Page(tuple(items), None)
-
-    def put(self, item: Item, *, condition: Condition | None = None) -> Lost | None:
-        row = _row(item)
-        with self._database.writing() as connection:
-            if condition is not None:
-                existing = _existing(connection, item)
-                if not _holds(condition, existing):
-                    return Lost(existing)
-            connection.execute(_PUT, row)
-        return None
-
-    def write_many(self, items: Sequence[Item]) -> None:
-        rows = [_row(item) for item in items]
-        with self._database.writing() as connection:
-            connection.executemany(_PUT, rows)
-
-    def delete_many(self, keys: Sequence[Key]) -> None:
-        with self._database.writing() as connection:
-            connection.executemany("DELETE FROM items WHERE pk = ? AND sk = ?", [(key.pk, key.sk) for key in keys])
-
-
-_PUT = (
-    "INSERT OR REPLACE INTO items (pk, sk, size, attributes, data, g1pk, g1sk, g2pk, g2sk) VALUES (?,?,?,?,?,?,?,?,?)"
-)
-
-
-class SqliteJobQueue:
-    """`JobQueue` on SQLite: at-least-once, fair between groups, dead letters after ``max_receives``."""
-
-    def __init__(
-        self,
-        database: SqliteDatabase,
-        ids: IdSource,
-        now_ms: Callable[[], int],
-        *,
-        visibility_seconds: int = 360,
-        max_receives: int = 5,
-    ) -> None:
-        self._database = database
-        self._ids = ids
-        self._now_ms = now_ms
-        self._visibility_ms = visibility_seconds * 1000
-        self._max_receives = max_receives
-
-    def send(self, body: str, *, group: str, delay_seconds: int = 0) -> str:
-        job_id, now = self._ids.new_id(), self._now_ms()
-        with self._database.writing() as connection:
-            connection.execute(
-                "INSERT INTO jobs (id, grp, body, visible_ms, sent) VALUES (?, ?, ?, ?, ?)",
-                (job_id, group, body, now + delay_seconds * 1000, now),
-            )
-        return job_id
-
-    def receive(self, *, limit: int = 10) -> Sequence[Delivery]:
-        now, deliveries = self._now_ms(), list[Delivery]()
-        with self._database.reading() as connection:
-            # A poller asks several times a second: an empty queue takes no lock for writing.
-            if (
-                connection.execute("SELECT 1 FROM jobs WHERE dead = 0 AND visible_ms <= ? LIMIT 1", (now,)).fetchone()
-                is None
-            ):
-                return deliveries
-        with self._database.writing() as connection:
-            connection.execute(
-                "UPDATE jobs SET dead = 1, receipt = NULL WHERE dead = 0 AND visible_ms <= ? AND receives >= ?",
-                (now, self._max_receives),
-            )
-            rows = connection.execute(
-                "SELECT id, body, receives FROM (SELECT id, body, receives, sent,"
-                " ROW_NUMBER() OVER (PARTITION BY grp ORDER BY sent, id) AS turn"
-                " FROM jobs WHERE dead = 0 AND visible_ms <= ?) ORDER BY turn, sent LIMIT ?",
-                (now, max(1, min(limit, 10))),
-            ).fetchall()
-            for job_id, body, receives in rows:
-                receipt = self._ids.new_id()
-                connection.execute(
-                    "UPDATE jobs SET visible_ms = ?, receives = receives + 1, receipt = ? WHERE id = ?",
-                    (now + self._visibility_ms, receipt, job_id),
-                )
-                deliveries.append(Delivery(job_id, body, receipt, receives + 1))
-        return deliveries
-
-    def acknowledge(self, receipt: str) -> None:
-        with self._database.writing() as connection:
-            connection.execute("DELETE FROM jobs WHERE receipt = ?", (receipt,))
-
-    def postpone(self, receipt: str, *, seconds: int) -> None:
-        with self._database.writing() as connection:
-            connection.execute(
-                "UPDATE jobs SET visible_ms = ? WHERE receipt = ?", (self._now_ms() + seconds * 1000, receipt)
-            )
-
-    def dead_letters(self, *, limit: int = 10) -> Sequence[Delivery]:
-        with self._database.reading() as connection:
-            rows = connection.execute(
-                "SELECT id, body, receives FROM jobs WHERE dead = 1 OR (visible_ms <= ? AND receives >= ?)"
-                " ORDER BY sent, id LIMIT ?",
-                (self._now_ms(), self._max_receives, limit),
-            ).fetchall()
-        return [Delivery(job_id, body, "", receives) for job_id, body, receives in rows]
-
-    def redrive(self, group_of: Callable[[str], str | None]) -> int:
-        """Implements `Redrivable`, in one transaction."""
-        now = self._now_ms()
-        with self._database.writing() as connection:
-            rows = connection.execute(
-                "SELECT id, body FROM jobs WHERE dead = 1 OR (visible_ms <= ? AND receives >= ?)",
-                (now, self._max_receives),
-            ).fetchall()
-            wanted = [(now, group, job_id) for job_id, body in rows if (group := group_of(body)) is not None]
-            connection.executemany(
-                "UPDATE jobs SET dead = 0, receives = 0, receipt = NULL, visible_ms = ?, grp = ? WHERE id = ?", wanted
-            )
-        return len(wanted)
-
-
-def _row(item: Item) -> tuple[Any, ...]:
-    size = item_size_bytes(item)
-    if size > MAX_ITEM_BYTES:
-        raise TooLargeError(f"an item of {size} bytes is over the limit of {MAX_ITEM_BYTES}")
-    data, attributes = bytearray(), dict[str, str | int | list[int]]()
-    for name, value in item.items():
-        if isinstance(value, bytes):
-            attributes[name] = [len(data), len(value)]
-            data += value
-        else:
-            attributes[name] = value
-    encoded = json.dumps(attributes, separators=(",", ":")).encode("ascii")
-    return (item["pk"], item["sk"], size, encoded, bytes(data), *(item.get(name) for name in _INDEX_ATTRIBUTES))
-
-
-def _decode(attributes: bytes, data: bytes) -> Item:
-    found: dict[str, AttributeValue] = json.loads(attributes)
-    for name, value in found.items():
-        if isinstance(value, list):
-            found[name] = data[value[0] : value[0] + value[1]]
-    return found
-
-
-def _existing(connection: sqlite3.Connection, item: Item) -> Item | None:
-    row = connection.execute(
-        "SELECT attributes, data FROM items WHERE pk = ? AND sk = ?", (item["pk"], item["sk"])
-    ).fetchone()
-    return _decode(row[0], row[1]) if row is not None else None
-
-
-def _holds(condition: Condition, existing: Item | None) -> bool:
-    if isinstance(condition, Absent):
-        return existing is None
-    if existing is None:
-        return isinstance(condition, Less) and condition.or_absent
-    found = existing.get(condition.attribute)
-    if isinstance(condition, Equal):
-        return found is not None and found == condition.value
-    return isinstance(found, int) and found < condition.value

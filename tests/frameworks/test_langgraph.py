@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib
+import io
 import json
 import signal
 import subprocess
@@ -447,6 +448,26 @@ def test_a_graph_with_a_tool_is_as_with_the_saver_in_memory(
         ]
 
     assert run(TurnlogSaver(harness.log())) == run(InMemorySaver())
+
+
+@pytest.mark.parametrize("harness", ["sqlite"], indirect=True)
+def test_a_thread_goes_on_where_it_was_imported(harness: Harness, agents: Any) -> None:
+    """An export of all that a person has takes the checkpoints along, of a graph that waits for an answer too."""
+    at, file = {"configurable": {"thread_id": "t"}}, io.BytesIO()
+    here = agents.agent(TurnlogSaver(harness.log()), lambda: "aisle 4")
+    here.invoke({"messages": [("user", "Where is it?")]}, at)
+    asking = {"configurable": {"thread_id": "asking"}}
+    agents.asking(TurnlogSaver(harness.log())).invoke({"answers": ["start"]}, asking)
+    harness.log().export(file)
+    other = harness.log(user="eve")
+    assert {one.status for one in other.sessions.import_(file)} == {"imported"}
+    there = agents.agent(TurnlogSaver(other), lambda: "aisle 4")
+    assert [one.values for one in there.get_state_history(at)] == [one.values for one in here.get_state_history(at)]
+    there.invoke({"messages": [("user", "And now?")]}, at)
+    assert len(there.get_state(at).values["messages"]) > len(here.get_state(at).values["messages"])
+    graphs = [agents.asking(TurnlogSaver(log)) for log in (harness.log(), other)]
+    assert graphs[1].get_state(asking).interrupts == graphs[0].get_state(asking).interrupts != ()
+    assert graphs[1].invoke(Command(resume="yes"), asking) == graphs[0].invoke(Command(resume="yes"), asking)
 
 
 def test_interrupts_subgraphs_and_time_travel(harness: Harness, agents: Any) -> None:

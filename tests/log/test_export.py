@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import DATA, SAMPLES, sqlite_harness
+from tests.conftest import DATA, SAMPLES, Harness, sqlite_harness
 from tests.log.test_restore import fold, info, items_of, step_of, unseen, varied
 from tests.log.test_segments import KEYS, filled, noise, said
-from turnlog.client import exports
+from turnlog.client import documents, exports
 from turnlog.client.model import Session, Turnlog
 from turnlog.contracts.jobs import Job
 from turnlog.domain import segments as borders
@@ -107,7 +107,7 @@ def test_what_people_read_of_it(harness: Any) -> None:
     found = members(exported(session))
     assert not [name for name, content in found.items() if b"someone" in content or b"acme" in content]
     manifest = json.loads(found["manifest.json"])
-    assert (manifest["format"], manifest["version"]) == ("turnlog-export", 1)
+    assert (manifest["format"], manifest["version"]) == ("turnlog-export", 2)
     (told,) = manifest["sessions"]
     for name, member in told["members"].items():
         content = found[f"sessions/s/{name}"]
@@ -123,6 +123,98 @@ def test_what_people_read_of_it(harness: Any) -> None:
     assert json.loads(found["sessions/s/session.json"])["settings"]["system"] == "Be brief."
     assert json.loads(found["sessions/s/snapshots.jsonl"])["name"] == "point"
     assert exported(session) == exported(session), "the same session is the same file"
+
+
+def test_documents_come_back_with_their_session(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same bytes, revisions and times, also in a session that has ended and so takes none itself."""
+    monkeypatch.setattr(documents, "MAX_WRITTEN", 3)
+    session = harness.log().sessions.create("s")
+    session.documents.put_many({f"checkpoint/{at}": bytes([at]) * at for at in range(8)})
+    session.documents.put("é🙂", noise(600_000).encode())
+    session.documents.put("gone", b"x")
+    session.documents.delete(["gone"])
+    session.end()
+    kept, data = list(session.documents.list()), exported(session)
+    assert len(kept) == 9
+    harness.clock.advance(60_000)
+    other = harness.log(user="eve")
+    assert other.sessions.import_(io.BytesIO(data), session_id="copy")[0].status == "imported"
+    copy = other.sessions.get("copy")
+    assert list(copy.documents.list()) == kept
+    assert copy.info().status == "ended"
+    lines = members(exported(copy))["sessions/copy/documents.jsonl"]
+    assert lines == members(data)["sessions/s/documents.jsonl"]
+
+
+def test_an_import_again_leaves_later_documents_alone(harness: Harness) -> None:
+    session = harness.log().sessions.create("s")
+    session.documents.put_many({"a": b"old", "b": b"old"})
+    data = exported(session)
+    session.documents.put("a", b"new")
+    session.documents.delete(["b"])
+    assert harness.log().sessions.import_(io.BytesIO(data))[0].status == "existing"
+    assert {one.key: one.data for one in session.documents.list()} == {"a": b"new"}
+
+
+def test_a_session_is_not_seen_before_the_last_of_its_documents(harness: Harness) -> None:
+    session = harness.log().sessions.create("s")
+    session.documents.put("a", b"1")
+    found = members(exported(session))
+    (line,) = found["sessions/s/documents.jsonl"].splitlines()
+    manifest = json.loads(found["manifest.json"])["sessions"][0]
+    whole = {"head": manifest["head"], "hash": manifest["hash"]}
+    commits = found["sessions/s/log.jsonl"].decode().splitlines()
+
+    def send(session_id: str, **body: Any) -> Any:
+        log = harness.log(user="eve")
+        return log._backend.call("import_session", path={"session_id": session_id}, body={**whole, **body})
+
+    with pytest.raises(NotFoundError):
+        send("x", documents=[json.loads(line)])
+    assert send("x", commits=commits, more=True).status == "partial"
+    assert unseen(harness.log(user="eve"), "x", [])
+    assert send("x", documents=[json.loads(line)], more=True).status == "partial"
+    assert unseen(harness.log(user="eve"), "x", [])
+    for body in ({"commits": commits, "more": True}, {"documents": [json.loads(line)], "more": True}):
+        assert send("x", **body).status == "partial", "the same once more"
+    assert send("x").status == "imported"
+    copy = harness.log(user="eve").sessions.get("x")
+    assert list(copy.documents.list()) == list(session.documents.list())
+    assert send("x", documents=[json.loads(line)]).status == "existing"
+    assert send("y", commits=commits, documents=[json.loads(line)]).status == "imported", "all in one request"
+    assert list(harness.log(user="eve").sessions.get("y").documents.list()) == list(session.documents.list())
+
+
+def test_documents_before_their_commits_are_refused(harness: Harness) -> None:
+    session = filled(harness.log(), 4, batch=2)
+    session.documents.put("a", b"1")
+    found = members(exported(session))
+    document = json.loads(found["sessions/s/documents.jsonl"])
+    manifest = json.loads(found["manifest.json"])["sessions"][0]
+    body = {"head": manifest["head"], "hash": manifest["hash"]}
+    commits = found["sessions/s/log.jsonl"].decode().splitlines()
+    call, path = harness.log(user="eve")._backend.call, {"session_id": "x"}
+    with pytest.raises(InvalidInputError, match="when all commits are here"):
+        call("import_session", path=path, body={**body, "commits": commits[:1], "documents": [document]})
+    with pytest.raises(ConflictError) as raised:
+        call("import_session", path=path, body={**body, "documents": [document]})
+    assert raised.value.error_code == "import_gap"
+    assert call("import_session", path=path, body={**body, "commits": commits}).status == "imported"
+    assert list(harness.log(user="eve").sessions.get("x").documents.list()) == []
+
+
+def test_an_export_of_version_1_has_no_documents(harness: Harness) -> None:
+    session = filled(harness.log(), 4)
+    found = members(exported(session))
+    del found["sessions/s/documents.jsonl"]
+
+    def older(manifest: dict[str, Any]) -> None:
+        manifest["version"] = 1
+        del manifest["sessions"][0]["members"]["documents.jsonl"]
+
+    other = harness.log(user="eve")
+    assert other.sessions.import_(io.BytesIO(_manifest(older)(found)))[0].status == "imported"
+    assert list(other.sessions.get("s").messages()) == list(session.messages())
 
 
 def test_values_that_are_easily_changed_come_back(harness: Any) -> None:
@@ -203,11 +295,13 @@ def test_it_never_writes_over_another_session(harness: Any) -> None:
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_d1_a_fault_at_every_call_of_an_import(harness: Any, monkeypatch: pytest.MonkeyPatch, when: str) -> None:
     monkeypatch.setattr(exports, "MAX_BATCH_COMMITS", 2)
+    monkeypatch.setattr(documents, "MAX_WRITTEN", 2)
     log = harness.log()
     session = log.sessions.create("s", system=noise(5_000), state={"a": 1})
     for size in (100, 9_000, 80_000):
         session.append(said(0), {"role": "user", "content": noise(size)})
-    data, messages = exported(session), list(session.messages())
+    session.documents.put_many({"a": b"1", "b": b"2", "c": noise(600_000).encode()})
+    data, messages, kept = exported(session), list(session.messages()), list(session.documents.list())
     calls, at = 0, 0
     while at <= calls:
         target, started = f"other{at}", harness.faults.calls
@@ -223,6 +317,7 @@ def test_d1_a_fault_at_every_call_of_an_import(harness: Any, monkeypatch: pytest
         found = log.sessions.get(target)
         assert list(found.messages()) == messages
         assert found.state().state == {"a": 1}
+        assert list(found.documents.list()) == kept
         at += step_of(harness)
     assert at > 15
     assert len(list(log.sessions.list())) == len(range(0, at, step_of(harness))) + 1
@@ -282,6 +377,15 @@ def _log(change: Callable[[list[dict[str, Any]]], Any]) -> Callable[[dict[str, b
     return changed
 
 
+def _document(**change: Any) -> Callable[[dict[str, bytes]], bytes]:
+    """Another document, with a manifest that tells of it as it is."""
+
+    def changed(found: dict[str, bytes]) -> bytes:
+        return zipped({**found, _DOCUMENTS: json.dumps({**json.loads(found[_DOCUMENTS]), **change}).encode() + b"\n"})
+
+    return changed
+
+
 def _large(lines: list[dict[str, Any]]) -> dict[str, Any]:
     return next(line for line in lines if "payloads" in line)
 
@@ -294,6 +398,7 @@ def _elsewhere(lines: list[dict[str, Any]]) -> None:
     next(event for event in line["events"] if "@" in event)["@"][0] = other
 
 
+_DOCUMENTS = "sessions/s/documents.jsonl"
 HOSTILE: dict[str, tuple[Callable[[dict[str, bytes]], bytes], str]] = {
     "no zip": (lambda found: b"PK but no zip", "bad_export"),
     "cut short": (lambda found: zipped(found)[:-30], "bad_export"),
@@ -308,7 +413,7 @@ HOSTILE: dict[str, tuple[Callable[[dict[str, bytes]], bytes], str]] = {
         lambda found: zipped({**found, "sessions/s/log.jsonl": b"\0" * 40 * 1024**2 + b"\n"}),
         "bad_export",
     ),
-    "a newer version": (_manifest(lambda one: one.update(version=2, made_by="turnlog 9.0")), "newer_export"),
+    "a newer version": (_manifest(lambda one: one.update(version=3, made_by="turnlog 9.0")), "newer_export"),
     "another format": (_manifest(lambda one: one.update(format="other")), "bad_export"),
     "a manifest of nothing": (_manifest(lambda one: one.clear()), "bad_export"),
     "another hash": (
@@ -332,6 +437,21 @@ HOSTILE: dict[str, tuple[Callable[[dict[str, bytes]], bytes], str]] = {
     "a newer commit": (_log(lambda lines: lines[1]["header"].update(v=99)), "newer_export"),
     "no object": (_log(lambda lines: lines.__setitem__(1, "x")), "bad_export"),  # type: ignore[call-overload]
     "no events": (_log(lambda lines: lines[1].update(events=[])), "bad_export"),
+    "a document that is no JSON": (lambda found: zipped({**found, _DOCUMENTS: b"{\n"}), "bad_export"),
+    "a document that is no object": (lambda found: zipped({**found, _DOCUMENTS: b"[]\n"}), "bad_export"),
+    "a document without bytes": (_document(data=None), "bad_export"),
+    "a document that is no base64": (_document(data="%"), "invalid_input"),
+    "a document of no name": (_document(key=""), "invalid_input"),
+    "a document whose name is no text": (_document(key="a\nb"), "invalid_input"),
+    "a revision that is a path": (_document(revision="../../../../x"), "invalid_input"),
+    "a time that is none": (_document(updated_at="9999-99-99T00:00:00Z"), "invalid_input"),
+    "a time that can't be told": (_document(updated_at="9999-12-31T23:59:59-23:59"), "invalid_input"),
+    "a time before all times": (_document(updated_at="0001-01-01T00:00:00Z"), "invalid_input"),
+    "a document with more": (_document(pk="T#acme#U#eve#S#s"), "invalid_input"),
+    "a document twice": (
+        lambda found: zipped({**found, _DOCUMENTS: found[_DOCUMENTS] * 2}),
+        "invalid_input",
+    ),
     "other types": (_log(lambda lines: lines[1].update(header=[], bytes=7, events="x")), "bad_export"),
 }
 
@@ -341,6 +461,7 @@ def test_a_hostile_file_is_refused_and_nothing_of_it_is_seen(harness: Any) -> No
         pytest.skip("what is refused does not depend on the engine")
     session = filled(harness.log(), 4, batch=2)
     session.append({"role": "user", "content": noise(9_000)})
+    session.documents.put("plan", b"1")
     found = members(exported(session))
     other = harness.log(user="eve")
     for name, (make, code) in HOSTILE.items():

@@ -324,7 +324,7 @@ def lines_of(harness: Harness) -> dict[str, Any]:
     with ExportFile(io.BytesIO(data)) as export:
         (one,) = export.sessions()
         (batch,) = export.batches("s", max_bytes=10**7, max_commits=1_000)
-        return {"head": one.head, "hash": one.hash, "commits": batch}
+        return {"head": one.head, "hash": one.hash, "commits": batch, "documents": list(export.documents("s"))}
 
 
 # ------------------------------------------------------------ requests that are refused

@@ -21,6 +21,7 @@ from typing import Any, Literal
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from tests.conftest import ROOT
 from tests.effort import examples
@@ -43,6 +44,7 @@ from turnlog.codecs.registry import CODECS, recognise
 from turnlog.codecs.rules import FORMATS as RULES
 from turnlog.codecs.rules import lint
 from turnlog.contracts.cursors import Cursors
+from turnlog.contracts.exports import ExportedDocument
 from turnlog.domain import patches, patterns, recall_calls, refs, times
 from turnlog.domain.errors import CorruptError, InvalidInputError, TurnlogError
 from turnlog.domain.identity import check_session_id, owner_of_ids
@@ -58,6 +60,7 @@ from turnlog.log.exchange import commit_of
 from turnlog.log.headers import read_header
 from turnlog.log.packing import pack, unpack
 from turnlog.log.segment_format import previous_hash, read_segment
+from turnlog.services.documents import exported_writing
 from turnlog.services.jobs import read_message
 from turnlog.settings import Settings
 from turnlog.testing.fixed import FixedClock, SequentialIds
@@ -187,6 +190,7 @@ def world() -> World:
             session.append(*turn(number), {"role": "user", "content": "x" * 3_000})
         session.patch_state({"a": 1})
         session.create_snapshot("n")
+        session.documents.put("plan", b"x")
         buffer = io.BytesIO()
         session.export(buffer)
         found.export = buffer.getvalue()
@@ -397,7 +401,9 @@ def sdk_file() -> bytes:
 def exported(data: bytes) -> object:
     with ExportFile(io.BytesIO(data)) as export:
         export.check()
-        return [list(export.batches(one.session_id, max_bytes=10**6, max_commits=10)) for one in export.sessions()]
+        names = [one.session_id for one in export.sessions()]
+        batches = [list(export.batches(name, max_bytes=10**6, max_commits=10)) for name in names]
+        return batches, [list(export.documents(name)) for name in names]
 
 
 def replayed(data: bytes) -> object:
@@ -556,6 +562,14 @@ PARSERS: dict[str, Parser] = {
         "json",
         lambda: [json.loads(line) for line in world().lines],
         lambda line: commit_of(json.dumps(line), previous=bytes(16)),
+        effort=400,
+    ),
+    "a document of an export": Parser(
+        "json",
+        lambda: [{"key": "a", "data": "eA==", "revision": "0" * 16, "updated_at": "2026-11-21T00:00:00.000Z"}],
+        lambda given: exported_writing(ExportedDocument.model_validate(given), "/documents/0"),
+        ("services/documents",),
+        (ValidationError,),
         effort=400,
     ),
     "a segment": Parser(

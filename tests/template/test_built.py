@@ -30,8 +30,8 @@ MACHINE = {"x86_64": "x86_64", "AMD64": "x86_64", "aarch64": "arm64", "arm64": "
 MUST_RUN = os.environ.get("TURNLOG_TEST_BUILT") == "1"
 LIMITS = {"DependenciesLayer": 30_000_000, "SharedLayer": 2_200_000}
 """Bytes zipped; of the shared one by docs/adr/0041. AWS's own limit is 250 MB for all of a function, unzipped."""
-SOURCES_LIMIT = 600_000
-"""Bytes zipped, of the shared layer without its bytecode: docs/adr/0018."""
+SOURCES_LIMIT = 700_000
+"""Bytes zipped, of the shared layer without its bytecode: docs/adr/0046."""
 _MODULES = ("adapters/aws/signing.py", "services/redrive.py")
 LEFT_OUT = tuple(map(Path, ("client", "local", "testing", "adapters/embedded", *_MODULES)))
 """Of the package: what shared/Makefile leaves out of the layer."""

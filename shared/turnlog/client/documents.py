@@ -1,6 +1,7 @@
 """Documents of a session: bytes by key, for what a framework keeps beside the conversation.
 
-They are no part of the log: no window, search, fork or snapshot has them. They are erased with their session.
+They are no part of the log: no window, search, fork or snapshot has them. They are exported, imported and erased with their
+session.
 """
 
 from __future__ import annotations
@@ -135,11 +136,11 @@ class Documents:
 
         Together not atomic. A request for each 25 documents, and for each 3 MiB.
         """
-        parts = list(_batches([_entry(*one) for one in documents.items()]))
+        parts = list(document_batches([_entry(*one) for one in documents.items()]))
         last = [_entry(*one) for one in (then or {}).items()]
-        if len(list(_batches(last))) > 1:
+        if len(list(document_batches(last))) > 1:
             raise InvalidInputError(f"documents of one request, {MAX_WRITTEN} or 3 MiB, are written then, and no more")
-        if last and (not parts or len(list(_batches([*parts[-1], *last]))) > 1):
+        if last and (not parts or len(list(document_batches([*parts[-1], *last]))) > 1):
             parts.append([])
         for at, part in enumerate(parts):
             body = {"put": part, "then": last if at == len(parts) - 1 else []}
@@ -166,7 +167,7 @@ class DocumentCalls(OfSession):
         return Documents(self._backend, self._path)
 
 
-def _batches(entries: Sequence[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+def document_batches(entries: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
     """What one request takes each."""
     batch, chars = list[dict[str, Any]](), 0
     for entry in entries:

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any, BinaryIO
 from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
-from turnlog.contracts.exports import FORMAT, FORMAT_VERSION
+from turnlog.contracts.exports import FORMAT, READ_VERSIONS
 from turnlog.domain.errors import InvalidInputError
 from turnlog.domain.values import dataclass
 
@@ -26,7 +26,7 @@ MAX_BYTES = 4 * 1024**3
 MAX_MANIFEST_BYTES = 64 * 1024**2
 MAX_LINE_BYTES = 32 * 1024**2
 _ID = r"(?!h_)[A-Za-z0-9_-]{1,64}"
-_NAME = re.compile(rf"sessions/{_ID}/(session\.json|state\.json|(messages|history|snapshots|log)\.jsonl)")
+_NAME = re.compile(rf"sessions/{_ID}/(session\.json|state\.json|(messages|history|snapshots|log|documents)\.jsonl)")
 _HASH = re.compile(r"[0-9a-f]{32}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _CHUNK_BYTES = 64 * 1024
@@ -96,6 +96,18 @@ class ExportFile:
         if batch:
             yield batch
 
+    def documents(self, session_id: str) -> Iterator[dict[str, Any]]:
+        """The lines of a session's documents. Version 1 has none."""
+        name = f"sessions/{session_id}/documents.jsonl"
+        for line in self._lines(name) if name in self._members else ():
+            try:
+                document = json.loads(line)
+                if not isinstance(document["data"], str):
+                    raise TypeError("data")
+            except (ValueError, KeyError, TypeError, RecursionError) as error:
+                raise _bad("a line is no document") from error
+            yield document
+
     def check(self) -> None:
         """Every member against its hash and its counts. Nothing is kept."""
         for name, (told, _) in self._members.items():
@@ -133,9 +145,9 @@ class ExportFile:
             manifest = json.loads(b"".join(self._chunks(MANIFEST)))
             if manifest["format"] != FORMAT:
                 raise _bad(f"it is {str(manifest['format'])[:80]!r}, not {FORMAT!r}")
-            if manifest["version"] != FORMAT_VERSION:
+            if manifest["version"] not in READ_VERSIONS:
                 by = str(manifest.get("made_by"))[:80]
-                message = f"the export is version {manifest['version']!r} (made by {by}); this is {FORMAT_VERSION}"
+                message = f"the export is version {manifest['version']!r} (made by {by}); this is {READ_VERSIONS[-1]}"
                 raise InvalidInputError(message, code="newer_export")
             sessions = {one["session_id"]: self._session(one) for one in manifest["sessions"]}
             if "memory" in manifest:

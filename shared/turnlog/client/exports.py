@@ -7,12 +7,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from typing import IO, BinaryIO, TypeAlias, cast
+from typing import IO, TYPE_CHECKING, Any, BinaryIO, TypeAlias, cast
 
 from turnlog.client.backend import Backend, OfOwner, OfSession
+from turnlog.client.documents import document_batches
 from turnlog.contracts.exports import Export, Imported
 from turnlog.contracts.jobs import Job
 from turnlog.domain.errors import UnavailableError
+
+if TYPE_CHECKING:
+    from turnlog.client.export_files import ExportFile
 
 MAX_BATCH_BYTES, MAX_BATCH_COMMITS = 3 * 1024 * 1024, 500
 """What a request of an import has at most, unless one commit is larger."""
@@ -51,7 +55,7 @@ class SessionImports(OfOwner):
         session: str | None = None,
         on_positions: OnPositions | None = None,
     ) -> list[Imported]:
-        """Makes the sessions of an exported file again: equal, with their times, envelopes and history.
+        """Makes the sessions of an exported file again: equal, with their times, envelopes, history and documents.
 
         ``session`` is the one of the file that is wanted (all of them); ``session_id`` gives it another id. The whole file is
         checked before anything is written; `InvalidInputError` says what is wrong. Again, it goes on where another try ended.
@@ -63,20 +67,33 @@ class SessionImports(OfOwner):
             export.check()
             return [self._import(export, one.session_id, session_id, on_positions) for one in wanted]
 
-    def _import(self, export: object, name: str, session_id: str | None, on_positions: OnPositions | None) -> Imported:
-        from turnlog.client.export_files import ExportFile
-
-        assert isinstance(export, ExportFile)  # noqa: S101
+    def _import(
+        self, export: ExportFile, name: str, session_id: str | None, on_positions: OnPositions | None
+    ) -> Imported:
         found = export.session(name)
         path = {"session_id": session_id if session_id is not None else name}
-        for batch in export.batches(name, max_bytes=MAX_BATCH_BYTES, max_commits=MAX_BATCH_COMMITS):
-            body = {"head": found.head, "hash": found.hash, "commits": batch}
+        parts = _parts(export, name)
+        part = next(parts, None)
+        while part is not None:
+            following = next(parts, None)
+            body = {"head": found.head, "hash": found.hash, **part}
+            if following is not None and "documents" in following:
+                body["more"] = True
             answer: Imported = self._backend.call("import_session", path=path, body=body)
             if on_positions is not None:
                 on_positions(answer.position)
             if answer.status != "partial":
                 return answer
+            part = following
         raise UnavailableError("the log of the export ends before its head", code="bad_export")
+
+
+def _parts(export: ExportFile, name: str) -> Iterator[dict[str, Any]]:
+    """What a request has each: commits first."""
+    for batch in export.batches(name, max_bytes=MAX_BATCH_BYTES, max_commits=MAX_BATCH_COMMITS):
+        yield {"commits": batch}
+    for documents in document_batches(export.documents(name)):
+        yield {"documents": documents}
 
 
 def _saved(backend: Backend, answer: Export | Job, into: Into, timeout_seconds: float) -> Export:

@@ -68,14 +68,20 @@ class Copies(Conversations):
         from turnlog.services.export import ExportSessions
 
         return ExportSessions(
-            self._log, self._payloads, self.engine.blobs, self.links, self._start_job, lambda: self._told_memory
+            self._log,
+            self._payloads,
+            self.engine.blobs,
+            self.links,
+            self._start_job,
+            lambda: self._told_memory,
+            self._documents,
         )
 
     @cached_property
     def import_session(self) -> ImportSessions:
         from turnlog.services.import_sessions import ImportSessions
 
-        return ImportSessions(self._log, self._materialiser)
+        return ImportSessions(self._log, self._materialiser, self._documents)
 
     @cached_property
     def links(self) -> Links:

@@ -7,8 +7,11 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from turnlog.contracts.base import Answer, Body
+from turnlog.contracts.documents import MAX_WRITTEN, Key
 
-FORMAT, FORMAT_VERSION = "turnlog-export", 1
+FORMAT, FORMAT_VERSION = "turnlog-export", 2
+READ_VERSIONS = (1, FORMAT_VERSION)
+"""Version 1 has no documents."""
 Hash = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
 
 
@@ -29,17 +32,29 @@ class Export(Answer):
     positions: int
 
 
+class ExportedDocument(Body):
+    """A line of ``documents.jsonl``. ``data`` is base64."""
+
+    key: Key
+    data: str
+    revision: Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
+    updated_at: Annotated[str, Field(max_length=64)]
+
+
 class ImportCommits(Body):
-    """Some commits of an exported session, in order: lines of its ``log.jsonl``. ``head`` and ``hash`` are those of the whole,
-    from the manifest; the session is seen when the last of them is here."""
+    """Some commits of an exported session, in order: lines of its ``log.jsonl``; when all are here, documents: those of its
+    ``documents.jsonl``. ``head`` and ``hash`` are those of the whole, from the manifest. The session is seen when its last commit
+    is here, with ``more`` when a later request without it has come."""
 
     head: Annotated[int, Field(ge=1, le=999_999_999_999)]
     hash: Hash
-    commits: Annotated[list[str], Field(min_length=1, max_length=1_000)]
+    commits: Annotated[list[str], Field(max_length=1_000)] = Field(default_factory=list)
+    documents: Annotated[list[ExportedDocument], Field(max_length=MAX_WRITTEN)] = Field(default_factory=list)
+    more: bool = Field(default=False, description="Documents follow: the session is not seen yet")
 
 
 class Imported(Answer):
-    """``status``: ``partial`` until the last commit is here; ``existing`` when the session has been there before, up to the head at
+    """``status``: ``partial`` until all is here; ``existing`` when the session has been there before, up to the head at
     least."""
 
     session_id: str

@@ -22,12 +22,14 @@ class Document:
 
 @dataclass(frozen=True, slots=True)
 class Writing:
-    """What a document is to be. ``if_revision``: only in place of this one; an empty one: only where there is none."""
+    """What a document is to be. ``if_revision``: only in place of this one; an empty one: only where there is none.
+    ``updated_ms`` is the time of one that was written elsewhere before."""
 
     key: str
     data: bytes = field(repr=False)
     revision: str
     if_revision: str | None = None
+    updated_ms: int | None = None
 
 
 def check_document_key(key: str, *, pointer: str = "/key") -> str:

@@ -7,6 +7,8 @@ from datetime import UTC, datetime, timedelta
 
 _RFC3339 = re.compile(r"(\d{4}-\d{2}-\d{2})[Tt ](\d{2}:\d{2}:\d{2})(?:\.(\d{1,9}))?([Zz]|[+-]\d{2}:\d{2})", re.ASCII)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+LAST_MS = 253_402_300_799_999
+"""9999-12-31T23:59:59.999Z: no later time can be told."""
 DAY_MS = 24 * 3600 * 1000
 
 

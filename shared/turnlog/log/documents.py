@@ -7,7 +7,7 @@ finds. What a large document was before stays in the blob store until the sessio
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from turnlog.domain.documents import Document, Writing
 from turnlog.domain.errors import CorruptError, NewerSchemaError
@@ -130,12 +130,22 @@ class Documents:
 
         in_parallel(put, gone, threads=_PARALLEL)
 
+    def every(self, keys: SessionKeys) -> Iterator[Document]:
+        """All of them in order, a page in memory at a time."""
+        after: str | None = None
+        while True:
+            page = self.page(keys, Range(after=after))
+            yield from page.documents
+            after = page.next
+            if after is None:
+                return
+
     # ------------------------------------------------------------ steps
 
     def _item(self, keys: SessionKeys, writing: Writing) -> dict[str, AttributeValue]:
         key, packed = keys.document(writing.key), pack(writing.data, beside=writing.key.encode())
         item: dict[str, AttributeValue] = {"pk": key.pk, "sk": key.sk, "v": SCHEMA_VERSION, "n": writing.revision}
-        item["t"] = self._clock.now_ms()
+        item["t"] = self._clock.now_ms() if writing.updated_ms is None else writing.updated_ms
         if len(packed) <= INLINE_BYTES:
             return item | {"b": packed}
         name = f"{_digest(writing.key)}-{writing.revision}"

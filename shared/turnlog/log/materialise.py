@@ -123,8 +123,7 @@ class Materialiser:
         slot = keys.commit(1)
         claim = dict(self._items.get_many([slot]).get(slot, {}))
         if claim.get(MATERIALISING) == token:
-            commit = {name: value for name, value in claim.items() if name not in (MATERIALISING, *_OF_CLAIM)}
-            commit[_KIND] = commit.pop(_HIDDEN_KIND)
+            commit = _claimed_commit(claim)
             lost = self._items.put(commit, condition=Equal(MATERIALISING, token))
             claim = commit if lost is None else dict(lost.existing or {})
         if _KIND not in claim:
@@ -169,14 +168,20 @@ class Materialiser:
         item = self._items.get_many([slot]).get(slot)
         return item is not None and "k" in item and read_commit(item).header.hash == header.hash
 
-    def last_before(self, keys: SessionKeys, first: int) -> bytes | None:
-        """The chain hash of the commit that ends right before a position; None: it is not there."""
-        query = Query(keys.partition, COMMITS_FROM, commit_sort_key(first - 1), descending=True, limit=1)
+    def ending_at(self, keys: SessionKeys, last: int) -> Header | None:
+        """The header of the commit that ends at a position, also of the one that is the claim; None: it is not there."""
+        query = Query(keys.partition, COMMITS_FROM, commit_sort_key(last), descending=True, limit=1)
         items = self._items.query(query).items
-        if not items or items[0].get("l") != first - 1:
+        if not items or items[0].get("l") != last:
             return None
-        found = items[0].get("h")
-        return found if isinstance(found, bytes) else None
+        return read_commit(_claimed_commit(items[0]) if MATERIALISING in items[0] else items[0]).header
+
+
+def _claimed_commit(claim: Item) -> dict[str, AttributeValue]:
+    """The first commit, as it is when the session is seen."""
+    commit = {name: value for name, value in claim.items() if name not in (MATERIALISING, *_OF_CLAIM)}
+    commit[_KIND] = commit.pop(_HIDDEN_KIND)
+    return commit
 
 
 def _is_claim(existing: Item, first: SealedCommit, token: bytes, *, again: bool) -> bool:

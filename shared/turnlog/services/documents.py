@@ -20,10 +20,11 @@ from turnlog.contracts.documents import (
     WrittenDocument,
     WrittenDocuments,
 )
+from turnlog.contracts.exports import ExportedDocument
 from turnlog.domain.documents import Document, Writing, check_document_key
 from turnlog.domain.errors import DocumentChangedError, InvalidInputError, MalformedError, Problem, TooLargeError
 from turnlog.domain.identity import Owner
-from turnlog.domain.times import rfc3339
+from turnlog.domain.times import LAST_MS, milliseconds_of, rfc3339
 from turnlog.log.documents import Documents, Range
 from turnlog.log.keys import SessionKeys
 from turnlog.log.sessions import SessionLog, check_active
@@ -47,9 +48,11 @@ class GetDocuments:
         reading = self._checked(keys, body.reading)
         if isinstance(wanted, Range):
             page = self._documents.page(keys, wanted)
-            return DocumentsAnswer(documents=list(map(_answer, page.documents)), next=page.next, reading=reading)
+            return DocumentsAnswer(
+                documents=list(map(document_answer, page.documents)), next=page.next, reading=reading
+            )
         found, unread = self._documents.get_many(keys, wanted)
-        return DocumentsAnswer(documents=list(map(_answer, found)), unread=unread, reading=reading)
+        return DocumentsAnswer(documents=list(map(document_answer, found)), unread=unread, reading=reading)
 
     def _checked(self, keys: SessionKeys, reading: str | None) -> str:
         """The given reading while it is fresh, else one that begins now, or `NotFoundError`."""
@@ -79,7 +82,9 @@ class PutDocuments:
         first = [_writing(one, beside, f"/put/{at}") for at, one in enumerate(body.put)]
         then = [_writing(one, beside, f"/then/{at}") for at, one in enumerate(body.then)]
         gone = [check_document_key(one, pointer=f"/delete/{at}") for at, one in enumerate(body.delete)]
-        _check_distinct([*(one.key for one in first), *(one.key for one in then), *gone])
+        if not (first or then or gone):
+            raise _invalid("", "nothing is to be written or deleted")
+        check_distinct([*(one.key for one in first), *(one.key for one in then), *gone])
         check_active(self._log.commits.tail(keys).header)
         written = [*self._write(keys, first), *self._write(keys, then)]
         if gone:
@@ -112,22 +117,37 @@ def _wanted(body: ReadDocuments) -> Range | list[str]:
     return Range(body.prefix or "", body.after, body.until, body.order == "desc", body.limit)
 
 
-def _writing(document: NewDocument, beside: bytes, pointer: str) -> Writing:
-    if len(document.data) > MAX_DATA_CHARS:
+def exported_writing(document: ExportedDocument, pointer: str) -> Writing:
+    """What an exported document is written again by: never in place of another."""
+    key = check_document_key(document.key, pointer=f"{pointer}/key")
+    try:
+        updated_ms = milliseconds_of(document.updated_at)
+    except (ValueError, OverflowError):
+        updated_ms = -1
+    if not 0 <= updated_ms <= LAST_MS:
+        raise _invalid(f"{pointer}/updated_at", "not a time of RFC 3339 from 1970 on")
+    return Writing(key, _data(document.data, pointer), document.revision, "", updated_ms)
+
+
+def _data(text: str, pointer: str) -> bytes:
+    if len(text) > MAX_DATA_CHARS:
         raise TooLargeError(f"a document has at most {MAX_DOCUMENT_BYTES:,} bytes")
     try:
-        data = base64.b64decode(document.data, validate=True)
+        return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError) as error:
         raise _invalid(f"{pointer}/data", "data is not base64") from error
+
+
+def _writing(document: NewDocument, beside: bytes, pointer: str) -> Writing:
+    data = _data(document.data, pointer)
     if document.if_absent and document.if_revision is not None:
         raise _invalid(f"{pointer}/if_revision", "a document can't be absent and have a revision")
     key = check_document_key(document.key, pointer=f"{pointer}/key")
     return Writing(key, data, _revision(beside, key, data), "" if document.if_absent else document.if_revision)
 
 
-def _check_distinct(keys: Sequence[str]) -> None:
-    if not keys:
-        raise _invalid("", "nothing is to be written or deleted")
+def check_distinct(keys: Sequence[str]) -> None:
+    """`InvalidInputError` when a request names a document twice: which one is to stay?"""
     if len(set(keys)) < len(keys):
         raise _invalid("", "a document is named twice")
 
@@ -137,7 +157,7 @@ def _revision(beside: bytes, key: str, data: bytes) -> str:
     return hashlib.sha256(b"\0".join((beside, key.encode(), hashlib.sha256(data).digest()))).hexdigest()[:16]
 
 
-def _answer(document: Document) -> DocumentAnswer:
+def document_answer(document: Document) -> DocumentAnswer:
     data = base64.b64encode(document.data).decode("ascii")
     time = rfc3339(document.updated_ms)
     return DocumentAnswer(key=document.key, data=data, revision=document.revision, updated_at=time)

@@ -1,7 +1,8 @@
 """Exports: one session, or all of a person, as a zip of JSON Lines with a manifest. Streamed: no more than a page is in memory.
 
 For each session: what people read (``session.json``, ``messages.jsonl``, ``state.json``, ``history.jsonl``, ``snapshots.jsonl``)
-and what it is made of (``log.jsonl``), from which an import makes an equal session. Nothing in it says whose it was.
+and what it is made of (``log.jsonl``, ``documents.jsonl``), from which an import makes an equal session. Nothing in it says whose
+it was.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from turnlog.domain.events import Payload
 from turnlog.domain.identity import Owner
 from turnlog.domain.jsonvalue import JsonObject, JsonValue, encode_json
 from turnlog.log.caches import session_id_of
+from turnlog.log.documents import Documents
 from turnlog.log.exchange import commit_line
 from turnlog.log.headers import Header, short_hash
 from turnlog.log.keys import DIRECTORY_FROM, DIRECTORY_TO, OwnerKeys, SessionKeys, export_blob
@@ -28,6 +30,7 @@ from turnlog.log.payloads import Payloads
 from turnlog.log.sessions import SessionLog
 from turnlog.ports import BlobStore, MemoryEngine, Query
 from turnlog.services.answers import session_answer
+from turnlog.services.documents import document_answer
 from turnlog.services.history import ReadHistory
 from turnlog.services.idempotency import request_key
 from turnlog.services.jobs import StartJobs
@@ -56,6 +59,7 @@ class ExportSessions:
         links: Links,
         start_job: StartJobs,
         memory: Callable[[], MemoryEngine | None],
+        documents: Documents,
     ) -> None:
         self._log = log
         self._payloads = payloads
@@ -63,6 +67,7 @@ class ExportSessions:
         self._links = links
         self._start_job = start_job
         self._memory = memory
+        self._documents = documents
 
     def __call__(self, owner: Owner, session_id: str, body: ExportSession, *, key: str | None = None) -> Export | Job:
         keys = SessionKeys(owner, session_id)
@@ -134,7 +139,7 @@ class ExportSessions:
                 return
 
     def _session(self, archive: ZipFile, keys: SessionKeys) -> JsonObject:
-        """The members of one session; all of them as of its head when they were begun."""
+        """The members of one session: as of its head when they were begun, documents as they are when they are read."""
         tail = self._log.commits.tail(keys)
         header = tail.header
         found = self._log.settings(keys, tail.meta, None, header)
@@ -148,6 +153,7 @@ class ExportSessions:
             "history.jsonl": self._history(keys, header),
             "snapshots.jsonl": self._snapshots(keys),
             "log.jsonl": self._log_lines(keys, header),
+            "documents.jsonl": self._document_lines(keys),
         }
         folder = f"sessions/{keys.session_id}/"
         return {
@@ -197,6 +203,10 @@ class ExportSessions:
 
         for sealed in stored_commits(self._log.commits, self._payloads, keys, header.last):
             yield encode_json(commit_line(sealed, blob_of))
+
+    def _document_lines(self, keys: SessionKeys) -> Iterator[bytes]:
+        for document in self._documents.every(keys):
+            yield encode_json(document_answer(document).model_dump())
 
 
 def _member(archive: ZipFile, name: str, lines: Iterable[bytes]) -> JsonObject:

@@ -211,7 +211,7 @@ class AsyncSessions(Twin[Sessions]):
         session: str | None = None,
         on_positions: OnPositions | None = None,
     ) -> list[Imported]:
-        """Makes the sessions of an exported file again: equal, with their times, envelopes and history.
+        """Makes the sessions of an exported file again: equal, with their times, envelopes, history and documents.
 
         ``session`` is the one of the file that is wanted (all of them); ``session_id`` gives it another id. The whole file is
         checked before anything is written; `InvalidInputError` says what is wrong. Again, it goes on where another try ended.

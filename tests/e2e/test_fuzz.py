@@ -46,6 +46,7 @@ class Served:
 
     def __init__(self, url: str) -> None:
         self.url = url
+        self.tried: set[str] = set()
         self.reached: set[str] = set()
         self._ids: dict[str, dict[str, str]] = {}
         self._made = 0
@@ -115,6 +116,7 @@ def service(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 def check(case: Any, service: Served) -> None:
     label = case.operation.label
+    service.tried.add(label)
     ids = service.ids_for(label)
     for name, value in (case.path_parameters or {}).items():
         if name in ids and len(str(value)) % 4:  # of four, one is left as it was drawn
@@ -156,5 +158,7 @@ for _seed in SEEDS if is_full() else ():
 def test_many_of_these_requests_do_something(service: Served) -> None:
     """After the others: else they would have shown nothing but refusals."""
     routes = {f"{route.method} {route.path}" for route in ROUTES}
+    if not routes <= service.tried:
+        pytest.skip("others of them ran in another process")
     assert service.reached <= routes
     assert len(service.reached) >= len(routes) * 2 // 3, sorted(routes - service.reached)

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import DATA, SAMPLES, Harness, sqlite_harness
+from tests.log.test_erase import worked
 from tests.log.test_restore import fold, info, items_of, step_of, unseen, varied
 from tests.log.test_segments import KEYS, filled, noise, said
 from turnlog.client import documents, exports
@@ -144,6 +145,22 @@ def test_documents_come_back_with_their_session(harness: Harness, monkeypatch: p
     assert copy.info().status == "ended"
     lines = members(exported(copy))["sessions/copy/documents.jsonl"]
     assert lines == members(data)["sessions/s/documents.jsonl"]
+
+
+@pytest.mark.parametrize("size", [10, 6_000, 60_000])
+def test_a_redacted_session_comes_back(harness: Harness, size: int) -> None:
+    """What was said is nowhere in the file, and the hashes still prove the rest."""
+    session = harness.log().sessions.create("s")
+    session.append(said(0), {"role": "user", "content": "CANARY " + noise(size)}, said(2))
+    assert worked(harness, session.redact(3)).status == "done"
+    data = exported(session)
+    assert not [name for name, content in members(data).items() if b"CANARY" in content]
+    other = harness.log(user="eve")
+    assert other.sessions.import_(io.BytesIO(data))[0].status == "imported"
+    found = list(other.sessions.get("s").messages())
+    assert found == list(session.messages())
+    assert [one.redacted for one in found] == [False, True, False]
+    assert exported(other.sessions.get("s")) == data
 
 
 def test_an_import_again_leaves_later_documents_alone(harness: Harness) -> None:

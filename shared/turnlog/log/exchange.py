@@ -12,15 +12,20 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from hashlib import sha256
+from itertools import chain
 from typing import Any
 
+from turnlog.codecs.registry import codec_of
 from turnlog.domain.errors import CorruptError, InvalidInputError, MalformedError, NewerSchemaError
-from turnlog.domain.events import Payload
+from turnlog.domain.events import CreateEvent, Event, ForkEvent, MessageEvent, Payload, RewindEvent, SettingsEvent
 from turnlog.domain.jsonvalue import JsonObject, JsonValue, check_json, decode_json, encode_json
+from turnlog.domain.session import Settings
+from turnlog.domain.shapes import check_shape
+from turnlog.domain.times import DAY_MS, LAST_MS
 from turnlog.log.commit_items import MAX_EVENTS
 from turnlog.log.commits import MATERIALISING, Commit, events_of
-from turnlog.log.headers import chain_hash, hashed_header, read_header
+from turnlog.log.digests import line_digest
+from turnlog.log.headers import Header, chain_hash, hashed_header, read_header
 from turnlog.log.keys import MAX_POSITION, commit_sort_key
 from turnlog.log.payloads import digest_of, is_blob
 from turnlog.log.read_lines import payload_of, upcast
@@ -29,6 +34,9 @@ from turnlog.ports import AttributeValue
 
 _PLACE = re.compile(r"R#\d{12}~[0-9a-f]{16}\d{2}|blob:payload/\d{12}-[0-9a-f]{16}\d{2}")
 _NAME = re.compile(r"[a-z]{1,4}")
+_LATEST_MS = LAST_MS // 2
+_MOST_DAYS = _LATEST_MS // DAY_MS
+"""So that the time at which a session expires can be told too."""
 _OURS = frozenset({"pk", "sk", "b", "ttl", "mk", MATERIALISING})
 
 
@@ -85,16 +93,62 @@ def _read(line: Mapping[str, Any], position: int, previous: bytes) -> SealedComm
     header = read_header(item)
     if not 1 <= len(lines) <= MAX_EVENTS or header.last != position + len(lines) - 1:
         raise ValueError("events")
-    if chain_hash(previous, hashed_header(str(item["sk"]), item), [sha256(one).digest() for one in lines]) != item["h"]:
+    if chain_hash(previous, hashed_header(str(item["sk"]), item), list(map(line_digest, lines))) != item["h"]:
         raise CorruptError("the chain hash does not follow from the commit before", item=str(item["sk"]))
     parsed = [upcast(decode_json(one), header.version) for one in lines]
     commit = Commit(header, tuple(parsed))
     contents = _contents(commit, line.get("payloads", {}))
     sealed = SealedCommit(commit, item, lines, contents)
     # What can't be read back is never stored.
-    for _ in events_of(commit, contents):
-        pass
+    _check_header(header)
+    for event in events_of(commit, contents):
+        _check_event(event)
     return sealed
+
+
+def _check_header(header: Header) -> None:
+    check_shape(header, Header)
+    _check_days(header.ttl_days)
+    if not (0 <= header.time_ms <= _LATEST_MS and 0 <= header.idle_ms <= _LATEST_MS):
+        raise MalformedError("its time is none that a clock shows")
+    places = (header.last_state, header.last_settings, header.ended, header.rewound, header.redacted, header.view.since)
+    _check_places(header.last + 1, *places, *chain(*header.view.closed))
+    if header.view.is_cut and not header.view.closed:
+        raise MalformedError("its view is cut and shows nothing")
+
+
+def _check_event(event: Event) -> None:
+    """It is what its class says, and a message is read in its format."""
+    check_shape(event, type(event))
+    if isinstance(event, MessageEvent):
+        if event.body is None:
+            raise MalformedError("a message has no body")
+        try:
+            codec_of(event.format).parse(event.body, is_error=event.envelope.is_error)
+        except InvalidInputError as error:
+            raise MalformedError(error.detail) from error
+    if isinstance(event, CreateEvent | SettingsEvent | ForkEvent):
+        _check_settings(event.settings)
+    if isinstance(event, RewindEvent | ForkEvent):
+        _check_places(event.position, event.to if isinstance(event, RewindEvent) else event.at, *chain(*event.closed))
+
+
+def _check_settings(settings: Settings) -> None:
+    _check_days(settings.ttl_days or 0)
+    _check_days(settings.inactive_after_days or 0)
+    if settings.model is not None and not settings.model.encode("utf-8"):
+        raise MalformedError("a model without a name")
+
+
+def _check_places(position: int, *places: int) -> None:
+    """What an event or a header names lies before it; 0 is nothing."""
+    if not all(0 <= place < position for place in places):
+        raise MalformedError("it names a position that is not before it")
+
+
+def _check_days(days: int) -> None:
+    if not 0 <= days <= _MOST_DAYS:
+        raise MalformedError(f"{days} days are more than {_MOST_DAYS}")
 
 
 def _contents(commit: Commit, given: Mapping[str, JsonValue]) -> dict[str, bytes]:
@@ -124,4 +178,6 @@ def _checked_place(place: str) -> str:
 def _text_or_number(value: object) -> str | int:
     if isinstance(value, bool) or not isinstance(value, str | int):
         raise TypeError("header")
+    if isinstance(value, str):
+        value.encode("utf-8")  # no table has a lone surrogate
     return value

@@ -1,0 +1,258 @@
+"""Exports that were forged with care: hashes, sizes and manifest are right, and one value is not.
+
+A chain of hashes is no signature. Such a file is refused, or what it made is used without an error that has no type, and
+the owner's other sessions are listed.
+"""
+
+from __future__ import annotations
+
+import copy
+import io
+import json
+import zlib
+from collections.abc import Callable, Iterator
+from functools import cache
+from hashlib import sha256
+from typing import Any, TypeAlias
+
+import pytest
+
+from tests.effort import is_full
+from tests.log.test_export import exported, members, zipped
+from turnlog import Turnlog
+from turnlog.client.model import Session
+from turnlog.domain.errors import TurnlogError
+from turnlog.domain.jsonvalue import encode_json
+from turnlog.log.digests import line_digest
+from turnlog.log.headers import GENESIS, chain_hash, hashed_header
+from turnlog.log.keys import commit_sort_key
+
+Path: TypeAlias = tuple[str | int, ...]
+PARTS = 8
+ONE_OF = 24
+"""In `make pr` so few of the forgeries are tried."""
+_DEEPEST = 7
+VALUES: tuple[Any, ...] = (
+    *(None, True, -1, 0, 7, 10**12, 10**15, 2**63, -(2**63), 1.5, "", "x", "9" * 30, "\ud83d"),
+    *([], ["x"], [1], [None], [[1, 2]], {}, {"x": 1}, {"role": {"x": []}}),
+)
+HEADER_VALUES = (*VALUES, "1 2", "9 9 9", "1 2 3 4", "-1 -1", "0-5 3", "1-2-3", "~ 1")
+BYTES = ("", "00", "ff" * 6, "ff" * 10, "00" * 32, "7b" * 40)
+
+
+# ------------------------------------------------------------ the session
+
+
+@cache
+def world() -> dict[str, bytes]:
+    """The members of an export with every kind of event, in view and rewound, in the log and out of line."""
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": '{"path": "a"}'}}
+    tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+    with Turnlog.open("memory://") as log:
+        first = log.sessions.create(
+            "first", system="Be brief.", state={"a": 1}, ttl_days=30, inactive_after_days=7, tools=[tool], model="m"
+        )
+        first.append({"role": "user", "content": "hi"}, {"role": "assistant", "content": "ok"}, key="k")
+        session = first.fork("s")
+        for number in range(3):
+            session.append(
+                {"role": "user", "content": [{"type": "text", "text": f"Find A-{number}417."}, image]},
+                {"role": "assistant", "content": None, "tool_calls": [call]},
+                meta=[{"pin": number == 0, "author": "ada", "metadata": {"a": 1}}, {"finish_reason": "tool_calls"}],
+                usage={"input_tokens": 9, "output_tokens": 2},
+                run={"iteration": number},
+                run_id=f"r{number}",
+            )
+            session.append(
+                {"role": "tool", "tool_call_id": "c", "content": f"A-{number}417 is there. " * (1, 80, 4_000)[number]},
+                {"role": "assistant", "content": "It is there.", "reasoning_content": "hm"},
+            )
+        session.append({"role": "user", "content": [{"text": "and now"}]}, format="bedrock_converse")
+        session.append({"role": "assistant", "content": [{"type": "text", "text": "so"}]}, format="anthropic")
+        session.compress(keep_loops=1)
+        session.patch_agent({"iteration": 9, "pending_action": {"tool": "x"}})
+        session.decide_pending("approve")
+        session.put_state({"replaced": [None]}, action="handover")
+        session.patch_state([{"op": "add", "path": "/b", "value": 2}])
+        session.record("noted", agent_id="main", metadata={"why": None})
+        session.update(title="Renamed", policy="run_loops")
+        session.rewind(9)
+        session.append({"role": "user", "content": "more"})
+        session.compress(keep_loops=0)
+        session.redact(5)
+        log._backend.run_jobs()
+        session.discard_summary()
+        log._backend.run_jobs()
+        session.patch_agent({"pending_action": {"tool": "y"}})
+        return members(exported(session))
+
+
+@cache
+def lines() -> list[dict[str, Any]]:
+    return [json.loads(line) for line in world()["sessions/s/log.jsonl"].splitlines()]
+
+
+def forged(change: Callable[[list[dict[str, Any]]], None]) -> bytes:
+    """The file with another log, whose hashes all follow."""
+    found, changed = world(), copy.deepcopy(lines())
+    change(changed)
+    previous = GENESIS
+    for line in changed:
+        for place, event in _held(line):
+            content = encode_json(line["payloads"][place])
+            event["@"] = [place, len(content), sha256(content).hexdigest()[: len(event["@"][2])]]
+        item = {"sk": commit_sort_key(line["position"]), **line["header"]}
+        item |= {name: bytes.fromhex(value) for name, value in line["bytes"].items()}
+        events = [line_digest(encode_json(event)) for event in line["events"]]
+        previous = chain_hash(previous, hashed_header(str(item["sk"]), item), events)
+        line["bytes"]["h"] = previous.hex()
+    manifest = json.loads(found["manifest.json"])
+    manifest["sessions"][0]["hash"] = previous.hex()
+    log = b"".join(json.dumps(line).encode() + b"\n" for line in changed)
+    return zipped({**found, "sessions/s/log.jsonl": log, "manifest.json": json.dumps(manifest).encode()})
+
+
+def _held(line: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    for event in line["events"]:
+        told = event.get("@") if isinstance(event, dict) else None
+        if isinstance(told, list) and [type(one) for one in told] == [str, int, str] and told[0] in line["payloads"]:
+            yield told[0], event
+
+
+# ------------------------------------------------------------ the forgeries
+
+
+def _paths(value: Any, above: Path = ()) -> Iterator[Path]:
+    yield above
+    if len(above) < _DEEPEST:
+        inner = value.items() if isinstance(value, dict) else enumerate(value[:2]) if isinstance(value, list) else ()
+        for name, one in inner:
+            yield from _paths(one, (*above, name))
+
+
+@cache
+def places() -> list[tuple[int, Path]]:
+    """One commit and path for each kind of value in the log."""
+    found = dict[object, tuple[int, Path]]()
+    for at, line in enumerate(lines()):
+        for path in _paths(line):
+            if len(path) < 2 or path[0] == "position":
+                continue
+            of = line["events"][path[1]]["k"] if path[0] == "events" else ""
+            kinds = tuple(one if isinstance(one, str) and "~" not in one else 0 for one in path)
+            found.setdefault((of, kinds, path[0] == "header" and at == len(lines()) - 1), (at, path))
+    return list(found.values())
+
+
+def _values(path: Path) -> tuple[Any, ...]:
+    return BYTES if path[0] == "bytes" else HEADER_VALUES if path[0] == "header" else VALUES
+
+
+def _with(at: int, path: Path, value: Any) -> Callable[[list[dict[str, Any]]], None]:
+    def change(changed: list[dict[str, Any]]) -> None:
+        place: Any = changed[at]
+        for name in path[:-1]:
+            place = place[name]
+        place[path[-1]] = copy.deepcopy(value)
+
+    return change
+
+
+def _without(at: int, path: Path) -> Callable[[list[dict[str, Any]]], None]:
+    def change(changed: list[dict[str, Any]]) -> None:
+        place: Any = changed[at]
+        for name in path[:-1]:
+            place = place[name]
+        del place[path[-1]]
+
+    return change
+
+
+def forgeries(part: int) -> Iterator[tuple[str, Callable[[list[dict[str, Any]]], None]]]:
+    for at, path in places():
+        changes = [(f"{at} {path} = {value!r}"[:200], _with(at, path, value)) for value in _values(path)]
+        for name, change in [*changes, (f"{at} {path} gone", _without(at, path))]:
+            number = zlib.crc32(name.encode("utf-8", "surrogatepass"))
+            if number % PARTS == part and (is_full() or number // PARTS % ONE_OF == 0):
+                yield name, change
+
+
+def _uses(log: Turnlog) -> Iterator[tuple[str, Callable[[], object]]]:
+    """All that can be done with a session, what changes it last."""
+    session = Session(log._backend, "x")
+    yield "info", session.info
+    yield "list", lambda: list(log.sessions.list())
+    yield "messages", lambda: list(session.messages())
+    yield "in view", lambda: list(session.messages(in_view=True))
+    for policy in ("default", "run_loops", "classic", "full"):
+        yield policy, lambda policy=policy: session.context(policy=policy, budget=6_000)
+    yield "another format", lambda: session.context(format="anthropic")
+    yield "before", lambda: session.context(at=9)
+    yield "state", session.state
+    yield "state before", lambda: session.state(at=9)
+    yield "agent", session.agent
+    yield "history", lambda: list(session.history())
+    yield "loops", lambda: list(session.loops())
+    yield "summary", session.summary
+    yield "search", lambda: session.search("there")
+    yield "search everywhere", lambda: log.search("there")
+    yield "recall", lambda: session.recall("5.0")
+    yield "diff", lambda: session.diff(3)
+    yield "replay", session.replay
+    yield "append", lambda: session.append({"role": "user", "content": "more"}, {"role": "assistant", "content": "ok"})
+    yield "patch", lambda: session.patch_state({"a": 2})
+    yield "patch an agent", lambda: session.patch_agent({"iteration": 10})
+    yield "decide", lambda: session.decide_pending("approve")
+    yield "update", lambda: session.update(title="Mine")
+    yield "compress", lambda: session.compress(keep_loops=0)
+    yield "snapshot", lambda: session.create_snapshot("n", kind="full")
+    yield "restore", lambda: session.restore_snapshot("n", session_id="z")
+    yield "rewind", lambda: session.rewind(3)
+    yield "fork", lambda: session.fork("y")
+    yield "export", lambda: session.export(io.BytesIO())
+    yield "jobs", log._backend.run_jobs
+    yield "redact", lambda: session.redact(2)
+    yield "end", session.end
+    yield "reset", session.reset
+    yield "list again", lambda: list(log.sessions.list())
+    yield "erase", session.erase
+    yield "jobs again", log._backend.run_jobs
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_a_forged_export_is_refused_or_what_it_made_can_be_used(part: int) -> None:
+    taken, refused, untyped = 0, 0, list[str]()
+    for name, change in forgeries(part):
+        with Turnlog.open("memory://") as log:
+            log.sessions.create("mine")
+            try:
+                log.sessions.import_(io.BytesIO(forged(change)), session_id="x")
+            except TurnlogError:
+                refused += 1
+            except Exception as error:
+                untyped.append(f"import, {name}: {error!r}"[:300])
+                continue
+            else:
+                taken += 1
+                for use, do in _uses(log):
+                    try:
+                        do()
+                    except TurnlogError:
+                        continue
+                    except Exception as error:
+                        untyped.append(f"{use}, {name}: {error!r}"[:300])
+            assert "mine" in [one.session_id for one in log.sessions.list()], name
+    assert not untyped, "\n".join(untyped)
+    assert taken > 0 and refused > 0
+
+
+def test_what_is_not_forged_is_taken() -> None:
+    with Turnlog.open("memory://") as log:
+        (made,) = log.sessions.import_(io.BytesIO(forged(lambda changed: None)), session_id="x")
+        assert made.status == "imported"
+        for use, do in _uses(log):
+            try:
+                do()
+            except TurnlogError as error:
+                assert use in ("decide", "recall", "agent"), f"{use}: {error!r}"

@@ -23,6 +23,7 @@ class PlainSession:
         self.id = session_id
         self.moments: list[Moment] = [Moment(), Moment((), copy.deepcopy(state), title)]
         self.messages: dict[int, dict[str, Any]] = {}
+        self.documents: dict[str, bytes] = {}
         self.is_ended = False
 
     @property
@@ -56,6 +57,16 @@ class PlainSession:
     def end(self) -> None:
         self._next()
         self.is_ended = True
+
+    def redact(self, position: int) -> None:
+        """In every session that has the message: a fork shares it."""
+        self.messages[position]["content"] = "[redacted]"
+
+    def moved(self, session_id: str) -> PlainSession:
+        """What is made of its export."""
+        made = copy.deepcopy(self)
+        made.id = session_id
+        return made
 
     def rewind(self, to: int) -> None:
         then = self.moments[to]

@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import contextlib
+import io
 from typing import Any
 
 import pytest
 
 from tests.conftest import Harness
+from tests.log.everything import held
+from tests.log.expired import expire
 from tests.log.test_compress import AMPLE, filled, texts, turn
 from tests.log.test_crashes import HUGE, LARGE, appending, application, fresh
+from tests.log.test_erase import worked
+from tests.log.test_export import members
 from tests.log.test_jobs import poller
+from tests.log.test_redact import CANARY
 from tests.log.test_rewind import contents, everything, said, seen
+from tests.log.test_segments import OWNER, noise
 from turnlog.client.model import Session, Turnlog
+from turnlog.domain import segments as borders
 from turnlog.domain.errors import InvalidInputError, NotFoundError, SessionExistsError, TurnlogError, UnavailableError
 from turnlog.domain.identity import Owner
-from turnlog.log.keys import SessionKeys
-from turnlog.ports import BlobStore, ItemTable
+from turnlog.log.commits import VERIFIED
+from turnlog.log.keys import SessionKeys, export_blob
+from turnlog.ports import BlobStore, ItemTable, Query
 from turnlog.testing.explorer import Crash, Run, explore
 from turnlog.testing.fixed import SequentialIds
 
@@ -35,6 +44,13 @@ def parent(harness: Harness) -> Session:
     session.update(policy="run_loops")
     session.append(*said(3), {**HUGE, "role": "user"})
     return session
+
+
+def exported_blob(session: Session, harness: Harness) -> bytes:
+    session._backend.call("export_session", path=session._path, body={})
+    data = harness.app.engine.blobs.get(export_blob(OWNER, session.id))
+    assert data is not None
+    return data
 
 
 NESTED = [(3, 2), (4, 3), (4, 2), (3, 3)]
@@ -59,6 +75,48 @@ def test_forks_of_forks_that_end_inside_one_commit(harness: Harness, outer: int,
         check()
         poller(harness).run_once()
         check()
+
+
+@pytest.mark.parametrize("size", [10, 9_000, 90_000])
+def test_what_is_made_of_a_fork_has_nothing_of_what_lies_behind_its_moment(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    """Neither its segments, snapshots and exports, nor what becomes of these, also where a commit is shared in part."""
+    monkeypatch.setattr(borders, "SEGMENT_POSITIONS", 4)
+    parent = harness.log().sessions.create("parent")
+    behind = {"role": "user", "content": CANARY + noise(size)}
+    parent.append({"role": "user", "content": "one"}, {"role": "user", "content": noise(size)}, behind, behind)
+    fork = parent.fork("fork", at=3)
+    for number in range(4):
+        fork.append({"role": "user", "content": f"mine {number}"})
+    made = fork.create_snapshot("whole", kind="full")
+    poller(harness).run_once()
+    assert list(harness.app._log.items.query(Query(SessionKeys(OWNER, "fork").partition, "G#", "G$")).items)
+    data = exported_blob(fork, harness)
+    assert CANARY not in str(members(data))
+    log = harness.log()
+    copies = [log.sessions.import_(io.BytesIO(data), session_id="copy")[0].session_id]
+    worked(harness, parent.erase())
+    assert held(CANARY, harness) == [], "all that had it was the parent's"
+    wanted = list(fork.messages())
+    assert [one.position for one in wanted] == [2, 3, 7, 8, 9, 10]
+    data = exported_blob(log.sessions.get("copy"), harness)
+    copies += [log.sessions.import_(io.BytesIO(data), session_id="copied")[0].session_id]
+    copies += [log.sessions.get("copy").fork("fork-of-a-copy").id]
+    copies += [fork.restore_snapshot(made.snapshot_id, session_id="restored").session_id]
+
+    def check(name: str) -> None:
+        copy = log.sessions.get(name)
+        assert [one.model_dump() for one in copy.messages()] == [one.model_dump() for one in wanted], name
+        assert [one.position for one in copy.messages(in_view=True)] == [one.position for one in wanted], name
+        assert copy.search(CANARY).results == [], name
+        assert copy.append({"role": "user", "content": "on"}).first > 10
+
+    for name in copies:
+        check(name)
+    expire(harness, SessionKeys(OWNER, "fork"), tombstones=False)
+    VERIFIED.clear()
+    check(fork.restore_snapshot(made.snapshot_id, session_id="again").session_id)
 
 
 @pytest.mark.parametrize("harness", ["sqlite"], indirect=True)

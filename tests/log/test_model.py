@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 from typing import Any
 
@@ -15,7 +16,10 @@ from tests.effort import examples
 from tests.log.plain_model import PlainSession
 from tests.log.test_jobs import poller
 from turnlog.client.model import Session, Turnlog
+from turnlog.domain import segments as borders
 from turnlog.domain.errors import ConflictError, NotFoundError, SessionEndedError
+from turnlog.domain.identity import Owner
+from turnlog.log.keys import export_blob
 
 AMPLE = 1_000_000
 _users = itertools.count(1)
@@ -32,7 +36,8 @@ class Sessions(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.log: Turnlog = self.harness.log(user=f"user-{next(_users)}")
+        self.user = f"user-{next(_users)}"
+        self.log: Turnlog = self.harness.log(user=self.user)
         self.plain: dict[str, PlainSession] = {}
         self.newest = ""
         self.made = 0
@@ -141,6 +146,50 @@ class Sessions(RuleBasedStateMachine):
         with pytest.raises(ConflictError):
             self.log.sessions.create(session.id)
 
+    @rule(at=at_some, which=at_some)
+    def redact(self, at: float, which: float) -> None:
+        """The job is done by the next poll, or by a later one: nobody reads what was said from here on."""
+        session, plain = self._any(at)
+        if not plain.messages:
+            return
+        position = sorted(plain.messages)[min(int(which * len(plain.messages)), len(plain.messages) - 1)]
+        session.redact(position)
+        plain.redact(position)
+        self._poll()
+        # An entry in the history of each session that has it.
+        for session_id, one in self.plain.items():
+            for _ in range(Session(self.log._backend, session_id).info().head - one.head):
+                one.note()
+
+    @rule(at=at_some)
+    @precondition(lambda self: len(self.plain) < 6)
+    def move(self, at: float) -> None:
+        session, plain = self._any(at)
+        session._backend.call("export_session", path=session._path, body={})
+        data = self.harness.app.engine.blobs.get(export_blob(Owner.of("acme", self.user), session.id))
+        assert data is not None
+        (made,) = self.log.sessions.import_(io.BytesIO(data), session_id=self._new_id())
+        assert (made.status, made.position) == ("imported", plain.head)
+        self.plain[made.session_id] = plain.moved(made.session_id)
+
+    @rule(at=at_some, key=st.sampled_from("abc"), data=st.none() | st.binary(max_size=4))
+    def document(self, at: float, key: str, data: bytes | None) -> None:
+        session, plain = self._any(at)
+        if plain.is_ended:
+            with pytest.raises(SessionEndedError):
+                session.documents.put(key, b"")
+        elif data is None:
+            session.documents.delete([key])
+            plain.documents.pop(key, None)
+        else:
+            session.documents.put(key, data)
+            plain.documents[key] = data
+
+    @rule()
+    def _poll(self) -> None:
+        """Whatever waits: erasures, redactions, segments."""
+        poller(self.harness).run_once()
+
     @rule(at=at_some)
     def end(self, at: float) -> None:
         session, plain = self._any(at)
@@ -186,6 +235,7 @@ def _same(session: Session, plain: PlainSession) -> None:
     assert {one.position: one.body for one in session.messages()} == plain.messages
     assert [one.position for one in session.messages(in_view=True)] == list(plain.now.view)
     assert session.state().state == plain.now.state
+    assert {one.key: one.data for one in session.documents.list()} == plain.documents
     assert _texts(session) == [plain.messages[one]["content"] for one in plain.now.view]
     by_loop = {(one.first, one.last) for one in session.loops()}
     assert {first for first, _ in by_loop} <= set(plain.now.view)
@@ -204,7 +254,8 @@ def _texts(session: Session, **options: Any) -> list[str]:
     return [one["content"] for one in window.messages]
 
 
-def test_any_operations_in_any_order(harness: Harness) -> None:
+def test_any_operations_in_any_order(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(borders, "SEGMENT_POSITIONS", 16)
     is_slow = harness.name == "moto"
     most = examples(20) if is_slow else examples(150)
     machine = type("Machine", (Sessions,), {"harness": harness})

@@ -19,7 +19,7 @@ MAX_EVENTS = 26
 """Of a commit: so far back at most begins the one that holds a position."""
 
 
-_OF_FORKS = frozenset({"fp", "bs", "fa", "fu"})
+_OF_FORKS = frozenset({"fp", "bs", "fa"})
 
 
 class CommitItems:
@@ -204,7 +204,8 @@ def is_tombstone(items: Sequence[Item]) -> bool:
 
 
 def logged(item: Item) -> Item:
-    """A commit's item as it would be stored in the log of a session that shares it with no other."""
+    """A commit's item as it would be stored in the log of a session that shares it with no other. ``fu`` stays: what lies behind
+    that is no part of the session."""
     return {name: value for name, value in item.items() if name not in _OF_FORKS} | {"sk": log_key(item)}
 
 

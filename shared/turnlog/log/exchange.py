@@ -30,14 +30,14 @@ from turnlog.log.keys import MAX_POSITION, commit_sort_key
 from turnlog.log.payloads import digest_of, is_blob
 from turnlog.log.read_lines import payload_of, upcast
 from turnlog.log.segment_format import SealedCommit
-from turnlog.ports import AttributeValue
+from turnlog.ports import AttributeValue, Item
 
 _PLACE = re.compile(r"R#\d{12}~[0-9a-f]{16}\d{2}|blob:payload/\d{12}-[0-9a-f]{16}\d{2}")
 _NAME = re.compile(r"[a-z]{1,4}")
 _LATEST_MS = LAST_MS // 2
 _MOST_DAYS = _LATEST_MS // DAY_MS
 """So that the time at which a session expires can be told too."""
-_OURS = frozenset({"pk", "sk", "b", "ttl", "mk", MATERIALISING})
+_OURS = frozenset({"pk", "sk", "b", "ttl", "mk", "fp", "bs", "fa", MATERIALISING})
 
 
 def commit_line(sealed: SealedCommit, blob_of: Callable[[Payload], bytes]) -> JsonObject:
@@ -96,7 +96,7 @@ def _read(line: Mapping[str, Any], position: int, previous: bytes) -> SealedComm
     if chain_hash(previous, hashed_header(str(item["sk"]), item), list(map(line_digest, lines))) != item["h"]:
         raise CorruptError("the chain hash does not follow from the commit before", item=str(item["sk"]))
     parsed = [upcast(decode_json(one), header.version) for one in lines]
-    commit = Commit(header, tuple(parsed))
+    commit = Commit(header, tuple(parsed), until=_until(item, header))
     contents = _contents(commit, line.get("payloads", {}))
     sealed = SealedCommit(commit, item, lines, contents)
     # What can't be read back is never stored.
@@ -149,6 +149,14 @@ def _check_places(position: int, *places: int) -> None:
 def _check_days(days: int) -> None:
     if not 0 <= days <= _MOST_DAYS:
         raise MalformedError(f"{days} days are more than {_MOST_DAYS}")
+
+
+def _until(item: Item, header: Header) -> int | None:
+    """Where a commit that was shared in part ends for this session."""
+    until = item.get("fu")
+    if until is not None and not (isinstance(until, int) and header.first <= until < header.last):
+        raise MalformedError("it is shared up to a position that it has not")
+    return until
 
 
 def _contents(commit: Commit, given: Mapping[str, JsonValue]) -> dict[str, bytes]:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from turnlog.log.commit_items import first_position, parent_of, shared_of, shared_position
 from turnlog.log.commits import CommitLog, read_commit, stored_lines
 from turnlog.log.headers import hashed_header, item_name, log_key
-from turnlog.log.keys import FORKS_FROM, FORKS_TO, SessionKeys
+from turnlog.log.keys import FORKS_FROM, FORKS_TO, MAX_POSITION, SessionKeys
 from turnlog.log.packing import pack
 from turnlog.log.payloads import Payloads
 from turnlog.log.redacted_lines import hidden
@@ -57,7 +57,7 @@ class Forks:
 
     def _copy(self, child: SessionKeys, found: Sequence[Item], shared: int) -> None:
         """Commits to a fork's base, after what they have out of line; nothing of what lies behind the end of what it shares."""
-        base, page = child.base, [_within(item, shared) for item in found]
+        base, page = child.base, [as_shared(item, shared) for item in found]
         for item in page:
             self._payloads.copy(base, read_commit(item).payloads)
         self._items.write_many(
@@ -69,8 +69,8 @@ class Forks:
         )
 
 
-def _within(item: Item, shared: int) -> Item:
-    """A commit as a fork may have it: what lies behind the end of what it shares is redacted."""
+def as_shared(item: Item, shared: int = MAX_POSITION) -> Item:
+    """A commit as a fork may have it: what lies behind the end of what it shares is hidden, also by the commit's own ``fu``."""
     end, last = shared_position(item, shared), item.get("l")
     if not isinstance(last, int) or last <= end:
         return item

@@ -21,6 +21,7 @@ from turnlog.log.caches import directory_item
 from turnlog.log.commit_items import logged
 from turnlog.log.commits import MATERIALISING, CommitLog, checked_chain, read_commit, stored_lines
 from turnlog.log.first_slot import BARE, QUIET_MS, id_claimed, since_of, still_erased
+from turnlog.log.forks import as_shared
 from turnlog.log.headers import Header, item_name
 from turnlog.log.keys import COMMITS_FROM, OwnerKeys, SessionKeys, commit_sort_key
 from turnlog.log.packing import pack
@@ -45,7 +46,8 @@ BlobOf: TypeAlias = Callable[[Payload], bytes]
 def stored_commits(log: CommitLog, payloads: Payloads, keys: SessionKeys, last: int) -> Iterator[SealedCommit]:
     """The commits of a log up to a position, in order and checked, a page at a time; also what it shares with another."""
     newest: Sequence[Item] = ()
-    for items in log.stored.on(keys, 1, last, limit=_BATCH * 4, exact=True):
+    for stored in log.stored.on(keys, 1, last, limit=_BATCH * 4, exact=True):
+        items = list(map(as_shared, stored))
         commits = checked_chain([*newest, *items])[len(newest) :]
         beside = [one for commit in commits for one in commit.payloads if not is_blob(one)]
         contents = payloads.fetch(keys, beside)

@@ -172,7 +172,9 @@ def _commits(head: dict[str, Any], hashes: bytes, body: memoryview, name: str) -
         header = read_header(item)
         if header.last != first + len(stored) - 1:
             raise CorruptError("a commit in a segment has not the events of its positions", item=name)
-        commit = Commit(header, tuple(upcast(line, header.version) for line in parsed))
+        until = item.get("fu")
+        parsed_lines = tuple(upcast(line, header.version) for line in parsed)
+        commit = Commit(header, parsed_lines, until=until if isinstance(until, int) else None)
         yield SealedCommit(commit, item, tuple(stored), contents)
         before, first = item, header.last + 1
     if chained.hex() != head["h"] or at != len(hashes) or next(lines, None) is not None:

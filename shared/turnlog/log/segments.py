@@ -19,6 +19,7 @@ from turnlog.domain.session import SCHEMA_VERSION
 from turnlog.domain.values import dataclass
 from turnlog.log.commit_items import logged
 from turnlog.log.commits import Commit, CommitLog, checked_chain, events_of, stored_lines
+from turnlog.log.forks import as_shared
 from turnlog.log.headers import GENESIS, item_name
 from turnlog.log.keys import (
     SEGMENTS_FROM,
@@ -190,7 +191,8 @@ class _Sealing:
         before = checked_chain(newest)
         low = before[0].header.last + 1 if before else 1
         writer = SegmentWriter(before[0].header.hash if before else GENESIS)
-        for items in self._commits.stored.on(self._keys, low, self._end, exact=True):
+        for stored in self._commits.stored.on(self._keys, low, self._end, exact=True):
+            items = list(map(as_shared, stored))
             commits = checked_chain([*newest, *items])[len(newest) :]
             self._add(writer, list(zip(items, commits, strict=True)))
             newest = items[-1:] or newest

@@ -133,6 +133,16 @@ class Sessions(RuleBasedStateMachine):
         session.restore_snapshot(snapshot_id, as_="rewind")
         plain.rewind(position)
 
+    @rule(at=at_some, which=at_some)
+    @precondition(lambda self: len(self.plain) < 6)
+    def restore_elsewhere(self, at: float, which: float) -> None:
+        session, plain = self._any(at)
+        taken = self.snapshots.get(session.id)
+        if taken:
+            snapshot_id, position = taken[min(int(which * len(taken)), len(taken) - 1)]
+            made = session.restore_snapshot(snapshot_id, session_id=self._new_id())
+            self.plain[made.session_id] = plain.fork(made.session_id, position, made.head)
+
     @rule(at=at_some)
     @precondition(lambda self: len(self.plain) > 2)
     def erase(self, at: float) -> None:

@@ -127,6 +127,18 @@ def test_documents_are_a_sorted_dictionary(
     assert [(one.key, one.data) for one in found] == [(key, expected[key]) for key in keys[:limit]]
 
 
+def test_a_page_downwards_has_no_more_than_was_asked_for(harness: Harness, session: Session) -> None:
+    """Also where it goes on behind a key that is no document."""
+    session.documents.put_many({"a": b"1", "b": b"2", "d": b"3"})
+    for after in ("c", "d"):
+        assert [one.key for one in session.documents.list(after=after, order="desc", limit=1)] == ["b"]
+        body = {"prefix": "", "after": after, "order": "desc", "limit": 1}
+        page = session._backend.call("get_documents", path=session._path, body=body)
+        assert ([one.key for one in page.documents], page.next) == (["b"], "b")
+        rest = session._backend.call("get_documents", path=session._path, body={**body, "after": "b", "limit": 5})
+        assert ([one.key for one in rest.documents], rest.next) == (["a"], None)
+
+
 def test_one_of_many_writers_wins_a_condition(harness: Harness, session: Session) -> None:
     start = threading.Barrier(6)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from itertools import count
 from typing import Any
 
 import pytest
@@ -15,13 +17,14 @@ from tests.log.test_tenancy import BODIES, QUERIES, SESSION_ROUTES
 from turnlog.client.in_process import InProcessBackend
 from turnlog.client.model import Session
 from turnlog.contracts.jobs import Job
+from turnlog.domain import tenancy
 from turnlog.domain.errors import InvalidInputError, NotFoundError, SessionExistsError, TurnlogError
 from turnlog.domain.times import DAY_MS
 from turnlog.entrypoints.routes import Request, call
 from turnlog.log.keys import SessionKeys
 from turnlog.ports import BlobStore, ItemTable
 from turnlog.services import retention
-from turnlog.services.retention import Retained
+from turnlog.services.retention import Retained, RetainSessions
 from turnlog.testing.explorer import Run, explore
 
 DAY = DAY_MS // 1000
@@ -227,6 +230,33 @@ def test_one_failure_stops_no_other(harness: Harness) -> None:
     harness.clock.advance(DAY + 1)
     items.put({**items.get_many([keys])[keys], "t": "no time"})
     assert retained(harness) == Retained(expired=2, failed=1)
+
+
+@pytest.mark.parametrize("harness", ["sqlite"], indirect=True)
+def test_many_are_dealt_with_at_once_each_for_its_tenant_and_each_counted(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As many as a client has connections: one after the other, a run would not get through the day's."""
+    logs = [harness.log(tenant=f"tenant{at % 3}") for at in range(24)]
+    for at, log in enumerate(logs):
+        log.sessions.create(f"s{at}", ttl_days=1).append(HI)
+    harness.log().sessions.create("silent", inactive_after_days=1).append(HI)
+    harness.clock.advance(2 * DAY)
+    together, turns, served = threading.Barrier(10, timeout=30), count(), dict[str, tuple[str | None, str]]()
+    usual = RetainSessions._deal_with
+
+    def deal_with(self: Any, item: Any, keys: SessionKeys) -> str:
+        if next(turns) < 10:
+            together.wait()
+        served[keys.session_id] = (tenancy.served_tenant(), keys.owner.tenant_id)
+        return usual(self, item, keys)
+
+    monkeypatch.setattr(RetainSessions, "_deal_with", deal_with)
+    assert retained(harness) == Retained(expired=24, timed_out=1)
+    assert len(served) == 25 and all(told == meant for told, meant in served.values())
+    for at, log in enumerate(logs):
+        jobs = [job.session_id for job in log.jobs() if job.kind == "erase"]
+        assert f"s{at}" in jobs
 
 
 @pytest.mark.parametrize("harness", ["sqlite"], indirect=True)

@@ -88,13 +88,13 @@ class Documents:
         else:
             low = max(low, DOCUMENTS + wanted.after + _NEXT) if wanted.after is not None else low
             high = min(high, DOCUMENTS + wanted.until) if wanted.until is not None else high
-        # Downwards there is no greatest key below another: that one comes along.
+        # Downwards there is no greatest key below another: that one comes along, if there is such a document.
         limit = wanted.limit + (wanted.descending and wanted.after is not None)
         page = self._items.query(Query(keys.partition, low, high, descending=wanted.descending, limit=limit))
         items = [item for item in page.items if key_of(item) != wanted.after]
-        documents, next_key = self._read(keys, items)
-        if next_key is None and page.next is not None and page.items:
-            next_key = key_of(page.items[-1])
+        documents, next_key = self._read(keys, items[: wanted.limit])
+        if next_key is None and items and (page.next is not None or len(items) > wanted.limit):
+            next_key = key_of(items[: wanted.limit][-1])
         return DocumentPage(tuple(documents), next_key)
 
     def write(self, keys: SessionKeys, writing: Writing) -> Document | None:

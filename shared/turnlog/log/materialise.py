@@ -11,7 +11,7 @@ was: one that is left behind is erased as all else of an expired session.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias
 
 from turnlog.domain.errors import ConflictError, NotFoundError, SessionExistsError
 from turnlog.domain.events import Payload
@@ -32,7 +32,6 @@ from turnlog.log.sessions import SessionLog
 from turnlog.log.tombstones import FREE, KEEPS, SINCE, expired_tombstone, keeps_snapshots
 from turnlog.ports import Absent, AttributeValue, BlobStore, Condition, Equal, Item, Key, Query
 
-T = TypeVar("T")
 _KIND, _HIDDEN_KIND = "k", "mk"
 _OF_CLAIM = (KEEPS, SINCE, "g2pk", "g2sk")
 """What the claim of a session that begins again has of the tombstone before it."""
@@ -144,8 +143,11 @@ class Materialiser:
 
     def _write(self, keys: SessionKeys, batch: Sequence[SealedCommit], blob_of: BlobOf) -> None:
         payloads = [(sealed, payload) for sealed in batch for payload in sealed.commit.payloads]
-        _each(lambda one: self._put_payload(keys, one[0].contents, one[1], blob_of), payloads)
-        _each(lambda sealed: self._put_commit(keys, sealed), [one for one in batch if one.commit.header.first > 1])
+        in_parallel(
+            lambda one: self._put_payload(keys, one[0].contents, one[1], blob_of), payloads, threads=_PARALLEL, few=_FEW
+        )
+        later = [one for one in batch if one.commit.header.first > 1]
+        in_parallel(lambda sealed: self._put_commit(keys, sealed), later, threads=_PARALLEL, few=_FEW)
 
     def _put_payload(self, keys: SessionKeys, contents: Mapping[str, bytes], payload: Payload, blob_of: BlobOf) -> None:
         if not is_blob(payload):
@@ -200,12 +202,3 @@ def _is_claim(existing: Item, first: SealedCommit, token: bytes, *, again: bool)
     if existing.get("h") != first.item["h"]:
         raise SessionExistsError("there is another session of this id")
     return False
-
-
-def _each(do: Callable[[T], None], many: Sequence[T]) -> None:
-    """In parallel, when there are several."""
-    if len(many) <= _FEW:
-        for one in many:
-            do(one)
-        return
-    in_parallel(do, many, threads=_PARALLEL)

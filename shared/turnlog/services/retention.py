@@ -6,9 +6,11 @@ The index is a cache, so each session that it names is judged by its own log. Ru
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from itertools import islice
 
 from turnlog.domain import actions
 from turnlog.domain.errors import ConflictError, NotFoundError, TurnlogError, UnavailableError
@@ -24,6 +26,7 @@ from turnlog.log.commits import Draft, Tail
 from turnlog.log.erasure import Erasure
 from turnlog.log.headers import Header, following, item_name
 from turnlog.log.keys import OFFLOAD_DUE, SessionKeys
+from turnlog.log.parallel import in_parallel
 from turnlog.log.sessions import SessionLog
 from turnlog.log.tombstones import due_bucket
 from turnlog.ports import Item, Key, Less, Query
@@ -36,6 +39,8 @@ WORK_MS = 120_000
 FIRST_DAYS = 400
 """How far the very first run looks back."""
 _SWEPT = Key("#turnlog", "swept")
+_BATCH, _PARALLEL, _FEW = 100, 10, 4
+"""As many sessions at once as a client has connections."""
 _log = logging.getLogger("turnlog")
 
 
@@ -69,11 +74,12 @@ class RetainSessions:
         today = now // DAY_MS
         clear_to: int | None = None
         for day in range(self._first_day(today), today + 1):
-            for item in self._due(day, now):
+            due = self._due(day, now)
+            while batch := list(islice(due, _BATCH)):
                 clear_to = day if clear_to is None else clear_to
                 if self._log.clock.now_ms() >= now + WORK_MS:
                     return done
-                done = self._dealt_with(item, done)
+                done = counted(done, in_parallel(self._dealt_with, batch, threads=_PARALLEL, few=_FEW))
         first = clear_to if clear_to is not None else today
         self._log.items.put({"pk": _SWEPT.pk, "sk": _SWEPT.sk, "pos": first})
         return done
@@ -93,16 +99,15 @@ class RetainSessions:
             if after is None:
                 return
 
-    def _dealt_with(self, item: Item, done: Retained) -> Retained:
+    def _dealt_with(self, item: Item) -> str:
         try:
             keys = keys_of(item)
             # The index is of all tenants, what is done about an entry is for its own.
             with serving(keys.owner.tenant_id):
-                name = self._deal_with(item, keys)
+                return self._deal_with(item, keys)
         except TurnlogError as error:
             _log.warning("retention of one session failed: %s", error.error_code)
-            name = "failed"
-        return replace(done, **{name: getattr(done, name) + 1}) if name else done
+            return "failed"
 
     def _deal_with(self, item: Item, keys: SessionKeys) -> str:
         """What was done, by its name in `Retained`; empty for nothing."""
@@ -159,6 +164,11 @@ class RetainSessions:
         )
         with suppress(UnavailableError):
             self._log.items.put(entry, condition=Less("pos", tail.header.last + 1, or_absent=False))
+
+
+def counted(done: Retained, names: Sequence[str]) -> Retained:
+    """With what was done since, by its names in `Retained`."""
+    return replace(done, **{name: getattr(done, name) + count for name, count in Counter(names).items() if name})
 
 
 class _IsActive(Exception):  # noqa: N818 - a turn of events, not an error

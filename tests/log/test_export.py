@@ -18,6 +18,7 @@ from tests.conftest import DATA, SAMPLES, Harness, sqlite_harness
 from tests.log.test_erase import worked
 from tests.log.test_restore import fold, info, items_of, step_of, unseen, varied
 from tests.log.test_segments import KEYS, filled, noise, said
+from turnlog import import_files
 from turnlog.client import documents, exports
 from turnlog.client.model import Session, Turnlog
 from turnlog.contracts.jobs import Job
@@ -161,6 +162,22 @@ def test_a_redacted_session_comes_back(harness: Harness, size: int) -> None:
     assert found == list(session.messages())
     assert [one.redacted for one in found] == [False, True, False]
     assert exported(other.sessions.get("s")) == data
+
+
+def test_documents_of_a_stranger_s_file_are_left_out(harness: Harness, tmp_path: Path) -> None:
+    session = harness.log().sessions.create("s")
+    session.append(said(0))
+    session.documents.put_many({"checkpoint": b"makes what it likes", "b": b"2"})
+    data = exported(session)
+    other = harness.log(user="eve")
+    assert other.sessions.import_(io.BytesIO(data), documents=False)[0].status == "imported"
+    assert list(other.sessions.get("s").documents.list()) == []
+    assert list(other.sessions.get("s").messages()) == list(session.messages())
+    (tmp_path / "s.zip").write_bytes(data)
+    for is_mine, count in ((False, 0), (True, 2)):
+        third = harness.log(user=f"third{count}")
+        assert import_files(third, [tmp_path], documents=is_mine).written == 1
+        assert len(list(third.sessions.get("s").documents.list())) == count
 
 
 def test_an_import_again_leaves_later_documents_alone(harness: Harness) -> None:

@@ -53,26 +53,35 @@ class SessionImports(OfOwner):
         *,
         session_id: str | None = None,
         session: str | None = None,
+        documents: bool = True,
         on_positions: OnPositions | None = None,
     ) -> list[Imported]:
         """Makes the sessions of an exported file again: equal, with their times, envelopes, history and documents.
 
         ``session`` is the one of the file that is wanted (all of them); ``session_id`` gives it another id. The whole file is
         checked before anything is written; `InvalidInputError` says what is wrong. Again, it goes on where another try ended.
+
+        Documents are bytes that a framework reads later, and some frameworks make objects of any class out of them: with
+        ``documents=False`` those of a file that is not your own are left out.
         """
         from turnlog.client.export_files import ExportFile
 
         with ExportFile(file) as export:
             wanted = export.sessions(session, is_single=session_id is not None)
             export.check()
-            return [self._import(export, one.session_id, session_id, on_positions) for one in wanted]
+            return [self._import(export, one.session_id, session_id, documents, on_positions) for one in wanted]
 
     def _import(
-        self, export: ExportFile, name: str, session_id: str | None, on_positions: OnPositions | None
+        self,
+        export: ExportFile,
+        name: str,
+        session_id: str | None,
+        documents: bool,
+        on_positions: OnPositions | None,
     ) -> Imported:
         found = export.session(name)
         path = {"session_id": session_id if session_id is not None else name}
-        parts = _parts(export, name)
+        parts = _parts(export, name, documents)
         part = next(parts, None)
         while part is not None:
             following = next(parts, None)
@@ -88,12 +97,12 @@ class SessionImports(OfOwner):
         raise UnavailableError("the log of the export ends before its head", code="bad_export")
 
 
-def _parts(export: ExportFile, name: str) -> Iterator[dict[str, Any]]:
+def _parts(export: ExportFile, name: str, documents: bool) -> Iterator[dict[str, Any]]:
     """What a request has each: commits first."""
     for batch in export.batches(name, max_bytes=MAX_BATCH_BYTES, max_commits=MAX_BATCH_COMMITS):
         yield {"commits": batch}
-    for documents in document_batches(export.documents(name)):
-        yield {"documents": documents}
+    for entries in document_batches(export.documents(name)) if documents else ():
+        yield {"documents": entries}
 
 
 def _saved(backend: Backend, answer: Export | Job, into: Into, timeout_seconds: float) -> Export:

@@ -209,15 +209,21 @@ class AsyncSessions(Twin[Sessions]):
         *,
         session_id: str | None = None,
         session: str | None = None,
+        documents: bool = True,
         on_positions: OnPositions | None = None,
     ) -> list[Imported]:
         """Makes the sessions of an exported file again: equal, with their times, envelopes, history and documents.
 
         ``session`` is the one of the file that is wanted (all of them); ``session_id`` gives it another id. The whole file is
         checked before anything is written; `InvalidInputError` says what is wrong. Again, it goes on where another try ended.
+
+        Documents are bytes that a framework reads later, and some frameworks make objects of any class out of them: with
+        ``documents=False`` those of a file that is not your own are left out.
         """
         return await self._threads.finish(
-            lambda: self._sync.import_(file, session_id=session_id, session=session, on_positions=on_positions)
+            lambda: self._sync.import_(
+                file, session_id=session_id, session=session, documents=documents, on_positions=on_positions
+            )
         )
 
     def list(self, *, status: Status | None = None) -> AsyncPaged[SessionInfo]:

@@ -43,7 +43,7 @@ def run(log: Turnlog, file: SourceFile, dry_run: bool, tick: Callable[[int], Non
 
 
 def _imported(log: Turnlog, file: SourceFile, one: ExportedSession) -> str:
-    (made,) = log.sessions.import_(file.path, session=one.session_id)
+    (made,) = log.sessions.import_(file.path, session=one.session_id, documents=file.documents)
     return "new" if made.status == "imported" else "same"
 
 

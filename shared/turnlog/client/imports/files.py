@@ -24,10 +24,11 @@ class Line:
 
 
 class SourceFile:
-    """A path with what is in it, as far as it was asked for."""
+    """A path with what is in it, as far as it was asked for. ``documents``: those of an export are wanted too."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, documents: bool = True) -> None:
         self.path = path
+        self.documents = documents
 
     @property
     def name(self) -> str:

@@ -25,13 +25,13 @@ class Found:
     shape: Shape | None
 
 
-def find(paths: Iterable[Path], *, shape: str | None = None) -> list[Found]:
+def find(paths: Iterable[Path], *, shape: str | None = None, documents: bool = True) -> list[Found]:
     """The files of paths and folders, recognised, before anything is read further.
 
     Raises `UnknownSourceError` for a file that was named and has no shape, or not the given one.
     """
     wanted = shape_named(shape) if shape is not None else None
-    return [_found(file, wanted, is_named) for path in paths for file, is_named in _files(path)]
+    return [_found(file, wanted, is_named) for path in paths for file, is_named in _files(path, documents)]
 
 
 def import_files(
@@ -40,15 +40,18 @@ def import_files(
     *,
     shape: str | None = None,
     dry_run: bool = False,
+    documents: bool = True,
     on_messages: Callable[[int], None] | None = None,
     clock: Clock | None = None,
 ) -> Report:
-    """Imports the sessions of files and folders, whose shape is recognised when it is left out.
+    """Imports the sessions of files and folders, whose shape is recognised when it is left out. ``documents`` is as of
+    `Sessions.import_`.
 
     A second run writes nothing, one after a stop goes on, and a source that has grown gives what is new. A session that is
     refused is a row of the report, and the others go on; `Report.check` raises.
     """
-    return run(log, find(map(Path, paths), shape=shape), dry_run=dry_run, on_messages=on_messages, clock=clock)
+    found = find(map(Path, paths), shape=shape, documents=documents)
+    return run(log, found, dry_run=dry_run, on_messages=on_messages, clock=clock)
 
 
 def run(
@@ -72,15 +75,15 @@ def run(
     return Report(rows, dry_run=dry_run, seconds=(clock.now_ms() - started) / 1000)
 
 
-def _files(path: Path) -> Iterator[tuple[SourceFile, bool]]:
+def _files(path: Path, documents: bool) -> Iterator[tuple[SourceFile, bool]]:
     """The path, or the files below it that don't begin with a dot; and whether it was named itself."""
     if not path.exists():
         raise InvalidInputError(f"no file {str(path)!r}", code="no_file")
     if not path.is_dir():
-        yield SourceFile(path), True
+        yield SourceFile(path, documents=documents), True
         return
     for file in sorted(one for one in path.rglob("*") if one.is_file() and not one.name.startswith(".")):
-        yield SourceFile(file), False
+        yield SourceFile(file, documents=documents), False
 
 
 def _found(file: SourceFile, wanted: Shape | None, is_named: bool) -> Found:

@@ -34,13 +34,16 @@ def import_(
         ),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Tell what would be done, and write nothing.")] = False,
+    no_documents: Annotated[
+        bool, typer.Option("--no-documents", help="Leave out the documents of an export that is not your own.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Import sessions from elsewhere; exit 1 when one is refused.
 
     A second run writes nothing, one after a stop goes on, and a source that has grown gives what is new.
     """
-    found = find(files, shape=shape)
+    found = find(files, shape=shape, documents=not no_documents)
     with _target(connection, dry_run=dry_run) as log, _progress(found, quiet=json) as tick:
         report = run(log, found, dry_run=dry_run, on_messages=tick)
     if json:

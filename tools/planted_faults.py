@@ -42,6 +42,7 @@ _CODE = "shared/turnlog"
 _COMMITS, _RENDER = f"{_CODE}/log/commits.py", f"{_CODE}/windows/render.py"
 _LAWS, _APPEND, _ERASE = "tests/properties/test_window_laws.py", "tests/log/test_append.py", "tests/log/test_erase.py"
 _CRASHES, _STORAGE, _DOCUMENTS = "tests/log/test_crashes.py", "tests/log/test_storage.py", "tests/log/test_documents.py"
+_EXPORT = "tests/log/test_export.py"
 _AWS, _TEMPLATE, _TENANCY = (
     "tests/contract/test_engines_aws.py",
     "tests/template/test_template.py",
@@ -550,5 +551,42 @@ PLANTED: tuple[Planted, ...] = (
             ),
         ),
         (f"{_TEMPLATE}::test_bucket_and_queues_refuse_what_is_not_tls",),
+    ),
+    # ------------------------------------------------------------ export
+    Planted(
+        "export",
+        "the hash of a redacted line is taken of the line that stands there",
+        (
+            (
+                f"{_CODE}/log/exchange.py",
+                "list(map(line_digest, lines))",
+                "[__import__('hashlib').sha256(line).digest() for line in lines]",
+            ),
+        ),
+        (f"{_EXPORT}::test_a_redacted_session_comes_back[sqlite-10]",),
+    ),
+    Planted(
+        "export",
+        "what lies behind the moment of a fork is exported with it",
+        ((f"{_CODE}/log/materialise.py", "items = list(map(as_shared, stored))", "items = list(stored)"),),
+        ("tests/log/test_fork.py::test_what_is_made_of_a_fork_has_nothing_of_what_lies_behind_its_moment[sqlite-10]",),
+    ),
+    Planted(
+        "export",
+        "an imported event is not held against its class",
+        ((f"{_CODE}/log/exchange.py", "    check_shape(event, type(event))\n", ""),),
+        ("tests/security/test_forged.py",),
+    ),
+    Planted(
+        "export",
+        "an imported session is seen before its documents are there",
+        (
+            (
+                f"{_CODE}/services/import_sessions.py",
+                "if newest.last < body.head or body.more:",
+                "if newest.last < body.head:",
+            ),
+        ),
+        (f"{_EXPORT}::test_a_session_is_not_seen_before_the_last_of_its_documents[sqlite]",),
     ),
 )

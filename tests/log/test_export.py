@@ -19,6 +19,8 @@ from tests.log.test_erase import worked
 from tests.log.test_restore import fold, info, items_of, step_of, unseen, varied
 from tests.log.test_segments import KEYS, filled, noise, said
 from turnlog import import_files
+from turnlog.adapters.system import SystemClock
+from turnlog.bootstrap import make_application
 from turnlog.client import documents, exports
 from turnlog.client.model import Session, Turnlog
 from turnlog.contracts.jobs import Job
@@ -31,9 +33,13 @@ from turnlog.domain.errors import (
     UnavailableError,
 )
 from turnlog.domain.identity import Owner
+from turnlog.domain.jsonvalue import encode_json
+from turnlog.local.server import LocalServer
 from turnlog.local.transcripts import read_transcripts
 from turnlog.log.keys import SessionKeys
 from turnlog.services import export as export_service
+from turnlog.services.incoming import MAX_BATCH_BYTES
+from turnlog.settings import Settings
 
 
 def exported(source: Session | Turnlog) -> bytes:
@@ -146,6 +152,31 @@ def test_documents_come_back_with_their_session(harness: Harness, monkeypatch: p
     assert copy.info().status == "ended"
     lines = members(exported(copy))["sessions/copy/documents.jsonl"]
     assert lines == members(data)["sessions/s/documents.jsonl"]
+
+
+@pytest.mark.network
+def test_the_largest_commits_that_there_can_be_come_back_over_http(tmp_path: Path) -> None:
+    """An append of 4 MB is one line of the export, and fits into a request of the import, whatever has to be escaped in it; so do
+    several that are shorter."""
+    app = make_application(
+        Settings(engine=f"sqlite:///{tmp_path}/turnlog.db", identity="jwt", token_counter="estimate")
+    )
+    server = LocalServer(app, SystemClock(), port=0).start()
+    try:
+        with Turnlog.open(server.url) as log:
+            session = log.sessions.create("s")
+            text = 'é"\\\n' * 131_000
+            session.append(*({"role": "user", "content": f"{at}{text}"} for at in range(4)))
+            for at in range(8):
+                session.append({"role": "user", "content": f"{at}" + '"' * 300_000})
+            data = exported(session)
+            assert log.sessions.import_(io.BytesIO(data), session_id="copy")[0].status == "imported"
+            found, wanted = list(log.sessions.get("copy").messages()), list(session.messages())
+            assert sum(len(encode_json(one.body)) for one in wanted) > MAX_BATCH_BYTES * 2
+            assert found == wanted
+    finally:
+        server.stop()
+        app.close()
 
 
 @pytest.mark.parametrize("size", [10, 6_000, 60_000])

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from turnlog.client.export_files import ExportFile
 
 MAX_BATCH_BYTES, MAX_BATCH_COMMITS = 3 * 1024 * 1024, 500
-"""What a request of an import has at most, unless one commit is larger."""
+"""What a request of an import has at most, as texts, unless one commit is larger."""
 _FIRST_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 0.2, 5.0
 
 Into: TypeAlias = "str | Path | BinaryIO"

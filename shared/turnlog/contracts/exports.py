@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from turnlog.contracts.base import Answer, Body
+from turnlog.contracts.base import Answer, Body, JsonObjectField
 from turnlog.contracts.documents import MAX_WRITTEN, Key
 
 FORMAT, FORMAT_VERSION = "turnlog-export", 2
@@ -48,7 +48,9 @@ class ImportCommits(Body):
 
     head: Annotated[int, Field(ge=1, le=999_999_999_999)]
     hash: Hash
-    commits: Annotated[list[str], Field(max_length=1_000)] = Field(default_factory=list)
+    commits: Annotated[list[str | JsonObjectField], Field(max_length=1_000)] = Field(
+        default_factory=list, description="Lines as text, or what they say: a long one is shorter so"
+    )
     documents: Annotated[list[ExportedDocument], Field(max_length=MAX_WRITTEN)] = Field(default_factory=list)
     more: bool = Field(default=False, description="Documents follow: the session is not seen yet")
 

@@ -54,10 +54,10 @@ def commit_line(sealed: SealedCommit, blob_of: Callable[[Payload], bytes]) -> Js
     return line | ({"payloads": payloads} if payloads else {})
 
 
-def position_in(text: str) -> tuple[int, dict[str, Any]]:
-    """The position of a line, and the line as JSON; `InvalidInputError` when it is none of ours."""
+def position_in(given: str | dict[str, Any]) -> tuple[int, dict[str, Any]]:
+    """The position of a line, and the line as JSON; `InvalidInputError` when it is none of ours. It is given as text or as JSON."""
     try:
-        line = json.loads(text)
+        line = json.loads(given) if isinstance(given, str) else given
         position = line["position"]
     except (ValueError, TypeError, KeyError, RecursionError):
         line, position = {}, None
@@ -66,9 +66,9 @@ def position_in(text: str) -> tuple[int, dict[str, Any]]:
     return position, line
 
 
-def commit_of(text: str, *, previous: bytes) -> SealedCommit:
+def commit_of(given: str | dict[str, Any], *, previous: bytes) -> SealedCommit:
     """The commit of a line that follows on the chain hash ``previous``; `InvalidInputError` says which it is and what is wrong."""
-    position, line = position_in(text)
+    position, line = position_in(given)
     try:
         return _read(line, position, previous)
     except NewerSchemaError as error:

@@ -81,8 +81,8 @@ class ImportSessions:
         if previous is None:
             raise ConflictError(f"the commit before position {first} is not here yet", code="import_gap")
         commits, at, before = list[SealedCommit](), first, 0
-        for text in body.commits:
-            sealed = commit_of(text, previous=previous)
+        for line in body.commits:
+            sealed = commit_of(line, previous=previous)
             header = sealed.commit.header
             if header.first != at or header.last > body.head or header.time_ms <= before:
                 raise InvalidInputError(f"commit {header.first} does not follow on the one before", code="bad_export")

@@ -24,6 +24,7 @@ from turnlog.bootstrap import make_application
 from turnlog.client import documents, exports
 from turnlog.client.model import Session, Turnlog
 from turnlog.contracts.jobs import Job
+from turnlog.contracts.messages import MAX_APPEND_BYTES
 from turnlog.domain import segments as borders
 from turnlog.domain.errors import (
     ConflictError,
@@ -38,7 +39,6 @@ from turnlog.local.server import LocalServer
 from turnlog.local.transcripts import read_transcripts
 from turnlog.log.keys import SessionKeys
 from turnlog.services import export as export_service
-from turnlog.services.incoming import MAX_BATCH_BYTES
 from turnlog.settings import Settings
 
 
@@ -172,7 +172,7 @@ def test_the_largest_commits_that_there_can_be_come_back_over_http(tmp_path: Pat
             data = exported(session)
             assert log.sessions.import_(io.BytesIO(data), session_id="copy")[0].status == "imported"
             found, wanted = list(log.sessions.get("copy").messages()), list(session.messages())
-            assert sum(len(encode_json(one.body)) for one in wanted) > MAX_BATCH_BYTES * 2
+            assert sum(len(encode_json(one.body)) for one in wanted) > MAX_APPEND_BYTES * 2
             assert found == wanted
     finally:
         server.stop()

@@ -7,12 +7,12 @@ from itertools import zip_longest
 from typing import Any, Literal, Protocol
 
 from turnlog.client.model import Session
+from turnlog.client.parts import parts_of
 from turnlog.contracts.messages import StoredMessage
 from turnlog.domain.errors import TurnlogError
 from turnlog.domain.jsonvalue import canonical_json
 from turnlog.domain.values import dataclass
 
-MAX_BATCH = 25
 MAX_KEPT = 1_000
 
 
@@ -102,8 +102,8 @@ class DualWrite:
         self._is_level = True
 
     def _append(self, messages: Sequence[Mapping[str, Any]], *, head: int | None = None) -> None:
-        for at in range(0, len(messages), MAX_BATCH):
-            answer = self.session.append(*messages[at : at + MAX_BATCH], format=self._format, if_head=head)
+        for part in parts_of(messages):
+            answer = self.session.append(*messages[part], format=self._format, if_head=head)
             head = answer.head if head is not None else None
 
     def _report(self, difference: Difference) -> None:

@@ -9,6 +9,8 @@ from pydantic import Field
 from turnlog.contracts.base import MAX_POSITION, Answer, Body, FormatName, GivenText, JsonObjectField, Name
 
 MAX_MESSAGES = 25
+MAX_APPEND_BYTES = 4 * 1024 * 1024
+"""Of the messages of an append, as JSON."""
 MAX_TOKENS = 100_000_000
 
 

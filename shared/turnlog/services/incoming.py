@@ -9,7 +9,7 @@ from typing import Any, cast
 from turnlog.codecs.base import Codec
 from turnlog.codecs.counting import count_head, count_message
 from turnlog.codecs.registry import codec_of, recognise
-from turnlog.contracts.messages import AppendMessages, Meta
+from turnlog.contracts.messages import MAX_APPEND_BYTES, AppendMessages, Meta
 from turnlog.domain.errors import InvalidInputError, Problem, TooLargeError
 from turnlog.domain.events import HEAD_TOKEN_CHARS, Envelope, MessageEvent
 from turnlog.domain.facts import Facts, facts_of
@@ -19,7 +19,6 @@ from turnlog.domain.values import dataclass
 from turnlog.ports import TokenCounter
 
 MAX_MESSAGE_BYTES = 1024 * 1024
-MAX_BATCH_BYTES = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,5 +95,5 @@ def _check_sizes(messages: Sequence[dict[str, Any]]) -> None:
         if size > MAX_MESSAGE_BYTES:
             message = f"a message of {size} bytes is over the limit of {MAX_MESSAGE_BYTES}"
             raise TooLargeError(message, problems=[Problem("message_too_large", f"/messages/{at}", message)])
-    if sum(sizes) > MAX_BATCH_BYTES:
-        raise TooLargeError(f"messages of {sum(sizes)} bytes are over the limit of {MAX_BATCH_BYTES} for one commit")
+    if sum(sizes) > MAX_APPEND_BYTES:
+        raise TooLargeError(f"messages of {sum(sizes)} bytes are over the limit of {MAX_APPEND_BYTES} for one commit")

@@ -17,8 +17,9 @@ from typing import Any
 
 from turnlog.adapters.system import RandomIds
 from turnlog.client.model import Session, Turnlog
+from turnlog.client.parts import parts_of
 from turnlog.client.threads import finished
-from turnlog.contracts.messages import MAX_MESSAGES, StoredMessage
+from turnlog.contracts.messages import StoredMessage
 from turnlog.domain.errors import HeadMismatchError, NotFoundError
 
 Item = dict[str, Any]
@@ -96,9 +97,9 @@ class TurnlogSession:
 
     def _add(self, items: list[Item]) -> None:
         session = self._log.sessions.get_or_create(self.session_id, **self._settings)
-        key, parts = _IDS.new_id(), range(0, len(items), MAX_MESSAGES)
-        for at, start in enumerate(parts):
-            part, left = items[start : start + MAX_MESSAGES], len(parts) - 1 - at
+        key, parts = _IDS.new_id(), parts_of(items)
+        for at, where in enumerate(parts):
+            part, left = items[where], len(parts) - 1 - at
             meta = [{"metadata": {_BATCH: {"id": key, "left": left}}} if len(parts) > 1 else {} for _ in part]
             session.append(*part, meta=meta, format=FORMAT, key=f"{key}-{at}")
 

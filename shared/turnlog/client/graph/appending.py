@@ -10,7 +10,7 @@ from typing import Any
 from turnlog.client.graph.aligning import Aligned, align
 from turnlog.client.graph.messages import Said
 from turnlog.client.model import Session
-from turnlog.contracts.messages import MAX_MESSAGES
+from turnlog.client.parts import parts_of
 from turnlog.domain.errors import (
     HeadMismatchError,
     InvalidInputError,
@@ -60,8 +60,8 @@ def append_new(
 
 def _append(session: Session, new: Sequence[Said], head: int, options: Options) -> list[int]:
     positions = list[int]()
-    for at in range(0, len(new), MAX_MESSAGES):
-        batch = new[at : at + MAX_MESSAGES]
+    for part in parts_of([one.body for one in new], [one.meta for one in new]):
+        batch = new[part]
         more = dict(options(batch))
         content = canonical_json([session.id, head, [[one.body, one.meta] for one in batch], more])
         answer = session.append(

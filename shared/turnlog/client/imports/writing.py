@@ -7,7 +7,7 @@ is refused when somebody else has written in between.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from turnlog.client.imports.comparing import Held, compare
@@ -15,15 +15,14 @@ from turnlog.client.imports.fitting import shallow
 from turnlog.client.imports.report import SessionReport
 from turnlog.client.imports.sessions import IMPORTED, Noted, SourceMessage, SourceSession, with_extra
 from turnlog.client.model import Session, Turnlog
+from turnlog.client.parts import parts_of
 from turnlog.codecs.registry import codec_of
 from turnlog.contracts.messages import StoredMessage
 from turnlog.contracts.sessions import Session as SessionInfo
 from turnlog.domain.errors import InvalidInputError, NotFoundError, SessionEndedError
-from turnlog.domain.jsonvalue import canonical_json, encode_json
+from turnlog.domain.jsonvalue import canonical_json
 from turnlog.domain.times import milliseconds_of
 
-MAX_BATCH = 25
-MAX_BATCH_BYTES = 3 * 1024 * 1024
 STATE_KEPT = "state_kept"
 ACTION = "import"
 _CREATED = 1
@@ -118,7 +117,9 @@ def _written(
         info, head = session.info(), _CREATED
     else:
         head = info.head
-    for batch in _batches(held.missing):
+    missing = list(held.missing)
+    for part in parts_of([one.body for one in missing], [one.meta for one in missing]):
+        batch = missing[part]
         if row.status == "same":
             row.status = "grown"
         answer = session.append(
@@ -218,19 +219,6 @@ def _last_sent(moment: str, places: Sequence[tuple[int, SourceMessage]]) -> int 
         if message.created_at is not None and milliseconds_of(message.created_at) <= limit:
             return position
     return None
-
-
-def _batches(messages: Iterable[SourceMessage]) -> Iterator[list[SourceMessage]]:
-    batch, size = list[SourceMessage](), 0
-    for message in messages:
-        own = len(encode_json([message.body, message.meta]))
-        if batch and (len(batch) == MAX_BATCH or size + own > MAX_BATCH_BYTES):
-            yield batch
-            batch, size = [], 0
-        batch.append(message)
-        size += own
-    if batch:
-        yield batch
 
 
 def _key(source: SourceSession, head: int, batch: Sequence[SourceMessage]) -> str:

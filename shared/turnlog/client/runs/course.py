@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from turnlog.client.parts import parts_of
 from turnlog.client.recall_tools import handles
 from turnlog.client.runs.hooks import Hooks
 from turnlog.client.runs.outcomes import Call, Outcome
@@ -298,10 +299,9 @@ class Course:
 
         def append() -> list[Appended]:
             done = list[Appended]()
-            for start in range(0, len(messages), MAX_MESSAGES):
-                part, meta = messages[start : start + MAX_MESSAGES], metas[start : start + MAX_MESSAGES]
-                more = options if not start else {"run_id": self.run_id}
-                done.append(plan.session.append(*part, meta=meta, format=plan.format, key=f"{key}-{start}", **more))
+            for part in parts_of(messages, metas):
+                more = {**(options if not part.start else {"run_id": self.run_id}), "key": f"{key}-{part.start}"}
+                done.append(plan.session.append(*messages[part], meta=metas[part], format=plan.format, **more))
             return done
 
         return Do(append)

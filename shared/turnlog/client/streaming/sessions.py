@@ -8,10 +8,11 @@ from types import TracebackType
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 from turnlog.adapters.system import RandomIds
+from turnlog.client.parts import parts_of
 from turnlog.client.streaming import accumulator
 from turnlog.client.streaming.base import plain
 from turnlog.client.threads import finished
-from turnlog.contracts.messages import MAX_MESSAGES, Appended
+from turnlog.contracts.messages import Appended
 from turnlog.domain.jsonvalue import JsonObject
 
 E = TypeVar("E")
@@ -57,16 +58,16 @@ class _Saving:
         if not self._is_saved:
             messages = self._said.messages
             if messages and (self.is_complete or self._on_break == "keep"):
-                for start in range(0, len(messages), MAX_MESSAGES):
-                    self.appended = self._append_some(messages, start)
+                for part in parts_of(messages):
+                    self.appended = self._append_some(messages, part)
             self._is_saved = True
         return self.appended
 
-    def _append_some(self, messages: list[JsonObject], start: int) -> Appended:
+    def _append_some(self, messages: list[JsonObject], where: slice) -> Appended:
         meta: dict[str, Any] = {**self._meta, "status": "complete" if self.is_complete else "interrupted"}
         if self._said.finish_reason is not None:
             meta.setdefault("finish_reason", self._said.finish_reason)
-        part, options = messages[start : start + MAX_MESSAGES], dict(self._options)
+        part, options, start = messages[where], dict(self._options), where.start
         if start:
             # An answer of more items than a commit takes: what belongs to the append as a whole was in the first.
             options = {"key": f"{options['key']}-{start}"}

@@ -1,0 +1,28 @@
+"""How many messages are cut into appends, each of which is one commit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+
+from turnlog.contracts.messages import MAX_APPEND_BYTES, MAX_MESSAGES
+from turnlog.domain.jsonvalue import encode_json
+
+
+def parts_of(messages: Sequence[object], metas: Sequence[object] = ()) -> list[slice]:
+    """As many messages as one append takes each, by their number and their bytes with what is beside them. One that is too large
+    alone stands alone: the append says so."""
+    found, start, size = list[slice](), 0, 0
+    for at, message in enumerate(messages):
+        own = _bytes(message) + (_bytes(metas[at]) if at < len(metas) else 0)
+        if at > start and (at - start == MAX_MESSAGES or size + own > MAX_APPEND_BYTES):
+            found.append(slice(start, at))
+            start, size = at, 0
+        size += own
+    return [*found, slice(start, len(messages))] if messages else []
+
+
+def _bytes(value: object) -> int:
+    with suppress(TypeError, ValueError, RecursionError):  # what is no JSON is refused by the append
+        return len(encode_json(value))
+    return 0

@@ -1,0 +1,106 @@
+"""What is more than one append takes goes into several, by number and by bytes, wherever the client appends many at once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.imports.test_dual_write import OldList
+from turnlog import import_files
+from turnlog.client import parts
+from turnlog.client.dual_write import DualWrite
+from turnlog.client.frameworks.openai_agents import TurnlogSession
+from turnlog.client.graph.nodes import save_graph_state
+from turnlog.client.model import Turnlog
+from turnlog.contracts.messages import MAX_MESSAGES
+from turnlog.domain.errors import TooLargeError
+
+LARGE = [{"role": "user", "content": f"{at} " + "é" * 450_000} for at in range(6)]
+"""Each is taken, and five are more than an append takes."""
+
+
+@pytest.fixture
+def log() -> Iterator[Turnlog]:
+    with Turnlog.open("memory://") as made:
+        yield made
+
+
+def stored(log: Turnlog) -> list[Any]:
+    return [one.body for one in log.sessions.get("s").messages()]
+
+
+@given(st.lists(st.integers(0, 1_100), max_size=60))
+def test_parts_are_all_of_it_in_order_and_each_as_long_as_may_be(sizes: list[int]) -> None:
+    messages = ["x" * size for size in sizes]
+    with patch.object(parts, "MAX_APPEND_BYTES", 1_000):
+        found = parts.parts_of(messages, [0] * len(messages))
+    assert [one for part in found for one in messages[part]] == messages
+    held = [sum(_bytes(one) for one in messages[part]) for part in found]
+    for at, part in enumerate(found):
+        assert 0 < part.stop - part.start <= MAX_MESSAGES
+        assert held[at] <= 1_000 or part.stop - part.start == 1
+        if at:
+            before = found[at - 1]
+            is_full = before.stop - before.start == MAX_MESSAGES
+            assert is_full or held[at - 1] + _bytes(messages[part.start]) > 1_000
+
+
+def _bytes(message: str) -> int:
+    """As JSON, with the number beside it."""
+    return len(message) + 3
+
+
+def test_what_is_no_json_is_left_to_the_append_to_refuse(log: Turnlog) -> None:
+    assert parts.parts_of([object(), float("nan")]) == [slice(0, 2)]
+    assert parts.parts_of([]) == []
+    with pytest.raises(TooLargeError):
+        log.sessions.create("s").append(*LARGE)
+
+
+def test_a_dual_write_begins_with_more_than_an_append_takes(log: Turnlog) -> None:
+    both = DualWrite(OldList(*LARGE), log.sessions.create("s"))
+    both.append({"role": "assistant", "content": "ok"})
+    assert stored(log) == [*LARGE, {"role": "assistant", "content": "ok"}]
+    assert both.differences == []
+
+
+def test_a_session_of_the_openai_agents_sdk_takes_them(log: Turnlog) -> None:
+    import asyncio
+
+    session = TurnlogSession(log, "s")
+    asyncio.run(session.add_items(LARGE))  # type: ignore[arg-type]
+    assert asyncio.run(session.get_items()) == LARGE
+
+
+def test_a_graph_saves_them(log: Turnlog) -> None:
+    save_graph_state(log.sessions.create("s"), {"messages": LARGE})
+    assert stored(log) == LARGE
+
+
+def test_an_import_takes_them(log: Turnlog, tmp_path: Path) -> None:
+    said = [{"kind": "user", "content": one["content"], "timestamp": 1763683200000} for one in LARGE]
+    (tmp_path / "s.json").write_text(json.dumps({"id": "s", "messages": said}), encoding="utf-8")
+    assert import_files(log, [tmp_path / "s.json"]).written == len(LARGE)
+    assert [one["content"] for one in stored(log)] == [one["content"] for one in LARGE]
+
+
+def test_an_agent_s_tools_bring_more_than_an_append_takes(log: Turnlog) -> None:
+    calls = [
+        {"id": f"c{at}", "type": "function", "function": {"name": "read", "arguments": json.dumps({"at": at})}}
+        for at in range(6)
+    ]
+    replies = iter(
+        [{"role": "assistant", "content": None, "tool_calls": calls}, {"role": "assistant", "content": "Read."}]
+    )
+    session = log.sessions.create("s")
+    with session.run(lambda window: next(replies), tools={"read": lambda at: LARGE[at]["content"]}) as run:
+        assert run.send("Read them").text == "Read."
+    found = [one for one in stored(log) if one["role"] == "tool"]
+    assert [one["content"] for one in found] == [one["content"] for one in LARGE]

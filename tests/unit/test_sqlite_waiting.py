@@ -95,3 +95,29 @@ def test_all_else_still_waits_as_sqlite_does(
     with pytest.raises(UnavailableError), waiting.writing():
         pytest.fail("the other has the lock")
     assert busy_timeout() == BUSY_TIMEOUT_SECONDS
+
+
+def test_who_opens_a_new_file_while_another_does_asks_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SQLite's own waiting is not asked when a file becomes one with a WAL."""
+    first = sqlite3.connect(tmp_path / "turnlog.db", isolation_level=None)
+    first.execute("BEGIN EXCLUSIVE")
+    time = Time(lambda number: first.execute("COMMIT") and None if number == 3 else None)
+    monkeypatch.setattr(sqlite, "time", time)
+    database = SqliteDatabase(tmp_path / "turnlog.db")
+    assert database.connection().execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    assert len(time.pauses) == 3
+    database.close()
+    first.close()
+
+
+def test_a_new_file_that_stays_locked_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = sqlite3.connect(tmp_path / "turnlog.db", isolation_level=None)
+    first.execute("BEGIN EXCLUSIVE")
+    time = Time()
+    monkeypatch.setattr(sqlite, "time", time)
+    database = SqliteDatabase(tmp_path / "turnlog.db")
+    with pytest.raises(UnavailableError, match="locked"), database.writing():
+        pass
+    assert sum(time.pauses) >= BUSY_TIMEOUT_SECONDS
+    database.close()
+    first.close()

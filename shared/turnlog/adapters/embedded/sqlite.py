@@ -109,7 +109,7 @@ class SqliteDatabase:
         """One transaction, committed durably at the end or rolled back."""
         with self._translated(), self._exclusive():
             connection = self.connection()
-            _begin(connection)
+            _until_free(connection, "BEGIN IMMEDIATE")
             try:
                 yield connection
             except BaseException:
@@ -160,7 +160,12 @@ class SqliteDatabase:
         connection = sqlite3.connect(
             self.path, timeout=BUSY_TIMEOUT_SECONDS, isolation_level=None, check_same_thread=False, cached_statements=64
         )
-        connection.execute("PRAGMA journal_mode=WAL")
+        try:
+            # Of several that open a new file at once SQLite tells all but one that it is locked, and waits for none of them.
+            _until_free(connection, "PRAGMA journal_mode=WAL")
+        except BaseException:
+            connection.close()
+            raise
         connection.execute("PRAGMA synchronous=FULL")
         connection.execute("PRAGMA temp_store=MEMORY")
         version = connection.execute("PRAGMA user_version").fetchone()[0]
@@ -172,21 +177,21 @@ class SqliteDatabase:
         return connection
 
 
-def _begin(connection: sqlite3.Connection) -> None:
-    """Begins a writing transaction, as soon as the lock is free; `sqlite3.OperationalError` when it is not in time."""
+def _until_free(connection: sqlite3.Connection, statement: str) -> None:
+    """Executes what takes the lock, as soon as that is free; `sqlite3.OperationalError` when it is not in time."""
     ends = time.monotonic() + BUSY_TIMEOUT_SECONDS
     connection.execute("PRAGMA busy_timeout=0")
     try:
-        while not _has_begun(connection, is_last=time.monotonic() >= ends):
+        while not _is_done(connection, statement, is_last=time.monotonic() >= ends):
             time.sleep(random.uniform(*_ASK_AGAIN_SECONDS))
     finally:
         connection.execute(_WAIT)
 
 
-def _has_begun(connection: sqlite3.Connection, *, is_last: bool) -> bool:
+def _is_done(connection: sqlite3.Connection, statement: str, *, is_last: bool) -> bool:
     """Whether the lock was free. The last try raises."""
     try:
-        connection.execute("BEGIN IMMEDIATE")
+        connection.execute(statement)
     except sqlite3.OperationalError as error:
         if is_last or error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
             raise

@@ -122,7 +122,7 @@ CASES: dict[str, Case] = {
     "messages of one append": (messages.MAX_MESSAGES, "", lambda n: append(*[text_of(40)] * n)),
     "one message": (incoming.MAX_MESSAGE_BYTES, "MiB", lambda n: append(text_of(n))),
     "messages of one append together": (
-        incoming.MAX_BATCH_BYTES,
+        messages.MAX_APPEND_BYTES,
         "MiB",
         lambda n: append(*[text_of(n // 5)] * 4, text_of(n - 4 * (n // 5))),
     ),

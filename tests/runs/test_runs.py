@@ -197,6 +197,18 @@ def test_a_model_that_streams(session: Session, is_broken: bool) -> None:
     assert seen == given
 
 
+def test_a_stream_that_breaks_leaves_all_that_it_has_said(session: Session) -> None:
+    """Also more messages than one append takes."""
+    items = [
+        {"type": "function_call", "call_id": f"c{at}", "name": "find", "arguments": '{"q": "a"}'} for at in range(30)
+    ]
+    given = [one for one in events.responses(items, lambda text: [text]) if one["type"] != "response.completed"]
+    with pytest.raises(InvalidInputError, match="ended before"):
+        session.run(Script(lambda: iter(given)), format="openai_responses").send("Hi")
+    kept = [one for one in session.messages() if one.status == "interrupted"]
+    assert [one.body["call_id"] for one in kept] == [f"c{at}" for at in range(30)]
+
+
 def test_a_model_that_fails_leaves_a_session_that_goes_on(session: Session) -> None:
     with pytest.raises(ZeroDivisionError):
         session.run(Script(ZeroDivisionError())).send("Hi")

@@ -21,7 +21,7 @@ from turnlog.client.streaming.base import Accumulator, plain
 from turnlog.codecs.base import Turn
 from turnlog.codecs.registry import codec_of
 from turnlog.contracts.context import WindowAnswer
-from turnlog.contracts.messages import MAX_MESSAGES, Appended
+from turnlog.contracts.messages import Appended
 from turnlog.contracts.recall import Recalled
 from turnlog.domain.errors import InvalidInputError, NotFoundError
 from turnlog.domain.execution import pending_of
@@ -129,13 +129,13 @@ class Course:
         plan = self.plan
         value = events_of((yield _user(plan.model, window)), plan.format)
         if is_stream(value):
-            return (yield from self._streamed(value, window))
+            return (yield from self._streamed(value))
         reply = reply_of(value, plan.format)
         if not reply.messages:
             raise InvalidInputError("the model has answered nothing", code="empty_reply")
         return reply
 
-    def _streamed(self, events: Any, window: WindowAnswer) -> Step:
+    def _streamed(self, events: Any) -> Step:
         plan, said = self.plan, accumulator(self.plan.format)
 
         def take(event: Any) -> Sequence[Callable[[], Any]]:
@@ -145,16 +145,16 @@ class Course:
         try:
             yield Each(events, take)
         except BaseException:
-            yield from self._interrupted(said, window)
+            yield from self._interrupted(said)
             raise
         if said.is_broken or said.finish_reason is None:
-            yield from self._interrupted(said, window)
+            yield from self._interrupted(said)
             raise InvalidInputError("the model's stream ended before its answer did", code="broken_stream")
         return Reply(said.messages, said.usage, said.finish_reason)
 
-    def _interrupted(self, said: Accumulator, window: WindowAnswer) -> Step:
+    def _interrupted(self, said: Accumulator) -> Step:
         """What was said is kept, marked, and in no window."""
-        messages = said.messages[:MAX_MESSAGES]
+        messages = said.messages
         if messages:
             yield self._append(messages, meta=[{"status": "interrupted"}] * len(messages), run=self._state())
 

@@ -69,32 +69,45 @@ class SessionImports(OfOwner):
         with ExportFile(file) as export:
             wanted = export.sessions(session, is_single=session_id is not None)
             export.check()
-            return [self._import(export, one.session_id, session_id, documents, on_positions) for one in wanted]
+            return [
+                import_checked(
+                    self._backend,
+                    export,
+                    one.session_id,
+                    session_id=session_id,
+                    documents=documents,
+                    on_positions=on_positions,
+                )
+                for one in wanted
+            ]
 
-    def _import(
-        self,
-        export: ExportFile,
-        name: str,
-        session_id: str | None,
-        documents: bool,
-        on_positions: OnPositions | None,
-    ) -> Imported:
-        found = export.session(name)
-        path = {"session_id": session_id if session_id is not None else name}
-        parts = _parts(export, name, documents)
-        part = next(parts, None)
-        while part is not None:
-            following = next(parts, None)
-            body = {"head": found.head, "hash": found.hash, **part}
-            if following is not None and "documents" in following:
-                body["more"] = True
-            answer: Imported = self._backend.call("import_session", path=path, body=body)
-            if on_positions is not None:
-                on_positions(answer.position)
-            if answer.status != "partial":
-                return answer
-            part = following
-        raise UnavailableError("the log of the export ends before its head", code="bad_export")
+
+def import_checked(
+    backend: Backend,
+    export: ExportFile,
+    name: str,
+    *,
+    session_id: str | None = None,
+    documents: bool = True,
+    on_positions: OnPositions | None = None,
+) -> Imported:
+    """As `Sessions.import_`, one session of a file that is open and has been checked: a file of many is checked once."""
+    found = export.session(name)
+    path = {"session_id": session_id if session_id is not None else name}
+    parts = _parts(export, name, documents)
+    part = next(parts, None)
+    while part is not None:
+        following = next(parts, None)
+        body = {"head": found.head, "hash": found.hash, **part}
+        if following is not None and "documents" in following:
+            body["more"] = True
+        answer: Imported = backend.call("import_session", path=path, body=body)
+        if on_positions is not None:
+            on_positions(answer.position)
+        if answer.status != "partial":
+            return answer
+        part = following
+    raise UnavailableError("the log of the export ends before its head", code="bad_export")
 
 
 def _parts(export: ExportFile, name: str, documents: bool) -> Iterator[dict[str, Any]]:

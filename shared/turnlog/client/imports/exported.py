@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from zipfile import BadZipFile, ZipFile
 
 from turnlog.client.export_files import MANIFEST, ExportedSession, ExportFile
+from turnlog.client.exports import import_checked
 from turnlog.client.imports.files import SourceFile
 from turnlog.client.imports.report import SessionReport
 from turnlog.client.model import Turnlog
@@ -34,7 +35,7 @@ def run(log: Turnlog, file: SourceFile, dry_run: bool, tick: Callable[[int], Non
         export.check()
         for one in sessions:
             try:
-                status = _compared(log, one) if dry_run else _imported(log, file, one)
+                status = _compared(log, one) if dry_run else _imported(log, export, one, documents=file.documents)
             except (InvalidInputError, ConflictError) as error:
                 yield _report(file, one, "refused", error=error)
                 continue
@@ -42,8 +43,8 @@ def run(log: Turnlog, file: SourceFile, dry_run: bool, tick: Callable[[int], Non
             yield _report(file, one, status, written=one.messages if status == "new" and not dry_run else 0)
 
 
-def _imported(log: Turnlog, file: SourceFile, one: ExportedSession) -> str:
-    (made,) = log.sessions.import_(file.path, session=one.session_id, documents=file.documents)
+def _imported(log: Turnlog, export: ExportFile, one: ExportedSession, *, documents: bool) -> str:
+    made = import_checked(log._backend, export, one.session_id, documents=documents)
     return "new" if made.status == "imported" else "same"
 
 

@@ -86,6 +86,18 @@ PLANTED: tuple[Planted, ...] = (
         (f"{_CRASHES}::test_every_order_of_two_appends_keeps_both",),
     ),
     Planted(
+        "storage",
+        "a connection is closed while another thread uses it",
+        (
+            (
+                f"{_CODE}/adapters/embedded/sqlite.py",
+                "            with own.lock:\n                own.connection.close()\n",
+                "            own.connection.close()\n",
+            ),
+        ),
+        ("tests/contract/test_engines_embedded.py::test_close_waits_for_what_another_thread_is_doing[file]",),
+    ),
+    Planted(
         "append",
         "an idempotency key is not looked up",
         (

@@ -15,6 +15,7 @@ import pytest
 
 from tests.client.service import Gate, gated, status
 from tests.conftest import ROOT
+from tests.effort import is_full
 from turnlog import Turnlog, correlated
 from turnlog.client.over_http import HttpBackend
 from turnlog.domain.errors import InvalidInputError, NotFoundError, SessionExistsError, UnavailableError
@@ -187,6 +188,54 @@ def test_a_forked_child_has_connections_and_threads_of_its_own(engine: str, tmp_
     command = [sys.executable, "-W", "ignore", "-c", FORKED, where]
     ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert ran.returncode == 0, ran.stderr
+
+
+USED_AND_CLOSED = """
+import sys, threading
+from turnlog import Turnlog
+from turnlog.domain.errors import UnavailableError
+
+for number in range(int(sys.argv[2])):
+    log = Turnlog.open(sys.argv[1])
+    session = log.sessions.get_or_create(f"s{number}")
+    acknowledged, warm, told = list(), threading.Barrier(7), list()
+
+    def use(of):
+        ready = False
+        try:
+            while True:
+                if of % 2:
+                    acknowledged.append(session.append({"role": "user", "content": "x" * 300}).first)
+                else:
+                    session.context(budget=10_000)
+                if not ready:
+                    ready = True
+                    warm.wait(30)
+        except UnavailableError as error:
+            told.append(error.error_code)
+
+    threads = [threading.Thread(target=use, args=(of,)) for of in range(6)]
+    for thread in threads:
+        thread.start()
+    warm.wait(30)
+    log.close()
+    for thread in threads:
+        thread.join()
+    assert told == ["closed"] * 6, told
+    if "sqlite" in sys.argv[1]:
+        with Turnlog.open(sys.argv[1]) as again:
+            stored = [one.position for one in again.sessions.get(f"s{number}").messages()]
+        assert set(acknowledged) <= set(stored), (acknowledged, stored)
+"""
+
+
+@pytest.mark.parametrize("engine", ["sqlite", "memory"])
+def test_close_while_other_threads_use_it_tells_them_so(engine: str, tmp_path: Path) -> None:
+    """In a process of its own: to close a connection of SQLite under a thread that uses it would end the process."""
+    url = f"sqlite:///{tmp_path / 'agent.db'}" if engine == "sqlite" else "memory://"
+    command = [sys.executable, "-c", USED_AND_CLOSED, url, "100" if is_full() else "12"]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert (ran.returncode, ran.stderr) == (0, "")
 
 
 def test_every_package_of_the_wheel_is_typed() -> None:

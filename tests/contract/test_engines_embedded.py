@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -85,6 +86,31 @@ def test_a_closed_database_says_so(tmp_path: Path) -> None:
     database.close()
     with pytest.raises(UnavailableError, match="closed"):
         database.connection()
+
+
+def test_close_waits_for_what_another_thread_is_doing(database: SqliteDatabase) -> None:
+    begun, go, found = threading.Event(), threading.Event(), list[object]()
+
+    def use() -> None:
+        with database.writing() as connection:
+            begun.set()
+            go.wait(10)
+            found.append(connection.execute("DELETE FROM jobs").rowcount)
+        found.append("committed")
+
+    using, closing = threading.Thread(target=use), threading.Thread(target=database.close)
+    using.start()
+    assert begun.wait(10)
+    closing.start()
+    closing.join(0.2)
+    assert closing.is_alive() and not found
+    go.set()
+    using.join()
+    closing.join(10)
+    assert found == [0, "committed"] and not closing.is_alive()
+    assert database.open_connections == 0
+    with pytest.raises(UnavailableError, match="closed"), database.reading():
+        pass
 
 
 def test_a_file_that_is_no_database_is_a_typed_error(tmp_path: Path) -> None:

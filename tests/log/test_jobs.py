@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 from typing import Any
 
 import pytest
@@ -32,6 +33,36 @@ def deliver(harness: Any, *bodies: str, milliseconds: int = 60_000, kinds: Any =
 
 def waiting(harness: Any) -> list[str]:
     return [delivery.body for delivery in harness.app.engine.queue.receive()]
+
+
+def test_a_poller_whose_start_was_ended_by_ctrl_c_is_stopped_too(harness: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it uses is closed after `stop`."""
+    begun, go, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def chore() -> None:
+        begun.set()
+        go.wait(10)
+        ended.set()
+
+    class Interrupted(threading.Thread):
+        def start(self) -> None:
+            super().start()
+            assert begun.wait(10)
+            raise KeyboardInterrupt
+
+    queue = harness.app.engine.queue
+    polling = Poller(queue, make_worker(JOB_KINDS, harness.app), clock=harness.clock, chore=chore)
+    with monkeypatch.context() as patched:
+        patched.setattr("turnlog.local.poller.threading.Thread", Interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            polling.start()
+    stopping = threading.Thread(target=polling.stop)
+    stopping.start()
+    stopping.join(0.2)
+    assert stopping.is_alive()
+    go.set()
+    stopping.join(10)
+    assert ended.is_set() and not stopping.is_alive()
 
 
 def test_a_job_goes_through_the_queue(harness: Any) -> None:

@@ -44,17 +44,17 @@ class Poller:
 
     def start(self) -> Poller:
         self._stopping.clear()
-        thread = threading.Thread(target=self._run, name="turnlog-poller", daemon=True)
-        thread.start()
-        self._thread = thread
+        self._thread = threading.Thread(target=self._run, name="turnlog-poller", daemon=True)
+        self._thread.start()  # Ctrl-C may end this call when the thread runs: `stop` must know of it
         return self
 
     def stop(self) -> None:
         """Takes no new batch, and waits for the one under way."""
         self._stopping.set()
-        if self._thread is not None:
+        # One that is not alive here has ended, or sees that it must stop before it does anything.
+        if self._thread is not None and self._thread.is_alive():
             self._thread.join(_WORKER_MS / 1000)
-            self._thread = None
+        self._thread = None
 
     def run_once(self) -> int:
         """One batch, if there is one: how many jobs were received."""

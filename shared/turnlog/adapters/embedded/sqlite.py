@@ -42,12 +42,14 @@ _WAIT = f"PRAGMA busy_timeout={round(BUSY_TIMEOUT_SECONDS * 1000)}"
 
 
 class _Own:
-    """A thread's connection, as long as the thread is there."""
+    """A thread's connection, as long as the thread is there. ``lock`` is held while the thread uses it: to close a connection that
+    another thread is using ends the process."""
 
-    __slots__ = ("__weakref__", "connection")
+    __slots__ = ("__weakref__", "connection", "lock")
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self.connection = connection
+        self.lock = threading.RLock()
         weakref.finalize(self, _close, connection, os.getpid()).atexit = False
 
 
@@ -77,21 +79,7 @@ class SqliteDatabase:
 
     def connection(self) -> sqlite3.Connection:
         """This thread's connection, opened at first use. A forked child opens its own."""
-        if self._closed:
-            raise UnavailableError("the engine is closed", code="closed")
-        if self.path == MEMORY:
-            with self._lock:
-                if self._shared is None:
-                    self._shared = self._open()
-                return self._shared
-        if os.getpid() != self._pid:
-            self._local, self._all, self._pid = threading.local(), weakref.WeakSet(), os.getpid()
-        own: _Own | None = getattr(self._local, "own", None)
-        if own is None:
-            own = self._local.own = _Own(self._open())
-            with self._lock:
-                self._all.add(own)
-        return own.connection
+        return self._in_memory() if self.path == MEMORY else self._own().connection
 
     @property
     def open_connections(self) -> int:
@@ -101,14 +89,13 @@ class SqliteDatabase:
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
-        with self._translated(), self._exclusive():
-            yield self.connection()
+        with self._translated(), self._used() as connection:
+            yield connection
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
         """One transaction, committed durably at the end or rolled back."""
-        with self._translated(), self._exclusive():
-            connection = self.connection()
+        with self._translated(), self._used() as connection:
             _until_free(connection, "BEGIN IMMEDIATE")
             try:
                 yield connection
@@ -127,23 +114,55 @@ class SqliteDatabase:
             own.connection.close()
 
     def close(self) -> None:
-        """Closes every connection of this process."""
+        """Closes every connection of this process, each after what its thread is doing with it. What is asked for later is
+        `UnavailableError` with the code ``closed``."""
         with self._lock:
             self._closed = True
-            for own in self._all:
-                own.connection.close()
-            self._all.clear()
             if self._shared is not None:
                 self._shared.close()
             self._shared = None
+            every = list(self._all) if os.getpid() == self._pid else []
+            self._all.clear()
+        for own in every:
+            with own.lock:
+                own.connection.close()
+
+    def _in_memory(self) -> sqlite3.Connection:
+        with self._lock:
+            self._refuse_closed()
+            if self._shared is None:
+                self._shared = self._open()
+            return self._shared
+
+    def _own(self) -> _Own:
+        self._refuse_closed()
+        if os.getpid() != self._pid:
+            self._local, self._all, self._pid = threading.local(), weakref.WeakSet(), os.getpid()
+            self._lock = threading.RLock()  # a thread that is not there any more may have had it
+        own: _Own | None = getattr(self._local, "own", None)
+        if own is None:
+            own = self._local.own = _Own(self._open())
+            with self._lock:
+                self._all.add(own)
+        return own
 
     @contextmanager
-    def _exclusive(self) -> Iterator[None]:
-        if self.path != MEMORY:
-            yield
+    def _used(self) -> Iterator[sqlite3.Connection]:
+        """The thread's connection, or for a database in memory the only one; it is not closed before the end."""
+        if self.path == MEMORY:
+            with self._lock:
+                yield self._in_memory()
             return
-        with self._lock:
-            yield
+        own = self._own()
+        with own.lock:
+            if self._closed:  # just now
+                own.connection.close()
+            self._refuse_closed()
+            yield own.connection
+
+    def _refuse_closed(self) -> None:
+        if self._closed:
+            raise UnavailableError("the engine is closed", code="closed")
 
     @contextmanager
     def _translated(self) -> Iterator[None]:

@@ -98,6 +98,12 @@ PLANTED: tuple[Planted, ...] = (
         ("tests/contract/test_engines_embedded.py::test_close_waits_for_what_another_thread_is_doing[file]",),
     ),
     Planted(
+        "storage",
+        "a writer that is interrupted keeps the lock",
+        ((f"{_CODE}/adapters/embedded/sqlite.py", "if connection.in_transaction:", "if False:"),),
+        ("tests/unit/test_sqlite_waiting.py::test_a_writer_that_is_interrupted_when_it_has_the_lock_gives_it_back",),
+    ),
+    Planted(
         "append",
         "an idempotency key is not looked up",
         (

@@ -76,7 +76,7 @@ def test_a_writer_that_never_gets_the_lock_says_so_in_time(
 def test_an_error_that_is_no_lock_is_not_waited_out(waiting: SqliteDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
     time = Time()
     monkeypatch.setattr(sqlite, "time", time)
-    with waiting.writing(), pytest.raises(UnavailableError, match="within a transaction"), waiting.writing():
+    with pytest.raises(UnavailableError, match="within a transaction"), waiting.writing(), waiting.writing():
         pytest.fail("SQLite has no transactions in transactions")
     assert time.pauses == []
 
@@ -121,3 +121,19 @@ def test_a_new_file_that_stays_locked_is_told(tmp_path: Path, monkeypatch: pytes
     assert sum(time.pauses) >= BUSY_TIMEOUT_SECONDS
     database.close()
     first.close()
+
+
+def test_a_writer_that_is_interrupted_when_it_has_the_lock_gives_it_back(
+    waiting: SqliteDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(connection: sqlite3.Connection, statement: str) -> None:
+        connection.execute(statement)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(sqlite, "_until_free", interrupted)
+        with pytest.raises(KeyboardInterrupt), waiting.writing():
+            pass
+    assert not waiting.connection().in_transaction
+    with waiting.writing() as connection:
+        connection.execute("DELETE FROM jobs")

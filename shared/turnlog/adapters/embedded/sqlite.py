@@ -96,13 +96,15 @@ class SqliteDatabase:
     def writing(self) -> Iterator[sqlite3.Connection]:
         """One transaction, committed durably at the end or rolled back."""
         with self._translated(), self._used() as connection:
-            _until_free(connection, "BEGIN IMMEDIATE")
             try:
+                # In here: Ctrl-C may come when it has begun, and one that is left open would keep every other writer out.
+                _until_free(connection, "BEGIN IMMEDIATE")
                 yield connection
+                connection.execute("COMMIT")
             except BaseException:
-                connection.execute("ROLLBACK")
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
                 raise
-            connection.execute("COMMIT")
 
     def release(self) -> None:
         """Closes this thread's connection; one that is asked for later is opened anew. That of a database in memory stays."""

@@ -1,0 +1,70 @@
+"""Ctrl-C in the middle of a call, as in a notebook: the next call is well, nothing acknowledged is lost, nobody is kept out."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.client.service import gated
+from tests.effort import is_full
+
+INTERRUPTED = """
+import random, signal, sys
+from turnlog import Turnlog
+
+def interrupt(number, frame):
+    raise KeyboardInterrupt
+
+url, calls, longest = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
+random.seed(calls)
+signal.signal(signal.SIGALRM, interrupt)
+log = Turnlog.open(url)
+other = log if url == "memory://" else Turnlog.open(url)
+session, beside = log.sessions.create("s"), other.sessions.of("s")
+acknowledged, interrupted = dict(), 0
+for number in range(calls):
+    try:
+        signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-5, longest))
+        position = session.append({"role": "user", "content": f"message {number}"}, key=f"k{number}").first
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        acknowledged[position] = f"message {number}"
+    except BaseException as error:  # pydantic makes an error of its own of one that comes while it serialises
+        assert "KeyboardInterrupt" in repr(error), repr(error)
+        interrupted += 1
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    # Again, as a caller would: whether or not it was stored, it is there once.
+    position = session.append({"role": "user", "content": f"message {number}"}, key=f"k{number}").first
+    assert acknowledged.setdefault(position, f"message {number}") == f"message {number}"
+    if number % 5 == 0:
+        acknowledged[beside.append({"role": "user", "content": f"beside {number}"}).first] = f"beside {number}"
+stored = {one.position: one.body["content"] for one in session.messages()}
+assert stored == dict(sorted(acknowledged.items())), sorted(acknowledged.items() ^ stored.items())
+assert list(stored) == list(range(2, len(stored) + 2)), "a hole in the log"
+assert len([one for one in stored.values() if one.startswith("message")]) == calls
+assert interrupted > calls / 50, f"{interrupted} of {calls}: too few to show anything"
+"""
+
+
+@pytest.fixture(params=["sqlite", "memory", "http"])
+def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, float]]:
+    """Its address, and the longest time in seconds after which an append is interrupted: about as long as it takes."""
+    if request.param == "http":
+        with gated() as (_, made):
+            yield made.url, 0.012
+    else:
+        yield ("memory://" if request.param == "memory" else f"sqlite:///{tmp_path / 'agent.db'}"), 0.003
+
+
+@pytest.mark.network
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no such signal here")
+def test_a_call_that_is_interrupted_leaves_nothing_open(engine: tuple[str, float]) -> None:
+    url, longest = engine
+    command = [sys.executable, "-c", INTERRUPTED, url, "3000" if is_full() else "300", str(longest)]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
+    assert (ran.returncode, ran.stderr) == (0, "")

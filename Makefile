@@ -62,8 +62,8 @@ bench-cost: $(VENV)/dev.stamp  ## What a thousand turns cost on AWS, from metere
 faults: $(VENV)/dev.stamp  ## What faults were tried, by kind and operation, into docs/faults.md [ARGS=--full]
 	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal --faults-report docs/faults.md $(ARGS) \
 		tests/log/test_crashes.py tests/log/test_throttling.py tests/log/test_pairs.py tests/log/test_erase.py \
-		tests/log/test_faults_of_aws.py tests/log/test_faults_of_clocks.py tests/log/test_faults_of_items.py \
-		tests/log/test_faults_of_workers.py
+		tests/log/test_faults_of_aws.py tests/log/test_faults_of_clocks.py tests/log/test_faults_of_disks.py \
+		tests/log/test_faults_of_items.py tests/log/test_faults_of_workers.py
 
 planted: $(VENV)/dev.stamp  ## Break the code on purpose and see the tests fail, into docs/planted-faults.md [ARGS="-k word"]
 	@$(BIN)/python tools/plant_faults.py $(ARGS)

@@ -25,6 +25,7 @@ KINDS: Mapping[str, str] = {
     "blob": "a blob of the kind is cut short, is another, or is gone",
     "bomb": "something small that unpacks to more than there is memory for",
     "dead letter": "a job that failed five times is a dead letter, and is redriven",
+    "full disk": "the disk is full after so many bytes, while a file of SQLite or a payload grows; then there is space again",
     "worker ends": "the worker is ended in the middle of a job: at each of its requests, before and after the effect",
     "at once": "a second operation at the same time, in every order of requests that conflict",
 }

@@ -42,7 +42,7 @@ def make_engine(settings: Settings, *, clock: Clock, ids: IdSource) -> Engine:
             code="invalid_settings",
         )
     if url.scheme == "sqlite":
-        if url.netloc or not url.path.strip("/"):
+        if url.netloc or not url.path.strip("/") or "\0" in unquote(url.path):
             raise InvalidInputError(f"engine {settings.engine!r} is not sqlite:///PATH", code="invalid_settings")
         return _sqlite(Path(unquote(url.path[1:])), settings, clock, ids)
     if url.scheme == "memory":

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.effort import is_full
 from turnlog.adapters.embedded.files import FileBlobStore, MemoryBlobStore
 from turnlog.adapters.embedded.sqlite import MEMORY, SqliteDatabase
 from turnlog.adapters.embedded.sqlite_items import SqliteItemTable
@@ -79,6 +83,63 @@ def test_a_blob_name_cannot_leave_the_folder(tmp_path: Path, name: str) -> None:
     with pytest.raises(InvalidInputError):
         FileBlobStore(tmp_path / "blobs").put(name, b"x")
     assert not list(tmp_path.rglob("*x*"))
+
+
+def test_folders_that_go_while_they_are_read_or_written_are_no_error(tmp_path: Path) -> None:
+    """A put, a listing and an erasure of one folder at once: each is done, or told that its file has been erased."""
+    blobs, told, stop = FileBlobStore(tmp_path), list[Exception](), threading.Event()
+
+    def repeat(do: Callable[[int], object]) -> None:
+        number = 0
+        while not stop.is_set() and not told:
+            try:
+                do(number := number + 1)
+            except Exception as error:
+                told.append(error)
+
+    def put(number: int) -> None:
+        with suppress(UnavailableError):  # erased before it was in place
+            blobs.put(f"s/{number % 7}/{number % 3}/x", b"x")
+
+    threads = [
+        threading.Thread(target=repeat, args=(do,))
+        for do in (put, put, lambda _: blobs.names("s/"), lambda _: blobs.erase("s/"))
+    ]
+    for thread in threads:
+        thread.start()
+    stop.wait(5 if is_full() else 0.5)
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert told == []
+    blobs.erase("s/")
+    assert blobs.names("") == []
+
+
+def test_a_folder_that_can_not_be_read_is_never_taken_as_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An erasure would be said to be done."""
+    blobs, scandir = FileBlobStore(tmp_path), os.scandir
+    blobs.put("s/a/x", b"x")
+
+    def refused(path: Any) -> Any:
+        if str(path).endswith("a"):
+            raise PermissionError(13, "Permission denied")
+        return scandir(path)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "scandir", refused)
+        for read in (blobs.names, blobs.erase):
+            with pytest.raises(UnavailableError, match="Permission denied"):
+                read("s/")
+    assert blobs.names("s/") == ["s/a/x"]
+
+
+@pytest.mark.parametrize("place", ["a file/turnlog.db", "a file/x/turnlog.db", "x" * 300 + "/turnlog.db", "folder"])
+def test_a_place_that_can_have_no_database_is_a_typed_error(tmp_path: Path, place: str) -> None:
+    (tmp_path / "a file").write_text("x")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(UnavailableError), SqliteDatabase(tmp_path / place).reading():
+        pass
 
 
 def test_a_closed_database_says_so(tmp_path: Path) -> None:

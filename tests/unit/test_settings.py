@@ -6,7 +6,9 @@ import pytest
 
 from turnlog import Turnlog
 from turnlog.domain.errors import InvalidInputError
+from turnlog.engines import make_engine
 from turnlog.settings import Settings
+from turnlog.testing.fixed import FixedClock, SequentialIds
 
 
 def test_models_of_the_environment_are_used_by_both_calls(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -38,3 +40,12 @@ def test_no_variable_no_models_of_our_own() -> None:
 def test_what_is_no_table_of_models_is_named(text: str) -> None:
     with pytest.raises(InvalidInputError, match="TURNLOG_MODELS"):
         Settings.from_environment({"TURNLOG_MODELS": text})
+
+
+@pytest.mark.parametrize(
+    "engine", ["sqlite://", "sqlite:///", "sqlite://host/a.db", "sqlite:////tmp/a%00b.db", "mysql://a"]
+)
+def test_an_engine_that_is_none_is_refused_by_name(engine: str) -> None:
+    with pytest.raises(InvalidInputError, match="engine") as raised:
+        make_engine(Settings(engine=engine), clock=FixedClock(), ids=SequentialIds())
+    assert raised.value.error_code == "invalid_settings"

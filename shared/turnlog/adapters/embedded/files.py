@@ -14,6 +14,8 @@ from urllib.parse import quote, unquote
 
 from turnlog.domain.errors import InvalidInputError, UnavailableError
 
+_TRIES = 10
+
 
 class FileBlobStore:
     """`BlobStore` in a folder: a file is written beside, synced, and moved into place, so none is ever seen in part."""
@@ -25,8 +27,7 @@ class FileBlobStore:
         path = self._path(name)
         temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
         try:
-            self._make(path.parent)
-            with temporary.open("xb") as file:
+            with self._begin(temporary) as file:
                 if isinstance(data, bytes):
                     file.write(data)
                 else:
@@ -84,16 +85,14 @@ class FileBlobStore:
     def _below(self, prefix: str) -> Iterator[tuple[Path, str]]:
         """The files whose names begin with the prefix; those that are being written under the names they will have."""
         parts = prefix.rpartition("/")[0]
-        folder = self._path(parts) if parts else self._folder
-        for path in sorted(folder.rglob("*")):
-            if not path.is_file():
-                continue
-            *folders, last = path.relative_to(self._folder).parts
-            if last.startswith("."):
-                last = last[1:].rpartition(".")[0]
-            name = "/".join(unquote(part) for part in (*folders, last))
-            if name.startswith(prefix):
-                yield path, name
+        # What another thread or process removes meanwhile is not there; what can't be read is an error, never left out.
+        for folder, _, files in os.walk(self._path(parts) if parts else self._folder, onerror=_unless_gone):
+            folders = Path(folder).relative_to(self._folder).parts
+            for file in files:
+                last = file[1:].rpartition(".")[0] if file.startswith(".") else file
+                name = "/".join(unquote(part) for part in (*folders, last))
+                if name.startswith(prefix):
+                    yield Path(folder, file), name
 
     def url(self, name: str, *, seconds: int, filename: str) -> str | None:
         return None
@@ -105,13 +104,22 @@ class FileBlobStore:
             raise InvalidInputError(f"illegal blob name {name[:80]!r}")
         return self._folder.joinpath(*parts)
 
+    def _begin(self, temporary: Path) -> BinaryIO:
+        """The file, in its folder; an erasure beside may remove that while it is still empty."""
+        for _ in range(_TRIES):
+            self._make(temporary.parent)
+            with suppress(FileNotFoundError):
+                return temporary.open("xb")
+        return temporary.open("xb")
+
     def _make(self, folder: Path) -> None:
         missing = list[Path]()
         while not folder.is_dir():
             missing.append(folder)
             folder = folder.parent
         for path in reversed(missing):
-            path.mkdir(exist_ok=True)
+            with suppress(FileNotFoundError):  # the one above it was removed just now
+                path.mkdir(exist_ok=True)
             _sync(path.parent)
 
 
@@ -149,6 +157,11 @@ class MemoryBlobStore:
 
     def url(self, name: str, *, seconds: int, filename: str) -> str | None:
         return None
+
+
+def _unless_gone(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError | NotADirectoryError):
+        raise UnavailableError(f"blob folder: {error.strerror}", retry_after_seconds=1) from error
 
 
 def _sync(folder: Path) -> None:

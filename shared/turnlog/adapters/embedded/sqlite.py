@@ -177,7 +177,10 @@ class SqliteDatabase:
 
     def _open(self) -> sqlite3.Connection:
         if self.path != MEMORY:
-            Path(self.path).parent.mkdir(parents=True, exist_ok=True)
+            try:
+                Path(self.path).parent.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise UnavailableError(f"the database's folder: {error.strerror}", code="no_folder") from error
         connection = sqlite3.connect(
             self.path, timeout=BUSY_TIMEOUT_SECONDS, isolation_level=None, check_same_thread=False, cached_statements=64
         )

@@ -369,7 +369,15 @@ def test_serve_refuses_what_it_can_not_do(served: LocalServer, tmp_path: Path) -
     refused("serve", "--host", "no such host", "--token", "x", "--engine", "memory", code=1, says="cannot_listen")
     refused("serve", "--engine", "nope", code=2, says="engine 'nope' is not one of embedded, memory, moto")
     (tmp_path / "file").write_text("")
-    refused("serve", "--port", "0", "--data", tmp_path / "file", code=1, says="file")
+    refused(
+        "serve",
+        "--port",
+        "0",
+        "--data",
+        tmp_path / "file",
+        code=1,
+        says="can.t make the folder .*file exists.*no_folder",
+    )
     assert run("serve", "--port", "70000").exit_code == 2
 
 

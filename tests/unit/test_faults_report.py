@@ -47,7 +47,7 @@ def test_every_operation_meets_every_kind_of_fault_that_it_can() -> None:
     assert {kind for kind, _ in found} == set(KINDS)
     wanted = {
         (kind, step)
-        for kind in ("no answer before", "no answer after", "throttled", "denied", "clock")
+        for kind in ("no answer before", "no answer after", "throttled", "denied", "clock", "full disk")
         for step in STEPS
     }
     wanted |= {("at once", operation) for operation in test_pairs.OPERATIONS}

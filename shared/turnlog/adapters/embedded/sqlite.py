@@ -177,10 +177,12 @@ class SqliteDatabase:
 
     def _open(self) -> sqlite3.Connection:
         if self.path != MEMORY:
+            folder = Path(self.path).parent
             try:
-                Path(self.path).parent.mkdir(parents=True, exist_ok=True)
+                folder.mkdir(parents=True, exist_ok=True)
             except OSError as error:
-                raise UnavailableError(f"the database's folder: {error.strerror}", code="no_folder") from error
+                message = f"can't make the folder {str(folder)!r}: {(error.strerror or '').lower()}"
+                raise UnavailableError(message, code="no_folder") from error
         connection = sqlite3.connect(
             self.path, timeout=BUSY_TIMEOUT_SECONDS, isolation_level=None, check_same_thread=False, cached_statements=64
         )

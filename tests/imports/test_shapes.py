@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.conftest import DATA
+from tests.conftest import DATA, ROOT
 from tests.effort import examples
 from tests.imports.reading import (
     CODING,
@@ -148,14 +148,27 @@ def test_real_logs_of_coding_agents_are_kept_whole(real_data: ModuleType, tmp_pa
 
 
 def test_each_sample_is_recognised_as_what_it_is_and_nothing_else() -> None:
-    for path, name in ((FLAT, "flat"), (DOCUMENT, "document"), (CODING, "coding_agent")):
+    ours = ROOT / "examples" / "conversations"
+    others = [(path, "messages") for path in sorted(ours.iterdir())]
+    for path, name in ((FLAT, "flat"), (DOCUMENT, "document"), (CODING, "coding_agent"), *others):
         assert [shape.name for shape in SHAPES if shape.recognises(SourceFile(path))] == [name]
     assert shape_of(SourceFile(Path(__file__))) is None
 
 
 @pytest.mark.parametrize(
     "text",
-    ["", "{}", "[]", "null", '{"messages": []}', '[{"role": "user"}]', "\x00", "a\nb", '{"history": 1, "id": 2}'],
+    [
+        "",
+        "{}",
+        "[]",
+        "null",
+        '{"messages": []}',
+        '{"messages": [7]}',
+        '[["hi"]]',
+        "\x00",
+        "a\nb",
+        '{"history": 1, "id": 2}',
+    ],
 )
 def test_a_file_without_a_shape_is_refused_by_name(log: Turnlog, tmp_path: Path, text: str) -> None:
     path = tmp_path / "what.json"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
+
 from turnlog.codecs.anthropic import AnthropicCodec
 from turnlog.codecs.base import Codec
 from turnlog.codecs.bedrock_converse import BedrockConverseCodec
@@ -37,3 +40,10 @@ def recognise(body: JsonObject) -> Codec:
     if default.recognises(body):
         return default
     return next((codec for codec in CODECS.values() if codec.recognises(body)), default)
+
+
+def format_of(messages: Iterable[JsonObject]) -> str:
+    """The format that most of the messages have something of; OpenAI Chat where nothing tells."""
+    # A message that nothing tells of is of any format: it has no say beside one that something tells of.
+    told = Counter(codec.format for message in messages if (codec := recognise(message)).recognises(message))
+    return told.most_common(1)[0][0] if told else DEFAULT_FORMAT

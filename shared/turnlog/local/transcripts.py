@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import re
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -11,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from turnlog.client.request_parts import is_message, parts_of
 from turnlog.domain.errors import InvalidInputError, MalformedError
 from turnlog.domain.jsonvalue import parse_strict_json
 
@@ -18,8 +18,6 @@ Loader = Callable[[str], Iterable[dict[str, Any]]]
 _SUFFIXES = (".json", ".jsonl", ".ndjson")
 _MANY_FILES = 20
 STDIN = Path("-")
-_ITEM = re.compile(r"message|reasoning|item_reference|\w+_call|\w+_call_output")
-"""Types of the items of an OpenAI Responses ``input``, of which not all have a role."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +90,7 @@ def _read(file: Path, source: str) -> Iterator[Transcript]:
     except OSError as error:
         raise InvalidInputError(f"can't read {str(file)!r}: {error.strerror}", code="no_file") from error
     values = _values(file, text)
-    if values and all(_is_message(value) for value in values):
+    if values and all(is_message(value) for value in values):
         values = [values]
     for at, value in enumerate(values):
         name = _stem(file) if len(values) == 1 else f"{_stem(file)}:{at + 1}"
@@ -112,7 +110,7 @@ def _values(file: Path, text: str) -> list[Any]:
         if len(lines) < 2 or file.suffix == ".json":
             raise MalformedError(f"{str(file)!r}: {error.detail}") from error
         return [_line(file, number, line) for number, line in lines]
-    if isinstance(value, list) and value and not any(_is_message(one) for one in value):
+    if isinstance(value, list) and value and not any(is_message(one) for one in value):
         return value
     return [value]
 
@@ -124,25 +122,12 @@ def _line(file: Path, number: int, line: str) -> Any:
         raise MalformedError(f"{str(file)!r} line {number}: {error.detail}") from error
 
 
-def _is_message(value: Any) -> bool:
-    if not isinstance(value, dict) or "messages" in value:
-        return False
-    kind = value.get("type")
-    return "role" in value or "content" in value or (isinstance(kind, str) and _ITEM.fullmatch(kind) is not None)
-
-
 def transcript_of(value: Any, *, place: str, id: str, source: str) -> Transcript:
     """``{id?, messages, source?, system?, tools?}``, the body of a provider's request, or a list of messages as a
     transcript; ``place`` is for the error.
-
-    A request may have ``input`` and ``instructions`` (OpenAI Responses), its system text in blocks (Anthropic, Bedrock
-    Converse) and its tools in ``toolConfig`` (Bedrock Converse).
     """
-    fields = value if isinstance(value, dict) else {"messages": value}
-    messages = fields.get("messages") if "messages" in fields else _items(fields.get("input"))
-    system = _text(fields.get("system") if "system" in fields else fields.get("instructions"))
-    config = fields.get("toolConfig")
-    tools = config.get("tools") if "tools" not in fields and isinstance(config, dict) else fields.get("tools")
+    parts = parts_of(value)
+    messages, system, tools = parts.messages, parts.system, parts.tools
     if not isinstance(messages, list):
         raise InvalidInputError(f"{place} is neither {{id, messages}} nor a list of messages")
     wrong = next((at for at, message in enumerate(messages) if not isinstance(message, dict)), None)
@@ -152,7 +137,7 @@ def transcript_of(value: Any, *, place: str, id: str, source: str) -> Transcript
         raise InvalidInputError(f"{place}: tools is not a list of objects")
     if system is not None and not isinstance(system, str):
         raise InvalidInputError(f"{place}: system is not a text")
-    name, origin = fields.get("id"), fields.get("source")
+    name, origin = parts.rest.get("id"), parts.rest.get("source")
     return Transcript(
         id=str(name) if name is not None else id,
         source=origin if isinstance(origin, str) else source,
@@ -160,19 +145,6 @@ def transcript_of(value: Any, *, place: str, id: str, source: str) -> Transcript
         system=system,
         tools=tools or [],
     )
-
-
-def _items(value: Any) -> Any:
-    """A bare string is one user message."""
-    return [{"role": "user", "content": value}] if isinstance(value, str) else value
-
-
-def _text(value: Any) -> Any:
-    """A list of text blocks as their text; other values as they are."""
-    if not isinstance(value, list):
-        return value
-    texts = [block["text"] for block in value if isinstance(block, dict) and isinstance(block.get("text"), str)]
-    return "\n\n".join(texts) if len(texts) == len(value) else value
 
 
 def _loader_of(path: Path) -> Loader:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any, cast
 
-from turnlog.codecs.registry import DEFAULT_FORMAT, recognise
+from turnlog.codecs import registry
 from turnlog.codecs.rules import FORMATS, Violation, lint
 from turnlog.contracts.lint import MAX_PROBLEMS, LintAnswer, LintFormat, LintMessages, RuleBroken
 from turnlog.domain.errors import InvalidInputError, Problem
@@ -27,9 +26,7 @@ def format_of(messages: Sequence[dict[str, Any]]) -> LintFormat:
 
     One message is recognised as an append does it. Raises `InvalidInputError` for Turnlog's own: no provider, no rules.
     """
-    # A message that nothing tells of is of any format: it has no say beside one that something tells of.
-    told = [recognised for message in messages if (recognised := _told(cast("JsonObject", message))) is not None]
-    found = Counter(told).most_common(1)[0][0] if told else DEFAULT_FORMAT
+    found = registry.format_of(cast("Sequence[JsonObject]", messages))
     if found not in FORMATS:
         message = f"the messages are of format {found!r}, which has no rules; there are some for {', '.join(FORMATS)}"
         raise InvalidInputError(message, problems=[Problem("no_rules", "/format", message)])
@@ -50,8 +47,3 @@ def problem_of(violation: Violation) -> RuleBroken:
         fix=violation.fix,
         source=violation.source,
     )
-
-
-def _told(message: JsonObject) -> str | None:
-    codec = recognise(message)
-    return codec.format if codec.recognises(message) else None

@@ -16,6 +16,7 @@ from typing import Any
 from turnlog.client.imports.files import Line, SourceFile
 from turnlog.client.imports.sessions import (
     IMPORTED,
+    MALFORMED,
     MAX_NAME,
     Noted,
     SourceMessage,
@@ -27,7 +28,7 @@ from turnlog.client.imports.sessions import (
 
 SHAPE = "coding_agent"
 _MAX_TIME = 64
-_MALFORMED, _NO_MESSAGE = "malformed", "no_message"
+_NO_MESSAGE = "no_message"
 
 
 def recognises(file: SourceFile) -> bool:
@@ -85,7 +86,7 @@ class _Lines:
     def add(self, line: Line) -> None:
         if not _is_message(line.value):
             kind = line.value.get("type") if isinstance(line.value, dict) else None
-            reason = f"{_NO_MESSAGE}: {str(kind)[:40]}" if line.is_json else _MALFORMED
+            reason = f"{_NO_MESSAGE}: {str(kind)[:40]}" if line.is_json else MALFORMED
             self.skipped.append(Noted(f"line {line.number}", reason))
             self.between.append(line.value if line.is_json else {"text": line.text})
             return

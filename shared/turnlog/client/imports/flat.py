@@ -13,6 +13,7 @@ from typing import Any
 from turnlog.client.imports.files import SourceFile
 from turnlog.client.imports.sessions import (
     MAX_NAME,
+    MAX_SYSTEM,
     NOT_AN_OBJECT,
     Noted,
     SourceMessage,
@@ -28,7 +29,6 @@ SHAPE = "flat"
 _OURS = ("systemMessage", "partialMessage", "lastSentToLLMAt")
 _MAX_MS = 253_402_300_800_000
 """The end of the year 9999."""
-_MAX_SYSTEM = 1_000_000
 
 
 def recognises(file: SourceFile) -> bool:
@@ -62,7 +62,7 @@ def _session(source_id: str, value: dict[str, Any]) -> SourceSession:
     system = value.get("systemMessage")
     if system is not None:
         text = system if isinstance(system, str) else system.get("content") if isinstance(system, dict) else None
-        if isinstance(text, str) and len(text) <= _MAX_SYSTEM:
+        if isinstance(text, str) and len(text) <= MAX_SYSTEM:
             settings["system"] = text
         else:
             warnings.append(Noted("systemMessage", "not_a_text"))

@@ -13,7 +13,15 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from turnlog.client.imports.files import SourceFile
-from turnlog.client.imports.sessions import IMPORTED, Noted, SourceMessage, SourceSession, made_id, session_id_of
+from turnlog.client.imports.sessions import (
+    IMPORTED,
+    MALFORMED,
+    Noted,
+    SourceMessage,
+    SourceSession,
+    made_id,
+    session_id_of,
+)
 from turnlog.domain.errors import InvalidInputError, MalformedError
 from turnlog.domain.jsonvalue import parse_strict_json
 
@@ -144,7 +152,7 @@ def _session(
     for row in rows:
         item = _item(row)
         if item is None:
-            skipped.append(Noted(f"row {row.id}", "malformed"))
+            skipped.append(Noted(f"row {row.id}", MALFORMED))
             between.append({"row": row.id, "text": row.data})
             continue
         own: dict[str, Any] = {"row": row.id} | ({"before": between} if between else {})

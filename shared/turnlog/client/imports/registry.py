@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
-from turnlog.client.imports import coding_agents, documents, exported, flat, openai_agents
+from turnlog.client.imports import coding_agents, conversations, documents, exported, flat, openai_agents
 from turnlog.client.imports.errors import UnknownSourceError
 from turnlog.client.imports.files import SourceFile
 from turnlog.client.imports.report import SessionReport
@@ -73,6 +73,7 @@ SHAPES: tuple[Shape, ...] = (
     _of_sessions(documents.SHAPE, "session documents", documents.recognises, documents.read),
     _of_sessions(flat.SHAPE, "flat message lists", flat.recognises, flat.read),
     _of_sessions(coding_agents.SHAPE, "logs of coding agents", coding_agents.recognises, coding_agents.read),
+    _of_sessions(conversations.SHAPE, "messages of a provider's format", conversations.recognises, conversations.read),
 )
 
 

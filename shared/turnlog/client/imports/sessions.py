@@ -14,8 +14,8 @@ from turnlog.domain.values import dataclass
 
 IMPORTED = "imported"
 """The key under which a session's and a message's metadata holds what the source had beside what we have a place for."""
-MADE_ID, NOT_AN_OBJECT = "id_made", "not_an_object"
-MAX_NAME = 128
+MADE_ID, NOT_AN_OBJECT, MALFORMED = "id_made", "not_an_object", "malformed"
+MAX_NAME, MAX_SYSTEM = 128, 1_000_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,6 +72,54 @@ def test_items_come_back_equal_in_order_and_as_many_as_are_asked_for(harness: Ha
     asyncio.run(run())
 
 
+def test_settings_in_a_dictionary_are_the_sdks_own(harness: Harness) -> None:
+    from agents.memory import SessionSettings
+
+    made = TurnlogSession(harness.log(), "s", session_settings={"limit": 2})
+    assert made.session_settings == SessionSettings(limit=2)
+    with pytest.raises(TypeError, match="limitt"):
+        TurnlogSession(harness.log(), "s", session_settings={"limitt": 2})
+
+
+def test_what_is_no_item_is_kept_as_it_is_and_shown_in_no_window(harness: Harness) -> None:
+    given = [{"any": ["zebra", 1, None]}, said("hi"), {"__enc__": 1, "payload": "gAAAA" * 3_000}, {"role": 7}]
+
+    async def run() -> None:
+        session = TurnlogSession(harness.log(), "s")
+        await session.add_items(given)
+        assert await session.get_items() == given and await session.get_items(2) == given[2:]
+        await session.add_items([{"n": at} for at in range(30)])
+        assert await session.get_items() == [*given, *({"n": at} for at in range(30))]
+        assert await session.pop_item() == {"n": 29}
+
+    asyncio.run(run())
+    window = harness.log().sessions.get("s").context(format="openai_responses", budget=50_000)
+    assert "gAAAA" not in str(window.messages) and "zebra" not in str(window.messages)
+    assert said("hi")["content"] in str(window.messages)
+
+
+def test_the_sdks_encryption_works_over_it_and_the_log_has_no_word_of_it(harness: Harness) -> None:
+    pytest.importorskip("cryptography")
+    from agents.extensions.memory import EncryptedSession
+
+    async def run() -> None:
+        for _ in range(2):
+            inside = TurnlogSession(harness.log(), "s")
+            session = EncryptedSession("s", inside, encryption_key="a key of a test", ttl=600)
+            if not await session.get_items():
+                await session.add_items(ITEMS)
+            assert await session.get_items() == ITEMS and await session.get_items(2) == ITEMS[-2:]
+        assert await session.pop_item() == ITEMS[-1]
+        assert await session.get_items() == ITEMS[:-1]
+        other = EncryptedSession("s", TurnlogSession(harness.log(), "s"), encryption_key="another key", ttl=600)
+        assert await other.get_items() == []
+        assert await session.get_items() == ITEMS[:-1]
+
+    asyncio.run(run())
+    kept = [(one.body, one.metadata) for one in harness.log().sessions.get("s").messages()]
+    assert len(kept) == len(ITEMS) and "SKU-1" not in str(kept)
+
+
 def test_what_is_popped_or_cleared_stays_in_the_log(harness: Harness) -> None:
     async def run() -> None:
         session, other = TurnlogSession(harness.log(), "s"), TurnlogSession(harness.log(), "s")

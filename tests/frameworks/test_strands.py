@@ -246,6 +246,57 @@ def test_storage_does_what_the_sdks_own_does(harness: Harness, agents: Any, told
         asyncio.run(ours.write("x" * 600, b""))
 
 
+def test_a_namespace_is_what_it_is_in_the_sdks_own(harness: Harness, agents: Any, told: Any) -> None:
+    storage = importlib.import_module("strands.storage.storage")
+    theirs = importlib.import_module("strands.storage").InMemoryStorage()
+    ours = agents.TurnlogStorage(harness.log(), "s", title="Desk")
+
+    async def run(whole: Any) -> list[Any]:
+        team, deep = whole.namespace("/team//a/"), whole.namespace("team").namespace("a/b")
+        await whole.write("team/a/b/1", b"one")
+        await team.write("b/2", b"two")
+        await deep.write("3", b"three of a team")
+        answers = [await one.list("") for one in (whole, team, deep, whole.namespace(""))]
+        answers += [await deep.read("1"), await team.read("1"), await deep.list("3"), await whole.read("team/a/b/3")]
+        await deep.delete("1")
+        answers += [await whole.list("team/"), [(one.key, one.score) for one in await deep.search("team three")]]
+        with pytest.raises(told.StorageError):
+            whole.namespace("../x")
+        assert storage._resolve_namespace(team, "sessions") is team, "who has a namespace gets no other"
+        return answers
+
+    assert asyncio.run(run(ours)) == asyncio.run(run(theirs))
+    assert harness.log().sessions.get("s").info().title == "Desk"
+
+
+def test_a_search_strategy_is_told_of_writes_and_asked_for_searches(harness: Harness, agents: Any, told: Any) -> None:
+    class Strategy:
+        def __init__(self) -> None:
+            self.indexed = list[Any]()
+
+        async def index(self, storage: Any, key: str, data: bytes) -> None:
+            if data == b"refused":
+                raise ValueError("no")
+            self.indexed.append((await storage.read(key), key))
+
+        async def search(self, storage: Any, query: str) -> list[Any]:
+            return [(query, await storage.list(""))]
+
+    strategy = Strategy()
+    ours = agents.TurnlogStorage(harness.log(), "s", search_strategy=strategy)
+
+    async def run() -> None:
+        await ours.write("//a/1", b"one")
+        await ours.namespace("a").write("2", b"two")
+        assert strategy.indexed == [(b"one", "a/1"), (b"two", "2")]
+        assert await ours.namespace("a").search("what") == [("what", ["1", "2"])]
+        with pytest.raises(told.StorageError, match="Wrote 'x' but indexing failed"):
+            await ours.write("x", b"refused")
+        assert await ours.read("x") == b"refused"
+
+    asyncio.run(run())
+
+
 def test_large_values_are_whole_and_leave_nothing_behind(harness: Harness, agents: Any) -> None:
     storage = agents.TurnlogStorage(harness.log(), "s")
     values = [b"a" * (4 * 2**20 + 5), b"b" * 20_000, b"c", b"d" * 20_000]

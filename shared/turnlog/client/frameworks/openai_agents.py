@@ -4,8 +4,9 @@
 
     result = await Runner.run(agent, "Hello", session=TurnlogSession(log, "support-42"))
 
-Items are kept as they are given, as messages of format ``openai_responses``. What is popped or cleared leaves the view and stays in
-the log. It implements the protocol and imports nothing of the SDK.
+Items are kept as they are given, as messages of format ``openai_responses``; what is no item of that (the envelopes of the SDK's
+`EncryptedSession`) is kept beside an empty message, and no window shows it. What is popped or cleared leaves the view and stays
+in the log. It implements the protocol and imports nothing of the SDK but for settings in a dictionary.
 """
 
 from __future__ import annotations
@@ -19,12 +20,13 @@ from turnlog.adapters.system import RandomIds
 from turnlog.client.model import Session, Turnlog
 from turnlog.client.parts import parts_of
 from turnlog.client.threads import finished
+from turnlog.codecs.registry import codec_of
 from turnlog.contracts.messages import StoredMessage
-from turnlog.domain.errors import HeadMismatchError, NotFoundError
+from turnlog.domain.errors import HeadMismatchError, InvalidInputError, NotFoundError
 
 Item = dict[str, Any]
 FORMAT = "openai_responses"
-_BATCH = "openai_agents_batch"
+_BATCH, _ITEM = "openai_agents_batch", "openai_agents_item"
 _TRIES = 20
 _IDS = RandomIds()
 
@@ -40,7 +42,7 @@ class TurnlogSession:
     def __init__(self, log: Turnlog, session_id: str, *, session_settings: Any = None, **settings: Any) -> None:
         """``session_settings`` are the SDK's own: their ``limit`` is the number of items that `get_items` gives."""
         self.session_id = session_id
-        self.session_settings = session_settings
+        self.session_settings = _settings_of(session_settings)
         self._log = log
         self._settings = settings
 
@@ -67,8 +69,7 @@ class TurnlogSession:
     def _limit(self, limit: int | None) -> int | None:
         if limit is not None:
             return limit
-        settings = self.session_settings
-        found = settings.get("limit") if isinstance(settings, Mapping) else getattr(settings, "limit", None)
+        found = getattr(self.session_settings, "limit", None)
         return found if isinstance(found, int) else None
 
     def _items(self, limit: int | None) -> list[Item]:
@@ -77,7 +78,7 @@ class TurnlogSession:
         found = list[Item]()
         with suppress(NotFoundError):
             for one in self._newest_first(self._log.sessions.of(self.session_id)):
-                found.append(dict(one.body))
+                found.append(_item_of(one))
                 if len(found) == limit:
                     break
         return found[::-1]
@@ -97,11 +98,12 @@ class TurnlogSession:
 
     def _add(self, items: list[Item]) -> None:
         session = self._log.sessions.get_or_create(self.session_id, **self._settings)
-        key, parts = _IDS.new_id(), parts_of(items)
+        bodies, kept = [_body_of(item) for item in items], [_kept_of(item) for item in items]
+        key, parts = _IDS.new_id(), parts_of(bodies, kept)
         for at, where in enumerate(parts):
-            part, left = items[where], len(parts) - 1 - at
-            meta = [{"metadata": {_BATCH: {"id": key, "left": left}}} if len(parts) > 1 else {} for _ in part]
-            session.append(*part, meta=meta, format=FORMAT, key=f"{key}-{at}")
+            batch = {_BATCH: {"id": key, "left": len(parts) - 1 - at}} if len(parts) > 1 else {}
+            meta = [{"metadata": {**one, **batch}} if one or batch else {} for one in kept[where]]
+            session.append(*bodies[where], meta=meta, format=FORMAT, key=f"{key}-{at}")
 
     def _pop(self) -> Item | None:
         session = self._log.sessions.of(self.session_id)
@@ -115,13 +117,22 @@ class TurnlogSession:
                 return None
             with suppress(HeadMismatchError):
                 session.rewind(newest.position - 1, if_head=head)
-                return dict(newest.body)
+                return _item_of(newest)
         raise HeadMismatchError(f"session {self.session_id!r} changes too often to pop an item")
 
     def _clear(self) -> None:
         session = self._log.sessions.of(self.session_id)
         with suppress(NotFoundError):
             session.rewind(1)
+
+
+def _settings_of(given: Any) -> Any:
+    """A dictionary as the SDK's own class, which refuses what it does not know."""
+    if not isinstance(given, Mapping):
+        return given
+    from agents.memory.session_settings import coerce_session_settings
+
+    return coerce_session_settings(dict(given))
 
 
 def _has_end(session: Session, position: int, name: str) -> bool:
@@ -135,6 +146,27 @@ def _has_end(session: Session, position: int, name: str) -> bool:
                 return True
         place = page.next
     return False
+
+
+def _body_of(item: Item) -> Item:
+    return item if _is_message(item) else {"type": "message", "role": "assistant", "content": ""}
+
+
+def _kept_of(item: Item) -> dict[str, Item]:
+    return {} if _is_message(item) else {_ITEM: item}
+
+
+def _is_message(item: Item) -> bool:
+    try:
+        codec_of(FORMAT).parse(item)
+    except InvalidInputError:
+        return False
+    return True
+
+
+def _item_of(stored: StoredMessage) -> Item:
+    kept = (stored.metadata or {}).get(_ITEM)
+    return dict(kept) if isinstance(kept, Mapping) else dict(stored.body)
 
 
 def _plain(item: Any) -> Mapping[str, Any]:

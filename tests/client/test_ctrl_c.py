@@ -10,8 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.client.service import gated
 from tests.effort import is_full
+from turnlog.adapters.system import SystemClock
+from turnlog.bootstrap import make_application
+from turnlog.local.server import LocalServer
+from turnlog.settings import Settings
 
 INTERRUPTED = """
 import random, signal, sys
@@ -55,8 +58,11 @@ assert interrupted > calls / 50, f"{interrupted} of {calls}: too few to show any
 def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, float]]:
     """Its address, and the longest time in seconds after which an append is interrupted: about as long as it takes."""
     if request.param == "http":
-        with gated() as (_, made):
-            yield made.url, 0.012
+        app = make_application(Settings(engine="memory://", identity="jwt"))
+        server = LocalServer(app, SystemClock(), port=0).start()
+        yield server.url, 0.012
+        server.stop()
+        app.close()
     else:
         yield ("memory://" if request.param == "memory" else f"sqlite:///{tmp_path / 'agent.db'}"), 0.003
 

@@ -78,4 +78,4 @@ full: lint $(VENV)/dev.stamp  ## Everything, long; writes docs/full.md
 clean:  ## Remove what was made
 	rm -rf $(VENV) .venv-* .mcp-conformance .aws-sam build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
-include mk/aws.mk mk/e2e.mk mk/local.mk mk/emulators.mk mk/mcp.mk mk/peers.mk mk/windows.mk
+include mk/aws.mk mk/e2e.mk mk/local.mk mk/emulators.mk mk/mcp.mk mk/peers.mk mk/suites.mk mk/windows.mk

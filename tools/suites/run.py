@@ -1,0 +1,242 @@
+"""The frameworks' own tests on Turnlog's stores, and docs/framework-suites.md of what came out.
+
+python tools/suites/run.py [NAME ...]      # make framework-suites
+
+The sources with the tests are fetched from the package registry and are changed nowhere: a plugin of pytest puts Turnlog's
+saver, repository, storage and session where the suite makes the framework's own. Each suite runs twice, with the framework's
+own store too: what fails there as well is no matter of the store. Exit 1 when anything else fails that is not explained below.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tarfile
+import xml.etree.ElementTree as ET
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent.parent
+sys.path.insert(0, str(ROOT))
+
+from tests.faults import commit_id  # noqa: E402
+from tools.suites.turnlog_in_suites import MADE  # noqa: E402
+
+PAGE = ROOT / "docs" / "framework-suites.md"
+FOLDER = ROOT / ".venv-suites" / "sources"
+_SECONDS = 1_800
+
+
+@dataclass(frozen=True)
+class Suite:
+    """``tests`` are globs below the package's sources. ``explained``: what a failure says, or its name -> what it asks for."""
+
+    name: str
+    package: str
+    label: str
+    store: str
+    tests: tuple[str, ...]
+    explained: dict[str, str] = field(default_factory=dict)
+
+
+SUITES = (
+    Suite(
+        "langgraph",
+        "langgraph",
+        "LangGraph",
+        "`TurnlogSaver`, plain and with the suite's encrypted serializer",
+        ("tests/test_*.py",),
+    ),
+    Suite(
+        "strands",
+        "strands-agents",
+        "Strands",
+        "`TurnlogRepository`, `TurnlogStorage`",
+        (
+            "tests/strands/agent/test_agent*.py",
+            "tests/strands/middleware/test_agent_stream_middleware.py",
+            "tests/strands/test_tracking_id_history_invariant.py",
+            "tests/strands/session/test_repository_session_manager.py",
+            "tests/strands/session/test_snapshot_session_manager.py",
+            "tests/strands/storage/test_in_memory_storage.py",
+            "tests/strands/storage/test_storage.py",
+            "tests/strands/storage/search/test_keyword.py",
+            "tests/strands/multiagent/test_*.py",
+            "tests/strands/vended_plugins/context_offloader/test_*.py",
+            "tests/strands/_context_manager/test_*.py",
+            "tests/strands/vended_memory_stores/file_memory_store/test_*.py",
+        ),
+        {
+            "has no attribute 'clear'": "`clear` of the storage in memory, which the protocol has not",
+            "has no attribute '_store'": "looks into the storage in memory",
+            "has no attribute '_prefix'": "looks into the storage in memory",
+            "has no attribute 'base_dir'": "the folder of the storage in files",
+            "for_sandbox": "files in a sandbox",
+            "stash": "that what is in memory is gone with the process: ours is not",
+            "'external' == 'inline'": "that what is in memory is gone with the process: ours is not",
+            "True is False": "that what is in memory is gone with the process: ours is not",
+            "assert None == {'text'": "that what is in memory is gone with the process: ours is not",
+        },
+    ),
+    Suite(
+        "openai_agents",
+        "openai-agents",
+        "OpenAI Agents SDK",
+        "`TurnlogSession`",
+        (
+            "tests/memory/test_*.py",
+            "tests/extensions/memory/test_encrypt_session.py",
+            "tests/deferred_session_writes/test_*.py",
+            "tests/test_*history*.py",
+            "tests/test_*resume*.py",
+            "tests/test_*session*.py",
+            "tests/test_agent_runner*.py",
+            "tests/test_max_turns.py",
+            "tests/test_programmatic_tool_calling.py",
+            "tests/test_soft_cancel.py",
+            "tests/test_tool_failure_boundaries.py",
+        ),
+        {
+            "has no attribute '_": "reaches into `SQLiteSession`",
+            "no such table": "reads the tables of `SQLiteSession`",
+            "test_compaction_suffix.py": "compaction of a part of the history, by a private method that `SQLiteSession` has",
+            "test_compaction_model_visibility.py": "compaction of a part of the history, as above",
+            "test_encrypted_compaction_skips": "compaction of a part of the history, as above",
+            "max_rollback_items": "compaction of a part of the history, as above",
+            "DID NOT RAISE InvalidToken": "`EncryptedSession` checks before a pop, for `SQLiteSession` alone",
+            "test_encrypted_pop_cancellation": "`EncryptedSession` checks before a pop, for `SQLiteSession` alone",
+            "rejects_negative_limit": "that a negative limit is no limit, as in SQLite; here it gives nothing, as in Redis",
+            "DID NOT RAISE RuntimeError": "that a closed `SQLiteSession` refuses an empty batch",
+            "SessionSettings'>)": "that `SQLiteSession` has settings when none are given; the protocol allows none",
+            "a object is not JSON": "that an object which is no JSON is a `TypeError`; here it is `MalformedError`",
+        },
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A test that made a store. ``error`` is the last thing that a failure says."""
+
+    name: str
+    failed: bool
+    error: str
+
+
+def sources_of(suite: Suite) -> Path:
+    """The package's sources with its tests, of the version that is installed."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    wanted = f"{suite.package}=={version(suite.package)}"
+    folder = FOLDER / wanted.replace("==", "-")
+    if not folder.exists():
+        command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-binary", ":all:"]
+        subprocess.run([*command, "--no-build-isolation", "-d", str(folder), wanted], check=True)  # noqa: S603
+        (archive,) = folder.glob("*.tar.gz")
+        with tarfile.open(archive) as file:
+            file.extractall(folder, filter="data")
+    (found,) = (one for one in folder.iterdir() if one.is_dir())
+    return found
+
+
+def run(suite: Suite, sources: Path, *, own: bool) -> list[Ran]:
+    """The tests that made a store of the kind, by Turnlog's or by the framework's ``own``."""
+    report = FOLDER / f"{suite.name}{'-own' if own else ''}.xml"
+    files = sorted({str(path.relative_to(sources)) for glob in suite.tests for path in sources.glob(glob)})
+    environment = {
+        **os.environ,
+        "FRAMEWORK_SUITE": suite.name,
+        "FRAMEWORK_SUITE_OWN": "1" if own else "",
+        "NO_DOCKER": "true",
+        "PYTHONPATH": str(Path(__file__).parent),
+        "OPENAI_API_KEY": "none",
+    }
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "auto", "--timeout", "120", "-p", "turnlog_in_suites"]
+    command += ["-p", "no:cacheprovider", "-p", "no:inline_snapshot", "--continue-on-collection-errors"]
+    command += ["-o", "junit_family=xunit1", "--junitxml", str(report), *files]
+    report.unlink(missing_ok=True)
+    told = FOLDER / f"{report.stem}.log"
+    with told.open("w") as log:
+        subprocess.run(command, cwd=sources, env=environment, stdout=log, stderr=log, check=False, timeout=_SECONDS)  # noqa: S603
+    if not report.exists():
+        sys.exit(f"the suite of {suite.label} did not begin; {told} ends with:\n{told.read_text()[-2_000:]}")
+    return list(_read(report))
+
+
+def _read(report: Path) -> Sequence[Ran]:
+    found = list[Ran]()
+    for case in ET.parse(report).getroot().iter("testcase"):  # noqa: S314 - written by pytest just now
+        made = [one.get("value") for one in case.iter("property") if one.get("name") == MADE]
+        if not made or made[0] == "0" or case.find("skipped") is not None:
+            continue
+        failure = case.find("failure") if case.find("failure") is not None else case.find("error")
+        file = (case.get("file") or case.get("classname") or "").removeprefix("tests/")
+        text = "" if failure is None else f"{failure.get('message') or ''}\n{failure.text or ''}"
+        found.append(Ran(f"{file}::{case.get('name')}", failure is not None, text))
+    return found
+
+
+def explained(suite: Suite, ran: Ran) -> str | None:
+    """Why a failure is none of the store's, by what it says, or by its test."""
+    said = "\n".join([ran.name, *(line for line in ran.error.splitlines() if line.startswith("E  "))])
+    return next((why for what, why in suite.explained.items() if what in said), None)
+
+
+def section(suite: Suite, ours: Sequence[Ran], own: Sequence[Ran]) -> tuple[str, list[str], int]:
+    """A row of the table, the lines of what failed, and how many failures nothing explains."""
+    of_theirs = {one.name for one in own if one.failed}
+    failed = [one for one in ours if one.failed]
+    also = [one for one in failed if one.name in of_theirs]
+    rest = [(one, explained(suite, one)) for one in failed if one.name not in of_theirs]
+    unexplained = [one for one, found in rest if found is None]
+    passed = len(ours) - len(failed)
+    counted = [len(ours), passed, len(also), len(rest) - len(unexplained), len(unexplained)]
+    cells = " | ".join(f"{count:,}" for count in counted)
+    row = f"| {suite.label} {version(suite.package)} | {suite.store} | {cells} |"
+    why = [(one.name, "(it fails with the framework's own store too)") for one in also]
+    why += [(one.name, found or "**not explained**") for one, found in rest]
+    lines = list[str]()
+    for reason in sorted({reason for _, reason in why}):
+        names = [name for name, found in why if found == reason]
+        kinds = sorted({name.partition("[")[0] for name in names})
+        lines.append(f"| {reason} | {len(names)} | {', '.join(f'`{kind}`' for kind in kinds)} |")
+    return row, lines, len(unexplained)
+
+
+def main(names: Sequence[str]) -> int:
+    rows, details, unexplained, is_empty = list[str](), list[str](), 0, False
+    for suite in SUITES:
+        if names and suite.name not in names:
+            continue
+        sources = sources_of(suite)
+        ours = run(suite, sources, own=False)
+        is_empty |= not ours
+        row, lines, count = section(suite, ours, run(suite, sources, own=True))
+        rows.append(row)
+        unexplained += count
+        if lines:
+            details += ["", f"## {suite.label}", "", "| fails, for it asks for | tests | |", "|---|---:|---|", *lines]
+        print(row, flush=True)
+    if not names:
+        PAGE.write_text(_page(rows, details), encoding="utf-8")
+    return 1 if unexplained or is_empty else 0
+
+
+def _page(rows: Sequence[str], details: Sequence[str]) -> str:
+    head = f"""# The frameworks' own tests, on Turnlog
+
+<!-- Written by `make framework-suites`; do not edit. -->
+
+The tests that LangGraph, Strands and the OpenAI Agents SDK ship with their sources, unchanged, with Turnlog where they make a
+store of their own. Counted are the tests that made one. By `make framework-suites` at commit `{commit_id()}`.
+
+| suite | store | tests | passed | fail with their own store too | ask for what only that one has | others |
+|---|---|---:|---:|---:|---:|---:|
+"""
+    return head + "\n".join([*rows, *details]) + "\n"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

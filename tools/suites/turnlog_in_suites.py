@@ -1,0 +1,173 @@
+"""A plugin of pytest for the frameworks' own tests: the framework's own stores are Turnlog's, and each test tells how many it made.
+
+With ``FRAMEWORK_SUITE_OWN`` set nothing is replaced: what fails then is no matter of the store.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from turnlog import Turnlog
+
+MADE = "turnlog_stores"
+"""The property of a test's report: how many stores it made, in its fixtures too."""
+_OWN = bool(os.environ.get("FRAMEWORK_SUITE_OWN"))
+_made = [0]
+
+
+def _counted(make: Callable[..., Any]) -> Callable[..., Any]:
+    def counted(*args: Any, **more: Any) -> Any:
+        _made[0] += 1
+        return make(*args, **more)
+
+    return counted
+
+
+def _in_memory() -> Turnlog:
+    return Turnlog.open("memory://")
+
+
+def _on_disk(folder: Any) -> Turnlog:
+    return Turnlog.open(f"sqlite:///{Path(folder).resolve()}/turnlog.db")
+
+
+def _replace(module: str, name: str, value: Any) -> None:
+    """In a module, and wherever a package gives it out."""
+    place = module
+    while place:
+        loaded = importlib.import_module(place)
+        if hasattr(loaded, name):
+            setattr(loaded, name, value)
+        place = place.rpartition(".")[0]
+
+
+def _langgraph() -> None:
+    """The savers of SQLite, which the suite runs its graphs on, plain and encrypted."""
+    from langgraph.checkpoint.sqlite import SqliteSaver
+    from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
+
+    from turnlog.client.frameworks.langgraph import TurnlogSaver
+
+    @contextlib.contextmanager
+    def made(where: str) -> Iterator[Any]:
+        with tempfile.TemporaryDirectory() as folder, _on_disk(folder) as log:
+            yield TurnlogSaver(log)
+
+    @contextlib.asynccontextmanager
+    async def made_async(where: str) -> AsyncIterator[Any]:
+        with made(where) as saver:
+            yield saver
+
+    savers: tuple[tuple[Any, Any], ...] = ((SqliteSaver, made), (AsyncSqliteSaver, made_async))
+    for saver, ours in savers:
+        saver.from_conn_string = staticmethod(_counted(saver.from_conn_string if _OWN else ours))
+
+
+def _strands() -> None:
+    """The repository that the suite has for its tests, the file session manager, and the storages."""
+    from strands.session.repository_session_manager import RepositorySessionManager
+
+    from turnlog.client.frameworks.strands import TurnlogRepository, TurnlogStorage
+
+    class Repository(TurnlogRepository):
+        def __init__(self) -> None:
+            super().__init__(_in_memory())
+
+    class Manager(RepositorySessionManager, TurnlogRepository):
+        def __init__(self, session_id: str, storage_dir: Any = None, **more: Any) -> None:
+            TurnlogRepository.__init__(self, _on_disk(storage_dir or tempfile.mkdtemp()))
+            RepositorySessionManager.__init__(self, session_id=session_id, session_repository=self, **more)
+
+    class InMemory(TurnlogStorage):
+        def __init__(self, *, search_strategy: Any = None) -> None:
+            super().__init__(_in_memory(), "storage", search_strategy=search_strategy)
+
+    class InFolder(TurnlogStorage):
+        def __init__(self, base_dir: Any, *, search_strategy: Any = None) -> None:
+            super().__init__(_on_disk(base_dir), "storage", search_strategy=search_strategy)
+
+    fixtures = "tests.fixtures.mock_session_repository"
+    replaced = (
+        (fixtures, "MockedSessionRepository", Repository),
+        ("strands.session.file_session_manager", "FileSessionManager", Manager),
+        ("strands.storage.in_memory_storage", "InMemoryStorage", InMemory),
+        ("strands.storage.local_file_storage", "LocalFileStorage", InFolder),
+    )
+    sys.path.insert(0, str(Path.cwd()))
+    # What the SDK makes for itself stays its own: it has read these names before.
+    for module in (
+        "strands",
+        "strands.session",
+        "strands._context_manager",
+        "strands.vended_plugins.context_offloader",
+    ):
+        importlib.import_module(module)
+    for module, name, ours in replaced:
+        found = ours if not _OWN else getattr(importlib.import_module(module), name)
+        found.__init__ = _counted(found.__init__)
+        found.__name__ = name  # the SDK keeps it in what it stores
+        _replace(module, name, found)
+
+
+def _openai_agents() -> None:
+    """`SQLiteSession`, by the names that the SDK gives it out under."""
+    from agents import SQLiteSession
+
+    from turnlog.client.frameworks.openai_agents import TurnlogSession
+
+    class InTurnlog(TurnlogSession):
+        def __init__(
+            self, session_id: str, db_path: Any = ":memory:", *tables: str, session_settings: Any = None, **more: Any
+        ) -> None:
+            in_memory = str(db_path) == ":memory:"
+            log = _in_memory() if in_memory else Turnlog.open(f"sqlite:///{Path(db_path).resolve()}.turnlog")
+            super().__init__(log, session_id, session_settings=session_settings)
+
+        def close(self) -> None:
+            self._log.close()
+
+    found: Any = SQLiteSession if _OWN else InTurnlog
+    found.__init__ = _counted(found.__init__)
+    _replace("agents.memory", "SQLiteSession", found)
+
+
+_SUITES = {"langgraph": _langgraph, "strands": _strands, "openai_agents": _openai_agents}
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    _SUITES[os.environ["FRAMEWORK_SUITE"]]()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Of LangGraph's tests those on the saver of SQLite; their graphs run on several."""
+    if os.environ["FRAMEWORK_SUITE"] != "langgraph":
+        return
+    kept = [item for item in items if _saver_of(item).startswith("sqlite")]
+    config.hook.pytest_deselected(items=[item for item in items if item not in set(kept)])
+    items[:] = kept
+
+
+def _saver_of(item: pytest.Item) -> str:
+    params = item.callspec.params if hasattr(item, "callspec") else {}
+    return str(params.get("sync_checkpointer") or params.get("async_checkpointer") or "")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Any:
+    _made[0] = 0
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Any:
+    item.user_properties.append((MADE, _made[0]))
+    return (yield)

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 from langchain_core.messages import HumanMessage
-from langgraph.checkpoint.base import get_checkpoint_metadata
+from langgraph.checkpoint.base import empty_checkpoint, get_checkpoint_metadata
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.serde.types import ERROR, INTERRUPT
 from langgraph.types import Command
@@ -538,6 +538,22 @@ def test_the_history_of_delta_channels_is_that_of_the_framework(harness: Harness
     assert asyncio.run(ours.aget_delta_channel_history(config=config(), channels=asked)) == newest
     assert ours.get_delta_channel_history(config=config(), channels=[]) == {}
     assert ours.get_delta_channel_history(config=config("nobody"), channels=["x"]) == {"x": {"writes": []}}
+
+
+@pytest.mark.parametrize("harness", ["sqlite"], indirect=True)
+def test_the_history_of_a_delta_channel_is_whole_when_the_clock_went_back(harness: Harness) -> None:
+    """Ids are times: a parent may have the greater one."""
+    for thread, ids in {"back": "cba", "on": "abc", "to and fro": "bac", "fro and to": "acb", "again": "cab"}.items():
+        for saver in (TurnlogSaver(harness.log()), InMemorySaver()):
+            at: Any = config(thread)
+            for number, name in enumerate(ids):
+                given: Any = {**empty_checkpoint(), "id": name, "channel_versions": {"said": f"{number}"}}
+                given["channel_values"] = {} if number else {"said": "seed"}
+                at = saver.put(at, given, {}, {} if number else {"said": "0"})
+                saver.put_writes(at, [("said", f"write {number}")], "task")
+            found = saver.get_delta_channel_history(config=at, channels=["said"])
+            wanted = [("task", "said", "write 0"), ("task", "said", "write 1")]
+            assert found == {"said": {"writes": wanted, "seed": "seed"}}, (thread, type(saver))
 
 
 def _process(*arguments: str) -> subprocess.Popen[str]:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, HumanMessage
+from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.serde.types import ERROR, INTERRUPT
 
 from tests.conftest import Harness, sqlite_harness
@@ -133,6 +134,14 @@ class Both:
             for one in self.theirs.list(config(thread, space)):
                 for saver in (self.ours, self.make()):
                     assert plain(saver.get_tuple(one.config)) == plain(one)
+                    histories = (
+                        get(saver, config=one.config, channels=["m", "x"])
+                        for get in (
+                            TurnlogSaver.get_delta_channel_history,
+                            BaseCheckpointSaver.get_delta_channel_history,
+                        )
+                    )
+                    assert next(histories) == next(histories)
         self.listed(thread, None, None, None, None)
 
     def listed(self, thread: str, space: str | None, before: str | None, limit: int | None, run: str | None) -> None:

@@ -14,9 +14,8 @@ from turnlog.client.frameworks.langgraph.values import Values
 class Histories:
     """Of some channels, on the way back from a checkpoint."""
 
-    def __init__(self, loader: Loader, values: Values, channels: Sequence[str]) -> None:
+    def __init__(self, loader: Loader, channels: Sequence[str]) -> None:
         self._loader = loader
-        self._values = values
         self._writes: dict[str, list[PendingWrite]] = {name: [] for name in channels}
         self._seeds: dict[str, Any] = {}
         self._left = set(channels)
@@ -25,13 +24,13 @@ class Histories:
     def is_done(self) -> bool:
         return not self._left
 
-    def add(self, loaded: Loaded) -> None:
+    def add(self, loaded: Loaded, values: Values) -> None:
         """The next checkpoint on the way: what was written to it, and its values, with which a channel begins."""
-        for write in reversed(self._loader.writes(loaded, self._values)):
+        for write in reversed(self._loader.writes(loaded, values)):
             if write[1] in self._left:
                 self._writes[write[1]].append(write)
         versions = {name: one for name, one in loaded.versions.items() if name in self._left}
-        for name, plain in self._values.of(loaded.found, versions).items():
+        for name, plain in values.of(loaded.found, versions).items():
             self._seeds[name] = self._loader.value(plain)
             self._left.discard(name)
 

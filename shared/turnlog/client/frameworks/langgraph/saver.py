@@ -15,6 +15,7 @@ import asyncio
 import heapq
 import random
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from langchain_core.runnables import RunnableConfig
@@ -46,7 +47,8 @@ from turnlog.client.model import Turnlog
 from turnlog.client.threads import finished
 from turnlog.domain.errors import InvalidInputError, NotFoundError
 
-_NOTHING = object()
+_UNKNOWN = ""
+"""In place of a parent's id, before its child is read."""
 
 
 class TurnlogSaver(BaseCheckpointSaver[str]):
@@ -97,27 +99,38 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
     def get_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
     ) -> Mapping[str, DeltaChannelHistory]:
-        """In one walk back, a request for each megabyte of it."""
+        """In one walk back, a request for each megabyte of it, and one more walk for each parent whose id is the greater one: a
+        clock went back."""
         if not channels:
             return {}
-        space, loader = _space(config), self._loader
-        reader = loader.reader(space, at=get_checkpoint_id(config) or None)
-        histories = Histories(loader, loader.values_of(reader), channels)
-        way, parent = reader.walk(), _NOTHING
-        try:
-            for found in way:
-                if parent is _NOTHING:
-                    if get_checkpoint_id(config) not in (None, "", found.checkpoint_id):
-                        break
+        space, histories = _space(config), Histories(self._loader, channels)
+        at, seen = get_checkpoint_id(config) or None, set[str]()
+        parent = self._add_ancestors(histories, space, at, _UNKNOWN)
+        while parent is not None and parent not in seen:
+            seen.add(parent)
+            parent = self._add_ancestors(histories, space, parent, parent)
+        return histories.all()
+
+    def _add_ancestors(self, histories: Histories, space: Space, at: str | None, parent: str | None) -> str | None:
+        """Adds ``parent`` and its ancestors, as far as ids decrease from ``at``; those of the newest checkpoint there for
+        `_UNKNOWN`. The ancestor to go on with."""
+        loader = self._loader
+        reader = loader.reader(space, at=at)
+        values = loader.values_of(reader)
+        with suppress(NotFoundError):
+            for found in reader.walk():
+                if parent == _UNKNOWN:
+                    if at not in (None, found.checkpoint_id):
+                        return None
                     parent = found.record.parent if not found.record.is_hidden else parent
                 elif found.checkpoint_id == parent and not found.record.is_hidden:
-                    histories.add(loader.loaded(found))
+                    histories.add(loader.loaded(found), values)
                     parent = found.record.parent
                 if parent is None or histories.is_done:
-                    break
-        except NotFoundError:
-            pass
-        return histories.all()
+                    return None
+                if parent and space.checkpoint(parent) > space.checkpoint(found.checkpoint_id):
+                    return parent
+        return None
 
     # ------------------------------------------------------------ writing
 

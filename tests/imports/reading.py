@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from hypothesis import strategies as st
+
 from turnlog.client.imports import Report, import_files
 from turnlog.client.model import Session, Turnlog
 from turnlog.domain.times import rfc3339
@@ -15,6 +17,12 @@ from turnlog.domain.times import rfc3339
 SAMPLES = Path(__file__).parent / "samples"
 FLAT, DOCUMENT, CODING = (SAMPLES / name for name in ("flat.json", "document.json", "coding-agent.jsonl"))
 CODING_ID = "7f3c1d52-0b7e-4a7e-9a40-3d1f5b0e2c11"
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
+    max_leaves=6,
+)
 
 
 def sample(path: Path) -> Any:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.conftest import DATA, ROOT
 from tests.effort import examples, is_full
-from tests.imports.reading import imported_twice, lost, statuses, told, written
+from tests.imports.reading import JSON, imported_twice, lost, statuses, told, written
 from turnlog import build_window
 from turnlog.client.imports import import_files
 from turnlog.client.model import Turnlog
@@ -155,11 +155,6 @@ def test_real_conversations_are_kept_whole(log: Turnlog, real_data: ModuleType, 
     assert import_files(log, [path]).written == 0
 
 
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
-    max_leaves=6,
-)
 MESSAGE = st.dictionaries(
     st.sampled_from(["role", "content", "tool_calls", "tool_call_id", "type", "call_id", "arguments", "name"])
     | st.text(max_size=5),

@@ -20,6 +20,7 @@ from tests.imports.reading import (
     CODING_ID,
     DOCUMENT,
     FLAT,
+    JSON,
     copied,
     held,
     imported_twice,
@@ -293,11 +294,6 @@ def test_disorder_in_a_document_is_kept_and_told(tmp_path: Path, message: Any) -
         assert [one for one in missing if one is not None and not isinstance(one, int)] == []
 
 
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
-    max_leaves=6,
-)
 MESSAGE = st.dictionaries(
     st.sampled_from(["kind", "content", "toolCalls", "callId", "timestamp", "id", "role", "metadata"])
     | st.text(max_size=5),

@@ -33,7 +33,9 @@ def test_a_failure_is_explained_by_what_it_says_or_by_its_name_and_by_nothing_el
     said = "    asserts '_inside'\nE   AttributeError: 'Y' has no attribute '_inside'"
     assert explained(SUITE, Ran("t", True, said)) == "looks inside"
     assert explained(SUITE, Ran("t", True, "# has no attribute '_inside'\nE   assert 1 == 2")) is None
-    assert explained(Suite("x", "x", "X", "", (), {"test_a": "as it is"}), Ran("test_a[1]", True, "")) == "as it is"
+    named = Suite("x", "x", "X", "", (), {"test_a": "as it is"})
+    assert explained(named, Ran("a.py::test_a[1]", True, "")) == "as it is"
+    assert explained(named, Ran("a.py::test_a_more", True, "")) is None
 
 
 def test_what_fails_with_the_frameworks_own_store_too_is_told_apart() -> None:

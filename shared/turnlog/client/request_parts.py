@@ -21,7 +21,7 @@ class RequestParts:
     rest: dict[str, Any]
 
 
-def parts_of(value: Any) -> RequestParts:
+def request_parts(value: Any) -> RequestParts:
     """The parts of ``{messages, system?, tools?}``, of the body of a provider's request, or of a list of messages alone.
 
     A request may have ``input`` and ``instructions`` (OpenAI Responses), its system text in blocks (Anthropic, Bedrock

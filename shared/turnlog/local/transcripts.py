@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from turnlog.client.request_parts import is_message, parts_of
+from turnlog.client.request_parts import is_message, request_parts
 from turnlog.domain.errors import InvalidInputError, MalformedError
 from turnlog.domain.jsonvalue import parse_strict_json
 
@@ -126,7 +126,7 @@ def transcript_of(value: Any, *, place: str, id: str, source: str) -> Transcript
     """``{id?, messages, source?, system?, tools?}``, the body of a provider's request, or a list of messages as a
     transcript; ``place`` is for the error.
     """
-    parts = parts_of(value)
+    parts = request_parts(value)
     messages, system, tools = parts.messages, parts.system, parts.tools
     if not isinstance(messages, list):
         raise InvalidInputError(f"{place} is neither {{id, messages}} nor a list of messages")

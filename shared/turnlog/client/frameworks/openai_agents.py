@@ -98,7 +98,8 @@ class TurnlogSession:
 
     def _add(self, items: list[Item]) -> None:
         session = self._log.sessions.get_or_create(self.session_id, **self._settings)
-        bodies, kept = [_body_of(item) for item in items], [_kept_of(item) for item in items]
+        made = [_message_of(item) for item in items]
+        bodies, kept = [body for body, _ in made], [beside for _, beside in made]
         key, parts = _IDS.new_id(), parts_of(bodies, kept)
         for at, where in enumerate(parts):
             batch = {_BATCH: {"id": key, "left": len(parts) - 1 - at}} if len(parts) > 1 else {}
@@ -148,20 +149,13 @@ def _has_end(session: Session, position: int, name: str) -> bool:
     return False
 
 
-def _body_of(item: Item) -> Item:
-    return item if _is_message(item) else {"type": "message", "role": "assistant", "content": ""}
-
-
-def _kept_of(item: Item) -> dict[str, Item]:
-    return {} if _is_message(item) else {_ITEM: item}
-
-
-def _is_message(item: Item) -> bool:
+def _message_of(item: Item) -> tuple[Item, dict[str, Item]]:
+    """The message of an item, and what is kept beside it: the item itself, where it is none of the Responses API."""
     try:
         codec_of(FORMAT).parse(item)
     except InvalidInputError:
-        return False
-    return True
+        return {"type": "message", "role": "assistant", "content": ""}, {_ITEM: item}
+    return item, {}
 
 
 def _item_of(stored: StoredMessage) -> Item:

@@ -20,7 +20,7 @@ from turnlog.client.imports.sessions import (
     made_id,
     session_id_of,
 )
-from turnlog.client.request_parts import is_message, parts_of
+from turnlog.client.request_parts import is_message, request_parts
 from turnlog.codecs.registry import format_of
 
 SHAPE = "messages"
@@ -61,12 +61,12 @@ def _is_one(value: Any) -> bool:
 
 
 def _is_conversation(value: Any) -> bool:
-    messages = parts_of(value).messages
+    messages = request_parts(value).messages
     return isinstance(messages, list) and any(map(_is_one, messages))
 
 
 def _session(source_id: str, value: Any, broken: dict[str, str]) -> SourceSession:
-    parts, warnings, settings = parts_of(value), list(made_id(source_id)), dict[str, Any]()
+    parts, warnings, settings = request_parts(value), list(made_id(source_id)), dict[str, Any]()
     rest = dict(parts.rest)
     if _has_more(value):
         rest["system"] = value["system"]

@@ -96,9 +96,9 @@ def _needed(sweep: Sweep, kept: Iterable[str]) -> Use:
     for checkpoint_id in kept:
         loaded = sweep.visible[checkpoint_id]
         values.of(loaded.found, loaded.versions)
-        todo = list(_with_value(loaded).values())
-        while todo:
-            one = todo.pop()
+        waiting = list(_with_value(loaded).values())
+        while waiting:
+            one = waiting.pop()
             if one in use.values:
                 continue
             use.values.add(one)
@@ -106,7 +106,7 @@ def _needed(sweep: Sweep, kept: Iterable[str]) -> Use:
             if isinstance(stored, Elements):
                 use.writes.update(space.writes(item.checkpoint_id, item.task) for item in stored.written)
                 if stored.base is not None:
-                    todo.append(Needed(stored.base.home, one.channel, stored.base.version))
+                    waiting.append(Needed(stored.base.home, one.channel, stored.base.version))
     return use
 
 

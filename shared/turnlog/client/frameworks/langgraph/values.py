@@ -103,9 +103,9 @@ class Values:
                 return
 
     def _missing(self, wanted: list[Needed], spans: set[tuple[str, str]]) -> tuple[set[str], tuple[str, str] | None]:
-        keys, todo = set[str](), list(wanted)
-        while todo:
-            one = todo.pop()
+        keys, waiting = set[str](), list(wanted)
+        while waiting:
+            one = waiting.pop()
             key = self._space.checkpoint(one.home)
             if one in self._whole or self._known(one) is not None:
                 continue
@@ -127,7 +127,7 @@ class Values:
                 span = (before.home, record.low or before.home)
                 if not self._reader.has(self._space.checkpoint(before.home)) and span not in spans:
                     return keys, span
-                todo.append(before)
+                waiting.append(before)
         return keys, None
 
     def _unread_writes(self, stored: Elements) -> set[str]:

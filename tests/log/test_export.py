@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import os
+import threading
 import warnings
 import zipfile
 from collections.abc import Callable
@@ -296,6 +298,28 @@ def test_values_that_are_easily_changed_come_back(harness: Any) -> None:
     harness.log(user="eve").sessions.import_(io.BytesIO(exported(session)))
     found = [one.body for one in Session(harness.log(user="eve")._backend, "s").messages()]
     assert list(map(repr, found)) == list(map(repr, bodies))
+
+
+@pytest.mark.parametrize("harness", ["sqlite"], indirect=True)
+def test_a_pipe_is_written_to_and_a_link_stays(harness: Harness, tmp_path: Path) -> None:
+    """A file in their place would take them away, as it would `/dev/null`."""
+    session = harness.log().sessions.create("s")
+    session.append({"role": "user", "content": "hi"})
+    out = tmp_path / "out"
+    pipe, link, behind = out / "pipe", out / "link.zip", out / "folder" / "behind.zip"
+    behind.parent.mkdir(parents=True)
+    os.mkfifo(pipe)
+    through = list[bytes]()
+    reader = threading.Thread(target=lambda: through.append(pipe.read_bytes()), daemon=True)
+    reader.start()
+    session.export(pipe)
+    reader.join(10)
+    assert pipe.is_fifo() and [zipfile.is_zipfile(io.BytesIO(one)) for one in through] == [True]
+    behind.write_bytes(b"before")
+    link.symlink_to(behind)
+    session.export(link)
+    assert link.is_symlink() and zipfile.is_zipfile(behind) and zipfile.is_zipfile(link)
+    assert sorted(path.name for path in out.rglob("*.zip*")) == ["behind.zip", "link.zip"]
 
 
 def test_all_of_a_person_is_one_file_and_comes_back(harness: Any, tmp_path: Path) -> None:

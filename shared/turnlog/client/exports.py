@@ -30,8 +30,8 @@ class SessionExport(OfSession):
     """The export of one session."""
 
     def export(self, into: Into, *, timeout_seconds: float = 600.0) -> Export:
-        """Writes the session to a zip of JSON Lines, from which `Sessions.import_` makes an equal one. A path is written whole or
-        not at all."""
+        """Writes the session to a zip of JSON Lines, from which `Sessions.import_` makes an equal one. A file is written whole or
+        not at all; a device or a pipe is written to."""
         answer: Export | Job = self._backend.call("export_session", path=self._path)
         return _saved(self._backend, answer, into, timeout_seconds)
 
@@ -148,7 +148,12 @@ def _opened(into: Into) -> Iterator[BinaryIO]:
     if not isinstance(into, str | Path):
         yield into
         return
-    target = Path(into)
+    given = Path(into)
+    if given.exists() and not given.is_file() and not given.is_dir():
+        with given.open("wb") as device:  # or a pipe: to put a file in its place would take it away
+            yield device
+        return
+    target = given.resolve()  # a link stays
     file: IO[bytes] = NamedTemporaryFile(dir=target.parent, prefix=f".{target.name}.", delete=False)  # noqa: SIM115
     try:
         with file:

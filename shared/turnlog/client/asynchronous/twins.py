@@ -647,8 +647,8 @@ class AsyncSession(Twin[Session]):
         return await self._threads.finish(lambda: self._sync.delete_snapshot(snapshot, key=key))
 
     async def export(self, into: Into, *, timeout_seconds: float = 600.0) -> Export:
-        """Writes the session to a zip of JSON Lines, from which `Sessions.import_` makes an equal one. A path is written whole or
-        not at all."""
+        """Writes the session to a zip of JSON Lines, from which `Sessions.import_` makes an equal one. A file is written whole or
+        not at all; a device or a pipe is written to."""
         return await self._threads.finish(lambda: self._sync.export(into, timeout_seconds=timeout_seconds))
 
     async def rewind(self, to: int | str, *, if_head: int | None = None, key: str | None = None) -> SessionInfo:

@@ -15,6 +15,10 @@ PREFIX = "TURNLOG_"
 CLIENT_VARIABLES = frozenset({"TURNLOG_URL", "TURNLOG_DATA", "TURNLOG_TENANT", "TURNLOG_USER", "TURNLOG_TOKEN"})
 """What the command line reads; no settings of the service."""
 _TESTS = PREFIX + "TEST_"
+_IamName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_+=.@-]{1,64}$")]
+_Role = Annotated[
+    str, Field(pattern=r"^(arn:aws[\w-]*:iam::[0-9]{12}:role/([A-Za-z0-9_+=.@/-]*/)?)?[A-Za-z0-9_+=.@-]{1,64}$")
+]
 
 
 class Settings(BaseModel):
@@ -28,12 +32,19 @@ class Settings(BaseModel):
     )
     identity: Literal["iam", "jwt"] = Field(
         default="iam",
-        description="Who calls: iam (tenant = account, user = role) or jwt (tenant and user from the claims named below)",
+        description="Who calls: iam (tenant = account, user = role, or iam-user/NAME of an IAM user) or jwt (tenant and user "
+        "from the claims named below)",
     )
     tenant_claim: str = Field(default="tenant", min_length=1, description="JWT claim that names the tenant")
     user_claim: str = Field(default="sub", min_length=1, description="JWT claim that names the user")
-    delegating_principals: tuple[str, ...] = Field(
-        default=(), description="Roles that may name the person in X-Turnlog-User, separated by commas"
+    delegating_principals: tuple[_Role, ...] = Field(
+        default=(),
+        description="Names or ARNs of the roles that may name the person in X-Turnlog-User, separated by commas; for iam only",
+    )
+    plain_iam_users: tuple[_IamName, ...] = Field(
+        default=(),
+        description="IAM users that own the sessions of their plain name, as every user did at first, separated by commas. A role "
+        "of that name then is iam-role/NAME",
     )
     token_counter: Literal["o200k_base", "estimate"] = Field(
         default="o200k_base",
@@ -153,7 +164,7 @@ class Settings(BaseModel):
             for name, value in found.items()
             if name.startswith(PREFIX) and name not in CLIENT_VARIABLES and not name.startswith(_TESTS) and value != ""
         }
-        for name in ("delegating_principals", "steps"):
+        for name in ("delegating_principals", "plain_iam_users", "steps"):
             if name in named:
                 named[name] = tuple(part.strip() for part in str(named[name]).split(",") if part.strip())
         if "models" in named:

@@ -355,6 +355,12 @@ def test_the_webhook_s_secret_is_in_no_parameter() -> None:
     ("name", "good", "bad"),
     [
         (
+            "DelegatingPrincipals",
+            ["", "backend", "a, b", "arn:aws:iam::111122223333:role/ci/backend,b"],
+            ["*", "a/b", "arn:aws:iam::111122223333:user/ada", "arn:aws:sts::111122223333:assumed-role/ada/x", "a b"],
+        ),
+        ("PlainIamUsers", ["", "ada", "ada, bob@example.com"], ["*", "a/b", "arn:aws:iam::111122223333:user/ada"]),
+        (
             "MemoryArn",
             ["", "arn:aws:bedrock-agentcore:eu-central-1:111122223333:memory/turnlog_memory-Ab12Cd34Ef"],
             ["*", "turnlog_memory-Ab12Cd34Ef", "arn:aws:bedrock-agentcore:eu-central-1:111122223333:memory/*"],
@@ -372,7 +378,7 @@ def test_the_webhook_s_secret_is_in_no_parameter() -> None:
         ),
     ],
 )
-def test_a_parameter_of_the_memory_takes_what_it_is_for(name: str, good: list[str], bad: list[str]) -> None:
+def test_a_parameter_takes_what_it_is_for(name: str, good: list[str], bad: list[str]) -> None:
     pattern = re.compile(template().document["Parameters"][name]["AllowedPattern"])
     assert [text for text in good if not pattern.match(text)] == []
     assert [text for text in bad if pattern.match(text)] == []

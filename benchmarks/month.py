@@ -13,7 +13,7 @@ import argparse
 import functools
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -37,12 +37,13 @@ MORE_PRICES = {
     "DynamoDB point-in-time recovery, GB-month": 0.20,
     "logs, GB": 0.50,
     "X-Ray, million traces": 5.00,
-    "alarm-month": 0.10,
+    "alarm-month of a metric": 0.10,
     "dashboard-month": 3.00,
 }
 _ITEM_OVERHEAD = 100  # bytes that DynamoDB adds to an item, and to its copy in an index, when it bills storage
 _ACCESS_LOG_BYTES = 330  # a line of API Gateway in the template's format, with what CloudWatch adds
 _FUNCTION_LOG_BYTES = 420  # the line of a function for the same call
+_LAMBDA_LOG_BYTES = 770  # Lambda's start and report of the same call, with a trace's id and what CloudWatch adds
 _TRACES_A_SECOND, _TRACED_SHARE = 1, 0.05  # X-Ray's default rule: so many in each second, and a share of the others
 _POLLERS, _POLL_SECONDS = 5, 20  # of each queue, by Lambda, with nothing in it
 _BYTES_PER_GB = 1_000_000_000
@@ -145,7 +146,7 @@ def lived(name: str) -> Life:
 
 
 def month(
-    lives: Sequence[Life], sessions_a_day: int, model: LambdaModel, *, queues: int, alarms: int, dashboards: int
+    lives: Sequence[Life], sessions_a_day: int, model: LambdaModel, *, queues: int, alarm_metrics: int, dashboards: int
 ) -> Month:
     """Of so many sessions a day: ``CHATS_PER_AGENT`` of the first kind to one of the second."""
     parts = CHATS_PER_AGENT + 1
@@ -158,7 +159,7 @@ def month(
     requests = of(lambda life: life.api_requests)
     gb_seconds = of(lambda life: model.gb_seconds(life.own_ms, life.table_requests))
     polls = queues * _POLLERS * DAYS * 86_400 / _POLL_SECONDS
-    logs = requests * (_ACCESS_LOG_BYTES + _FUNCTION_LOG_BYTES) / _BYTES_PER_GB
+    logs = requests * (_ACCESS_LOG_BYTES + _FUNCTION_LOG_BYTES + _LAMBDA_LOG_BYTES) / _BYTES_PER_GB
     first = min(requests, _TRACES_A_SECOND * DAYS * 86_400)
     traces = first + _TRACED_SHARE * (requests - first)
     stored = of(lambda life: life.stored_bytes) / _BYTES_PER_GB
@@ -173,7 +174,7 @@ def month(
             "logs": logs * MORE_PRICES["logs, GB"],
             "X-Ray": traces / 1_000_000 * MORE_PRICES["X-Ray, million traces"],
             "standing": polls * PRICES["SQS request, standard"]
-            + alarms * MORE_PRICES["alarm-month"]
+            + alarm_metrics * MORE_PRICES["alarm-month of a metric"]
             + dashboards * MORE_PRICES["dashboard-month"],
         },
         stored,
@@ -182,13 +183,18 @@ def month(
 
 
 def standing() -> dict[str, int]:
-    """Queues that Lambda polls, alarms and dashboards, as the template has them."""
-    kinds = [one["Type"] for one in expand(template_path()).document["Resources"].values()]
+    """Return the template's queues that Lambda polls, metrics of its alarms (each is billed, in a formula too) and dashboards."""
+    template = expand(template_path())
+    kinds = [resource["Type"] for resource in template.resources.values()]
     return {
         "queues": kinds.count("AWS::Lambda::EventSourceMapping"),
-        "alarms": kinds.count("AWS::CloudWatch::Alarm"),
+        "alarm_metrics": sum(_alarm_metrics(alarm) for _, alarm in template.of_type("AWS::CloudWatch::Alarm")),
         "dashboards": kinds.count("AWS::CloudWatch::Dashboard"),
     }
+
+
+def _alarm_metrics(alarm: Mapping[str, Any]) -> int:
+    return sum("MetricStat" in metric for metric in alarm.get("Metrics", [])) or 1
 
 
 def life_lines(lives: Sequence[Life]) -> list[list[str]]:
@@ -209,10 +215,12 @@ def life_lines(lives: Sequence[Life]) -> list[list[str]]:
 
 
 def month_lines(
-    lives: Sequence[Life], model: LambdaModel, *, queues: int, alarms: int, dashboards: int
+    lives: Sequence[Life], model: LambdaModel, *, queues: int, alarm_metrics: int, dashboards: int
 ) -> list[list[str]]:
     """A row for each of `SIZES`."""
-    months = [month(lives, size, model, queues=queues, alarms=alarms, dashboards=dashboards) for size in SIZES]
+    months = [
+        month(lives, size, model, queues=queues, alarm_metrics=alarm_metrics, dashboards=dashboards) for size in SIZES
+    ]
     heads = [
         "sessions a day",
         "API calls, million",
@@ -262,6 +270,8 @@ def rate_lines(lives: Sequence[Life], model: LambdaModel) -> list[list[str]]:
 
 
 def notes(model: LambdaModel) -> list[str]:
+    alarm_metrics = standing()["alarm_metrics"]
+    logs = f"{_ACCESS_LOG_BYTES} of the access log, {_FUNCTION_LOG_BYTES} of the function, {_LAMBDA_LOG_BYTES} of Lambda's report"
     more = ", ".join(f"{name} ${price:g}" for name, price in MORE_PRICES.items())
     mix = f"{CHATS_PER_AGENT} chats to one agent, {SECONDS_BETWEEN_TURNS} seconds between turns, a month of {DAYS} days"
     said = f"windows within {BUDGET_TOKENS:,} tokens; messages of 600 characters, tool results of 3 KB"
@@ -271,9 +281,9 @@ def notes(model: LambdaModel) -> list[str]:
         f"{mix}; {said}.",
         f"Prices: {PRICES_OF}; {more}.",
         f"Lambda: {model}.",
-        f"Logs: {_ACCESS_LOG_BYTES} bytes a call of the API's access log, {_FUNCTION_LOG_BYTES} of the function's.",
+        f"Logs: bytes a call are {logs}; the parameter `LogLevel=WARN` leaves the first.",
         f"X-Ray: {rule} of the other calls; the parameter `Tracing=PassThrough` makes none.",
-        f"Standing: alarms, the dashboard, and {polls}.",
+        f"Standing: {alarm_metrics} metrics of alarms (of a formula each), the dashboard, and {polls}.",
         "Not in it: the model, transfer out of the region, ends, summaries, erasing, metrics of errors.",
         "Free tiers and discounts of volume are not taken off.",
     ]

@@ -18,22 +18,7 @@ _VARIABLE = re.compile(r"\$\{([^}]+)\}")
 
 def resolved(template: Template) -> Mapping[str, Any]:
     """The template's resources as its parameters have them: conditions are decided, and what there is no value for is left out."""
-    document, given = template.document, template.parameters
-
-    def holds(condition: Any) -> bool:
-        ((name, value),) = condition.items()
-        if name == "Fn::Equals":
-            left, right = (text(one) for one in value)
-            return left == right
-        if name == "Fn::Not":
-            return not holds(value[0])
-        assert name == "Condition", f"no condition that is known here: {condition}"
-        return holds(document["Conditions"][value])
-
-    def text(value: Any) -> str:
-        if isinstance(value, dict) and "Fn::Join" in value:
-            return text(value["Fn::Join"][1])
-        return given[value["Ref"]] if isinstance(value, dict) else str(value)
+    conditions = template.document["Conditions"]
 
     def value_of(value: Any) -> Any:
         if isinstance(value, list):
@@ -42,15 +27,33 @@ def resolved(template: Template) -> Mapping[str, Any]:
             return value
         if "Fn::If" in value:
             condition, then, otherwise = value["Fn::If"]
-            return value_of(then if holds(document["Conditions"][condition]) else otherwise)
+            return value_of(then if is_met(conditions[condition], template) else otherwise)
         return {key: found for key, one in value.items() if (found := value_of(one)) != _NO_VALUE}
 
     there = {
         name: one
         for name, one in template.resources.items()
-        if "Condition" not in one or holds(document["Conditions"][one["Condition"]])
+        if "Condition" not in one or is_met(conditions[one["Condition"]], template)
     }
     return {name: value_of(one) for name, one in there.items()}
+
+
+def is_met(condition: Any, template: Template) -> bool:
+    """Whether a condition of the template, or an assertion of one of its rules, is true with the template's parameters."""
+    ((name, value),) = condition.items()
+    if name == "Fn::Equals":
+        left, right = (_text(entry, template.parameters) for entry in value)
+        return left == right
+    if name == "Fn::Not":
+        return not is_met(value[0], template)
+    assert name == "Condition", f"no condition that is known here: {condition}"
+    return is_met(template.document["Conditions"][value], template)
+
+
+def _text(value: Any, parameters: Mapping[str, str]) -> str:
+    if isinstance(value, dict) and "Fn::Join" in value:
+        return _text(value["Fn::Join"][1], parameters)
+    return parameters[value["Ref"]] if isinstance(value, dict) else str(value)
 
 
 def statements(role: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
@@ -119,12 +122,12 @@ def holds(conditions: Mapping[str, Any], keys: Mapping[str, Sequence[str]]) -> b
         for name, patterns in wanted.items():
             values, given = keys.get(name), _list(patterns)
             if operator == "Null":
-                is_met = (values is None) == (given == ["true"])
+                is_true = (values is None) == (given == ["true"])
             elif operator.startswith("ForAllValues:"):
-                is_met = all(_matches(operator.partition(":")[2], one, given, keys) for one in values or ())
+                is_true = all(_matches(operator.partition(":")[2], one, given, keys) for one in values or ())
             else:
-                is_met = values is not None and len(values) == 1 and _matches(operator, values[0], given, keys)
-            if not is_met:
+                is_true = values is not None and len(values) == 1 and _matches(operator, values[0], given, keys)
+            if not is_true:
                 return False
     return True
 

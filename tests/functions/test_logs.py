@@ -21,7 +21,8 @@ from turnlog.domain.correlation import correlation_id, is_correlation_id
 from turnlog.domain.errors import CorruptError, InvalidInputError
 from turnlog.domain.jobs import JOB_KINDS, correlation_of
 from turnlog.entrypoints.http import make_handler
-from turnlog.entrypoints.logs import HandlerError, logged, places
+from turnlog.entrypoints.logs import HandlerError, _logger, logged, places
+from turnlog.entrypoints.metrics import EmfSignals
 from turnlog.entrypoints.routes import ROUTES
 from turnlog.entrypoints.schedule import make_retention
 from turnlog.entrypoints.sqs import make_worker
@@ -227,6 +228,29 @@ def test_an_event_of_nobody_tells_nothing(functions: Functions, make: Callable[[
         told = str(error)
     assert CANARY not in told
     assert CANARY not in json.dumps(functions.lines())
+
+
+@pytest.mark.parametrize("level", ["INFO", "WARN", "ERROR"])
+def test_the_level_is_the_loggers_and_metrics_have_none(
+    functions: Functions, monkeypatch: pytest.MonkeyPatch, level: str
+) -> None:
+    """Lambda's own filter stays at INFO, to which Powertools would keep: it would drop metrics, which are lines without a level."""
+    before = logging.getLogger("turnlog").level
+    monkeypatch.setenv("AWS_LAMBDA_LOG_LEVEL", "INFO")
+    monkeypatch.setenv("POWERTOOLS_LOG_LEVEL", level)
+    _logger.cache_clear()
+    try:
+        functions.call("create_session")
+        monkeypatch.setattr("turnlog.entrypoints.http.call", broken)
+        EmfSignals().count("corrupt_item")
+        functions.call("append_messages")
+        lines = functions.lines()
+    finally:
+        _logger.cache_clear()
+        logging.getLogger("turnlog").setLevel(before)
+    assert [line["level"] for line in lines if "level" in line].count("INFO") == (2 if level == "INFO" else 0)
+    assert [line["CorruptItem"] for line in lines if "_aws" in line] == [[1.0]]
+    assert [line["level"] for line in lines if "level" in line].count("ERROR") == 1, "what went wrong is always told"
 
 
 def test_poison_is_logged_by_its_message_id(functions: Functions) -> None:

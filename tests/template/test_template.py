@@ -16,6 +16,7 @@ import pytest
 from moto import mock_aws
 
 from tests.conftest import ROOT
+from tests.iam import is_met
 from turnlog.domain.jobs import QUEUES
 from turnlog.entrypoints.metrics import METRICS, NAMESPACE
 from turnlog.entrypoints.routes import ROUTES
@@ -532,11 +533,52 @@ def test_every_alarm_tells_the_topic_and_asks_for_a_metric_that_there_is() -> No
             if metric["Namespace"] == NAMESPACE:
                 assert metric["MetricName"] in own, name
                 own.discard(metric["MetricName"])
-            referred = list(_referred(metric["Dimensions"])) + [
-                one["Value"]["Fn::GetAtt"][0] for one in metric["Dimensions"] if "Fn::GetAtt" in one["Value"]
+            dimensions = metric.get("Dimensions", [])
+            referred = list(_referred(dimensions)) + [
+                one["Value"]["Fn::GetAtt"][0] for one in dimensions if "Fn::GetAtt" in one["Value"]
             ]
             assert all(each in template().resources or each == "AWS::StackName" for each in referred), name
     assert own == set(), "each metric has an alarm"
+
+
+def test_throttles_of_the_table_and_of_each_index_raise_the_alarm() -> None:
+    """The metrics of a table without an index's name do not have the index's throttles."""
+    (table,) = of_type("AWS::DynamoDB::Table").values()
+    alarm = of_type("AWS::CloudWatch::Alarm")["TableThrottlesAlarm"]
+    formula, *metrics = alarm["Metrics"]
+    asked = [
+        (metric["MetricName"], *(entry["Value"] for entry in metric["Dimensions"][1:]))
+        for metric in (one["MetricStat"]["Metric"] for one in metrics)
+    ]
+    indexes = [(), *((index["IndexName"],) for index in table["GlobalSecondaryIndexes"])]
+    assert asked == [(name, *index) for index in indexes for name in ("ReadThrottleEvents", "WriteThrottleEvents")]
+    assert formula["Expression"] == " + ".join(f"FILL({one['Id']}, 0)" for one in metrics)
+    assert all(one["MetricStat"]["Metric"]["Dimensions"][0]["Value"] == {"Ref": "Table"} for one in metrics)
+    assert len(alarm["Metrics"]) <= 10, "more are refused"
+
+
+def test_a_formula_counts_each_of_its_metrics_once() -> None:
+    for name, alarm in of_type("AWS::CloudWatch::Alarm").items():
+        if "Metrics" in alarm:
+            (formula,) = [one for one in alarm["Metrics"] if one["ReturnData"]]
+            others = [one for one in alarm["Metrics"] if not one["ReturnData"]]
+            assert re.findall(r"\bm\d\b", formula["Expression"]) == [one["Id"] for one in others], name
+            assert len({json.dumps(one["MetricStat"]) for one in others}) == len(others), name
+
+
+def test_calls_that_are_answered_429_are_counted_from_the_access_log() -> None:
+    (found,) = of_type("AWS::Logs::MetricFilter").values()
+    (stage,) = of_type("AWS::ApiGatewayV2::Stage").values()
+    assert found["LogGroupName"] == {"Ref": stage["AccessLogSettings"]["DestinationArn"]["Fn::GetAtt"][0]}
+    (transformation,) = found["MetricTransformations"]
+    alarm = of_type("AWS::CloudWatch::Alarm")["ThrottledCallsAlarm"]
+    assert [transformation[f"Metric{key}"] for key in ("Namespace", "Name")] == [
+        alarm["Namespace"],
+        alarm["MetricName"],
+    ]
+    field, status = re.fullmatch(r'\{ \$\.(\w+) = "(\d+)" \}', found["FilterPattern"]).groups()  # type: ignore[union-attr]
+    assert json.loads(stage["AccessLogSettings"]["Format"])[field] == "$context.status" and status == "429"
+    assert "DefaultValue" not in transformation and "Dimensions" not in alarm
 
 
 def test_the_dashboard_shows_what_is_there() -> None:
@@ -558,6 +600,19 @@ def test_a_poison_message_does_not_take_its_batch_along() -> None:
         assert mapping["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
         assert mapping["BatchSize"] == 10
         assert mapping["ScalingConfig"] == {"MaximumConcurrency": {"Ref": "WorkerConcurrency"}}
+
+
+def test_a_level_decides_what_is_logged_and_never_what_is_counted() -> None:
+    """Lambda's filter drops lines without a level above INFO, and metrics are such lines; its own report is INFO too."""
+    for name, function in functions().items():
+        logging = {key: value for key, value in function["LoggingConfig"].items() if key != "LogGroup"}
+        system = {"Fn::If": ["LogsEachCall", "INFO", "WARN"]}
+        assert logging == {"LogFormat": "JSON", "ApplicationLogLevel": "INFO", "SystemLogLevel": system}, name
+        assert function["Environment"]["Variables"]["POWERTOOLS_LOG_LEVEL"] == {"Ref": "LogLevel"}, name
+    document = template().document
+    assert document["Conditions"]["LogsEachCall"] == {"Fn::Equals": [{"Ref": "LogLevel"}, "INFO"]}
+    declared = document["Parameters"]["LogLevel"]
+    assert (declared["Default"], declared["AllowedValues"]) == ("INFO", ["INFO", "WARN", "ERROR"])
 
 
 def test_logs_are_kept_as_long_as_the_parameter_says() -> None:
@@ -610,6 +665,33 @@ def test_the_environments_of_samconfig() -> None:
         assert set(given) <= set(parameters)
         assert deploy["stack_name"] == f"turnlog-{stage}"
     assert config["prod"]["deploy"]["parameters"]["confirm_changeset"] is True
+
+
+TOPIC = "arn:aws:sns:eu-central-1:111122223333:turnlog-alarms"
+
+
+@pytest.mark.parametrize(
+    ("parameters", "refused"),
+    [
+        ({}, []),
+        ({"Stage": "staging"}, []),
+        ({"Stage": "prod"}, ["ProdTellsSomebody"]),
+        ({"Stage": "prod", "AlarmTopicArn": TOPIC}, []),
+        ({"Authorizer": "Jwt"}, ["JwtHasAnIssuer"]),
+        ({"Authorizer": "Jwt", "JwtIssuer": "https://idp.example"}, []),
+    ],
+)
+def test_a_rule_refuses_what_would_not_work(parameters: dict[str, str], refused: list[str]) -> None:
+    """CloudFormation tells the description of the rule before it changes anything."""
+    made = Template(template().document, {**template().parameters, **parameters})
+    broken = [
+        name
+        for name, rule in made.document["Rules"].items()
+        if is_met(rule["RuleCondition"], made)
+        and not all(is_met(assertion["Assert"], made) for assertion in rule["Assertions"])
+    ]
+    assert broken == refused
+    assert all(entry["AssertDescription"] for rule in made.document["Rules"].values() for entry in rule["Assertions"])
 
 
 def test_cfn_lint_finds_nothing() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from benchmarks import month
 from benchmarks.cost import PRICES, LambdaModel
+from turnlog.local.stack import expand, template_path
 
 PAGE = (Path(__file__).parent.parent.parent / "docs" / "costs.md").read_text(encoding="utf-8")
 
@@ -38,7 +39,7 @@ def test_a_session_is_metered_alike_each_time() -> None:
 def test_a_month_is_the_sum_of_its_sessions() -> None:
     one = month.Life("one", 2, 3, 4, 5, 1_000_000, 0)
     model = LambdaModel(wait_ms_per_request=0)
-    made = month.month([one, one], 10, model, queues=0, alarms=2, dashboards=1)
+    made = month.month([one, one], 10, model, queues=0, alarm_metrics=2, dashboards=1)
     assert (made.sessions, made.api_requests, made.stored_gb) == (300, 600, pytest.approx(0.3))
     assert made.by_service["DynamoDB"] == pytest.approx(900 * 0.625e-6 + 1_200 * 0.125e-6)
     assert made.by_service["HTTP API"] == pytest.approx(600e-6)
@@ -46,6 +47,14 @@ def test_a_month_is_the_sum_of_its_sessions() -> None:
     assert made.by_service["standing"] == pytest.approx(3.2)
     assert made.total == pytest.approx(sum(made.by_service.values()))
     assert made.storage == pytest.approx(0.3 * 0.45)
+
+
+def test_an_alarm_of_a_formula_is_billed_for_each_of_its_metrics() -> None:
+    alarms = [alarm for _, alarm in expand(template_path()).of_type("AWS::CloudWatch::Alarm")]
+    formulas = [alarm for alarm in alarms if "Metrics" in alarm]
+    in_formulas = [str(entry) for alarm in formulas for entry in alarm["Metrics"] if "Expression" not in entry]
+    assert month.standing()["alarm_metrics"] == len(alarms) - len(formulas) + len(in_formulas) > len(alarms)
+    assert f"{month.standing()['alarm_metrics']} metrics of alarms" in PAGE
 
 
 def test_a_bigger_month_costs_in_proportion_but_for_what_stands() -> None:
@@ -62,5 +71,5 @@ def test_a_bigger_month_costs_in_proportion_but_for_what_stands() -> None:
 def test_x_ray_takes_one_trace_a_second_and_a_share_of_the_others(calls_a_second: float, traced: float) -> None:
     a_day = 86_400
     one = month.Life("one", round(calls_a_second * 10), 0, 0, 0, 0, 0)
-    made = month.month([one, one], a_day // 10, LambdaModel(), queues=0, alarms=0, dashboards=0)
+    made = month.month([one, one], a_day // 10, LambdaModel(), queues=0, alarm_metrics=0, dashboards=0)
     assert made.by_service["X-Ray"] == pytest.approx(traced * a_day * month.DAYS * 5e-6)

@@ -22,7 +22,7 @@ from turnlog.domain.correlation import correlation_id
 
 _FRAMES = 12
 _CAUSES = 5
-_SERVICE = "POWERTOOLS_SERVICE_NAME"
+_SERVICE, _LEVEL = "POWERTOOLS_SERVICE_NAME", "POWERTOOLS_LOG_LEVEL"
 _log = logging.getLogger("turnlog")
 _Answer = TypeVar("_Answer")
 LambdaHandler = Callable[[dict[str, Any], Any], _Answer]
@@ -98,4 +98,6 @@ def _logger() -> Logger:
     formatter = _WithoutTexts(utc=True, use_rfc3339=True, serialize_stacktrace=False)
     logger = Logger(service=_log.name, logger_formatter=formatter, logger_handler=_Stdout())
     logger.append_keys(service=os.environ.get(_SERVICE, _log.name))
+    # Powertools prefers the level of Lambda's own filter, which has to stay at INFO: metrics are lines without a level.
+    _log.setLevel(os.environ.get(_LEVEL) or "INFO")
     return logger

@@ -20,7 +20,7 @@ pytest.importorskip("cfnlint")
 from moto.iam.policy_validation import IAMPolicyDocumentValidator, IAMTrustPolicyDocumentValidator
 
 from tests.iam import resolved
-from turnlog.local.template import Template, expand
+from turnlog.local.template import Template, expand, referred
 
 INLINE_CHARACTERS = 10_240
 """Of all inline policies of one role, without white space."""
@@ -163,6 +163,16 @@ def _statement_problems(document: Mapping[str, Any]) -> Iterator[str]:
             yield f"{statement['Sid']} has no resource, or an empty one"
         for action in _list(statement["Action"]):
             yield from _action_problems(action, resources)
+        yield from _condition_problems(statement["Sid"], statement.get("Condition", {}))
+
+
+def _condition_problems(sid: str, conditions: Mapping[str, Any]) -> Iterator[str]:
+    """`ForAllValues` is true also of a request without the key: AWS asks for `Null` beside it where it allows."""
+    asked = conditions.get("Null", {})
+    for operator, keys in conditions.items():
+        for key in keys:
+            if operator.startswith("ForAllValues:") and asked.get(key) != "false":
+                yield f"{sid} allows a request without {key}"
 
 
 def _action_problems(action: str, resources: list[str]) -> Iterator[str]:
@@ -218,6 +228,16 @@ def test_iam_takes_every_role_of_every_variant(isolation: str) -> None:
     assert sorted(problems) == []
 
 
+def test_no_variant_refers_to_what_it_does_not_make() -> None:
+    """CloudFormation refuses a reference to a resource whose condition is false."""
+    for parameters in VARIANTS:
+        made = Template(template().document, {**template().parameters, **parameters})
+        resources = resolved(made)
+        names = set(referred(list(resources.values()))) & template().resources.keys()
+        outputs = set(referred(made.document["Outputs"])) & template().resources.keys()
+        assert names | outputs <= resources.keys(), parameters
+
+
 def test_what_iam_refuses_is_noticed() -> None:
     """The check above sees what it is for."""
     statement = {"Sid": "Read", "Effect": "Allow", "Action": "dynamodb:GetItem", "Resource": _arn("Table", template())}
@@ -240,4 +260,6 @@ def test_what_iam_refuses_is_noticed() -> None:
     assert "is never asked for" in found({**statement, "Resource": "arn:aws:s3:::bucket"})
     assert "can be limited" in found({**statement, "Resource": "*"})
     assert "Syntax errors" in found({**statement, "Condition": {"StringIs": {"aws:SourceVpc": "x"}}})
+    keys = {"dynamodb:LeadingKeys": ["#turnlog"]}
+    assert "without dynamodb:LeadingKeys" in found({**statement, "Condition": {"ForAllValues:StringEquals": keys}})
     assert "characters" in found(*({**statement, "Sid": f"Read{number}"} for number in range(100)))

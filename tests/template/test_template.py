@@ -394,7 +394,10 @@ def test_the_time_of_a_model_fits_its_function() -> None:
 
 def test_jobs_may_put_the_cursor_secret_only() -> None:
     (put,) = [one for one in statements("JobsFunction") if "dynamodb:PutItem" in one["Action"]]
-    assert put["Condition"] == {"ForAllValues:StringEquals": {"dynamodb:LeadingKeys": ["#turnlog"]}}
+    assert put["Condition"] == {
+        "Null": {"dynamodb:LeadingKeys": "false"},
+        "ForAllValues:StringEquals": {"dynamodb:LeadingKeys": ["#turnlog"]},
+    }
 
 
 def test_the_key_is_for_the_services_that_a_function_uses() -> None:
@@ -590,8 +593,34 @@ def test_the_dashboard_shows_what_is_there() -> None:
     shown = json.dumps(widgets)
     assert all(name in shown for name in METRICS.values())
     assert all(f"${{{queue}.QueueName}}" in shown for queue in of_type("AWS::SQS::Queue"))
+    for widget in widgets:
+        for namespace, name, *dimensions in _metrics_of(widget["properties"].get("metrics", [])):
+            assert "." not in (namespace, name, *dimensions) and len(dimensions) % 2 == 0, name
+            indexed = "GlobalSecondaryIndexName" in dimensions
+            assert (
+                dimensions[::2]
+                == {
+                    "AWS/ApiGateway": ["ApiId"],
+                    "AWS/Lambda": ["FunctionName"],
+                    "AWS/DynamoDB": ["TableName", "GlobalSecondaryIndexName"][: 1 + indexed],
+                    "AWS/SQS": ["QueueName"],
+                    NAMESPACE: ["service"],
+                    f"{NAMESPACE}/${{AWS::StackName}}": [],
+                }[namespace]
+            )
     places = [(one["x"], one["y"], one["width"]) for one in widgets]
     assert len(set(places)) == len(places) and all(x + width <= 24 for x, _, width in places)
+
+
+def _metrics_of(rows: list[list[Any]]) -> Iterator[list[str]]:
+    """Yield a widget's metrics in full: `.` is the value of the row before in that place, `...` all of them up to there."""
+    before = list[str]()
+    for row in rows:
+        cells = [cell for cell in row if isinstance(cell, str)]
+        if cells[0] == "...":
+            cells = before[: len(before) - len(cells) + 1] + cells[1:]
+        before = [before[index] if cell == "." else cell for index, cell in enumerate(cells)]
+        yield before
 
 
 def test_a_poison_message_does_not_take_its_batch_along() -> None:
@@ -677,6 +706,13 @@ TOPIC = "arn:aws:sns:eu-central-1:111122223333:turnlog-alarms"
         ({"Stage": "staging"}, []),
         ({"Stage": "prod"}, ["ProdTellsSomebody"]),
         ({"Stage": "prod", "AlarmTopicArn": TOPIC}, []),
+        ({"Memory": "agentcore"}, ["AgentCoreHasAMemory"]),
+        ({"Memory": "agentcore", "MemoryArn": "arn:aws:bedrock-agentcore:x"}, []),
+        ({"Memory": "webhook", "MemoryWebhookUrl": "https://memory.example"}, ["WebhookHasAnAddressAndASecret"]),
+        (
+            {"Memory": "webhook", "MemoryWebhookSecretArn": "arn:aws:secretsmanager:x"},
+            ["WebhookHasAnAddressAndASecret"],
+        ),
         ({"Authorizer": "Jwt"}, ["JwtHasAnIssuer"]),
         ({"Authorizer": "Jwt", "JwtIssuer": "https://idp.example"}, []),
     ],

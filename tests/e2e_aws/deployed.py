@@ -85,7 +85,7 @@ def adapted(document: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
 
 @dataclass(frozen=True)
 class Principal:
-    """An IAM user with a key. ``name`` is the user that Turnlog sees."""
+    """An IAM user with a key. Turnlog sees the user ``iam-user/NAME``."""
 
     name: str
     session: Session

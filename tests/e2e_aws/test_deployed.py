@@ -116,7 +116,9 @@ def test_a_conversation_through_api_queue_and_bucket_until_it_is_erased(stack: D
 
 
 def test_owners_do_not_see_each_other(stack: Deployed, ada: Turnlog) -> None:
-    ada.sessions.create("diary").append({"role": "user", "content": "It is mine."})
+    diary = ada.sessions.create("diary")
+    diary.append({"role": "user", "content": "It is mine."})
+    assert diary.info().user == "iam-user/ada", "a role of that name is another owner"
     with stack.principal("bert").open(stack.url) as bert:
         assert not bert.sessions.exists("diary")
         assert [one.session_id for one in bert.sessions.list()] == []

@@ -24,7 +24,7 @@ from turnlog.settings import PREFIX, Settings
 
 pytest.importorskip("samtranslator")
 
-from turnlog.local.template import Template, expand
+from turnlog.local.template import Template, expand, referred
 from turnlog.testing.aws import create_table
 
 OPEN = {"GET /v1/health", "GET /v1/openapi.json"}
@@ -610,6 +610,19 @@ def test_the_dashboard_shows_what_is_there() -> None:
             )
     places = [(one["x"], one["y"], one["width"]) for one in widgets]
     assert len(set(places)) == len(places) and all(x + width <= 24 for x, _, width in places)
+
+
+def test_a_name_of_ours_has_the_stacks_in_it_and_that_of_a_dashboard_the_region_too() -> None:
+    """So that two stacks of an account never ask for one name. Dashboards are an account's, all other names a region's."""
+    keys = {"DashboardName", "LogGroupName", "LayerName", "Name"}
+    names = [
+        (resource["Type"], json.dumps(value))
+        for resource in template().resources.values()
+        for key, value in resource.get("Properties", {}).items()
+        if key in keys and not set(referred(value)) & template().resources.keys()
+    ]
+    assert len(names) > 20 and [name for _, name in names if "AWS::StackName" not in name] == []
+    assert {kind for kind, name in names if "AWS::Region" in name} == {"AWS::CloudWatch::Dashboard"}
 
 
 def _metrics_of(rows: list[list[Any]]) -> Iterator[list[str]]:

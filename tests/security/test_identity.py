@@ -67,6 +67,17 @@ def test_what_was_stored_under_a_plain_name_is_the_role_s_or_the_named_user_s_an
     assert owner_of(USER.replace("/ada", "/bob"), **users) == Owner.of(ACCOUNT, "iam-user/bob")
 
 
+@pytest.mark.parametrize("plain", [(), ("ada",), ("bob",), ("ada", "iam-user")])
+def test_no_two_principals_and_no_person_share_an_owner(plain: tuple[str, ...]) -> None:
+    names = ("ada", "bob", "iam-user", "iam-role", "h_x", "a+b", "ADA")
+    arns = [arn.replace("/ada", f"/{name}") for arn in (SESSION_OF_ROLE, USER) for name in names]
+    owners = [owner_of(arn, plain_iam_users=plain) for arn in arns]
+    assert len({owner.user_id for owner in owners}) == len(arns)
+    for name in (*(owner.user for owner in owners if "/" in owner.user), *plain, "boss"):
+        with pytest.raises(ForbiddenError):
+            owner_of(ROLE.replace("/ada", "/boss"), name, delegating_principals=("boss",), plain_iam_users=plain)
+
+
 def test_delegation_is_for_roles() -> None:
     for entry in ("ada", ROLE, f"arn:aws:iam::{ACCOUNT}:role/ada"):
         delegating: dict[str, Any] = {"delegating_principals": (entry,)}

@@ -34,6 +34,7 @@ from turnlog.log.lines import payload_content, stored_line
 from turnlog.log.packing import pack
 from turnlog.log.payloads import Payloads, PreparedPayload
 from turnlog.log.read_lines import parse_lines, payload_of, read_event, upcast
+from turnlog.log.request_keys import Attempt, KeyRecords, RequestKey
 from turnlog.log.tombstones import is_slot_tombstone
 from turnlog.log.verified import Verified, VerifiedItems
 from turnlog.ports import Absent, Clock, IdSource, Item, ItemTable, Lost, Query, item_size_bytes
@@ -98,7 +99,7 @@ class Draft:
 
 
 Compose: TypeAlias = Callable[[Tail], "Draft | Commit"]
-"""From the log's end to the next commit, or to one that is there already (a repeated request). May raise to refuse."""
+"""From the log's end to the next commit, or to one that has this effect already. May raise to refuse."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +123,7 @@ class CommitLog:
         self._payloads = payloads
         self._clock = clock
         self._ids = ids
+        self.request_keys = KeyRecords(items, clock)
 
     # ------------------------------------------------------------ writing
 
@@ -141,20 +143,34 @@ class CommitLog:
         if self._expires and newest.expires_ms is not None and self._clock.now_ms() >= newest.expires_ms:
             raise NotFoundError(f"no session {keys.session_id!r}")
 
-    def write(self, keys: SessionKeys, compose: Compose) -> Written:
-        """Appends what ``compose`` makes of the log's end; on a lost slot reads again and retries until a deadline.
+    def write(self, keys: SessionKeys, compose: Compose, request: RequestKey | None = None) -> Written:
+        """Append what ``compose`` makes of the log's end, or find the commit that the request has made before.
 
-        Raises what ``compose`` raises, or `ConflictError` when other writers have won for `WRITE_DEADLINE_SECONDS`.
+        Raises as `write_attempt`.
+        """
+        return self.write_attempt(self.attempt(keys, request), compose)
+
+    def attempt(self, keys: SessionKeys, request: RequestKey | None) -> Attempt:
+        """Return an attempt to write the commit of a request, for who reads the log before composing it."""
+        return Attempt(self, keys, request)
+
+    def write_attempt(self, attempt: Attempt, compose: Compose) -> Written:
+        """Append the commit of an attempt; on a lost slot read again and retry until a deadline.
+
+        Before each put the attempt has seen that no commit up to that slot is of its request, so two attempts of one request
+        never both land. Raises what ``compose`` raises, or `ConflictError` when other writers have won for
+        `WRITE_DEADLINE_SECONDS`.
         """
         nonce, stored = self._ids.nonce(), dict[int, Payload]()
         deadline = self._clock.now_ms() + WRITE_DEADLINE_SECONDS * 1000
         backoff = _FIRST_BACKOFF_SECONDS
         while True:
-            tail = self.tail(keys)
-            draft = compose(tail)
+            tail = attempt.tail()
+            draft = attempt.earlier(tail) or compose(tail)
             if isinstance(draft, Commit):
                 return Written(draft, True, tail)
-            commit = self.put(keys, draft, nonce=nonce, previous=tail.header.hash, stored=stored)
+            draft = replace(draft, header=replace(draft.header, idempotency=attempt.stamp))
+            commit = self.put(attempt.keys, draft, nonce=nonce, previous=tail.header.hash, stored=stored)
             if commit is not None:
                 return Written(commit, False, tail)
             if self._clock.now_ms() >= deadline:
@@ -208,6 +224,25 @@ class CommitLog:
         return lines
 
     # ------------------------------------------------------------ reading
+
+    def made_by(self, keys: SessionKeys, request: RequestKey, first: int, last: int) -> Commit | None:
+        """Return the session's own commit of this request between two positions, both ends of commits, or None.
+
+        Every commit between them is read and checked: a missing one is a `CorruptError`.
+        """
+        before: Sequence[Item] = ()
+        reached = first - 1
+        for page in self.stored.on(keys, first, last, exact=True):
+            for commit in checked_chain([*before, *page])[len(before) :]:
+                if commit.header.first != reached + 1:
+                    break
+                reached = commit.header.last
+                if commit.home == keys.partition and request.matches(commit.header.idempotency):
+                    return commit
+            before = page[-1:]
+        if reached != last:
+            raise CorruptError("a commit is missing", item=commit_sort_key(reached + 1))
+        return None
 
     def get(self, keys: SessionKeys, position: int) -> Commit | None:
         """The commit whose first event has this position; None where the slot has none that can be read."""

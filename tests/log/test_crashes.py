@@ -18,6 +18,7 @@ from turnlog.client.model import Session, Turnlog
 from turnlog.domain.errors import TurnlogError, UnavailableError
 from turnlog.domain.identity import Owner
 from turnlog.engines import Engine
+from turnlog.log.keys import SessionKeys
 from turnlog.ports import BlobStore, ItemTable
 from turnlog.settings import Settings
 from turnlog.testing.explorer import Crash, Crashed, Run, explore
@@ -32,6 +33,7 @@ CALLS = {
         {"id": call_id, "type": "function", "function": {"name": "f", "arguments": "{}"}} for call_id in ("c1", "c2")
     ],
 }
+KEYS = SessionKeys(Owner.of("acme", "ada"), "s")
 STEPS: dict[str, Callable[[Turnlog], Any]] = {
     "create": lambda log: log.sessions.create("s", system="Be brief.", state={"a": 1}, key="create").id,
     "create with a made id": lambda log: log.sessions.create(key="made").id,
@@ -431,3 +433,32 @@ def test_a3_every_order_of_the_same_compression_twice_publishes_one_summary_and_
 
     most = 2 if is_full() else 1
     assert explore([compressing(1000, "k"), compressing(2000, "k")], fresh(_long), check, max_preemptions=most) >= 6
+
+
+def test_d7_every_order_of_two_large_changes_leaves_the_state_and_settings_that_were_answered() -> None:
+    """A change that is made again for another slot is stored again: what it says depends on what came before it."""
+
+    def changing(start: int, change: Callable[[Session], Any]) -> Callable[[ItemTable, BlobStore], Any]:
+        return lambda items, blobs: change(Session(application(items, blobs, SequentialIds(start))._backend, "s"))
+
+    def stated(run: Run, items: ItemTable, blobs: BlobStore) -> None:
+        newest = max(run.results, key=lambda answer: answer.version)
+        items.delete_many([KEYS.state])
+        assert Session(application(items, blobs, SequentialIds(10**9))._backend, "s").state() == newest
+
+    def updated(run: Run, items: ItemTable, blobs: BlobStore) -> None:
+        items.delete_many([KEYS.meta, KEYS.system])
+        session = Session(application(items, blobs, SequentialIds(10**9))._backend, "s")
+        assert (session.info().title, session.info().metadata) == ("New", {"m": 1})
+
+    states = [
+        changing(1000, lambda session: session.put_state({"a": LARGE["content"]})),
+        changing(2000, lambda session: session.put_state({"b": LARGE["content"]})),
+    ]
+    updates = [
+        changing(1000, lambda session: session.update(title="New")),
+        changing(2000, lambda session: session.update(metadata={"m": 1})),
+    ]
+    begin = fresh(lambda log: log.sessions.create("s", system=LARGE["content"], state={"c": 1}))
+    assert explore(states, begin, stated, max_preemptions=1, only_conflicts=True) > 1
+    assert explore(updates, begin, updated, max_preemptions=1, only_conflicts=True) > 1

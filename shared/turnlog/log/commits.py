@@ -32,7 +32,7 @@ from turnlog.log.headers import (
 from turnlog.log.keys import COMMITS_FROM, META, TAIL_TO, SessionKeys, commit_sort_key
 from turnlog.log.lines import payload_content, stored_line
 from turnlog.log.packing import pack
-from turnlog.log.payloads import Payloads, PreparedPayload
+from turnlog.log.payloads import Payloads, PreparedPayload, digest_of
 from turnlog.log.read_lines import parse_lines, payload_of, read_event, upcast
 from turnlog.log.request_keys import Attempt, KeyRecords, RequestKey
 from turnlog.log.tombstones import is_slot_tombstone
@@ -98,6 +98,9 @@ class Draft:
     facts: tuple[Facts | None, ...] = ()
 
 
+Stored: TypeAlias = dict[tuple[int, str], Payload]
+"""Payloads that an earlier try of a commit has stored, by the index and the digest of their content: another try may say something
+else, for it follows on another commit."""
 Compose: TypeAlias = Callable[[Tail], "Draft | Commit"]
 """From the log's end to the next commit, or to one that has this effect already. May raise to refuse."""
 
@@ -161,7 +164,7 @@ class CommitLog:
         never both land. Raises what ``compose`` raises, or `ConflictError` when other writers have won for
         `WRITE_DEADLINE_SECONDS`.
         """
-        nonce, stored = self._ids.nonce(), dict[int, Payload]()
+        nonce, stored = self._ids.nonce(), dict[tuple[int, str], Payload]()
         deadline = self._clock.now_ms() + WRITE_DEADLINE_SECONDS * 1000
         backoff = _FIRST_BACKOFF_SECONDS
         while True:
@@ -185,10 +188,10 @@ class CommitLog:
         *,
         nonce: bytes,
         previous: bytes = GENESIS,
-        stored: dict[int, Payload] | None = None,
+        stored: Stored | None = None,
         fork_of: tuple[SessionKeys, int] | None = None,
     ) -> Commit | None:
-        """Puts one commit into its slot; None when another writer has it. Payloads are stored first, once per ``nonce``.
+        """Puts one commit into its slot; None when another writer has it. Payloads are stored first, unless they are ``stored``.
 
         With ``fork_of`` the slot is the first of a session whose log is that one's up to that position.
         """
@@ -209,15 +212,19 @@ class CommitLog:
             return commit
         return None
 
-    def _lines(self, keys: SessionKeys, draft: Draft, nonce: bytes, stored: dict[int, Payload]) -> list[JsonObject]:
+    def _lines(self, keys: SessionKeys, draft: Draft, nonce: bytes, stored: Stored) -> list[JsonObject]:
         prepared, lines = list[PreparedPayload](), list[JsonObject]()
         for index, event in enumerate(draft.events):
             content = payload_content(event)
-            payload = stored.get(index)
-            if payload is None and self._payloads.is_large(content):
-                one = self._payloads.prepare(keys, content, position=event.position, nonce=nonce, index=index)
-                prepared.append(one)
-                payload = stored[index] = one.payload
+            payload: Payload | None = None
+            if self._payloads.is_large(content):
+                place = index, digest_of(content)
+                if place not in stored:
+                    prepared.append(
+                        self._payloads.prepare(keys, content, position=event.position, nonce=nonce, index=index)
+                    )
+                    stored[place] = prepared[-1].payload
+                payload = stored[place]
             facts = draft.facts[index] if index < len(draft.facts) else None
             lines.append(stored_line(event, payload, facts))
         self._payloads.store(prepared)

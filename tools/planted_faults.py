@@ -128,7 +128,7 @@ PLANTED: tuple[Planted, ...] = (
     Planted(
         "append",
         "a lost slot is not searched for the request's own commit",
-        ((_KEYS, "        self._seen = header.last\n", "        self._seen = 10**9\n"),),
+        ((_KEYS, "        self._seen = header.last\n", "        self._seen = header.last + 1\n"),),
         (f"{_CRASHES}::test_a3_every_order_of_two_attempts_and_another_writer_stores_the_request_once",),
     ),
     Planted(

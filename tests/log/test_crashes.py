@@ -435,7 +435,7 @@ def test_a3_every_order_of_the_same_compression_twice_publishes_one_summary_and_
     assert explore([compressing(1000, "k"), compressing(2000, "k")], fresh(_long), check, max_preemptions=most) >= 6
 
 
-def test_d7_every_order_of_two_large_changes_leaves_the_state_and_settings_that_were_answered() -> None:
+def test_a5_every_order_of_two_large_changes_leaves_the_state_and_settings_that_were_answered() -> None:
     """A change that is made again for another slot is stored again: what it says depends on what came before it."""
 
     def changing(start: int, change: Callable[[Session], Any]) -> Callable[[ItemTable, BlobStore], Any]:

@@ -40,6 +40,7 @@ class Planted:
 
 _CODE = "shared/turnlog"
 _COMMITS, _RENDER = f"{_CODE}/log/commits.py", f"{_CODE}/windows/render.py"
+_KEYS, _REQUEST_KEYS = f"{_CODE}/log/request_keys.py", "tests/log/test_request_keys.py"
 _LAWS, _APPEND, _ERASE = "tests/properties/test_window_laws.py", "tests/log/test_append.py", "tests/log/test_erase.py"
 _CRASHES, _STORAGE, _DOCUMENTS = "tests/log/test_crashes.py", "tests/log/test_storage.py", "tests/log/test_documents.py"
 _EXPORT = "tests/log/test_export.py"
@@ -66,10 +67,7 @@ _ALL_FIRST = (
     '        for one in event["Records"]:\n            work(SQSRecord(one))\n'
     "        return dict(process_partial_response(event, lambda record: None, processor))"
 )
-_OWN_TIME = (
-    'replace(following(header, kind="m", events=len(all_events), now_ms=time_ms, **stamped(self._request)), '
-    "time_ms=time_ms),"
-)
+_OWN_TIME = 'replace(following(header, kind="m", events=len(all_events), now_ms=time_ms), time_ms=time_ms),'
 
 _EACH_CALL = "test_a2_a3_a_fault_at_every_call_then_the_same_call_again_has_one_effect"
 _KEPT = (
@@ -108,9 +106,9 @@ PLANTED: tuple[Planted, ...] = (
         "an idempotency key is not looked up",
         (
             (
-                f"{_CODE}/services/idempotency.py",
-                "return commit if commit is not None and is_of(commit, key) else None",
-                "return None",
+                _COMMITS,
+                "draft = attempt.earlier(tail) or compose(tail)",
+                "draft = compose(tail)",
             ),
         ),
         (f"{_APPEND}::test_a3_the_same_key_makes_one_commit_and_the_same_answer[sqlite]",),
@@ -118,8 +116,32 @@ PLANTED: tuple[Planted, ...] = (
     Planted(
         "append",
         "a key is taken for another payload too",
-        ((f"{_CODE}/services/idempotency.py", "if stamp != key.stamp:", "if stamp[:HASH_BYTES] != key.key_hash:"),),
+        ((_KEYS, "if stamp != self.stamp:", "if stamp[:HASH_BYTES] != self.key_hash:"),),
         (f"{_APPEND}::test_a4_the_same_key_with_another_payload_is_refused[sqlite]",),
+    ),
+    Planted(
+        "append",
+        "a key is recorded at every attempt",
+        ((_KEYS, '"ttl": ttl}, condition=Absent())', '"ttl": ttl})'),),
+        (f"{_REQUEST_KEYS}::test_a3_a_repeated_append_is_one_commit_with_10000_commits_between",),
+    ),
+    Planted(
+        "append",
+        "a lost slot is not searched for the request's own commit",
+        ((_KEYS, "        self._seen = header.last\n", "        self._seen = header.last + 1\n"),),
+        (f"{_CRASHES}::test_a3_every_order_of_two_attempts_and_another_writer_stores_the_request_once",),
+    ),
+    Planted(
+        "append",
+        "a key is forgotten after an hour",
+        ((_KEYS, "KEPT_SECONDS = DAY_MS // 1000", "KEPT_SECONDS = 3600"),),
+        (f"{_REQUEST_KEYS}::test_a3_a_key_is_remembered_for_24_hours_also_when_clocks_differ[sqlite-0]",),
+    ),
+    Planted(
+        "append",
+        "the keys of a log of before are not carried on",
+        ((f"{_CODE}/log/headers.py", "_RING_GAP_MS = 60 * 60_000", "_RING_GAP_MS = 0"),),
+        (f"{_REQUEST_KEYS}::test_a3_the_keys_of_a_log_of_before_are_recognised_and_carried[sqlite]",),
     ),
     Planted(
         "append",
@@ -150,7 +172,7 @@ PLANTED: tuple[Planted, ...] = (
             ),
             (
                 f"{_CODE}/services/append_messages.py",
-                'following(header, kind="m", events=len(all_events), now_ms=time_ms, **stamped(self._request)),',
+                'following(header, kind="m", events=len(all_events), now_ms=time_ms),',
                 _OWN_TIME,
             ),
         ),

@@ -17,7 +17,7 @@ PROPERTIES: dict[str, dict[str, str]] = {
     "Append": {
         "A1": "Many appenders at once: nothing is lost, positions have no gap, all readers see one order",
         "A2": "A batch is never seen in part, at any point of a crash",
-        "A3": "The same key makes one commit and gives the same answer, however often it is sent",
+        "A3": "For 24 hours the same key makes one commit and gives the same answer, whatever else is written",
         "A4": "The same key with another payload is refused",
         "A5": "Acknowledged is durable, and readable at once by anyone",
         "A6": "A wrong `if_head` is refused with the head; an invented one makes neither gap nor overlap",

@@ -99,19 +99,6 @@ def test_a3_the_same_key_makes_one_commit_and_the_same_answer(log: Turnlog) -> N
     assert len(bodies(session)) == 3
 
 
-def test_a3_a_key_is_known_for_24_commits_and_at_any_age_with_if_head(log: Turnlog) -> None:
-    session = log.sessions.create("one")
-    head = session.info().head
-    first = session.append(user("first"), key="old", if_head=head)
-    for at in range(23):
-        session.append(user(str(at)), key=f"k{at}")
-    assert session.append(user("first"), key="old") == first
-    for at in range(40):
-        session.append(user(f"more {at}"), key=f"m{at}")
-    assert session.append(user("first"), key="old", if_head=head) == first
-    assert len(bodies(session)) == 64
-
-
 def test_a4_the_same_key_with_another_payload_is_refused(log: Turnlog) -> None:
     session = log.sessions.create("one")
     session.append(user("hi"), key="k")

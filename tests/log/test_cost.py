@@ -46,19 +46,48 @@ def filled(harness: Harness, messages: int) -> Session:
 
 @pytest.mark.parametrize("messages", [10, 1_000, pytest.param(10_000, marks=pytest.mark.full)])
 def test_an_append_is_two_requests_one_wcu_and_one_rcu_at_any_length(moto: Harness, messages: int) -> None:
+    """A key costs one put and one write unit more."""
     assert len(TEXT) == 600
     session = filled(moto, messages)
     for at in range(30):
+        key = f"key-{at}" if at % 2 else None
         with moto.meter.measure() as spent:
-            head = session.append(FIXTURE, key=f"key-{at}").head
+            head = session.append(FIXTURE, key=key).head
         # One in 256 asks for a segment: a job's record and a message.
-        asks = int(head % SEGMENT_POSITIONS == 0)
-        assert dict(spent.requests) == {"Query": 1, "PutItem": 1 + asks} | ({"SendMessage": 1} if asks else {})
-        assert spent.write_units == 1 + asks, f"append {at}"
+        asks, keyed = int(head % SEGMENT_POSITIONS == 0), at % 2
+        assert dict(spent.requests) == {"Query": 1, "PutItem": 1 + keyed + asks} | ({"SendMessage": 1} if asks else {})
+        assert spent.write_units == 1 + keyed + asks, f"append {at}"
+        assert spent.read_units <= 1
         assert spent.index_write_units == 0
-    with moto.meter.measure() as spent:
+
+
+def test_a_retry_reads_what_has_come_since_its_first_attempt(moto: Harness) -> None:
+    session = filled(moto, 10)
+    session.append(FIXTURE, key="key")
+    for _ in range(4):
         session.append(FIXTURE)
+    with moto.meter.measure() as spent:
+        session.append(FIXTURE, key="key")
+    assert dict(spent.requests) == {"Query": 2, "PutItem": 1}
     assert spent.write_units == 1
+    assert spent.read_units <= 1 + 5
+
+
+@pytest.mark.parametrize("name", ["put_state", "record", "update", "rewind", "end", "compress"])
+def test_a_key_costs_any_call_one_put_and_one_write_unit(moto: Harness, name: str) -> None:
+    requests = list[dict[str, float]]()
+    for key in (None, "key"):
+        session = moto.log(*OWNER).sessions.create(f"session-000{int(key is None)}")
+        for at in range(12):
+            session.append({"role": ("user", "assistant")[at % 2], "content": f"{at}: {TEXT}"})
+        arguments: dict[str, Any] = {"update": {"title": "New"}, "compress": {}, "end": {}}.get(name, {})
+        positional = {"put_state": [{"n": 1}], "record": ["noted"], "rewind": [3]}.get(name, [])
+        with moto.meter.measure() as spent:
+            getattr(session, name)(*positional, key=key, **arguments)
+        requests.append(dict(spent.requests) | {"write units": spent.write_units})
+    without, keyed = requests
+    more = {name: keyed[name] - without.get(name, 0) for name in keyed}
+    assert {name: count for name, count in more.items() if count} == {"PutItem": 1, "write units": 1}
 
 
 def test_the_read_of_an_append_is_one_rcu(moto: Harness) -> None:
@@ -81,9 +110,12 @@ def test_an_append_at_10000_messages_makes_the_calls_it_makes_at_10(tmp_path: An
                     *({"role": ("user", "assistant")[n % 2], "content": str(n)} for n in range(start, start + 25))
                 )
             before = harness.faults.calls
+            session.append(FIXTURE)
+            counts.append(harness.faults.calls - before)
+            before = harness.faults.calls
             session.append(FIXTURE, key=f"at-{length}")
             counts.append(harness.faults.calls - before)
-        assert counts == [2, 2]
+        assert counts == [2, 3, 2, 3]
 
 
 def test_a_window_of_64_commits_is_one_request(moto: Harness) -> None:
@@ -192,7 +224,7 @@ def test_a_decision_and_a_result_that_ends_the_waiting_write_the_commit_and_the_
             session.decide_pending("reject") if decides else session.append(answer)
         puts = spent.requests["PutItem"]
         assert puts == 2, "the commit and the state"
-        assert sum(spent.requests.values()) - puts == (4 if decides else 2)
+        assert sum(spent.requests.values()) - puts == (3 if decides else 2)
 
 
 def test_a_model_costs_a_summary_one_get_and_two_puts(moto: Harness) -> None:
@@ -221,10 +253,10 @@ def test_a_model_costs_a_summary_one_get_and_two_puts(moto: Harness) -> None:
 def test_the_list_entry_is_touched_at_most_every_five_minutes(moto: Harness) -> None:
     session = filled(moto, 2)
     touches = 0
-    for at in range(40):
+    for _ in range(40):
         moto.clock.advance(30)
         with moto.meter.measure() as spent:
-            session.append(FIXTURE, key=f"key-{at}")
+            session.append(FIXTURE)
         touches += spent.requests["PutItem"] - 1
     assert 3 <= touches <= 4  # 20 minutes
     listed = next(harness_listed(moto))

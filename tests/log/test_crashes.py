@@ -18,6 +18,7 @@ from turnlog.client.model import Session, Turnlog
 from turnlog.domain.errors import TurnlogError, UnavailableError
 from turnlog.domain.identity import Owner
 from turnlog.engines import Engine
+from turnlog.log.keys import SessionKeys
 from turnlog.ports import BlobStore, ItemTable
 from turnlog.settings import Settings
 from turnlog.testing.explorer import Crash, Crashed, Run, explore
@@ -32,6 +33,7 @@ CALLS = {
         {"id": call_id, "type": "function", "function": {"name": "f", "arguments": "{}"}} for call_id in ("c1", "c2")
     ],
 }
+KEYS = SessionKeys(Owner.of("acme", "ada"), "s")
 STEPS: dict[str, Callable[[Turnlog], Any]] = {
     "create": lambda log: log.sessions.create("s", system="Be brief.", state={"a": 1}, key="create").id,
     "create with a made id": lambda log: log.sessions.create(key="made").id,
@@ -70,6 +72,7 @@ STEPS: dict[str, Callable[[Turnlog], Any]] = {
     "fork": lambda log: Session(log._backend, "base").fork("fork", at=2, title="Fork", key="fork").info(),
     "fork with a made id": lambda log: Session(log._backend, "base").fork(system="x" * 3_000, key="fork").info(),
     "compress": lambda log: Session(log._backend, "base").compress(key="compress"),
+    "compress and discard": lambda log: Session(log._backend, "base").discard_summary(key="discard"),
     "compress as a job": lambda log: Session(log._backend, "base").compress(mode="async", key="job"),
     "snapshot": lambda log: Session(log._backend, "base").create_snapshot("a name", key="snapshot"),
     "snapshot of an unused name": lambda log: Session(log._backend, "base").create_snapshot(
@@ -91,6 +94,8 @@ def begin(log: Turnlog, step: str) -> None:
     base.append({"role": "user", "content": "before"})
     if step.startswith("compress"):
         base.append(*LONG)
+    if step == "compress and discard":
+        base.compress()
     if step in WAITING:
         base.append(CALLS, run={"pending_action": {"call_id": "c1"}})
 
@@ -141,6 +146,9 @@ def check(log: Turnlog, step: str) -> None:
     if step == "compress":
         assert base.info().head == 13, "exactly one summary"
         assert base.summary().position == 13
+    if step == "compress and discard":
+        assert base.info().head == 14, "exactly one discard"
+        assert (base.summary(), len(list(log.jobs()))) == (None, 1)
     if step == "compress as a job":
         assert len(list(log.jobs())) == 1
     if step.startswith("snapshot"):
@@ -249,6 +257,53 @@ def test_every_order_of_the_same_request_twice_stores_it_once() -> None:
         assert run.results[0] == run.results[1]
 
     operations = [appending(1000, "x", key="k"), appending(2000, "x", key="k")]
+    assert explore(operations, fresh(lambda log: log.sessions.create("s")), check) >= 20
+
+
+def test_a3_every_order_of_two_attempts_and_another_writer_stores_the_request_once() -> None:
+    """The record of the key, the commit and the other writer's commits come in any order."""
+
+    def check(run: Run, items: ItemTable, blobs: BlobStore) -> None:
+        stored = acknowledged_and_whole(run, items, blobs)
+        assert sorted(text for _, text in stored) == ["a", "b", "x"]
+        assert run.results[0] == run.results[1]
+        again = appending(9000, "x", key="k")(items, blobs)
+        assert again == run.results[0]
+
+    def others(items: ItemTable, blobs: BlobStore) -> Any:
+        appending(3000, "a")(items, blobs)
+        return appending(4000, "b")(items, blobs)
+
+    operations = [appending(1000, "x", key="k"), appending(2000, "x", key="k"), others]
+    most = 3 if is_full() else 2
+    assert explore(operations, fresh(lambda log: log.sessions.create("s")), check, max_preemptions=most) >= 50
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("at", [1, 2, 3])
+def test_a3_every_order_of_an_attempt_that_crashes_its_retry_and_another_writer(at: int, after: bool) -> None:
+    """The attempt ends before or after its read of the log's end, its record, its commit."""
+
+    def check(run: Run, items: ItemTable, blobs: BlobStore) -> None:
+        stored = acknowledged_and_whole(run, items, blobs)
+        assert sorted(text for _, text in stored) == ["b", "x"]
+        assert isinstance(run.results[0], Crashed) or run.results[0] == run.results[1]
+        again = appending(9000, "x", key="k")(items, blobs)
+        assert again == run.results[1]
+
+    operations = [appending(1000, "x", key="k"), appending(2000, "x", key="k"), appending(3000, "b")]
+    crash, begin = Crash(0, at, after), fresh(lambda log: log.sessions.create("s"))
+    assert explore(operations, begin, check, crash=crash, max_preemptions=2) >= 20
+
+
+def test_a4_every_order_of_two_payloads_under_one_key_stores_one() -> None:
+    def check(run: Run, items: ItemTable, blobs: BlobStore) -> None:
+        stored = acknowledged_and_whole(run, items, blobs)
+        assert [text for _, text in stored] in (["x"], ["y"])
+        refused = [result for result in run.results if isinstance(result, TurnlogError)]
+        assert [error.error_code for error in refused] == ["idempotency_mismatch"]
+
+    operations = [appending(1000, "x", key="k"), appending(2000, "y", key="k")]
     explore(operations, fresh(lambda log: log.sessions.create("s")), check)
 
 
@@ -275,7 +330,7 @@ def test_every_order_with_a_crash_at_every_request_of_one_writer(after: bool) ->
         assert again.last - again.first == 1
 
     operations = [appending(1000, "a1", "a2", key="a"), appending(2000, "b")]
-    for at in (1, 2, 3, 4):
+    for at in (1, 2, 3, 4, 5):
         explore(operations, fresh(lambda log: log.sessions.create("s")), check, crash=Crash(0, at, after))
 
 
@@ -326,9 +381,9 @@ def test_a_crash_is_never_caught_by_the_code_it_ends() -> None:
     assert not issubclass(Crashed, Exception)
 
 
-def compressing(start: int) -> Callable[[ItemTable, BlobStore], Any]:
+def compressing(start: int, key: str | None = None) -> Callable[[ItemTable, BlobStore], Any]:
     def operation(items: ItemTable, blobs: BlobStore) -> Any:
-        return Session(application(items, blobs, SequentialIds(start))._backend, "s").compress(keep_loops=1)
+        return Session(application(items, blobs, SequentialIds(start))._backend, "s").compress(keep_loops=1, key=key)
 
     return operation
 
@@ -366,3 +421,44 @@ def test_every_order_of_two_summaries_publishes_one() -> None:
 
     most = 2 if is_full() else 1
     assert explore([compressing(1000), compressing(2000)], fresh(_long), check, max_preemptions=most) >= 6
+
+
+def test_a3_every_order_of_the_same_compression_twice_publishes_one_summary_and_answers_it_to_both() -> None:
+    def check(run: Run, items: ItemTable, blobs: BlobStore) -> None:
+        session = Session(application(items, blobs, SequentialIds(10**9))._backend, "s")
+        assert all(not isinstance(result, BaseException) for result in run.results), run.results
+        assert run.results[0] == run.results[1]
+        assert run.results[0].status == "published"
+        assert session.info().head == 12
+
+    most = 2 if is_full() else 1
+    assert explore([compressing(1000, "k"), compressing(2000, "k")], fresh(_long), check, max_preemptions=most) >= 6
+
+
+def test_a5_every_order_of_two_large_changes_leaves_the_state_and_settings_that_were_answered() -> None:
+    """A change that is made again for another slot is stored again: what it says depends on what came before it."""
+
+    def changing(start: int, change: Callable[[Session], Any]) -> Callable[[ItemTable, BlobStore], Any]:
+        return lambda items, blobs: change(Session(application(items, blobs, SequentialIds(start))._backend, "s"))
+
+    def stated(run: Run, items: ItemTable, blobs: BlobStore) -> None:
+        newest = max(run.results, key=lambda answer: answer.version)
+        items.delete_many([KEYS.state])
+        assert Session(application(items, blobs, SequentialIds(10**9))._backend, "s").state() == newest
+
+    def updated(run: Run, items: ItemTable, blobs: BlobStore) -> None:
+        items.delete_many([KEYS.meta, KEYS.system])
+        session = Session(application(items, blobs, SequentialIds(10**9))._backend, "s")
+        assert (session.info().title, session.info().metadata) == ("New", {"m": 1})
+
+    states = [
+        changing(1000, lambda session: session.put_state({"a": LARGE["content"]})),
+        changing(2000, lambda session: session.put_state({"b": LARGE["content"]})),
+    ]
+    updates = [
+        changing(1000, lambda session: session.update(title="New")),
+        changing(2000, lambda session: session.update(metadata={"m": 1})),
+    ]
+    begin = fresh(lambda log: log.sessions.create("s", system=LARGE["content"], state={"c": 1}))
+    assert explore(states, begin, stated, max_preemptions=1, only_conflicts=True) > 1
+    assert explore(updates, begin, updated, max_preemptions=1, only_conflicts=True) > 1

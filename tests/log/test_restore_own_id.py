@@ -126,6 +126,15 @@ def test_d6_e4_an_expired_session_goes_back_to_its_snapshot_under_its_own_id(har
     assert session.info().head == head, "late jobs leave it alone"
 
 
+def test_a_key_of_the_life_before_counts_as_new(harness: Harness) -> None:
+    session = whole(harness)
+    session.append({"role": "user", "content": CANARY}, key="k")
+    harness.clock.advance(3 * DAY + 1)
+    erased(harness)
+    restored = back(harness, session)
+    assert session.append({"role": "user", "content": "of this life"}, key="k").head == restored.head + 1
+
+
 def test_a_day_later_too_and_as_a_job_when_it_is_long(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     session = told(harness)
     harness.clock.advance(3 * DAY + 1)

@@ -21,7 +21,7 @@ from turnlog.domain import tenancy
 from turnlog.domain.errors import InvalidInputError, NotFoundError, SessionExistsError, TurnlogError
 from turnlog.domain.times import DAY_MS
 from turnlog.entrypoints.routes import Request, call
-from turnlog.log.keys import SessionKeys
+from turnlog.log.keys import REQUESTS, SessionKeys
 from turnlog.ports import BlobStore, ItemTable
 from turnlog.services import retention
 from turnlog.services.retention import Retained, RetainSessions
@@ -117,7 +117,8 @@ def test_expiry_is_exact_without_any_cache(harness: Harness) -> None:
 def test_the_schedule_erases_what_has_expired_and_frees_its_id_a_day_later(harness: Harness) -> None:
     log = harness.log()
     session = log.sessions.create("s", title=CANARY, ttl_days=1)
-    session.append(HI, {"role": "user", "content": noise(60_000)})
+    session.append(HI, {"role": "user", "content": noise(60_000)}, key="k")
+    session.append(HI, key="another")
     other = log.sessions.create("other", ttl_days=30)
     assert retained(harness) == Retained()
     harness.clock.advance(DAY + 1)
@@ -127,6 +128,7 @@ def test_the_schedule_erases_what_has_expired_and_frees_its_id_a_day_later(harne
     assert worked(harness, job).status == "done"
     assert held(CANARY, harness) == []
     assert {name for item in of_session(harness) for name in item} <= TOMBSTONE
+    assert not any(str(item["sk"]).startswith(REQUESTS) for item in of_session(harness))
     assert retained(harness) == Retained()
     with pytest.raises(SessionExistsError):
         log.sessions.create("s")
@@ -136,6 +138,7 @@ def test_the_schedule_erases_what_has_expired_and_frees_its_id_a_day_later(harne
         assert worked(harness, one).status == "done"
     assert of_session(harness) == []
     assert log.sessions.create("s", title="another").info().title == "another"
+    assert log.sessions.get("s").append({"role": "user", "content": "of this life"}, key="k").head == 2
     assert {one.session_id for one in log.sessions.list()} == {"s", "other"}
     assert retained(harness) == Retained()
     assert other.info().expires_at

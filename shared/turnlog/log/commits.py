@@ -32,8 +32,9 @@ from turnlog.log.headers import (
 from turnlog.log.keys import COMMITS_FROM, META, TAIL_TO, SessionKeys, commit_sort_key
 from turnlog.log.lines import payload_content, stored_line
 from turnlog.log.packing import pack
-from turnlog.log.payloads import Payloads, PreparedPayload
+from turnlog.log.payloads import Payloads, PreparedPayload, digest_of
 from turnlog.log.read_lines import parse_lines, payload_of, read_event, upcast
+from turnlog.log.request_keys import Attempt, KeyRecords, RequestKey
 from turnlog.log.tombstones import is_slot_tombstone
 from turnlog.log.verified import Verified, VerifiedItems
 from turnlog.ports import Absent, Clock, IdSource, Item, ItemTable, Lost, Query, item_size_bytes
@@ -97,8 +98,11 @@ class Draft:
     facts: tuple[Facts | None, ...] = ()
 
 
+Stored: TypeAlias = dict[tuple[int, str], Payload]
+"""Payloads that an earlier try of a commit has stored, by the index and the digest of their content: another try may say something
+else, for it follows on another commit."""
 Compose: TypeAlias = Callable[[Tail], "Draft | Commit"]
-"""From the log's end to the next commit, or to one that is there already (a repeated request). May raise to refuse."""
+"""From the log's end to the next commit, or to one that has this effect already. May raise to refuse."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +126,7 @@ class CommitLog:
         self._payloads = payloads
         self._clock = clock
         self._ids = ids
+        self.request_keys = KeyRecords(items, clock)
 
     # ------------------------------------------------------------ writing
 
@@ -141,20 +146,34 @@ class CommitLog:
         if self._expires and newest.expires_ms is not None and self._clock.now_ms() >= newest.expires_ms:
             raise NotFoundError(f"no session {keys.session_id!r}")
 
-    def write(self, keys: SessionKeys, compose: Compose) -> Written:
-        """Appends what ``compose`` makes of the log's end; on a lost slot reads again and retries until a deadline.
+    def write(self, keys: SessionKeys, compose: Compose, request: RequestKey | None = None) -> Written:
+        """Append what ``compose`` makes of the log's end, or find the commit that the request has made before.
 
-        Raises what ``compose`` raises, or `ConflictError` when other writers have won for `WRITE_DEADLINE_SECONDS`.
+        Raises as `write_attempt`.
         """
-        nonce, stored = self._ids.nonce(), dict[int, Payload]()
+        return self.write_attempt(self.attempt(keys, request), compose)
+
+    def attempt(self, keys: SessionKeys, request: RequestKey | None) -> Attempt:
+        """Return an attempt to write the commit of a request, for who reads the log before composing it."""
+        return Attempt(self, keys, request)
+
+    def write_attempt(self, attempt: Attempt, compose: Compose) -> Written:
+        """Append the commit of an attempt; on a lost slot read again and retry until a deadline.
+
+        Before each put the attempt has seen that no commit up to that slot is of its request, so two attempts of one request
+        never both land. Raises what ``compose`` raises, or `ConflictError` when other writers have won for
+        `WRITE_DEADLINE_SECONDS`.
+        """
+        nonce, stored = self._ids.nonce(), dict[tuple[int, str], Payload]()
         deadline = self._clock.now_ms() + WRITE_DEADLINE_SECONDS * 1000
         backoff = _FIRST_BACKOFF_SECONDS
         while True:
-            tail = self.tail(keys)
-            draft = compose(tail)
+            tail = attempt.tail()
+            draft = attempt.earlier(tail) or compose(tail)
             if isinstance(draft, Commit):
                 return Written(draft, True, tail)
-            commit = self.put(keys, draft, nonce=nonce, previous=tail.header.hash, stored=stored)
+            draft = replace(draft, header=replace(draft.header, idempotency=attempt.stamp))
+            commit = self.put(attempt.keys, draft, nonce=nonce, previous=tail.header.hash, stored=stored)
             if commit is not None:
                 return Written(commit, False, tail)
             if self._clock.now_ms() >= deadline:
@@ -169,10 +188,10 @@ class CommitLog:
         *,
         nonce: bytes,
         previous: bytes = GENESIS,
-        stored: dict[int, Payload] | None = None,
+        stored: Stored | None = None,
         fork_of: tuple[SessionKeys, int] | None = None,
     ) -> Commit | None:
-        """Puts one commit into its slot; None when another writer has it. Payloads are stored first, once per ``nonce``.
+        """Puts one commit into its slot; None when another writer has it. Payloads are stored first, unless they are ``stored``.
 
         With ``fork_of`` the slot is the first of a session whose log is that one's up to that position.
         """
@@ -193,21 +212,44 @@ class CommitLog:
             return commit
         return None
 
-    def _lines(self, keys: SessionKeys, draft: Draft, nonce: bytes, stored: dict[int, Payload]) -> list[JsonObject]:
+    def _lines(self, keys: SessionKeys, draft: Draft, nonce: bytes, stored: Stored) -> list[JsonObject]:
         prepared, lines = list[PreparedPayload](), list[JsonObject]()
         for index, event in enumerate(draft.events):
             content = payload_content(event)
-            payload = stored.get(index)
-            if payload is None and self._payloads.is_large(content):
-                one = self._payloads.prepare(keys, content, position=event.position, nonce=nonce, index=index)
-                prepared.append(one)
-                payload = stored[index] = one.payload
+            payload: Payload | None = None
+            if self._payloads.is_large(content):
+                place = index, digest_of(content)
+                if place not in stored:
+                    prepared.append(
+                        self._payloads.prepare(keys, content, position=event.position, nonce=nonce, index=index)
+                    )
+                    stored[place] = prepared[-1].payload
+                payload = stored[place]
             facts = draft.facts[index] if index < len(draft.facts) else None
             lines.append(stored_line(event, payload, facts))
         self._payloads.store(prepared)
         return lines
 
     # ------------------------------------------------------------ reading
+
+    def made_by(self, keys: SessionKeys, request: RequestKey, first: int, last: int) -> Commit | None:
+        """Return the session's own commit of this request between two positions, both ends of commits, or None.
+
+        Every commit between them is read and checked: a missing one is a `CorruptError`.
+        """
+        before: Sequence[Item] = ()
+        reached = first - 1
+        for page in self.stored.on(keys, first, last, exact=True):
+            for commit in checked_chain([*before, *page])[len(before) :]:
+                if commit.header.first != reached + 1:
+                    break
+                reached = commit.header.last
+                if commit.home == keys.partition and request.matches(commit.header.idempotency):
+                    return commit
+            before = page[-1:]
+        if reached != last:
+            raise CorruptError("a commit is missing", item=commit_sort_key(reached + 1))
+        return None
 
     def get(self, keys: SessionKeys, position: int) -> Commit | None:
         """The commit whose first event has this position; None where the slot has none that can be read."""

@@ -24,10 +24,11 @@ from turnlog.log.keys import commit_sort_key, position_of
 from turnlog.ports import AttributeValue, Item
 
 HASH_BYTES = 16
-KEYS_KEPT = 24
 GENESIS = bytes(HASH_BYTES)
-_KEY_HASH_BYTES = 6
-_KEY_ENTRY_BYTES = _KEY_HASH_BYTES + 4
+KEY_HASH_BYTES = 6
+KEY_ENTRY_BYTES = KEY_HASH_BYTES + 4
+"""An entry of the ring of keys that a header had before there were key records: first bytes of a key's hash, and a position."""
+_RING_GAP_MS = 60 * 60_000
 CREATION = "c"
 """The kind of a session's first commit."""
 _KINDS = frozenset({CREATION, "m", "s", "y", "d", "h", "p", "e", "r", "f"})
@@ -74,7 +75,7 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """``first`` and ``last`` are positions. ``keys`` are the last 24 idempotency keys: 6 bytes of hash, 4 of position each.
+    """``first`` and ``last`` are positions. ``keys`` are the ring of keys of a log that was begun before there were key records.
     ``idempotency`` is hash of the key (16 bytes) and of the payload (16), or empty.
 
     ``last_state`` and ``last_settings`` are the positions of the newest state event and settings event.
@@ -130,24 +131,23 @@ class Header:
         return self.active_ms + self.ttl_days * DAY_MS if self.ttl_days else None
 
 
-def following(
-    before: Header, *, kind: str, events: int, now_ms: int, key_hash: bytes = b"", stamp: bytes = b""
-) -> Header:
-    """The header of the next commit, of that many events, with all that is in force carried on.
+def following(before: Header, *, kind: str, events: int, now_ms: int) -> Header:
+    """Return the header of the next commit, of that many events, with all that is in force carried on.
 
-    ``key_hash`` and ``stamp`` are of the request's idempotency key. Times of commits increase whatever the clock does.
+    Times of commits increase whatever the clock does. A ring of keys is carried on until nothing was said for an hour: then no
+    request of its keys is still tried.
     """
-    first = before.last + 1
+    time_ms = max(now_ms, before.time_ms + 1)
     return replace(
         before,
-        first=first,
+        first=before.last + 1,
         last=before.last + events,
         kind=kind,
-        time_ms=max(now_ms, before.time_ms + 1),
+        time_ms=time_ms,
         nonce=b"",
         hash=b"",
-        keys=remembered(before.keys, key_hash, first) if key_hash else before.keys,
-        idempotency=stamp,
+        keys=before.keys if time_ms - before.time_ms < _RING_GAP_MS else b"",
+        idempotency=b"",
         idle_ms=0,
         version=SCHEMA_VERSION,
     )
@@ -213,7 +213,7 @@ def _read(item: Item) -> Header:
     if kind not in _KINDS:
         raise ValueError(kind)
     recent = _bytes(item, "w")
-    if len(recent) % _KEY_ENTRY_BYTES:
+    if len(recent) % KEY_ENTRY_BYTES:
         raise ValueError("w")
     first = position_of(log_key(item))
     return Header(
@@ -275,20 +275,6 @@ def chain_hash(previous: bytes, header: bytes, digests: Sequence[bytes]) -> byte
 def short_hash(text: str) -> bytes:
     """16 bytes that stand for an idempotency key or a payload."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()[:HASH_BYTES]
-
-
-def remembered(keys: bytes, key_hash: bytes, position: int) -> bytes:
-    """The window of keys with one more; the oldest falls out."""
-    return (keys + key_hash[:_KEY_HASH_BYTES] + position.to_bytes(4, "big"))[-KEYS_KEPT * _KEY_ENTRY_BYTES :]
-
-
-def position_of_key(keys: bytes, key_hash: bytes) -> int | None:
-    """Where the newest commit with this key may be; its full hash must be compared there."""
-    wanted = key_hash[:_KEY_HASH_BYTES]
-    for at in range(len(keys) - _KEY_ENTRY_BYTES, -1, -_KEY_ENTRY_BYTES):
-        if keys.startswith(wanted, at):
-            return int.from_bytes(keys[at + _KEY_HASH_BYTES : at + _KEY_ENTRY_BYTES], "big")
-    return None
 
 
 def item_name(item: Item) -> str:

@@ -17,6 +17,7 @@ WORDS = "S#WORDS"
 TAIL_TO, WINDOW_TO = "D~", "E~"
 SEGMENTS_FROM, SEGMENTS_TO = "G#", "G~"
 DOCUMENTS = "K#"
+REQUESTS = "I#"
 OFFLOADED, OFFLOAD_DUE = "O#DONE", "O#DUE"
 SEGMENT_BLOBS, PAYLOAD_BLOBS, SNAPSHOT_BLOBS, INDEX_BLOBS = "seg/", "payload/", "snap/", "index/"
 OFFLOAD_BLOBS, DOCUMENT_BLOBS = "offload/", "doc/"
@@ -208,6 +209,10 @@ class SessionKeys:
     def snapshot_blob(self, record_id: str) -> str:
         """The part of a full snapshot that no segment has."""
         return f"{self.blob_prefix}{SNAPSHOT_BLOBS}{check_record_id(record_id)}"
+
+    def request(self, key_hash: bytes) -> Key:
+        """Return the key of the record that a request with an idempotency key has begun."""
+        return Key(self.partition, REQUESTS + key_hash.hex())
 
     def commit(self, position: int) -> Key:
         return Key(self.partition, commit_sort_key(position))

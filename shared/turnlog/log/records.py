@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 
-from turnlog.domain.errors import CorruptError, IdempotencyMismatchError, NewerSchemaError, NotFoundError
+from turnlog.domain.errors import CorruptError, NewerSchemaError, NotFoundError
 from turnlog.domain.jsonvalue import JsonObject, encode_json
 from turnlog.domain.session import SCHEMA_VERSION
 from turnlog.domain.values import dataclass
 from turnlog.log.headers import item_name
 from turnlog.log.keys import SessionKeys, Shelf
 from turnlog.log.packing import pack, unpack
+from turnlog.log.request_keys import RequestKey
 from turnlog.log.tombstones import is_cache_tombstone, keeps_snapshots
 from turnlog.ports import Absent, AttributeValue, Clock, Condition, Equal, IdSource, Item, ItemTable, Less, Query
 
@@ -41,28 +42,28 @@ class Records:
         self._clock = clock
         self._ids = ids
 
-    def claim(self, shelf: Shelf, *, key_hash: bytes, stamp: bytes, ttl_seconds: int | None = None) -> str:
+    def claim(self, shelf: Shelf, request: RequestKey | None, *, ttl_seconds: int | None = None) -> str:
         """The id of the record that a request makes: always the same for one key, fresh without a key.
 
         The same key with another payload is `IdempotencyMismatchError`.
         """
         record_id = f"{self._clock.now_ms():013d}-{self._ids.new_id()[:_RANDOM_CHARS]}"
-        if not key_hash:
+        if request is None:
             return record_id
-        key = shelf.request(key_hash)
-        item: dict[str, AttributeValue] = {"pk": key.pk, "sk": key.sk, "id": record_id, "ik": stamp}
+        key = shelf.request(request.key_hash)
+        item: dict[str, AttributeValue] = {"pk": key.pk, "sk": key.sk, "id": record_id, "ik": request.stamp}
         lost = self._items.put(item | self._ttl(ttl_seconds), condition=Absent())
         if lost is None or lost.existing is None:
             return record_id
-        return _made_by(lost.existing, stamp)
+        return _made_by(lost.existing, request)
 
-    def claimed(self, shelf: Shelf, *, key_hash: bytes, stamp: bytes) -> Record | None:
+    def claimed(self, shelf: Shelf, request: RequestKey | None) -> Record | None:
         """The record that an earlier request with this key has made, if any."""
-        if not key_hash:
+        if request is None:
             return None
-        key = shelf.request(key_hash)
+        key = shelf.request(request.key_hash)
         item = self._items.get_many([key]).get(key)
-        return self.get(shelf, _made_by(item, stamp)) if item is not None else None
+        return self.get(shelf, _made_by(item, request)) if item is not None else None
 
     def check_there(self, keys: SessionKeys) -> None:
         """`NotFoundError` for a session that was erased, whose records may be there still. One that has expired keeps some."""
@@ -127,24 +128,24 @@ class Records:
         gone = Record(record.id, record.created_ms, DELETED, left or {})
         self._items.put(self._item(shelf, gone, None if left else DELETED_TTL_SECONDS))
 
-    def chosen(self, shelf: Shelf, record_id: str, *, key_hash: bytes, stamp: bytes) -> str:
+    def chosen(self, shelf: Shelf, record_id: str, request: RequestKey | None) -> str:
         """The record that a request with a key has chosen the first time: a name may stand for another by then."""
-        if not key_hash:
+        if request is None:
             return record_id
-        key = shelf.request(key_hash)
-        item: dict[str, AttributeValue] = {"pk": key.pk, "sk": key.sk, "id": record_id, "ik": stamp}
+        key = shelf.request(request.key_hash)
+        item: dict[str, AttributeValue] = {"pk": key.pk, "sk": key.sk, "id": record_id, "ik": request.stamp}
         lost = self._items.put(item | self._ttl(DELETED_TTL_SECONDS), condition=Absent())
         if lost is None or lost.existing is None:
             return record_id
-        return _made_by(lost.existing, stamp)
+        return _made_by(lost.existing, request)
 
-    def chosen_before(self, shelf: Shelf, *, key_hash: bytes, stamp: bytes) -> str | None:
+    def chosen_before(self, shelf: Shelf, request: RequestKey | None) -> str | None:
         """What `chosen` has kept of an earlier try of the same request."""
-        if not key_hash:
+        if request is None:
             return None
-        key = shelf.request(key_hash)
+        key = shelf.request(request.key_hash)
         item = self._items.get_many([key]).get(key)
-        return _made_by(item, stamp) if item is not None else None
+        return _made_by(item, request) if item is not None else None
 
     # ------------------------------------------------------------ names
 
@@ -199,10 +200,11 @@ class Records:
         return {"ttl": self._clock.now_ms() // 1000 + seconds} if seconds is not None else {}
 
 
-def _made_by(item: Item, stamp: bytes) -> str:
+def _made_by(item: Item, request: RequestKey) -> str:
     """The record that a request has made, where this is the same request."""
-    if item.get("ik") != stamp:
-        raise IdempotencyMismatchError("this idempotency key was used with another payload")
+    stamp = item.get("ik")
+    if not isinstance(stamp, bytes) or not request.matches(stamp):
+        raise CorruptError("the record of an idempotency key is damaged", item=item_name(item))
     return _named(item)
 
 

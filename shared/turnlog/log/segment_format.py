@@ -23,7 +23,7 @@ from turnlog.domain.jsonvalue import JsonObject, encode_json
 from turnlog.domain.values import dataclass
 from turnlog.log.commits import Commit, events_of
 from turnlog.log.digests import line_digest
-from turnlog.log.headers import HASH_BYTES, chain_hash, hashed_header, read_header, remembered
+from turnlog.log.headers import KEY_ENTRY_BYTES, KEY_HASH_BYTES, chain_hash, hashed_header, read_header
 from turnlog.log.keys import commit_sort_key, position_of
 from turnlog.log.packing import MAX_UNPACKED_BYTES
 from turnlog.log.payloads import digest_of, is_blob
@@ -36,6 +36,8 @@ _PREFIX_BYTES = 14
 _MAX_HEAD_BYTES = 4 * 1024 * 1024
 _CHUNK_BYTES = 64 * 1024
 _APART = frozenset({"pk", "sk", "h", "b"})
+_RING_ENTRIES = 24
+"""Keys in the ring of a header. It is foretold as it was before there were key records: a header without it says so."""
 _FLAGS = "ol."
 """The flags of ``ol``, told apart from its numbers. No attribute of a header has a dot in its name."""
 
@@ -228,7 +230,8 @@ def _foretold(before: Item, first: int, lines: Sequence[dict[str, Any]], key: by
         told["lt"] = " ".join(map(str, totals))
     recent = told.get("w", b"")
     if key and isinstance(recent, bytes):
-        told["w"] = remembered(recent, key[:HASH_BYTES], first)
+        entry = key[:KEY_HASH_BYTES] + first.to_bytes(4, "big")
+        told["w"] = (recent + entry)[-_RING_ENTRIES * KEY_ENTRY_BYTES :]
     return told | {"ct": f"{messages} {tokens}", "l": first + len(lines) - 1}
 
 

@@ -36,7 +36,7 @@ from turnlog.log.state import State
 from turnlog.ports import TokenCounter
 from turnlog.services.asking import AskForSegments, AskForSummaries, Compression
 from turnlog.services.changes import has_pending
-from turnlog.services.idempotency import RequestKey, earlier, is_of, request_key, stamped
+from turnlog.services.idempotency import request_key
 from turnlog.services.incoming import Incoming, message_event, understand_batch
 from turnlog.services.learning import USAGE_IGNORED, calibrated, sent_after
 from turnlog.services.recalls import recalls
@@ -67,17 +67,18 @@ class AppendMessages:
         keys = SessionKeys(owner, session_id)
         request = request_key(key, "append", body)
         given = understand_batch(body, self._counter)
-        append = Appending(self._log, keys, body, request, given, self._ask.asked)
-        written = self._log.commits.write(keys, append.compose)
+        append = Appending(self._log, keys, body, given, self._ask.asked)
+        written = self._log.commits.write(keys, append.compose, request)
         events = self._log.commits.events(keys, [written.commit], fetch=written.repeated)
         if not written.repeated:
             append.write_caches(written)
             events = [_whole(event, given, written.commit) for event in events]
-        compression = self._ask.send(owner, session_id, written.commit.header, append.settings)
+        settings = append.settings(written.tail)
+        compression = self._ask.send(owner, session_id, written.commit.header, settings)
         before = written.tail.header
         self._ask_segments.send(owner, session_id, written.commit.header, before)
-        if append.settings.snapshots is not None:
-            self._snapshots(owner, session_id, written.commit.header, before, append.settings)
+        if settings.snapshots is not None:
+            self._snapshots(owner, session_id, written.commit.header, before, settings)
         return _answer(written.commit, events, compression)
 
 
@@ -89,42 +90,34 @@ class Appending:
         log: SessionLog,
         keys: SessionKeys,
         body: AppendBody,
-        request: RequestKey | None,
         given: list[Incoming],
         asked: Callable[[Header, Settings], Asked | None],
         *,
         action: str = RUN,
-        check: Callable[[State], None] | None = None,
     ) -> None:
-        """``action`` is what history tells of its state event; ``check`` may refuse by the state before."""
+        """``action`` is what history tells of its state event."""
         self._log = log
         self._asked = asked
         self._action = action
-        self._check = check
         self._keys = keys
         self._body = body
-        self._request = request
         self._given = given
         self._in_force: InForce | None = None
         self._state: State | None = None
 
-    @property
-    def settings(self) -> Settings:
-        """In force where the log was read last."""
-        assert self._in_force is not None  # noqa: S101 - compose has run
-        return self._in_force.settings
+    def settings(self, tail: Tail) -> Settings:
+        """Return the settings in force at the end of the log, as `compose` has read them if it has run."""
+        return (self._in_force or self._log.short_settings(self._keys, tail)).settings
 
     @property
     def state(self) -> State | None:
         """After the append, where it changes the state."""
         return self._state
 
-    def compose(self, tail: Tail) -> Draft | Commit:
+    def compose(self, tail: Tail) -> Draft:
         header = tail.header
         self._in_force = self._log.short_settings(self._keys, tail)
-        found = earlier(self._log.commits, self._keys, header, self._request) or self._check_head(header)
-        if found is not None:
-            return found
+        self._check_head(header)
         settings = self._in_force.settings
         first = header.last + 1
         time_ms = max(self._log.clock.now_ms(), header.time_ms + 1)
@@ -152,7 +145,7 @@ class Appending:
         events[0] = replace(events[0], notes=self._notes(warnings))
         all_events: list[Event] = [*events, *([state_event] if state_event else [])]
         new = replace(
-            following(header, kind="m", events=len(all_events), now_ms=time_ms, **stamped(self._request)),
+            following(header, kind="m", events=len(all_events), now_ms=time_ms),
             flow=flow,
             last_state=state_event.position if state_event is not None else header.last_state,
             run=run,
@@ -169,15 +162,11 @@ class Appending:
             self._log.states.remember(self._keys, self._state)
         self._log.touch(self._keys, written.tail, written.commit.header, in_force=self._in_force)
 
-    def _check_head(self, header: Header) -> Commit | None:
-        if_head = self._body.if_head
-        if if_head is not None and if_head < header.last and self._request is not None:
-            commit = self._log.commits.get(self._keys, if_head + 1)
-            if commit is not None and is_of(commit, self._request):
-                return commit
+    def _check_head(self, header: Header) -> None:
         check_active(header)
+        if_head = self._body.if_head
         if if_head is None or if_head == header.last:
-            return None
+            return
         raise HeadMismatchError(f"the head is {header.last}, not {if_head}", details={"head": header.last})
 
     def _arrivals(self, first: int, timed_out: bool) -> list[Arrival]:
@@ -259,8 +248,6 @@ class Appending:
         if run is None and not (header.pending and answered):
             return None, []
         state = self._log.states.at(self._keys, header.last_state)
-        if self._check is not None:
-            self._check(state)
         found = run_event(run, answered, state, position=position, action=self._action)
         if found is None:
             return None, []

@@ -12,12 +12,12 @@ from turnlog.domain.execution import agents_of, validate
 from turnlog.domain.identity import check_agent_id
 from turnlog.domain.jsonvalue import MAX_DEPTH, JsonObject, encode_json
 from turnlog.domain.patches import depth_of, equal
-from turnlog.log.commits import Commit, Draft, Tail
+from turnlog.log.commits import Draft, Tail, Written
 from turnlog.log.headers import following
 from turnlog.log.keys import SessionKeys
+from turnlog.log.request_keys import RequestKey
 from turnlog.log.sessions import SessionLog, check_active
 from turnlog.log.state import MAX_STATE_BYTES, State
-from turnlog.services.idempotency import RequestKey, earlier, stamped
 
 MAX_STATE_DEPTH = MAX_DEPTH - 1
 """A level less than of a request: a request that puts the state has it in a field."""
@@ -34,39 +34,48 @@ class ChangeState:
     def __call__(
         self, keys: SessionKeys, change: Change, *, request: RequestKey | None, if_version: int | None = None
     ) -> State:
-        """The state after the change; for a repeated request, as it was after the first one."""
-        before: State | None = None
-        after: State | None = None
-
-        def compose(tail: Tail) -> Draft | Commit:
-            nonlocal before, after
-            header = tail.header
-            found = earlier(self._log.commits, keys, header, request)
-            if found is not None:
-                return found
-            check_active(header)
-            if if_version is not None and if_version != header.last_state:
-                message = f"the version of the state is {header.last_state}, not {if_version}"
-                raise VersionMismatchError(message, details={"version": header.last_state})
-            if before is None or before.version != header.last_state:
-                before = self._log.states.at(keys, header.last_state)
-            position = header.last + 1
-            event, after = change(before, position)
-            check_change(before.value, after.value)
-            schema = self._log.state_schema(keys, tail)
-            if schema is not None:
-                from turnlog.services.schemas import check_state
-
-                check_state(after.value, schema)
-            draft = following(header, kind="s", events=1, now_ms=self._log.clock.now_ms(), **stamped(request))
-            return Draft(replace(draft, last_state=position, pending=has_pending(after)), (event,))
-
-        written = self._log.commits.write(keys, compose)
-        if written.repeated or after is None:
+        """Return the state after the change; for a repeated request, as it was after the first one."""
+        changing = Changing(self._log, keys, change, if_version=if_version)
+        written = self._log.commits.write(keys, changing.compose, request)
+        if written.repeated:
             return self._log.states.at(keys, written.commit.header.last_state)
-        self._log.states.remember(keys, after)
-        self._log.touch(keys, written.tail, written.commit.header)
-        return after
+        changing.write_caches(written)
+        return changing.state
+
+
+class Changing:
+    """One change of the state on its way into the log."""
+
+    def __init__(self, log: SessionLog, keys: SessionKeys, change: Change, *, if_version: int | None = None) -> None:
+        self._log = log
+        self._keys = keys
+        self._change = change
+        self._if_version = if_version
+        self._before = self.state = State({}, -1)
+
+    def compose(self, tail: Tail) -> Draft:
+        header, if_version = tail.header, self._if_version
+        check_active(header)
+        if if_version is not None and if_version != header.last_state:
+            message = f"the version of the state is {header.last_state}, not {if_version}"
+            raise VersionMismatchError(message, details={"version": header.last_state})
+        if self._before.version != header.last_state:
+            self._before = self._log.states.at(self._keys, header.last_state)
+        position = header.last + 1
+        event, self.state = self._change(self._before, position)
+        check_change(self._before.value, self.state.value)
+        schema = self._log.state_schema(self._keys, tail)
+        if schema is not None:
+            from turnlog.services.schemas import check_state
+
+            check_state(self.state.value, schema)
+        draft = following(header, kind="s", events=1, now_ms=self._log.clock.now_ms())
+        return Draft(replace(draft, last_state=position, pending=has_pending(self.state)), (event,))
+
+    def write_caches(self, written: Written) -> None:
+        """Bring the state's cache and the list's entry up to date with the commit."""
+        self._log.states.remember(self._keys, self.state)
+        self._log.touch(self._keys, written.tail, written.commit.header)
 
 
 def check_change(before: JsonObject, after: JsonObject) -> None:

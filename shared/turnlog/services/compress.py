@@ -16,9 +16,10 @@ from turnlog.domain.identity import Owner
 from turnlog.domain.jsonvalue import JsonObject
 from turnlog.log.attempts import Attempts, read_attempts, write_attempts
 from turnlog.log.keys import SessionKeys
+from turnlog.log.request_keys import RequestKey
 from turnlog.log.sessions import SessionLog
 from turnlog.ports import Signals, Summariser, TokenCounter
-from turnlog.services.idempotency import RequestKey, raw_request_key, request_key
+from turnlog.services.idempotency import raw_request_key, request_key
 from turnlog.services.jobs import RETRYABLE, StartJobs
 from turnlog.services.rounds import Outcome, Rounds, UnansweredError
 from turnlog.services.summaries import summary_answer

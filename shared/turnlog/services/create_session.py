@@ -27,8 +27,9 @@ from turnlog.domain.session import Settings
 from turnlog.domain.values import dataclass
 from turnlog.log.caches import directory_item
 from turnlog.log.commits import Commit, Draft
-from turnlog.log.headers import CREATION, Header, remembered
+from turnlog.log.headers import CREATION, Header
 from turnlog.log.keys import OwnerKeys, SessionKeys, commit_sort_key
+from turnlog.log.request_keys import RequestKey
 from turnlog.log.sessions import SessionLog
 from turnlog.log.state import created as created_state
 from turnlog.ports import Absent, Less, TokenCounter
@@ -36,7 +37,7 @@ from turnlog.services.answers import session_answer
 from turnlog.services.changes import check_change
 from turnlog.services.fork import ForkPoint
 from turnlog.services.given_settings import check_settings_size, fields_of
-from turnlog.services.idempotency import RequestKey, is_of, request_key
+from turnlog.services.idempotency import request_key
 from turnlog.services.incoming import Incoming, message_event
 from turnlog.windows.build import system_cost
 from turnlog.windows.policy import policy_of
@@ -169,7 +170,7 @@ class CreateSessions:
 
     def _existing(self, keys: SessionKeys, body: CreateSession, request: RequestKey | None) -> Created:
         first = self._first(keys)
-        repeated = first is not None and request is not None and is_of(first, request)
+        repeated = first is not None and request is not None and request.matches(first.header.idempotency)
         if first is not None and repeated:
             return Created(self._shown(keys, first), True)
         if body.if_exists == "error":
@@ -264,7 +265,6 @@ def _draft(
         nonce=b"",
         # Nobody has said it: no role comes before the first one, and no loop is open.
         flow=Flow(messages=1, tokens=message.tokens) if message is not None else Flow(),
-        keys=remembered(b"", request.key_hash, 1) if request else b"",
         idempotency=request.stamp if request else b"",
         last_state=1 if state is not None else 0,
         ttl_days=settings.ttl_days or 0,

@@ -14,27 +14,21 @@ from turnlog.domain.execution import agent_of, pending_of
 from turnlog.domain.facts import ResultFact
 from turnlog.domain.identity import Owner, check_agent_id
 from turnlog.domain.jsonvalue import JsonObject
-from turnlog.domain.patches import equal
 from turnlog.domain.refs import id_key, is_ref, parse_ref
 from turnlog.domain.session import Settings
-from turnlog.log.commits import Commit
+from turnlog.log.commits import Commit, Draft, Tail
 from turnlog.log.headers import Header
 from turnlog.log.keys import SessionKeys
 from turnlog.log.sessions import SessionLog
 from turnlog.log.state import State, next_event
 from turnlog.ports import TokenCounter
 from turnlog.services.append_messages import Appending
-from turnlog.services.changes import ChangeState
-from turnlog.services.idempotency import RequestKey, earlier, raw_request_key
+from turnlog.services.changes import Changing
+from turnlog.services.idempotency import raw_request_key
 from turnlog.services.incoming import understand_batch
 from turnlog.services.run_states import is_of
 
 REFUSED = "This action was rejected."
-_TRIES = 5
-
-
-class _OtherActionError(Exception):
-    """The action that waited when the refusal was made is not the one that waits where it would be written."""
 
 
 class DecidePendingActions:
@@ -43,7 +37,6 @@ class DecidePendingActions:
     def __init__(self, log: SessionLog, counter: TokenCounter) -> None:
         self._log = log
         self._counter = counter
-        self._change = ChangeState(log)
 
     def __call__(
         self, owner: Owner, session_id: str, agent_id: str, body: DecidePending, *, key: str | None = None
@@ -51,23 +44,29 @@ class DecidePendingActions:
         keys = SessionKeys(owner, session_id)
         check_agent_id(agent_id)
         request = raw_request_key(key, f"decide {agent_id}", body.model_dump())
-        for _ in range(_TRIES):
-            tail = self._log.commits.tail(keys)
-            found = earlier(self._log.commits, keys, tail.header, request)
-            if found is not None:
-                return self._answered(keys, agent_id, found)
-            if body.decision == "reject":
-                pending = _undecided(self._log.states.at(keys, tail.header.last_state).value, keys, agent_id)
-                call_id = self._call_id(keys, pending, tail.header)
-                if call_id is not None:
-                    try:
-                        return self._refuse(keys, agent_id, body, request, pending, call_id)
-                    except _OtherActionError:
-                        continue
-            return self._mark(keys, agent_id, body, request)
-        raise ConflictError("the pending action changed every time; try again", retry_after_seconds=1)
+        deciding: Appending | Changing = self._marking(keys, agent_id, body)
 
-    def _mark(self, keys: SessionKeys, agent_id: str, body: DecidePending, request: RequestKey | None) -> Decided:
+        def compose(tail: Tail) -> Draft:
+            nonlocal deciding
+            deciding = self._deciding(keys, agent_id, body, tail)
+            return deciding.compose(tail)
+
+        written = self._log.commits.write(keys, compose, request)
+        if written.repeated or deciding.state is None:
+            return self._answered(keys, agent_id, written.commit)
+        deciding.write_caches(written)
+        return _answer(agent_id, deciding.state, written.commit)
+
+    def _deciding(self, keys: SessionKeys, agent_id: str, body: DecidePending, tail: Tail) -> Appending | Changing:
+        """Return what writes the decision: a refusal is the result of its call, while that is open."""
+        if body.decision == "reject":
+            pending = _undecided(self._log.states.at(keys, tail.header.last_state).value, keys, agent_id)
+            call_id = self._call_id(keys, pending, tail.header)
+            if call_id is not None:
+                return self._refusing(keys, agent_id, body, call_id)
+        return self._marking(keys, agent_id, body)
+
+    def _marking(self, keys: SessionKeys, agent_id: str, body: DecidePending) -> Changing:
         """The decision stands in the pending action, until the tool's result or the agent ends the waiting."""
 
         def decided(before: State, position: int) -> tuple[StateEvent, State]:
@@ -79,49 +78,21 @@ class DecidePendingActions:
             patch: JsonObject = {"agents": {agent_id: {"pending_action": mark}}}
             return next_event(before, position=position, action=action, patch=patch, agent_id=agent_id)
 
-        return _answer(agent_id, self._change(keys, decided, request=request), refusal=None)
+        return Changing(self._log, keys, decided)
 
-    def _refuse(
-        self,
-        keys: SessionKeys,
-        agent_id: str,
-        body: DecidePending,
-        request: RequestKey | None,
-        pending: JsonObject,
-        call_id: str,
-    ) -> Decided:
+    def _refusing(self, keys: SessionKeys, agent_id: str, body: DecidePending, call_id: str) -> Appending:
         text = f"{REFUSED} Reason: {body.reason}" if body.reason is not None else REFUSED
         refusal = {
             "role": "tool",
             "tool_results": [{"tool_call_id": call_id, "result": text, "is_error": True}],
         }
         append = AppendBody(messages=[refusal], format="turnlog", run={"agent_id": agent_id, "pending_action": None})
-
-        def check(state: State) -> None:
-            if not equal(_undecided(state.value, keys, agent_id), pending):
-                raise _OtherActionError
-
-        appending = Appending(
-            self._log,
-            keys,
-            append,
-            request,
-            understand_batch(append, self._counter),
-            _asked_as_before,
-            action=REJECT,
-            check=check,
-        )
-        written = self._log.commits.write(keys, appending.compose)
-        if written.repeated or appending.state is None:
-            return self._answered(keys, agent_id, written.commit)
-        appending.write_caches(written)
-        return _answer(agent_id, appending.state, refusal=written.commit.header.first)
+        given = understand_batch(append, self._counter)
+        return Appending(self._log, keys, append, given, _asked_as_before, action=REJECT)
 
     def _answered(self, keys: SessionKeys, agent_id: str, commit: Commit) -> Decided:
         """The answer that was given when the commit was made."""
-        header = commit.header
-        refusal = header.first if header.kind == "m" else None
-        return _answer(agent_id, self._log.states.at(keys, header.last_state), refusal=refusal)
+        return _answer(agent_id, self._log.states.at(keys, commit.header.last_state), commit)
 
     def _call_id(self, keys: SessionKeys, pending: JsonObject, header: Header) -> str | None:
         """The id that a refusal must name, while the call that the action waits for is open; else None."""
@@ -161,8 +132,9 @@ def _undecided(state: JsonObject, keys: SessionKeys, agent_id: str) -> JsonObjec
     return pending
 
 
-def _answer(agent_id: str, state: State, *, refusal: int | None) -> Decided:
+def _answer(agent_id: str, state: State, commit: Commit) -> Decided:
     found = agent_of(state.value, agent_id) or {}
+    refusal = commit.header.first if commit.header.kind == "m" else None
     return Decided(agent_id=agent_id, state=found, version=state.version, refusal=refusal)
 
 

@@ -21,7 +21,7 @@ from turnlog.log.records import DELETED, Record
 from turnlog.log.sessions import SessionLog
 from turnlog.log.tombstones import keeps_snapshots
 from turnlog.ports import BlobStore
-from turnlog.services.idempotency import raw_request_key, stamped
+from turnlog.services.idempotency import raw_request_key
 from turnlog.services.jobs import StartJobs
 
 _LOOKED_AT = 200
@@ -74,7 +74,7 @@ class DeleteSnapshots:
         keys, records = SessionKeys(owner, session_id), self._log.records
         request = raw_request_key(key, f"delete snapshot {session_id}", {"snapshot": snapshot})
         shelf = keys.snapshots
-        record_id = records.chosen_before(shelf, **stamped(request))
+        record_id = records.chosen_before(shelf, request)
         if record_id is None:
             records.check_there(keys)
             found = records.get(shelf, snapshot) if is_record_id(snapshot) else None
@@ -84,7 +84,7 @@ class DeleteSnapshots:
             if found.content.get("kind") != "full":
                 self._log.commits.tail(keys)  # it is gone with its session
             # A name may stand for an older snapshot once this one is gone: the same request again must not take that one too.
-            record_id = records.chosen(shelf, found.id, **stamped(request))
+            record_id = records.chosen(shelf, found.id, request)
         record = records.get_any(shelf, record_id)
         if record is not None and record.status != DELETED:
             self._clean.delete(keys, record)

@@ -15,10 +15,11 @@ from turnlog.domain.memory import OffloadReason
 from turnlog.log.commits import Commit, Draft, Tail
 from turnlog.log.headers import following
 from turnlog.log.keys import SessionKeys, commit_sort_key
+from turnlog.log.request_keys import RequestKey
 from turnlog.log.sessions import InForce, SessionLog
 from turnlog.services.answers import session_answer
 from turnlog.services.create_session import CreateSessions, made_id
-from turnlog.services.idempotency import RequestKey, earlier, raw_request_key, stamped
+from turnlog.services.idempotency import raw_request_key
 from turnlog.services.offload import AskForOffloads
 
 
@@ -39,19 +40,16 @@ class EndSessions:
 
         def compose(tail: Tail) -> Draft | Commit:
             header = tail.header
-            found = earlier(self._log.commits, keys, header, request)
-            if found is not None:
-                return found
             if header.ended:
                 commit = self._log.commits.get(keys, header.ended)
                 if commit is None:
                     raise CorruptError("the commit of the end is missing", item=commit_sort_key(header.ended))
                 return commit
             self._offload.note(keys, reason)
-            new = following(header, kind="e", events=1, now_ms=self._log.clock.now_ms(), **stamped(request))
+            new = following(header, kind="e", events=1, now_ms=self._log.clock.now_ms())
             return Draft(replace(new, ended=new.first), (CloseEvent(new.first),))
 
-        written = self._log.commits.write(keys, compose)
+        written = self._log.commits.write(keys, compose, request)
         header, tail = written.commit.header, written.tail
         if written.repeated:
             self._log.mend(keys, tail)

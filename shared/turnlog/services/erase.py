@@ -20,7 +20,7 @@ from turnlog.log.records import Record
 from turnlog.log.sessions import SessionLog
 from turnlog.log.tombstones import FREE, is_empty_slot, keeps_snapshots
 from turnlog.ports import BlobStore, Item, MemoryEngine, Signals
-from turnlog.services.idempotency import raw_request_key, stamped
+from turnlog.services.idempotency import raw_request_key
 from turnlog.services.jobs import TTL_SECONDS, Later, StartJobs, job_answer
 
 WORK_MS = 10_000
@@ -59,7 +59,7 @@ class EraseSessions:
         try:
             self._log.commits.tail(keys)
         except NotFoundError:
-            before = self._log.records.claimed(OwnerKeys(owner).jobs, **stamped(request))
+            before = self._log.records.claimed(OwnerKeys(owner).jobs, request)
             if before is None:
                 raise
             if before.status == "queued":

@@ -13,10 +13,10 @@ from turnlog.domain.errors import CorruptError, NotFoundError, UnavailableError
 from turnlog.domain.events import ForkEvent
 from turnlog.domain.session import Settings
 from turnlog.log.commits import Commit, Draft
-from turnlog.log.headers import Header, following, remembered
+from turnlog.log.headers import Header, following
 from turnlog.log.keys import SessionKeys, commit_sort_key
+from turnlog.log.request_keys import RequestKey
 from turnlog.log.sessions import SessionLog
-from turnlog.services.idempotency import RequestKey
 from turnlog.services.moments import header_of
 from turnlog.services.rewind import as_it_was, gone_back
 
@@ -52,7 +52,7 @@ class ForkPoint:
         view = gone_back(log, self._parent, self.header, at=new.first)
         header = replace(
             as_it_was(self.header, new, view),
-            keys=remembered(b"", request.key_hash, new.first) if request is not None else b"",
+            keys=b"",
             idempotency=request.stamp if request is not None else b"",
             last_settings=new.first,
             ttl_days=settings.ttl_days or 0,

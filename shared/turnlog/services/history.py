@@ -32,7 +32,7 @@ from turnlog.log.read_lines import payload_of
 from turnlog.log.reading import Located, located
 from turnlog.log.sessions import SessionLog
 from turnlog.log.state import keys_told
-from turnlog.services.idempotency import earlier, request_key, stamped
+from turnlog.services.idempotency import request_key
 
 MAX_PAGE_BYTES = 4 * 1024 * 1024
 MAX_METADATA_BYTES = 64 * 1024
@@ -180,15 +180,12 @@ class RecordEntries:
 
         def compose(tail: Tail) -> Draft | Commit:
             header = tail.header
-            found = earlier(self._log.commits, keys, header, request)
-            if found is not None:
-                return found
             state = self._log.states.at(keys, header.last_state)
             event = NoteEvent(header.last + 1, body.action, body.agent_id, metadata, keys_told(state.value))
-            draft = following(header, kind="h", events=1, now_ms=self._log.clock.now_ms(), **stamped(request))
+            draft = following(header, kind="h", events=1, now_ms=self._log.clock.now_ms())
             return Draft(draft, (event,))
 
-        written = self._log.commits.write(keys, compose)
+        written = self._log.commits.write(keys, compose, request)
         commit = written.commit
         if not written.repeated:
             self._log.touch(keys, written.tail, commit.header)

@@ -28,9 +28,9 @@ from turnlog.domain.times import rfc3339
 from turnlog.domain.values import dataclass
 from turnlog.log.keys import OwnerKeys
 from turnlog.log.records import Record
+from turnlog.log.request_keys import RequestKey
 from turnlog.log.sessions import SessionLog
 from turnlog.ports import JobQueue
-from turnlog.services.idempotency import RequestKey, stamped
 from turnlog.services.links import Link
 
 TTL_SECONDS = 30 * 24 * 3600
@@ -76,7 +76,7 @@ class StartJobs:
         queue = self.check(kind)
         shelf = OwnerKeys(owner).jobs
         if job_id is None:
-            job_id = self._log.records.claim(shelf, **stamped(request), ttl_seconds=TTL_SECONDS)
+            job_id = self._log.records.claim(shelf, request, ttl_seconds=TTL_SECONDS)
         now = self._log.clock.now_ms()
         content: JsonObject = {"kind": kind, "session": session_id, "options": options, "updated": now, "attempts": 0}
         if (correlation := correlation_id()) is not None:

@@ -22,7 +22,7 @@ from turnlog.log.redaction import Counts, Redaction
 from turnlog.log.sessions import SessionLog
 from turnlog.ports import MemoryEngine
 from turnlog.services.erase import SECOND_PASS_SECONDS, WORK_MS, due_options, receipt
-from turnlog.services.idempotency import earlier, raw_request_key, stamped
+from turnlog.services.idempotency import raw_request_key
 from turnlog.services.jobs import Later, StartJobs
 from turnlog.services.offload import OffloadCopies
 
@@ -108,15 +108,12 @@ class RedactMessages:
 
         def compose(tail: Tail) -> Draft | Commit:
             header = tail.header
-            repeated = earlier(self._log.commits, keys, header, request)
-            if repeated is not None:
-                return repeated
-            new = following(header, kind="h", events=1, now_ms=self._log.clock.now_ms(), **stamped(request))
+            new = following(header, kind="h", events=1, now_ms=self._log.clock.now_ms())
             new = replace(new, redacted=new.first, idle_ms=header.idle_ms)
             if header.summary is not None and header.summary.last >= position:
                 new = replace(new, summary=None, asked=None)
             return Draft(new, (NoteEvent(new.first, actions.REDACT, None, {"position": position}),))
 
-        written = self._log.commits.write(keys, compose)
+        written = self._log.commits.write(keys, compose, request)
         if not written.repeated:
             self._log.touch(keys, written.tail, written.commit.header)

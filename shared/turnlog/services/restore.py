@@ -31,11 +31,12 @@ from turnlog.log.keys import SessionKeys
 from turnlog.log.materialise import Materialiser
 from turnlog.log.payloads import Payloads
 from turnlog.log.records import Record
+from turnlog.log.request_keys import RequestKey
 from turnlog.log.segment_format import SealedCommit
 from turnlog.log.sessions import SessionLog
 from turnlog.services.create_session import CreateSessions, made_id
 from turnlog.services.erase import EraseSessions
-from turnlog.services.idempotency import RequestKey, raw_request_key
+from turnlog.services.idempotency import raw_request_key
 from turnlog.services.jobs import StartJobs
 from turnlog.services.read_session import GetSession
 from turnlog.services.read_snapshots import SnapshotLogs

@@ -11,8 +11,8 @@ from turnlog.domain.jsonvalue import JsonObject
 from turnlog.log.commits import Commit, Draft
 from turnlog.log.headers import Header, following
 from turnlog.log.keys import SessionKeys
+from turnlog.log.request_keys import RequestKey
 from turnlog.log.sessions import SessionLog
-from turnlog.services.idempotency import RequestKey, stamped
 
 RESTORE = "restore"
 
@@ -33,8 +33,11 @@ def told(
     existing = log.commits.get(keys, last.last + 1)
     if existing is not None:
         return existing.header
-    new = following(last, kind="h", events=1, now_ms=log.clock.now_ms(), **stamped(request))
-    draft = Draft(replace(new, nonce=token[:8]), (NoteEvent(new.first, RESTORE, None, metadata),))
+    if request is not None:
+        log.commits.request_keys.put(keys, request, head=last.last)
+    new = following(last, kind="h", events=1, now_ms=log.clock.now_ms())
+    new = replace(new, nonce=token[:8], idempotency=request.stamp if request is not None else b"")
+    draft = Draft(new, (NoteEvent(new.first, RESTORE, None, metadata),))
     made = log.commits.put(keys, draft, nonce=token[:8], previous=last.hash)
     if made is None:
         raise ConflictError("another restore goes on in this session", code="id_claimed")

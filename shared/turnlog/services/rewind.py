@@ -15,9 +15,10 @@ from turnlog.domain.view import MOST_STRETCHES, View
 from turnlog.log.commits import Commit, Draft, Tail
 from turnlog.log.headers import Header, following
 from turnlog.log.keys import SessionKeys
+from turnlog.log.request_keys import RequestKey
 from turnlog.log.sessions import SessionLog, check_active
 from turnlog.services.answers import session_answer
-from turnlog.services.idempotency import RequestKey, earlier, request_key, stamped
+from turnlog.services.idempotency import request_key
 from turnlog.services.moments import above_head, header_of, resolved
 
 
@@ -52,9 +53,6 @@ class RewindSessions:
 
         def compose(tail: Tail) -> Draft | Commit:
             header = tail.header
-            found = earlier(self._log.commits, keys, header, request)
-            if found is not None:
-                return found
             check_active(header)
             if if_head is not None and if_head != header.last:
                 raise HeadMismatchError(f"the head is {header.last}, not {if_head}", details={"head": header.last})
@@ -63,12 +61,12 @@ class RewindSessions:
             if position > header.last:
                 raise above_head(header, position, pointer="/to")
             then = header_of(self._log, keys, position, pointer="/to")
-            new = following(header, kind="r", events=1, now_ms=self._log.clock.now_ms(), **stamped(request))
+            new = following(header, kind="r", events=1, now_ms=self._log.clock.now_ms())
             view = gone_back(self._log, keys, then, at=new.first)
             event = RewindEvent(new.first, position, view.closed, snapshot_id)
             return Draft(as_it_was(then, new, view), (event,))
 
-        written = self._log.commits.write(keys, compose)
+        written = self._log.commits.write(keys, compose, request)
         if written.repeated:
             self._log.mend(keys, written.tail)
         else:
@@ -110,7 +108,7 @@ def as_it_was(then: Header, new: Header, view: View) -> Header:
         nonce=b"",
         hash=b"",
         keys=new.keys,
-        idempotency=new.idempotency,
+        idempotency=b"",
         version=new.version,
         ended=0,
         idle_ms=0,

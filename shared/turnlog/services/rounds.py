@@ -21,12 +21,12 @@ from turnlog.domain.values import dataclass
 from turnlog.log.commits import Commit, Draft, Tail
 from turnlog.log.headers import Covered, Header, following
 from turnlog.log.keys import SessionKeys
+from turnlog.log.request_keys import Attempt, RequestKey
 from turnlog.log.sessions import SessionLog
 from turnlog.log.summaries import Summary
 from turnlog.ports import Summariser, TokenCounter
 from turnlog.services.asking import answered
 from turnlog.services.budgets import room_of
-from turnlog.services.idempotency import RequestKey, earlier, stamped
 from turnlog.services.loops_to_cover import History, read_loops
 from turnlog.windows.build import Source
 from turnlog.windows.covering import Coverage, cover
@@ -81,11 +81,12 @@ class Rounds:
 
     def one(self, keys: SessionKeys, body: CompressSession, request: RequestKey | None) -> Outcome:
         """Reads a bounded stretch of history behind the summary in force, and publishes the next summary."""
-        tail = self.log.commits.tail(keys)
-        base = self.log.summaries.in_force(keys, tail.header.summary)
-        repeated = earlier(self.log.commits, keys, tail.header, request)
+        attempt = self.log.commits.attempt(keys, request)
+        tail = attempt.tail()
+        repeated = attempt.earlier(tail)
         if repeated is not None:
             return Outcome(True, None, self.log.summaries.in_force(keys, repeated.header.summary), False)
+        base = self.log.summaries.in_force(keys, tail.header.summary)
         settings = self.log.settings(keys, tail.meta, None, tail.header).settings
         reach = self._reach(tail.header, settings, body.max_tokens)
         keep_loops = body.keep_loops if body.keep_loops is not None else reach.keep_loops
@@ -106,7 +107,7 @@ class Rounds:
         if event is None:
             return Outcome(False, "not_worth_it", base, False)
         event = replace(event, base=base.event.position if base is not None else 0)
-        published = self._publish(keys, event, request, read=tail.header)
+        published = self._publish(attempt, event, read=tail.header)
         if published is None:
             # Another summary, a rewind or a redaction came in between: what is left to cover is seen from there.
             return Outcome(False, None, base, True)
@@ -215,12 +216,10 @@ class Rounds:
 
     # ------------------------------------------------------------ publishing
 
-    def _publish(
-        self, keys: SessionKeys, event: SummaryEvent, request: RequestKey | None, *, read: Header
-    ) -> Summary | None:
+    def _publish(self, attempt: Attempt, event: SummaryEvent, *, read: Header) -> Summary | None:
         """The summary in the log's next slot; None when its base is no longer in force, or since ``read`` the log was rewound, or
         something of it redacted."""
-        made: SummaryEvent | None = None
+        keys, made = attempt.keys, event
 
         def compose(tail: Tail) -> Draft | Commit:
             nonlocal made
@@ -228,15 +227,16 @@ class Rounds:
             base = header.summary.position if header.summary is not None else 0
             if base != event.base or (header.rewound, header.redacted) != (read.rewound, read.redacted):
                 raise _Superseded
-            new = following(header, kind="y", events=1, now_ms=self.log.clock.now_ms(), **stamped(request))
+            new = following(header, kind="y", events=1, now_ms=self.log.clock.now_ms())
             made = replace(event, position=new.first)
             return Draft(replace(new, summary=_covered(made), asked=answered(new)), (made,))
 
         try:
-            written = self.log.commits.write(keys, compose)
+            written = self.log.commits.write_attempt(attempt, compose)
         except _Superseded:
             return None
-        assert made is not None  # noqa: S101 - compose has run
+        if written.repeated:
+            return self.log.summaries.in_force(keys, written.commit.header.summary)
         with suppress(UnavailableError):  # the commit is durable; a reader that misses the cache reads the commit
             self.log.summaries.write_cache(keys, made, time_ms=written.commit.header.time_ms)
         self.log.touch(keys, written.tail, written.commit.header)

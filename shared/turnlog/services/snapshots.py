@@ -22,7 +22,7 @@ from turnlog.log.keys import SessionKeys, is_record_id
 from turnlog.log.records import DELETED, Record, Records
 from turnlog.log.sessions import SessionLog
 from turnlog.services.delete_snapshots import SnapshotCleaner
-from turnlog.services.idempotency import request_key, stamped
+from turnlog.services.idempotency import request_key
 from turnlog.services.jobs import StartJobs
 
 MAX_LIMIT = 100
@@ -51,7 +51,7 @@ class CreateSnapshots:
             check_agent_id(body.agent_id)
         request = request_key(key, f"snapshot {session_id}", body)
         header = self._log.commits.tail(keys).header
-        record_id = self._log.records.claim(keys.snapshots, **stamped(request))
+        record_id = self._log.records.claim(keys.snapshots, request)
         is_large = body.kind == "full" and self._full.unsealed(keys, header.last) > MAX_UNSEALED
         if is_large and request is not None and self._log.records.get(keys.snapshots, record_id) is not None:
             is_large = False  # made by an earlier try of the same request, when there was less of it
@@ -66,7 +66,7 @@ class CreateSnapshots:
     def run(self, owner: Owner, session_id: str, options: JsonObject) -> JsonObject:
         """A job's work. Delivered twice, it makes one snapshot."""
         keys, given = SessionKeys(owner, session_id), dict(options)
-        record_id = given.pop("snapshot_id", None) or self._log.records.claim(keys.snapshots, **stamped(None))
+        record_id = given.pop("snapshot_id", None) or self._log.records.claim(keys.snapshots, None)
         body, header = CreateSnapshot.model_validate(given), self._log.commits.tail(keys).header
         deadline_ms = self._log.clock.now_ms() + _JOB_MS
         made = self._create(keys, body, str(record_id), header, deadline_ms=deadline_ms)

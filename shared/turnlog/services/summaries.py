@@ -13,10 +13,11 @@ from turnlog.domain.identity import Owner
 from turnlog.domain.times import rfc3339
 from turnlog.log.commits import Commit, Draft, Tail
 from turnlog.log.headers import following
-from turnlog.log.keys import SessionKeys
+from turnlog.log.keys import OwnerKeys, SessionKeys
+from turnlog.log.request_keys import RequestKey
 from turnlog.log.sessions import SessionLog
 from turnlog.log.summaries import Summary
-from turnlog.services.idempotency import RequestKey, earlier, raw_request_key, stamped
+from turnlog.services.idempotency import raw_request_key
 from turnlog.services.jobs import StartJobs
 
 
@@ -56,21 +57,21 @@ class DiscardSummary:
 
     def _discarded_at(self, keys: SessionKeys, request: RequestKey | None) -> int | None:
         """The position of the commit, of this request or of the same one before."""
+        attempt, jobs = self._log.commits.attempt(keys, request), OwnerKeys(keys.owner).jobs
 
         def compose(tail: Tail) -> Draft | Commit:
             header = tail.header
-            repeated = earlier(self._log.commits, keys, header, request)
-            if repeated is not None:
-                return repeated
             if header.summary is None:
                 raise _NothingInForce
-            new = following(header, kind="d", events=1, now_ms=self._log.clock.now_ms(), **stamped(request))
+            if not attempt.is_first and self._log.records.claimed(jobs, request) is not None:
+                raise _NothingInForce  # the job of an earlier attempt has made the summary that is in force
+            new = following(header, kind="d", events=1, now_ms=self._log.clock.now_ms())
             # The rebuild is asked for: appends need not.
             asked = Asked(new.flow.loop.number, new.time_ms)
             return Draft(replace(new, summary=None, asked=asked), (DiscardEvent(new.first, header.summary.position),))
 
         try:
-            written = self._log.commits.write(keys, compose)
+            written = self._log.commits.write_attempt(attempt, compose)
         except _NothingInForce:
             return None
         self._log.touch(keys, written.tail, written.commit.header)

@@ -17,7 +17,7 @@ from turnlog.log.sessions import InForce, SessionLog
 from turnlog.ports import TokenCounter
 from turnlog.services.answers import session_answer
 from turnlog.services.given_settings import check_settings_size, fields_of
-from turnlog.services.idempotency import earlier, raw_request_key, stamped
+from turnlog.services.idempotency import raw_request_key
 
 
 class UpdateSessions:
@@ -38,18 +38,15 @@ class UpdateSessions:
         def compose(tail: Tail) -> Draft | Commit:
             nonlocal in_force
             header = tail.header
-            found = earlier(self._log.commits, keys, header, request)
-            if found is not None:
-                return found
             before = self._log.settings(keys, tail.meta, None, header)
             in_force = replace(before, settings=replace(before.settings, **fields))
             check_settings_size(in_force.settings)
-            new = following(header, kind="p", events=1, now_ms=self._log.clock.now_ms(), **stamped(request))
+            new = following(header, kind="p", events=1, now_ms=self._log.clock.now_ms())
             event = SettingsEvent(new.first, in_force.settings, tuple(sorted(given)))
             ttl_days = in_force.settings.ttl_days or 0
             return Draft(replace(new, last_settings=new.first, ttl_days=ttl_days), (event,))
 
-        written = self._log.commits.write(keys, compose)
+        written = self._log.commits.write(keys, compose, request)
         header = written.commit.header
         if written.repeated:
             in_force = self._log.settings_at(keys, header)

@@ -1,0 +1,272 @@
+"""Property A3 and A4: a key is remembered by time, whatever else is written, for every call that takes one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.conftest import Harness
+from tests.log.everything import items_of
+from tests.log.test_append import assistant, user
+from turnlog.adapters.embedded.files import MemoryBlobStore
+from turnlog.adapters.embedded.sqlite import MEMORY, SqliteDatabase
+from turnlog.adapters.embedded.sqlite_items import SqliteItemTable
+from turnlog.bootstrap import Application
+from turnlog.client.in_process import InProcessBackend
+from turnlog.client.model import Session, Turnlog
+from turnlog.domain.errors import (
+    CorruptError,
+    HeadMismatchError,
+    IdempotencyMismatchError,
+    SessionEndedError,
+    VersionMismatchError,
+)
+from turnlog.domain.events import NoteEvent
+from turnlog.domain.identity import Owner
+from turnlog.engines import Engine
+from turnlog.log.commits import Draft, Tail
+from turnlog.log.headers import following, short_hash
+from turnlog.log.keys import REQUESTS, SessionKeys
+from turnlog.log.request_keys import RequestKey
+from turnlog.ports import Key
+from turnlog.settings import Settings
+from turnlog.testing.fixed import FixedClock, SequentialIds
+
+HOUR = 3600
+CALL = assistant(None, ("c1", "f"))
+TALK = [{"role": ("user", "assistant")[at % 2], "content": f"{at} " + "something to say " * 40} for at in range(10)]
+CALLS: dict[str, Callable[[Session], Any]] = {
+    "append": lambda s: s.append(user("PAY 100"), key="k"),
+    "append on a head": lambda s: s.append(user("PAY 100"), if_head=12, key="k"),
+    "append with run": lambda s: s.append(user("PAY 100"), run={"iteration": 1}, key="k"),
+    "put state": lambda s: s.put_state({"paid": 100}, key="k"),
+    "patch state": lambda s: s.patch_state([{"op": "add", "path": "/paid/-", "value": 100}], key="k"),
+    "patch agent": lambda s: s.patch_agent({"iteration": 2}, key="k"),
+    "approve": lambda s: s.decide_pending("approve", key="k"),
+    "refuse": lambda s: s.decide_pending("reject", reason="no", key="k"),
+    "record": lambda s: s.record("paid", key="k"),
+    "update": lambda s: s.update(title="Paid", key="k").title,
+    "rewind": lambda s: s.rewind(5, key="k"),
+    "end": lambda s: s.end(key="k"),
+    "reset": lambda s: s.reset(key="k").id,
+    "compress": lambda s: s.compress(keep_loops=1, key="k").summary,
+    "compress as a job": lambda s: s.compress(mode="async", key="k").job_id,
+    "discard": lambda s: s.discard_summary(key="k").job_id,
+    "snapshot": lambda s: s.create_snapshot("paid", key="k").snapshot_id,
+    "fork": lambda s: s.fork("other", key="k").id,
+    "redact": lambda s: s.redact(2, key="k").job_id,
+}
+
+
+def begun(log: Turnlog, call: str = "") -> Session:
+    """A session of 12 positions, with what a call needs."""
+    session = log.sessions.create("s", state={"paid": []})
+    session.append(*TALK)
+    waits = call in ("approve", "refuse")
+    session.append(*([CALL] if waits else [user("and")]), run={"pending_action": {"call_id": "c1"}} if waits else None)
+    if call == "discard":
+        session.compress(keep_loops=1)
+    return session
+
+
+def key_records(harness: Harness) -> list[dict[str, Any]]:
+    return [item for item in items_of(harness) if str(item["sk"]).startswith(REQUESTS)]
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a3_a_repeated_call_has_one_effect_after_any_number_of_other_requests_with_keys(
+    harness: Harness, call: str
+) -> None:
+    session = begun(harness.log(), call)
+    answer = CALLS[call](session)
+    for at in range(26):
+        session.record("noted", key=f"other {at}")
+    before = (session.info().head, len(list(harness.log().sessions.list())), len(list(harness.log().jobs())))
+    assert CALLS[call](session) == answer
+    assert CALLS[call](session) == answer
+    after = (session.info().head, len(list(harness.log().sessions.list())), len(list(harness.log().jobs())))
+    assert after == before
+
+
+def test_a3_a_repeated_append_is_one_commit_with_10000_commits_between() -> None:
+    """In memory, where so many commits are quick."""
+    engine = Engine("memory", SqliteItemTable(SqliteDatabase(MEMORY)), MemoryBlobStore(), None, lambda: None)
+    clock = FixedClock()
+    app = Application(engine, Settings(token_counter="estimate"), clock=clock, ids=SequentialIds())
+    session = Turnlog(InProcessBackend(app, Owner.of("acme", "ada"))).sessions.create("s")
+    first = session.append(user("PAY 100"), key="pay-1")
+    keys = SessionKeys(Owner.of("acme", "ada"), "s")
+
+    def noted(tail: Tail) -> Draft:
+        header = following(tail.header, kind="h", events=1, now_ms=clock.now_ms())
+        return Draft(header, (NoteEvent(header.first, "noted", None, None),))
+
+    for at in range(10_000):
+        other = None if at % 2 else RequestKey(at.to_bytes(16, "big"), bytes(16))
+        app._log.commits.write(keys, noted, other)
+    assert session.append(user("PAY 100"), key="pay-1") == first
+    assert session.info().head == 10_002
+
+
+@pytest.mark.parametrize("skew_seconds", [-HOUR, 0, HOUR])
+def test_a3_a_key_is_remembered_for_24_hours_also_when_clocks_differ(harness: Harness, skew_seconds: int) -> None:
+    """DynamoDB deletes the record by its own clock, at the ttl at the earliest."""
+    session = begun(harness.log())
+    started = harness.clock.now_ms() // 1000
+    harness.clock.advance(skew_seconds)
+    first = session.append(user("PAY 100"), key="k")
+    (record,) = key_records(harness)
+    assert set(record) == {"pk", "sk", "pos", "ttl"}
+    assert record["pos"] == 12
+    assert started + 24 * HOUR <= record["ttl"] <= started + 26 * HOUR
+    harness.clock.advance(24 * HOUR)
+    assert session.append(user("PAY 100"), key="k") == first
+
+
+def test_a3_a_key_whose_record_has_expired_counts_as_new(harness: Harness) -> None:
+    session = begun(harness.log())
+    session.append(user("hi"), key="k")
+    (record,) = key_records(harness)
+    harness.app.engine.items.delete_many([Key(record["pk"], record["sk"])])
+    assert session.append(user("another day"), key="k").first == 14
+
+
+def test_a3_a_refused_request_does_not_bind_its_key(harness: Harness) -> None:
+    session = begun(harness.log())
+    with pytest.raises(HeadMismatchError):
+        session.append(user("hi"), if_head=1, key="k")
+    with pytest.raises(VersionMismatchError):
+        session.put_state({"n": 1}, if_version=99, key="state")
+    corrected = session.append(user("corrected"), if_head=12, key="k")
+    assert session.put_state({"n": 2}, if_version=1, key="state").state == {"n": 2}
+    assert session.append(user("corrected"), key="k") == corrected
+    with pytest.raises(IdempotencyMismatchError):
+        session.append(user("hi"), if_head=1, key="k")
+
+
+def test_a3_a_retry_is_answered_where_a_new_request_would_be_refused(harness: Harness) -> None:
+    session = begun(harness.log())
+    first = session.append(user("PAY 100"), if_head=12, key="k")
+    session.end()
+    assert session.append(user("PAY 100"), if_head=12, key="k") == first
+    with pytest.raises(SessionEndedError):
+        session.append(user("PAY 100"), if_head=12, key="another")
+
+
+def test_a4_a_key_that_was_used_with_another_payload_is_refused_after_any_number_of_commits(harness: Harness) -> None:
+    session = begun(harness.log())
+    session.append(user("hi"), key="k")
+    for at in range(26):
+        session.append(user(str(at)), key=f"other {at}")
+    for call in (
+        lambda: session.append(user("ho"), key="k"),
+        lambda: session.put_state({}, key="k"),
+        lambda: session.rewind(2, key="k"),
+        lambda: session.end(key="k"),
+    ):
+        with pytest.raises(IdempotencyMismatchError):
+            call()
+    assert session.info().head == 39
+
+
+def test_a3_a_retry_of_a_rewound_message_finds_it_and_a_forks_key_is_its_own(harness: Harness) -> None:
+    session = begun(harness.log())
+    first = session.append(user("PAY 100"), key="k")
+    fork = session.fork("fork")
+    session.rewind(5)
+    assert session.append(user("PAY 100"), key="k") == first
+    assert fork.append(user("PAY 100"), key="k").first == 15
+
+
+def test_a3_a_discard_that_comes_again_leaves_the_summary_that_was_made_since(harness: Harness) -> None:
+    session = begun(harness.log())
+    job = session.discard_summary(key="k")
+    session.compress(keep_loops=1)
+    assert session.discard_summary(key="k").job_id == job.job_id
+    assert session.summary() is not None
+
+
+def test_a_missing_commit_is_an_error_of_a_retry_not_a_second_effect(harness: Harness) -> None:
+    session = begun(harness.log())
+    session.append(user("PAY 100"), key="k")
+    for at in range(3):
+        session.append(user(str(at)))
+    for position in (13, 15):
+        key = SessionKeys(Owner.of("acme", "ada"), "s").commit(position)
+        kept = harness.app.engine.items.get_many([key])[key]
+        harness.app.engine.items.delete_many([key])
+        with pytest.raises(CorruptError):
+            session.append(user("PAY 100"), key="k")
+        harness.app.engine.items.put(kept)
+    assert session.info().head == 16
+
+
+def test_a_record_that_is_behind_the_end_of_the_log_tells_nothing(harness: Harness) -> None:
+    """As of another session that has had this id."""
+    session = begun(harness.log())
+    first = session.append(user("PAY 100"), key="k")
+    (record,) = key_records(harness)
+    harness.app.engine.items.put({**record, "pos": 99})
+    assert session.append(user("PAY 100"), key="k") == first
+    harness.app.engine.items.put({**record, "pos": "99"})
+    with pytest.raises(CorruptError):
+        session.append(user("PAY 100"), key="k")
+
+
+def test_a_request_to_a_session_that_is_not_there_leaves_nothing(harness: Harness) -> None:
+    with pytest.raises(Exception, match="no session"):
+        harness.log().sessions.get("nowhere").append(user("hi"), key="k")
+    assert items_of(harness) == []
+
+
+# ------------------------------------------------------------ logs of before
+
+
+def append_as_before(harness: Harness, text: str, key: str) -> Any:
+    """An append of a Turnlog that wrote the last 24 keys into headers, and no record."""
+    session = Session(harness.log()._backend, "s")
+    answer = session.append(user(text), key=key)
+    items, at = harness.app.engine.items, SessionKeys(Owner.of("acme", "ada"), "s")
+    items.delete_many([at.request(short_hash(key))])
+    log = harness.app._log.commits
+    commit = log.get(at, answer.first)
+    assert commit is not None
+    before = log.get(at, answer.first - 1)
+    assert before is not None
+    ring = (before.header.keys + short_hash(key)[:6] + answer.first.to_bytes(4, "big"))[-240:]
+    items.delete_many([at.commit(answer.first)])
+    (event,) = log.events(at, [commit])
+    draft = Draft(replace(commit.header, keys=ring, hash=b"", nonce=b""), (event,))
+    assert log.put(at, draft, nonce=b"12345678", previous=before.header.hash) is not None
+    return answer
+
+
+def test_a3_the_keys_of_a_log_of_before_are_recognised_and_carried(harness: Harness) -> None:
+    session = begun(harness.log())
+    answers = [append_as_before(harness, f"PAY {at}", f"pay-{at}") for at in range(26)]
+    for at in range(30):
+        session.append(user(f"new {at}"), key=f"new-{at}")
+    for at in range(2, 26):
+        assert session.append(user(f"PAY {at}"), key=f"pay-{at}") == answers[at]
+    with pytest.raises(IdempotencyMismatchError):
+        session.append(user("PAY 9"), key="pay-7")
+    head = harness.app._log.commits.tail(SessionKeys(Owner.of("acme", "ada"), "s")).header
+    assert (head.last, len(head.keys)) == (12 + 26 + 30, 240)
+    assert session.append(user("new 0"), key="new-0").first == 39
+
+
+def test_the_keys_of_a_log_of_before_go_when_nothing_was_said_for_an_hour(harness: Harness) -> None:
+    session = begun(harness.log())
+    append_as_before(harness, "PAY 100", "pay")
+    tail = harness.app._log.commits.tail(SessionKeys(Owner.of("acme", "ada"), "s")).header
+    assert len(tail.keys) == 10
+    for minutes, kept in ((59, 10), (60, 0)):
+        later = following(tail, kind="m", events=1, now_ms=tail.time_ms + minutes * 60_000)
+        assert len(later.keys) == kept
+    harness.clock.advance(HOUR + 60)  # times of commits are ahead of the clock, by a millisecond each
+    session.append(user("later"))
+    (newest,) = (item for item in items_of(harness) if item["sk"] == f"C#{14:012d}")
+    assert "w" not in newest

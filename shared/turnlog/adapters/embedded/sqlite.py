@@ -192,6 +192,7 @@ class SqliteDatabase:
         except BaseException:
             connection.close()
             raise
+        connection.text_factory = _text
         connection.execute("PRAGMA synchronous=FULL")
         connection.execute("PRAGMA temp_store=MEMORY")
         version = connection.execute("PRAGMA user_version").fetchone()[0]
@@ -201,6 +202,11 @@ class SqliteDatabase:
         if version < _FORMAT:
             connection.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA user_version={_FORMAT}; COMMIT;")
         return connection
+
+
+def _text(stored: bytes) -> str:
+    """Decode a text of the file; damaged bytes stay, for the reader of the row to find."""
+    return stored.decode("utf-8", "surrogateescape")
 
 
 def _until_free(connection: sqlite3.Connection, statement: str) -> None:

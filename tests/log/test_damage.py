@@ -301,3 +301,25 @@ def test_a_damaged_cache_is_made_again(harness: Harness) -> None:
         session.patch_state({"c": name})
         session.update(system=f"{name} " * 300)
         assert table.get_many([key])[key]["pos"] != int(before["pos"]) ^ 64, f"{name} was written again"
+
+
+@pytest.mark.parametrize("column", ["id", "grp", "body", "visible_ms", "receives", "sent", "dead"])
+def test_a_flipped_bit_of_a_job_s_row_stops_no_other_job(tmp_path: Path, column: str) -> None:
+    """The damaged one is done, waits or is poison."""
+    with sqlite_harness(tmp_path) as harness:
+        log, chance = harness.log(), random.Random(column)
+        sessions = [log.sessions.create(f"s{number}") for number in range(2)]
+        connection = sqlite3.connect(tmp_path / "turnlog.db", isolation_level=None)
+        connection.text_factory = bytes
+        for _ in range(400 if is_full() else 25):
+            whole = log.sessions.of("s0").compress(mode="async").job_id
+            damaged, value = connection.execute(f"SELECT rowid, {column} FROM jobs").fetchone()  # noqa: S608
+            other = sessions[1].compress(mode="async").job_id
+            after = flipped(value, chance)
+            cast = "CAST(? AS TEXT)" if isinstance(value, bytes) else "?"
+            connection.execute(f"UPDATE jobs SET {column} = {cast} WHERE rowid = ?", (after, damaged))  # noqa: S608
+            log.run_jobs()
+            assert log.job(other).status == "done", (column, value, after)
+            assert log.job(whole).status in ("queued", "done", "failed")
+            connection.execute("DELETE FROM jobs")
+        connection.close()

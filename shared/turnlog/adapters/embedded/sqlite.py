@@ -174,6 +174,8 @@ class SqliteDatabase:
             raise UnavailableError(f"SQLite: {error}", retry_after_seconds=1) from error
         except sqlite3.DatabaseError as error:
             raise UnavailableError(f"SQLite: {error}", code="storage_damaged") from error
+        except UnicodeEncodeError as error:
+            raise UnavailableError("SQLite: a text is not UTF-8", code="storage_damaged") from error
 
     def _open(self) -> sqlite3.Connection:
         if self.path != MEMORY:

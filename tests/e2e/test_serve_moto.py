@@ -167,10 +167,10 @@ def test_each_queue_is_given_to_its_worker(served: Served) -> None:
     names = {one.logical_id: one.name for one in stack.resources}
     found = {one.function: (one.queue_url, one.dead_letter_url, one.batch) for one in stack.sources}
     assert found == {
-        "CompressWorker": (names["CompressQueue"], names["CompressDeadLetters"], 10),
-        "SnapshotWorker": (names["SnapshotQueue"], names["SnapshotDeadLetters"], 10),
-        "EraseWorker": (names["EraseQueue"], names["EraseDeadLetters"], 10),
-        "OffloadWorker": (names["OffloadQueue"], names["OffloadDeadLetters"], 10),
+        "CompressWorker": (names["CompressQueue"], names["CompressDeadLetters"], 1),
+        "SnapshotWorker": (names["SnapshotQueue"], names["SnapshotDeadLetters"], 1),
+        "EraseWorker": (names["EraseQueue"], names["EraseDeadLetters"], 1),
+        "OffloadWorker": (names["OffloadQueue"], names["OffloadDeadLetters"], 1),
     }
 
 

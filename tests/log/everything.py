@@ -38,7 +38,8 @@ def sqlite_items(table: ItemTable) -> list[dict[str, Any]]:
 
     inner: Any = getattr(table, "_inner", table)
     connection: sqlite3.Connection = inner._database.connection()
-    return [dict(_decode(*row)) for row in connection.execute("SELECT attributes, data FROM items")]
+    rows = connection.execute("SELECT attributes, data, pk, sk FROM items")
+    return [dict(_decode(attributes, data, pk=pk, sk=sk)) for attributes, data, pk, sk in rows]
 
 
 def blobs_of(harness: Harness) -> dict[str, bytes]:

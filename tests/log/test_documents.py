@@ -322,7 +322,7 @@ def test_damage_is_told_by_its_item(harness: Harness, session: Session) -> None:
     items.put(damaged | {"sk": "K#b"})
     with pytest.raises(CorruptError, match="K#b"):
         session.documents.get("b")
-    items.put(damaged | {"v": 99})
+    items.write_many([damaged | {"v": 99}, found[keys.document("b")]])
     with pytest.raises(NewerSchemaError):
         list(session.documents.list())
 

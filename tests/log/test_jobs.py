@@ -310,3 +310,16 @@ def test_an_engine_without_a_queue_says_so(harness: Any) -> None:
         session.compress(mode="async")
     assert raised.value.error_code == "no_queue"
     assert session.compress().status == "published"
+
+
+def test_each_job_of_this_machine_is_received_alone_and_has_time_enough(
+    harness: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a model of summaries a worker asks for more time before it begins a job."""
+    for number in range(3):
+        filled(harness.log(), 4, f"s{number}").compress(mode="async")
+    monkeypatch.setattr(type(harness.app), "longest_summary_ms", 600_000 * 5 // 4)
+    polling = poller(harness)
+    assert [polling.run_once() for _ in range(4)] == [1, 1, 1, 0]
+    assert all(job.status == "done" for job in harness.log().jobs())
+    assert not harness.app.engine.queue.dead_letters()

@@ -54,7 +54,7 @@ class InProcessBackend:
     def run_jobs(self) -> int:
         self._check_open()
         queue, done = self._app.engine.queue, 0
-        while queue is not None and (deliveries := queue.receive()):
+        while queue is not None and (deliveries := queue.receive(limit=1)):
             for delivery in deliveries:
                 # What may go better later comes again by itself, and poison becomes a dead letter.
                 with suppress(TurnlogError), correlated(correlation_of(delivery.body)):

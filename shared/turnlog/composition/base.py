@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from turnlog.engines import Engine
 from turnlog.models import LazyCounter, make_chat_model, make_counter
-from turnlog.ports import Clock, IdSource, MemoryEngine, SignalName, Signals, TokenCounter
+from turnlog.ports import Clock, IdSource, ItemTable, MemoryEngine, SignalName, Signals, TokenCounter
 from turnlog.settings import Settings
 
 if TYPE_CHECKING:
@@ -54,16 +54,22 @@ class Parts:
             self._signals.count(name, value)
 
     @cached_property
+    def _items(self) -> ItemTable:
+        from turnlog.log.checked_items import CheckedItems
+
+        return CheckedItems(self.engine.items)
+
+    @cached_property
     def _payloads(self) -> Payloads:
         from turnlog.log.payloads import Payloads
 
-        return Payloads(self.engine.items, self.engine.blobs)
+        return Payloads(self._items, self.engine.blobs)
 
     @cached_property
     def _log(self) -> SessionLog:
         from turnlog.log.sessions import SessionLog
 
-        return SessionLog(self.engine.items, self._payloads, self._clock, self._ids)
+        return SessionLog(self._items, self._payloads, self._clock, self._ids)
 
     @cached_property
     def segments(self) -> Segments:
@@ -72,7 +78,7 @@ class Parts:
         def index(keys: SessionKeys, segment: Segment, messages: Iterable[tuple[Located, int]]) -> None:
             self._search_indexes.store(keys, segment, messages)
 
-        return Segments(self.engine.items, self.engine.blobs, self._payloads, self._log.commits, index)
+        return Segments(self._items, self.engine.blobs, self._payloads, self._log.commits, index)
 
     @cached_property
     def _search_indexes(self) -> SearchIndexes:
@@ -107,7 +113,7 @@ class Parts:
         from turnlog.services.memories import LivingMemories
 
         engine = self.memory
-        return LivingMemories(engine, self.engine.items) if engine is not None else None
+        return LivingMemories(engine, self._items) if engine is not None else None
 
     @property
     def _has_memory(self) -> bool:
@@ -121,7 +127,7 @@ class Parts:
         from turnlog.services.remember import EmbeddedMemory
 
         search = Fts5SearchEngine(before_weight=0.0)
-        return EmbeddedMemory(Memories(self.engine.items), self._make_facts, search)
+        return EmbeddedMemory(Memories(self._items), self._make_facts, search)
 
     @cached_property
     def _make_facts(self) -> MakeFacts:
@@ -137,7 +143,7 @@ class Parts:
         from turnlog.services.facts import FactsWithinBudget
 
         model = ModelFacts(make_chat_model(self.settings, self._clock), self._counter)
-        spending = Spending(self.engine.items, self._clock, self._ids)
+        spending = Spending(self._items, self._clock, self._ids)
         return FactsWithinBudget(
             model, rules, spending, self._counter, tokens_per_day=self.settings.summary_tokens_per_day
         )

@@ -47,7 +47,7 @@ class Conversations(Memories):
         from turnlog.services.memories import living
 
         def of_the_living(found: Sequence[Memory]) -> list[Memory]:
-            return living(self.engine.items, owner, found)
+            return living(self._items, owner, found)
 
         return BringMemories(lambda: self.memory, self._counter, self.engine.release, of_the_living)(owner, ask)
 
@@ -195,4 +195,4 @@ class Conversations(Memories):
     def _documents(self) -> Documents:
         from turnlog.log.documents import Documents
 
-        return Documents(self.engine.items, self.engine.blobs, self._clock)
+        return Documents(self._items, self.engine.blobs, self._clock)

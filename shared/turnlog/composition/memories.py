@@ -20,7 +20,7 @@ class Memories(Parts):
     def _offloads(self) -> Offloads:
         from turnlog.log.offloads import Offloads
 
-        return Offloads(self.engine.items)
+        return Offloads(self._items)
 
     @cached_property
     def _ask_offload(self) -> AskForOffloads:

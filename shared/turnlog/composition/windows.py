@@ -95,7 +95,7 @@ class Windows(Parts):
     def _session_words(self) -> SessionWords:
         from turnlog.log.words import SessionWords
 
-        return SessionWords(self.engine.items, self._search_indexes.engine.name)
+        return SessionWords(self._items, self._search_indexes.engine.name)
 
     @cached_property
     def compress_session(self) -> CompressSessions:
@@ -129,7 +129,7 @@ class Windows(Parts):
         clock, ids = self._log.clock, self._log.ids
         chat = make_chat_model(self.settings, clock)
         model = ModelSummariser(chat, self._counter, clock, ids, timeout_seconds=self.settings.summary_timeout_seconds)
-        spending = Spending(self.engine.items, clock, ids)
+        spending = Spending(self._items, clock, ids)
         limit = self.settings.summary_tokens_per_day
         return SummariseWithinBudget(
             model, extractive, spending, self._counter, tokens_per_day=limit, signals=self._signals

@@ -12,8 +12,11 @@ from turnlog.local.events import LocalContext, sqs_event
 from turnlog.ports import Clock, Delivery, JobQueue
 
 Handler = Callable[[dict[str, Any], Any], dict[str, Any]]
-_BATCH, _IDLE_SECONDS, _TROUBLE_SECONDS = 10, 0.2, 2.0
-_WORKER_MS = 60_000
+_BATCH, _IDLE_SECONDS, _TROUBLE_SECONDS = 1, 0.2, 2.0
+"""A job that waits behind another in its batch may be visible again before it is begun, and its receive counts for nothing."""
+_STOP_SECONDS = 60
+_WORKER_MS = 24 * 3_600_000
+"""What is left of a worker's time: on this machine nobody ends it."""
 _CHORE_MS = 3_600_000
 _log = logging.getLogger("turnlog")
 
@@ -53,7 +56,7 @@ class Poller:
         self._stopping.set()
         # One that is not alive here has ended, or sees that it must stop before it does anything.
         if self._thread is not None and self._thread.is_alive():
-            self._thread.join(_WORKER_MS / 1000)
+            self._thread.join(_STOP_SECONDS)
         self._thread = None
 
     def run_once(self) -> int:

@@ -15,12 +15,12 @@ from typing import Any
 from turnlog.domain.errors import CorruptError
 from turnlog.domain.jsonvalue import JsonObject
 from turnlog.domain.values import dataclass
-from turnlog.log.commits import VERIFIED
 from turnlog.log.digests import line_digest
 from turnlog.log.headers import GENESIS, chain_hash, hashed_header
 from turnlog.log.keys import COMMITS_FROM, COMMITS_TO, SessionKeys, commit_sort_key
 from turnlog.log.packing import pack
 from turnlog.log.segment_format import SealedCommit, read_segment
+from turnlog.log.verified import VERIFIED
 from turnlog.ports import MAX_PAGE_BYTES, BlobStore, Condition, Item, Key, Lost, Page, Query, item_size_bytes
 
 INLINE_BYTES = 4 * 1024

@@ -19,7 +19,7 @@ from turnlog.domain.values import dataclass
 from turnlog.log.headers import Header, item_name
 from turnlog.log.keys import SessionKeys
 from turnlog.log.lines import settings_object
-from turnlog.log.packing import pack, unpack
+from turnlog.log.packing import decoding, pack, unpack
 from turnlog.log.payloads import Payloads
 from turnlog.log.read_lines import settings_from
 from turnlog.log.tombstones import due_bucket, due_key, is_cache_tombstone
@@ -71,7 +71,8 @@ class Caches:
             content = self._payloads.fetch(keys, [payload])[payload.place]
         else:
             content = _content(system)
-        return settings_from(json.loads(content)["set"])
+        with decoding(item_name(system)):
+            return settings_from(json.loads(content)["set"])
 
     def write_state(
         self, keys: SessionKeys, packed: bytes, *, position: int, count: int, base: int | None, rewound: int = 0
@@ -105,7 +106,7 @@ class Caches:
         if item is None:
             return None
         base = _int(item, "bs") if "bs" in item else None
-        return CachedState(reflected(item), _int(item, "n"), json.loads(_content(item)), base)
+        return CachedState(reflected(item), _int(item, "n"), _json(item), base)
 
     def _get(self, key: Key) -> Item | None:
         """The cache; None also where it was erased."""
@@ -126,7 +127,7 @@ class CachedState:
 
 def summary_in(item: Item) -> tuple[JsonObject, int, int]:
     """Line, position and time of the summary that ``E#SUM`` holds."""
-    return json.loads(_content(item)), reflected(item), _int(item, "t")
+    return _json(item), reflected(item), _int(item, "t")
 
 
 def reflected(item: Item) -> int:
@@ -163,9 +164,10 @@ def read_meta(item: Item) -> Meta:
     """The settings in a session's card or entry. What a newer version has written may mean something else: it is not read."""
     if (version := _int(item, "v") if "v" in item else SCHEMA_VERSION) > SCHEMA_VERSION:
         raise NewerSchemaError(f"schema version {version} is newer than {SCHEMA_VERSION}", item=item_name(item))
-    content = json.loads(_content(item))
-    missing = content.get(_MISSING, _int(item, _MISSING) if _MISSING in item else 0)
-    return Meta(settings_from(content), missing, reflected(item), _int(item, "c"), "ss" in item)
+    content, beside = _json(item), _int(item, _MISSING) if _MISSING in item else 0
+    position, created_ms = reflected(item), _int(item, "c")
+    with decoding(item_name(item)):
+        return Meta(settings_from(content), content.get(_MISSING, beside), position, created_ms, "ss" in item)
 
 
 def directory_item(
@@ -274,6 +276,12 @@ def _content(item: Item) -> bytes:
     if not isinstance(packed, bytes):
         raise CorruptError("a cache without content", item=item_name(item))
     return unpack(packed, item=item_name(item))
+
+
+def _json(item: Item) -> Any:
+    content = _content(item)
+    with decoding(item_name(item)):
+        return json.loads(content)
 
 
 def _int(item: Item, name: str) -> int:

@@ -13,6 +13,8 @@ from itertools import chain
 from turnlog.domain.errors import CorruptError
 from turnlog.log.headers import item_name, log_key
 from turnlog.log.keys import MAX_POSITION, SessionKeys, commit_sort_key, position_of
+from turnlog.log.tombstones import is_slot_tombstone
+from turnlog.log.verified import VERIFIED
 from turnlog.ports import Item, ItemTable, Page, Query
 
 MAX_EVENTS = 26
@@ -106,7 +108,7 @@ class CommitItems:
         fork = stored.get(keys.commit(1)) or self._items.get_many([keys.commit(1)]).get(keys.commit(1))
         if fork is None or "fp" not in fork:
             return found
-        begin = first_position(fork)
+        begin = first_position(_checked_fork(fork))
         if begin in missing:
             found[begin] = fork
         older = [position for position in missing if position < begin]
@@ -147,7 +149,7 @@ class CommitItems:
         if found is None:
             key = home.commit(1)
             found = self._items.get_many([key]).get(key)
-        return found if found is not None and "fp" in found else None
+        return _checked_fork(found) if found is not None and "fp" in found else None
 
     def _moved(self, child: SessionKeys, parent: SessionKeys, found: Sequence[Item]) -> SessionKeys | None:
         """Where a fork's log goes on now, if that is no longer where nothing was found: the parent is being erased."""
@@ -162,6 +164,13 @@ class CommitItems:
         return self._items.query(
             Query(home.partition, commit_sort_key(low), high_key, descending=descending, limit=limit)
         )
+
+
+def _checked_fork(fork: Item) -> Item:
+    """Return the first commit of a fork, whose pointer is what its event says; else raise the `CorruptError` that names it."""
+    if not is_slot_tombstone(fork):
+        VERIFIED.of(fork)
+    return fork
 
 
 def parent_of(home: SessionKeys, fork: Item) -> SessionKeys:
@@ -200,7 +209,7 @@ def _is_behind(item: Item, position: int) -> bool:
 
 
 def is_tombstone(items: Sequence[Item]) -> bool:
-    return any("k" not in item for item in items)
+    return any(map(is_slot_tombstone, items))
 
 
 def logged(item: Item) -> Item:

@@ -27,25 +27,20 @@ from turnlog.log.headers import (
     hashed_header,
     header_attributes,
     item_name,
-    read_header,
 )
 from turnlog.log.keys import COMMITS_FROM, META, TAIL_TO, SessionKeys, commit_sort_key
 from turnlog.log.lines import payload_content, stored_line
-from turnlog.log.packing import pack
+from turnlog.log.packing import decoding, pack
 from turnlog.log.payloads import Payloads, PreparedPayload, digest_of
 from turnlog.log.read_lines import parse_lines, payload_of, read_event, upcast
 from turnlog.log.request_keys import Attempt, KeyRecords, RequestKey
-from turnlog.log.tombstones import is_slot_tombstone
-from turnlog.log.verified import Verified, VerifiedItems
+from turnlog.log.tombstones import MATERIALISING, is_cache_tombstone, is_slot_tombstone
+from turnlog.log.verified import VERIFIED, Verified
 from turnlog.ports import Absent, Clock, IdSource, Item, ItemTable, Lost, Query, item_size_bytes
 
 WRITE_DEADLINE_SECONDS = 5.0
 _FIRST_BACKOFF_SECONDS = 0.01
 _MAX_BACKOFF_SECONDS = 0.4
-MATERIALISING = "mat"
-"""The mark of ``D#META`` and of the first slot while the commits of a session are written that is made of stored ones."""
-VERIFIED = VerifiedItems()
-"""Of this process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,13 +126,34 @@ class CommitLog:
     # ------------------------------------------------------------ writing
 
     def tail(self, keys: SessionKeys) -> Tail:
-        """The end of the log in one request, or `NotFoundError`."""
+        """Return the end of the log in one request, or raise `NotFoundError`.
+
+        A log that ends before a position that ``D#META`` reflects has lost commits: `CorruptError`.
+        """
+        tail = self._tail(keys)
+        if tail.meta is not None:
+            self.check_reached(keys, tail.header, [tail.meta])
+        return tail
+
+    def check_reached(self, keys: SessionKeys, header: Header, caches: Iterable[Item]) -> None:
+        """Raise the `CorruptError` for a log that ends before a position that one of its caches reflects.
+
+        A cache is written after its commit. The end is read once more before the error, for a query is no snapshot of the table.
+        """
+        position = max((_number(cache, "pos") for cache in caches if not is_cache_tombstone(cache)), default=0)
+        if position > header.last and position > self._tail(keys).header.last:
+            raise CorruptError(
+                f"the log ends at position {header.last}, but position {position} was there",
+                item=commit_sort_key(header.last + 1),
+            )
+
+    def _tail(self, keys: SessionKeys) -> Tail:
         page = self._items.query(Query(keys.partition, COMMITS_FROM, TAIL_TO, descending=True, limit=2))
         meta = next((item for item in page.items if item["sk"] == META), None)
         newest = next((item for item in page.items if item["sk"] != META), None)
         if newest is None or is_slot_tombstone(newest) or (meta is not None and MATERIALISING in meta):
             raise NotFoundError(f"no session {keys.session_id!r}")
-        header = read_header(newest)
+        header = header_in(newest)
         self.check_alive(keys, header)
         return Tail(header, newest, meta)
 
@@ -254,13 +270,13 @@ class CommitLog:
     def get(self, keys: SessionKeys, position: int) -> Commit | None:
         """The commit whose first event has this position; None where the slot has none that can be read."""
         item = self.stored.slots(keys, [position]).get(position)
-        return read_commit(item) if item is not None and "k" in item else None
+        return read_commit(item) if item is not None and not is_slot_tombstone(item) else None
 
     def begin(self, keys: SessionKeys) -> Commit | None:
         """The session's own first commit: its creation, or its fork from another. None while there is none."""
         key = keys.commit(1)
         item = self._items.get_many([key]).get(key)
-        return read_commit(item) if item is not None and "k" in item else None
+        return read_commit(item) if item is not None and not is_slot_tombstone(item) else None
 
     def at(self, keys: SessionKeys, positions: Sequence[int]) -> list[Commit]:
         """The commits whose first events have these positions, in one request; a missing one is a `CorruptError`."""
@@ -280,7 +296,7 @@ class CommitLog:
 
     def range(self, keys: SessionKeys, first: int, last: int) -> list[Commit]:
         """All commits that hold an event between the two positions, in view or not, oldest first and checked as a chain."""
-        items = [item for page in self.stored.on(keys, first, last) for item in page]
+        items = [item for page in self.stored_on(keys, first, last) for item in page]
         return [commit for commit in checked_chain(items) if commit.header.last >= first]
 
     def in_view(
@@ -300,14 +316,19 @@ class CommitLog:
         """
         stretches = self.view(keys, header, first).up_to(header.last)
         for start, end in reversed(stretches):
+            low, reached = max(start, first), end + 1
             later: Sequence[Item] = ()
-            for page in self._pages(keys, max(start, first), end, read, limit):
+            for page in self._pages(keys, low, end, read, limit):
                 items = [item for item in page if first_position(item) >= start]
                 commits = checked_chain([*items[::-1], *later])[: len(items)]
-                later = items[-1:] or later
-                shown = [clipped(one, stretches) for one in commits]
-                if shown:
-                    yield shown
+                if not commits:
+                    continue
+                if not later and commits[-1].header.last < end:
+                    raise self.missing(keys, commits[-1].header.last + 1)
+                later, reached = items[-1:], commits[0].header.first
+                yield [clipped(commit, stretches) for commit in commits]
+            if low <= end and reached > low:
+                raise self.missing(keys, reached - 1)
             if start <= first:
                 return
 
@@ -318,13 +339,37 @@ class CommitLog:
         stretches = self.view(keys, header, first).up_to(header.last)
         for start, end in stretches:
             before: Sequence[Item] = ()
-            for page in self.stored.on(keys, max(start, first), end, limit=limit) if end >= first else ():
+            for page in self.stored_on(keys, max(start, first), end, limit=limit) if end >= first else ():
                 items = [item for item in page if first_position(item) >= start]
                 commits = checked_chain([*before, *items])[len(before) :]
                 before = items[-1:] or before
                 shown = [clipped(one, stretches) for one in commits]
                 if shown:
                     yield shown
+
+    def stored_on(
+        self, keys: SessionKeys, first: int, last: int, *, limit: int | None = None, exact: bool = False
+    ) -> Iterator[Sequence[Item]]:
+        """Yield pages of all commits that hold positions from ``first`` to ``last``, which the log has; oldest first.
+
+        Older commits may come before that of ``first``, unless ``exact``. `CorruptError` where one is missing or damaged. That
+        each follows from the one before is for `checked_chain` to say.
+        """
+        reached = 0
+        for page in self.stored.on(keys, first, last, limit=limit, exact=exact):
+            for item in page:
+                header = header_in(item)
+                if header.first > (reached + 1 if reached else first):
+                    raise self.missing(keys, reached + 1 if reached else first)
+                reached = header.last
+            yield page
+        if reached < last:
+            raise self.missing(keys, max(reached + 1, first))
+
+    def missing(self, keys: SessionKeys, position: int) -> CorruptError:
+        """Return the error for a position that the log must have. Raises `NotFoundError` when the session is gone by now."""
+        self._tail(keys)
+        return CorruptError(f"no commit holds position {position}", item=commit_sort_key(position))
 
     def view(self, keys: SessionKeys, header: Header, first: int = 1) -> View:
         """What is in view at a header, whole as far back as ``first``; one request when there were many rewinds."""
@@ -372,10 +417,15 @@ class CommitLog:
 
 def with_body(event: MessageEvent, contents: dict[str, bytes]) -> MessageEvent:
     """The message with the body from its payload."""
-    assert event.payload is not None  # noqa: S101 - only such events are passed
-    parts = json.loads(contents[event.payload.place])
-    envelope = replace(event.envelope, metadata=parts["md"]) if "md" in parts else event.envelope
-    return replace(event, body=parts["b"], envelope=envelope)
+    if event.payload is None:
+        return event
+    place = event.payload.place
+    with decoding(place):
+        parts = json.loads(contents[place])
+        envelope = replace(event.envelope, metadata=parts["md"]) if "md" in parts else event.envelope
+        if not isinstance(parts["b"], dict):
+            raise TypeError("b")
+        return replace(event, body=parts["b"], envelope=envelope)
 
 
 def clipped(commit: Commit, stretches: Sequence[Stretch]) -> Commit:
@@ -390,6 +440,11 @@ def read_commit(item: Item) -> Commit:
     return _commit(item, _verified(item))
 
 
+def header_in(item: Item) -> Header:
+    """Return the header of a commit's item, checked with its body by its checksum."""
+    return _verified(item).header
+
+
 def _verified(item: Item) -> Verified:
     if is_slot_tombstone(item):
         raise NotFoundError("the session has been deleted")
@@ -398,7 +453,8 @@ def _verified(item: Item) -> Verified:
 
 def _commit(item: Item, verified: Verified) -> Commit:
     header = verified.header
-    lines = tuple(upcast(line, header.version) for line in parse_lines(verified.content))
+    with decoding(item_name(item)):
+        lines = tuple(upcast(line, header.version) for line in parse_lines(verified.content))
     until = item.get("fu")
     return Commit(header, lines, str(item["pk"]), until if isinstance(until, int) else None)
 
@@ -432,10 +488,18 @@ def events_of(commit: Commit, contents: Mapping[str, bytes]) -> Iterator[Event]:
 
 
 def _event(commit: Commit, position: int, contents: Mapping[str, bytes]) -> Event:
-    line = commit.line(position)
-    payload = commit.payload_of(line)
-    parts = json.loads(contents[payload.place]) if payload is not None and payload.place in contents else None
-    return read_event(line, position=position, payload=payload, parts=parts, card=read_card)
+    with decoding(commit_sort_key(commit.header.first)):
+        line = commit.line(position)
+        payload = commit.payload_of(line)
+        parts = json.loads(contents[payload.place]) if payload is not None and payload.place in contents else None
+        return read_event(line, position=position, payload=payload, parts=parts, card=read_card)
+
+
+def _number(cache: Item, name: str) -> int:
+    value = cache.get(name)
+    if not isinstance(value, int):
+        raise CorruptError(f"attribute {name!r} is not a number", item=item_name(cache))
+    return value
 
 
 def _is_ours(lost: Lost, nonce: bytes) -> bool:

@@ -15,13 +15,14 @@ from dataclasses import replace
 from typing import TypeVar
 
 from turnlog.domain.errors import ConflictError, CorruptError
-from turnlog.log.commits import MATERIALISING, VERIFIED, WRITE_DEADLINE_SECONDS
+from turnlog.log.commits import WRITE_DEADLINE_SECONDS, header_in
 from turnlog.log.erased import DeadlineMet, Erased, Kept, Work
 from turnlog.log.first_slot import BARE, IDLE, FirstSlot, Held
 from turnlog.log.forks import Forks
-from turnlog.log.headers import GENESIS, chain_hash, item_name, read_header
-from turnlog.log.keys import COMMITS_FROM, COMMITS_TO, SessionKeys, position_of
+from turnlog.log.headers import GENESIS, chain_hash, item_name
+from turnlog.log.keys import COMMITS_FROM, COMMITS_TO, OwnerKeys, SessionKeys, position_of
 from turnlog.log.tombstones import (
+    MATERIALISING,
     cache_tombstone,
     expired_tombstone,
     first_tombstone,
@@ -31,6 +32,7 @@ from turnlog.log.tombstones import (
     keeps_snapshots,
     slot_tombstone,
 )
+from turnlog.log.verified import VERIFIED
 from turnlog.ports import MAX_WRITE_ITEMS, Absent, BlobStore, Clock, Equal, Item, ItemTable, Key, Query
 
 _T = TypeVar("_T")
@@ -60,7 +62,7 @@ class Erasure:
         newest = self._newest(keys)
         if newest is None or is_slot_tombstone(newest):
             return None
-        expires_ms = read_header(newest).expires_ms
+        expires_ms = header_in(newest).expires_ms
         return expires_ms if expires_ms is not None and self._clock.now_ms() >= expires_ms else None
 
     def is_expiring(self, keys: SessionKeys) -> bool:
@@ -151,14 +153,14 @@ class Erasure:
         if self._blobs.names(keys.blob_prefix) or any(
             not all(map(is_cache_tombstone, items))
             for low, high in (_BEFORE_COMMITS, _BEHIND_COMMITS)
-            for items in self._pages(keys, low, high)
+            for items in self.pages(keys, low, high)
         ):
             # Looked at again a day later.
             again = self._tombstone(keys, first, self._clock.now_ms())
             self._items.put(again, condition=Equal("g2sk", first.get("g2sk", "")))
             return False
         for low, high in (_BEFORE_COMMITS, _BEHIND_COMMITS):
-            for items in self._pages(keys, low, high):
+            for items in self.pages(keys, low, high):
                 self._items.delete_many(list(map(_key, items)))
         self._free_slots(keys)
         entry = self._items.get_many([keys.directory]).get(keys.directory)
@@ -176,7 +178,7 @@ class Erasure:
 
     def _free_slots(self, keys: SessionKeys) -> None:
         """All but the first."""
-        for items in self._pages(keys, COMMITS_FROM, COMMITS_TO):
+        for items in self.pages(keys, COMMITS_FROM, COMMITS_TO):
             self._items.delete_many([key for key in map(_key, items) if key != keys.commit(1)])
 
     def _put_fence(self, keys: SessionKeys, *, if_expired: bool) -> bool | None:
@@ -190,7 +192,7 @@ class Erasure:
         if is_slot_tombstone(newest):
             return True if not if_expired or (keeps_snapshots(newest) and MATERIALISING not in newest) else None
         if if_expired:
-            expires_ms = read_header(newest).expires_ms
+            expires_ms = header_in(newest).expires_ms
             if expires_ms is None or now < expires_ms:
                 return None
         last, previous = newest.get("l"), newest.get("h")
@@ -213,7 +215,7 @@ class Erasure:
         self._forks.make_independent(keys)
 
     def _erase_commits(self, keys: SessionKeys, work: Work, *, expired: bool) -> None:
-        for items in self._pages(keys, COMMITS_FROM, COMMITS_TO):
+        for items in self.pages(keys, COMMITS_FROM, COMMITS_TO):
             work.count(requests=1)
             living = [item for item in items if not is_empty_slot(item)]
             for chunk in _chunks(living):
@@ -235,7 +237,7 @@ class Erasure:
     def _erase_beside(self, keys: SessionKeys, kept: Kept, work: Work) -> None:
         """All other items. Payloads come after the commits that name them: no reader of a commit misses one."""
         for low, high in (_BEFORE_COMMITS, _BEHIND_COMMITS):
-            for items in self._pages(keys, low, high):
+            for items in self.pages(keys, low, high):
                 work.count(requests=1)
                 gone = [
                     _key(item) for item in items if not is_cache_tombstone(item) and item_name(item) not in kept.items
@@ -246,14 +248,14 @@ class Erasure:
 
     def _erase_base(self, keys: SessionKeys, work: Work) -> None:
         """What a fork has got of a session that is no more. Nobody writes to a log there, so nothing need stand in a slot."""
-        for items in self._pages(keys.base, "", "~"):
+        for items in self.pages(keys.base, "", "~"):
             work.count(requests=1)
             for chunk in _chunks(list(map(_key, items))):
                 self._items.delete_many(chunk)
                 work.count(requests=_batches(chunk), items=len(chunk))
 
-    def _pages(self, keys: SessionKeys, low: str, high: str) -> Iterator[Sequence[Item]]:
-        """Items of the session's partition, at most 1 MB at a time."""
+    def pages(self, keys: SessionKeys | OwnerKeys, low: str, high: str) -> Iterator[Sequence[Item]]:
+        """Yield items of a partition as they are stored, damaged ones too; at most 1 MB at a time."""
         after: Mapping[str, str] | None = None
         while True:
             page = self._items.query(Query(keys.partition, low, high, after=after))

@@ -23,13 +23,14 @@ from turnlog.domain.session import Settings
 from turnlog.domain.shapes import check_shape
 from turnlog.domain.times import DAY_MS, LAST_MS
 from turnlog.log.commit_items import MAX_EVENTS
-from turnlog.log.commits import MATERIALISING, Commit, events_of
+from turnlog.log.commits import Commit, events_of
 from turnlog.log.digests import line_digest
 from turnlog.log.headers import Header, chain_hash, hashed_header, read_header
 from turnlog.log.keys import MAX_POSITION, commit_sort_key
 from turnlog.log.payloads import digest_of, is_blob
 from turnlog.log.read_lines import payload_of, upcast
 from turnlog.log.segment_format import SealedCommit
+from turnlog.log.tombstones import MATERIALISING
 from turnlog.ports import AttributeValue, Item
 
 _PLACE = re.compile(r"R#\d{12}~[0-9a-f]{16}\d{2}|blob:payload/\d{12}-[0-9a-f]{16}\d{2}")

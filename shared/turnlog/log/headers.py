@@ -200,7 +200,7 @@ def read_header(item: Item) -> Header:
         raise NewerSchemaError(f"schema version {version} is newer than {SCHEMA_VERSION}", item=name)
     try:
         return _read(item)
-    except (KeyError, ValueError, TypeError, AssertionError, AttributeError) as error:
+    except (KeyError, ValueError, TypeError, AttributeError) as error:
         raise CorruptError(f"a commit's header is damaged: {type(error).__name__}", item=name) from error
 
 
@@ -284,17 +284,20 @@ def item_name(item: Item) -> str:
 
 def _text(item: Item, name: str, default: str | None = None) -> str:
     value = item.get(name, default)
-    assert isinstance(value, str)  # noqa: S101 - becomes a CorruptError above
+    if not isinstance(value, str):
+        raise TypeError(name)
     return value
 
 
 def _number(item: Item, name: str, default: int | None = None) -> int:
     value = item.get(name, default)
-    assert isinstance(value, int)  # noqa: S101 - becomes a CorruptError above
+    if not isinstance(value, int):
+        raise TypeError(name)
     return value
 
 
 def _bytes(item: Item, name: str) -> bytes:
     value = item.get(name, b"")
-    assert isinstance(value, bytes)  # noqa: S101 - becomes a CorruptError above
+    if not isinstance(value, bytes):
+        raise TypeError(name)
     return value

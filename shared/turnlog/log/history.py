@@ -9,8 +9,8 @@ from turnlog.domain.errors import NotFoundError
 from turnlog.domain.flow import Arrival, Flow, accept
 from turnlog.domain.messages import Message
 from turnlog.log.commit_items import is_tombstone, shared_position
-from turnlog.log.commits import CommitLog, read_commit
-from turnlog.log.headers import CREATION, Header, read_header
+from turnlog.log.commits import CommitLog, header_in, read_commit
+from turnlog.log.headers import CREATION, Header
 from turnlog.log.keys import MAX_POSITION, SessionKeys
 from turnlog.log.reading import located
 from turnlog.ports import Item
@@ -34,8 +34,8 @@ def position_at(log: CommitLog, keys: SessionKeys, time_ms: int) -> int | None:
         if not found or is_tombstone(found):
             raise NotFoundError(f"no session {keys.session_id!r}")
         if high > MAX_POSITION:
-            log.check_alive(keys, read_header(found[0]))
-        for header in map(read_header, found):
+            log.check_alive(keys, header_in(found[0]))
+        for header in map(header_in, found):
             if header.time_ms > time_ms:
                 high = header.first
             elif is_near:
@@ -52,7 +52,7 @@ def header_at(log: CommitLog, keys: SessionKeys, item: Item, position: int, befo
     holds. Of a commit that a fork shares only in part the end is where that part ends. A session begins with all of its first
     commit: what it knows from memory is there from position 1 on.
     """
-    header, position = read_header(item), shared_position(item, position)
+    header, position = header_in(item), shared_position(item, position)
     if position == header.last or header.kind == CREATION:
         return header
     commit, previous = read_commit(item), before()

@@ -18,6 +18,7 @@ TAIL_TO, WINDOW_TO = "D~", "E~"
 SEGMENTS_FROM, SEGMENTS_TO = "G#", "G~"
 DOCUMENTS = "K#"
 REQUESTS = "I#"
+PAYLOADS = "R#"
 OFFLOADED, OFFLOAD_DUE = "O#DONE", "O#DUE"
 SEGMENT_BLOBS, PAYLOAD_BLOBS, SNAPSHOT_BLOBS, INDEX_BLOBS = "seg/", "payload/", "snap/", "index/"
 OFFLOAD_BLOBS, DOCUMENT_BLOBS = "offload/", "doc/"
@@ -218,7 +219,7 @@ class SessionKeys:
         return Key(self.partition, commit_sort_key(position))
 
     def payload(self, position: int, nonce: bytes, index: int) -> Key:
-        return Key(self.partition, f"R#{position:012d}~{nonce.hex()}{index:02d}")
+        return Key(self.partition, f"{PAYLOADS}{position:012d}~{nonce.hex()}{index:02d}")
 
     def blob(self, position: int, nonce: bytes, index: int) -> str:
         return f"{self.blob_prefix}{PAYLOAD_BLOBS}{position:012d}-{nonce.hex()}{index:02d}"

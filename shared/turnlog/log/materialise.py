@@ -19,7 +19,7 @@ from turnlog.domain.session import Settings
 from turnlog.log.archive import commit_item, payload_item
 from turnlog.log.caches import directory_item
 from turnlog.log.commit_items import logged
-from turnlog.log.commits import MATERIALISING, CommitLog, checked_chain, read_commit, stored_lines
+from turnlog.log.commits import CommitLog, checked_chain, read_commit, stored_lines
 from turnlog.log.first_slot import BARE, QUIET_MS, id_claimed, since_of, still_erased
 from turnlog.log.forks import as_shared
 from turnlog.log.headers import Header, item_name
@@ -29,7 +29,7 @@ from turnlog.log.parallel import in_parallel
 from turnlog.log.payloads import Payloads, is_blob
 from turnlog.log.segment_format import SealedCommit
 from turnlog.log.sessions import SessionLog
-from turnlog.log.tombstones import FREE, KEEPS, SINCE, expired_tombstone, keeps_snapshots
+from turnlog.log.tombstones import FREE, KEEPS, MATERIALISING, SINCE, expired_tombstone, keeps_snapshots
 from turnlog.ports import Absent, AttributeValue, BlobStore, Condition, Equal, Item, Key, Query
 
 _KIND, _HIDDEN_KIND = "k", "mk"
@@ -45,7 +45,7 @@ BlobOf: TypeAlias = Callable[[Payload], bytes]
 def stored_commits(log: CommitLog, payloads: Payloads, keys: SessionKeys, last: int) -> Iterator[SealedCommit]:
     """The commits of a log up to a position, in order and checked, a page at a time; also what it shares with another."""
     newest: Sequence[Item] = ()
-    for stored in log.stored.on(keys, 1, last, limit=_BATCH * 4, exact=True):
+    for stored in log.stored_on(keys, 1, last, limit=_BATCH * 4, exact=True):
         items = list(map(as_shared, stored))
         commits = checked_chain([*newest, *items])[len(newest) :]
         beside = [one for commit in commits for one in commit.payloads if not is_blob(one)]

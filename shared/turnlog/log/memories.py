@@ -7,7 +7,6 @@ several sessions never write to the same item. What is merged and replaced is ma
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from turnlog.domain.errors import ConflictError, CorruptError, NewerSchemaError
@@ -19,7 +18,7 @@ from turnlog.domain.session import SCHEMA_VERSION
 from turnlog.domain.values import dataclass
 from turnlog.log.headers import item_name
 from turnlog.log.keys import OwnerKeys
-from turnlog.log.packing import pack, unpack
+from turnlog.log.packing import decoding, pack, unpack_json
 from turnlog.ports import Absent, Equal, Item, ItemTable, Key, Query
 
 MAX_PART_FACTS = 100
@@ -149,8 +148,9 @@ def _part(item: Item) -> _Part:
     packed = item.get("b")
     if not isinstance(packed, bytes):
         raise CorruptError("memories without content", item=name)
-    rows = json.loads(unpack(packed, item=name))
-    return _Part(item, name.split("#")[1], tuple(Fact(*row) for row in rows))
+    rows = unpack_json(packed, item=name)
+    with decoding(name):
+        return _Part(item, name.split("#")[1], tuple(Fact(*row) for row in rows))
 
 
 def _key(item: Mapping[str, object]) -> Key:

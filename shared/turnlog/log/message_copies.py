@@ -29,7 +29,7 @@ _ENVELOPE = tuple(field.name for field in fields(Envelope) if field.name not in 
 def copied_lines(log: CommitLog, keys: SessionKeys, header: Header) -> Iterator[bytes]:
     """A line for each message of the full history up to a header, those that were rewound marked; the same bytes every time."""
     stretches = log.view(keys, header).up_to(header.last)
-    for items in log.stored.on(keys, 1, header.last, limit=_PAGE_COMMITS):
+    for items in log.stored_on(keys, 1, header.last, limit=_PAGE_COMMITS):
         for commit in checked_chain(items):
             for one in located(log, keys, [commit], fetch=True):
                 yield encode_json(_line(one, stretches)) + b"\n"

@@ -7,8 +7,7 @@ from itertools import islice
 
 from turnlog.domain.errors import NotFoundError
 from turnlog.log.commit_items import is_tombstone
-from turnlog.log.commits import Commit, CommitLog
-from turnlog.log.headers import read_header
+from turnlog.log.commits import Commit, CommitLog, header_in
 from turnlog.log.keys import SessionKeys
 
 
@@ -23,6 +22,6 @@ def newest_pages(
     newest = next(log.stored.back(keys, first=first, first_limit=first_limit), ())
     if not newest or is_tombstone(newest[:1]):
         raise NotFoundError(f"no session {keys.session_id!r}")
-    header = read_header(newest[0])
+    header = header_in(newest[0])
     log.check_alive(keys, header)
     yield from islice(log.in_view(keys, header, first=first, read=newest), pages)

@@ -6,14 +6,12 @@ crash, or comes at the same time, hands over the same part under the same id.
 
 from __future__ import annotations
 
-import json
-
 from turnlog.domain.errors import CorruptError
 from turnlog.domain.jsonvalue import JsonObject, encode_json
 from turnlog.domain.values import dataclass
 from turnlog.log.headers import item_name
 from turnlog.log.keys import SessionKeys
-from turnlog.log.packing import pack, unpack
+from turnlog.log.packing import pack, unpack_json
 from turnlog.log.tombstones import due_bucket, due_key
 from turnlog.ports import Absent, AttributeValue, Condition, Equal, Item, ItemTable
 
@@ -97,7 +95,7 @@ def _cut(item: Item | None) -> Cut:
     done, end, packed = item.get("pos"), item.get("end"), item.get("b")
     if not isinstance(done, int) or not isinstance(end, int):
         raise CorruptError("a mark of an offload is damaged", item=item_name(item))
-    receipt = json.loads(unpack(packed, item=item_name(item))) if isinstance(packed, bytes) else None
+    receipt = unpack_json(packed, item=item_name(item)) if isinstance(packed, bytes) else None
     return Cut(done, end, receipt)
 
 

@@ -5,7 +5,11 @@ Never a DynamoDB map: any JSON reads back equal. Content is compressed only wher
 
 from __future__ import annotations
 
+import json
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 from turnlog.domain.errors import CorruptError
 
@@ -37,6 +41,25 @@ def unpack(packed: bytes, *, item: str, beside: bytes = b"") -> bytes:
     if zlib.crc32(content, zlib.crc32(beside)).to_bytes(4, "big") != checksum:
         raise CorruptError("checksum does not match", item=item)
     return content
+
+
+def unpack_json(packed: bytes, *, item: str) -> Any:
+    """Return the JSON that was packed, or raise the `CorruptError` that names ``item``."""
+    content = unpack(packed, item=item)
+    with decoding(item):
+        return json.loads(content)
+
+
+@contextmanager
+def decoding(item: str) -> Iterator[None]:
+    """Raise a `CorruptError` that names ``item`` for whatever stored content of another form makes its decoder raise.
+
+    For decoders alone: what asks an engine stays outside.
+    """
+    try:
+        yield
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+        raise CorruptError(f"the content is damaged: {type(error).__name__}", item=item) from error
 
 
 def _inflate(data: bytes, item: str) -> bytes:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from turnlog.codecs.registry import CODECS
+from turnlog.domain.errors import CorruptError
 from turnlog.domain.events import Event, MessageEvent
 from turnlog.domain.facts import Facts, facts_of
 from turnlog.domain.messages import Message
 from turnlog.domain.values import dataclass
 from turnlog.log.commits import Commit, CommitLog
-from turnlog.log.keys import SessionKeys
+from turnlog.log.keys import SessionKeys, commit_sort_key
 from turnlog.log.read_lines import opened_loops
 
 
@@ -33,7 +34,8 @@ class Located:
         message = self.message
         if message is not None:
             return facts_of(message)
-        assert self.event.facts is not None  # noqa: S101 - `located` fetches what has no card
+        if self.event.facts is None:
+            raise CorruptError("a message without body and card", item=commit_sort_key(self.event.position))
         return self.event.facts
 
 

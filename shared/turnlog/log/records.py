@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 
 from turnlog.domain.errors import CorruptError, NewerSchemaError, NotFoundError
@@ -11,7 +10,7 @@ from turnlog.domain.session import SCHEMA_VERSION
 from turnlog.domain.values import dataclass
 from turnlog.log.headers import item_name
 from turnlog.log.keys import SessionKeys, Shelf
-from turnlog.log.packing import pack, unpack
+from turnlog.log.packing import pack, unpack_json
 from turnlog.log.request_keys import RequestKey
 from turnlog.log.tombstones import is_cache_tombstone, keeps_snapshots
 from turnlog.ports import Absent, AttributeValue, Clock, Condition, Equal, IdSource, Item, ItemTable, Less, Query
@@ -222,5 +221,5 @@ def _record(item: Item) -> Record:
         raise NewerSchemaError(f"schema version {version} is newer than {SCHEMA_VERSION}", item=item_name(item))
     if not isinstance(created, int) or not isinstance(status, str) or not isinstance(packed, bytes):
         raise CorruptError("a record is damaged", item=item_name(item))
-    content: JsonObject = json.loads(unpack(packed, item=item_name(item)))
+    content: JsonObject = unpack_json(packed, item=item_name(item))
     return Record(item_name(item)[2:], created, status, content)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from turnlog.codecs.base import Turn
 from turnlog.codecs.registry import codec_of
-from turnlog.domain.errors import NotFoundError
+from turnlog.domain.errors import CorruptError, NotFoundError
 from turnlog.domain.events import MessageEvent
 from turnlog.domain.jsonvalue import JsonObject, encode_json
 from turnlog.domain.messages import Message
@@ -18,7 +18,7 @@ from turnlog.domain.redacted import neutral
 from turnlog.domain.values import dataclass
 from turnlog.log.caches import summary_in
 from turnlog.log.commit_items import MAX_EVENTS, first_position
-from turnlog.log.commits import VERIFIED, stored_lines
+from turnlog.log.commits import stored_lines
 from turnlog.log.digests import line_digest
 from turnlog.log.forks import Forks
 from turnlog.log.headers import hashed_header, log_key
@@ -28,6 +28,7 @@ from turnlog.log.redacted_lines import Redacted, bare_summary, covers, place_lef
 from turnlog.log.redacted_parts import RedactedParts
 from turnlog.log.sessions import SessionLog
 from turnlog.log.tombstones import is_cache_tombstone, is_slot_tombstone
+from turnlog.log.verified import VERIFIED
 from turnlog.ports import BlobStore, Equal, Item, ItemTable, Key, Query, item_size_bytes
 
 
@@ -203,7 +204,8 @@ class Redaction:
 
 def _neutral_body(event: MessageEvent) -> tuple[str, JsonObject]:
     """Format and body: the message's own format where that has one body for what is left of it."""
-    assert event.body is not None  # noqa: S101 - fetched
+    if event.body is None:
+        raise CorruptError("a message without body", item=commit_sort_key(event.position))
     message = neutral(codec_of(event.format).parse(event.body, is_error=event.envelope.is_error))
     ids = tuple(call.id for call in message.tool_calls)
     turn = Turn(message, "", None, ids, tuple(one.tool_call_id for one in message.tool_results))

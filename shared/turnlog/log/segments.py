@@ -169,7 +169,7 @@ class Segments:
         stored."""
         packed = _Sealing(self._commits, self._payloads, keys, first - 1, last).pack()
         if packed is None:
-            raise NotFoundError(f"no session {keys.session_id!r}")
+            raise self._commits.missing(keys, last)
         for _ in read_segment(packed, name=commit_sort_key(first)):
             pass
         return packed
@@ -194,6 +194,8 @@ class _Sealing:
         for stored in self._commits.stored.on(self._keys, low, self._end, exact=True):
             items = list(map(as_shared, stored))
             commits = checked_chain([*newest, *items])[len(newest) :]
+            if not self.first and commits and commits[0].header.first != low:
+                raise CorruptError(f"no commit holds position {low}", item=commit_sort_key(low))
             self._add(writer, list(zip(items, commits, strict=True)))
             newest = items[-1:] or newest
         return writer.finish() if self.last >= self._end else None

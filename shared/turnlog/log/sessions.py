@@ -12,9 +12,9 @@ from turnlog.domain.session import Settings
 from turnlog.domain.tenancy import serving
 from turnlog.domain.values import dataclass
 from turnlog.log.caches import Caches, Meta, directory_item, is_touch, read_meta, reflected
-from turnlog.log.commits import Commit, CommitLog, Tail
+from turnlog.log.commits import Commit, CommitLog, Tail, header_in
 from turnlog.log.forks import Forks
-from turnlog.log.headers import Header, read_header
+from turnlog.log.headers import Header
 from turnlog.log.keys import SessionKeys, commit_sort_key
 from turnlog.log.payloads import Payloads
 from turnlog.log.records import Records
@@ -179,4 +179,4 @@ class SessionLog:
         item = self.items.get_many([keys.commit(1)]).get(keys.commit(1))
         if item is None:
             raise CorruptError("the first commit is missing", item=commit_sort_key(1))
-        return read_header(item).time_ms
+        return header_in(item).time_ms

@@ -12,6 +12,8 @@ from turnlog.ports import AttributeValue, Item, Key
 
 KEPT_MS = DAY_MS
 """How long an id stays taken after its session was erased. No request lives that long."""
+MATERIALISING = "mat"
+"""The mark of ``D#META`` and of the first slot while the commits of a session are written that is made of stored ones."""
 KEEPS, SINCE, FREE = "kp", "c", "ok"
 """Attributes of what an expired session leaves: that full snapshots of it are kept; and in the first slot since when somebody may
 be at work on the rest, and that nobody is (`FirstSlot`)."""
@@ -58,7 +60,8 @@ def is_cache_tombstone(item: Item) -> bool:
 
 
 def is_slot_tombstone(item: Item) -> bool:
-    return "k" not in item
+    """Whether a slot holds no commit that can be read: a tombstone, or the claim of a session that is being made."""
+    return "k" not in item and ("b" not in item or MATERIALISING in item)
 
 
 def due_bucket(due_ms: int) -> str:

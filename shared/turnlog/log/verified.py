@@ -6,6 +6,7 @@ which costs far less than its checksum, its digests and its header do; an item t
 
 from __future__ import annotations
 
+import json
 from collections import OrderedDict
 from collections.abc import Callable
 from hashlib import sha256
@@ -16,7 +17,7 @@ from turnlog.domain.errors import CorruptError
 from turnlog.domain.values import dataclass
 from turnlog.log.digests import line_digest
 from turnlog.log.headers import Header, chain_hash, hashed_header, item_name, log_key, read_header
-from turnlog.log.packing import unpack
+from turnlog.log.packing import decoding, unpack
 from turnlog.ports import Item, item_size_bytes
 
 Blob: TypeAlias = bytes
@@ -132,4 +133,21 @@ def _verified(item: Item) -> Verified:
     lines = content.split(b"\n")
     if len(lines) != header.last - header.first + 1:
         raise CorruptError(f"a commit of positions {header.first} to {header.last} has {len(lines)} events", item=name)
+    if "fp" in item:
+        _check_pointer(item, lines[0])
     return Verified(header, content, covered, tuple(map(line_digest, lines)))
+
+
+def _check_pointer(item: Item, line: bytes) -> None:
+    """Compare where a fork's log goes on before it, which no checksum covers, with what the fork's event says.
+
+    A fork has a base of its own in place of its parent when that was erased.
+    """
+    with decoding(item_name(item)):
+        event = json.loads(line)
+        if item["fa"] != event["at"] or item.get("bs") not in ("", event["of"]):
+            raise CorruptError("a fork does not point to where it began", item=item_name(item))
+
+
+VERIFIED = VerifiedItems()
+"""The items that this process has read last."""

@@ -26,12 +26,13 @@ from turnlog.domain.identity import Owner
 from turnlog.domain.jsonvalue import JsonObject
 from turnlog.domain.session import Settings
 from turnlog.log.commit_items import first_position, is_tombstone
-from turnlog.log.commits import MATERIALISING, Commit, clipped
-from turnlog.log.headers import Header, read_header
+from turnlog.log.commits import Commit, clipped, header_in
+from turnlog.log.headers import Header
 from turnlog.log.history import header_at
 from turnlog.log.keys import COMMITS_FROM, META, SUMMARY, SYSTEM, WINDOW_TO, SessionKeys, commit_sort_key
 from turnlog.log.reading import Located, located
 from turnlog.log.sessions import SessionLog
+from turnlog.log.tombstones import MATERIALISING
 from turnlog.ports import Item, Query, TokenCounter
 from turnlog.services.budgets import counted_by_the_provider, effective
 from turnlog.services.builds import asked_by, build_of, check_build, check_head, position_of_call
@@ -126,9 +127,10 @@ class _Reading:
         self._items = self._newest() if at is None else next(log.commits.stored.back(keys, at, limit=FIRST_ITEMS), ())
         if not self._items or is_tombstone(self._items[:1]) or MATERIALISING in self.beside.get(META, {}):
             log.commits.tail(keys)
-        self.header = read_header(self._items[0])
+        self.header = header_in(self._items[0])
         if at is None:
             log.commits.check_alive(keys, self.header)
+            log.commits.check_reached(keys, self.header, self.beside.values())
         else:
             check_head(self.header, at, build=given)
             self.header = header_at(log.commits, keys, self._items[0], at, self._before)
@@ -154,7 +156,7 @@ class _Reading:
     def _before(self) -> Header:
         """The header of the commit before the newest."""
         if len(self._items) > 1:
-            return read_header(self._items[1])
+            return header_in(self._items[1])
         position = self.header.first - 1
         commit = self._log.commits.containing(self._keys, position)
         if commit is None:

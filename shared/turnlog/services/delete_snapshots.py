@@ -13,13 +13,12 @@ from turnlog.contracts.snapshots import SnapshotDeleted
 from turnlog.domain.errors import ConflictError, NotFoundError, UnavailableError
 from turnlog.domain.identity import Owner
 from turnlog.domain.jsonvalue import JsonObject
-from turnlog.log.commits import MATERIALISING
 from turnlog.log.first_slot import FirstSlot
 from turnlog.log.full_snapshots import FullSnapshots, parts_of
 from turnlog.log.keys import PAYLOAD_BLOBS, SNAPSHOT_BLOBS, SessionKeys, is_record_id
 from turnlog.log.records import DELETED, Record
 from turnlog.log.sessions import SessionLog
-from turnlog.log.tombstones import keeps_snapshots
+from turnlog.log.tombstones import MATERIALISING, keeps_snapshots
 from turnlog.ports import BlobStore
 from turnlog.services.idempotency import raw_request_key
 from turnlog.services.jobs import StartJobs

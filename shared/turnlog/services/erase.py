@@ -9,7 +9,6 @@ from turnlog.contracts.jobs import Job
 from turnlog.domain.errors import CorruptError, NotFoundError
 from turnlog.domain.identity import Owner
 from turnlog.domain.jsonvalue import JsonObject
-from turnlog.log.commits import MATERIALISING
 from turnlog.log.erased import Erased, Kept
 from turnlog.log.erasure import Erasure
 from turnlog.log.first_slot import BARE, IDLE, Held, id_claimed, since_of, still_erased
@@ -18,7 +17,7 @@ from turnlog.log.kept import kept_of
 from turnlog.log.keys import OwnerKeys, SessionKeys
 from turnlog.log.records import Record
 from turnlog.log.sessions import SessionLog
-from turnlog.log.tombstones import FREE, is_empty_slot, keeps_snapshots
+from turnlog.log.tombstones import FREE, MATERIALISING, is_empty_slot, keeps_snapshots
 from turnlog.ports import BlobStore, Item, MemoryEngine, Signals
 from turnlog.services.idempotency import raw_request_key
 from turnlog.services.jobs import TTL_SECONDS, Later, StartJobs, job_answer

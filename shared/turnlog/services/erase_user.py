@@ -6,7 +6,7 @@ erased after that, so a pass that begins behind the mark sees every session that
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import cast
 
 from turnlog.contracts.jobs import Job
@@ -19,7 +19,7 @@ from turnlog.log.headers import item_name
 from turnlog.log.keys import DIRECTORY_FROM, DIRECTORY_TO, OwnerKeys, SessionKeys, owner_blobs
 from turnlog.log.sessions import SessionLog
 from turnlog.log.tombstones import is_cache_tombstone, keeps_snapshots
-from turnlog.ports import BlobStore, Item, Key, MemoryEngine, Query
+from turnlog.ports import BlobStore, Item, Key, MemoryEngine
 from turnlog.services.erase import SECOND_PASS_SECONDS, WORK_MS, added, counts_of, due_options, more_memories, receipt
 from turnlog.services.idempotency import raw_request_key
 from turnlog.services.jobs import Later, StartJobs
@@ -85,7 +85,7 @@ class EraseUsers:
         """Entries of the list by a consistent query: those of sessions that are there, or have expired and left something. The
         ``whole`` list behind an entry: also what is erased already."""
         low = done_to + "\x00" if done_to else DIRECTORY_FROM
-        for items in self._pages(owner, low, DIRECTORY_TO):
+        for items in self._erasure.pages(OwnerKeys(owner), low, DIRECTORY_TO):
             found = [item for item in items if whole or not is_cache_tombstone(item) or keeps_snapshots(item)]
             if found:
                 return found
@@ -103,18 +103,8 @@ class EraseUsers:
             receipts |= {record.id for record in records if record.content["kind"] == _KIND}
             if after is None:
                 break
-        for items in self._pages(owner, *_OWN):
+        for items in self._erasure.pages(OwnerKeys(owner), *_OWN):
             gone = [item for item in items if not {item_name(item)[2:], str(item.get("id", ""))} & receipts]
             self._log.items.delete_many([Key(str(item["pk"]), item_name(item)) for item in gone])
             erased += len(gone)
         return erased
-
-    def _pages(self, owner: Owner, low: str, high: str) -> Iterator[Sequence[Item]]:
-        after: Mapping[str, str] | None = None
-        while True:
-            page = self._log.items.query(Query(OwnerKeys(owner).partition, low, high, after=after))
-            if page.items:
-                yield page.items
-            after = page.next
-            if after is None:
-                return

@@ -58,7 +58,7 @@ class ReadHistory:
     ) -> HistoryPage:
         keys = SessionKeys(owner, session_id)
         if before is not None:
-            self._log.commits.tail(keys)
+            before = min(before, self._log.commits.tail(keys).header.last + 1)
         has_filter = action is not None or agent is not None
         found, size, below = list[HistoryEntry](), 0, before if before is not None else MAX_POSITION + 1
         for _ in range(_FILTERED_PAGES if has_filter else 1):
@@ -96,7 +96,10 @@ class ReadHistory:
         """The newest commits with an event below a position, oldest first."""
         if below <= 1:
             return []
-        return checked_chain(next(self._log.commits.stored.back(keys, below - 1, limit=limit), ())[::-1])
+        commits = checked_chain(next(self._log.commits.stored.back(keys, below - 1, limit=limit), ())[::-1])
+        if below <= MAX_POSITION and (not commits or commits[-1].header.last < below - 1):
+            raise self._log.commits.missing(keys, below - 1)
+        return commits
 
     def _listed(self, keys: SessionKeys, commits: Sequence[Commit]) -> Iterator[_Listed]:
         """All events of commits, newest first, without what they have out of line."""

@@ -14,7 +14,6 @@ from turnlog.domain.documents import Writing
 from turnlog.domain.errors import ConflictError, InvalidInputError, SessionExistsError
 from turnlog.domain.events import CreateEvent, Payload
 from turnlog.domain.identity import Owner
-from turnlog.log.commits import MATERIALISING
 from turnlog.log.documents import Documents
 from turnlog.log.exchange import commit_of, position_in
 from turnlog.log.headers import GENESIS, Header
@@ -22,6 +21,7 @@ from turnlog.log.keys import SessionKeys
 from turnlog.log.materialise import Materialiser
 from turnlog.log.segment_format import SealedCommit
 from turnlog.log.sessions import SessionLog
+from turnlog.log.tombstones import MATERIALISING
 from turnlog.services.documents import check_distinct, exported_writing
 from turnlog.services.restored import told
 

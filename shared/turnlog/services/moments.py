@@ -5,7 +5,8 @@ from __future__ import annotations
 from turnlog.domain.errors import CorruptError, InvalidInputError, NotFoundError, Problem
 from turnlog.domain.times import milliseconds_of
 from turnlog.log.commit_items import is_tombstone
-from turnlog.log.headers import Header, read_header
+from turnlog.log.commits import header_in
+from turnlog.log.headers import Header
 from turnlog.log.history import header_at, position_at
 from turnlog.log.keys import SessionKeys, commit_sort_key
 from turnlog.log.sessions import SessionLog
@@ -41,8 +42,10 @@ def commit_at(log: SessionLog, keys: SessionKeys, position: int, *, pointer: str
     found = next(log.commits.stored.back(keys, position, limit=1), ())
     if not found or is_tombstone(found):
         raise NotFoundError(f"no session {keys.session_id!r}")
-    header = read_header(found[0])
+    header = header_in(found[0])
     if position > header.last:
+        if position <= log.commits.tail(keys).header.last:
+            raise log.commits.missing(keys, position)
         raise above_head(header, position, pointer=pointer)
     return found[0]
 
@@ -53,7 +56,7 @@ def header_of(log: SessionLog, keys: SessionKeys, at: int | str, *, pointer: str
     item = commit_at(log, keys, position, pointer=pointer)
 
     def before() -> Header:
-        commit = log.commits.containing(keys, read_header(item).first - 1)
+        commit = log.commits.containing(keys, header_in(item).first - 1)
         if commit is None:
             raise CorruptError("a commit is missing", item=commit_sort_key(position))
         return commit.header

@@ -20,7 +20,7 @@ from turnlog.domain.times import rfc3339
 from turnlog.domain.values import dataclass
 from turnlog.domain.view import Stretch, View
 from turnlog.log.commit_items import MAX_EVENTS
-from turnlog.log.commits import Commit, checked_chain
+from turnlog.log.commits import Commit
 from turnlog.log.headers import Header
 from turnlog.log.keys import MAX_POSITION, SessionKeys, commit_sort_key
 from turnlog.log.reading import Located, located
@@ -63,7 +63,8 @@ class ReadMessages:
         elif in_view:
             messages = self._in_view(keys, newest, wanted)
         else:
-            messages = self._messages(keys, wanted, limit)
+            end = replace(newest, last=min(newest.last, wanted.last), view=View())
+            messages = self._in_view(keys, end, wanted, limit=min(_PAGE_COMMITS, limit + MAX_EVENTS))
         return _page(messages, limit, format)
 
     def among(
@@ -74,25 +75,15 @@ class ReadMessages:
         messages = self._in_view(keys, header, _Wanted(first, header.last, False)) if first <= header.last else ()
         return _page((one for one in messages if _is_in(one.event.position, stretches)), limit, None)
 
-    def _messages(self, keys: SessionKeys, wanted: _Wanted, limit: int) -> Iterator[Located]:
-        """Messages of the positions, a page of commits at a time."""
-        stored, size = self._log.commits.stored, min(_PAGE_COMMITS, limit + MAX_EVENTS)
-        if wanted.last < wanted.first:
-            return
-        if wanted.descending:
-            pages = (page[::-1] for page in stored.back(keys, wanted.last, wanted.first, limit=size))
-        else:
-            pages = (page for page in stored.on(keys, wanted.first, wanted.last, limit=size))
-        for items in pages:
-            yield from wanted.of(located(self._log.commits, keys, checked_chain(items), fetch=True))
-
-    def _in_view(self, keys: SessionKeys, header: Header, wanted: _Wanted) -> Iterator[Located]:
+    def _in_view(
+        self, keys: SessionKeys, header: Header, wanted: _Wanted, *, limit: int = _PAGE_COMMITS
+    ) -> Iterator[Located]:
+        """Yield the wanted messages in view at a header, reading so many commits at a time."""
         log = self._log.commits
-        if wanted.descending:
-            pages = log.in_view(keys, header, first=wanted.first, limit=_PAGE_COMMITS)
-        else:
-            pages = log.in_view_on(keys, header, first=wanted.first, limit=_PAGE_COMMITS)
-        for commits in pages:
+        if wanted.first > header.last:
+            return
+        read = log.in_view if wanted.descending else log.in_view_on
+        for commits in read(keys, header, first=wanted.first, limit=limit):
             yield from wanted.of(located(log, keys, commits, fetch=True))
 
 
@@ -200,7 +191,8 @@ class ReadLoops:
 def _stored(one: Located, wanted: str | None) -> list[StoredMessage]:
     """The message; as several of one position where the format asked for has no one body for it. The first has the tokens."""
     event, envelope = one.event, one.event.envelope
-    assert event.body is not None  # noqa: S101 - fetched
+    if event.body is None:
+        raise CorruptError("a message without body", item=commit_sort_key(event.position))
     bodies = [event.body] if wanted is None or wanted == event.format else _converted(one, wanted)
     return [
         StoredMessage(

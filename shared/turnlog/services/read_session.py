@@ -12,11 +12,10 @@ from turnlog.domain.flow import Flow
 from turnlog.domain.identity import Owner
 from turnlog.domain.loops import LoopState
 from turnlog.log.caches import directory_item, is_settled, is_touch, read_meta, session_id_of, status_of
-from turnlog.log.commits import MATERIALISING
 from turnlog.log.headers import Covered, Header, Sent, item_name
 from turnlog.log.keys import OwnerKeys, SessionKeys
 from turnlog.log.sessions import SessionLog
-from turnlog.log.tombstones import is_cache_tombstone
+from turnlog.log.tombstones import MATERIALISING, is_cache_tombstone, is_slot_tombstone
 from turnlog.ports import Item, Less, Query
 from turnlog.services.answers import session_answer
 
@@ -91,7 +90,7 @@ class ListSessions:
         if status_of(item) == "creating":
             keys = SessionKeys(owner, session_id_of(item))
             found = self._log.items.get_many([keys.commit(1), keys.meta])
-            if "k" not in found.get(keys.commit(1), {}) or MATERIALISING in found.get(keys.meta, {}):
+            if is_slot_tombstone(found.get(keys.commit(1), {})) or MATERIALISING in found.get(keys.meta, {}):
                 return False
             return status in (None, "active")
         return status in (None, status_of(item))

@@ -165,8 +165,10 @@ class RecallCalls:
             page = next(self._log.commits.stored.on(keys, last.header.last + 1, limit=limit, exact=True), ())
             if not page:
                 break
-            commits = [*commits, *checked_chain(page)]
-            last = commits[-1]
+            more = checked_chain(page)
+            if more[0].header.first != last.header.last + 1:
+                raise self._log.commits.missing(keys, last.header.last + 1)
+            commits, last = [*commits, *more], more[-1]
             found = place.located(self._log, keys, commits)
             answered = _result_place(found, ref, before)
         result = next((one for one in found if answered and one.event.position == answered[0]), None)

@@ -174,6 +174,8 @@ class SqliteDatabase:
             raise UnavailableError(f"SQLite: {error}", retry_after_seconds=1) from error
         except sqlite3.DatabaseError as error:
             raise UnavailableError(f"SQLite: {error}", code="storage_damaged") from error
+        except UnicodeEncodeError as error:
+            raise UnavailableError("SQLite: a text is not UTF-8", code="storage_damaged") from error
 
     def _open(self) -> sqlite3.Connection:
         if self.path != MEMORY:
@@ -192,6 +194,7 @@ class SqliteDatabase:
         except BaseException:
             connection.close()
             raise
+        connection.text_factory = _text
         connection.execute("PRAGMA synchronous=FULL")
         connection.execute("PRAGMA temp_store=MEMORY")
         version = connection.execute("PRAGMA user_version").fetchone()[0]
@@ -201,6 +204,11 @@ class SqliteDatabase:
         if version < _FORMAT:
             connection.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA user_version={_FORMAT}; COMMIT;")
         return connection
+
+
+def _text(stored: bytes) -> str:
+    """Decode a text of the file; damaged bytes stay, for the reader of the row to find."""
+    return stored.decode("utf-8", "surrogateescape")
 
 
 def _until_free(connection: sqlite3.Connection, statement: str) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from turnlog.adapters.embedded.sqlite import SqliteDatabase
-from turnlog.domain.errors import TooLargeError
+from turnlog.domain.errors import CorruptError, TooLargeError
 from turnlog.ports import (
     INDEX_KEYS,
     MAX_ITEM_BYTES,
@@ -46,7 +46,7 @@ class SqliteItemTable:
                     "SELECT attributes, data FROM items WHERE pk = ? AND sk = ?", (key.pk, key.sk)
                 ).fetchone()
                 if row is not None:
-                    found[key] = _decode(row[0], row[1])
+                    found[key] = _decode(row[0], row[1], pk=key.pk, sk=key.sk)
         return found
 
     def query(self, query: Query) -> Page:
@@ -58,19 +58,21 @@ class SqliteItemTable:
             where.append(f"({sk}, pk, sk) {'<' if query.descending else '>'} (?, ?, ?)")
             values += [query.after[sk], query.after["pk"], query.after["sk"]]
         statement = (
-            f"SELECT size, attributes, data FROM items WHERE {' AND '.join(where)} "  # noqa: S608 - fixed names
+            f"SELECT pk, sk, size, attributes, data FROM items WHERE {' AND '.join(where)} "  # noqa: S608 - fixed names
             f"ORDER BY {sk} {order}, pk {order}, sk {order}"
         )
         items, size = list[Item](), 0
         with self._database.reading() as connection:
             cursor = connection.execute(statement, values)
             try:
-                for row_size, attributes, data in cursor:
+                for row_pk, row_sk, row_size, attributes, data in cursor:
+                    if not isinstance(row_size, int):
+                        raise CorruptError("the size of a row is damaged", item=_name(row_sk))
                     if items and (size + row_size > MAX_PAGE_BYTES or len(items) == query.limit):
                         last = items[-1]
                         names = ("pk", "sk") if query.index is None else ("pk", "sk", pk, sk)
                         return Page(tuple(items), {name: str(last[name]) for name in names})
-                    items.append(_decode(attributes, data))
+                    items.append(_decode(attributes, data, pk=row_pk, sk=row_sk))
                     size += row_size
             finally:
                 cursor.close()
@@ -111,19 +113,41 @@ def _row(item: Item) -> tuple[Any, ...]:
     return (item["pk"], item["sk"], size, encoded, bytes(data), *(item.get(name) for name in _INDEX_ATTRIBUTES))
 
 
-def _decode(attributes: bytes, data: bytes) -> Item:
-    found: dict[str, AttributeValue] = json.loads(attributes)
-    for name, value in found.items():
-        if isinstance(value, list):
-            found[name] = data[value[0] : value[0] + value[1]]
+def _decode(attributes: object, data: object, *, pk: str, sk: str) -> Item:
+    """Return the item of a row that was found by this key, or raise the `CorruptError` that names it."""
+    try:
+        if not isinstance(attributes, bytes) or not isinstance(data, bytes):
+            raise TypeError
+        found = {name: _value(value, data) for name, value in json.loads(attributes).items()}
+        if (found["pk"], found["sk"]) != (pk, sk):
+            raise ValueError
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+        raise CorruptError("the row of an item is damaged", item=_name(sk)) from error
     return found
+
+
+def _value(value: object, data: bytes) -> AttributeValue:
+    """Return an attribute; bytes are stored as their place in the row's data and their size."""
+    if isinstance(value, list):
+        start, size = value
+        if not 0 <= start <= start + size <= len(data):
+            raise ValueError
+        return data[start : start + size]
+    if isinstance(value, str) or type(value) is int:
+        return value
+    raise TypeError
+
+
+def _name(sk: object) -> str:
+    """Return a row's sort key as errors may say it."""
+    return str(sk).encode("utf-8", "replace").decode()
 
 
 def _existing(connection: sqlite3.Connection, item: Item) -> Item | None:
     row = connection.execute(
         "SELECT attributes, data FROM items WHERE pk = ? AND sk = ?", (item["pk"], item["sk"])
     ).fetchone()
-    return _decode(row[0], row[1]) if row is not None else None
+    return _decode(row[0], row[1], pk=str(item["pk"]), sk=str(item["sk"])) if row is not None else None
 
 
 def _holds(condition: Condition, existing: Item | None) -> bool:

@@ -50,16 +50,16 @@ class SqliteJobQueue:
                 (now, self._max_receives),
             )
             rows = connection.execute(
-                "SELECT id, body, receives FROM (SELECT id, body, receives, sent,"
+                "SELECT row, id, body, receives FROM (SELECT rowid AS row, id, body, receives, sent,"
                 " ROW_NUMBER() OVER (PARTITION BY grp ORDER BY sent, id) AS turn"
                 " FROM jobs WHERE dead = 0 AND visible_ms <= ?) ORDER BY turn, sent LIMIT ?",
                 (now, max(1, min(limit, 10))),
             ).fetchall()
-            for job_id, body, receives in rows:
+            for row, job_id, body, receives in rows:
                 receipt = self._ids.new_id()
                 connection.execute(
-                    "UPDATE jobs SET visible_ms = ?, receives = receives + 1, receipt = ? WHERE id = ?",
-                    (now + self._visibility_ms, receipt, job_id),
+                    "UPDATE jobs SET visible_ms = ?, receives = receives + 1, receipt = ? WHERE rowid = ?",
+                    (now + self._visibility_ms, receipt, row),
                 )
                 deliveries.append(Delivery(job_id, body, receipt, receives + 1))
         return deliveries
@@ -88,11 +88,11 @@ class SqliteJobQueue:
         now = self._now_ms()
         with self._database.writing() as connection:
             rows = connection.execute(
-                "SELECT id, body FROM jobs WHERE dead = 1 OR (visible_ms <= ? AND receives >= ?)",
+                "SELECT rowid, body FROM jobs WHERE dead = 1 OR (visible_ms <= ? AND receives >= ?)",
                 (now, self._max_receives),
             ).fetchall()
-            wanted = [(now, group, job_id) for job_id, body in rows if (group := group_of(body)) is not None]
+            wanted = [(now, group, row) for row, body in rows if (group := group_of(body)) is not None]
             connection.executemany(
-                "UPDATE jobs SET dead = 0, receives = 0, receipt = NULL, visible_ms = ?, grp = ? WHERE id = ?", wanted
+                "UPDATE jobs SET dead = 0, receives = 0, receipt = NULL, visible_ms = ?, grp = ? WHERE rowid = ?", wanted
             )
         return len(wanted)

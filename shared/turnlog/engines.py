@@ -81,7 +81,7 @@ def _embedded(name: str, path: Path | str, blobs: BlobStore, settings: Settings,
         visibility_seconds=settings.queue_visibility_seconds,
         max_receives=settings.queue_max_receives,
     )
-    return Engine(name, SqliteItemTable(database), blobs, queue, database.close, release=database.release)
+    return Engine(name, SqliteItemTable(database, clock.now_ms), blobs, queue, database.close, release=database.release)
 
 
 def _aws(table: str, query: dict[str, list[str]], settings: Settings) -> Engine:

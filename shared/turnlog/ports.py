@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 AttributeValue: TypeAlias = str | int | bytes
 Item: TypeAlias = Mapping[str, AttributeValue]
-"""Flat attributes. ``pk`` and ``sk`` are always there; ``g1pk``/``g1sk`` and ``g2pk``/``g2sk`` put an item on an index."""
+"""Flat attributes. ``pk`` and ``sk`` are always there; ``g1pk``/``g1sk`` and ``g2pk``/``g2sk`` put an item on an index.
+``ttl`` is a time in epoch seconds: once that has passed, the engine may remove the item, at any time later or never."""
 
 MAX_ITEM_BYTES = 409_600
 """An item's limit, by DynamoDB's rule of counting (`item_size_bytes`). Every engine refuses a larger one."""
@@ -114,6 +115,17 @@ class ItemTable(Protocol):
 
     def delete_many(self, keys: Sequence[Key]) -> None:
         """Any number of keys, together not atomic; an absent one is no error."""
+
+
+@runtime_checkable
+class Purgeable(Protocol):
+    """What a table or a blob store can do besides, where deleted bytes stay in files of this machine."""
+
+    def purge(self) -> None:
+        """Remove the bytes of what was deleted or replaced so far from every file; none of them is left when this returns.
+
+        Raises `UnavailableError` when they can't be removed now.
+        """
 
 
 class BlobStore(Protocol):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from turnlog.adapters.embedded.sqlite import SqliteDatabase
+from turnlog.adapters.embedded.sqlite_file import read_ttl
 from turnlog.domain.errors import TooLargeError
 from turnlog.ports import (
     INDEX_KEYS,
@@ -28,15 +29,20 @@ from turnlog.ports import (
 
 _INDEX_ATTRIBUTES = ("g1pk", "g1sk", "g2pk", "g2sk")
 _PUT = (
-    "INSERT OR REPLACE INTO items (pk, sk, size, attributes, data, g1pk, g1sk, g2pk, g2sk) VALUES (?,?,?,?,?,?,?,?,?)"
+    "INSERT OR REPLACE INTO items (ttl, pk, sk, size, attributes, data, g1pk, g1sk, g2pk, g2sk)"
+    " VALUES (?,?,?,?,?,?,?,?,?,?)"
 )
+_REMOVE_EXPIRED = "DELETE FROM items WHERE (pk, sk) IN (SELECT pk, sk FROM items WHERE ttl IS NOT NULL AND ttl < ? ORDER BY ttl LIMIT ?)"
+_EXPIRED_AT_ONCE = 4
+"""Expired items that a put of one with a ``ttl`` removes. More than one, so that a backlog gets shorter."""
 
 
 class SqliteItemTable:
-    """`ItemTable` on SQLite."""
+    """`ItemTable` on SQLite. With ``now_ms``, items whose ``ttl`` has passed are removed by later puts of items with a ``ttl``."""
 
-    def __init__(self, database: SqliteDatabase) -> None:
+    def __init__(self, database: SqliteDatabase, now_ms: Callable[[], int] | None = None) -> None:
         self._database = database
+        self._now_ms = now_ms
 
     def get_many(self, keys: Sequence[Key], *, consistent: bool = True) -> dict[Key, Item]:
         found = dict[Key, Item]()
@@ -84,16 +90,28 @@ class SqliteItemTable:
                 if not _holds(condition, existing):
                     return Lost(existing)
             connection.execute(_PUT, row)
+            self._remove_expired(connection, [row])
         return None
 
     def write_many(self, items: Sequence[Item]) -> None:
         rows = [_row(item) for item in items]
         with self._database.writing() as connection:
             connection.executemany(_PUT, rows)
+            self._remove_expired(connection, rows)
 
     def delete_many(self, keys: Sequence[Key]) -> None:
         with self._database.writing() as connection:
             connection.executemany("DELETE FROM items WHERE pk = ? AND sk = ?", [(key.pk, key.sk) for key in keys])
+
+    def purge(self) -> None:
+        """Implement `Purgeable`."""
+        self._database.purge()
+
+    def _remove_expired(self, connection: sqlite3.Connection, rows: Sequence[tuple[Any, ...]]) -> None:
+        """Remove some expired items, in the transaction that has put items with these rows."""
+        expiring = sum(row[0] is not None for row in rows)
+        if expiring and self._now_ms is not None:
+            connection.execute(_REMOVE_EXPIRED, (self._now_ms() // 1000, expiring * _EXPIRED_AT_ONCE))
 
 
 def _row(item: Item) -> tuple[Any, ...]:
@@ -108,7 +126,8 @@ def _row(item: Item) -> tuple[Any, ...]:
         else:
             attributes[name] = value
     encoded = json.dumps(attributes, separators=(",", ":")).encode("ascii")
-    return (item["pk"], item["sk"], size, encoded, bytes(data), *(item.get(name) for name in _INDEX_ATTRIBUTES))
+    index = (item.get(name) for name in _INDEX_ATTRIBUTES)
+    return (read_ttl(item), item["pk"], item["sk"], size, encoded, bytes(data), *index)
 
 
 def _decode(attributes: bytes, data: bytes) -> Item:

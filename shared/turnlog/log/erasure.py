@@ -31,7 +31,7 @@ from turnlog.log.tombstones import (
     keeps_snapshots,
     slot_tombstone,
 )
-from turnlog.ports import MAX_WRITE_ITEMS, Absent, BlobStore, Clock, Equal, Item, ItemTable, Key, Query
+from turnlog.ports import MAX_WRITE_ITEMS, Absent, BlobStore, Clock, Equal, Item, ItemTable, Key, Purgeable, Query
 
 _T = TypeVar("_T")
 _CHUNK = 4 * MAX_WRITE_ITEMS
@@ -166,6 +166,15 @@ class Erasure:
             self._items.delete_many([keys.directory])
         self._items.delete_many([keys.commit(1)])
         return True
+
+    def purge(self) -> None:
+        """Remove the bytes of what was erased from files of this machine, where the engine has such.
+
+        A receipt that says "erased" or "redacted" comes after that. `UnavailableError`: not now, try again.
+        """
+        for store in (self._items, self._blobs):
+            if isinstance(store, Purgeable):
+                store.purge()
 
     # ------------------------------------------------------------ steps
 

@@ -102,6 +102,7 @@ class EraseSessions:
         if kept is None:
             # What is known of a person stays when a session expires: it goes with the person, or one by one.
             counts = more_memories(counts, sum(engine.erase(owner, session_id) for engine in self._memories))
+            self._erasure.purge()
         if "not_before" in options:
             return receipt("erased", counts)
         return Later(receipt("erasing", counts), due_options(options, counts, now), SECOND_PASS_SECONDS)

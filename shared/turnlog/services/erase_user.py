@@ -72,9 +72,11 @@ class EraseUsers:
         counts = {**counts, "blobs": cast("int", counts["blobs"]) + self._erase_blobs(owner)}
         counts = more_memories(counts, sum(engine.erase(owner) for engine in self._memories))
         if not is_second:
+            self._erasure.purge()
             return Later(receipt("erasing", counts), due_options({}, counts, now), SECOND_PASS_SECONDS)
         counts = {**counts, "items": cast("int", counts["items"]) + self._erase_own(owner)}
         self._log.items.delete_many([OwnerKeys(owner).erasing])
+        self._erasure.purge()
         return receipt("erased", counts)
 
     def _mark(self, owner: Owner) -> None:

@@ -86,6 +86,7 @@ class RedactMessages:
             counts = {name: cast("int", counts.get(name, 0)) + count for name, count in done.items()}
             if one is not family[-1] and self._log.clock.now_ms() - now >= WORK_MS:
                 return Later(receipt("redacting", counts), {**options, "counts": counts, "after": one.session_id})
+        self._erasure.purge()
         if "not_before" in options:
             return receipt("redacted", counts)
         first = {name: value for name, value in options.items() if name != "after"}

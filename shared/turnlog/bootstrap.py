@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from turnlog.adapters.system import RandomIds, SystemClock
 from turnlog.composition.copies import Copies
 from turnlog.composition.lifetime import Lifetime
+from turnlog.composition.upkeep import Upkeep
 from turnlog.composition.windows import Windows
 from turnlog.domain.errors import InvalidInputError
 from turnlog.engines import make_engine
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from turnlog.services.redrive import RedriveJobs
 
 
-class Application(Copies, Windows, Lifetime):
+class Application(Copies, Windows, Lifetime, Upkeep):
     """The use cases over one engine, and the jobs that do the longer ones."""
 
     @cached_property

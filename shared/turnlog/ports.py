@@ -5,7 +5,7 @@ The contract of each is proven by the suites in `turnlog.testing`: run them to p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, BinaryIO, Literal, Protocol, TypeAlias, runtime_checkable
 
 from turnlog.domain.values import dataclass
@@ -126,6 +126,17 @@ class Purgeable(Protocol):
 
         Raises `UnavailableError` when they can't be removed now.
         """
+
+
+@runtime_checkable
+class Inspectable(Protocol):
+    """What a table can do besides, where everything in it can be listed."""
+
+    def partitions(self) -> Iterator[str]:
+        """Yield the partitions that hold items, sorted."""
+
+    def damages(self) -> list[str]:
+        """Return what the engine itself finds wrong with its files, in words; empty when nothing is."""
 
 
 class BlobStore(Protocol):

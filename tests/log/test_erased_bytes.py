@@ -9,7 +9,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -163,7 +162,7 @@ def test_no_byte_of_redacted_messages_is_in_the_files(tmp_path: Path, page_size:
         for number in range(8):
             session.append(*({"role": "user", "content": f"{number} {n}"} for n in range(25)))
         session.append({"role": "user", "content": "more"}, {"role": "assistant", "content": "yes"})
-        session.create_snapshot("full", mode="async")
+        session.create_snapshot("full", kind="full")
         while log.run_jobs():
             pass
         session.compress(keep_loops=2)

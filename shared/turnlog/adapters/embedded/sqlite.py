@@ -11,7 +11,7 @@ import sqlite3
 import threading
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from turnlog.adapters.embedded.files import make_folder
@@ -98,6 +98,12 @@ class SqliteDatabase:
         with self._translated(), self._used() as connection:
             purge_file(connection)
 
+    def copy_to(self, path: Path) -> None:
+        """Write the database as it is now to a new file that only its user can read. Writers do not wait."""
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        with self._translated(), self._used() as connection, closing(sqlite3.connect(path)) as copy:
+            connection.backup(copy)  # in one step: in several it begins anew with each write of another process
+
     def release(self) -> None:
         """Closes this thread's connection; one that is asked for later is opened anew. That of a database in memory stays."""
         own: _Own | None = getattr(self._local, "own", None)
@@ -163,7 +169,10 @@ class SqliteDatabase:
         try:
             yield
         except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode & 0xFF in _NO_ACCESS:
+            code = getattr(error, "sqlite_errorcode", None)  # None: raised by Python, for bytes that are no text
+            if code is None:
+                raise UnavailableError("SQLite: a stored text is damaged", code="storage_damaged") from error
+            if code & 0xFF in _NO_ACCESS:
                 raise UnavailableError(f"SQLite: {error} {self.path!r}", code="no_access") from error
             raise UnavailableError(f"SQLite: {error}", retry_after_seconds=1) from error
         except sqlite3.DatabaseError as error:

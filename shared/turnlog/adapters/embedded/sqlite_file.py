@@ -108,7 +108,8 @@ def until_free(connection: sqlite3.Connection, statement: str) -> Any:
             try:
                 return connection.execute(statement).fetchone()
             except sqlite3.OperationalError as error:
-                if time.monotonic() >= ends or error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
+                code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
+                if time.monotonic() >= ends or code & 0xFF != sqlite3.SQLITE_BUSY:
                     raise
             time.sleep(random.uniform(*_ASK_AGAIN_SECONDS))
     finally:

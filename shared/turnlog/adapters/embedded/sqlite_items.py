@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from turnlog.adapters.embedded.sqlite import SqliteDatabase
 from turnlog.adapters.embedded.sqlite_file import read_ttl
-from turnlog.domain.errors import TooLargeError
+from turnlog.domain.errors import TooLargeError, UnavailableError
 from turnlog.ports import (
     INDEX_KEYS,
     MAX_ITEM_BYTES,
@@ -32,7 +32,8 @@ _PUT = (
     "INSERT OR REPLACE INTO items (ttl, pk, sk, size, attributes, data, g1pk, g1sk, g2pk, g2sk)"
     " VALUES (?,?,?,?,?,?,?,?,?,?)"
 )
-_REMOVE_EXPIRED = "DELETE FROM items WHERE (pk, sk) IN (SELECT pk, sk FROM items WHERE ttl IS NOT NULL AND ttl < ? ORDER BY ttl LIMIT ?)"
+_EXPIRED = "SELECT pk, sk FROM items WHERE ttl IS NOT NULL AND ttl < ? ORDER BY ttl LIMIT ?"
+_REMOVE_EXPIRED = f"DELETE FROM items WHERE (pk, sk) IN ({_EXPIRED})"  # noqa: S608 - fixed text
 _EXPIRED_AT_ONCE = 4
 """Expired items that a put of one with a ``ttl`` removes. More than one, so that a backlog gets shorter."""
 
@@ -106,6 +107,30 @@ class SqliteItemTable:
     def purge(self) -> None:
         """Implement `Purgeable`."""
         self._database.purge()
+
+    def partitions(self) -> Iterator[str]:
+        """Implement `Inspectable`."""
+        partition = ""
+        while True:
+            with self._database.reading() as connection:
+                row = connection.execute(
+                    "SELECT pk FROM items WHERE pk > ? ORDER BY pk LIMIT 1", (partition,)
+                ).fetchone()
+            if row is None:
+                return
+            partition = row[0]
+            yield partition
+
+    def damages(self) -> list[str]:
+        """Implement `Inspectable` by SQLite's own check."""
+        try:
+            with self._database.reading() as connection:
+                rows = connection.execute("PRAGMA integrity_check").fetchall()
+        except UnavailableError as error:
+            if error.error_code != "storage_damaged":
+                raise
+            return [error.detail]
+        return [f"SQLite: {text}" for (text,) in rows if text != "ok"]
 
     def _remove_expired(self, connection: sqlite3.Connection, rows: Sequence[tuple[Any, ...]]) -> None:
         """Remove some expired items, in the transaction that has put items with these rows."""

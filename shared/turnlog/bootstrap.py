@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from turnlog.adapters.system import RandomIds, SystemClock
 from turnlog.composition.copies import Copies
 from turnlog.composition.lifetime import Lifetime
-from turnlog.composition.upkeep import Upkeep
 from turnlog.composition.windows import Windows
 from turnlog.domain.errors import InvalidInputError
 from turnlog.engines import make_engine
@@ -22,13 +21,14 @@ from turnlog.ports import Clock, IdSource, Signals
 from turnlog.settings import Settings
 
 if TYPE_CHECKING:
+    from turnlog.composition.upkeep import Upkeep
     from turnlog.domain.identity import Owner
     from turnlog.services.jobs import GetJob, ListJobs, RunJob, Work
     from turnlog.services.links import Link
     from turnlog.services.redrive import RedriveJobs
 
 
-class Application(Copies, Windows, Lifetime, Upkeep):
+class Application(Copies, Windows, Lifetime):
     """The use cases over one engine, and the jobs that do the longer ones."""
 
     @cached_property
@@ -71,6 +71,13 @@ class Application(Copies, Windows, Lifetime, Upkeep):
             "offload": lambda: self.offload_session.run,
         }
         return RunJob(self._log, work, self.engine.queue_of)
+
+    @cached_property
+    def upkeep(self) -> Upkeep:
+        """Checks and backups of the engine's files."""
+        from turnlog.composition.upkeep import Upkeep
+
+        return Upkeep(self.engine, self._clock, self._ids)
 
     def close(self) -> None:
         self.engine.close()

@@ -307,6 +307,17 @@ def test_a_blob_that_goes_while_the_backup_is_made_does_not_spoil_it(
     assert checked(tmp_path / "copy.db").damages == []
 
 
+def test_what_the_process_has_in_memory_is_read_from_the_files(log: Turnlog, path: Path, tmp_path: Path) -> None:
+    """Blobs that were read before are held in memory: neither a check nor a backup may do with these."""
+    assert log.verify().damages == []
+    log.sessions.get("s").snapshot("full")
+    log.backup(tmp_path / "copy.db")
+    assert checked(tmp_path / "copy.db").damages == []
+    assert log.verify().damages == []
+    blob(path, "snap").unlink()
+    assert [one.item[:5] for one in log.verify().damages] == ["snap/"]
+
+
 def test_memory_can_be_backed_up_too(tmp_path: Path) -> None:
     with Turnlog.open("memory://") as log:
         said(log)
@@ -358,5 +369,5 @@ def test_the_commands_say_what_they_found(
     capsys.readouterr()
     assert run("verify", *data) == 1
     shown = capsys.readouterr().out
-    assert "a segment is missing" in shown and "1 damaged" in shown
+    assert "a segment is missing" in shown and "2 damaged" in shown  # the segment, and the snapshot that has it
     assert run("verify", "nobody", *data) == 1

@@ -85,14 +85,14 @@ class InProcessBackend:
         self._check_open()
         keys = SessionKeys(self._owner, session_id) if session_id is not None else None
         with serving(self._owner.tenant_id):
-            done = self._app.verify(keys, progress)
+            done = self._app.upkeep.verify(keys, progress)
         if keys is not None and not (done.sessions or done.snapshots or done.damages):
             raise NotFoundError(f"no session {session_id!r}")
         return done
 
     def back_up(self, path: Path, progress: Callable[[Verification], None]) -> Backup:
         self._check_open()
-        return self._app.back_up(path, progress)
+        return self._app.upkeep.back_up(path, progress)
 
     def close(self) -> None:
         self._closed = True

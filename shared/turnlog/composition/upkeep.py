@@ -7,13 +7,11 @@ import secrets
 import shutil
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from turnlog.composition.base import Parts
 from turnlog.domain.errors import InvalidInputError, UnavailableError
-from turnlog.ports import BlobStore, Inspectable
+from turnlog.ports import BlobStore, Clock, IdSource, Inspectable
 
 if TYPE_CHECKING:
     from turnlog.contracts.storage import Backup, Verification
@@ -25,23 +23,24 @@ _TRIES = 5
 """Copies of the database that a backup takes while blobs of the one before it are deleted."""
 
 
-class Upkeep(Parts):
-    """The use cases of an operator who has the engine's files."""
+class Upkeep:
+    """The use cases of an operator who has the engine's files. Not imported by functions."""
 
-    @cached_property
-    def verify_sessions(self) -> VerifySessions:
-        return self._verify(self.engine, self.engine.blobs)
+    def __init__(self, engine: Engine, clock: Clock, ids: IdSource) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._ids = ids
 
     def verify(self, keys: SessionKeys | None, progress: Progress) -> Verification:
         """Check one session, or with None everything in the engine, whoever owns it."""
         if keys is not None:
-            done = self.verify_sessions.session(keys)
+            done = self._verify(self._engine, self._engine.blobs).session(keys)
             progress(done)
             return done
-        if not isinstance(self.engine.items, Inspectable):
-            message = f"engine {self.engine.name!r} can't list what it holds; name a session"
+        if not isinstance(self._engine.items, Inspectable):
+            message = f"engine {self._engine.name!r} can't list what it holds; name a session"
             raise InvalidInputError(message, code="needs_engine")
-        return self.verify_sessions.every(self.engine.items, progress)
+        return self._verify(self._engine, self._engine.blobs).every(self._engine.items, progress)
 
     def back_up(self, path: Path, progress: Progress) -> Backup:
         """Write the database and the blobs that it names to a new file and a folder beside it, and check what was written.
@@ -51,14 +50,14 @@ class Upkeep(Parts):
         """
         from turnlog.contracts.storage import Backup
 
-        if self.engine.copy_to is None:
-            raise InvalidInputError(f"engine {self.engine.name!r} has no files to back up", code="needs_engine")
+        if self._engine.copy_to is None:
+            raise InvalidInputError(f"engine {self._engine.name!r} has no files to back up", code="needs_engine")
         with _new_place(path) as (temporary, folder):
             for attempt in range(_TRIES):
                 temporary.unlink(missing_ok=True)
-                copy = self.engine.copy_to(temporary, folder)
+                copy = self._engine.copy_to(temporary, folder)
                 try:
-                    blobs = _CopiedBlobs(self.engine.blobs, copy.blobs)
+                    blobs = _CopiedBlobs(self._engine.blobs, copy.blobs)
                     verification = self._verify_copy(copy, blobs, progress)
                     copy.blobs.delete_many([name for name in copy.blobs.names("") if name not in blobs.sizes])
                 finally:
@@ -85,7 +84,7 @@ class Upkeep(Parts):
         damaged = {(one.tenant_id, one.user_id, one.session_id) for one in done.damages if one.session_id}
         for tenant_id, user_id, session_id in damaged:
             keys = SessionKeys(owner_of_ids(tenant_id, user_id), session_id)
-            for name in self.engine.blobs.names(keys.blob_prefix):
+            for name in self._engine.blobs.names(keys.blob_prefix):
                 blobs.get(name)
         return done
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from hashlib import sha256
 
 from turnlog.contracts.storage import Damage, Verification
 from turnlog.domain.errors import CorruptError, TurnlogError, UnavailableError
@@ -14,7 +15,7 @@ from turnlog.domain.identity import owner_of_ids
 from turnlog.log.commit_items import is_tombstone
 from turnlog.log.commits import MATERIALISING, Commit, checked_chain, read_commit
 from turnlog.log.documents import Documents, is_deleted, key_of
-from turnlog.log.full_snapshots import FullSnapshots
+from turnlog.log.full_snapshots import FullSnapshots, parts_of
 from turnlog.log.headers import Header, item_name, read_header
 from turnlog.log.keys import DOCUMENTS, SessionKeys, commit_sort_key
 from turnlog.log.payloads import Payloads, is_blob
@@ -35,6 +36,7 @@ class VerifySessions:
 
     def __init__(self, items: ItemTable, blobs: BlobStore, clock: Clock, ids: IdSource) -> None:
         self.items = items
+        self.blobs = blobs
         self.payloads = Payloads(items, blobs)
         # What has expired is checked until it is erased.
         self.log = SessionLog(items, self.payloads, clock, ids, expires=False)
@@ -181,6 +183,11 @@ class _Check:
     def _check_snapshot(self, record: Record) -> None:
         self._counts["snapshots"] += 1
         with self._noting(self._keys.snapshots.record(record.id).sk):
+            for part in parts_of(record):
+                # Asked for by itself: the archive may have it from a former read.
+                data = part.inline or self._readers.blobs.get(self._keys.blob_prefix + part.blob)
+                if data is None or sha256(data).hexdigest() != part.sha256:
+                    raise CorruptError("a part of a snapshot is missing or damaged", item=part.blob)
             for sealed in self._readers.snapshots.archive(self._keys, record).commits():
                 self._check_sealed(sealed)
 
@@ -219,7 +226,9 @@ def noting(damages: list[Damage], keys: SessionKeys | None, item: str = "") -> I
             raise
         damages.append(_damage(item, error.detail, keys, code=error.error_code))
     except TurnlogError as error:
-        damages.append(_damage(str(error.details.get("item", item)), error.detail, keys, code=error.error_code))
+        name = str(error.details.get("item", item))
+        detail = error.detail.removesuffix(f" (item {name!r})")
+        damages.append(_damage(name, detail, keys, code=error.error_code))
     except (ValueError, LookupError, TypeError) as error:
         damages.append(_damage(item, f"can't be read ({type(error).__name__})", keys))
 

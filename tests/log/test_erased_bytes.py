@@ -21,9 +21,10 @@ from turnlog.adapters.embedded.sqlite_jobs import SqliteJobQueue
 from turnlog.adapters.system import SystemClock
 from turnlog.client.model import Session
 from turnlog.domain.errors import UnavailableError
+from turnlog.log.purging import Purging
 from turnlog.ports import Key
 from turnlog.services.erase import SECOND_PASS_SECONDS
-from turnlog.testing.fixed import SequentialIds
+from turnlog.testing.fixed import FixedClock, SequentialIds
 
 CANARY = "canaryxk7q2z"
 PAGE_SIZES = [512, 1024, 4096, 8192, 65536]
@@ -266,6 +267,51 @@ def test_a_reader_that_stays_is_waited_for_and_then_told_of(tmp_path: Path, monk
         reader.execute("COMMIT")
         table.purge()
         assert places_of(tmp_path) == {}
+
+
+def test_many_erasures_share_few_purges(tmp_path: Path, shift: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each purge writes the whole file anew, and other writers wait for it."""
+    purge, purges = SqliteDatabase.purge, list[int]()
+
+    def slowly(self: SqliteDatabase) -> None:
+        purge(self)
+        purges.append(1)
+        shift[0] += 2_000
+
+    monkeypatch.setattr(SqliteDatabase, "purge", slowly)
+    with Turnlog.open(f"sqlite:///{tmp_path}/a.db") as log:
+        sessions = [log.sessions.create(f"s{number}", title=CANARY) for number in range(30)]
+        for session in sessions:
+            session.append({"role": "user", "content": CANARY})
+        jobs = [session.erase() for session in sessions[:1]]
+        drained(log, shift)
+        assert len(purges) == 1, "of one erasure"
+        jobs += [session.erase() for session in sessions[1:]]
+        drained(log, shift)
+        assert {(log.job(job.job_id).result or {})["status"] for job in jobs} == {"erased"}
+        assert len(purges) <= 3
+    assert places_of(tmp_path) == {}
+
+
+def test_a_purge_before_the_end_of_an_erasure_is_not_enough(tmp_path: Path) -> None:
+    clock, purges = FixedClock(), list[str]()
+
+    class Store(FileBlobStore):
+        def purge(self) -> None:
+            purges.append("")
+
+    with closing(SqliteDatabase(tmp_path / "a.db")) as database:
+        purging = Purging(SqliteItemTable(database), Store(tmp_path / "blobs"), clock)
+        mark = purging.after_first_pass()
+        assert len(purges) == 1
+        purging.after_last_pass(mark)
+        assert len(purges) == 1  # begun after the mark
+        later = f"{mark.partition('-')[0]}-1"
+        purging.after_last_pass(later)
+        assert len(purges) == 2  # the only one had begun before it
+        purging.after_last_pass("")
+        purging.after_last_pass("another process-0")
+        assert len(purges) == 4
 
 
 def test_an_erasure_that_can_t_purge_is_not_said_to_be_done(

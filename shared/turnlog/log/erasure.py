@@ -21,6 +21,7 @@ from turnlog.log.first_slot import BARE, IDLE, FirstSlot, Held
 from turnlog.log.forks import Forks
 from turnlog.log.headers import GENESIS, chain_hash, item_name, read_header
 from turnlog.log.keys import COMMITS_FROM, COMMITS_TO, SessionKeys, position_of
+from turnlog.log.purging import Purging
 from turnlog.log.tombstones import (
     cache_tombstone,
     expired_tombstone,
@@ -31,7 +32,7 @@ from turnlog.log.tombstones import (
     keeps_snapshots,
     slot_tombstone,
 )
-from turnlog.ports import MAX_WRITE_ITEMS, Absent, BlobStore, Clock, Equal, Item, ItemTable, Key, Purgeable, Query
+from turnlog.ports import MAX_WRITE_ITEMS, Absent, BlobStore, Clock, Equal, Item, ItemTable, Key, Query
 
 _T = TypeVar("_T")
 _CHUNK = 4 * MAX_WRITE_ITEMS
@@ -48,6 +49,7 @@ class Erasure:
         self._forks = forks
         self._clock = clock
         self.first = FirstSlot(items, clock)
+        self.purging = Purging(items, blobs, clock)
 
     def identity(self, keys: SessionKeys) -> str:
         """Which of the sessions that may have had this id is there, erased or not; empty while there is none."""
@@ -166,15 +168,6 @@ class Erasure:
             self._items.delete_many([keys.directory])
         self._items.delete_many([keys.commit(1)])
         return True
-
-    def purge(self) -> None:
-        """Remove the bytes of what was erased from files of this machine, where the engine has such.
-
-        A receipt that says "erased" or "redacted" comes after that. `UnavailableError`: not now, try again.
-        """
-        for store in (self._items, self._blobs):
-            if isinstance(store, Purgeable):
-                store.purge()
 
     # ------------------------------------------------------------ steps
 

@@ -50,6 +50,7 @@ def format_1(path: Path) -> None:
     made(path, "PRAGMA journal_mode=WAL;" + FORMAT_1)
     rows = [("p", "plain", b'{"pk":"p","sk":"plain"}'), ("p", "late", b'{"pk":"p","sk":"late","ttl":4102444800}')]
     rows += [("p", "over", b'{"pk":"p","sk":"over","ttl":1000}'), ("p", "damaged", b'{"ttl":12')]
+    rows += [("p", "a list", b'[{"ttl":12}]'), ("p", "deep", b'{"ttl":' + b"[" * 100_000)]
     with closing(sqlite3.connect(path)) as connection:
         for row in rows:
             connection.execute("INSERT INTO items (pk, sk, size, attributes, data) VALUES (?, ?, 9, ?, x'')", row)
@@ -213,7 +214,8 @@ def test_a_file_of_format_1_is_recognised_and_brought_to_this_format(tmp_path: P
         assert SqliteItemTable(database).get_many([Key("p", "plain")])
         with database.reading() as connection:
             ttls = dict(connection.execute("SELECT sk, ttl FROM items").fetchall())
-    assert ttls == ({"plain": None} if in_wal else {"plain": None, "late": 4102444800, "over": 1000, "damaged": None})
+    damaged = {"damaged": None, "a list": None, "deep": None}
+    assert ttls == ({"plain": None} if in_wal else {"plain": None, "late": 4102444800, "over": 1000, **damaged})
     assert stamp(path) == (APPLICATION_ID, FORMAT)
 
 
@@ -249,7 +251,7 @@ def test_several_processes_open_one_file_for_the_first_time_at_once(tmp_path: Pa
         format_1(path)
     with multiprocessing.get_context("spawn").Pool(4) as pool:
         counts = pool.starmap(_open_and_count, [(str(path), time.time() + 2)] * 8)
-    assert counts == [4 if is_old else 0] * 8
+    assert counts == [6 if is_old else 0] * 8
     assert stamp(path) == (APPLICATION_ID, FORMAT)
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("SELECT count(*) FROM jobs").fetchone() == (8,)
@@ -274,7 +276,7 @@ SqliteDatabase(sys.argv[1]).connection()
     assert stamp(path) == (APPLICATION_ID, FORMAT)
     if is_old:
         with closing(sqlite3.connect(path)) as connection:
-            assert connection.execute("SELECT count(*), count(ttl) FROM items").fetchone() == (4, 2)
+            assert connection.execute("SELECT count(*), count(ttl) FROM items").fetchone() == (6, 2)
 
 
 def test_a_process_of_the_former_version_goes_on_beside(tmp_path: Path) -> None:
@@ -287,7 +289,7 @@ def test_a_process_of_the_former_version_goes_on_beside(tmp_path: Path) -> None:
         former.execute(
             "INSERT OR REPLACE INTO items (pk, sk, size, attributes, data) VALUES ('p', 'new', 9, '{}', x'')"
         )
-        assert former.execute("SELECT count(*) FROM items").fetchone() == (5,)
+        assert former.execute("SELECT count(*) FROM items").fetchone() == (7,)
 
 
 # ------------------------------------------------------------ expired items

@@ -192,9 +192,10 @@ def _add_ttl(connection: sqlite3.Connection) -> None:
 
 def _stored_ttl(attributes: bytes) -> int | None:
     try:
-        return read_ttl(json.loads(attributes))
-    except ValueError:
+        parsed = json.loads(attributes)
+    except (ValueError, TypeError, RecursionError):
         return None  # a damaged row stays, so that its readers can name it
+    return read_ttl(parsed) if isinstance(parsed, dict) else None
 
 
 def _format_of(connection: sqlite3.Connection, path: Path) -> int:

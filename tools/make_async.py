@@ -33,7 +33,8 @@ OWN = frozenset({"open", "close"})
 """Of the client, by hand."""
 READING = frozenset(
     ("agent", "build_window", "context", "diff", "execute_tool", "exists", "get", "get_many", "health", "history_page", "info",
-     "job", "lint", "memory_page", "page", "recall", "replay", "search", "snapshot", "state", "summary")
+     "job", "lint", "memory_page", "page", "recall", "replay", "search", "snapshot", "state", "summary",
+     "verify")
 )  # fmt: skip
 """These only read. All others are finished when their caller is cancelled."""
 PLAIN = frozenset({"of", "handles", "reading"})

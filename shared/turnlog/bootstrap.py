@@ -21,6 +21,7 @@ from turnlog.ports import Clock, IdSource, Signals
 from turnlog.settings import Settings
 
 if TYPE_CHECKING:
+    from turnlog.composition.upkeep import Upkeep
     from turnlog.domain.identity import Owner
     from turnlog.services.jobs import GetJob, ListJobs, RunJob, Work
     from turnlog.services.links import Link
@@ -70,6 +71,13 @@ class Application(Copies, Windows, Lifetime):
             "offload": lambda: self.offload_session.run,
         }
         return RunJob(self._log, work, self.engine.queue_of)
+
+    @cached_property
+    def upkeep(self) -> Upkeep:
+        """Checks and backups of the engine's files."""
+        from turnlog.composition.upkeep import Upkeep
+
+        return Upkeep(self.engine, self._clock, self._ids)
 
     def close(self) -> None:
         self.engine.close()

@@ -18,6 +18,7 @@ class Engine:
     """Where everything is kept. ``name`` is shown by health; ``close`` frees what the engine holds, ``release`` what it holds for
     the thread that calls it.
 
+    ``copy_to`` copies items and jobs to a new file, and opens that with a blob folder of its own; None where the engine can't.
     ``queue`` takes jobs of every kind that has no queue of its own in ``queues``.
     """
 
@@ -28,6 +29,7 @@ class Engine:
     close: Callable[[], None]
     queues: Mapping[str, JobQueue] = field(default_factory=dict)
     release: Callable[[], None] = field(default=lambda: None)
+    copy_to: Callable[[Path, Path], Engine] | None = None
 
     def queue_of(self, kind: str) -> JobQueue | None:
         return self.queues.get(kind, self.queue)
@@ -69,6 +71,7 @@ def _memory(settings: Settings, clock: Clock, ids: IdSource) -> Engine:
 
 def _embedded(name: str, path: Path | str, blobs: BlobStore, settings: Settings, clock: Clock, ids: IdSource) -> Engine:
     """Items and jobs in one database."""
+    from turnlog.adapters.embedded.files import FileBlobStore
     from turnlog.adapters.embedded.sqlite import SqliteDatabase
     from turnlog.adapters.embedded.sqlite_items import SqliteItemTable
     from turnlog.adapters.embedded.sqlite_jobs import SqliteJobQueue
@@ -81,7 +84,14 @@ def _embedded(name: str, path: Path | str, blobs: BlobStore, settings: Settings,
         visibility_seconds=settings.queue_visibility_seconds,
         max_receives=settings.queue_max_receives,
     )
-    return Engine(name, SqliteItemTable(database), blobs, queue, database.close, release=database.release)
+
+    def copy_to(path: Path, folder: Path) -> Engine:
+        database.copy_to(path)
+        copy = SqliteDatabase(path)
+        return Engine("sqlite", SqliteItemTable(copy), FileBlobStore(folder), None, copy.close)
+
+    table = SqliteItemTable(database, clock.now_ms)
+    return Engine(name, table, blobs, queue, database.close, release=database.release, copy_to=copy_to)
 
 
 def _aws(table: str, query: dict[str, list[str]], settings: Settings) -> Engine:

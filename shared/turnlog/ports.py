@@ -5,7 +5,7 @@ The contract of each is proven by the suites in `turnlog.testing`: run them to p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, BinaryIO, Literal, Protocol, TypeAlias, runtime_checkable
 
 from turnlog.domain.values import dataclass
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 AttributeValue: TypeAlias = str | int | bytes
 Item: TypeAlias = Mapping[str, AttributeValue]
-"""Flat attributes. ``pk`` and ``sk`` are always there; ``g1pk``/``g1sk`` and ``g2pk``/``g2sk`` put an item on an index."""
+"""Flat attributes. ``pk`` and ``sk`` are always there; ``g1pk``/``g1sk`` and ``g2pk``/``g2sk`` put an item on an index.
+``ttl`` is a time in epoch seconds: once that has passed, the engine may remove the item, at any time later or never."""
 
 MAX_ITEM_BYTES = 409_600
 """An item's limit, by DynamoDB's rule of counting (`item_size_bytes`). Every engine refuses a larger one."""
@@ -114,6 +115,28 @@ class ItemTable(Protocol):
 
     def delete_many(self, keys: Sequence[Key]) -> None:
         """Any number of keys, together not atomic; an absent one is no error."""
+
+
+@runtime_checkable
+class Purgeable(Protocol):
+    """What a table or a blob store can do besides, where deleted bytes stay in files of this machine."""
+
+    def purge(self) -> None:
+        """Remove the bytes of what was deleted or replaced so far from every file; none of them is left when this returns.
+
+        Raises `UnavailableError` when they can't be removed now.
+        """
+
+
+@runtime_checkable
+class Inspectable(Protocol):
+    """What a table can do besides, where everything in it can be listed."""
+
+    def partitions(self) -> Iterator[str]:
+        """Yield the partitions that hold items, sorted."""
+
+    def damages(self) -> list[str]:
+        """Return what the engine itself finds wrong with its files, in words; empty when nothing is."""
 
 
 class BlobStore(Protocol):

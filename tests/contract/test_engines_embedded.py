@@ -16,6 +16,7 @@ from turnlog.adapters.embedded.files import FileBlobStore, MemoryBlobStore
 from turnlog.adapters.embedded.sqlite import MEMORY, SqliteDatabase
 from turnlog.adapters.embedded.sqlite_items import SqliteItemTable
 from turnlog.adapters.embedded.sqlite_jobs import SqliteJobQueue
+from turnlog.adapters.system import SystemClock
 from turnlog.domain.errors import InvalidInputError, UnavailableError
 from turnlog.testing.contracts import (
     Advance,
@@ -37,7 +38,7 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SqliteD
 class TestSqliteItemTable(ItemTableContract):
     @pytest.fixture
     def table(self, database: SqliteDatabase) -> SqliteItemTable:
-        return SqliteItemTable(database)
+        return SqliteItemTable(database, SystemClock().now_ms)
 
 
 class TestFileBlobStore(BlobStoreContract):

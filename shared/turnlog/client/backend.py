@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
 from turnlog.contracts.jobs import Redriven
+from turnlog.contracts.storage import Backup, Verification
 
 
 class Backend(Protocol):
@@ -28,6 +30,10 @@ class Backend(Protocol):
         """Writes the bytes behind an address that an answer gave."""
 
     def redrive(self, job_id: str | None, *, failed: bool) -> Redriven: ...
+
+    def verify(self, session_id: str | None, progress: Callable[[Verification], None]) -> Verification: ...
+
+    def back_up(self, path: Path, progress: Callable[[Verification], None]) -> Backup: ...
 
     def close(self) -> None: ...
 

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, BinaryIO
 
 from turnlog.bootstrap import Application, make_application
 from turnlog.contracts.jobs import Redriven
+from turnlog.contracts.storage import Backup, Verification
 from turnlog.domain.correlation import correlated
-from turnlog.domain.errors import TurnlogError, UnavailableError
+from turnlog.domain.errors import NotFoundError, TurnlogError, UnavailableError
 from turnlog.domain.identity import Owner
 from turnlog.domain.jobs import JOB_KINDS, correlation_of
 from turnlog.domain.jsonvalue import check_json
 from turnlog.domain.tenancy import serving
 from turnlog.entrypoints.routes import BY_NAME, Request, call
 from turnlog.entrypoints.routing import JSON
+from turnlog.log.keys import SessionKeys
 from turnlog.services.links import DOWNLOADS
 from turnlog.settings import Settings
 
@@ -77,6 +80,19 @@ class InProcessBackend:
         self._check_open()
         with serving(self._owner.tenant_id):
             return self._app.redrive_jobs(self._owner, job_id, failed=failed)
+
+    def verify(self, session_id: str | None, progress: Callable[[Verification], None]) -> Verification:
+        self._check_open()
+        keys = SessionKeys(self._owner, session_id) if session_id is not None else None
+        with serving(self._owner.tenant_id):
+            done = self._app.upkeep.verify(keys, progress)
+        if keys is not None and not (done.sessions or done.snapshots or done.damages):
+            raise NotFoundError(f"no session {session_id!r}")
+        return done
+
+    def back_up(self, path: Path, progress: Callable[[Verification], None]) -> Backup:
+        self._check_open()
+        return self._app.upkeep.back_up(path, progress)
 
     def close(self) -> None:
         self._closed = True

@@ -23,6 +23,7 @@ from turnlog.client.running import RunCalls
 from turnlog.client.snapshots import SnapshotCalls
 from turnlog.client.states import StateCalls
 from turnlog.client.time_travel import TimeTravel
+from turnlog.client.upkeep import UpkeepCalls
 from turnlog.contracts.agents import Health
 from turnlog.contracts.context import WindowAnswer
 from turnlog.contracts.jobs import Job
@@ -33,7 +34,7 @@ from turnlog.contracts.sessions import SessionPage, Status
 from turnlog.domain.errors import InvalidInputError, NotFoundError
 
 
-class Turnlog(PersonExport, JobCalls, MemoryCalls):
+class Turnlog(PersonExport, JobCalls, MemoryCalls, UpkeepCalls):
     """The sessions of one owner. Made by `Turnlog.open`; use it as a context manager or call `close`."""
 
     def __init__(self, backend: Backend) -> None:

@@ -13,6 +13,7 @@ import re
 import ssl
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, BinaryIO, overload
 from urllib.parse import SplitResult, quote, urlencode, urlsplit
 
@@ -23,6 +24,7 @@ from turnlog.client.aws import Aws, signer_of
 from turnlog.client.connections import Call, Connections, HttpAnswer
 from turnlog.client.problems import error_of
 from turnlog.contracts.jobs import Redriven
+from turnlog.contracts.storage import Backup, Verification
 from turnlog.domain.correlation import correlation_id
 from turnlog.domain.errors import InvalidInputError, NotFoundError, TurnlogError, UnavailableError
 from turnlog.domain.identity import check_agent_id, check_session_id
@@ -148,6 +150,16 @@ class HttpBackend:
         raise InvalidInputError(
             "a service does not redrive jobs: open its engine, sqlite:///PATH or dynamodb://TABLE?bucket=B&queue=Q",
             code="needs_engine",
+        )
+
+    def verify(self, session_id: str | None, progress: Callable[[Verification], None]) -> Verification:
+        raise InvalidInputError(
+            "a service is not verified from outside: open its file, sqlite:///PATH", code="needs_engine"
+        )
+
+    def back_up(self, path: Path, progress: Callable[[Verification], None]) -> Backup:
+        raise InvalidInputError(
+            "a service is not backed up from outside: open its file, sqlite:///PATH", code="needs_engine"
         )
 
     def close(self) -> None:

@@ -21,6 +21,7 @@ from turnlog.log.first_slot import BARE, IDLE, FirstSlot, Held
 from turnlog.log.forks import Forks
 from turnlog.log.headers import GENESIS, chain_hash, item_name
 from turnlog.log.keys import COMMITS_FROM, COMMITS_TO, OwnerKeys, SessionKeys, position_of
+from turnlog.log.purging import Purging
 from turnlog.log.tombstones import (
     MATERIALISING,
     cache_tombstone,
@@ -50,6 +51,7 @@ class Erasure:
         self._forks = forks
         self._clock = clock
         self.first = FirstSlot(items, clock)
+        self.purging = Purging(items, blobs, clock)
 
     def identity(self, keys: SessionKeys) -> str:
         """Which of the sessions that may have had this id is there, erased or not; empty while there is none."""

@@ -102,8 +102,13 @@ class EraseSessions:
             # What is known of a person stays when a session expires: it goes with the person, or one by one.
             counts = more_memories(counts, sum(engine.erase(owner, session_id) for engine in self._memories))
         if "not_before" in options:
+            if kept is None:
+                self._erasure.purging.after_last_pass(mark_of(options, counts))
             return receipt("erased", counts)
-        return Later(receipt("erasing", counts), due_options(options, counts, now), SECOND_PASS_SECONDS)
+        due = due_options(options, counts, now)
+        if kept is None:
+            due["purge"] = purge_mark(self._erasure, counts)
+        return Later(receipt("erasing", counts), due, SECOND_PASS_SECONDS)
 
     def make_way(self, keys: SessionKeys, token: bytes) -> None:
         """A session that has expired may begin again under its own id from here on, all of it erased but its full snapshots.
@@ -183,6 +188,21 @@ def forget_options(log: SessionLog, owner: Owner, session_id: str) -> None:
 def due_options(options: JsonObject, counts: JsonObject, now_ms: int) -> JsonObject:
     """The options of the second pass."""
     return {**options, "counts": counts, "not_before": now_ms + SECOND_PASS_SECONDS * 1000 - _EARLY_MS}
+
+
+def purge_mark(erasure: Erasure, counts: JsonObject) -> JsonObject:
+    """Purge after a first pass; return what `mark_of` needs in the second one."""
+    return {"mark": erasure.purging.after_first_pass(), "erased": _without_requests(counts)}
+
+
+def mark_of(options: JsonObject, counts: JsonObject) -> str:
+    """Return the first pass's mark of a purge; empty when something was erased since."""
+    before = cast("JsonObject", options.get("purge", {}))
+    return str(before["mark"]) if before.get("erased") == _without_requests(counts) else ""
+
+
+def _without_requests(counts: JsonObject) -> JsonObject:
+    return {name: count for name, count in counts.items() if name != "requests"}
 
 
 def counts_of(options: JsonObject) -> JsonObject:

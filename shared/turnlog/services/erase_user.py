@@ -20,7 +20,17 @@ from turnlog.log.keys import DIRECTORY_FROM, DIRECTORY_TO, OwnerKeys, SessionKey
 from turnlog.log.sessions import SessionLog
 from turnlog.log.tombstones import is_cache_tombstone, keeps_snapshots
 from turnlog.ports import BlobStore, Item, Key, MemoryEngine
-from turnlog.services.erase import SECOND_PASS_SECONDS, WORK_MS, added, counts_of, due_options, more_memories, receipt
+from turnlog.services.erase import (
+    SECOND_PASS_SECONDS,
+    WORK_MS,
+    added,
+    counts_of,
+    due_options,
+    mark_of,
+    more_memories,
+    purge_mark,
+    receipt,
+)
 from turnlog.services.idempotency import raw_request_key
 from turnlog.services.jobs import Later, StartJobs
 
@@ -72,9 +82,11 @@ class EraseUsers:
         counts = {**counts, "blobs": cast("int", counts["blobs"]) + self._erase_blobs(owner)}
         counts = more_memories(counts, sum(engine.erase(owner) for engine in self._memories))
         if not is_second:
-            return Later(receipt("erasing", counts), due_options({}, counts, now), SECOND_PASS_SECONDS)
+            due = due_options({"purge": purge_mark(self._erasure, counts)}, counts, now)
+            return Later(receipt("erasing", counts), due, SECOND_PASS_SECONDS)
         counts = {**counts, "items": cast("int", counts["items"]) + self._erase_own(owner)}
         self._log.items.delete_many([OwnerKeys(owner).erasing])
+        self._erasure.purging.after_last_pass(mark_of(options, counts))
         return receipt("erased", counts)
 
     def _mark(self, owner: Owner) -> None:

@@ -21,7 +21,7 @@ from turnlog.log.redacted_lines import Redacted
 from turnlog.log.redaction import Counts, Redaction
 from turnlog.log.sessions import SessionLog
 from turnlog.ports import MemoryEngine
-from turnlog.services.erase import SECOND_PASS_SECONDS, WORK_MS, due_options, receipt
+from turnlog.services.erase import SECOND_PASS_SECONDS, WORK_MS, due_options, mark_of, purge_mark, receipt
 from turnlog.services.idempotency import raw_request_key
 from turnlog.services.jobs import Later, StartJobs
 from turnlog.services.offload import OffloadCopies
@@ -87,8 +87,10 @@ class RedactMessages:
             if one is not family[-1] and self._log.clock.now_ms() - now >= WORK_MS:
                 return Later(receipt("redacting", counts), {**options, "counts": counts, "after": one.session_id})
         if "not_before" in options:
+            self._erasure.purging.after_last_pass(mark_of(options, counts))
             return receipt("redacted", counts)
         first = {name: value for name, value in options.items() if name != "after"}
+        first["purge"] = purge_mark(self._erasure, counts)
         return Later(receipt("redacting", counts), due_options(first, counts, now), SECOND_PASS_SECONDS)
 
     def _clear(self, keys: SessionKeys, redacted: Redacted) -> Counts:

@@ -6,6 +6,7 @@ import os
 import secrets
 import shutil
 import threading
+import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -15,6 +16,8 @@ from urllib.parse import quote, unquote
 from turnlog.domain.errors import InvalidInputError, UnavailableError
 
 _TRIES = 10
+_ABANDONED_SECONDS = 600
+"""No put writes nothing for so long. Less than the time between the two passes of an erasure."""
 
 
 class FileBlobStore:
@@ -82,6 +85,19 @@ class FileBlobStore:
                 self._path(prefix[:-1]).rmdir()
         return erased
 
+    def purge(self) -> None:
+        """Implement `Purgeable`: delete the unfinished files of puts that ended early."""
+        oldest = time.time() - _ABANDONED_SECONDS
+        for path, _ in self._below(""):
+            if path.name.startswith("."):
+                try:
+                    if path.stat().st_mtime < oldest:
+                        path.unlink()
+                except FileNotFoundError:
+                    continue  # in place, or deleted, just now
+                except OSError as error:
+                    raise UnavailableError(f"blob folder: {error.strerror}", retry_after_seconds=1) from error
+
     def _below(self, prefix: str) -> Iterator[tuple[Path, str]]:
         """The files whose names begin with the prefix; those that are being written under the names they will have."""
         parts = prefix.rpartition("/")[0]
@@ -107,20 +123,10 @@ class FileBlobStore:
     def _begin(self, temporary: Path) -> BinaryIO:
         """The file, in its folder; an erasure beside may remove that while it is still empty."""
         for _ in range(_TRIES):
-            self._make(temporary.parent)
+            make_folder(temporary.parent)
             with suppress(FileNotFoundError):
                 return temporary.open("xb")
         return temporary.open("xb")
-
-    def _make(self, folder: Path) -> None:
-        missing = list[Path]()
-        while not folder.is_dir():
-            missing.append(folder)
-            folder = folder.parent
-        for path in reversed(missing):
-            with suppress(FileNotFoundError):  # the one above it was removed just now
-                path.mkdir(exist_ok=True)
-            _sync(path.parent)
 
 
 class MemoryBlobStore:
@@ -157,6 +163,18 @@ class MemoryBlobStore:
 
     def url(self, name: str, *, seconds: int, filename: str) -> str | None:
         return None
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder and those above it; the name of each new one is durable when this returns."""
+    missing = list[Path]()
+    while not folder.is_dir():
+        missing.append(folder)
+        folder = folder.parent
+    for path in reversed(missing):
+        with suppress(FileNotFoundError):  # another process removed the one above it just now
+            path.mkdir(exist_ok=True)
+        _sync(path.parent)
 
 
 def _unless_gone(error: OSError) -> None:

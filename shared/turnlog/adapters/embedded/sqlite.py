@@ -7,38 +7,19 @@ connection per process and thread.
 from __future__ import annotations
 
 import os
-import random
 import sqlite3
 import threading
-import time
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
+from turnlog.adapters.embedded.files import make_folder
+from turnlog.adapters.embedded.sqlite_file import BUSY_TIMEOUT_SECONDS, check_file, prepare, purge_file, until_free
 from turnlog.domain.errors import UnavailableError
 
-BUSY_TIMEOUT_SECONDS = 10.0
-_ASK_AGAIN_SECONDS = (0.0005, 0.004)
-"""A writer that waits for the lock asks for it again after a time between these. SQLite's own waiting gets as long as 100 ms, so
-that a writer which comes back at once keeps the lock from the others for seconds."""
 MEMORY = ":memory:"
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS items (
-    pk TEXT NOT NULL, sk TEXT NOT NULL, size INTEGER NOT NULL, attributes BLOB NOT NULL, data BLOB NOT NULL,
-    g1pk TEXT, g1sk TEXT, g2pk TEXT, g2sk TEXT,
-    PRIMARY KEY (pk, sk)
-) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS activity ON items (g1pk, g1sk) WHERE g1pk IS NOT NULL;
-CREATE INDEX IF NOT EXISTS expiry ON items (g2pk, g2sk) WHERE g2pk IS NOT NULL;
-CREATE TABLE IF NOT EXISTS jobs (
-    id TEXT PRIMARY KEY, grp TEXT NOT NULL, body TEXT NOT NULL, visible_ms INTEGER NOT NULL,
-    receives INTEGER NOT NULL DEFAULT 0, receipt TEXT, dead INTEGER NOT NULL DEFAULT 0, sent INTEGER NOT NULL
-);
-CREATE INDEX IF NOT EXISTS jobs_visible ON jobs (dead, visible_ms);
-"""
-_FORMAT = 1
-_WAIT = f"PRAGMA busy_timeout={round(BUSY_TIMEOUT_SECONDS * 1000)}"
+_NO_ACCESS = {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM}
 
 
 class _Own:
@@ -98,13 +79,30 @@ class SqliteDatabase:
         with self._translated(), self._used() as connection:
             try:
                 # In here: Ctrl-C may come when it has begun, and one that is left open would keep every other writer out.
-                _until_free(connection, "BEGIN IMMEDIATE")
+                until_free(connection, "BEGIN IMMEDIATE")
                 yield connection
                 connection.execute("COMMIT")
             except BaseException:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
                 raise
+
+    def purge(self) -> None:
+        """Remove the bytes of deleted and replaced rows from the file and its WAL.
+
+        Writers wait while the file is written anew. `UnavailableError` with the code ``purge_blocked`` when a reader keeps old
+        pages in use for as long as `BUSY_TIMEOUT_SECONDS`.
+        """
+        if self.path == MEMORY:
+            return
+        with self._translated(), self._used() as connection:
+            purge_file(connection)
+
+    def copy_to(self, path: Path) -> None:
+        """Write the database as it is now to a new file that only its user can read. Writers do not wait."""
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        with self._translated(), self._used() as connection, closing(sqlite3.connect(path)) as copy:
+            connection.backup(copy)  # in one step: in several it begins anew with each write of another process
 
     def release(self) -> None:
         """Closes this thread's connection; one that is asked for later is opened anew. That of a database in memory stays."""
@@ -171,6 +169,11 @@ class SqliteDatabase:
         try:
             yield
         except sqlite3.OperationalError as error:
+            code = getattr(error, "sqlite_errorcode", None)  # None: raised by Python, for bytes that are no text
+            if code is None:
+                raise UnavailableError("SQLite: a stored text is damaged", code="storage_damaged") from error
+            if code & 0xFF in _NO_ACCESS:
+                raise UnavailableError(f"SQLite: {error} {self.path!r}", code="no_access") from error
             raise UnavailableError(f"SQLite: {error}", retry_after_seconds=1) from error
         except sqlite3.DatabaseError as error:
             raise UnavailableError(f"SQLite: {error}", code="storage_damaged") from error
@@ -179,55 +182,25 @@ class SqliteDatabase:
 
     def _open(self) -> sqlite3.Connection:
         if self.path != MEMORY:
-            folder = Path(self.path).parent
+            path = Path(self.path)
             try:
-                folder.mkdir(parents=True, exist_ok=True)
+                make_folder(path.parent)
             except OSError as error:
-                message = f"can't make the folder {str(folder)!r}: {(error.strerror or '').lower()}"
+                message = f"can't make the folder {str(path.parent)!r}: {(error.strerror or '').lower()}"
                 raise UnavailableError(message, code="no_folder") from error
+            check_file(path)
         connection = sqlite3.connect(
             self.path, timeout=BUSY_TIMEOUT_SECONDS, isolation_level=None, check_same_thread=False, cached_statements=64
         )
         try:
-            # Of several that open a new file at once SQLite tells all but one that it is locked, and waits for none of them.
-            _until_free(connection, "PRAGMA journal_mode=WAL")
+            prepare(connection, self.path)
         except BaseException:
             connection.close()
             raise
         connection.text_factory = _text
-        connection.execute("PRAGMA synchronous=FULL")
-        connection.execute("PRAGMA temp_store=MEMORY")
-        version = connection.execute("PRAGMA user_version").fetchone()[0]
-        if version > _FORMAT:
-            connection.close()
-            raise UnavailableError(f"the database file has format {version}, newer than {_FORMAT}", code="newer_schema")
-        if version < _FORMAT:
-            connection.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA user_version={_FORMAT}; COMMIT;")
         return connection
 
 
 def _text(stored: bytes) -> str:
     """Decode a text of the file; damaged bytes stay, for the reader of the row to find."""
     return stored.decode("utf-8", "surrogateescape")
-
-
-def _until_free(connection: sqlite3.Connection, statement: str) -> None:
-    """Executes what takes the lock, as soon as that is free; `sqlite3.OperationalError` when it is not in time."""
-    ends = time.monotonic() + BUSY_TIMEOUT_SECONDS
-    connection.execute("PRAGMA busy_timeout=0")
-    try:
-        while not _is_done(connection, statement, is_last=time.monotonic() >= ends):
-            time.sleep(random.uniform(*_ASK_AGAIN_SECONDS))
-    finally:
-        connection.execute(_WAIT)
-
-
-def _is_done(connection: sqlite3.Connection, statement: str, *, is_last: bool) -> bool:
-    """Whether the lock was free. The last try raises."""
-    try:
-        connection.execute(statement)
-    except sqlite3.OperationalError as error:
-        if is_last or error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
-            raise
-        return False
-    return True

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from turnlog.adapters.embedded.sqlite import SqliteDatabase
-from turnlog.domain.errors import CorruptError, TooLargeError
+from turnlog.adapters.embedded.sqlite_file import read_ttl
+from turnlog.domain.errors import CorruptError, TooLargeError, UnavailableError
 from turnlog.ports import (
     INDEX_KEYS,
     MAX_ITEM_BYTES,
@@ -28,15 +29,21 @@ from turnlog.ports import (
 
 _INDEX_ATTRIBUTES = ("g1pk", "g1sk", "g2pk", "g2sk")
 _PUT = (
-    "INSERT OR REPLACE INTO items (pk, sk, size, attributes, data, g1pk, g1sk, g2pk, g2sk) VALUES (?,?,?,?,?,?,?,?,?)"
+    "INSERT OR REPLACE INTO items (ttl, pk, sk, size, attributes, data, g1pk, g1sk, g2pk, g2sk)"
+    " VALUES (?,?,?,?,?,?,?,?,?,?)"
 )
+_EXPIRED = "SELECT pk, sk FROM items WHERE ttl IS NOT NULL AND ttl < ? ORDER BY ttl LIMIT ?"
+_REMOVE_EXPIRED = f"DELETE FROM items WHERE (pk, sk) IN ({_EXPIRED})"  # noqa: S608 - fixed text
+_EXPIRED_AT_ONCE = 4
+"""Expired items that a put of one with a ``ttl`` removes. More than one, so that a backlog gets shorter."""
 
 
 class SqliteItemTable:
-    """`ItemTable` on SQLite."""
+    """`ItemTable` on SQLite. With ``now_ms``, items whose ``ttl`` has passed are removed by later puts of items with a ``ttl``."""
 
-    def __init__(self, database: SqliteDatabase) -> None:
+    def __init__(self, database: SqliteDatabase, now_ms: Callable[[], int] | None = None) -> None:
         self._database = database
+        self._now_ms = now_ms
 
     def get_many(self, keys: Sequence[Key], *, consistent: bool = True) -> dict[Key, Item]:
         found = dict[Key, Item]()
@@ -86,16 +93,52 @@ class SqliteItemTable:
                 if not _holds(condition, existing):
                     return Lost(existing)
             connection.execute(_PUT, row)
+            self._remove_expired(connection, [row])
         return None
 
     def write_many(self, items: Sequence[Item]) -> None:
         rows = [_row(item) for item in items]
         with self._database.writing() as connection:
             connection.executemany(_PUT, rows)
+            self._remove_expired(connection, rows)
 
     def delete_many(self, keys: Sequence[Key]) -> None:
         with self._database.writing() as connection:
             connection.executemany("DELETE FROM items WHERE pk = ? AND sk = ?", [(key.pk, key.sk) for key in keys])
+
+    def purge(self) -> None:
+        """Implement `Purgeable`."""
+        self._database.purge()
+
+    def partitions(self) -> Iterator[str]:
+        """Implement `Inspectable`."""
+        partition = ""
+        while True:
+            with self._database.reading() as connection:
+                row = connection.execute(
+                    "SELECT pk FROM items WHERE pk > ? ORDER BY pk LIMIT 1", (partition,)
+                ).fetchone()
+            if row is None:
+                return
+            partition = row[0]
+            yield partition
+
+    def damages(self) -> list[str]:
+        """Implement `Inspectable` by SQLite's own check."""
+        try:
+            with self._database.reading() as connection:
+                rows = connection.execute("PRAGMA integrity_check").fetchall()
+        except UnavailableError as error:
+            if error.error_code != "storage_damaged":
+                raise
+            return [error.detail]
+        return [f"SQLite: {text}" for (text,) in rows if text != "ok"]
+
+    def _remove_expired(self, connection: sqlite3.Connection, rows: Sequence[tuple[Any, ...]]) -> None:
+        """Remove some expired items, in the transaction that has put items with these rows."""
+        expiring = sum(row[0] is not None for row in rows)
+        if expiring and self._now_ms is not None:
+            connection.execute(_REMOVE_EXPIRED, (self._now_ms() // 1000, expiring * _EXPIRED_AT_ONCE))
 
 
 def _row(item: Item) -> tuple[Any, ...]:
@@ -110,7 +153,8 @@ def _row(item: Item) -> tuple[Any, ...]:
         else:
             attributes[name] = value
     encoded = json.dumps(attributes, separators=(",", ":")).encode("ascii")
-    return (item["pk"], item["sk"], size, encoded, bytes(data), *(item.get(name) for name in _INDEX_ATTRIBUTES))
+    index = (item.get(name) for name in _INDEX_ATTRIBUTES)
+    return (read_ttl(item), item["pk"], item["sk"], size, encoded, bytes(data), *index)
 
 
 def _decode(attributes: object, data: object, *, pk: str, sk: str) -> Item:

@@ -10,6 +10,7 @@ from turnlog.client.model import Session, Sessions, Turnlog
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Callable, Iterable, Mapping, Sequence
+    from pathlib import Path
     from typing import Any, Literal
 
     from turnlog.client.conversation import E
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from turnlog.contracts.sessions import SessionPage, Status
     from turnlog.contracts.snapshots import Snapshot, SnapshotDeleted, WholeSnapshot
     from turnlog.contracts.state import StateAnswer
+    from turnlog.contracts.storage import Backup, Verification
     from turnlog.contracts.summaries import Compressed, SummaryAnswer
     from turnlog.contracts.time_travel import Diff
     from turnlog.domain.documents import Document
@@ -120,6 +122,25 @@ class TurnlogCalls(Twin[Turnlog]):
     async def forget(self, memory_id: str) -> Forgotten:
         """Deletes one memory for good: it is not made again of what it came from. One that is not there is no error."""
         return await self._threads.finish(lambda: self._sync.forget(memory_id))
+
+    async def verify(
+        self, session_id: str | None = None, *, progress: Callable[[Verification], None] | None = None
+    ) -> Verification:
+        """Check what is stored: the chain of commits, checksums, payloads, the head against the caches, and blobs.
+
+        One session of the owner, or everything in the engine, whoever owns it. Nothing is written, and others may write meanwhile.
+        ``damages`` of the answer is empty when all is well. ``progress`` is told the sum after each session. It takes an engine in
+        this process: over HTTP it is `InvalidInputError`.
+        """
+        return await self._threads.read(lambda: self._sync.verify(session_id, progress=progress))
+
+    async def backup(self, path: str | Path, *, progress: Callable[[Verification], None] | None = None) -> Backup:
+        """Write the database and the blobs that it names to ``path`` and ``path + ".blobs"``, and check what was written.
+
+        Writers need not stop: the backup is of one moment. Open it with ``sqlite:///PATH``. `InvalidInputError`, code
+        ``file_exists``, when something is there already; over HTTP too.
+        """
+        return await self._threads.finish(lambda: self._sync.backup(path, progress=progress))
 
 
 class AsyncSessions(Twin[Sessions]):

@@ -29,6 +29,7 @@ from turnlog.local.cli import (
     snapshots,
     state,
     time_travel,
+    upkeep,
 )
 from turnlog.local.cli.options import Data, Tenant, Token, Url, User, remember
 from turnlog.local.cli.screen import plain
@@ -136,6 +137,8 @@ app.command()(export.export)
 app.command("import")(imports.import_)
 app.command()(erase.erase)
 app.command()(redact.redact)
+app.command()(upkeep.verify)
+app.command()(upkeep.backup)
 app.command()(checks.lint)
 app.command()(checks.schema)
 app.command()(doctor.doctor)

@@ -32,6 +32,7 @@ from turnlog.testing.contracts.items import (
 )
 
 _RACERS = 16
+_YEAR_2100 = 4_102_444_800
 
 
 class ItemWritesContract:
@@ -73,10 +74,10 @@ class ItemWritesContract:
     def test_attribute_names_of_any_kind(self, table: ItemTable) -> None:
         """Among them words that DynamoDB reserves in expressions."""
         pk = new_partition()
-        item: dict[str, AttributeValue] = {"pk": pk, "sk": "1", "name": "n", "order": 1, "ttl": 2, "ü": "u"}
+        item: dict[str, AttributeValue] = {"pk": pk, "sk": "1", "name": "n", "order": 1, "ttl": _YEAR_2100, "ü": "u"}
         table.put(item)
         assert table.put(item, condition=Equal("order", 1)) is None
-        assert table.put(item, condition=Less("ttl", 3)) is None
+        assert table.put(item, condition=Less("ttl", _YEAR_2100 + 1)) is None
         assert items_of(table.query(Query(pk, "0", "2"))) == [item]
 
     # Single items
@@ -94,6 +95,19 @@ class ItemWritesContract:
         table.put({"pk": pk, "sk": "1", "old": "x", "both": 1})
         table.put({"pk": pk, "sk": "1", "new": "y", "both": b"2"})
         assert items_of(table.query(Query(pk, "0", "2"))) == [{"pk": pk, "sk": "1", "new": "y", "both": b"2"}]
+
+    def test_an_item_stays_until_its_ttl_has_passed(self, table: ItemTable) -> None:
+        """An expired one may be gone at any time later, or never."""
+        pk = new_partition()
+        kept = [item_at(pk, f"C#{number}", ttl=_YEAR_2100 + number) for number in range(3)]
+        table.write_many(kept)
+        table.put(item_at(pk, "C#3"))
+        for number in range(3):
+            over = item_at(pk, f"over {number}", ttl=1)
+            table.put(over)
+            table.put(item_at(pk, "other", ttl=_YEAR_2100))
+            assert table.get_many([Key(pk, f"over {number}")]) in ({}, {Key(pk, f"over {number}"): over})
+        assert items_of(table.query(Query(pk, "C#", "C~"))) == [*kept, item_at(pk, "C#3")]
 
     def test_partitions_do_not_mix(self, table: ItemTable) -> None:
         pk = new_partition()

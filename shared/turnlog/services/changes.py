@@ -11,7 +11,8 @@ from turnlog.domain.events import StateEvent
 from turnlog.domain.execution import agents_of, validate
 from turnlog.domain.identity import check_agent_id
 from turnlog.domain.jsonvalue import MAX_DEPTH, JsonObject, encode_json
-from turnlog.domain.patches import depth_of, equal
+from turnlog.domain.patches import equal
+from turnlog.domain.work import measured
 from turnlog.log.commits import Commit, Draft, Tail
 from turnlog.log.headers import following
 from turnlog.log.keys import SessionKeys
@@ -55,9 +56,9 @@ class ChangeState:
             check_change(before.value, after.value)
             schema = self._log.state_schema(keys, tail)
             if schema is not None:
-                from turnlog.services.schemas import check_state
+                from turnlog.services.schemas import check_state, check_work
 
-                check_state(after.value, schema)
+                check_state(after.value, schema, check_work())
             draft = following(header, kind="s", events=1, now_ms=self._log.clock.now_ms(), **stamped(request))
             return Draft(replace(draft, last_state=position, pending=has_pending(after)), (event,))
 
@@ -86,7 +87,8 @@ def check_change(before: JsonObject, after: JsonObject) -> None:
 
 
 def check_size(state: JsonObject) -> None:
-    if depth_of(state) > MAX_STATE_DEPTH:
+    _, depth = measured(state)
+    if depth > MAX_STATE_DEPTH:
         raise InvalidInputError(
             f"state is deeper than {MAX_STATE_DEPTH} levels",
             problems=[Problem("too_deep", "", f"state is deeper than {MAX_STATE_DEPTH} levels")],

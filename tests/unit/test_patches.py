@@ -13,6 +13,7 @@ from jsonpatch import JsonPatch
 
 from tests.effort import examples
 from turnlog.domain.errors import PatchError, TooMuchWorkError
+from turnlog.domain.jsonvalue import measured
 from turnlog.domain.patches import (
     MAX_OPERATIONS,
     MAX_STEPS,
@@ -23,7 +24,6 @@ from turnlog.domain.patches import (
     folded,
     merge,
 )
-from turnlog.domain.work import measured
 
 RFC_7396 = [
     ({"a": "b"}, {"a": "c"}, {"a": "c"}),

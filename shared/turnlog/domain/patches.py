@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
 from turnlog.domain.errors import PatchError, Problem, TooMuchWorkError
-from turnlog.domain.jsonvalue import MAX_DEPTH, JsonObject, JsonValue, encode_json
-from turnlog.domain.work import UNLIMITED, Work, measured
+from turnlog.domain.jsonvalue import MAX_DEPTH, JsonObject, JsonValue, encode_json, measured
+from turnlog.domain.work import UNLIMITED, Work
 
 MAX_OPERATIONS = 10_000
 MAX_STEPS = 1_000_000

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from turnlog.domain.errors import TooMuchWorkError
-from turnlog.domain.jsonvalue import JsonValue
 
 UNLIMITED = 2**63
 
@@ -27,17 +26,3 @@ class Work:
             raise TooMuchWorkError(
                 f"{self._task} takes more than {self.limit} steps of work", details={"limit": self.limit}
             )
-
-
-def measured(value: JsonValue) -> tuple[int, int]:
-    """Return how many values a value consists of, itself among them, and how many objects and lists stand inside one another.
-
-    Level by level, without recursion: any depth, and some 30 ns a value.
-    """
-    count, depth, level = 1, 0, [value] if isinstance(value, (dict, list)) else []
-    while level:
-        depth += 1
-        children = [child for item in level for child in (item.values() if isinstance(item, dict) else item)]
-        count += len(children)
-        level = [child for child in children if isinstance(child, (dict, list))]
-    return count, depth

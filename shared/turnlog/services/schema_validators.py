@@ -18,9 +18,9 @@ from jsonschema_specifications import REGISTRY
 from referencing import Registry
 from referencing.jsonschema import DRAFT202012
 
-from turnlog.domain.jsonvalue import JsonValue, canonical_json
+from turnlog.domain.jsonvalue import JsonValue, canonical_json, measured
 from turnlog.domain.patterns import Pattern
-from turnlog.domain.work import Work, measured
+from turnlog.domain.work import Work
 
 NOT_TAKEN = frozenset({"patternProperties", "unevaluatedProperties", "unevaluatedItems", "$dynamicRef", "$id"})
 Keyword = Callable[[Any, Any, Any, Any], Any]

@@ -175,6 +175,11 @@ CASES: dict[str, Case] = {
         "",
         lambda n: ask("PUT", f"{S}/state", body={"state": {"a": [0] * (n - 3)}}),
     ),
+    "values of system text, tools, policy and metadata together": (
+        given_settings.MAX_SETTINGS_VALUES,
+        "",
+        lambda n: create(metadata={"a": [0] * (n - 6)}),
+    ),
     "values of a state": (changes.MAX_STATE_VALUES, "", values_of_state),
     "steps of a JSON Patch or Merge Patch": (patches.MAX_STEPS, "", patch_steps),
     "steps of checking a state and its schema": (schemas.MAX_STEPS, "", schema_steps),

@@ -94,7 +94,7 @@ def results(count: int = MAX_CALLS) -> dict[str, Any]:
 
 def dense(size: int, kind: str = "[],") -> list[Any]:
     """Return a list of the smallest values that fill ``size`` bytes."""
-    return [json.loads(kind[:-1]) for _ in range(min(size // len(kind), 490_000))]
+    return [json.loads(kind[:-1]) for _ in range(min(size // len(kind), 249_000))]
 
 
 def text(kind: str, size: int = _MESSAGE_BYTES - 1_000) -> str:
@@ -532,7 +532,7 @@ def _(log: Turnlog) -> Sent:
 def _(log: Turnlog) -> Sent:
     schema = {"properties": {"l": {"contains": {"anyOf": [{"type": "null"}] * 200}}}}
     log.sessions.create("s", state_schema=schema)
-    return Sent(HERE, body={"state": {"l": [0] * 400_000}})
+    return Sent(HERE, body={"state": {"l": [0] * 240_000}})
 
 
 @case("put_state", "20,000 agents")

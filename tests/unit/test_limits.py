@@ -109,11 +109,11 @@ def patch_of(count: int) -> Request:
 
 
 def patch_steps(count: int) -> list[Request]:
-    """A value that is moved to and fro, and for an odd count a test."""
-    odd = count % 2
-    values = (count - 9 * odd) // 2 - 9
-    moves = [{"op": "move", "from": "/a", "path": "/b"}, {"op": "move", "from": "/b", "path": "/a"}]
-    operations = [*moves, *[{"op": "test", "path": "/n", "value": 0}] * odd]
+    """A value that is moved to and fro, and tests of 9 steps for what is no multiple of 4."""
+    tests = next(number for number in range(4) if (count - 9 * number) % 4 == 0)
+    values = (count - 9 * tests) // 4 - 9
+    moves = [{"op": "move", "from": "/a", "path": "/b"}, {"op": "move", "from": "/b", "path": "/a"}] * 2
+    operations = [*moves, *[{"op": "test", "path": "/n", "value": 0}] * tests]
     return [
         create(session_id="steps", state={"a": [0] * values, "n": 0}),
         ask(
@@ -173,7 +173,7 @@ CASES: dict[str, Case] = {
     "values of a JSON body": (
         MAX_BODY_VALUES,
         "",
-        lambda n: ask("PUT", f"{S}/state", body={"state": {"a": [0] * (n - 3)}}),
+        lambda n: ask("POST", "/v1/lint", body={"messages": [{"role": "user", "content": [0] * (n - 5)}]}),
     ),
     "values of system text, tools, policy and metadata together": (
         given_settings.MAX_SETTINGS_VALUES,

@@ -21,7 +21,7 @@ from turnlog.services.idempotency import RequestKey, earlier, stamped
 
 MAX_STATE_DEPTH = MAX_DEPTH - 1
 """A level less than of a request: a request that puts the state has it in a field."""
-MAX_STATE_VALUES = 500_000
+MAX_STATE_VALUES = 250_000
 """Objects, lists, texts, numbers and the rest, the state itself among them: each read and change goes through all of them."""
 Change: TypeAlias = Callable[[State, int], tuple[StateEvent, State]]
 """From the state and the position of the event to be, to the event and the state after it. May raise to refuse."""

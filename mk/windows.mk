@@ -1,8 +1,11 @@
 # Windows, summaries and segments on conversations, and load; included by the Makefile. Without ARGS: the project's own conversations.
-.PHONY: bench-load bench-windows bench-breakpoints bench-search bench-segments bench-snapshots bench-summaries
+.PHONY: bench-load bench-windows bench-worst bench-breakpoints bench-search bench-segments bench-snapshots bench-summaries
 
 bench-windows: $(VENV)/dev.stamp  ## What windows cost and lose, by policy and budget [ARGS='FOLDER --loader FILE.py']
 	@$(BIN)/python -m benchmarks.windows $(ARGS)
+
+bench-worst: $(VENV)/dev.stamp  ## The worst legal request of each route, in CPU seconds [ARGS='--routes patch_state --all']
+	@$(BIN)/python -m benchmarks.worst_requests $(ARGS)
 
 bench-breakpoints: $(VENV)/dev.stamp  ## What calls cost with our prompt-cache breakpoints [ARGS='FOLDER --loader FILE.py']
 	@$(BIN)/python -m benchmarks.windows.breakpoints $(ARGS)

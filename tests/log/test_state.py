@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
 
 from tests.effort import examples
 from tests.log.test_crashes import application, fresh
@@ -21,12 +22,17 @@ from turnlog.domain.errors import (
     NotFoundError,
     PatchError,
     TooLargeError,
+    TooMuchWorkError,
     TurnlogError,
     VersionMismatchError,
 )
-from turnlog.domain.patches import merge
+from turnlog.domain.patches import MAX_STEPS as MAX_PATCH_STEPS
+from turnlog.domain.patches import folded, merge
 from turnlog.log.keys import SessionKeys
+from turnlog.log.state import FOLD_STEPS
 from turnlog.ports import BlobStore, ItemTable
+from turnlog.services.schema_validators import state_errors
+from turnlog.services.schemas import DIALECT, MAX_STEPS, check_state, check_work
 from turnlog.testing.explorer import Run, explore
 from turnlog.testing.fixed import SequentialIds
 
@@ -556,6 +562,9 @@ def test_a_session_with_a_schema_is_created_with_a_state_that_fits_or_none(here:
         {"properties": {"a": {"unevaluatedProperties": False}}},
         {"$id": "https://example.com/"},
         {"description": "x" * 70_000},
+        {"properties": {"properties": {"patternProperties": {"(a+)+$": {}}}}},
+        {"allOf": [{}] * 10_000},
+        {"type": ["string", *range(10_000)]},
     ],
 )
 def test_a_schema_that_is_not_taken(here: Turnlog, schema: dict[str, Any]) -> None:
@@ -565,7 +574,7 @@ def test_a_schema_that_is_not_taken(here: Turnlog, schema: dict[str, Any]) -> No
 
 
 def test_a_schema_can_not_hang_us(here: Turnlog, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("turnlog.services.schemas.MAX_STEPS", 2_000)
+    monkeypatch.setattr("turnlog.services.schemas.MAX_STEPS", 60_000)
     doubling: dict[str, Any] = {f"d{at}": {"allOf": [{"$ref": f"#/$defs/d{at + 1}"}] * 2} for at in range(40)}
     doubling["d40"] = {"type": "object"}
     for at, schema in enumerate(
@@ -581,6 +590,211 @@ def test_a_schema_can_not_hang_us(here: Turnlog, monkeypatch: pytest.MonkeyPatch
             session.put_state({"a": "x" * 400_000})
     wide = here.sessions.create("wide", state_schema={"properties": {"a": {"uniqueItems": True}}})
     assert wide.put_state({"a": [{"n": at} for at in range(20_000)]}).version == 2
+
+
+REACHED = {"$ref": "#/default"}
+COSTLY_SCHEMAS: dict[str, tuple[dict[str, Any], Any]] = {
+    "messages with the whole state": ({"anyOf": [{"type": "null"}] * 2_000}, list(range(50_000))),
+    "messages with the whole schema": (
+        {"properties": {"l": {"contains": {"enum": ["x" * 60_000]}}}},
+        list(range(60_000)),
+    ),
+    "items of any kind": ({"properties": {"l": {"allOf": [{"items": {}}] * 100}}}, list(range(50_000))),
+    "properties of any kind": (
+        {"properties": {"l": {"items": {"properties": {f"{n:x}": True for n in range(1_000)}}}}},
+        [{f"{n:x}": 0 for n in range(1_000)}] * 300,
+    ),
+    "missing names": (
+        {"properties": {"l": {"contains": {"required": [f"{n:x}" for n in range(9_000)]}}}},
+        [{}] * 20_000,
+    ),
+    "a long reference": (
+        {"properties": {"l": {"items": {"$ref": "#/$defs/" + "a" * 30_000}}}, "$defs": {"a" * 30_000: True}},
+        list(range(50_000)),
+    ),
+    "uniqueItems again and again": (
+        {"properties": {"l": {"allOf": [{"uniqueItems": True}] * 1_000}}},
+        [[n, "x" * 1_000] for n in range(1_000)],
+    ),
+    "a pattern on much text": ({"properties": {"l": {"items": {"pattern": "(a?b?){1,60}$"}}}}, ["ab" * 500] * 3_000),
+    "many patterns on one text": ({"properties": {"l": {"allOf": [{"pattern": "x"}] * 1_000}}}, "ab" * 500_000),
+}
+
+
+@pytest.mark.parametrize("name", COSTLY_SCHEMAS)
+def test_a_check_takes_as_many_steps_as_its_limit_and_no_more(here: Turnlog, name: str) -> None:
+    schema, value = COSTLY_SCHEMAS[name]
+    session = here.sessions.create("s", state_schema=schema)
+    with pytest.raises(InvalidInputError) as caught:
+        session.put_state({"l": value})
+    assert caught.value.error_code in ("too_much_work", "schema_mismatch")
+    if caught.value.error_code == "too_much_work":
+        assert caught.value.details == {"limit": MAX_STEPS} and str(MAX_STEPS) in caught.value.detail
+    assert (session.state().version, session.info().head) == (0, 1)
+
+
+class Words(str):
+    """A text that nobody may copy into a message."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        raise AssertionError("contents in a message")
+
+
+def test_what_is_refused_is_not_written_into_messages() -> None:
+    quiet = state_errors(
+        {"a": Words("x"), "b": [Words("y")]}, {"anyOf": [{"type": "null"}, {"const": 1}]}, check_work()
+    )
+    assert [error.validator for error in quiet] == ["anyOf"]
+
+
+def test_enum_and_unique_items_are_linear(here: Turnlog) -> None:
+    schema = {"properties": {"l": {"items": {"enum": list(range(4_000))}}, "u": {"uniqueItems": True}}}
+    session = here.sessions.create("s", state_schema=schema)
+    state = {"l": [3_999] * 40_000, "u": list(range(100_000))}
+    assert session.put_state(state).state == state
+    work = check_work()
+    check_state(state, schema, work)
+    assert work.steps < 5 * 140_000
+
+
+@pytest.mark.parametrize(
+    ("schema", "good", "bad"),
+    [
+        ({"enum": [1, "a", None, [1, {"b": 2}]]}, [1.0, "a", None, [1.0, {"b": 2.0}]], [True, "1", False, [True]]),
+        ({"enum": [True, 0]}, [True, 0, -0.0], [1, False]),
+        ({"const": {"a": [0]}}, [{"a": [0.0]}, {"a": [-0.0]}], [{"a": [False]}, {"a": []}, {}]),
+        ({"const": 2**53}, [2.0**53], [2**53 + 1]),
+        ({"uniqueItems": True}, [[1, True], [0, False, None], [[1], [True]], ["1", 1]], [[1, 1.0], [[1], [1.0]]]),
+        ({"uniqueItems": True}, [[{"a": 1}, {"a": True}]], [[{"a": 1, "b": 2}, {"b": 2.0, "a": 1.0}], [None, None]]),
+    ],
+)
+def test_enum_const_and_unique_items_compare_as_json_does(schema: Any, good: list[Any], bad: list[Any]) -> None:
+    reference = Draft202012Validator(schema)
+    for value in good:
+        assert reference.is_valid(value) and not list(state_errors(value, schema, check_work()))
+    for value in bad:
+        assert not reference.is_valid(value) and list(state_errors(value, schema, check_work()))
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"properties": {"a": {"$schema": DIALECT, "pattern": "(a+)+$"}}},
+        {"properties": {"a": {"$schema": "http://json-schema.org/draft-07/schema#", "pattern": "(a+)+$"}}},
+        {"$schema": DIALECT, "pattern": "(a+)+$", "properties": {"a": {"$ref": "#"}}},
+        {**REACHED, "default": {"properties": {"a": {"patternProperties": {"(a+)+$": False}, "pattern": "^b"}}}},
+    ],
+)
+def test_no_keyword_is_left_to_pythons_patterns(here: Turnlog, schema: dict[str, Any]) -> None:
+    """`jsonschema` takes a validator of its own for a part that names a ``$schema``: with 60 letters it would take years."""
+    session = here.sessions.create("s", state_schema=schema)
+    with pytest.raises(InvalidInputError) as caught:
+        session.put_state({"a": "a" * 60 + "b"})
+    assert caught.value.error_code == "schema_mismatch"
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"minimum": "x", "properties": {"a": {"minLength": "1"}}},
+        {"properties": 1},
+        {"type": ["nothing"]},
+        {"minProperties": "x"},
+        {"properties": {"a": {"pattern": "("}}},
+        {"allOf": 3},
+        {"dependentRequired": [1]},
+        {"$ref": DIALECT},
+    ],
+)
+def test_a_reference_to_what_is_no_schema_is_refused(here: Turnlog, part: dict[str, Any]) -> None:
+    session = here.sessions.create("s", state_schema={**REACHED, "default": part})
+    with pytest.raises(InvalidInputError) as caught:
+        session.put_state({"a": "text"})
+    assert caught.value.error_code == "invalid_schema"
+    assert session.state().version == 0
+
+
+# ------------------------------------------------------------ what reads cost
+
+
+@pytest.fixture
+def folds(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The steps of every fold, as they happen."""
+    steps = list[int]()
+
+    def counted(target: Any, patches: Any) -> Any:
+        value = folded(target, patches)
+        steps.append(value[1])
+        return value
+
+    monkeypatch.setattr("turnlog.log.state.folded", counted)
+    return steps
+
+
+COSTLY_CHANGES: dict[str, tuple[dict[str, Any], Any]] = {
+    "many operations": ({"l": []}, [{"op": "add", "path": "/l/-", "value": 1}] * 8_000),
+    "adds at the front": ({"l": [0] * 200_000}, [{"op": "add", "path": "/l/0", "value": 1}] * 1_000),
+    "a large value added and taken away": (
+        {},
+        [{"op": "add", "path": "/a", "value": ["x"] * 100_000}, {"op": "remove", "path": "/a"}],
+    ),
+    "a large value tested": ({"l": [0] * 40_000}, [{"op": "test", "path": "/l", "value": [0] * 40_000}]),
+}
+
+
+@pytest.mark.parametrize("name", COSTLY_CHANGES)
+def test_a_read_costs_no_more_because_of_an_earlier_patch(log: Turnlog, folds: list[int], name: str) -> None:
+    state, patch = COSTLY_CHANGES[name]
+    session = log.sessions.create("s", state=state)
+    for n in range(3):
+        session.patch_state(patch if n == 1 else [{"op": "add", "path": f"/n{n}", "value": n}])
+    expected = {position: copy_of(session.state(at=position).state) for position in range(1, 5)}
+    folds.clear()
+    for position, value in expected.items():
+        assert same(session.state(at=position).state, value)
+    assert same(session.state().state, expected[4])
+    assert max(folds) < FOLD_STEPS
+
+
+def test_many_patches_that_are_each_cheap_fold_within_the_limit(here: Turnlog, folds: list[int]) -> None:
+    session = here.sessions.create("s", state={"l": [str(n) * 9 for n in range(20_000)]})
+    for n in range(20):
+        session.patch_state([{"op": "replace", "path": f"/l/{n * 600 + m}", "value": "x"} for m in range(600)])
+    for position in range(1, 22):
+        assert session.state(at=position).state["l"].count("x") == 600 * (position - 1)
+    assert max(folds) < FOLD_STEPS
+
+
+def test_a_session_with_costly_patches_of_earlier_versions_is_read_and_mended_by_the_next_change(
+    log: Turnlog, folds: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = log.sessions.create("s", state={"l": [0] * 200_000})
+    with monkeypatch.context() as earlier:
+        earlier.setattr("turnlog.domain.patches.MAX_STEPS", 10**12)
+        earlier.setattr("turnlog.log.state.FOLD_STEPS", 10**12)
+        session.patch_state([{"op": "add", "path": "/l/0", "value": 1}] * 5_000)
+    assert session.state().state == {"l": [1] * 5_000 + [0] * 200_000}
+    assert session.state(at=2).state == session.state().state
+    assert max(folds) > MAX_PATCH_STEPS, "more than a patch of today may take"
+    session.patch_state({"n": 1})
+    folds.clear()
+    assert session.state().state == {"l": [1] * 5_000 + [0] * 200_000, "n": 1}
+    assert max(folds, default=0) < FOLD_STEPS
+    assert session.state(at=2).state == {"l": [1] * 5_000 + [0] * 200_000}
+
+
+def test_a_refused_patch_writes_nothing(session: Session, harness: Any) -> None:
+    session.put_state({"l": [0] * 200_000})
+    before = session.info().head
+    with pytest.raises(TooMuchWorkError):
+        session.patch_state([{"op": "remove", "path": "/l/0"}] * 10_000)
+    assert session.info().head == before and len(session.state().state["l"]) == 200_000
+
+
+def copy_of(value: Any) -> Any:
+    return json.loads(json.dumps(value))
 
 
 def test_settings_from_before_there_were_schemas_ask_for_nothing(session: Session, harness: Any) -> None:

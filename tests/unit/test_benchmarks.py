@@ -6,8 +6,9 @@ import json
 
 import pytest
 
-from benchmarks import cost, handlers, operations
+from benchmarks import cost, handlers, operations, worst_requests
 from benchmarks.scenarios import ENGLISH, TENANT, USER, Scene, agent_turn, chat_message
+from turnlog.entrypoints.routes import BY_NAME
 
 
 @pytest.fixture(scope="module")
@@ -87,3 +88,7 @@ def test_a_turn_is_priced_from_its_units() -> None:
     (table,) = [cost.lines([(cost.turns(10)[0], spent)], cost.LambdaModel())]
     assert len(table) == 2
     assert len({len(line) for line in table}) == 1
+
+
+def test_the_worst_requests_have_a_case_for_every_route_and_no_other() -> None:
+    assert set(worst_requests.CASES) == set(BY_NAME)

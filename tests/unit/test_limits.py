@@ -18,7 +18,7 @@ from turnlog.contracts import documents, exports, lint, messages, sessions, snap
 from turnlog.contracts.recall import MAX_RECALL_TOKENS
 from turnlog.domain import jsonvalue, patches
 from turnlog.domain.jsonvalue import encode_json
-from turnlog.entrypoints.http import MAX_BODY_BYTES, make_handler
+from turnlog.entrypoints.http import MAX_BODY_BYTES, MAX_BODY_VALUES, make_handler
 from turnlog.entrypoints.routes import ROUTES
 from turnlog.log.keys import MAX_POSITION
 from turnlog.log.state import MAX_STATE_BYTES
@@ -108,6 +108,49 @@ def patch_of(count: int) -> Request:
     return ask("PATCH", f"{S}/state", body=operations, headers={"content-type": "application/json-patch+json"})
 
 
+def patch_steps(count: int) -> list[Request]:
+    """A value that is moved to and fro, and tests of 9 steps for what is no multiple of 4."""
+    tests = next(number for number in range(4) if (count - 9 * number) % 4 == 0)
+    values = (count - 9 * tests) // 4 - 9
+    moves = [{"op": "move", "from": "/a", "path": "/b"}, {"op": "move", "from": "/b", "path": "/a"}] * 2
+    operations = [*moves, *[{"op": "test", "path": "/n", "value": 0}] * tests]
+    return [
+        create(session_id="steps", state={"a": [0] * values, "n": 0}),
+        ask(
+            "PATCH",
+            "/v1/sessions/steps/state",
+            body=operations,
+            headers={"content-type": "application/json-patch+json"},
+        ),
+    ]
+
+
+def schema_steps(count: int) -> list[Request]:
+    """5 steps for each element of a list, 8 around it, and 3 for each other keyword."""
+    others = next(number for number in range(5) if (count - 8 - 3 * number) % 5 == 0)
+    names = ["minLength", "maxLength", "minItems", "maxItems"][:others]
+    schema = {"properties": {"l": {"items": {"type": "integer"}}}, **dict.fromkeys(names, 0)}
+    session = f"steps-{count}"
+    return [
+        create(session_id=session, state_schema=schema),
+        ask("PUT", f"/v1/sessions/{session}/state", body={"state": {"l": [0] * ((count - 8 - 3 * others) // 5)}}),
+    ]
+
+
+def values_of_state(count: int) -> list[Request]:
+    """More than a body has room for: put in two parts."""
+    half = count // 2
+    return [
+        ask("PUT", f"{S}/state", body={"state": {"a": [0] * half}}),
+        ask("PATCH", f"{S}/state", body={"b": [0] * (count - half - 3)}),
+    ]
+
+
+def calls_of(count: int) -> dict[str, Any]:
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    return {"role": "assistant", "content": None, "tool_calls": [call] * count}
+
+
 Case = tuple[int, str, Callable[[int], "Request | list[Request]"]]
 """The limit, its unit, and the request of a size. A request that is within the limit may fail for another reason."""
 
@@ -125,6 +168,25 @@ CASES: dict[str, Case] = {
         messages.MAX_APPEND_BYTES,
         "MiB",
         lambda n: append(*[text_of(n // 5)] * 4, text_of(n - 4 * (n // 5))),
+    ),
+    "calls and results of one append": (incoming.MAX_CALLS, "", lambda n: append(calls_of(n))),
+    "values of a JSON body": (
+        MAX_BODY_VALUES,
+        "",
+        lambda n: ask("POST", "/v1/lint", body={"messages": [{"role": "user", "content": [0] * (n - 5)}]}),
+    ),
+    "values of system text, tools, policy and metadata together": (
+        given_settings.MAX_SETTINGS_VALUES,
+        "",
+        lambda n: create(metadata={"a": [0] * (n - 6)}),
+    ),
+    "values of a state": (changes.MAX_STATE_VALUES, "", values_of_state),
+    "steps of a JSON Patch or Merge Patch": (patches.MAX_STEPS, "", patch_steps),
+    "steps of checking a state and its schema": (schemas.MAX_STEPS, "", schema_steps),
+    "calls and results of `POST /v1/window`": (
+        incoming.MAX_CALLS,
+        "",
+        lambda n: ask("POST", "/v1/window", body={"messages": [calls_of(n)], "budget": 100_000_000}),
     ),
     "`title`": (200, "characters", lambda n: create(title="t" * n)),
     "session id": (64, "characters", lambda n: create(session_id="i" * n)),

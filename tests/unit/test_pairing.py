@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 import pytest
 
+from turnlog.domain import pairing as pairing_module
 from turnlog.domain.errors import InvalidInputError
 from turnlog.domain.facts import CallFact, Facts, ResultFact, facts_of
 from turnlog.domain.messages import Message, ToolCall, ToolResult
-from turnlog.domain.pairing import OPEN_CALLS_KEPT, OpenCalls, Pairing, pair
+from turnlog.domain.pairing import OPEN_CALLS_KEPT, OpenCalls, OpenIndex, Pairing, pair
 from turnlog.domain.refs import Ref, call_key, parse_ref, result_key
 
 
@@ -178,3 +180,46 @@ def test_what_is_no_ref_is_refused(text: str) -> None:
 def test_refs_are_in_order_of_place() -> None:
     given: Sequence[Ref] = [Ref(10, 0), Ref(9, 11), Ref(9, 2)]
     assert [str(ref) for ref in sorted(given)] == ["9.2", "9.11", "10.0"]
+
+
+@pytest.mark.parametrize("order", ["as called", "backwards", "without ids", "of one id", "by name"])
+def test_pairing_takes_work_by_what_is_said(order: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """10,000 results, each in a message of its own, of 10,000 calls in one message."""
+    count, looks = 10_000, Counter[str]()
+    keys = {"without ids": "", "of one id": "same"}
+
+    class Looked(set[int]):
+        def __contains__(self, place: object) -> bool:
+            looks["answered"] += 1
+            return super().__contains__(place)
+
+    class Counted(OpenIndex):
+        def __init__(self, before: OpenCalls) -> None:
+            super().__init__(before)
+            self._answered = Looked()
+
+    monkeypatch.setattr("turnlog.domain.pairing.OpenIndex", Counted)
+    asked = Facts(
+        "assistant", "", 0, calls=tuple(CallFact(keys.get(order, f"c{n}"), f"f{n}", "{}") for n in range(count))
+    )
+    said = [asked]
+    for n in range(count) if order != "backwards" else range(count - 1, -1, -1):
+        answer = ResultFact(keys.get(order, f"c{n}"), f"f{n}", by_name=order == "by name", is_error=False)
+        said.append(Facts("tool", "", 0, results=(answer,)))
+    pairing = paired(*said)
+    assert not pairing.open and not pairing.orphans and len(pairing.result_of) == count
+    assert looks["answered"] < 8 * count
+
+
+def test_disorder_of_many_results_takes_work_by_what_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    count, hashed = 3_000, Counter[str]()
+    made = pairing_module._hash
+
+    def counted(text: str) -> bytes:
+        hashed[text] += 1
+        return made(text)
+
+    monkeypatch.setattr(pairing_module, "_hash", counted)
+    ids = [f"c{n}" for n in range(count)]
+    pairing = paired(calls(*ids), results(*reversed(ids)))
+    assert not pairing.open and hashed.total() < 5 * count

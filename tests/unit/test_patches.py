@@ -12,8 +12,18 @@ from hypothesis import strategies as st
 from jsonpatch import JsonPatch
 
 from tests.effort import examples
-from turnlog.domain.errors import PatchError
-from turnlog.domain.patches import MAX_OPERATIONS, apply_operations, depth_of, difference, equal, merge
+from turnlog.domain.errors import PatchError, TooMuchWorkError
+from turnlog.domain.jsonvalue import measured
+from turnlog.domain.patches import (
+    MAX_OPERATIONS,
+    MAX_STEPS,
+    applied,
+    apply_operations,
+    difference,
+    equal,
+    folded,
+    merge,
+)
 
 RFC_7396 = [
     ({"a": "b"}, {"a": "c"}, {"a": "c"}),
@@ -199,6 +209,48 @@ def test_a_patch_can_not_grow_without_bound() -> None:
         apply_operations({}, deep)
 
 
+LONG: dict[str, Any] = {"l": [0] * 1_500_000}
+COSTLY_PATCHES: dict[str, tuple[Any, list[Any]]] = {
+    "adds at the front of a long list": (LONG, [{"op": "add", "path": "/l/0", "value": 1}] * 5_000),
+    "removals at its front": (LONG, [{"op": "remove", "path": "/l/0"}] * 5_000),
+    "moves of a large value": (
+        {"a": [[]] * 50_000},
+        [{"op": "move", "from": "/a", "path": "/b"}, {"op": "move", "from": "/b", "path": "/a"}] * 500,
+    ),
+    "copies of a large value": ({"a": [[]] * 50_000}, [{"op": "copy", "from": "/a", "path": "/b"}] * 500),
+    "the same value added again and again": ({}, [{"op": "add", "path": "/a", "value": [0] * 50_000}] * 500),
+    "tests of a large value": ({"a": [0] * 50_000}, [{"op": "test", "path": "/a", "value": [0] * 50_000}] * 500),
+}
+
+
+@pytest.mark.parametrize("name", COSTLY_PATCHES)
+def test_a_patch_of_too_many_steps_is_refused_with_its_limit(name: str) -> None:
+    target, patch = COSTLY_PATCHES[name]
+    with pytest.raises(TooMuchWorkError) as caught:
+        applied(target, patch)
+    assert caught.value.details == {"limit": MAX_STEPS} and str(MAX_STEPS) in caught.value.detail
+    (problem,) = caught.value.problems
+    assert problem.code == "too_much_work" and 0 < int(problem.pointer[1:]) < len(patch), (
+        "the operation that was too much"
+    )
+
+
+def test_what_a_limit_refuses_today_is_read_when_it_is_stored() -> None:
+    patch: Any = [{"op": "test", "path": "/a", "value": [0] * 50_000}] * 30
+    state, steps = folded({"a": [0] * 50_000}, [patch])
+    assert len(state["a"]) == 50_000 and steps > MAX_STEPS  # type: ignore[arg-type]
+    assert folded({}, [[{"op": "add", "path": "/n", "value": 1}] * (MAX_OPERATIONS + 1)])[0] == {"n": 1}
+
+
+def test_an_ordinary_patch_takes_steps_by_what_it_changes_and_not_by_what_is_there() -> None:
+    large: Any = {"l": [{"n": n} for n in range(100_000)], "o": {str(n): {} for n in range(100_000)}}
+    for patch in (
+        {"o": {"7": {"a": 1}}},
+        [{"op": "add", "path": "/l/-", "value": {"n": 0}}, {"op": "replace", "path": "/l/5/n", "value": 1}],
+    ):
+        assert applied(large, patch)[1] < 30
+
+
 SCALARS = (
     st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from([0.0, -0.0, 1.0, 2.5]) | st.sampled_from("ab")
 )
@@ -246,5 +298,26 @@ def test_depth_is_counted_without_recursion() -> None:
     value: Any = []
     for _ in range(5_000):
         value = [value]
-    assert depth_of(value) == 5_001
-    assert (depth_of(1), depth_of({}), depth_of({"a": [1]})) == (0, 1, 2)
+    assert measured(value) == (5_001, 5_001)
+    assert [measured(small) for small in (1, {}, {"a": [1]})] == [(1, 0), (1, 1), (3, 2)]
+
+
+PATCHES = st.lists(st.dictionaries(st.sampled_from("ab"), VALUES, max_size=2) | OPERATIONS, max_size=4)
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(st.dictionaries(st.sampled_from("ab"), VALUES, max_size=2), PATCHES)
+def test_patches_fold_in_one_go_as_one_by_one_and_change_nothing_that_was_there(target: Any, patches: Any) -> None:
+    before = copy.deepcopy((target, patches))
+    expected, values = target, []
+    try:
+        for patch in patches:
+            expected, _ = applied(expected, patch)
+            values.append((expected, copy.deepcopy(expected)))
+    except PatchError:
+        with pytest.raises(PatchError):
+            folded(target, patches)
+    else:
+        assert repr(folded(target, patches)[0]) == repr(expected)
+    assert all(repr(value) == repr(kept) for value, kept in values), "no later patch changes an earlier state"
+    assert repr((target, patches)) == repr(before)

@@ -8,7 +8,7 @@ from typing import Any
 from turnlog.contracts.history import HistoryEntry
 from turnlog.domain import actions
 from turnlog.domain.errors import InvalidInputError, Problem
-from turnlog.domain.patches import applied
+from turnlog.domain.patches import folded
 from turnlog.domain.times import milliseconds_of
 from turnlog.domain.values import dataclass
 
@@ -60,7 +60,7 @@ def _after(
         return Replayed(position, then.state, then.changes)
     if entry.diff is None:
         return Replayed(position, before.state, before.changes)
-    return Replayed(position, applied(before.state, entry.diff), before.changes + 1)
+    return Replayed(position, folded(before.state, [entry.diff])[0], before.changes + 1)
 
 
 def _goes_back_to(entry: HistoryEntry) -> int | None:

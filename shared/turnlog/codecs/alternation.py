@@ -38,31 +38,77 @@ def _fenced_system(turn: Turn) -> Turn:
 
 
 class Layout:
-    """Messages, laid out turn by turn, and how far each turn reaches in them (`turnlog.codecs.base.Rendered`)."""
+    """Messages, laid out turn by turn, and how far each turn reaches in them (`turnlog.codecs.base.Rendered`).
 
-    def __init__(self, *, in_system: int) -> None:
+    The blocks of the newest message are kept as results and others until it is whole: a join takes time by what is added.
+    """
+
+    def __init__(self, is_result: IsKind, *, in_system: int) -> None:
         """``in_system``: so many turns stand in the system text."""
-        self.messages: list[JsonObject] = []
+        self._is_result = is_result
+        self._messages: list[JsonObject] = []
         self._ends = [BEFORE_ALL] * in_system
+        self._results: list[JsonValue] = []
+        self._others: list[JsonValue] = []
+        self._is_joined = False
+        self._is_sorted = True
+        self._first_end = self._moved_ends = len(self._ends)
+        self._moved_length = 0
+
+    @property
+    def role(self) -> JsonValue:
+        """Return the role of the newest message, None before the first."""
+        return self._messages[-1]["role"] if self._messages else None
+
+    @property
+    def has_only_results(self) -> bool:
+        """Whether the newest message has results and nothing else."""
+        return bool(self._results) and not self._others
 
     def put(self, body: JsonObject) -> None:
-        """One more message."""
-        self.messages.append(body)
+        """Add a message."""
+        self._finish()
+        self._messages.append(body)
+        blocks = _blocks(body)
+        self._results, self._others = self._parted(blocks)
+        self._is_joined, self._is_sorted = False, not self._others or blocks == [*self._results, *self._others]
+        self._first_end = self._moved_ends = len(self._ends)
 
-    def join(self, body: JsonObject, is_result: IsKind) -> None:
-        """More of the newest message."""
-        at, before = len(self.messages) - 1, _blocks(self.messages[-1])
-        self.messages[-1] = joined(self.messages[-1], body, is_result)
-        content = _blocks(self.messages[-1])
-        if content[: len(before)] != before:
-            self._ends = [End(at, len(content)) if end.message == at else end for end in self._ends]
+    def join(self, body: JsonObject) -> None:
+        """Add the blocks of a body to the newest message, results before all others. Both contents are lists."""
+        results, others = self._parted(_blocks(body))
+        is_moved = not self._is_sorted or bool(results and self._others)
+        self._results += results
+        self._others += others
+        self._is_joined = self._is_sorted = True
+        if is_moved:
+            self._moved_ends, self._moved_length = len(self._ends), len(self._results) + len(self._others)
 
     def end_turn(self) -> None:
-        self._ends.append(End(len(self.messages) - 1, _length(self.messages[-1])) if self.messages else BEFORE_ALL)
+        if not self._messages:
+            self._ends.append(BEFORE_ALL)
+            return
+        length = len(self._results) + len(self._others) if self._is_joined else _length(self._messages[-1])
+        self._ends.append(End(len(self._messages) - 1, length))
+
+    def _parted(self, blocks: Sequence[JsonValue]) -> tuple[list[JsonValue], list[JsonValue]]:
+        results, others = list[JsonValue](), list[JsonValue]()
+        for block in blocks:
+            (results if self._is_result(block) else others).append(block)
+        return results, others
+
+    def _finish(self) -> None:
+        """Make the newest message whole. Turns that ended before blocks were put in front of theirs reach as far as these."""
+        if self._is_joined:
+            self._messages[-1] = {**self._messages[-1], "content": [*self._results, *self._others]}
+        end = End(len(self._messages) - 1, self._moved_length)
+        for index in range(self._first_end, self._moved_ends):
+            self._ends[index] = end
 
     def framed(self, line: Callable[[str], JsonObject]) -> tuple[list[JsonObject], tuple[End, ...]]:
         """The messages between neutral user lines where they do not begin or end with the user, and the ends of the turns."""
-        messages, ends = self.messages, self._ends
+        self._finish()
+        messages, ends = self._messages, self._ends
         last = [line(CONTINUE)] if messages and messages[-1]["role"] == "assistant" else []
         if messages and messages[0]["role"] == "user":
             return [*messages, *last], tuple(ends)
@@ -102,16 +148,9 @@ def with_thinking_first(bodies: Iterable[JsonObject], is_thinking: IsKind) -> It
         yield {**body, "content": [block for block in content if not is_thinking(block)]} if is_late else body
 
 
-def joined(one: JsonObject, other: JsonObject, is_result: IsKind) -> JsonObject:
-    """Two messages of one role as one. Both contents are lists."""
-    content = [*_blocks(one), *_blocks(other)]
-    return {**one, "content": with_results_first(content, is_result)}
-
-
-def has_results(message: JsonObject, is_result: IsKind, *, alone: bool = False) -> bool:
-    """Whether results are in the message; ``alone``: and nothing else."""
-    found = [is_result(block) for block in _blocks(message)]
-    return bool(found) and (all(found) if alone else any(found))
+def has_results(message: JsonObject, is_result: IsKind) -> bool:
+    """Whether results are in the message."""
+    return any(map(is_result, _blocks(message)))
 
 
 def _length(message: JsonObject) -> int:

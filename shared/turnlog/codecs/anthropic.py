@@ -70,15 +70,14 @@ class AnthropicCodec:
     ) -> Rendered:
         text, rest = apart(turns, system)
         in_system = len(turns) - len(rest)
-        layout, told = Layout(in_system=in_system), list[Sequence[JsonObject]]([()] * in_system)
+        layout, told = Layout(_is_result, in_system=in_system), list[Sequence[JsonObject]]([()] * in_system)
         made = [self.bodies(turn) for turn in rest] if bodies is None else bodies[in_system:]
         valid = with_thinking_first(chain.from_iterable(made), _is_thinking)
         for one in made:
             told.append(tuple(islice(valid, len(one))))
             for body in told[-1]:
-                said = layout.messages
-                if said and has_results(said[-1], _is_result, alone=True) and has_results(body, _is_result):
-                    layout.join(body, _is_result)
+                if layout.has_only_results and has_results(body, _is_result):
+                    layout.join(body)
                 else:
                     layout.put(body)
             layout.end_turn()

@@ -80,14 +80,14 @@ class BedrockConverseCodec:
     ) -> Rendered:
         text, rest = apart(turns, system)
         in_system = len(turns) - len(rest)
-        layout, told = Layout(in_system=in_system), list[Sequence[JsonObject]]([()] * in_system)
+        layout, told = Layout(_is_result, in_system=in_system), list[Sequence[JsonObject]]([()] * in_system)
         made = [self.bodies(turn) for turn in rest] if bodies is None else bodies[in_system:]
         valid = with_thinking_first(chain.from_iterable(made), _is_reasoning)
         for one in made:
             told.append(tuple(islice(valid, len(one))))
             for body in told[-1]:
-                if layout.messages and layout.messages[-1]["role"] == body["role"]:
-                    layout.join(body, _is_result)
+                if layout.role == body["role"]:
+                    layout.join(body)
                 else:
                     layout.put(body)
             layout.end_turn()

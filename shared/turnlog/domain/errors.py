@@ -8,6 +8,7 @@
     │   ├── IdempotencyMismatchError   same key, other payload (422)
     │   ├── BudgetTooSmallError    the least window is larger than the budget (422)
     │   ├── PatchError             a patch that does not apply (422)
+    │   ├── TooMuchWorkError       a request that would take more steps than its limit (422)
     │   ├── BuildMismatchError     a build that this log can't give again (422)
     │   └── OtherRendererError     a build of another version of the renderer (422)
     ├── UnauthorizedError (401), ForbiddenError (403)
@@ -96,6 +97,12 @@ class PatchError(InvalidInputError):
     """A patch of the state that can't be applied. Its problem's pointer is into the patch."""
 
     code = "patch_failed"
+
+
+class TooMuchWorkError(InvalidInputError):
+    """A request that would take more steps of work than it may. ``details["limit"]`` is how many it may take."""
+
+    code = "too_much_work"
 
 
 class BuildMismatchError(InvalidInputError):

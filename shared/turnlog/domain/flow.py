@@ -14,7 +14,7 @@ from typing import NamedTuple
 from turnlog.domain.facts import Facts
 from turnlog.domain.loops import LoopState
 from turnlog.domain.messages import Message, Thinking
-from turnlog.domain.pairing import OpenCalls, open_call
+from turnlog.domain.pairing import OpenCalls, OpenIndex, open_call
 from turnlog.domain.refs import Ref
 from turnlog.domain.values import dataclass
 
@@ -214,16 +214,18 @@ def _check_content(found: _Findings, arrival: Arrival) -> None:
 
 
 def _answer(found: _Findings, open_calls: OpenCalls, facts: Facts) -> tuple[OpenCalls, list[int]]:
-    unmatched = list[int]()
-    for at, result in enumerate(facts.results):
-        call = open_calls.find(result)
+    if not facts.results:
+        return open_calls, []
+    index, unmatched = OpenIndex(open_calls), list[int]()
+    for number, result in enumerate(facts.results):
+        call = index.find(result)
         if call is None:
-            unmatched.append(at)
+            unmatched.append(number)
             continue
-        if open_calls.is_out_of_order(call, result):
-            found.add("result_out_of_order", f"/tool_results/{at}" if at else "")
-        open_calls = open_calls.answered(call)
-    return open_calls, unmatched
+        if index.is_out_of_order(call, result):
+            found.add("result_out_of_order", f"/tool_results/{number}" if number else "")
+        index.answered(call)
+    return index.calls(), unmatched
 
 
 def _open(open_calls: OpenCalls, arrival: Arrival) -> OpenCalls:

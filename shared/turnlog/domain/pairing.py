@@ -10,8 +10,11 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import field
+from typing import Literal, TypeAlias
 
 from turnlog.domain.facts import Facts, ResultFact
 from turnlog.domain.refs import Ref
@@ -48,21 +51,6 @@ class OpenCalls:
     def opened(self, calls: Sequence[OpenCall]) -> OpenCalls:
         return OpenCalls(self.calls + tuple(calls), self.more)
 
-    def find(self, result: ResultFact) -> OpenCall | None:
-        """The call that the result belongs to, or None."""
-        matching = [call for call in self.calls if _matches(call, result)]
-        if not matching:
-            return None
-        newest = max(call.ref.position for call in matching)
-        return next(call for call in matching if call.ref.position == newest)
-
-    def answered(self, call: OpenCall) -> OpenCalls:
-        return OpenCalls(tuple(other for other in self.calls if other.ref != call.ref), self.more)
-
-    def is_out_of_order(self, call: OpenCall, result: ResultFact) -> bool:
-        """Whether a call before this one is still open; for a result without an id, which is paired by order, one with an id."""
-        return any(other.ref < call.ref and (result.key or other.id_hash) for other in self.calls)
-
     def encode(self) -> tuple[bytes, int]:
         """For a header: the oldest 16 in 18 bytes each, and the count of the others."""
         kept = self.calls[:OPEN_CALLS_KEPT]
@@ -82,6 +70,80 @@ class OpenCalls:
         return cls(tuple(_decode(data[at : at + _ENTRY_BYTES]) for at in range(0, len(data), _ENTRY_BYTES)), more)
 
 
+class OpenIndex:
+    """The open calls of a log that goes on, changed in place. A result finds its call in time that does not grow with them.
+
+    Calls are in the order of their refs. An answered one is left where it stands and skipped: no list is searched twice.
+    """
+
+    def __init__(self, before: OpenCalls) -> None:
+        self._calls = list(before.calls)
+        self._more = before.more
+        self._answered = set[int]()
+        self._groups: dict[_Key, dict[bytes, list[OpenCall]]] = {}
+        self._heads: dict[tuple[_Key, bytes, int], int] = {}
+        self._oldest = {"any": 0, "with an id": 0}
+
+    def opened(self, calls: Sequence[OpenCall]) -> None:
+        self._calls += calls
+        for key, groups in self._groups.items():
+            for call in calls:
+                groups[_value(call, key)].append(call)
+
+    def find(self, result: ResultFact) -> OpenCall | None:
+        """Return the call that the result belongs to, or None."""
+        if result.by_name and result.name:
+            return self._found("name", _hash(result.name))
+        return self._found("id", _hash(result.key)) if result.key else self._found("order", b"")
+
+    def answered(self, call: OpenCall) -> None:
+        self._answered.add(id(call))
+
+    def is_out_of_order(self, call: OpenCall, result: ResultFact) -> bool:
+        """Whether a call before this one is still open; for a result without an id, which is paired by order, one with an id."""
+        which = "any" if result.key else "with an id"
+        index = self._oldest[which]
+        while id(self._calls[index]) in self._answered or not (result.key or self._calls[index].id_hash):
+            index += 1
+            if index == len(self._calls):
+                break
+        self._oldest[which] = min(index, len(self._calls) - 1)
+        return index < len(self._calls) and self._calls[index].ref < call.ref
+
+    def calls(self) -> OpenCalls:
+        """Return those that are open now."""
+        if not self._answered:
+            return OpenCalls(tuple(self._calls), self._more)
+        return OpenCalls(tuple(call for call in self._calls if id(call) not in self._answered), self._more)
+
+    def _found(self, key: _Key, value: bytes) -> OpenCall | None:
+        """Return the first open call of the newest message that has one."""
+        if key not in self._groups:
+            self._groups[key] = defaultdict(list)
+            for call in self._calls:
+                self._groups[key][_value(call, key)].append(call)
+        group = self._groups[key].get(value)
+        while group and id(group[-1]) in self._answered:
+            group.pop()
+        if not group:
+            return None
+        place = key, value, group[-1].ref.position
+        index = self._heads.get(place)
+        if index is None:
+            index = bisect_left(group, place[2], key=lambda call: call.ref.position)
+        while id(group[index]) in self._answered:
+            index += 1
+        self._heads[place] = index
+        return group[index]
+
+
+_Key: TypeAlias = Literal["id", "name", "order"]
+
+
+def _value(call: OpenCall, key: _Key) -> bytes:
+    return call.id_hash if key == "id" else call.name_hash if key == "name" else b""
+
+
 @dataclasses.dataclass(slots=True)
 class Pairing:
     """Of a range of messages: ``call_of`` a result (position, index), and ``result_of`` a call (its newest result).
@@ -99,22 +161,25 @@ class Pairing:
 
 def pair(messages: Iterable[tuple[int, Facts]], *, before: OpenCalls | None = None) -> Pairing:
     """Pairs the results among the given (position, facts), in order. ``before``: calls that were open already."""
-    pairing = Pairing(open=before or OpenCalls())
+    pairing, index = Pairing(), OpenIndex(before or OpenCalls())
     answered: dict[bytes, Ref] = {}
     for position, facts in messages:
         if facts.calls:
-            pairing.open = pairing.open.opened(
+            index.opened(
                 [open_call(Ref(position, at), key=call.key, name=call.name) for at, call in enumerate(facts.calls)]
             )
-        for index, result in enumerate(facts.results):
-            _pair_result(pairing, answered, (position, index), result)
+        for number, result in enumerate(facts.results):
+            _pair_result(pairing, index, answered, (position, number), result)
+    pairing.open = index.calls()
     return pairing
 
 
-def _pair_result(pairing: Pairing, answered: dict[bytes, Ref], place: tuple[int, int], result: ResultFact) -> None:
-    call = pairing.open.find(result)
+def _pair_result(
+    pairing: Pairing, index: OpenIndex, answered: dict[bytes, Ref], place: tuple[int, int], result: ResultFact
+) -> None:
+    call = index.find(result)
     if call is not None:
-        pairing.open = pairing.open.answered(call)
+        index.answered(call)
         pairing.call_of[place] = call.ref
         pairing.result_of[call.ref] = place
         if call.id_hash:
@@ -127,14 +192,6 @@ def _pair_result(pairing: Pairing, answered: dict[bytes, Ref], place: tuple[int,
     pairing.seconds.append(place)
     pairing.call_of[place] = earlier
     pairing.result_of[earlier] = place
-
-
-def _matches(call: OpenCall, result: ResultFact) -> bool:
-    if result.by_name and result.name:
-        return call.name_hash == _hash(result.name)
-    if not result.key:
-        return True
-    return call.id_hash == _hash(result.key)
 
 
 def _hash(text: str) -> bytes:

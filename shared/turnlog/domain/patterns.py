@@ -21,14 +21,17 @@ MAX_STATES = 2_000
 MAX_STEPS = 1_000_000
 """State by state, over one search: some seconds at most."""
 _MAX_KNOWN = 400
+_CHARS_PER_STEP = 16
+"""Of characters whose step has been worked out before."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Indexes of the lines that match; ``read`` lines were searched before the steps were used up."""
+    """Indexes of the lines that match; ``read`` lines were searched before the steps were used up, ``steps`` were taken."""
 
     lines: tuple[int, ...]
     read: int
+    steps: int
 
 
 class Pattern:
@@ -53,7 +56,7 @@ class Pattern:
             read = at + 1
             if matched:
                 found.append(at)
-        return Found(tuple(found), read)
+        return Found(tuple(found), read, search.steps)
 
 
 # ---------------------------------------------------------------- the states
@@ -144,13 +147,17 @@ class _Search:
 
     def __init__(self, program: _Program, max_steps: int) -> None:
         self._program = program.states
-        self._left = max_steps
+        self._max_steps = self._left = max_steps
         self._known: dict[tuple[frozenset[int], str], _Known] = {}
+
+    @property
+    def steps(self) -> int:
+        return self._max_steps - self._left
 
     def has(self, line: str) -> bool | None:
         """Whether the line has a match; None when the steps are used up."""
         here = self._state(frozenset(), "start")
-        self._left -= 1
+        self._left -= 1 + len(line) // _CHARS_PER_STEP
         for char in (*line, ""):
             if self._left <= 0:
                 return None

@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from turnlog.services.links import Download
 
 MAX_BODY_BYTES = 4 * 1024 * 1024 + 256 * 1024
+MAX_BODY_VALUES = 500_000
+"""Objects, lists, texts, numbers and the rest of a body: each costs some microseconds on its way."""
 _PROBLEM = "application/problem+json"
 _STATUS: tuple[tuple[type[TurnlogError], int], ...] = (
     (MalformedError, 400),
@@ -235,7 +237,7 @@ def _body(event: Mapping[str, Any], media_type: str, route: Route) -> object:
     data = _bytes(body, is_base64=bool(event.get("isBase64Encoded")))
     if len(data) > MAX_BODY_BYTES:
         raise TooLargeError(f"a body of {len(data)} bytes is over the limit of {MAX_BODY_BYTES}")
-    return parse_strict_json(data)
+    return parse_strict_json(data, max_values=MAX_BODY_VALUES)
 
 
 def _bytes(body: str, *, is_base64: bool) -> bytes:

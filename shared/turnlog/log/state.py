@@ -8,7 +8,7 @@ from typing import Any
 from turnlog.domain.errors import CorruptError, PatchError, UnavailableError
 from turnlog.domain.events import MAX_KEYS_TOLD, CreateEvent, StateEvent
 from turnlog.domain.jsonvalue import JsonObject, encode_json
-from turnlog.domain.patches import Patch, applied, difference
+from turnlog.domain.patches import OPERATION_STEPS, Patch, applied, difference, folded
 from turnlog.domain.values import dataclass
 from turnlog.log.caches import CachedState, Caches
 from turnlog.log.commit_items import shared_position
@@ -18,6 +18,9 @@ from turnlog.log.packing import pack
 from turnlog.ports import Item
 
 FULL_EVERY = 32
+FOLD_STEPS = 32_768
+"""The patches after a whole state may take so many steps to fold, one step counted for each 8 bytes of them: some milliseconds."""
+_BYTES_PER_STEP = 8
 MAX_STATE_BYTES = 5 * 1024 * 1024
 INLINE_BYTES = 32 * 1024
 """Of an item that holds a state, or the patches since a whole one, packed."""
@@ -30,7 +33,7 @@ class State:
     """``version`` is the position of the newest state event, 0 before the first; ``count`` how many there were.
 
     ``base`` is the position of the event that holds a whole state (0: none was needed), ``since`` the patches after it;
-    None where only the folded state was read.
+    None where only the folded state was read. ``steps`` are what folding these patches takes.
     """
 
     value: JsonObject
@@ -38,6 +41,7 @@ class State:
     count: int = 0
     base: int = 0
     since: tuple[Patch, ...] | None = ()
+    steps: int = 0
 
 
 class States:
@@ -92,14 +96,14 @@ class States:
         return self._folded(base, cached.content, cached.position)
 
     def _folded(self, base: State, patches: Sequence[Patch], version: int) -> State:
-        value = base.value
         try:
-            for patch in patches:
-                value = applied(value, patch)
+            value, steps = folded(base.value, patches)
         except PatchError as error:
             raise CorruptError("a stored patch does not apply", item=commit_sort_key(version)) from error
         since = (*base.since, *patches) if base.since is not None else None
-        return State(value, version, base.count + len(patches), base.base, since)
+        return State(
+            value, version, base.count + len(patches), base.base, since, base.steps + steps + _read_steps(patches)
+        )
 
     def _event(self, keys: SessionKeys, position: int) -> StateEvent | CreateEvent:
         commit = self._commits.containing(keys, position)
@@ -133,24 +137,35 @@ def created(value: JsonObject) -> State:
 def next_event(
     state: State, *, position: int, action: str, patch: Patch, agent_id: str | None
 ) -> tuple[StateEvent, State]:
-    """The event that changes the state by a patch, and the state after it; `PatchError` when it does not apply."""
-    return _event(state, applied(state.value, patch), position=position, action=action, patch=patch, agent_id=agent_id)
+    """Return the event that changes the state by a patch, and the state after it. Refuses as `applied` does."""
+    value, steps = applied(state.value, patch)
+    return _event(state, value, steps, position=position, action=action, patch=patch, agent_id=agent_id)
 
 
 def replacing_event(state: State, value: JsonObject, *, position: int, action: str) -> tuple[StateEvent, State]:
-    """The event that puts a whole state in place of another: their difference, where that is smaller."""
-    found: Patch | None = difference(state.value, value)
-    if len(encode_json(found)) >= len(encode_json(value)):
-        found = None
-    return _event(state, value, position=position, action=action, patch=found, agent_id=None)
+    """Return the event that puts a whole state in place of another: their difference, where that is smaller."""
+    patch: Patch | None = difference(state.value, value)
+    if len(encode_json(patch)) >= len(encode_json(value)):
+        patch = None
+    steps = OPERATION_STEPS * len(patch or ())
+    return _event(state, value, steps, position=position, action=action, patch=patch, agent_id=None)
 
 
 def _event(
-    state: State, value: JsonObject, *, position: int, action: str, patch: Patch | None, agent_id: str | None
+    state: State,
+    value: JsonObject,
+    steps: int,
+    *,
+    position: int,
+    action: str,
+    patch: Patch | None,
+    agent_id: str | None,
 ) -> tuple[StateEvent, State]:
+    """``steps`` are what applying the patch has taken."""
     count = state.count + 1
     since = (*state.since, patch) if state.since is not None and patch is not None else None
-    is_full = patch is None or count % FULL_EVERY == 0
+    steps += state.steps + _read_steps([patch] if patch is not None else [])
+    is_full = patch is None or count % FULL_EVERY == 0 or steps > FOLD_STEPS
     if not is_full and _small(value) is None:
         # Too large for the cache, which holds the patches since a whole one then.
         is_full = since is None or _small(list(since)) is None
@@ -167,7 +182,12 @@ def _event(
     )
     if is_full:
         return event, State(value, position, count, position)
-    return event, State(value, position, count, state.base, since)
+    return event, State(value, position, count, state.base, since, steps)
+
+
+def _read_steps(patches: Sequence[Patch]) -> int:
+    """Return the steps that reading stored patches takes, beside folding them."""
+    return sum(len(encode_json(patch)) for patch in patches) // _BYTES_PER_STEP
 
 
 def keys_told(value: JsonObject) -> tuple[str, ...]:

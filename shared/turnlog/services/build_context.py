@@ -36,7 +36,7 @@ from turnlog.log.tombstones import MATERIALISING
 from turnlog.ports import Item, Query, TokenCounter
 from turnlog.services.budgets import counted_by_the_provider, effective
 from turnlog.services.builds import asked_by, build_of, check_build, check_head, position_of_call
-from turnlog.services.incoming import understand
+from turnlog.services.incoming import understand, with_calls
 from turnlog.services.requests import Asked, AskedBefore, request_of
 from turnlog.windows.build import Source, Window, build, system_cost
 from turnlog.windows.manifest import Part as ManifestPart
@@ -198,10 +198,11 @@ class BuildWindows:
         return window_answer(window, sources, head=len(sources), budget=budget)
 
     def _sources(self, body: BuildWindow) -> tuple[list[Source], int]:
-        flow, sources = Flow(), list[Source]()
+        flow, sources, calls = Flow(), list[Source](), 0
         codec = codec_of(body.input_format, pointer="/input_format") if body.input_format is not None else None
         for at, given in enumerate(body.messages):
             one, position = understand(given, at, self._counter, codec=codec), at + 1
+            calls = with_calls(calls, one.facts, at)
             flow = accept(flow, Arrival(position, at, one.message, one.facts, one.tokens)).flow
             event = MessageEvent(
                 position=position,

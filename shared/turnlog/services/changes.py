@@ -10,8 +10,8 @@ from turnlog.domain.errors import InvalidInputError, Problem, TooLargeError, Ver
 from turnlog.domain.events import StateEvent
 from turnlog.domain.execution import agents_of, validate
 from turnlog.domain.identity import check_agent_id
-from turnlog.domain.jsonvalue import MAX_DEPTH, JsonObject, encode_json
-from turnlog.domain.patches import depth_of, equal
+from turnlog.domain.jsonvalue import MAX_DEPTH, JsonObject, encode_json, measured
+from turnlog.domain.patches import equal
 from turnlog.log.commits import Draft, Tail, Written
 from turnlog.log.headers import following
 from turnlog.log.keys import SessionKeys
@@ -21,6 +21,8 @@ from turnlog.log.state import MAX_STATE_BYTES, State
 
 MAX_STATE_DEPTH = MAX_DEPTH - 1
 """A level less than of a request: a request that puts the state has it in a field."""
+MAX_STATE_VALUES = 250_000
+"""Objects, lists, texts, numbers and the rest, the state itself among them: each read and change goes through all of them."""
 Change: TypeAlias = Callable[[State, int], tuple[StateEvent, State]]
 """From the state and the position of the event to be, to the event and the state after it. May raise to refuse."""
 
@@ -66,9 +68,9 @@ class Changing:
         check_change(self._before.value, self.state.value)
         schema = self._log.state_schema(self._keys, tail)
         if schema is not None:
-            from turnlog.services.schemas import check_state
+            from turnlog.services.schemas import check_state, check_work
 
-            check_state(self.state.value, schema)
+            check_state(self.state.value, schema, check_work())
         draft = following(header, kind="s", events=1, now_ms=self._log.clock.now_ms())
         return Draft(replace(draft, last_state=position, pending=has_pending(self.state)), (event,))
 
@@ -80,7 +82,7 @@ class Changing:
 
 def check_change(before: JsonObject, after: JsonObject) -> None:
     """Refuses a state that is too large or too deep, and execution states that the change has made invalid."""
-    check_size(after)
+    check_size(after, before)
     agents = after.get("agents")
     if agents is not None and not isinstance(agents, dict):
         raise _invalid([Problem("wrong_type", "/agents", "agents is not an object")])
@@ -94,12 +96,16 @@ def check_change(before: JsonObject, after: JsonObject) -> None:
         check_agent(state, agent_id, pointer=f"/agents/{agent_id}")
 
 
-def check_size(state: JsonObject) -> None:
-    if depth_of(state) > MAX_STATE_DEPTH:
+def check_size(state: JsonObject, before: JsonObject) -> None:
+    """Refuse a state that is too deep or too large. One of earlier versions with more values may be changed, but not grow."""
+    count, depth = measured(state)
+    if depth > MAX_STATE_DEPTH:
         raise InvalidInputError(
             f"state is deeper than {MAX_STATE_DEPTH} levels",
             problems=[Problem("too_deep", "", f"state is deeper than {MAX_STATE_DEPTH} levels")],
         )
+    if count > MAX_STATE_VALUES and count > measured(before)[0]:
+        raise TooLargeError(f"a state of {count} JSON values is over the limit of {MAX_STATE_VALUES}")
     if len(encode_json(state)) > MAX_STATE_BYTES:
         raise TooLargeError(f"state is over the limit of {MAX_STATE_BYTES} bytes")
 

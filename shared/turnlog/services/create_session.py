@@ -83,11 +83,12 @@ class CreateSessions:
         if state is not None:
             check_change({}, state)
         if settings.state_schema is not None:
-            from turnlog.services.schemas import check_schema, check_state
+            from turnlog.services.schemas import check_schema, check_state, check_work
 
-            check_schema(settings.state_schema)
+            work = check_work()
+            check_schema(settings.state_schema, work)
             if state is not None:
-                check_state(state, settings.state_schema)
+                check_state(state, settings.state_schema, work)
         put = self._put(keys, settings, state, request, ask=_asked(body))
         if put is None:
             return self._existing(keys, body, request)

@@ -14,6 +14,7 @@ from turnlog.domain.execution import agent_of, pending_of
 from turnlog.domain.facts import ResultFact
 from turnlog.domain.identity import Owner, check_agent_id
 from turnlog.domain.jsonvalue import JsonObject
+from turnlog.domain.pairing import OpenIndex
 from turnlog.domain.refs import id_key, is_ref, parse_ref
 from turnlog.domain.session import Settings
 from turnlog.log.commits import Commit, Draft, Tail
@@ -105,7 +106,7 @@ class DecidePendingActions:
             call_id = self._id_of(keys, str(pending["ref"]))
         if not isinstance(call_id, str):
             return None
-        found = calls.find(ResultFact(id_key(call_id), "", False, True))
+        found = OpenIndex(calls).find(ResultFact(id_key(call_id), "", False, True))
         return call_id if found is not None and is_of(pending, found) else None
 
     def _id_of(self, keys: SessionKeys, text: str) -> str | None:

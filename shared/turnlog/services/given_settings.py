@@ -6,13 +6,14 @@ from typing import Any, cast
 
 from turnlog.codecs.counting import count_tools
 from turnlog.domain.errors import TooLargeError
-from turnlog.domain.jsonvalue import JsonObject, encode_json
+from turnlog.domain.jsonvalue import JsonObject, JsonValue, encode_json, measured
 from turnlog.domain.session import Settings
 from turnlog.ports import TokenCounter
 from turnlog.windows.build import system_cost
 from turnlog.windows.policy import policy_of
 
 MAX_SETTINGS_BYTES = 4 * 1024 * 1024
+MAX_SETTINGS_VALUES = 250_000
 
 
 def fields_of(given: dict[str, Any], counter: TokenCounter) -> dict[str, Any]:
@@ -31,8 +32,10 @@ def fields_of(given: dict[str, Any], counter: TokenCounter) -> dict[str, Any]:
 
 
 def check_settings_size(settings: Settings) -> None:
-    if (
-        len(encode_json([settings.system, list(settings.tools), settings.policy, settings.metadata]))
-        > MAX_SETTINGS_BYTES
-    ):
+    content = [settings.system, list(settings.tools), settings.policy, settings.metadata]
+    count, _ = measured(cast("JsonValue", content))
+    if count > MAX_SETTINGS_VALUES:
+        message = f"system text, tools, policy and metadata have {count} JSON values together; {MAX_SETTINGS_VALUES} are the limit"
+        raise TooLargeError(message)
+    if len(encode_json(content)) > MAX_SETTINGS_BYTES:
         raise TooLargeError(f"system text, tools, policy and metadata are over the limit of {MAX_SETTINGS_BYTES} bytes")

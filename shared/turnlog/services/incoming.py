@@ -19,6 +19,8 @@ from turnlog.domain.values import dataclass
 from turnlog.ports import TokenCounter
 
 MAX_MESSAGE_BYTES = 1024 * 1024
+MAX_CALLS = 10_000
+"""Tool calls and results of one request together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +88,20 @@ def understand_batch(request: AppendMessages, counter: TokenCounter) -> list[Inc
     codec = codec_of(request.format) if request.format is not None else None
     metas = request.meta or [Meta()] * len(request.messages)
     pairs = zip(request.messages, metas, strict=True)
-    return [understand(body, at, counter, codec=codec, meta=meta) for at, (body, meta) in enumerate(pairs)]
+    batch, calls = list[Incoming](), 0
+    for at, (body, meta) in enumerate(pairs):
+        batch.append(understand(body, at, counter, codec=codec, meta=meta))
+        calls = with_calls(calls, batch[-1].facts, at)
+    return batch
+
+
+def with_calls(count: int, facts: Facts, at: int) -> int:
+    """Return the count of calls and results with those of the message at index ``at``. Refuse more than a request may have."""
+    count += len(facts.calls) + len(facts.results)
+    if count > MAX_CALLS:
+        message = f"the messages up to this one have {count} tool calls and results; a request has at most {MAX_CALLS}"
+        raise TooLargeError(message, problems=[Problem("too_many_calls", f"/messages/{at}", message)])
+    return count
 
 
 def _check_sizes(messages: Sequence[dict[str, Any]]) -> None:

@@ -31,7 +31,7 @@ def run_event(
     if not patches:
         return None
     event, after = next_event(state, position=position, action=action, patch={"agents": patches}, agent_id=agent_id)
-    check_size(after.value)
+    check_size(after.value, state.value)
     problems = validate(agent_of(after.value, agent_id) or {}) if run is not None and agent_id is not None else []
     return event, after, problems
 

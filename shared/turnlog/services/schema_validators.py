@@ -1,0 +1,241 @@
+"""Validators of JSON Schema whose work is counted: `jsonschema`'s own, with its keywords wrapped or replaced.
+
+A step is about a microsecond. Values and schemas are checked as quiet copies, whose ``repr`` is a word: `jsonschema` writes
+the ``repr`` of both into the message of every error, of branches that are only tried too. A quiet schema also hides
+``$schema`` of its parts, for which `jsonschema` would go on with a validator of its own, without our keywords.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from functools import cache
+from typing import Any
+
+from jsonschema import Draft202012Validator, ValidationError
+from jsonschema.validators import create
+from jsonschema_specifications import REGISTRY
+from referencing import Registry
+from referencing.jsonschema import DRAFT202012
+
+from turnlog.domain.jsonvalue import JsonValue, canonical_json, measured
+from turnlog.domain.patterns import Pattern
+from turnlog.domain.work import Work
+
+NOT_TAKEN = frozenset({"patternProperties", "unevaluatedProperties", "unevaluatedItems", "$dynamicRef", "$id"})
+Keyword = Callable[[Any, Any, Any, Any], Any]
+_KEYWORD_STEPS, _CHILD_STEPS, _ERROR_STEPS = 3, 2, 5
+_LOOKUP_STEPS = 6
+_LOOKS_PER_STEP = 16
+_CHARS_PER_STEP = 64
+_TRIES_EACH = frozenset({"items", "contains", "propertyNames", "additionalProperties"})
+_TRIES_NAMED = frozenset({"properties", "dependentSchemas", "prefixItems"})
+_TRIES_ALL = frozenset({"allOf", "anyOf", "oneOf"})
+
+
+class _Checking:
+    """One check: its work, its compiled patterns, and the values of ``enum`` and ``const`` by the identity of their place."""
+
+    def __init__(self, work: Work) -> None:
+        self.work = work
+        self.patterns: dict[str, Pattern] = {}
+        self.members: dict[int, frozenset[Any]] = {}
+
+
+_checking: ContextVar[_Checking] = ContextVar("checking")
+
+
+def state_errors(state: JsonValue, schema: JsonValue, work: Work) -> Iterator[ValidationError]:
+    """Yield what of a state does not fit a schema. `TooMuchWorkError` when ``work`` is used up."""
+    quiet = _quiet_schema(schema)
+    resolver = Registry().resolver_with_root(DRAFT202012.create_resource(quiet))
+    yield from _errors(_StateValidator(quiet, _resolver=resolver), state, work)
+
+
+def schema_errors(schema: JsonValue, work: Work) -> Iterator[ValidationError]:
+    """Yield what of a schema does not fit the meta-schema. `TooMuchWorkError` when ``work`` is used up."""
+    yield from _errors(_schema_validator(), schema, work)
+
+
+def _errors(validator: Any, value: JsonValue, work: Work) -> Iterator[ValidationError]:
+    token = _checking.set(_Checking(work))
+    try:
+        yield from validator.iter_errors(_quiet(value))
+    finally:
+        _checking.reset(token)
+
+
+@cache
+def _schema_validator() -> Any:
+    """Return the validator of the meta-schema, whose vocabularies are quiet too."""
+    resources = {
+        uri: DRAFT202012.create_resource(_quiet_schema(REGISTRY.contents(uri)))
+        for uri in REGISTRY
+        if uri.startswith("https://json-schema.org/draft/2020-12/")
+    }
+    root = resources["https://json-schema.org/draft/2020-12/schema"]
+    resolver = Registry().with_resources(resources.items()).crawl().resolver_with_root(root)
+    return _MetaValidator(root.contents, _resolver=resolver)
+
+
+# ------------------------------------------------------------ quiet values
+
+
+class _Object(dict[str, Any]):
+    def __repr__(self) -> str:
+        return "an object"
+
+
+class _Schema(_Object):
+    """A part of a schema. It does not tell ``$schema``."""
+
+    def __contains__(self, name: object) -> bool:
+        return name != "$schema" and super().__contains__(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return super().get(name, default) if name != "$schema" else default
+
+
+class _List(list[Any]):
+    def __repr__(self) -> str:
+        return "a list"
+
+
+class _Text(str):
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "a string"
+
+
+def _quiet(value: Any, kind: type[_Object] = _Object) -> Any:
+    if isinstance(value, dict):
+        return kind((_Text(name), _quiet(child, kind)) for name, child in value.items())
+    if isinstance(value, list):
+        return _List(_quiet(child, kind) for child in value)
+    return _Text(value) if isinstance(value, str) else value
+
+
+def _quiet_schema(schema: JsonValue) -> Any:
+    return _quiet(schema, _Schema)
+
+
+# ------------------------------------------------------------ keywords
+
+
+def _counted(name: str, check: Keyword) -> Keyword:
+    """Return the keyword with its steps counted: of the call, of the values and branches it goes into, and of each error."""
+
+    def counted(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
+        work = _checking.get().work
+        work.spend(_KEYWORD_STEPS + _steps_of(name, value, instance))
+        for error in check(validator, value, instance, schema) or ():
+            work.spend(_ERROR_STEPS)
+            yield error
+
+    return counted
+
+
+def _steps_of(name: str, value: Any, instance: Any) -> int:
+    if name in ("enum", "const"):
+        return 0
+    steps = len(value) // _LOOKS_PER_STEP if isinstance(value, (str, list, dict)) else 0
+    if name in ("$ref", "$dynamicRef"):
+        return steps + _LOOKUP_STEPS
+    if name in _TRIES_ALL:
+        return steps + _CHILD_STEPS * len(value)
+    if name == "dependentRequired":
+        return steps + sum(map(len, value.values())) // _LOOKS_PER_STEP
+    if not isinstance(instance, (dict, list)):
+        return steps
+    if name in _TRIES_EACH:
+        return steps + _CHILD_STEPS * len(instance)
+    return steps + _CHILD_STEPS * min(len(value), len(instance)) if name in _TRIES_NAMED else steps
+
+
+def _pattern(_validator: Any, value: str, instance: Any, _schema: Any) -> Iterator[ValidationError]:
+    if not isinstance(instance, str):
+        return
+    checking = _checking.get()
+    pattern = checking.patterns.get(value)
+    if pattern is None:
+        checking.work.spend(len(value) * _LOOKUP_STEPS)
+        pattern = checking.patterns[value] = Pattern(value)
+    found = pattern.lines([instance], max_steps=checking.work.left)
+    checking.work.spend(found.steps if found.read else checking.work.left + 1)
+    if not found.lines:
+        yield ValidationError("pattern")
+
+
+def _unique(_validator: Any, value: bool, instance: Any, _schema: Any) -> Iterator[ValidationError]:
+    if not value or not isinstance(instance, list):
+        return
+    _checking.get().work.spend(len(instance) // 4)
+    if len({_identity(item) for item in instance}) < len(instance):
+        yield ValidationError("uniqueItems")
+
+
+def _enum(_validator: Any, value: Any, instance: Any, _schema: Any) -> Iterator[ValidationError]:
+    if _identity(instance) not in _members(value, value):
+        yield ValidationError("enum")
+
+
+def _const(_validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
+    if _identity(instance) not in _members(schema, [value]):
+        yield ValidationError("const")
+
+
+def _members(place: Any, values: Any) -> frozenset[Any]:
+    """Return the identities of a keyword's values; ``place`` is the part of the schema that they are remembered for."""
+    known = _checking.get().members
+    members = known.get(id(place))
+    if members is None:
+        members = known[id(place)] = frozenset(map(_identity, values))
+    return members
+
+
+def _identity(value: Any) -> Any:
+    """Return what two values have in common exactly when they are the same JSON: 1 is 1.0 and not true."""
+    if isinstance(value, bool):
+        return (value,)
+    if not isinstance(value, (dict, list)):
+        return value
+    work = _checking.get().work
+    work.spend(measured(value)[0])
+    content = canonical_json(_plain(value))
+    work.spend(len(content) // _CHARS_PER_STEP)
+    return content
+
+
+def _plain(value: Any) -> Any:
+    """Return the value with equal numbers as one number."""
+    if isinstance(value, dict):
+        return {name: _plain(child) for name, child in value.items()}
+    if isinstance(value, list):
+        return [_plain(child) for child in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+_KEYWORDS = {
+    name: _counted(name, check)
+    for name, check in {
+        **Draft202012Validator.VALIDATORS,
+        "const": _const,
+        "enum": _enum,
+        "pattern": _pattern,
+        "uniqueItems": _unique,
+    }.items()
+}
+
+
+def _validator_of(keywords: dict[str, Keyword]) -> Any:
+    return create(
+        meta_schema=Draft202012Validator.META_SCHEMA,
+        validators=keywords,
+        type_checker=Draft202012Validator.TYPE_CHECKER,
+        id_of=Draft202012Validator.ID_OF,
+    )
+
+
+_MetaValidator = _validator_of(_KEYWORDS)
+_StateValidator = _validator_of({name: check for name, check in _KEYWORDS.items() if name not in NOT_TAKEN})

@@ -58,7 +58,7 @@ def test_d3_every_corner_of_json_comes_back_equal(harness: Any) -> None:
     assert json.dumps(session.info().metadata) == json.dumps({"all": CORNERS})
 
 
-@pytest.mark.parametrize("attribute", ["b", "h", "l", "t", "n", "ct", "ol", "w"])
+@pytest.mark.parametrize("attribute", ["b", "h", "l", "t", "n", "ct", "ol", "ik"])
 def test_d4_a_changed_attribute_of_a_commit_is_a_typed_error(harness: Any, attribute: str) -> None:
     session = conversation(harness)
     item = stored(harness, "C#", "C~")[1]

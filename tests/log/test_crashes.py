@@ -72,7 +72,6 @@ STEPS: dict[str, Callable[[Turnlog], Any]] = {
     "fork": lambda log: Session(log._backend, "base").fork("fork", at=2, title="Fork", key="fork").info(),
     "fork with a made id": lambda log: Session(log._backend, "base").fork(system="x" * 3_000, key="fork").info(),
     "compress": lambda log: Session(log._backend, "base").compress(key="compress"),
-    "compress and discard": lambda log: Session(log._backend, "base").discard_summary(key="discard"),
     "compress as a job": lambda log: Session(log._backend, "base").compress(mode="async", key="job"),
     "snapshot": lambda log: Session(log._backend, "base").create_snapshot("a name", key="snapshot"),
     "snapshot of an unused name": lambda log: Session(log._backend, "base").create_snapshot(
@@ -94,8 +93,6 @@ def begin(log: Turnlog, step: str) -> None:
     base.append({"role": "user", "content": "before"})
     if step.startswith("compress"):
         base.append(*LONG)
-    if step == "compress and discard":
-        base.compress()
     if step in WAITING:
         base.append(CALLS, run={"pending_action": {"call_id": "c1"}})
 
@@ -146,9 +143,6 @@ def check(log: Turnlog, step: str) -> None:
     if step == "compress":
         assert base.info().head == 13, "exactly one summary"
         assert base.summary().position == 13
-    if step == "compress and discard":
-        assert base.info().head == 14, "exactly one discard"
-        assert (base.summary(), len(list(log.jobs()))) == (None, 1)
     if step == "compress as a job":
         assert len(list(log.jobs())) == 1
     if step.startswith("snapshot"):

@@ -331,7 +331,7 @@ def test_automatic_snapshots_cost_other_appends_nothing(harness: Any) -> None:
 def test_an_append_goes_on_when_its_snapshot_cannot_be_made(harness: Any) -> None:
     session = harness.log().sessions.create("s", snapshots={"every_loops": 1})
     loops(session, 1)
-    harness.faults.fail(3, "before")
+    harness.faults.fail(4, "before")
     appended = session.append(said(0), key="k")
     assert not harness.faults.is_pending
     assert list(session.snapshots()) == []

@@ -7,6 +7,8 @@ WORKERS ?= auto
 ENGINE ?= embedded
 # Compiled is what is imported, when it is: a third of the time of an install.
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check --no-compile
+# Each run of it has examples of its own; a test may take half an hour.
+FULL_TESTS = $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal --full --timeout 1800
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup demo test serve lint format docs bench bench-cost faults planted pr full clean
@@ -72,8 +74,9 @@ pr: lint checkov test build-test mcp-conformance  ## What CI runs
 
 full: lint $(VENV)/dev.stamp  ## Everything, long; writes docs/full.md
 	@mkdir -p build
-	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal --full --junitxml build/full.xml; ended=$$?; \
-		$(BIN)/python tools/full_report.py build/full.xml docs/full.md && exit $$ended
+	@$(FULL_TESTS) --junitxml build/full.xml; ended=$$?; \
+		$(FULL_TESTS) -m hypothesis --junitxml build/seeds.xml || ended=$$?; \
+		$(BIN)/python tools/full_report.py build/full.xml docs/full.md --seeds build/seeds.xml && exit $$ended
 
 clean:  ## Remove what was made
 	rm -rf $(VENV) .venv-* .mcp-conformance .aws-sam build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

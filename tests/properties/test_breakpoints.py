@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from benchmarks.windows.breakpoints import spent_on
 from benchmarks.windows.provider import Spent
-from tests.effort import examples
+from tests.effort import examples, is_full
 from tests.properties.building import AMPLE, PRESETS, TOOLS, Asked, Stored, request, stored
 from tests.properties.histories import ROOT, SAMPLES, Body, Format, Given, History, disorderly, orderly_in
 from tests.properties.test_prefix import built
@@ -27,7 +27,7 @@ FORMATS: tuple[Format, ...] = ("anthropic", "bedrock_converse")
 MARKS = {"anthropic": "cache_control", "bedrock_converse": "cachePoint"}
 laws = settings(
     max_examples=examples(150),
-    derandomize=True,
+    derandomize=not is_full(),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )

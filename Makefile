@@ -11,7 +11,7 @@ PIP_INSTALL := -m pip install --quiet --disable-pip-version-check --no-compile
 FULL_TESTS = $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal --full --timeout 1800
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test serve lint format docs bench bench-cost faults planted pr full clean
+.PHONY: help setup demo test serve lint format docs bench bench-cost faults planted mutants pr full clean
 
 help:  ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | sort
@@ -69,6 +69,9 @@ faults: $(VENV)/dev.stamp  ## What faults were tried, by kind and operation, int
 
 planted: $(VENV)/dev.stamp  ## Break the code on purpose and see the tests fail, into docs/planted-faults.md [ARGS="-k word"]
 	@$(BIN)/python tools/plant_faults.py $(ARGS)
+
+mutants: $(VENV)/dev.stamp  ## Break a seeded sample of places and see the tests fail, into docs/mutants.md [ARGS="--seed 1 --sample 40"]
+	@$(BIN)/python tools/mutants.py $(ARGS)
 
 pr: lint checkov test build-test mcp-conformance  ## What CI runs
 

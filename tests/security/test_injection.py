@@ -31,7 +31,9 @@ POLICIES: tuple[Any, ...] = (
 )
 NOON = 1_763_683_200_000
 PLAIN = "x plain words and no more x"
-tries = settings(max_examples=examples(400), derandomize=not is_full(), deadline=None, suppress_health_check=list(HealthCheck))
+tries = settings(
+    max_examples=examples(400), derandomize=not is_full(), deadline=None, suppress_health_check=list(HealthCheck)
+)
 whole_sessions = settings(tries, max_examples=examples(48))
 LAST_WORDS = "What now?"
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.properties.building import AMPLE, Asked, recounted, stored, window, window_by_cards
-from tests.properties.histories import Body, Format, Given
+from tests.properties.histories import FORMATS, Body, Format, Given
 
 
 def openai(body: Body) -> Given:
@@ -57,6 +57,17 @@ HISTORIES: dict[str, list[Given]] = {
     "a small text file": [
         turnlog({"role": "user", "content": [{"type": "file", "media_type": "text/plain", "data": "eA=="}]})
     ],
+    "files with long names": [
+        turnlog(
+            {
+                "role": "user",
+                "content": [
+                    {"type": "file", "media_type": "application/pdf", "data": "eA==", "name": f"{at} " + "查 " * 60}
+                    for at in range(5)
+                ],
+            }
+        )
+    ],
     "results and text in one message": [
         calls(["f"] * 3),
         turnlog({"role": "user", "content": "and?", "tool_results": results(1, 2, 3).body["tool_results"]}),
@@ -71,7 +82,7 @@ HISTORIES: dict[str, list[Given]] = {
 }
 
 
-@pytest.mark.parametrize("format", ["openai_chat", "turnlog"])
+@pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("name", HISTORIES)
 def test_a_window_counted_afresh_takes_no_more_than_it_says(name: str, format: Format) -> None:
     around = [Given({"role": role, "content": ""}) for role in ("user", "assistant", "user")] if HISTORIES[name] else []

@@ -44,7 +44,7 @@ RELATED = {
     _LOG + "materialise": "log/test_restore log/test_restore_own_id log/test_export",
     _LOG + "memories": "log/test_memories contract/test_memory_embedded log/test_memory_erasure",
     _LOG + "message_copies": "log/test_redact log/test_memory_erasure log/test_offload",
-    _LOG + "newest": "log/test_append log/test_rewind log/test_prefix",
+    _LOG + "newest": "log/test_retention log/test_recall log/test_rewind",
     _LOG + "offloads": "log/test_offload",
     _LOG + "packing": "log/test_redact log/test_segments log/test_storage",
     _LOG + "parallel": "unit/test_tenancy log/test_restore log/test_segments",

@@ -101,9 +101,7 @@ class CommitItems:
             if not found:
                 low += 1
 
-    def slots(
-        self, keys: SessionKeys, positions: Sequence[int], *, way: Sequence[SessionKeys] = ()
-    ) -> dict[int, Item]:
+    def slots(self, keys: SessionKeys, positions: Sequence[int], *, way: Sequence[SessionKeys] = ()) -> dict[int, Item]:
         """The commits that begin at these positions, as far as they exist: one request, and more for what is older than a
         fork. ``way`` are the forks that lead here."""
         wanted = {keys.commit(position): position for position in positions}

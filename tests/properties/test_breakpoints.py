@@ -131,6 +131,15 @@ def test_W1_a_window_with_breakpoints_is_valid_and_else_the_same(history: Histor
 
 
 @pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("settle", [True, False])
+def test_W1_a_window_without_a_loop_is_valid(format: Format, settle: bool) -> None:
+    """Before the first user message there is a system message, or nothing."""
+    for history in ([], [Given({"role": "system", "content": "Be brief."})]):
+        with patch.object(caching, "MIN_TOKENS", 1):
+            assert_breakpoints(stored(history), Asked(format=format, settle=settle, system="Be brief."))
+
+
+@pytest.mark.parametrize("format", FORMATS)
 @settings(laws, max_examples=examples(100))
 @given(st.data())
 def test_W1_beside_marks_that_the_messages_have_themselves(format: Format, data: st.DataObject) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from tests.properties.building import AMPLE, Asked, recounted, stored, window, window_by_cards
 from tests.properties.histories import FORMATS, Body, Format, Given
+from turnlog.windows.prices import FENCING
 
 
 def openai(body: Body) -> Given:
@@ -102,3 +103,25 @@ def test_what_is_sent_as_given_costs_what_was_counted() -> None:
     ]
     held = stored(plain)
     assert window(held, Asked("full")).tokens == held.total + 3 == recounted(window(held, Asked("full")), Asked("full"))
+
+
+IMAGE = {"type": "image", "media_type": "image/png", "data": "eA=="}
+
+
+def surcharge(format: Format, **more: str) -> int:
+    """Return what a window with one image says over what is sent, in tokens."""
+    held = stored(
+        [turnlog({"role": "user", "content": [{**IMAGE, **more}]}), Given({"role": "assistant", "content": ""})]
+    )
+    wanted = Asked("full", AMPLE, format)
+    built = window(held, wanted)
+    return built.tokens - recounted(built, wanted)
+
+
+def test_an_image_has_no_name_to_pay_for() -> None:
+    assert surcharge("bedrock_converse") == surcharge("anthropic")
+
+
+@pytest.mark.parametrize("format", [format for format in FORMATS if format not in FENCING])
+def test_a_detail_that_is_sent_costs_nothing_more(format: Format) -> None:
+    assert surcharge(format, detail="low") == surcharge(format)

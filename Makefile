@@ -7,9 +7,11 @@ WORKERS ?= auto
 ENGINE ?= embedded
 # Compiled is what is imported, when it is: a third of the time of an install.
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check --no-compile
+# Each run of it has examples of its own; a test may take half an hour.
+FULL_TESTS = $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal --full --timeout 1800
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test serve lint format docs bench bench-cost faults planted pr full clean
+.PHONY: help setup demo test serve lint format docs bench bench-cost faults planted mutants pr full clean
 
 help:  ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | sort
@@ -68,12 +70,16 @@ faults: $(VENV)/dev.stamp  ## What faults were tried, by kind and operation, int
 planted: $(VENV)/dev.stamp  ## Break the code on purpose and see the tests fail, into docs/planted-faults.md [ARGS="-k word"]
 	@$(BIN)/python tools/plant_faults.py $(ARGS)
 
+mutants: $(VENV)/dev.stamp  ## Break a seeded sample of places and see the tests fail, into docs/mutants.md [ARGS="--seed 1 --sample 40"]
+	@$(BIN)/python tools/mutants.py $(ARGS)
+
 pr: lint checkov test build-test mcp-conformance  ## What CI runs
 
 full: lint $(VENV)/dev.stamp  ## Everything, long; writes docs/full.md
 	@mkdir -p build
-	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal --full --junitxml build/full.xml; ended=$$?; \
-		$(BIN)/python tools/full_report.py build/full.xml docs/full.md && exit $$ended
+	@$(FULL_TESTS) --junitxml build/full.xml; ended=$$?; \
+		$(FULL_TESTS) -m hypothesis --junitxml build/seeds.xml || ended=$$?; \
+		$(BIN)/python tools/full_report.py build/full.xml docs/full.md --seeds build/seeds.xml && exit $$ended
 
 clean:  ## Remove what was made
 	rm -rf $(VENV) .venv-* .mcp-conformance .aws-sam build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

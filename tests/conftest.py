@@ -9,6 +9,7 @@ import importlib.util
 import logging
 import os
 import re
+import secrets
 import sys
 import zlib
 from collections.abc import Callable, Iterator
@@ -18,6 +19,8 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck
+from hypothesis import settings as hypothesis_settings
 
 pytest.register_assert_rewrite("turnlog.testing.contracts")
 
@@ -117,7 +120,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--faults-report", metavar="PATH", help="write what faults were tried: docs/faults.md")
 
 
+# No machine is too slow; and examples are new in each run of a CI too, where Hypothesis has a profile of its own.
+hypothesis_settings.register_profile(
+    "turnlog",
+    parent=hypothesis_settings.get_profile("default"),
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+hypothesis_settings.load_profile("turnlog")
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("hypothesis_seed", None) is None:
+        config.option.hypothesis_seed = str(secrets.randbelow(2**32))  # xdist gives its workers the options
     if config.getoption("--full"):
         os.environ[FULL] = "1"
     if config.getoption("--faults-report") and not hasattr(config, "workerinput"):
@@ -163,8 +180,14 @@ def engines_of(item: pytest.Item) -> list[object]:
     return ["sqlite", "moto"]
 
 
-def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """The reports of published conformance suites, as a test has recorded them."""
+def pytest_report_header(config: pytest.Config) -> str:
+    return f"hypothesis seed: --hypothesis-seed={config.getoption('hypothesis_seed')}"
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """Print the seed that a failure needs, and the reports of published conformance suites that tests have recorded."""
+    if terminalreporter.stats.get("failed") or terminalreporter.stats.get("error"):
+        terminalreporter.write_line(f"Examples of this run: {pytest_report_header(config)}")
     reports = [report for kind in ("passed", "failed") for report in terminalreporter.stats.get(kind, [])]
     lines = sorted(text for report in reports for name, text in report.user_properties if name == "conformance")
     if lines:

@@ -1,7 +1,8 @@
 """The report of `make full`, docs/full.md, of the JUnit file that pytest writes.
 
-python tools/full_report.py build/full.xml docs/full.md [--commit ID] [--again FILE]
+python tools/full_report.py build/full.xml docs/full.md [--commit ID] [--again FILE] [--seeds FILE]
 
+`--seeds` is the JUnit file of the property tests, run once more with a fresh seed.
 `--again` is the JUnit file of what had failed, mended and run again with `--full`: the page says how that ended, at HEAD.
 """
 
@@ -83,8 +84,10 @@ def _ran(case: ET.Element) -> Ran:
     return Ran(area, name, outcome, float(case.get("time") or 0), why)
 
 
-def page(began: str, tests: Sequence[Ran], *, commit: str, again: Mapping[str, str], now: str) -> str:
-    """docs/full.md."""
+def page(
+    began: str, tests: Sequence[Ran], *, commit: str, again: Mapping[str, str], now: str, seeds: Sequence[Ran] = ()
+) -> str:
+    """Return docs/full.md. ``seeds`` are the property tests of a second run, with another seed."""
     counts = Counter(one.outcome for one in tests)
     minutes = sum(one.seconds for one in tests) / 60
     lines = [
@@ -98,7 +101,7 @@ def page(began: str, tests: Sequence[Ran], *, commit: str, again: Mapping[str, s
         "",
         "`make full` does what [`make pr`](../CONTRIBUTING.md) does a part of: every test on SQLite and on moto, 16 times",
         "the examples of each property, a fault at every call on both engines, the orders of writers with more preemptions,",
-        "every real conversation where they are, and the tests that are long.",
+        "every real conversation where they are, and the tests that are long. The property tests run twice, with fresh seeds.",
         "",
         "| tests of | | passed | skipped | failed | minutes |",
         "|---|---|---:|---:|---:|---:|",
@@ -109,7 +112,11 @@ def page(began: str, tests: Sequence[Ran], *, commit: str, again: Mapping[str, s
         cells = [f"{each[outcome]:,}" for outcome in ("passed", "skipped", "failed")]
         took = sum(one.seconds for one in of) / 60
         lines.append(f"| `tests/{area}` | {AREAS.get(area, '')} | {' | '.join(cells)} | {took:,.1f} |")
-    failed = sorted(one.name for one in tests if one.outcome == "failed")
+    second = Counter(one.outcome for one in seeds)
+    if seeds:
+        lines += ["", "The property tests ran a second time, with other examples:"]
+        lines += [f"{second['passed']:,} passed, {second['failed']:,} failed."]
+    failed = sorted({one.name for one in (*tests, *seeds) if one.outcome == "failed"})
     if failed:
         ended = {name: f"{again[name]} at `{now}`" if name in again else "" for name in failed}
         lines += ["", "## Failed", "", "| test | run again |", "|---|---|"]
@@ -136,10 +143,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("page", type=Path)
     parser.add_argument("--commit", help="the commit that was tested; HEAD without it")
     parser.add_argument("--again", type=Path, help="what had failed, run again at HEAD")
+    parser.add_argument("--seeds", type=Path, help="the property tests, run a second time")
     given = parser.parse_args(arguments)
     began, tests = read(given.junit)
     again = {one.name: one.outcome for one in read(given.again)[1]} if given.again else {}
-    told = page(began, tests, commit=given.commit or commit_id(), again=again, now=commit_id())
+    seeds = read(given.seeds)[1] if given.seeds else []
+    told = page(began, tests, commit=given.commit or commit_id(), again=again, now=commit_id(), seeds=seeds)
     given.page.write_text(told, encoding="utf-8")
     print(f"{len(tests):,} tests: {given.page}")
     return 0

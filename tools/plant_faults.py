@@ -20,9 +20,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from planted_faults import PLANTED, Planted
-
 ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT))
+
+from tools.planted_faults import PLANTED, Planted  # noqa: E402
+
 PAGE = ROOT / "docs" / "planted-faults.md"
 _PASSED, _FAILED = 0, 1
 _LONGEST_SECONDS = 1_200
@@ -46,7 +48,7 @@ def main() -> int:
     faults = [fault for fault in PLANTED if word in f"{fault.kind} {fault.what}"]
     with tempfile.TemporaryDirectory(prefix="planted-") as folder:
         copy = Path(folder) / "project"
-        _copy(copy)
+        copy_project(copy)
         print(f"{len(faults)} faults; first their tests as the code is ...", flush=True)
         if (code := _run(copy, [test for fault in faults for test in fault.tests])[0]) != _PASSED:
             print(f"the tests do not pass without a fault (pytest ended with {code})", file=sys.stderr)
@@ -114,7 +116,8 @@ def _link(path: str, name: str) -> str:
     return f"[{name.removeprefix('test_').replace('_', ' ')}](../{path})"
 
 
-def _copy(to: Path) -> None:
+def copy_project(to: Path) -> None:
+    """Copy what the tests need to a new folder."""
     to.mkdir()
     for name in _COPIED:
         shutil.copytree(ROOT / name, to / name, ignore=shutil.ignore_patterns("__pycache__"))

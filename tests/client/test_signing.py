@@ -228,6 +228,17 @@ def test_credentials_that_cant_be_refreshed_are_unavailable_and_nothing_is_sent(
 
 
 @pytest.mark.network
+def test_credentials_that_cant_be_looked_for_are_unavailable(gate: Gate) -> None:
+    class Broken(Held):
+        def get_credentials(self) -> Any:
+            raise CredentialRetrievalError(provider="sso", error_msg="SECRET")
+
+    with signed(gate, aws=Aws(session=Broken(None))) as log, pytest.raises(UnavailableError) as caught:
+        log.health()
+    assert caught.value.error_code == "credentials_unavailable" and "SECRET" not in caught.value.detail
+
+
+@pytest.mark.network
 def test_credentials_come_from_where_they_are_said_to_be(
     gate: Gate, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, ambient: None
 ) -> None:

@@ -130,7 +130,7 @@ def check(case: Any, service: Served) -> None:
 few = settings(
     max_examples=10,
     deadline=None,
-    derandomize=True,
+    derandomize=not is_full(),
     suppress_health_check=list(HealthCheck),
     phases=[Phase.generate],
 )

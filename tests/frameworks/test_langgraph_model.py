@@ -94,6 +94,17 @@ class Both:
         found = self.theirs.get_tuple(config(thread, space))
         return found.checkpoint["id"] if found is not None else None
 
+    def ancestors(self, thread: str, space: str, checkpoint_id: str | None) -> set[str]:
+        """Return the ids from a checkpoint back to its first ancestor. The framework's own savers walk in a circle for ever."""
+        ids = set[str]()
+        while checkpoint_id is not None:
+            assert checkpoint_id not in ids, "a circle"
+            ids.add(checkpoint_id)
+            stored = self.theirs.get_tuple(config(thread, space, checkpoint_id))
+            parent = stored.parent_config if stored is not None else None
+            checkpoint_id = parent["configurable"]["checkpoint_id"] if parent is not None else None
+        return ids
+
     def writes(self, thread: str, space: str, checkpoint_id: str | None, writes: Any, task: str, path: str) -> None:
         at = checkpoint_id or self.newest(thread, space) or "1f0000-6"
         for saver in (self.ours, self.theirs):
@@ -110,8 +121,9 @@ class Both:
     ) -> None:
         self.count += 1
         checkpoint_id = checkpoint_id or max(f"1f{self.count:04}-6", (self.newest(thread, space) or "") + "0")
-        at = config(thread, space)
-        before = self.theirs.get_tuple(at) if is_child else None
+        newest = self.newest(thread, space)
+        is_child = is_child and checkpoint_id not in self.ancestors(thread, space, newest)
+        before = self.theirs.get_tuple(config(thread, space)) if is_child else None
         state: Any = before.checkpoint if before is not None else {"channel_values": {}, "channel_versions": {}}
         less, more = change
         values, changed = dict(state["channel_values"]), dict(others)

@@ -191,6 +191,20 @@ def test_a7_every_kind_of_disorder_is_kept_and_reported(log: Turnlog, kind: str)
 
 
 @pytest.mark.parametrize("kind", DISORDER)
+def test_a3_a_repeated_append_is_answered_as_the_first_was(log: Turnlog, kind: str) -> None:
+    """With its warnings, also when what follows has changed what is open."""
+    batches, code = DISORDER[kind]
+    session = log.sessions.create("messy")
+    for batch in batches[:-1]:
+        session.append(*batch)
+    first = session.append(*batches[-1], key="k", usage={"input_tokens": 9, "output_tokens": 2})
+    session.append(user("more"))
+    again = session.append(*batches[-1], key="k", usage={"input_tokens": 9, "output_tokens": 2})
+    assert code in codes(first)
+    assert again == first
+
+
+@pytest.mark.parametrize("kind", DISORDER)
 def test_a7_a_strict_session_refuses_disorder_and_keeps_nothing_of_the_batch(log: Turnlog, kind: str) -> None:
     batches, code = DISORDER[kind]
     session = log.sessions.create("strict", strict=True)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from hashlib import sha256
+
 import pytest
 
 from tests.conftest import Harness
@@ -16,9 +19,11 @@ from turnlog.client.model import Session, Turnlog
 from turnlog.codecs.rules import lint
 from turnlog.domain.errors import NotFoundError
 from turnlog.domain.jobs import JOB_KINDS
+from turnlog.log import redacted_parts
 from turnlog.log.commits import checked_chain
 from turnlog.log.full_snapshots import parts_of
 from turnlog.log.keys import SessionKeys
+from turnlog.log.redacted_lines import Redacted
 from turnlog.log.segment_format import read_segment
 from turnlog.ports import BlobStore, ItemTable
 from turnlog.services.erase import SECOND_PASS_SECONDS
@@ -122,6 +127,58 @@ def test_e5_the_log_proves_itself_and_snapshots_are_read_as_before(harness: Harn
     assert [one.action for one in session.history()][:1] == ["redact"]
     restored = session.restore_snapshot("inline", as_="fork")
     assert verified(harness, SessionKeys(OWNER, restored.session_id))
+
+
+@pytest.mark.parametrize("room", [0, -1])
+def test_e5_a_part_stays_in_its_record_while_there_is_room(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch, room: int
+) -> None:
+    """A redaction may make a part larger. What has no room in the record goes into a blob, and no other part does."""
+    session, position = said(harness, "a secret")
+    (before, *_) = [parts_of(one) for one in harness.app._log.records.every(KEYS.snapshots)]
+    assert all(part.inline is not None for part in before)
+    packed = redacted_parts.without(before[-1].inline or b"", at_position(harness, position))
+    assert packed is not None
+    monkeypatch.setattr(redacted_parts, "INLINE_BYTES", len(packed) + room)
+    worked(harness, session.redact(position))
+    (after, *_) = [parts_of(one) for one in harness.app._log.records.every(KEYS.snapshots)]
+    assert [part.inline is not None for part in after] == [room == 0]
+    assert after[-1].size_bytes == len(packed) and after[-1].sha256 == sha256(packed).hexdigest()
+    data = after[-1].inline or harness.app.engine.blobs.get(KEYS.blob_prefix + after[-1].blob)
+    assert data == packed
+    content = session.snapshot("inline").content
+    assert "a secret" not in repr(content) and "[redacted]" in repr(content)
+
+
+def test_e5_the_receipt_counts_what_was_packed_again(harness: Harness) -> None:
+    session, position = said(harness, noise(6_000), many=True)
+    records, segments = harness.app._log.records, harness.app.redact_message._redaction._parts._segments
+
+    def parts() -> list[str]:
+        of_snapshots = [part.sha256 for record in records.every(KEYS.snapshots) for part in parts_of(record)]
+        return [*of_snapshots, *(segment.sha256 for segment in segments.list(KEYS))]
+
+    before = parts()
+    receipt = worked(harness, session.redact(position)).result
+    changed = sum(one != other for one, other in zip(before, parts(), strict=True))
+    assert receipt["parts"] == changed > 1
+    assert receipt["commits"] >= 1
+
+
+def test_a_record_is_exchanged_only_while_it_is_as_it_was_read(harness: Harness) -> None:
+    session = harness.log().sessions.create("s")
+    session.create_snapshot("n")
+    records, shelf = harness.app._log.records, KEYS.snapshots
+    (first,) = records.every(shelf)
+    second, third = (replace(first, content={**first.content, "metadata": {"n": number}}) for number in (2, 3))
+    assert records.exchange(shelf, first, second) is True
+    assert records.exchange(shelf, first, third) is False
+    assert list(records.every(shelf)) == [second]
+
+
+def at_position(harness: Harness, position: int) -> Redacted:
+    redacted, _ = harness.app.redact_message._redaction.find(KEYS, position)
+    return redacted
 
 
 def test_e5_a_second_time_changes_nothing(harness: Harness) -> None:

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from benchmarks.segments import KEY_BYTES, LIMIT, Row, by_source, measure
 from tests.conftest import DATA, SAMPLES
-from tests.effort import examples
+from tests.effort import examples, is_full
 from tests.log.test_crashes import application, fresh
 from tests.log.test_jobs import deliver, poller, waiting
 from tests.log.test_storage import GOLDEN, _golden_item
@@ -586,7 +586,7 @@ LINES = st.lists(
 )
 
 
-@settings(max_examples=examples(150), deadline=None, derandomize=True)
+@settings(max_examples=examples(150), deadline=None, derandomize=not is_full())
 @given(st.lists(st.tuples(HEADERS, LINES), min_size=1, max_size=6), st.binary(min_size=16, max_size=16))
 def test_any_header_comes_back_also_one_that_can_t_be_foretold(
     drawn: list[tuple[dict[str, Any], list[Any]]], before: bytes
@@ -629,7 +629,7 @@ def test_d5_the_golden_segment_is_sealed_and_read_the_same_in_every_version(monk
 # ------------------------------------------------------------ histories
 
 
-@settings(max_examples=examples(60), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(60), deadline=None, derandomize=not is_full(), suppress_health_check=list(HealthCheck))
 @given(
     history=disorderly(max_size=70),
     sizes=st.lists(st.integers(1, 7), min_size=1, max_size=8),

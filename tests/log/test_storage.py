@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.effort import is_full
 from turnlog.adapters.embedded.files import MemoryBlobStore
 from turnlog.adapters.embedded.sqlite import MEMORY, SqliteDatabase
 from turnlog.adapters.embedded.sqlite_items import SqliteItemTable
@@ -55,7 +56,7 @@ def same(value: object) -> str:
     return json.dumps(value, sort_keys=True)
 
 
-@settings(max_examples=150, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=150, deadline=None, derandomize=not is_full(), suppress_health_check=list(HealthCheck))
 @given(extra=JSON, metadata=st.dictionaries(st.text(max_size=8), JSON, max_size=3))
 def test_d3_any_json_comes_back_equal(extra: Any, metadata: Any) -> None:
     log, _, _ = memory()

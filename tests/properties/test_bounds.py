@@ -76,6 +76,12 @@ def test_a_space_makes_a_token_with_a_letter_or_sign() -> None:
     assert all(is_token(f" {character}") for character in ascii_letters + punctuation)
 
 
+def test_a_space_and_a_sign_are_bounded_by_their_one_token() -> None:
+    assert {character: bounds._piece(f" {character}", end=True) for character in punctuation} == dict.fromkeys(
+        punctuation, 1
+    )
+
+
 def test_up_to_three_digits_are_a_token() -> None:
     assert all(is_token("".join(group)) for length in (1, 2, 3) for group in product(digits, repeat=length))
 

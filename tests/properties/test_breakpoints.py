@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from benchmarks.windows.breakpoints import spent_on
 from benchmarks.windows.provider import Spent
-from tests.effort import examples
+from tests.effort import examples, is_full
 from tests.properties.building import AMPLE, PRESETS, TOOLS, Asked, Stored, request, stored
 from tests.properties.histories import ROOT, SAMPLES, Body, Format, Given, History, disorderly, orderly_in
 from tests.properties.test_prefix import built
@@ -27,7 +27,7 @@ FORMATS: tuple[Format, ...] = ("anthropic", "bedrock_converse")
 MARKS = {"anthropic": "cache_control", "bedrock_converse": "cachePoint"}
 laws = settings(
     max_examples=examples(150),
-    derandomize=True,
+    derandomize=not is_full(),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
@@ -128,6 +128,15 @@ def assert_breakpoints(held: Stored, wanted: Asked) -> Window:
 def test_W1_a_window_with_breakpoints_is_valid_and_else_the_same(history: History, wanted: Asked) -> None:
     with patch.object(caching, "MIN_TOKENS", 1):
         assert_breakpoints(stored(history), wanted)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("settle", [True, False])
+def test_W1_a_window_without_a_loop_is_valid(format: Format, settle: bool) -> None:
+    """Before the first user message there is a system message, or nothing."""
+    for history in ([], [Given({"role": "system", "content": "Be brief."})]):
+        with patch.object(caching, "MIN_TOKENS", 1):
+            assert_breakpoints(stored(history), Asked(format=format, settle=settle, system="Be brief."))
 
 
 @pytest.mark.parametrize("format", FORMATS)

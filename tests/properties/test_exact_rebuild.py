@@ -25,7 +25,7 @@ from turnlog.testing.summarisers import ScriptedSummariser
 
 laws = settings(
     max_examples=examples(75),
-    derandomize=True,
+    derandomize=not is_full(),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture],
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.effort import examples
+from tests.effort import examples, is_full
 from tests.properties.building import stored
 from tests.properties.histories import History, disorderly
 from tests.properties.test_window_growth import border
@@ -17,7 +17,7 @@ from turnlog.windows.view import assemble
 
 laws = settings(
     max_examples=examples(150),
-    derandomize=True,
+    derandomize=not is_full(),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )

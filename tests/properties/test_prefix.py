@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.effort import examples
+from tests.effort import examples, is_full
 from tests.properties.building import (
     AMPLE,
     COUNTER,
@@ -40,7 +40,7 @@ from turnlog.windows.build import Window, system_cost
 REASONS = frozenset(get_args(BreakReason))
 laws = settings(
     max_examples=examples(150),
-    derandomize=True,
+    derandomize=not is_full(),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tests.effort import examples
+from tests.effort import examples, is_full
 from turnlog import Turnlog, build_window
 from turnlog.adapters.tokens.tiktoken_counter import TiktokenCounter
 from turnlog.codecs.counting import count_tools
@@ -152,7 +152,7 @@ def test_they_are_counted_within_the_budget(log: Turnlog) -> None:
         session.context(budget=window.tokens - 1)
 
 
-@settings(max_examples=examples(400), deadline=None, derandomize=True)
+@settings(max_examples=examples(400), deadline=None, derandomize=not is_full())
 @given(st.text(max_size=20) | ENDS, ENDS, st.sampled_from(FORMATS))
 @example("", "", "openai_chat")
 @example("x'", "'", "anthropic")

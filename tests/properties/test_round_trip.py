@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
-from tests.effort import examples
+from tests.effort import examples, is_full
 from tests.properties.building import Asked, stored, window
 from tests.properties.histories import (
     FORMATS,
@@ -31,7 +31,7 @@ from turnlog.windows.text import cut, fenced
 
 trips = settings(
     max_examples=examples(150),
-    derandomize=True,
+    derandomize=not is_full(),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
 )

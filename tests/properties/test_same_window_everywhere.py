@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.effort import is_full
 from tests.properties.building import PRESETS
 from tests.properties.histories import DISORDERLY, TEXTS, Format, History, Move, moves, played, sample_histories
 from turnlog import Turnlog, build_window
@@ -23,7 +24,7 @@ SHORT = [text for text in TEXTS if len(text) < 200]
 
 some = settings(
     max_examples=25,
-    derandomize=True,
+    derandomize=not is_full(),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture],
 )

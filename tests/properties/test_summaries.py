@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.effort import examples
+from tests.effort import examples, is_full
 from tests.properties.building import COUNTER, Asked
 from tests.properties.histories import DISORDERLY, FORMATS, Format, History, moves, played
 from tests.properties.pipelines import STEPS, pipelines
@@ -31,7 +31,7 @@ from turnlog.windows.prices import FENCING
 
 laws = settings(
     max_examples=examples(150),
-    derandomize=True,
+    derandomize=not is_full(),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture],
 )

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from tests.effort import examples
+from tests.effort import examples, is_full
 from tests.properties.building import COUNTER
 from turnlog import Turnlog
 from turnlog.contracts.context import WindowAnswer
@@ -20,7 +20,7 @@ from turnlog.windows.summaries import summary_body, summary_text, summary_tokens
 from turnlog.windows.view import View
 
 laws = settings(
-    max_examples=examples(300), derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=examples(300), derandomize=not is_full(), deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 MARK = re.compile(r"\[shortened: (\d+) characters and (\d+) values of this summary are not shown here\]")
 

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from tests.effort import examples
+from tests.effort import examples, is_full
 from tests.properties.building import Asked, Stored, stored, window
 from tests.properties.histories import FORMATS, Format, History, Move, disorderly, orderly, played, sample_histories
 from tests.properties.plain_pairing import plainly_paired
@@ -29,7 +29,7 @@ HIGH, LOW = 0.8, 0.5
 
 growing = settings(
     max_examples=examples(96),
-    derandomize=True,
+    derandomize=not is_full(),
     deadline=None,
     phases=(Phase.explicit, Phase.generate),  # every example builds a window per message: shrinking takes minutes
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],

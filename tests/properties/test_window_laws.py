@@ -17,7 +17,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.effort import examples
+from tests.effort import examples, is_full
 from tests.properties.building import (
     AMPLE,
     COUNTER,
@@ -58,7 +58,7 @@ from turnlog.windows.text import SETTLEMENT
 
 laws = settings(
     max_examples=examples(150),
-    derandomize=True,
+    derandomize=not is_full(),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )

@@ -12,7 +12,6 @@ import json
 import zlib
 from collections.abc import Callable, Iterator
 from functools import cache
-from hashlib import sha256
 from typing import Any, TypeAlias
 
 import pytest
@@ -21,17 +20,20 @@ from tests.effort import is_full
 from tests.log.test_export import exported, members, zipped
 from turnlog import Turnlog
 from turnlog.client.model import Session
-from turnlog.domain.errors import TurnlogError
+from turnlog.domain.errors import InvalidInputError, TurnlogError
 from turnlog.domain.jsonvalue import encode_json
 from turnlog.log.digests import line_digest
 from turnlog.log.headers import GENESIS, chain_hash, hashed_header
 from turnlog.log.keys import commit_sort_key
+from turnlog.log.payloads import digest_of
 
 Path: TypeAlias = tuple[str | int, ...]
 PARTS = 8
 ONE_OF = 24
 """In `make pr` so few of the forgeries are tried."""
 _DEEPEST = 7
+NOISE = "".join(f"{number * 7919 % 1_000_003:06x}" for number in range(2_000))
+"""What can't be packed is stored out of line."""
 VALUES: tuple[Any, ...] = (
     *(None, True, -1, 0, 7, 10**12, 10**15, 2**63, -(2**63), 1.5, "", "x", "9" * 30, "\ud83d"),
     *([], ["x"], [1], [None], [[1, 2]], {}, {"x": 1}, {"role": {"x": []}}),
@@ -65,7 +67,11 @@ def world() -> dict[str, bytes]:
                 run_id=f"r{number}",
             )
             session.append(
-                {"role": "tool", "tool_call_id": "c", "content": f"A-{number}417 is there. " * (1, 80, 4_000)[number]},
+                {
+                    "role": "tool",
+                    "tool_call_id": "c",
+                    "content": f"A-{number}417 is there. " * (1, 80, 4_000)[number] + NOISE[: 6_000 * number],
+                },
                 {"role": "assistant", "content": "It is there.", "reasoning_content": "hm"},
             )
         session.append({"role": "user", "content": [{"text": "and now"}]}, format="bedrock_converse")
@@ -99,9 +105,9 @@ def forged(change: Callable[[list[dict[str, Any]]], None]) -> bytes:
     change(changed)
     previous = GENESIS
     for line in changed:
-        for place, event in _held(line):
+        for place, event in _held_again(line):
             content = encode_json(line["payloads"][place])
-            event["@"] = [place, len(content), sha256(content).hexdigest()[: len(event["@"][2])]]
+            event["@"] = [place, len(content), digest_of(content)]
         item = {"sk": commit_sort_key(line["position"]), **line["header"]}
         item |= {name: bytes.fromhex(value) for name, value in line["bytes"].items()}
         events = [line_digest(encode_json(event)) for event in line["events"]]
@@ -119,6 +125,9 @@ def _held(line: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
         if isinstance(told, list) and [type(one) for one in told] == [str, int, str] and told[0] in line["payloads"]:
             yield told[0], event
 
+
+_held_again = _held
+"""Payloads whose digests a forgery gets right."""
 
 # ------------------------------------------------------------ the forgeries
 
@@ -245,6 +254,67 @@ def test_a_forged_export_is_refused_or_what_it_made_can_be_used(part: int) -> No
             assert "mine" in [one.session_id for one in log.sessions.list()], name
     assert not untyped, "\n".join(untyped)
     assert taken > 0 and refused > 0
+
+
+def _payload(changed: list[dict[str, Any]]) -> tuple[str, dict[str, Any], dict[str, Any]]:
+    """Return the place of the first payload, what it holds, and the event that names it."""
+    line = next(line for line in changed if line.get("payloads"))
+    place, event = next(_held(line))
+    return place, line["payloads"], event
+
+
+def _other_text(value: Any) -> Any:
+    """Return JSON of the same length in which one letter is another one."""
+    text = json.dumps(value)
+    at = text.index("there")
+    return json.loads(text[:at] + "w" + text[at + 1 :])
+
+
+def _taken(data: bytes) -> None:
+    with Turnlog.open("memory://") as log:
+        log.sessions.import_(io.BytesIO(data), session_id="x")
+
+
+def test_a_payload_of_the_same_length_is_refused() -> None:
+    """The chain of hashes has a payload's digest and size, not its bytes."""
+    found, changed = world(), copy.deepcopy(lines())
+    place, payloads, _ = _payload(changed)
+    before, payloads[place] = payloads[place], _other_text(payloads[place])
+    assert len(encode_json(payloads[place])) == len(encode_json(before)) and payloads[place] != before
+    log = b"".join(json.dumps(line).encode() + b"\n" for line in changed)
+    with pytest.raises(InvalidInputError, match="not the one its commit names"):
+        _taken(zipped({**found, "sessions/s/log.jsonl": log}))
+
+
+@pytest.mark.parametrize("change", ["longer", "shorter", "another digest"])
+def test_a_payload_that_its_event_says_wrong_is_refused(change: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every hash of the file is right; the event's size or digest is of another payload."""
+
+    def forge(changed: list[dict[str, Any]]) -> None:
+        _, _, event = _payload(changed)
+        place, size, digest = event["@"]
+        event["@"] = {
+            "longer": [place, size + 1, digest],
+            "shorter": [place, size - 1, digest],
+            "another digest": [place, size, digest[::-1]],
+        }[change]
+
+    monkeypatch.setattr("tests.security.test_forged._held_again", lambda line: iter(()))
+    with pytest.raises(InvalidInputError, match="not the one its commit names"):
+        _taken(forged(forge))
+
+
+@pytest.mark.parametrize("change", ["one more", "one less"])
+def test_payloads_that_no_event_names_are_refused(change: str) -> None:
+    found, changed = world(), copy.deepcopy(lines())
+    place, payloads, _ = _payload(changed)
+    if change == "one more":
+        payloads[place[:-2] + "77"] = payloads[place]
+    else:
+        del payloads[place]
+    log = b"".join(json.dumps(line).encode() + b"\n" for line in changed)
+    with pytest.raises(InvalidInputError, match="payload"):
+        _taken(zipped({**found, "sessions/s/log.jsonl": log}))
 
 
 def test_what_is_not_forged_is_taken() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 
-from tests.effort import examples
+from tests.effort import examples, is_full
 from tests.security.texts import FENCE, FENCES, LOOKALIKES, ROLES, evil
 from turnlog import Turnlog
 from turnlog.adapters.tokens.tiktoken_counter import TiktokenCounter
@@ -31,7 +31,9 @@ POLICIES: tuple[Any, ...] = (
 )
 NOON = 1_763_683_200_000
 PLAIN = "x plain words and no more x"
-tries = settings(max_examples=examples(400), derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
+tries = settings(
+    max_examples=examples(400), derandomize=not is_full(), deadline=None, suppress_health_check=list(HealthCheck)
+)
 whole_sessions = settings(tries, max_examples=examples(48))
 LAST_WORDS = "What now?"
 

@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from tests.conftest import ROOT
-from tests.effort import examples
+from tests.effort import examples, is_full
 from tests.http.events import event
 from tests.log.test_compress import turn
 from tests.security.corpus import KEPT, STRINGS
@@ -774,7 +774,7 @@ def test_v3_a_parser_returns_or_raises_a_typed_error(name: str) -> None:
 
     @settings(
         max_examples=examples(parser.effort),
-        derandomize=True,
+        derandomize=not is_full(),
         deadline=None,
         database=None,
         suppress_health_check=list(HealthCheck),

@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import is_full
 from turnlog.domain.calibration import HIGHEST, LOWEST, SLACK, STEP, Calibration, ratio_of
 
-laws = settings(max_examples=300, derandomize=True, deadline=None)
+laws = settings(max_examples=300, derandomize=not is_full(), deadline=None)
 commits = st.lists(st.tuples(st.none() | st.integers(20, 500), st.booleans()), max_size=60)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import is_full
 from tests.properties.building import Asked, stored, window
 from tests.properties.histories import disorderly
 from turnlog import Turnlog, build_window
@@ -71,7 +72,7 @@ def test_a_summary_comes_where_it_is_sent() -> None:
     assert {change for change, kind, _ in found if kind == "loop"} <= {"went", "level"}
 
 
-@settings(max_examples=60, derandomize=True, deadline=None)
+@settings(max_examples=60, derandomize=not is_full(), deadline=None)
 @given(disorderly(max_size=30), st.integers(300, 3000), st.integers(0, 30))
 def test_the_changes_of_loops_and_single_parts_add_up(history: Any, budget: int, upto: int) -> None:
     held = stored(history)

@@ -28,7 +28,10 @@ def page(tmp_path: Path) -> str:
     junit.write_text(JUNIT, encoding="utf-8")
     again = tmp_path / "again.xml"
     again.write_text(JUNIT.replace('<error message="setup" />', ""), encoding="utf-8")
-    assert full_report.main([str(junit), str(made), "--commit", "abc1234", "--again", str(again)]) == 0
+    seeds = tmp_path / "seeds.xml"
+    seeds.write_text(JUNIT.replace("test_fork", "test_state").replace('"test_b"', '"test_p"'), encoding="utf-8")
+    options = ["--commit", "abc1234", "--again", str(again), "--seeds", str(seeds)]
+    assert full_report.main([str(junit), str(made), *options]) == 0
     return made.read_text(encoding="utf-8")
 
 
@@ -42,6 +45,11 @@ def test_what_failed_is_named(page: str) -> None:
     failed = page.partition("## Failed")[2].partition("## Skipped")[0]
     rows = re.findall(r"^\| `(\S+)` \| (\w+) at `\w+` \|$", failed, re.M)
     assert rows == [("tests/log/test_fork.py::test_a[moto]", "failed"), ("tests/unit/test_docs.py::test_c", "passed")]
+    assert "| `tests/log/test_state.py::test_a[moto]` |  |" in failed, "of the second run"
+
+
+def test_the_second_run_of_the_properties_is_counted(page: str) -> None:
+    assert "ran a second time, with other examples:\n1 passed, 2 failed." in page
 
 
 def test_nothing_of_a_machine_is_on_the_page(page: str) -> None:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import is_full
 from turnlog.domain.pattern_syntax import PatternError
 from turnlog.domain.patterns import MAX_PATTERN_CHARS, Pattern
 
@@ -93,7 +94,7 @@ pieces = st.sampled_from(
 repeats = st.sampled_from(["", "", "*", "+", "?", "{2}", "{0,2}", "*?"])
 
 
-@settings(max_examples=600, deadline=None, derandomize=True)
+@settings(max_examples=600, deadline=None, derandomize=not is_full())
 @given(
     st.lists(st.tuples(pieces, repeats), min_size=1, max_size=6),
     st.lists(st.text("abc ", min_size=1, max_size=8), min_size=1, max_size=6),

@@ -107,3 +107,20 @@ def test_a_trigger_whose_summaries_no_step_would_show_is_refused() -> None:
     with pytest.raises(InvalidInputError, match="compress needs the step summary") as caught:
         policy_of({"steps": [{"step": "turns"}], "compress": {"any": [{"messages_over": 1}]}})
     assert [one.pointer for one in caught.value.problems] == ["/policy/compress"]
+
+
+LIMITS = [
+    ("messages_over", 0, 1_000_000, 1),
+    ("tokens_over", 0, 100_000_000, 1),
+    ("loops_over", 0, 1_000_000, 1),
+    ("fraction_over", 0.001, 1.0, 0.001),
+]
+
+
+@pytest.mark.parametrize(("name", "lowest", "highest", "step"), LIMITS)
+def test_a_limit_has_bounds(name: str, lowest: float, highest: float, step: float) -> None:
+    for value in (lowest, highest):
+        assert getattr(Clause.model_validate({name: value}), name) == value
+    for value in (lowest - step, highest + step):
+        with pytest.raises(ValueError, match=r"(greater|less) than"):
+            Clause.model_validate({name: value})

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from tests.properties.building import AMPLE, Asked, recounted, stored, window, window_by_cards
-from tests.properties.histories import Body, Format, Given
+from tests.properties.histories import FORMATS, Body, Format, Given
+from turnlog.windows.prices import FENCING
 
 
 def openai(body: Body) -> Given:
@@ -57,6 +58,17 @@ HISTORIES: dict[str, list[Given]] = {
     "a small text file": [
         turnlog({"role": "user", "content": [{"type": "file", "media_type": "text/plain", "data": "eA=="}]})
     ],
+    "files with long names": [
+        turnlog(
+            {
+                "role": "user",
+                "content": [
+                    {"type": "file", "media_type": "application/pdf", "data": "eA==", "name": f"{at} " + "查 " * 60}
+                    for at in range(5)
+                ],
+            }
+        )
+    ],
     "results and text in one message": [
         calls(["f"] * 3),
         turnlog({"role": "user", "content": "and?", "tool_results": results(1, 2, 3).body["tool_results"]}),
@@ -71,7 +83,7 @@ HISTORIES: dict[str, list[Given]] = {
 }
 
 
-@pytest.mark.parametrize("format", ["openai_chat", "turnlog"])
+@pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("name", HISTORIES)
 def test_a_window_counted_afresh_takes_no_more_than_it_says(name: str, format: Format) -> None:
     around = [Given({"role": role, "content": ""}) for role in ("user", "assistant", "user")] if HISTORIES[name] else []
@@ -91,3 +103,25 @@ def test_what_is_sent_as_given_costs_what_was_counted() -> None:
     ]
     held = stored(plain)
     assert window(held, Asked("full")).tokens == held.total + 3 == recounted(window(held, Asked("full")), Asked("full"))
+
+
+IMAGE = {"type": "image", "media_type": "image/png", "data": "eA=="}
+
+
+def surcharge(format: Format, **more: str) -> int:
+    """Return what a window with one image says over what is sent, in tokens."""
+    held = stored(
+        [turnlog({"role": "user", "content": [{**IMAGE, **more}]}), Given({"role": "assistant", "content": ""})]
+    )
+    wanted = Asked("full", AMPLE, format)
+    built = window(held, wanted)
+    return built.tokens - recounted(built, wanted)
+
+
+def test_an_image_has_no_name_to_pay_for() -> None:
+    assert surcharge("bedrock_converse") == surcharge("anthropic")
+
+
+@pytest.mark.parametrize("format", [format for format in FORMATS if format not in FENCING])
+def test_a_detail_that_is_sent_costs_nothing_more(format: Format) -> None:
+    assert surcharge(format, detail="low") == surcharge(format)

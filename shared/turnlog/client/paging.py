@@ -6,6 +6,8 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
+from turnlog.domain.errors import CorruptError
+
 T = TypeVar("T")
 
 
@@ -32,6 +34,8 @@ class Paged(Iterator[T], Generic[T]):
         """The next page as a whole; None when there is none. It may be empty."""
         if self._is_over:
             return None
-        items, self._place = self._fetch(self._place)
-        self._is_over = self._place is None
+        items, place = self._fetch(self._place)
+        if place is not None and place == self._place:
+            raise CorruptError("a page names itself as the next page", item=str(place))
+        self._place, self._is_over = place, place is None
         return items

@@ -48,9 +48,9 @@ class CommitItems:
         """
         home, reached, size = keys, last + 1, first_limit or limit
         child: SessionKeys | None = None
-        shared = MAX_POSITION
+        shared, way = MAX_POSITION, [keys]
         if fork is not None:
-            child, home, shared = keys, parent_of(keys, fork), shared_of(fork)
+            child, home, shared = keys, _next(way, fork), shared_of(fork)
         while reached > first:
             page = self._page(home, max(1, first - MAX_EVENTS + 1), reached - 1, descending=True, limit=size)
             found = [item for item in page.items if first_position(item) < reached]
@@ -72,21 +72,28 @@ class CommitItems:
                 reached = first_position(fork)
                 yield [fork]
             reached = min(reached, first_position(fork))
-            child, home, shared = home, parent_of(home, fork), min(shared, shared_of(fork))
+            child, home, shared = home, _next(way, fork), min(shared, shared_of(fork))
 
     def on(
-        self, keys: SessionKeys, first: int, last: int = MAX_POSITION, *, limit: int | None = None, exact: bool = False
+        self,
+        keys: SessionKeys,
+        first: int,
+        last: int = MAX_POSITION,
+        *,
+        limit: int | None = None,
+        exact: bool = False,
+        way: Sequence[SessionKeys] = (),
     ) -> Iterator[Sequence[Item]]:
         """Pages of commits that hold positions from ``first`` to ``last``, oldest first; one request each.
 
-        ``exact``: a commit begins at ``first``; else an older one may be among them.
+        ``exact``: a commit begins at ``first``; else an older one may be among them. ``way`` are the forks that lead here.
         """
         low, is_begun = first if exact else max(1, first - MAX_EVENTS + 1), False
         while low <= last:
             page = self._page(keys, low, last, descending=False, limit=limit)
             found = [item for item in page.items if "fp" not in item]
             if not is_begun and (not found or first_position(found[0]) > first):
-                yield from self._before(keys, page, first, last, limit, exact=exact)
+                yield from self._before([*way, keys], page, first, last, limit, exact=exact)
             is_begun = True
             if found:
                 yield found
@@ -96,9 +103,9 @@ class CommitItems:
             if not found:
                 low += 1
 
-    def slots(self, keys: SessionKeys, positions: Sequence[int]) -> dict[int, Item]:
+    def slots(self, keys: SessionKeys, positions: Sequence[int], *, way: Sequence[SessionKeys] = ()) -> dict[int, Item]:
         """The commits that begin at these positions, as far as they exist: one request, and more for what is older than a
-        fork."""
+        fork. ``way`` are the forks that lead here."""
         wanted = {keys.commit(position): position for position in positions}
         stored = self._items.get_many(list(wanted)) if wanted else {}
         found = {wanted[key]: item for key, item in stored.items() if first_position(item) == wanted[key]}
@@ -112,28 +119,29 @@ class CommitItems:
         if begin in missing:
             found[begin] = fork
         older = [position for position in missing if position < begin]
-        shared = self._older_slots(keys, fork, older) if older else {}
+        shared = self._older_slots([*way, keys], fork, older) if older else {}
         return found | dict(zip(shared, up_to(shared_of(fork), list(shared.values())), strict=True))
 
-    def _older_slots(self, keys: SessionKeys, fork: Item, positions: Sequence[int]) -> dict[int, Item]:
-        parent = parent_of(keys, fork)
-        found = self.slots(parent, positions)
+    def _older_slots(self, way: list[SessionKeys], fork: Item, positions: Sequence[int]) -> dict[int, Item]:
+        keys, parent = way[-1], _next(way, fork)
+        found = self.slots(parent, positions, way=way[:-1])
         if len(found) == len(positions) and not is_tombstone(list(found.values())):
             return found
         moved = self._moved(keys, parent, ())
         return self.slots(moved, positions) if moved is not None else found
 
     def _before(
-        self, keys: SessionKeys, page: Page, first: int, last: int, limit: int | None, *, exact: bool
+        self, way: list[SessionKeys], page: Page, first: int, last: int, limit: int | None, *, exact: bool
     ) -> Iterator[Sequence[Item]]:
-        """What is older than a fork's own commits, and its first commit."""
+        """What is older than a fork's own commits, and its first commit. The fork is the last on the ``way``."""
+        keys = way[-1]
         fork = self._fork(keys, page)
         if fork is None:
             return
         begin = first_position(fork)
         if first < begin:
-            parent, until = parent_of(keys, fork), min(last, begin - 1)
-            pages = self.on(parent, first, until, limit=limit, exact=exact)
+            parent, until = _next(way, fork), min(last, begin - 1)
+            pages = self.on(parent, first, until, limit=limit, exact=exact, way=way[:-1])
             newest = next(pages, ())
             moved = self._moved(keys, parent, newest)
             if moved is not None:
@@ -179,6 +187,15 @@ def parent_of(home: SessionKeys, fork: Item) -> SessionKeys:
     if not isinstance(parent, str):
         raise CorruptError("a fork does not say of which session", item=item_name(fork))
     return SessionKeys(home.owner, parent) if parent else home.base
+
+
+def _next(way: list[SessionKeys], fork: Item) -> SessionKeys:
+    """Return where the log goes on before a fork, and add it to the ``way`` of forks that ends with this one."""
+    parent = parent_of(way[-1], fork)
+    if parent in way:
+        raise CorruptError("a fork is its own ancestor", item=item_name(fork))
+    way.append(parent)
+    return parent
 
 
 def shared_of(fork: Item) -> int:

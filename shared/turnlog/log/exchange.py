@@ -17,7 +17,16 @@ from typing import Any
 
 from turnlog.codecs.registry import codec_of
 from turnlog.domain.errors import CorruptError, InvalidInputError, MalformedError, NewerSchemaError
-from turnlog.domain.events import CreateEvent, Event, ForkEvent, MessageEvent, Payload, RewindEvent, SettingsEvent
+from turnlog.domain.events import (
+    CreateEvent,
+    Event,
+    ForkEvent,
+    MessageEvent,
+    Payload,
+    RewindEvent,
+    SettingsEvent,
+    StateEvent,
+)
 from turnlog.domain.jsonvalue import JsonObject, JsonValue, check_json, decode_json, encode_json
 from turnlog.domain.session import Settings
 from turnlog.domain.shapes import check_shape
@@ -130,6 +139,8 @@ def _check_event(event: Event) -> None:
             raise MalformedError(error.detail) from error
     if isinstance(event, CreateEvent | SettingsEvent | ForkEvent):
         _check_settings(event.settings)
+    if isinstance(event, StateEvent):
+        _check_places(event.position, event.previous)
     if isinstance(event, RewindEvent | ForkEvent):
         _check_places(event.position, event.to if isinstance(event, RewindEvent) else event.at, *chain(*event.closed))
 

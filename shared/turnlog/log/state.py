@@ -77,6 +77,8 @@ class States:
             if event.previous == 0:
                 base = State({})
                 break
+            if event.previous >= position:
+                raise CorruptError("a state event changes one that is not before it", item=commit_sort_key(position))
             position = event.previous
         return self._folded(base, patches[::-1], version)
 

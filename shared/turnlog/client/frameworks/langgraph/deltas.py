@@ -9,6 +9,9 @@ from langgraph.checkpoint.base import DeltaChannelHistory, PendingWrite
 
 from turnlog.client.frameworks.langgraph.loading import Loaded, Loader
 from turnlog.client.frameworks.langgraph.values import Values
+from turnlog.domain.errors import CorruptError
+
+OWN_ANCESTOR = "a checkpoint is its own ancestor"
 
 
 class Histories:
@@ -19,6 +22,7 @@ class Histories:
         self._writes: dict[str, list[PendingWrite]] = {name: [] for name in channels}
         self._seeds: dict[str, Any] = {}
         self._left = set(channels)
+        self._added = set[str]()
 
     @property
     def is_done(self) -> bool:
@@ -33,6 +37,10 @@ class Histories:
         for name, plain in values.of(loaded.found, versions).items():
             self._seeds[name] = self._loader.value(plain)
             self._left.discard(name)
+        self._added.add(loaded.found.checkpoint_id)
+        parent = loaded.found.record.parent
+        if not self.is_done and parent in self._added:
+            raise CorruptError(OWN_ANCESTOR, item=parent)
 
     def all(self) -> dict[str, DeltaChannelHistory]:
         found = dict[str, DeltaChannelHistory]()

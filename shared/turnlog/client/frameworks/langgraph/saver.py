@@ -128,7 +128,7 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
                     parent = found.record.parent
                 if parent is None or histories.is_done:
                     return None
-                if parent and space.checkpoint(parent) > space.checkpoint(found.checkpoint_id):
+                if parent and space.checkpoint(parent) >= space.checkpoint(found.checkpoint_id):
                     return parent
         return None
 

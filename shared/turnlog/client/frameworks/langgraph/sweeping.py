@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 
 from turnlog.client.documents import Documents
+from turnlog.client.frameworks.langgraph.deltas import OWN_ANCESTOR
 from turnlog.client.frameworks.langgraph.keys import Space
 from turnlog.client.frameworks.langgraph.loading import Loaded, Loader
 from turnlog.client.frameworks.langgraph.reading import Found, Reader
 from turnlog.client.frameworks.langgraph.records import Elements, Large, Stored, Version
 from turnlog.client.frameworks.langgraph.values import Needed, Values, needed_by
+from turnlog.domain.errors import CorruptError
 from turnlog.domain.values import dataclass
 
 _COUNTERS = "counters_since_delta_snapshot"
@@ -46,7 +48,9 @@ def newest_of(sweep: Sweep) -> set[str]:
         at: Loaded | None = loaded
         while at is not None and (left := {name for name in left if name not in _with_value(at)}):
             parent = at.found.record.parent
-            at = sweep.visible.get(parent) if parent is not None and parent not in kept else None
+            if parent in kept:
+                raise CorruptError(OWN_ANCESTOR, item=parent)
+            at = sweep.visible.get(parent) if parent is not None else None
             if at is not None:
                 kept.add(at.found.checkpoint_id)
         break

@@ -103,12 +103,13 @@ class Values:
                 return
 
     def _missing(self, wanted: list[Needed], spans: set[tuple[str, str]]) -> tuple[set[str], tuple[str, str] | None]:
-        keys, waiting = set[str](), list(wanted)
+        keys, waiting, seen = set[str](), list(wanted), set[Needed]()
         while waiting:
             one = waiting.pop()
             key = self._space.checkpoint(one.home)
-            if one in self._whole or self._known(one) is not None:
+            if one in seen or one in self._whole or self._known(one) is not None:
                 continue
+            seen.add(one)
             if not self._reader.has(key):
                 keys.add(key)
                 continue
@@ -192,8 +193,11 @@ class Values:
 
     def _chain(self, one: Needed) -> tuple[ListState | None, list[Link]]:
         """The list from which on it is not known, and from there, or from where it is whole, to the list."""
-        links, at = list[Link](), one
+        links, at, seen = list[Link](), one, set[Needed]()
         while (known := self._known(at)) is None:
+            if at in seen:
+                raise CorruptError("a list continues itself", item=self._space.checkpoint(at.home))
+            seen.add(at)
             stored = self.stored(at)
             if not isinstance(stored, Elements):
                 raise CorruptError("a list is not where it should be", item=self._space.checkpoint(at.home))

@@ -1,0 +1,162 @@
+"""An event is read as it was stored, whatever it has; and a card tells the facts of its message, shortened."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.effort import examples
+from turnlog.domain import events
+from turnlog.domain.facts import CallFact, Facts, ResultFact
+from turnlog.domain.jsonvalue import encode_json
+from turnlog.domain.rounds import Branch
+from turnlog.domain.session import Settings
+from turnlog.log.cards import HEAD_CHARS, MAX_CARD_BYTES, make_card, read_card, shortened
+from turnlog.log.lines import payload_content, stored_line
+from turnlog.log.read_lines import payload_of, read_event
+
+TEXT = st.text(max_size=9)
+NAME, POSITION = st.sampled_from(["a", "b c", "é"]), st.integers(1, 10**12)
+JSON = st.dictionaries(TEXT, st.none() | st.booleans() | st.integers() | TEXT | st.lists(TEXT, max_size=2), max_size=3)
+PAIR = st.tuples(POSITION, POSITION)
+STRETCHES = st.lists(PAIR, max_size=3).map(tuple)
+NAMES = st.lists(NAME, max_size=3).map(tuple)
+SETTINGS = st.builds(
+    Settings,
+    title=st.none() | TEXT,
+    system=st.none() | TEXT,
+    strict=st.booleans(),
+    ttl_days=st.none() | st.integers(1, 9),
+    model=st.none() | NAME,
+)
+NOTES = st.builds(
+    events.Notes, st.lists(st.tuples(NAME, POSITION, TEXT), max_size=2).map(tuple), st.none() | PAIR, st.none() | PAIR
+).filter(lambda notes: notes != events.Notes())
+ENVELOPES = st.builds(
+    events.Envelope,
+    id=st.none() | TEXT,
+    status=st.sampled_from(["complete", "partial", "interrupted"]),
+    pin=st.booleans(),
+    author=st.none() | TEXT,
+    created_at=st.none() | TEXT,
+    metadata=st.none() | JSON,
+    finish_reason=st.none() | TEXT,
+    is_error=st.none() | st.booleans(),
+    origin=st.none() | st.just("memory"),
+)
+MESSAGES = st.builds(
+    events.MessageEvent,
+    POSITION,
+    NAME,
+    st.integers(0, 10**6),
+    ENVELOPES,
+    JSON,
+    opens_loop=st.integers(0, 3),
+    head_tokens=st.none() | st.integers(0, 9),
+    notes=st.none() | NOTES,
+    recall=st.none() | st.builds(events.Recall, NAMES, st.lists(NAME | POSITION, max_size=3).map(tuple)),
+)
+STATES = st.builds(
+    events.StateEvent,
+    POSITION,
+    NAME,
+    st.none() | JSON | st.lists(JSON, max_size=2),
+    POSITION,
+    POSITION,
+    agent_id=st.none() | NAME,
+    full=st.none() | JSON,
+    keys_before=NAMES,
+    keys_after=NAMES,
+)
+SUMMARIES = st.builds(
+    events.SummaryEvent,
+    POSITION,
+    POSITION,
+    POSITION,
+    POSITION,
+    POSITION,
+    POSITION,
+    TEXT,
+    TEXT,
+    st.lists(st.tuples(POSITION, TEXT), max_size=2).map(tuple),
+    POSITION,
+    POSITION,
+    POSITION,
+    NAME,
+    kept=st.lists(st.builds(events.Kept, POSITION, POSITION), max_size=2).map(tuple),
+    outline=TEXT,
+    level=st.integers(0, 3),
+    tree=st.lists(st.builds(Branch, st.integers(0, 3), POSITION), max_size=2).map(tuple),
+)
+OTHERS = st.one_of(
+    st.builds(events.CreateEvent, POSITION, NAME, SETTINGS, st.none() | JSON),
+    st.builds(events.SettingsEvent, POSITION, SETTINGS, NAMES),
+    st.builds(events.ForkEvent, POSITION, NAME, NAME, POSITION, SETTINGS, STRETCHES),
+    st.builds(events.RewindEvent, POSITION, POSITION, STRETCHES, st.none() | NAME),
+    st.builds(events.NoteEvent, POSITION, NAME, st.none() | NAME, st.none() | JSON, NAMES),
+    st.builds(events.DiscardEvent, POSITION, POSITION),
+    st.builds(events.CloseEvent, POSITION),
+)
+PAYLOAD = events.Payload("R#000000000002~" + "0" * 18, 9, "f" * 32)
+
+
+def read(event: Any, payload: events.Payload | None) -> Any:
+    """Return an event as a reader has it, from its line and its payload in JSON."""
+    line = json.loads(encode_json(stored_line(event, payload, None)))
+    assert payload_of(line) == payload
+    parts = json.loads(payload_content(event)) if payload is not None else None
+    return read_event(line, position=event.position, payload=payload_of(line), parts=parts, card=read_card)
+
+
+@settings(max_examples=examples(1600), deadline=None)
+@given(st.one_of(MESSAGES, STATES, SUMMARIES, OTHERS))
+def test_what_is_stored_is_read_back_equal(event: Any) -> None:
+    assert read(event, None) == event
+    if payload_content(event):
+        assert read(event, PAYLOAD) == replace(event, payload=PAYLOAD)
+
+
+FACTS = st.builds(
+    Facts,
+    role=st.sampled_from(["user", "assistant", "tool"]),
+    head=st.text(max_size=40) | st.just("long " * 400),
+    chars=st.integers(0, 9_999),
+    calls=st.lists(st.builds(CallFact, NAME, NAME, st.text(max_size=30) | st.just("x" * 300)), max_size=3).map(tuple),
+    results=st.lists(
+        st.builds(
+            ResultFact, NAME, NAME, st.booleans(), st.booleans(), st.text(max_size=30) | st.just("y" * 900), POSITION
+        ),
+        max_size=3,
+    ).map(tuple),
+    given_role=st.sampled_from(["user", "developer"]),
+    name=st.just("") | NAME,
+)
+
+
+@settings(max_examples=examples(800), deadline=None)
+@given(FACTS)
+def test_a_card_tells_the_facts_of_its_message_shortened(facts: Facts) -> None:
+    card = make_card(facts)
+    assert card is not None
+    told = read_card(json.loads(encode_json(card)))
+    preview = HEAD_CHARS // max(1, len(facts.results))
+    calls = tuple(replace(call, arguments=shortened(call.arguments, 200)) for call in facts.calls)
+    results = tuple(replace(result, text=result.text[:preview]) for result in facts.results)
+    wanted = replace(facts, head=facts.head[:HEAD_CHARS], calls=calls, results=results, ledger=told.ledger)
+    assert told == wanted
+
+
+@pytest.mark.parametrize(("count", "has_card"), [(64, True), (65, False)])
+@pytest.mark.parametrize("kind", ["calls", "results"])
+def test_a_card_is_bounded(count: int, has_card: bool, kind: str) -> None:
+    calls = tuple(CallFact(f"c{at}", "name", "x" * 9_000) for at in range(count))
+    results = tuple(ResultFact(f"c{at}", "name", False, False, "y" * 9_000, 9_000) for at in range(count))
+    facts = Facts("assistant", "", 0, calls=calls) if kind == "calls" else Facts("tool", "", 0, results=results)
+    card = make_card(facts)
+    assert (card is not None and len(encode_json(card)) <= MAX_CARD_BYTES) or not has_card
+    assert (make_card(facts) is None) or has_card

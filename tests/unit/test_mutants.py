@@ -1,0 +1,71 @@
+"""`make mutants`: each mutant is a real change that compiles, a seed gives one sample, and every module has its tests."""
+
+from __future__ import annotations
+
+import ast
+
+from tests.conftest import ROOT
+from tools.mutants import Outcome, chosen, page
+from tools.mutation import mutants_of
+from tools.related_tests import SCOPE, related
+
+SOURCE = '''
+"""A text with 1 < 2."""
+from x import y
+
+_log = y(1)
+
+def f(a: int = 3, *, b: bool = True) -> list[int]:
+    """Return a < b."""
+    if a < 3 and not b:
+        raise ValueError(f"no {a + 1}", 2)
+    _log.info("n", 5)
+    y.call(a, b, key=1)
+    return [a - 1]
+'''
+WANTED = {
+    ("constant", "1", "(2)"),
+    ("constant", "3", "(4)"),
+    ("constant", "True", "(False)"),
+    ("comparison", "a < 3", "(a <= 3)"),
+    ("and, or", "a < 3 and not b", "(a < 3 or not b)"),
+    ("condition dropped", "a < 3 and not b", "(a < 3)"),
+    ("not removed", "not b", "(b)"),
+    ("raise removed", 'raise ValueError(f"no {a + 1}", 2)', "pass"),
+    ("call removed", "y.call(a, b, key=1)", "pass"),
+    ("arguments swapped", "y.call(a, b, key=1)", "(y.call(b, a, key=1))"),
+    ("keyword dropped", "y.call(a, b, key=1)", "(y.call(a, b))"),
+    ("returns None", "return [a - 1]", "return None"),
+    ("arithmetic", "a - 1", "(a + 1)"),
+}
+
+
+def test_what_is_changed_and_what_is_left_alone() -> None:
+    assert {(one.kind, one.old, one.new) for one in mutants_of("f.py", SOURCE)} == WANTED
+    for one in mutants_of("f.py", SOURCE):
+        changed = one.apply(SOURCE.encode()).decode()
+        assert ast.dump(ast.parse(changed)) != ast.dump(ast.parse(SOURCE))
+
+
+def test_a_seed_is_one_sample_of_mutants_that_compile() -> None:
+    sample = chosen(7, 40)
+    assert sample == chosen(7, 40) and sample != chosen(8, 40)
+    for one in sample:
+        source = (ROOT / one.file).read_bytes()
+        assert ast.dump(ast.parse(one.apply(source))) != ast.dump(ast.parse(source)), one
+
+
+def test_every_module_has_tests() -> None:
+    files = [path.relative_to(ROOT).as_posix() for pattern in SCOPE for path in ROOT.glob(pattern)]
+    assert len(files) > 100
+    for file in files:
+        assert related(file) and all((ROOT / test).is_file() for test in related(file)), file
+
+
+def test_the_page_counts_what_is_killed_of_what_is_not_equivalent() -> None:
+    mutants = chosen(7, 12)
+    outcomes = [Outcome(one, "tests/x.py::test_y" if at < 9 else "") for at, one in enumerate(mutants)]
+    judged = {mutants[9].name: "equivalent: a cache", mutants[10].name: "hole"}
+    told = page(outcomes, judged, seed=7, commit="abc")
+    assert "**9 of 11 mutants were killed** (82%)" in told and "--seed 7 --sample 12" in told
+    assert told.count("| equivalent: a cache |") == told.count("| hole |") == told.count("| not judged |") == 1

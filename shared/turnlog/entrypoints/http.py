@@ -16,6 +16,7 @@ from aws_lambda_powertools.utilities.data_classes import APIGatewayProxyEventV2
 from turnlog.bootstrap import Application, make_application
 from turnlog.contracts.base import Answer
 from turnlog.domain.correlation import correlated, is_correlation_id
+from turnlog.domain.deadlines import within
 from turnlog.domain.errors import (
     ConflictError,
     CorruptError,
@@ -41,6 +42,8 @@ from turnlog.entrypoints.routing import CORRELATION_HEADER, JSON, JSON_PATCH
 if TYPE_CHECKING:
     from turnlog.services.links import Download
 
+RESERVE_SECONDS = 3.0
+"""Of a function's time, for the answer. API Gateway waits for 30 s with a cold start, of which Lambda's clock knows nothing."""
 MAX_BODY_BYTES = 4 * 1024 * 1024 + 256 * 1024
 _PROBLEM = "application/problem+json"
 _STATUS: tuple[tuple[type[TurnlogError], int], ...] = (
@@ -88,7 +91,7 @@ def make_handler(
         except IndexError:
             resolver = _resolver(routes, holder)
         try:
-            with correlated(correlation):
+            with correlated(correlation), within(_time_of(context)):
                 answer = resolver.resolve(event, context)
         finally:
             idle.append(resolver)
@@ -107,6 +110,11 @@ def _resolver(routes: tuple[Route, ...], holder: _Holder) -> _Resolver:
         )
     resolver.not_found(lambda error: _problem(NotFoundError("no such route"), _request_id(resolver)))
     return resolver
+
+
+def _time_of(context: Any) -> Callable[[], float] | None:
+    """Return what tells the seconds that are left for the work of a request; None where there is no Lambda context."""
+    return (lambda: context.get_remaining_time_in_millis() / 1000 - RESERVE_SECONDS) if context is not None else None
 
 
 def _correlation_of(event: Mapping[str, Any]) -> str | None:

@@ -109,7 +109,7 @@ def test_content_that_is_too_large_for_an_answer_is_left_to_the_parts(
 
     session = filled(harness.log(), 3)
     made = session.create_snapshot(kind="full")
-    monkeypatch.setattr(read_snapshots, "MAX_CONTENT_BYTES", 100)
+    monkeypatch.setattr(read_snapshots, "MAX_ANSWER_BYTES", 100)
     found = session.snapshot(made.snapshot_id)
     assert found.content is None
     assert found.parts

@@ -1,7 +1,7 @@
 """Runs one built function in the Lambda runtime and calls it: the Runtime Interface Emulator in front of `awslambdaric`.
 
 A script of the standard library, run in a process of its own, where that is permitted without a network. It reads
-{emulator, python, folder, handler, environment, events, isolated} from stdin and writes {answers, offline, log}.
+{emulator, python, folder, handler, environment, events, isolated, stalls} from stdin and writes {answers, sizes, offline, log}.
 """
 
 from __future__ import annotations
@@ -31,13 +31,17 @@ def main() -> None:
     if asked["isolated"]:
         _raise_loopback()
     with tempfile.TemporaryFile() as log:
-        answers = _run(asked, log)
+        with socket.create_server(("127.0.0.1", 0)) as stalled:  # connects, and never answers
+            if asked["stalls"]:
+                asked["environment"]["TURNLOG_ENDPOINT_URL"] = f"http://127.0.0.1:{stalled.getsockname()[1]}"
+            sent = _run(asked, log)
         log.seek(0)
         text = log.read().decode("utf-8", "replace")
-    json.dump({"answers": answers, "offline": _is_offline(), "log": text}, sys.stdout)
+    answers, sizes = list(map(json.loads, sent)), list(map(len, sent))
+    json.dump({"answers": answers, "sizes": sizes, "offline": _is_offline(), "log": text}, sys.stdout)
 
 
-def _run(asked: dict[str, Any], log: Any) -> list[Any]:
+def _run(asked: dict[str, Any], log: Any) -> list[bytes]:
     emulator, api = _free_port(), _free_port()
     command = [
         asked["emulator"],
@@ -67,11 +71,13 @@ def _run(asked: dict[str, Any], log: Any) -> list[Any]:
         process.wait()
 
 
-def _call(port: int, event: Any) -> Any:
+def _call(port: int, event: Any) -> bytes:
+    """Return the answer as the runtime has encoded it."""
     request = urllib.request.Request(f"http://127.0.0.1:{port}{_PATH}", json.dumps(event).encode())
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     with opener.open(request, timeout=_CALL_SECONDS) as answer:
-        return json.load(answer)
+        data: bytes = answer.read()
+        return data
 
 
 def _wait(port: int) -> None:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import base64
 import filecmp
 import io
 import json
@@ -21,8 +22,11 @@ import pytest
 
 from tests.conftest import ROOT
 from tests.functions.events import load, read_event
+from tests.http.events import event
 from tools.finish_build import UNUSED
 from turnlog.adapters.aws.clients import SERVICES
+from turnlog.contracts.sizes import MAX_RESPONSE_BYTES
+from turnlog.domain.jsonvalue import encode_json
 
 BUILD = ROOT / ".aws-sam" / "host" / "build"
 RUNTIME = ROOT / ".venv-lambda" / "bin" / "python"
@@ -106,7 +110,10 @@ def _without_network() -> list[str]:
     return command if subprocess.run([*command, "true"], capture_output=True, check=False).returncode == 0 else []
 
 
-def _invoke(handler: str, events: list[dict[str, Any]], folder: Path) -> list[dict[str, Any]]:
+def _invoke(
+    handler: str, events: list[dict[str, Any]], folder: Path, *, stalls: dict[str, str] | None = None
+) -> list[dict[str, Any]]:
+    """The answers of a function. ``stalls``: variables of its environment, where AWS is a socket that never answers."""
     function = f"{handler.split('.')[1].title().replace('_', '')}Function"
     prefix = _without_network()
     asked = {
@@ -114,9 +121,10 @@ def _invoke(handler: str, events: list[dict[str, Any]], folder: Path) -> list[di
         "python": str(RUNTIME),
         "folder": str(BUILD / function),
         "handler": handler,
-        "environment": {**_environment(folder), "LAMBDA_TASK_ROOT": str(BUILD / function)},
+        "environment": {**_environment(folder), "LAMBDA_TASK_ROOT": str(BUILD / function), **(stalls or {})},
         "events": events,
         "isolated": bool(prefix),
+        "stalls": stalls is not None,
     }
     ran = subprocess.run(
         [*prefix, sys.executable, str(Path(__file__).with_name("invoke_built.py"))],
@@ -132,6 +140,8 @@ def _invoke(handler: str, events: list[dict[str, Any]], folder: Path) -> list[di
     print(f"{handler}: {'no network' if found['offline'] else 'proxies that lead nowhere'}")
     answers: list[dict[str, Any]] = found["answers"]
     assert all("statusCode" in answer for answer in answers), found["log"]
+    assert max(found["sizes"]) <= MAX_RESPONSE_BYTES, "as the runtime encodes them"
+    print(f"{handler}: the largest answer has {max(found['sizes']):,} bytes")
     return answers
 
 
@@ -150,6 +160,32 @@ def test_the_runtime_answers_with_tokens_counted(tmp_path: Path, monkeypatch: py
     here = json.loads(load("api.append.handler")(append, None)["body"])
     assert here["tokens"] > 100
     assert json.loads(first["body"]) == here, "the layers count as we do"
+
+
+@pytest.mark.parametrize("piece", ['"', "\n", "\u00e9", "\U0001f600"])
+def test_a_large_state_passes_the_runtime(tmp_path: Path, piece: str) -> None:
+    """It refuses an answer over 6,291,556 bytes, and escapes quotes that are escaped already."""
+    (created,) = _invoke("api.sessions.handler", [event("POST", "/v1/sessions", body={"session_id": "s"})], tmp_path)
+    assert created["statusCode"] == 201, created["body"]
+    text = piece * (880_000 // (len(encode_json(piece)) - 2))
+    path, names = "/v1/sessions/s/state", "abcde"
+    patches = [event("PATCH", path, raw=encode_json({name: text}).decode()) for name in names]
+    *changed, read = _invoke("api.state.handler", [*patches, event("GET", path)], tmp_path)
+    assert [answer["statusCode"] for answer in changed] == [200] * len(names)
+    body = base64.b64decode(read["body"]) if read["isBase64Encoded"] else read["body"]
+    assert json.loads(body)["state"] == dict.fromkeys(names, text)
+
+
+def test_a_table_that_stalls_is_a_503_before_the_runtime_ends_the_function(tmp_path: Path) -> None:
+    stalls = {
+        "TURNLOG_ENGINE": "dynamodb://t?bucket=b&region=eu-central-1",
+        "AWS_LAMBDA_FUNCTION_TIMEOUT": "14",
+        "AWS_ACCESS_KEY_ID": "made-up",
+        "AWS_SECRET_ACCESS_KEY": "made-up",
+        "AWS_REGION": "eu-central-1",
+    }
+    (answer,) = _invoke("api.sessions.handler", [read_event("create_session")], tmp_path, stalls=stalls)
+    assert (answer["statusCode"], answer["headers"]["Retry-After"]) == (503, "1"), answer["body"]
 
 
 def test_code_and_vocabulary_come_from_the_layers(tmp_path: Path) -> None:

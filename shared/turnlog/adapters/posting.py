@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
+from turnlog.domain.deadlines import seconds_left
 from turnlog.domain.values import dataclass
 from turnlog.ports import Clock
 
@@ -51,8 +52,11 @@ def post(
     clock: Clock,
     max_bytes: int,
 ) -> Posted:
-    """The answer. `TimeoutError` when there is none in time; `OSError` and `HTTPException` when there is none, or a longer one
-    than ``max_bytes``."""
+    """The answer. `TimeoutError` when there is none in time or before the deadline of the call under way; `OSError` and
+    `HTTPException` when there is none, or a longer one than ``max_bytes``."""
+    timeout_seconds = min(timeout_seconds, seconds_left())
+    if timeout_seconds <= 0:
+        raise TimeoutError
     ends_ms = clock.now_ms() + round(timeout_seconds * 1000)
     connection = _connection(url, timeout_seconds)
 

@@ -84,11 +84,11 @@ class ExportFile:
     def batches(
         self, session_id: str, *, max_bytes: int, max_commits: int
     ) -> Iterator[list[str] | list[dict[str, Any]]]:
-        """The lines of a session's log, so many at a time, as texts that have ``max_bytes`` in JSON. One that is longer alone
-        is given as what it says: no quote of it has to be escaped again."""
+        """The lines of a session's log, so many at a time, as texts that have ``max_bytes`` in the event of a function, where a
+        quote of theirs takes four. One that is longer alone is given as what it says: its quotes are escaped once less."""
         batch, size = list[str](), 0
         for line in self._lines(f"sessions/{session_id}/log.jsonl"):
-            length = len(line) + line.count(b'"') + line.count(b"\\")
+            length = len(line) + 3 * (line.count(b'"') + line.count(b"\\"))
             if batch and (size + length > max_bytes or len(batch) == max_commits):
                 yield batch
                 batch, size = [], 0

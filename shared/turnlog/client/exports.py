@@ -18,7 +18,7 @@ from turnlog.domain.errors import UnavailableError
 if TYPE_CHECKING:
     from turnlog.client.export_files import ExportFile
 
-MAX_BATCH_BYTES, MAX_BATCH_COMMITS = 3 * 1024 * 1024, 500
+MAX_BATCH_BYTES, MAX_BATCH_COMMITS = 4 * 1024 * 1024, 500
 """What a request of an import has at most, as texts, unless one commit is larger."""
 _FIRST_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 0.2, 5.0
 

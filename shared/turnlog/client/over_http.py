@@ -13,6 +13,7 @@ import re
 import ssl
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO, overload
 from urllib.parse import SplitResult, quote, urlencode, urlsplit
@@ -24,9 +25,10 @@ from turnlog.client.aws import Aws, signer_of
 from turnlog.client.connections import Call, Connections, HttpAnswer
 from turnlog.client.problems import error_of
 from turnlog.contracts.jobs import Redriven
+from turnlog.contracts.sizes import MAX_EVENT_BODY_BYTES, event_bytes
 from turnlog.contracts.storage import Backup, Verification
 from turnlog.domain.correlation import correlation_id
-from turnlog.domain.errors import InvalidInputError, NotFoundError, TurnlogError, UnavailableError
+from turnlog.domain.errors import InvalidInputError, NotFoundError, TooLargeError, TurnlogError, UnavailableError
 from turnlog.domain.identity import check_agent_id, check_session_id
 from turnlog.domain.jsonvalue import check_json, encode_json
 from turnlog.entrypoints.routes import BY_NAME, Route
@@ -38,6 +40,7 @@ from turnlog.version import __version__
 TENANT_HEADER, USER_HEADER, KEY_HEADER = "X-Turnlog-Tenant", "X-Turnlog-User", "Idempotency-Key"
 MAX_WAIT_SECONDS = 20.0
 """The longest pause between two tries of a call without a deadline: a service that asks for a longer one gets no second try."""
+_SEE_OTHER = 303
 _RETRIED = frozenset({429, 502, 503, 504})
 _FIRST_PAUSE_SECONDS = 0.1
 _AWS_KIND = re.compile(r"[A-Za-z]{1,64}")
@@ -130,7 +133,12 @@ class HttpBackend:
         if route.writes:
             headers[KEY_HEADER] = _header_value("key", key) if key is not None else self._ids.new_id()
         call = Call(route.method, self._prefix + _target(route, path or {}, query or {}), data, headers)
-        return self._parsed(route, self._tried(call, deadline_seconds=self._deadline_seconds))
+        answer = self._tried(call, deadline_seconds=self._deadline_seconds)
+        if answer.status == _SEE_OTHER:
+            answer = self._stored(answer)
+        if answer.status >= 300:
+            raise self._error(answer, data)
+        return self._parsed(route, answer)
 
     def run_jobs(self) -> int:
         return 0
@@ -145,6 +153,14 @@ class HttpBackend:
         if answer.status >= 300:
             raise self._error(answer)
         into.write(answer.data)
+
+    def _stored(self, answer: HttpAnswer) -> HttpAnswer:
+        """Fetch the answer that was too large to be sent from the address that stands for it."""
+        place, content = answer.json(), BytesIO()
+        if not isinstance(place, dict) or not isinstance(place.get("url"), str) or type(place.get("status")) is not int:
+            raise UnavailableError(f"{self.url} answered {_SEE_OTHER}, but not as Turnlog does", code="not_turnlog")
+        self.download(place["url"], content)
+        return replace(answer, status=place["status"], data=content.getvalue())
 
     def redrive(self, job_id: str | None, *, failed: bool) -> Redriven:
         raise InvalidInputError(
@@ -204,8 +220,6 @@ class HttpBackend:
         return UnavailableError(f"can't reach {self.url}: {reason}", code=code, details=details)
 
     def _parsed(self, route: Route, answer: HttpAnswer) -> Any:
-        if answer.status >= 300:
-            raise self._error(answer)
         document = answer.json()
         if not route.answers and isinstance(document, dict):
             return document
@@ -216,12 +230,17 @@ class HttpBackend:
             message = f"{self.url} answered {answer.status}, but not as Turnlog does"
             raise UnavailableError(message, code="not_turnlog") from error
 
-    def _error(self, answer: HttpAnswer) -> TurnlogError:
+    def _error(self, answer: HttpAnswer, data: bytes | None = None) -> TurnlogError:
+        document = answer.json()
+        is_ours = isinstance(document, dict) and "code" in document
+        if not is_ours and data is not None and (size := event_bytes(data)) > MAX_EVENT_BODY_BYTES:
+            message = f"{self.url} answered {answer.status}: a request of {size} bytes, with quotes counted twice, is too large"
+            return TooLargeError(f"{message} for a function, which takes {MAX_EVENT_BODY_BYTES}; send less at once")
         hint, kind = "", _AWS_KIND.match(answer.headers.get("x-amzn-ErrorType", ""))
         if self._signer is not None and answer.status in (401, 403):
             hint = f"AWS refused the credentials or their rights ({kind[0] if kind else 'no reason given'})"
         retry_after = answer.retry_after_seconds
-        return error_of(answer.status, answer.json(), url=self.url, retry_after_seconds=retry_after, hint=hint)
+        return error_of(answer.status, document, url=self.url, retry_after_seconds=retry_after, hint=hint)
 
 
 def _checked_url(url: str) -> SplitResult:

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from turnlog.contracts.messages import MAX_APPEND_BYTES, MAX_MESSAGES
+from turnlog.contracts.sizes import event_bytes
 from turnlog.domain.jsonvalue import encode_json
 
 
 def parts_of(messages: Sequence[object], metas: Sequence[object] = ()) -> list[slice]:
-    """As many messages as one append takes each, by their number and their bytes with what is beside them. One that is too large
-    alone stands alone: the append says so."""
+    """As many messages as one append takes each, by their number and their bytes on the way to a function, with what is beside
+    them. One that is too large alone stands alone: the append says so."""
     found, start, size = list[slice](), 0, 0
     for at, message in enumerate(messages):
         own = _bytes(message) + (_bytes(metas[at]) if at < len(metas) else 0)
@@ -24,5 +25,5 @@ def parts_of(messages: Sequence[object], metas: Sequence[object] = ()) -> list[s
 
 def _bytes(value: object) -> int:
     with suppress(TypeError, ValueError, RecursionError):  # what is no JSON is refused by the append
-        return len(encode_json(value))
+        return event_bytes(encode_json(value))
     return 0

@@ -15,7 +15,9 @@ from aws_lambda_powertools.utilities.data_classes import APIGatewayProxyEventV2
 
 from turnlog.bootstrap import Application, make_application
 from turnlog.contracts.base import Answer
+from turnlog.contracts.sizes import MAX_ANSWER_BYTES, MAX_EVENT_BODY_BYTES, event_bytes, fits_as_text
 from turnlog.domain.correlation import correlated, is_correlation_id
+from turnlog.domain.deadlines import within
 from turnlog.domain.errors import (
     ConflictError,
     CorruptError,
@@ -33,14 +35,17 @@ from turnlog.domain.errors import (
 )
 from turnlog.domain.identity import Owner
 from turnlog.domain.jsonvalue import encode_json, parse_strict_json
+from turnlog.domain.tenancy import serving
 from turnlog.entrypoints.identity import identify
 from turnlog.entrypoints.logs import logged, places
-from turnlog.entrypoints.routes import Request, Route, call
+from turnlog.entrypoints.routes import Request, Response, Route, call
 from turnlog.entrypoints.routing import CORRELATION_HEADER, JSON, JSON_PATCH
 
 if TYPE_CHECKING:
-    from turnlog.services.links import Download
+    from turnlog.services.links import Link
 
+RESERVE_SECONDS = 3.0
+"""Of a function's time, for the answer. API Gateway waits for 30 s with a cold start, of which Lambda's clock knows nothing."""
 MAX_BODY_BYTES = 4 * 1024 * 1024 + 256 * 1024
 MAX_BODY_VALUES = 500_000
 """Objects, lists, texts, numbers and the rest of a body: each costs some microseconds on its way."""
@@ -90,7 +95,7 @@ def make_handler(
         except IndexError:
             resolver = _resolver(routes, holder)
         try:
-            with correlated(correlation):
+            with correlated(correlation), within(_time_of(context)):
                 answer = resolver.resolve(event, context)
         finally:
             idle.append(resolver)
@@ -102,13 +107,23 @@ def make_handler(
 
 
 def _resolver(routes: tuple[Route, ...], holder: _Holder) -> _Resolver:
-    resolver = _Resolver()
+    resolver = _Resolver(serializer=_as_it_is)
     for route in routes:
         resolver.route(route.path.replace("{", "<").replace("}", ">"), method=route.method)(
             _served(resolver, route, holder)
         )
     resolver.not_found(lambda error: _problem(NotFoundError("no such route"), _request_id(resolver)))
     return resolver
+
+
+def _time_of(context: Any) -> Callable[[], float] | None:
+    """Return what tells the seconds that are left for the work of a request; None where there is no Lambda context."""
+    return (lambda: context.get_remaining_time_in_millis() / 1000 - RESERVE_SECONDS) if context is not None else None
+
+
+def _as_it_is(body: Any) -> Any:
+    """Return a body of JSON unchanged: it is text, or bytes that are sent as base64."""
+    return body
 
 
 def _correlation_of(event: Mapping[str, Any]) -> str | None:
@@ -149,7 +164,7 @@ def _served(resolver: _Resolver, route: Route, holder: _Holder) -> Callable[...,
             app = holder.get()
             owner = identify(event, app.settings) if route.resource != "health" else _NOBODY
             response = call(app, route, _request(event, owner, path, route))
-            answer = _answer(response.status, response.answer)
+            answer = _answer(response, lambda data: _kept(app, owner, path, data))
         except TurnlogError as error:
             if status_of(error) >= 500:
                 _log.error("%s: %s: %s", route.name, error.error_code, places(error))
@@ -202,7 +217,8 @@ def _problem(error: TurnlogError, request_id: str) -> HttpResponse[str]:
     return HttpResponse(status_of(error), content_type=_PROBLEM, body=body, headers=headers)
 
 
-def _answer(status: int, answer: Answer | Mapping[str, Any] | Download) -> HttpResponse[Any]:
+def _answer(response: Response, keep: Callable[[bytes], Link | None]) -> HttpResponse[Any]:
+    status, answer = response.status, response.answer
     if not isinstance(answer, Answer | Mapping):
         headers: dict[str, str | list[str]] = {
             "Content-Disposition": f'attachment; filename="{answer.filename}"',
@@ -210,7 +226,21 @@ def _answer(status: int, answer: Answer | Mapping[str, Any] | Download) -> HttpR
         }
         return HttpResponse(status, content_type="application/octet-stream", body=answer.data, headers=headers)
     value = answer.model_dump(mode="python") if isinstance(answer, Answer) else answer
-    return HttpResponse(status, content_type="application/json", body=encode_json(value).decode("utf-8"))
+    data = encode_json(value)
+    text = data.decode("utf-8")
+    if fits_as_text(text, len(data)):
+        return HttpResponse(status, content_type=JSON, body=text)
+    link = keep(data) if len(data) > MAX_ANSWER_BYTES else None
+    if link is None:
+        # Powertools sends bytes as base64, and API Gateway decodes it: quotes are not escaped again.
+        return HttpResponse(status, content_type=JSON, body=data)
+    place = {"url": link.url, "expires_at": link.expires_at, "status": status, "size_bytes": len(data)}
+    return HttpResponse(303, content_type=JSON, body=encode_json(place).decode(), headers={"Location": link.url})
+
+
+def _kept(app: Application, owner: Owner, path: Mapping[str, str], data: bytes) -> Link | None:
+    with serving(owner.tenant_id):
+        return app.links.keep(owner, path.get("session_id", ""), data)
 
 
 def _request(event: Mapping[str, Any], owner: Owner, path: Mapping[str, str], route: Route) -> Request:
@@ -234,9 +264,15 @@ def _body(event: Mapping[str, Any], media_type: str, route: Route) -> object:
         takes = " or ".join(route.media_types) if JSON_PATCH in route.media_types else JSON
         message = f"content type {media_type[:80]!r} is not {takes}: send the header Content-Type: {JSON}"
         raise UnsupportedMediaTypeError(message)
-    data = _bytes(body, is_base64=bool(event.get("isBase64Encoded")))
+    is_base64 = bool(event.get("isBase64Encoded"))
+    data = _bytes(body, is_base64=is_base64)
     if len(data) > MAX_BODY_BYTES:
         raise TooLargeError(f"a body of {len(data)} bytes is over the limit of {MAX_BODY_BYTES}")
+    if not is_base64 and (size := event_bytes(data)) > MAX_EVENT_BODY_BYTES:
+        raise TooLargeError(
+            f"a body of {len(data)} bytes takes {size} on its way to a function, as quotes, backslashes and line breaks count "
+            f"twice; the limit is {MAX_EVENT_BODY_BYTES}: send less at once"
+        )
     return parse_strict_json(data, max_values=MAX_BODY_VALUES)
 
 

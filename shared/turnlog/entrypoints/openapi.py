@@ -33,6 +33,17 @@ _ERRORS = {
     429: "Throttled; see Retry-After",
     503: "Unavailable; see Retry-After",
 }
+_STORED: JsonObject = {
+    "type": "object",
+    "description": "Where an answer is that is too large to be sent: JSON at `url`, which needs no credentials, until `expires_at`",
+    "required": ["url", "expires_at", "status", "size_bytes"],
+    "properties": {
+        "url": {"type": "string"},
+        "expires_at": {"type": "string"},
+        "status": {"type": "integer"},
+        "size_bytes": {"type": "integer"},
+    },
+}
 _PROBLEM: JsonObject = {
     "type": "object",
     "description": "RFC 9457; `code` is what to switch on",
@@ -85,7 +96,7 @@ def openapi_document(samples: Mapping[str, str] | None = None) -> JsonObject:
         },
         "paths": paths,
         "components": {
-            "schemas": {**definitions["$defs"], "Problem": _PROBLEM},
+            "schemas": {**definitions["$defs"], "Problem": _PROBLEM, "StoredAnswer": _STORED},
             "headers": {"CorrelationId": _CORRELATION_ID},
         },
     }
@@ -139,6 +150,9 @@ def _responses(route: Route) -> JsonObject:
             "description": route.summary,
             "content": {"application/json": {"schema": {"type": "object"}}},
         }
+    if route.answers:
+        stored: JsonObject = {"application/json": {"schema": {"$ref": _REF.format(model="StoredAnswer")}}}
+        responses["303"] = {"description": "The answer is too large to be sent; see Location", "content": stored}
     problem: JsonObject = {"application/problem+json": {"schema": {"$ref": _REF.format(model="Problem")}}}
     for status, description in _ERRORS.items():
         responses[str(status)] = {"description": description, "content": problem}

@@ -157,7 +157,7 @@ def guarded_clients() -> Iterator[Callable[..., aws_clients.Clients]]:
     from turnlog.testing.moto_guard import Guard
 
     class GuardedClients(aws_clients.Clients):
-        def _make(self, service: str, read_timeout_seconds: int) -> Any:
+        def _make(self, service: str, read_timeout_seconds: float) -> Any:
             client = super()._make(service, read_timeout_seconds)
             Guard.attach(client)
             return client

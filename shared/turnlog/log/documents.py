@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 
+from turnlog.contracts.sizes import PAGE_BYTES
 from turnlog.domain.documents import Document, Writing
 from turnlog.domain.errors import CorruptError, NewerSchemaError
 from turnlog.domain.session import SCHEMA_VERSION
@@ -32,8 +33,8 @@ from turnlog.ports import (
 
 INLINE_BYTES = 256 * 1024
 """Packed. A larger one is a blob; an item of this size costs less than a request more for each reading."""
-PAGE_BYTES = 4 * 1024 * 1024
-"""As many bytes are read at once, at most, or one document."""
+_FIELDS_BYTES = 128
+"""Of a document in an answer: the names of its fields, its revision and its time."""
 _TOMBSTONE_SECONDS = 2 * DAY_MS // 1000
 _LAST = "\U0010ffff"
 _NEXT = "\x01"
@@ -163,7 +164,7 @@ class Documents:
             if is_deleted(item):
                 continue
             document = self._document(keys, item)
-            size += len(document.data)
+            size += -(-len(document.data) // 3) * 4 + len(document.key.encode()) + _FIELDS_BYTES
             if documents and size > PAGE_BYTES:
                 return documents, documents[-1].key
             documents.append(document)

@@ -20,7 +20,7 @@ from turnlog.log.erased import DeadlineMet, Erased, Kept, Work
 from turnlog.log.first_slot import BARE, IDLE, FirstSlot, Held
 from turnlog.log.forks import Forks
 from turnlog.log.headers import GENESIS, chain_hash, item_name
-from turnlog.log.keys import COMMITS_FROM, COMMITS_TO, OwnerKeys, SessionKeys, position_of
+from turnlog.log.keys import COMMITS_FROM, COMMITS_TO, OwnerKeys, SessionKeys, answers_prefix, position_of
 from turnlog.log.purging import Purging
 from turnlog.log.tombstones import (
     MATERIALISING,
@@ -140,6 +140,7 @@ class Erasure:
             self._erase_beside(keys, kept, work)
             self._erase_base(keys, work)
             work.count(requests=2, blobs=self._blobs.erase(keys.blob_prefix, keep=kept.blobs))
+            work.count(requests=1, blobs=self._blobs.erase(answers_prefix(keys.owner, keys.session_id)))
         except DeadlineMet:
             return work.done
         return replace(work.done, is_whole=True)

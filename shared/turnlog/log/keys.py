@@ -251,6 +251,11 @@ def export_prefix(owner: Owner) -> str:
     return f"{EXPORT_BLOBS}{owner.tenant_id}/{owner.user_id}/"
 
 
+def answers_prefix(owner: Owner, session_id: str) -> str:
+    """Return what the names of answers begin with that were too large to be sent; without an id, of those of no session."""
+    return f"{export_prefix(owner)}answers/" + (f"{check_session_id(session_id)}/" if session_id else "")
+
+
 def commit_sort_key(position: int) -> str:
     return f"C#{position:012d}"
 

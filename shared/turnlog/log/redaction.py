@@ -22,7 +22,7 @@ from turnlog.log.commits import stored_lines
 from turnlog.log.digests import line_digest
 from turnlog.log.forks import Forks
 from turnlog.log.headers import hashed_header, log_key
-from turnlog.log.keys import BLOB_PLACE, COMMITS_TO, SessionKeys, commit_sort_key, export_blob
+from turnlog.log.keys import BLOB_PLACE, COMMITS_TO, SessionKeys, answers_prefix, commit_sort_key, export_blob
 from turnlog.log.packing import pack
 from turnlog.log.redacted_lines import Redacted, bare_summary, covers, place_left, redacted_message
 from turnlog.log.redacted_parts import RedactedParts
@@ -111,7 +111,8 @@ class Redaction:
         parts, blobs = self._parts.replace(keys, redacted)
         for place in self._places(keys, redacted):
             blobs += self._delete_payload(keys, place)
-        for name in (export_blob(keys.owner, keys.session_id), export_blob(keys.owner, "")):
+        answers = answers_prefix(keys.owner, keys.session_id)
+        for name in (export_blob(keys.owner, keys.session_id), export_blob(keys.owner, ""), answers):
             blobs += self._blobs.erase(name)
         return done.plus(Counts(parts=parts, blobs=blobs))
 

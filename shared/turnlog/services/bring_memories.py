@@ -11,6 +11,7 @@ from typing import cast
 
 from turnlog.codecs.registry import codec_of
 from turnlog.contracts.sessions import Bootstrap, Bootstrapped
+from turnlog.domain.deadlines import seconds_left
 from turnlog.domain.errors import TurnlogError
 from turnlog.domain.events import Envelope
 from turnlog.domain.identity import Owner
@@ -126,7 +127,7 @@ def _in_time(
     # The thread asks for the tenant that is served here.
     threading.Thread(target=copy_context().run, args=(run,), name="turnlog-memory", daemon=True).start()
     try:
-        return answers.get(timeout=ask.timeout_seconds)
+        return answers.get(timeout=max(0, min(ask.timeout_seconds, seconds_left())))
     except Empty:
         return None
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import cast
 
 from turnlog.contracts.history import HistoryEntry, HistoryPage, RecordHistory
+from turnlog.contracts.sizes import PAGE_BYTES
 from turnlog.domain import actions
 from turnlog.domain.errors import TooLargeError
 from turnlog.domain.events import (
@@ -34,7 +35,6 @@ from turnlog.log.sessions import SessionLog
 from turnlog.log.state import keys_told
 from turnlog.services.idempotency import request_key
 
-MAX_PAGE_BYTES = 4 * 1024 * 1024
 MAX_METADATA_BYTES = 64 * 1024
 _FILTERED_COMMITS, _FILTERED_PAGES = 500, 4
 """A filter looks through so many commits, then answers with what it has and where to go on."""
@@ -75,7 +75,7 @@ class ReadHistory:
             taken = list[_Listed]()
             for one in wanted:
                 size += one.size_bytes
-                if len(found) + len(taken) == limit or ((found or taken) and size > MAX_PAGE_BYTES):
+                if len(found) + len(taken) == limit or ((found or taken) and size > PAGE_BYTES):
                     entries = self._entries(keys, taken)
                     return HistoryPage(entries=[*found, *entries], next=int(([*found, *entries])[-1].history_id))
                 taken.append(one)
@@ -139,7 +139,8 @@ class _Listed:
     def size_bytes(self) -> int:
         if isinstance(self.event, MessageEvent | SummaryEvent | SettingsEvent | ForkEvent):
             return 0
-        return self._payload.size_bytes if self._payload is not None else len(encode_json(self._line))
+        out_of_line = self._payload.size_bytes if self._payload is not None else 0
+        return out_of_line + len(encode_json(self._line))
 
     def entry(self, event: Event) -> HistoryEntry:
         first = last = event.position

@@ -6,12 +6,14 @@ The service's own is a token, signed and bound to its owner: another owner, a la
 from __future__ import annotations
 
 from collections.abc import Callable
+from hashlib import sha256
 
 from turnlog.contracts.cursors import Cursors
-from turnlog.domain.errors import MalformedError, NotFoundError
+from turnlog.domain.errors import MalformedError, NotFoundError, TooLargeError, UnavailableError
 from turnlog.domain.identity import Owner
 from turnlog.domain.times import rfc3339
 from turnlog.domain.values import dataclass
+from turnlog.log.keys import answers_prefix
 from turnlog.ports import BlobStore, Clock
 
 SECONDS = 15 * 60
@@ -47,6 +49,26 @@ class Links:
         if url is None:
             place = {"b": name, "f": filename, "t": str(until)}
             url = DOWNLOADS + Cursors(self._secret()).write(place, scope=_scope(owner))
+        return Link(url, rfc3339(until))
+
+    def keep(self, owner: Owner, session_id: str, answer: bytes) -> Link | None:
+        """Store an answer that is too large to be sent, and return its address. None where blobs have no addresses of their own:
+        such a store is on the machine that answers, and nothing limits its answers.
+
+        Raises `TooLargeError` where this process may store nothing.
+        """
+        until = self._clock.now_ms() + SECONDS * 1000
+        name = f"{answers_prefix(owner, session_id)}{sha256(answer).hexdigest()}.json"
+        url = self._blobs.url(name, seconds=SECONDS, filename="answer.json")
+        if url is None:
+            return None
+        try:
+            self._blobs.put(name, answer)
+        except UnavailableError as error:
+            if error.error_code != "storage_denied":
+                raise
+            message = f"the answer has {len(answer):,} bytes, more than one can carry: ask for less, by a smaller limit or budget"
+            raise TooLargeError(message, code="answer_too_large") from error
         return Link(url, rfc3339(until))
 
     def open(self, owner: Owner, token: str) -> Download:

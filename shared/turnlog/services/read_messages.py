@@ -9,6 +9,7 @@ from typing import Literal, cast
 from turnlog.codecs.base import Turn
 from turnlog.codecs.registry import codec_of
 from turnlog.contracts.messages import LoopAnswer, LoopCall, LoopPage, MessagePage, StoredMessage
+from turnlog.contracts.sizes import PAGE_BYTES
 from turnlog.domain.errors import CorruptError, MalformedError
 from turnlog.domain.identity import Owner
 from turnlog.domain.jsonvalue import JsonObject, encode_json, parse_strict_json
@@ -28,12 +29,11 @@ from turnlog.log.sessions import SessionLog
 from turnlog.services.moments import header_of
 
 MAX_LIMIT = 100
-MAX_PAGE_BYTES = 4 * 1024 * 1024
 _PAGE_COMMITS = 64
 
 
 class ReadMessages:
-    """The use case: pages of messages as given, in either order, at most 4 MB each."""
+    """The use case: pages of messages as given, in either order, of at most 4 MiB of JSON each."""
 
     def __init__(self, log: SessionLog) -> None:
         self._log = log
@@ -109,8 +109,8 @@ def _page(messages: Iterable[Located], limit: int, format: str | None) -> Messag
     found, size = list[StoredMessage](), 0
     for count, one in enumerate(messages):
         here = _stored(one, format)
-        size += sum(len(encode_json(stored.body)) for stored in here)
-        if count == limit or (found and size > MAX_PAGE_BYTES):
+        size += sum(len(encode_json(stored.model_dump(mode="python"))) for stored in here)
+        if count == limit or (found and size > PAGE_BYTES):
             return MessagePage(messages=found, next=found[-1].position)
         found.extend(here)
     return MessagePage(messages=found, next=None)
@@ -139,10 +139,13 @@ class ReadLoops:
         for one in messages:
             by_loop.setdefault(one.loop, []).append(one)
         pairing = pair((one.event.position, one.facts) for one in messages if one.event.envelope.status == "complete")
-        loops = [
-            _loop_answer(number, by_loop[number], pairing, is_open=number == newest and not is_over)
-            for number in sorted(by_loop, reverse=True)
-        ]
+        loops, size = list[LoopAnswer](), 0
+        for number in sorted(by_loop, reverse=True):
+            loop = _loop_answer(number, by_loop[number], pairing, is_open=number == newest and not is_over)
+            size += len(encode_json(loop.model_dump(mode="python")))
+            if loops and size > PAGE_BYTES:
+                return LoopPage(loops=loops, next=loops[-1].loop)
+            loops.append(loop)
         return LoopPage(loops=loops, next=oldest if oldest > 1 else None)
 
     def _loops(self, keys: SessionKeys, header: Header, loops: range) -> list[Located]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from base64 import b64encode
 from typing import cast
 
+from turnlog.contracts.sizes import MAX_ANSWER_BYTES
 from turnlog.contracts.snapshots import SnapshotContent, SnapshotPart, WholeSnapshot
 from turnlog.domain.errors import CorruptError, NotFoundError
 from turnlog.domain.identity import Owner
@@ -20,8 +21,6 @@ from turnlog.ports import BlobStore
 from turnlog.services.links import Links
 from turnlog.services.read_messages import ReadMessages
 from turnlog.services.snapshots import find_snapshot, snapshot_fields
-
-MAX_CONTENT_BYTES = 4 * 1024 * 1024
 
 
 class SnapshotLogs:
@@ -80,11 +79,11 @@ class GetSnapshot:
         keys = SessionKeys(owner, session_id)
         record = find_snapshot(self._log.records, keys, snapshot)
         log, commit = self._logs.of(keys, record)
-        content: SnapshotContent | None = self._content(log, keys, commit, record, after)
-        if content is not None and len(encode_json(content.model_dump(mode="python"))) > MAX_CONTENT_BYTES:
-            content = None
+        content = self._content(log, keys, commit, record, after)
         parts = [self._part(keys, part, record.id) for part in parts_of(record)]
-        return WholeSnapshot(**snapshot_fields(record), content=content, parts=parts)
+        whole = WholeSnapshot(**snapshot_fields(record), content=content, parts=parts)
+        fits = len(encode_json(whole.model_dump(mode="python"))) <= MAX_ANSWER_BYTES
+        return whole if fits else whole.model_copy(update={"content": None})
 
     def _content(
         self, log: SessionLog, keys: SessionKeys, commit: Commit, record: Record, after: int

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from turnlog.adapters.aws.asking import Service
-from turnlog.adapters.aws.clients import Clients
+from turnlog.adapters.aws.clients import Clients, fitting
 from turnlog.domain.errors import MemoryConfigError, UnavailableError
 
 _MEMORY = Service(MemoryConfigError, "memory_status", "memory_timeout", "memory_unreadable", "its protocol")
@@ -35,7 +35,7 @@ class AgentCoreCalls:
 
     def call(self, operation: str, **asked: Any) -> Any:
         with _MEMORY.asked(f"AgentCore's {operation}"):
-            client = self._clients.open("bedrock-agentcore", read_timeout_seconds=self._timeout_seconds)
+            client = self._clients.open("bedrock-agentcore", read_timeout_seconds=fitting(self._timeout_seconds))
             call: Callable[..., Any] = getattr(client, operation)
             return call(memoryId=self._memory_id, **asked)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from turnlog.adapters.aws.asking import Service
-from turnlog.adapters.aws.clients import Clients
+from turnlog.adapters.aws.clients import Clients, fitting
 from turnlog.adapters.summarisers.model import Ending, ModelAnswer
 from turnlog.adapters.summarisers.prompt import Prompt
 from turnlog.domain.errors import SummariserConfigError
@@ -34,7 +34,8 @@ class BedrockConverseModel:
 
     def answer(self, prompt: Prompt, *, max_tokens: int) -> ModelAnswer:
         with _CONVERSE.asked(self.name):
-            answer = self._clients.open("bedrock-runtime", read_timeout_seconds=self._timeout_seconds).converse(
+            seconds = fitting(self._timeout_seconds)
+            answer = self._clients.open("bedrock-runtime", read_timeout_seconds=seconds).converse(
                 modelId=self._model,
                 system=[{"text": prompt.system}],
                 messages=[{"role": "user", "content": [{"text": prompt.record}]}],

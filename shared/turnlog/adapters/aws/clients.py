@@ -6,6 +6,8 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
+from turnlog.domain.deadlines import check_time, seconds_left
+
 if TYPE_CHECKING:
     from botocore.session import Session
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -14,7 +16,9 @@ if TYPE_CHECKING:
 
 SERVICES = ("bedrock-agentcore", "bedrock-runtime", "dynamodb", "s3", "sqs", "sts")
 """What functions call, by botocore's names: the layer has the data of no others."""
-_CONNECT_TIMEOUT_SECONDS = 2
+CONNECT_SECONDS = 2
+ITEM_SECONDS, BLOB_SECONDS = 5, 6
+"""For each wait for bytes of an answer: of DynamoDB, SQS and STS, and of S3."""
 _MAX_ATTEMPTS = 4
 _OF_TENANTS = frozenset({"dynamodb", "s3"})
 """What keeps data of tenants. A queue's message and a model's request have no key that a policy could look at."""
@@ -23,6 +27,7 @@ _OF_TENANTS = frozenset({"dynamodb", "s3"})
 class Clients:
     """Clients of one region, each made at its first use and kept. Safe to share between threads.
 
+    No try of a request is begun that could outlast the deadline of the call under way: it is an `UnavailableError` then.
     With ``tenant_role_arn``, DynamoDB and S3 are asked with the rights of that role for the tenant that is served.
     """
 
@@ -35,34 +40,35 @@ class Clients:
         self._tenant_role_arn = tenant_role_arn
         self._session: Session | None = None
         self._tenants: Session | None = None
-        self._opened: dict[str, Any] = {}
+        self._opened: dict[tuple[str, float], Any] = {}
         # Making a client is not thread-safe in botocore; using one is.
         self._lock = threading.Lock()
 
     @property
     def dynamodb(self) -> DynamoDBClient:
-        return cast("DynamoDBClient", _AtFirstUse(lambda: self.open("dynamodb", read_timeout_seconds=5)))
+        return cast("DynamoDBClient", _AtFirstUse(lambda: self.open("dynamodb", read_timeout_seconds=ITEM_SECONDS)))
 
     @property
     def s3(self) -> S3Client:
-        return cast("S3Client", _AtFirstUse(lambda: self.open("s3", read_timeout_seconds=20)))
+        return cast("S3Client", _AtFirstUse(lambda: self.open("s3", read_timeout_seconds=BLOB_SECONDS)))
 
     @property
     def sqs(self) -> SQSClient:
-        return cast("SQSClient", _AtFirstUse(lambda: self.open("sqs", read_timeout_seconds=5)))
+        return cast("SQSClient", _AtFirstUse(lambda: self.open("sqs", read_timeout_seconds=ITEM_SECONDS)))
 
-    def open(self, service: str, *, read_timeout_seconds: int) -> Any:
-        """A client of any service, in a function one of `SERVICES`; the time-out is that of the first call."""
+    def open(self, service: str, *, read_timeout_seconds: float) -> Any:
+        """Return the client of a service with this time-out; in a function, of one of `SERVICES`."""
+        place = service, read_timeout_seconds
         with self._lock:
-            if service not in self._opened:
-                self._opened[service] = self._make(service, read_timeout_seconds)
-            return self._opened[service]
+            if place not in self._opened:
+                self._opened[place] = self._make(service, read_timeout_seconds)
+            return self._opened[place]
 
-    def _make(self, service: str, read_timeout_seconds: int) -> Any:
+    def _make(self, service: str, read_timeout_seconds: float) -> Any:
         from botocore.config import Config
 
         config = Config(
-            connect_timeout=_CONNECT_TIMEOUT_SECONDS,
+            connect_timeout=CONNECT_SECONDS,
             read_timeout=read_timeout_seconds,
             retries={"mode": "standard", "total_max_attempts": self._max_attempts},
             tcp_keepalive=True,
@@ -71,12 +77,14 @@ class Clients:
             # Signed addresses of objects are SigV4's everywhere, also where botocore would still take its first version.
             signature_version="s3v4" if service == "s3" else None,
         )
-        return self._session_of(service).create_client(
+        client = self._session_of(service).create_client(
             service,
             region_name=self._region,
             endpoint_url=self._endpoint_url,
             config=config,
         )
+        _keep_deadlines(client, service, CONNECT_SECONDS + read_timeout_seconds)
+        return client
 
     def _session_of(self, service: str) -> Session:
         if self._session is None:
@@ -93,9 +101,23 @@ class Clients:
 
             self._session.set_config_variable("sts_regional_endpoints", "regional")
             self._tenants = session_of_tenants(
-                self._session, self._tenant_role_arn, lambda: self.open("sts", read_timeout_seconds=5)
+                self._session, self._tenant_role_arn, lambda: self.open("sts", read_timeout_seconds=ITEM_SECONDS)
             )
         return self._tenants
+
+
+def _keep_deadlines(client: Any, service: str, needed_seconds: float) -> None:
+    """Let the client begin a try only while it may take all of its time, and not wait for one that it could not begin."""
+
+    def check(**_: Any) -> None:
+        check_time(needed_seconds, f"a request to {service}")
+
+    def give_up(caught_exception: Exception | None = None, **_: Any) -> None:
+        if caught_exception is not None and seconds_left() < needed_seconds:
+            raise caught_exception
+
+    client.meta.events.register_first("before-send", check)
+    client.meta.events.register_first("needs-retry", give_up)
 
 
 class _AtFirstUse:
@@ -106,6 +128,12 @@ class _AtFirstUse:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._make(), name)
+
+
+def fitting(timeout_seconds: int) -> int:
+    """Return the time-out of a request that is tried once, or as many whole seconds as the deadline leaves for it; at least 1."""
+    left = seconds_left() - CONNECT_SECONDS
+    return timeout_seconds if left >= timeout_seconds else max(1, int(left))
 
 
 def make_clients(

@@ -9,6 +9,7 @@ from typing import Any
 
 from turnlog.adapters.aws.asking import Service
 from turnlog.adapters.aws.clients import Clients
+from turnlog.domain.deadlines import seconds_left
 from turnlog.domain.errors import EmbedderConfigError, UnavailableError
 
 DIMENSIONS = 256
@@ -49,7 +50,8 @@ class BedrockEmbedder:
         pool = ThreadPoolExecutor(_PARALLEL)
         try:
             futures = [pool.submit(call) for call in calls]
-            done, left = wait(futures, timeout=self._timeout_seconds, return_when=FIRST_EXCEPTION)
+            timeout = max(0, min(self._timeout_seconds, seconds_left()))
+            done, left = wait(futures, timeout=timeout, return_when=FIRST_EXCEPTION)
             for future in done:
                 future.result()
             if left:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import closing
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from botocore.exceptions import ChecksumError, ClientError, FlexibleChecksumError
 
+from turnlog.adapters.aws.clients import BLOB_SECONDS
 from turnlog.adapters.aws.translate import error_code, translated
+from turnlog.domain.deadlines import check_time
 from turnlog.domain.errors import CorruptError, UnavailableError
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
 _MAX_DELETES = 1_000
+_CHUNK_BYTES = 256 * 1024
 _DENIED = "AccessDenied"
 
 
@@ -34,7 +38,8 @@ class S3BlobStore:
         with translated("GetObject"):
             try:
                 answer = self._client.get_object(Bucket=self._bucket, Key=self._prefix + name, ChecksumMode="ENABLED")
-                return answer["Body"].read()
+                with closing(answer["Body"]) as body:
+                    return b"".join(_chunks(body))
             except ClientError as error:
                 code = error_code(error)
                 if code == "NoSuchKey" or (code == _DENIED and self._is_missing(name)):
@@ -114,3 +119,10 @@ class S3BlobStore:
             "ResponseContentDisposition": f'attachment; filename="{filename}"',
         }
         return self._client.generate_presigned_url("get_object", Params=params, ExpiresIn=seconds)
+
+
+def _chunks(body: Any) -> Iterator[bytes]:
+    """Read an object a piece at a time. The time-out is that of each wait, so that a large object has time, up to the deadline."""
+    for chunk in body.iter_chunks(_CHUNK_BYTES):
+        check_time(BLOB_SECONDS, "the rest of an object of S3")
+        yield chunk

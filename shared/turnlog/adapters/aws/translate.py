@@ -105,7 +105,7 @@ def translate(error: ClientError | BotoCoreError, operation: str) -> TurnlogErro
         return UnavailableError(f"{operation} has no credentials", code=DENIED)
     if isinstance(error, ParamValidationError):
         return UnavailableError(f"{operation} was refused: its parameters are invalid", code=REFUSED)
-    return UnavailableError(f"{operation} got no answer: {type(error).__name__}")
+    return UnavailableError(f"{operation} got no answer: {type(error).__name__}", retry_after_seconds=1)
 
 
 def _from_code(code: str, status: int, operation: str) -> TurnlogError:
@@ -119,7 +119,7 @@ def _from_code(code: str, status: int, operation: str) -> TurnlogError:
         return UnavailableError(f"{operation} was denied: {code}", code=DENIED)
     if 400 <= status < 500:
         return UnavailableError(f"{operation} was refused: {code}", code=REFUSED)
-    return UnavailableError(f"{operation} failed: {code}")
+    return UnavailableError(f"{operation} failed: {code}", retry_after_seconds=1)
 
 
 def _status(error: ClientError) -> int:

@@ -93,6 +93,7 @@ class SqliteJobQueue:
             ).fetchall()
             wanted = [(now, group, row) for row, body in rows if (group := group_of(body)) is not None]
             connection.executemany(
-                "UPDATE jobs SET dead = 0, receives = 0, receipt = NULL, visible_ms = ?, grp = ? WHERE rowid = ?", wanted
+                "UPDATE jobs SET dead = 0, receives = 0, receipt = NULL, visible_ms = ?, grp = ? WHERE rowid = ?",
+                wanted,
             )
         return len(wanted)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal, Protocol, TypeAlias
 
 from turnlog.adapters.summarisers.prompt import Prompt, prompt_for
+from turnlog.domain.deadlines import seconds_left
 from turnlog.domain.errors import SummaryRefusedError, UnavailableError
 from turnlog.domain.summaries import Summarised, SummaryRequest
 from turnlog.domain.summary_checks import Reason, refusal
@@ -101,7 +102,7 @@ class ModelSummariser:
                 tries += 1
                 pause = self._pause_seconds(error, tries)
                 late = (self._clock.now_ms() - started) / 1000 + pause > self._timeout_seconds * _RETRY_SHARE
-                if tries >= MAX_TRIES or late:
+                if tries >= MAX_TRIES or late or pause >= seconds_left():
                     raise
             self._clock.sleep(pause)
 

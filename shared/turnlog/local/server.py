@@ -9,15 +9,16 @@ import threading
 from collections.abc import Iterable
 from contextlib import suppress
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from turnlog.bootstrap import Application
-from turnlog.domain.errors import InvalidInputError, UnauthorizedError, UnavailableError
+from turnlog.domain.errors import InvalidInputError, TurnlogError, UnauthorizedError, UnavailableError
 from turnlog.domain.jobs import JOB_KINDS
 from turnlog.domain.jsonvalue import encode_json
-from turnlog.entrypoints.http import make_handler, problem_document
+from turnlog.entrypoints.http import make_handler, problem_document, status_of
 from turnlog.entrypoints.routes import ROUTES
 from turnlog.entrypoints.sqs import make_worker
+from turnlog.local.callers import Callers
 from turnlog.local.events import LocalContext, http_answer, is_authorized, proxy_event
 from turnlog.local.poller import Poller
 from turnlog.ports import Clock
@@ -25,6 +26,7 @@ from turnlog.ports import Clock
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIEnvironment
 
+HttpAnswer: TypeAlias = tuple[int, list[tuple[str, str]], bytes]
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 MAX_REQUEST_BYTES = 10 * 1024 * 1024
 _THREADS = 8
@@ -40,7 +42,14 @@ class LocalServer:
     thread."""
 
     def __init__(
-        self, app: Application, clock: Clock, *, host: str = "127.0.0.1", port: int = 8787, token: str | None = None
+        self,
+        app: Application,
+        clock: Clock,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 8787,
+        token: str | None = None,
+        allowed_hosts: Iterable[str] = (),
     ) -> None:
         if host not in LOOPBACK and token is None:
             raise InvalidInputError(
@@ -50,6 +59,7 @@ class LocalServer:
 
         from turnlog.local.refusals import Channel
 
+        self._callers = Callers((host, *allowed_hosts))
         self._handler = make_handler(ROUTES, app)
         self._clock = clock
         self._token = token
@@ -125,24 +135,36 @@ class LocalServer:
         wasyncore.close_all(self._sockets, ignore_all=True)
 
     def _serve(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        length = int(environ.get("CONTENT_LENGTH") or 0)
-        body = environ["wsgi.input"].read(length) if length else b""
-        if environ["REQUEST_METHOD"] in ("GET", "HEAD") and environ.get("PATH_INFO") == "/docs":
-            status, headers, data = _reference()  # tells nothing of anybody, so it asks for no token
-        elif is_authorized(environ, self._token):
-            event = proxy_event(environ, body, now_ms=self._clock.now_ms())
-            status, headers, data = http_answer(self._handler(event, LocalContext(_REQUEST_MS)))
-        else:
-            error = UnauthorizedError("this server needs its bearer token")
-            status, headers = 401, [("Content-Type", "application/problem+json"), ("WWW-Authenticate", "Bearer")]
-            data = encode_json(problem_document(error, ""))
+        try:
+            status, headers, data = self._answer(environ)
+        except TurnlogError as error:
+            status, headers, data = _refusal(error)
         if environ["REQUEST_METHOD"] == "HEAD":
             data = b""
         start_response(f"{status} {_phrase(status)}", headers)
         return [data]
 
+    def _answer(self, environ: WSGIEnvironment) -> HttpAnswer:
+        self._callers.check(environ)
+        length = int(environ.get("CONTENT_LENGTH") or 0)
+        body = environ["wsgi.input"].read(length) if length else b""
+        if environ["REQUEST_METHOD"] in ("GET", "HEAD") and environ.get("PATH_INFO") == "/docs":
+            return _reference()  # tells nothing of anybody, so it asks for no token
+        if not is_authorized(environ, self._token):
+            raise UnauthorizedError("this server needs its bearer token")
+        event = proxy_event(environ, body, now_ms=self._clock.now_ms())
+        return http_answer(self._handler(event, LocalContext(_REQUEST_MS)))
 
-def _reference() -> tuple[int, list[tuple[str, str]], bytes]:
+
+def _refusal(error: TurnlogError) -> HttpAnswer:
+    """Return the problem document of a request that reaches no route."""
+    headers = [("Content-Type", "application/problem+json")]
+    if isinstance(error, UnauthorizedError):
+        headers.append(("WWW-Authenticate", "Bearer"))
+    return status_of(error), headers, encode_json(problem_document(error, ""))
+
+
+def _reference() -> HttpAnswer:
     """The API for people."""
     from turnlog.local.reference.page import reference_page
 

@@ -19,6 +19,7 @@ from turnlog.entrypoints.http import make_handler, problem_document, status_of
 from turnlog.entrypoints.routes import ROUTES
 from turnlog.entrypoints.sqs import make_worker
 from turnlog.local.callers import Callers
+from turnlog.local.content_budget import ContentBudget
 from turnlog.local.events import LocalContext, http_answer, is_authorized, proxy_event
 from turnlog.local.poller import Poller
 from turnlog.ports import Clock
@@ -30,6 +31,10 @@ HttpAnswer: TypeAlias = tuple[int, list[tuple[str, str]], bytes]
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 MAX_REQUEST_BYTES = 10 * 1024 * 1024
 _THREADS = 8
+_CONTENT_BYTES, _WAITING, _WAIT_SECONDS = 4 * 1024 * 1024, 4, 10.0
+"""Content that requests work on at once, beside one larger request; how many threads may wait for it, and how long."""
+_BODY_BUFFER_BYTES, _ANSWER_BUFFER_BYTES, _HEADER_BYTES = 64 * 1024, 128 * 1024, 32 * 1024
+"""What a connection holds in memory. More of a body or of an answer is in a temporary file until it is read or sent."""
 _CONNECTIONS, _OTHER_FILES = 1_000, 128
 """Connections at once, as far as the process may have files open beside those of the engine. waitress takes 100 by itself: with as
 many clients that keep theirs open, one more waits for its first answer until one of them leaves."""
@@ -60,6 +65,7 @@ class LocalServer:
         from turnlog.local.refusals import Channel
 
         self._callers = Callers((host, *allowed_hosts))
+        self._budget = ContentBudget(_CONTENT_BYTES, waiting=_WAITING, wait_seconds=_WAIT_SECONDS)
         self._handler = make_handler(ROUTES, app)
         self._clock = clock
         self._token = token
@@ -73,6 +79,9 @@ class LocalServer:
             connection_limit=_most_connections(),
             asyncore_use_poll=hasattr(select, "poll"),  # select knows no file above 1,023
             max_request_body_size=MAX_REQUEST_BYTES,
+            max_request_header_size=_HEADER_BYTES,
+            inbuf_overflow=_BODY_BUFFER_BYTES,
+            outbuf_overflow=_ANSWER_BUFFER_BYTES,
             ident="turnlog",
             clear_untrusted_proxy_headers=True,
         )
@@ -146,19 +155,23 @@ class LocalServer:
 
     def _answer(self, environ: WSGIEnvironment) -> HttpAnswer:
         self._callers.check(environ)
-        length = int(environ.get("CONTENT_LENGTH") or 0)
-        body = environ["wsgi.input"].read(length) if length else b""
         if environ["REQUEST_METHOD"] in ("GET", "HEAD") and environ.get("PATH_INFO") == "/docs":
             return _reference()  # tells nothing of anybody, so it asks for no token
         if not is_authorized(environ, self._token):
             raise UnauthorizedError("this server needs its bearer token")
-        event = proxy_event(environ, body, now_ms=self._clock.now_ms())
-        return http_answer(self._handler(event, LocalContext(_REQUEST_MS)))
+        with self._budget.request() as take:
+            length = int(environ.get("CONTENT_LENGTH") or 0)
+            take(length)
+            body = environ["wsgi.input"].read(length) if length else b""
+            event = proxy_event(environ, body, now_ms=self._clock.now_ms())
+            return http_answer(self._handler(event, LocalContext(_REQUEST_MS)))
 
 
 def _refusal(error: TurnlogError) -> HttpAnswer:
     """Return the problem document of a request that reaches no route."""
     headers = [("Content-Type", "application/problem+json")]
+    if error.retry_after_seconds is not None:
+        headers.append(("Retry-After", str(error.retry_after_seconds)))
     if isinstance(error, UnauthorizedError):
         headers.append(("WWW-Authenticate", "Bearer"))
     return status_of(error), headers, encode_json(problem_document(error, ""))

@@ -1,6 +1,7 @@
 # Building and checking what is deployed. The SAM CLI has a venv of its own: its pins clash with ours.
-# The runtime's Python has to be on PATH, as `sam build` asks for it; without it these targets say so and end well.
+# The runtime's Python has to be on PATH, as `sam build` asks for it; without it these targets fail and say so.
 RUNTIME_PYTHON := python3.13
+NO_RUNTIME := needs $(RUNTIME_PYTHON) on PATH, the Python of the Lambda runtime; install it (www.python.org/downloads, or pyenv install 3.13)
 HAS_RUNTIME := $(shell $(RUNTIME_PYTHON) -c 'print(1)' 2>/dev/null)
 SAM_VENV := .venv-sam
 LAMBDA_VENV := .venv-lambda
@@ -63,6 +64,6 @@ bench-starts: build-test  ## Import and first request of the built handlers agai
 else
 
 bench-starts build build-test:
-	@echo "skipped: make $@ needs $(RUNTIME_PYTHON) on PATH, the Python of the Lambda runtime"
+	@$(call NEEDS,$(NO_RUNTIME))
 
 endif

@@ -32,6 +32,6 @@ e2e: $(VENV)/dev.stamp $(LAYER_WHEELS)/wheels.stamp $(MINISTACK_VENV)/ministack.
 else
 
 e2e:
-	@echo "skipped: make $@ needs $(RUNTIME_PYTHON) on PATH, the Python of the Lambda runtime"
+	@$(call NEEDS,$(NO_RUNTIME))
 
 endif

@@ -217,7 +217,7 @@ def install() -> list[Emulator]:
 
 
 def test(arguments: list[str]) -> int:
-    """Runs the suites on what is installed; the exit code of pytest, 0 when there is nothing to run."""
+    """Runs the suites on what is installed; the exit code of pytest, 1 when nothing is installed."""
     with contextlib.ExitStack() as stack:
         environment = dict(os.environ)
         for emulator in EMULATORS:
@@ -225,8 +225,8 @@ def test(arguments: list[str]) -> int:
                 environment[emulator.variable] = stack.enter_context(running(emulator))
                 print(f"{emulator.name} on {environment[emulator.variable]}")
         if not any(emulator.variable in environment for emulator in EMULATORS):
-            print("no emulator is installed: nothing was run")
-            return 0
+            print("no emulator is installed, so nothing was run; try again with PyPI in reach", file=sys.stderr)
+            return 1
         command = [sys.executable, "-m", "pytest", "-q", *(arguments or [SUITE])]
         return subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode  # noqa: S603
 

@@ -18,7 +18,8 @@ from waitress.server import create_server
 
 from turnlog import Turnlog
 from turnlog.client.model import Session
-from turnlog.domain.errors import ConflictError, InvalidInputError, NotFoundError, TurnlogError
+from turnlog.domain.errors import ConflictError, ForbiddenError, InvalidInputError, NotFoundError, TurnlogError
+from turnlog.local.callers import Callers
 
 PAGE = Path(__file__).with_name("page.html")
 COOKIE, HEADER = "chat_session", "X-Session-ID"
@@ -40,8 +41,9 @@ class RefusedError(Exception):
 class Chat:
     """The WSGI application. `stop` ends the streams under way: what was said so far is kept."""
 
-    def __init__(self, log: Turnlog, model: Model) -> None:
+    def __init__(self, log: Turnlog, model: Model, allowed_hosts: Iterable[str] = ()) -> None:
         self._log = log
+        self._callers = Callers(allowed_hosts)
         self._model = model
         self._stopping = threading.Event()
 
@@ -51,6 +53,7 @@ class Chat:
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         call = f"{environ['REQUEST_METHOD']} {environ.get('PATH_INFO') or '/'}"
         try:
+            self._callers.check(environ)
             session_id, headers = _visitor(environ, is_new=call == "POST /session")
             status, more, body = self._answer(call, session_id, environ)
         except RefusedError as error:
@@ -170,6 +173,7 @@ def _event(name: str, value: Any) -> bytes:
 
 def _status_of(error: TurnlogError) -> str:
     kinds: list[tuple[type[TurnlogError], str]] = [
+        (ForbiddenError, "403 Forbidden"),
         (NotFoundError, "404 Not Found"),
         (ConflictError, "409 Conflict"),
         (InvalidInputError, "422 Unprocessable Content"),
@@ -181,10 +185,11 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--port", type=int, default=8000, help="0: any that is free (8000)")
     options.add_argument("--log", default="sqlite:///web-chat.db", help="any address that Turnlog.open takes")
+    options.add_argument("--allow-host", action="append", default=[], help="a name it is reached by behind a proxy")
     given = options.parse_args()
 
     with Turnlog.open(given.log) as log:
-        chat = Chat(log, model_of_environment())
+        chat = Chat(log, model_of_environment(), given.allow_host)
         # A stream has a thread for as long as it lasts. The lookahead sees that a visitor has gone.
         server = create_server(
             chat, host="127.0.0.1", port=given.port, threads=32, channel_request_lookahead=1, ident="web-chat"

@@ -22,7 +22,7 @@ REQUESTS = {
     "a header without a name": (400, "malformed", f"GET / HTTP/1.1\r\n: {CANARY}\r\n\r\n"),
     "no request line": (400, "malformed", f"{CANARY}\r\n\r\n"),
     "an encoding that is unknown": (501, "malformed", f"POST / HTTP/1.1\r\nTransfer-Encoding: {CANARY}\r\n\r\n"),
-    "headers without an end": (431, "too_large", ("GET / HTTP/1.1\r\nX: " + CANARY * 30_000)[:262_200]),
+    "headers without an end": (431, "too_large", ("GET / HTTP/1.1\r\nX: " + CANARY * 30_000)[:32_768]),
     "a body that is too large": (
         413,
         "too_large",

@@ -251,6 +251,26 @@ def test_hostile_requests_are_the_callers_fault(site: Site) -> None:
         assert stranger.messages() == [] and stranger.cookie != cookie, "another one is made"
 
 
+def test_pages_of_other_sites_are_refused(site: Site) -> None:
+    site.start()
+    own = site.url
+    for method, path in (
+        ("GET", "/"),
+        ("GET", "/messages"),
+        ("POST", "/session"),
+        ("POST", "/messages"),
+        ("POST", "/answer"),
+    ):
+        body = {"text": "planted"} if method == "POST" else None
+        for headers in (
+            {"Origin": "https://evil.example"},
+            {"Sec-Fetch-Site": "cross-site"},
+            {"Host": "evil.example", "Origin": "http://evil.example", "Sec-Fetch-Site": "same-origin"},
+        ):
+            assert Visitor(site).whole(method, path, body, **headers)[0] == 403
+        assert Visitor(site).whole(method, path, body, **{"Origin": own, "Sec-Fetch-Site": "same-origin"})[0] != 403
+
+
 def test_a_model_behind_openais_api(site: Site) -> None:
     server = StreamingServer({"role": "assistant", "content": "It is far."}, 400)
     try:

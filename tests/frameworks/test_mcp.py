@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import http.client
 import json
 import os
 import socket
@@ -120,6 +122,28 @@ def test_over_stdio_nothing_but_the_protocol_is_said(tmp_path: Path) -> None:
     assert "at the bakery" in answers[0][0]
 
 
+WEB_PAGES = (
+    {"Host": "evil.example"},
+    {"Host": "127.0.0.1.evil.example:8788"},
+    {"Host": "evil.example", "Origin": "http://evil.example"},
+    {"Origin": "https://evil.example"},
+    {"Origin": "null"},
+    {"Origin": "http://localhost.evil.example:80"},
+    {"Content-Type": "text/plain"},
+    {"Content-Type": ""},
+)
+"""Headers of web pages in a browser of this machine: rebound names, other origins, requests that ask for no preflight."""
+
+
+def status_of(port: int, **headers: str) -> int:
+    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/list"})
+    known = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    with contextlib.closing(connection):
+        connection.request("POST", "/mcp", body, {**known, **headers})
+        return connection.getresponse().status
+
+
 @pytest.mark.network
 def test_over_http(tmp_path: Path) -> None:
     with socket.socket() as found:
@@ -136,6 +160,7 @@ def test_over_http(tmp_path: Path) -> None:
             url = f"http://127.0.0.1:{port}/mcp"
             answers = asyncio.run(asked(url, ("search_history", {"session_id": "desk", "q": "parcel"})))
             assert "⟦parcel⟧" in answers[0][0]
+            assert [status_of(port, **headers) for headers in WEB_PAGES] == [421, 421, 421, 403, 403, 403, 400, 400]
         finally:
             server.terminate()
         assert server.communicate(timeout=20)[0] == b""

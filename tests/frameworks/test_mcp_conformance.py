@@ -60,9 +60,8 @@ def test_a_scenario_that_was_not_run_fails(tool: Any) -> None:
     assert not is_right and "FAILED ping was not run" in lines
 
 
-def test_without_npm_it_is_skipped_and_says_so(
-    tool: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(tool.shutil, "which", lambda name: None)
-    assert tool.main("install") == tool.main("test") == 0
-    assert capsys.readouterr().out.startswith("skipped: ")
+def test_an_installation_that_fetches_nothing_fails(tool: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tool, "installed", lambda: False)
+    assert tool.main("install") == 1
+    monkeypatch.setattr(tool, "installed", lambda: True)
+    assert tool.main("install") == 0

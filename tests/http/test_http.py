@@ -6,6 +6,7 @@ import base64
 import importlib
 import json
 import logging
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from turnlog.bootstrap import Application
 from turnlog.domain.errors import ThrottledError, UnavailableError
 from turnlog.engines import Engine
 from turnlog.entrypoints.http import make_handler
-from turnlog.entrypoints.routes import ROUTES, routes_of
+from turnlog.entrypoints.routes import ROUTES, Route, routes_of
 from turnlog.settings import Settings
 from turnlog.testing.faults import Faults, FaultyBlobStore, FaultyItemTable
 from turnlog.testing.fixed import FixedClock, SequentialIds
@@ -40,10 +41,10 @@ class Service:
         )
         settings = settings or Settings(token_counter="estimate")
         self.app = Application(engine, settings, clock=FixedClock(), ids=SequentialIds())
-        self._handler = make_handler(ROUTES, self.app)
+        self.handler = make_handler(ROUTES, self.app)
 
     def __call__(self, method: str, path: str, **options: Any) -> tuple[int, Any, dict[str, str]]:
-        answer = self._handler(event(method, path, **options), None)
+        answer = self.handler(event(method, path, **options), None)
         body = json.loads(answer["body"]) if answer.get("body") else None
         return answer["statusCode"], body, answer.get("headers") or {}
 
@@ -128,9 +129,9 @@ def test_malformed_json_is_400(session: Service, kind: str) -> None:
 
 def test_bytes_that_are_not_utf8_are_400(session: Service) -> None:
     made = event("POST", "/v1/sessions/s/messages", raw=base64.b64encode(b'{"messages": "\xff"}').decode())
-    answer = session._handler({**made, "isBase64Encoded": True}, None)
+    answer = session.handler({**made, "isBase64Encoded": True}, None)
     assert answer["statusCode"] == 400
-    assert session._handler({**made, "body": "***", "isBase64Encoded": True}, None)["statusCode"] == 400
+    assert session.handler({**made, "body": "***", "isBase64Encoded": True}, None)["statusCode"] == 400
 
 
 INVALID: list[tuple[str, str, Any]] = [
@@ -279,6 +280,24 @@ def test_another_content_type_is_415(session: Service) -> None:
         assert (
             session("POST", "/v1/sessions/s/messages", body=MESSAGE, headers={"content-type": content_type})[0] == 201
         )
+
+
+@pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.name)
+def test_a_body_without_content_type_is_415_on_every_route(session: Service, route: Route) -> None:
+    path = re.sub("{.*?}", "s", route.path)
+    before = session("GET", "/v1/sessions")[1]
+    for body in ({"position": 1}, MESSAGE, []):
+        for headers in (
+            None,
+            {},
+            {"content-type": ""},
+            {"Content-Type": " ; charset=utf-8"},
+            {"content-type": "text/plain"},
+        ):
+            request = {**event(route.method, path, body=body), "headers": headers}
+            answer = session.handler(request, None)
+            assert (answer["statusCode"], json.loads(answer["body"])["code"]) == (415, "unsupported_media_type")
+    assert session("GET", "/v1/sessions")[1] == before
 
 
 def test_a_json_patch_has_its_own_content_type_and_its_own_route(session: Service) -> None:

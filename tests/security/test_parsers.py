@@ -634,7 +634,20 @@ PARSERS: dict[str, Parser] = {
     "a request that is none, on its way to an event": Parser(
         "text", lambda: ["/v1/sessions?limit=3", "/v1/%73essions/a%2Fb"], lambda text: to_event(text), ("local/events",)
     ),
+    "who calls the local server": Parser(
+        "text",
+        lambda: ["localhost:8787 http://localhost:8787 same-origin http://[::1]/v1", "[::1]:80 https://a.b none /v1"],
+        lambda text: called(text),
+        ("local/callers",),
+    ),
 }
+
+
+def called(text: str) -> None:
+    from turnlog.local.callers import Callers
+
+    names = ("HTTP_HOST", "HTTP_ORIGIN", "HTTP_SEC_FETCH_SITE", "REQUEST_URI")
+    Callers().check(dict(zip(names, text.split(" "), strict=False)))
 
 
 def to_event(text: str) -> object:

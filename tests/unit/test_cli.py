@@ -366,7 +366,11 @@ def test_a_service_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_serve_refuses_what_it_can_not_do(served: LocalServer, tmp_path: Path) -> None:
     refused("serve", "--port", served.url.rpartition(":")[2], "--engine", "memory", code=1, says="port_in_use.*--port")
     refused("serve", "--host", "0.0.0.0", "--engine", "memory", code=2, says="needs a token.*--token")  # noqa: S104
-    refused("serve", "--host", "no such host", "--token", "x", "--engine", "memory", code=1, says="cannot_listen")
+    refused("serve", "--host", "no such host", "--token", "x", "--engine", "memory", code=2, says="invalid_host")
+    refused("serve", "--allow-host", "http://a", "--engine", "memory", code=2, says="without scheme and port")
+    refused(
+        "serve", "--host", "no-such-host.invalid", "--token", "x", "--engine", "memory", code=1, says="cannot_listen"
+    )
     refused("serve", "--engine", "nope", code=2, says="engine 'nope' is not one of embedded, memory, moto")
     (tmp_path / "file").write_text("")
     refused(

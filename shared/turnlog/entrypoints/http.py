@@ -245,13 +245,13 @@ def _kept(app: Application, owner: Owner, path: Mapping[str, str], data: bytes) 
 
 def _request(event: Mapping[str, Any], owner: Owner, path: Mapping[str, str], route: Route) -> Request:
     headers = {name.lower(): value for name, value in (event.get("headers") or {}).items()}
-    media_type = headers.get("content-type", JSON).partition(";")[0].strip().lower()
+    media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
     return Request(
         owner=owner,
         path=path,
         query=event.get("queryStringParameters") or {},
         body=_body(event, media_type, route),
-        media_type=media_type,
+        media_type=media_type or JSON,
         idempotency_key=headers.get("idempotency-key") if route.writes else None,
     )
 
@@ -262,8 +262,8 @@ def _body(event: Mapping[str, Any], media_type: str, route: Route) -> object:
         return None
     if media_type not in route.media_types:
         takes = " or ".join(route.media_types) if JSON_PATCH in route.media_types else JSON
-        message = f"content type {media_type[:80]!r} is not {takes}: send the header Content-Type: {JSON}"
-        raise UnsupportedMediaTypeError(message)
+        wrong = f"content type {media_type[:80]!r} is not {takes}" if media_type else "the body has no content type"
+        raise UnsupportedMediaTypeError(f"{wrong}: send the header Content-Type: {JSON}")
     is_base64 = bool(event.get("isBase64Encoded"))
     data = _bytes(body, is_base64=is_base64)
     if len(data) > MAX_BODY_BYTES:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from waitress.channel import HTTPChannel
+from waitress.parser import HTTPRequestParser, ParsingError
 from waitress.task import ErrorTask
 
 from turnlog.domain.jsonvalue import encode_json
@@ -42,7 +43,18 @@ class _Refused(ErrorTask):
         self.write(data)
 
 
+class _Parser(HTTPRequestParser):
+    """waitress's parser, which lets `ValueError` out for a target such as ``http://[``, and so closes without an answer."""
+
+    def parse_header(self, header_plus: bytes) -> None:
+        try:
+            super().parse_header(header_plus)
+        except ValueError as error:
+            raise ParsingError("Bad URI") from error
+
+
 class Channel(HTTPChannel):
     """A connection whose refusals are problem documents."""
 
+    parser_class = _Parser
     error_task_class = _Refused

@@ -9,15 +9,17 @@ import threading
 from collections.abc import Iterable
 from contextlib import suppress
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from turnlog.bootstrap import Application
-from turnlog.domain.errors import InvalidInputError, UnauthorizedError, UnavailableError
+from turnlog.domain.errors import InvalidInputError, TurnlogError, UnauthorizedError, UnavailableError
 from turnlog.domain.jobs import JOB_KINDS
 from turnlog.domain.jsonvalue import encode_json
-from turnlog.entrypoints.http import make_handler, problem_document
+from turnlog.entrypoints.http import make_handler, problem_document, status_of
 from turnlog.entrypoints.routes import ROUTES
 from turnlog.entrypoints.sqs import make_worker
+from turnlog.local.callers import Callers
+from turnlog.local.content_budget import ContentBudget
 from turnlog.local.events import LocalContext, http_answer, is_authorized, proxy_event
 from turnlog.local.poller import Poller
 from turnlog.ports import Clock
@@ -25,9 +27,14 @@ from turnlog.ports import Clock
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIEnvironment
 
+HttpAnswer: TypeAlias = tuple[int, list[tuple[str, str]], bytes]
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 MAX_REQUEST_BYTES = 10 * 1024 * 1024
 _THREADS = 8
+_CONTENT_BYTES, _WAITING, _WAIT_SECONDS = 4 * 1024 * 1024, 4, 10.0
+"""Content that requests work on at once, beside one larger request; how many threads may wait for it, and how long."""
+_BODY_BUFFER_BYTES, _ANSWER_BUFFER_BYTES, _HEADER_BYTES = 64 * 1024, 128 * 1024, 32 * 1024
+"""What a connection holds in memory. More of a body or of an answer is in a temporary file until it is read or sent."""
 _CONNECTIONS, _OTHER_FILES = 1_000, 128
 """Connections at once, as far as the process may have files open beside those of the engine. waitress takes 100 by itself: with as
 many clients that keep theirs open, one more waits for its first answer until one of them leaves."""
@@ -40,7 +47,14 @@ class LocalServer:
     thread."""
 
     def __init__(
-        self, app: Application, clock: Clock, *, host: str = "127.0.0.1", port: int = 8787, token: str | None = None
+        self,
+        app: Application,
+        clock: Clock,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 8787,
+        token: str | None = None,
+        allowed_hosts: Iterable[str] = (),
     ) -> None:
         if host not in LOOPBACK and token is None:
             raise InvalidInputError(
@@ -50,6 +64,8 @@ class LocalServer:
 
         from turnlog.local.refusals import Channel
 
+        self._callers = Callers((host, *allowed_hosts))
+        self._budget = ContentBudget(_CONTENT_BYTES, waiting=_WAITING, wait_seconds=_WAIT_SECONDS)
         self._handler = make_handler(ROUTES, app)
         self._clock = clock
         self._token = token
@@ -63,6 +79,9 @@ class LocalServer:
             connection_limit=_most_connections(),
             asyncore_use_poll=hasattr(select, "poll"),  # select knows no file above 1,023
             max_request_body_size=MAX_REQUEST_BYTES,
+            max_request_header_size=_HEADER_BYTES,
+            inbuf_overflow=_BODY_BUFFER_BYTES,
+            outbuf_overflow=_ANSWER_BUFFER_BYTES,
             ident="turnlog",
             clear_untrusted_proxy_headers=True,
         )
@@ -125,24 +144,40 @@ class LocalServer:
         wasyncore.close_all(self._sockets, ignore_all=True)
 
     def _serve(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        length = int(environ.get("CONTENT_LENGTH") or 0)
-        body = environ["wsgi.input"].read(length) if length else b""
-        if environ["REQUEST_METHOD"] in ("GET", "HEAD") and environ.get("PATH_INFO") == "/docs":
-            status, headers, data = _reference()  # tells nothing of anybody, so it asks for no token
-        elif is_authorized(environ, self._token):
-            event = proxy_event(environ, body, now_ms=self._clock.now_ms())
-            status, headers, data = http_answer(self._handler(event, LocalContext(_REQUEST_MS)))
-        else:
-            error = UnauthorizedError("this server needs its bearer token")
-            status, headers = 401, [("Content-Type", "application/problem+json"), ("WWW-Authenticate", "Bearer")]
-            data = encode_json(problem_document(error, ""))
+        try:
+            status, headers, data = self._answer(environ)
+        except TurnlogError as error:
+            status, headers, data = _refusal(error)
         if environ["REQUEST_METHOD"] == "HEAD":
             data = b""
         start_response(f"{status} {_phrase(status)}", headers)
         return [data]
 
+    def _answer(self, environ: WSGIEnvironment) -> HttpAnswer:
+        self._callers.check(environ)
+        if environ["REQUEST_METHOD"] in ("GET", "HEAD") and environ.get("PATH_INFO") == "/docs":
+            return _reference()  # tells nothing of anybody, so it asks for no token
+        if not is_authorized(environ, self._token):
+            raise UnauthorizedError("this server needs its bearer token")
+        with self._budget.request() as take:
+            length = int(environ.get("CONTENT_LENGTH") or 0)
+            take(length)
+            body = environ["wsgi.input"].read(length) if length else b""
+            event = proxy_event(environ, body, now_ms=self._clock.now_ms())
+            return http_answer(self._handler(event, LocalContext(_REQUEST_MS)))
 
-def _reference() -> tuple[int, list[tuple[str, str]], bytes]:
+
+def _refusal(error: TurnlogError) -> HttpAnswer:
+    """Return the problem document of a request that reaches no route."""
+    headers = [("Content-Type", "application/problem+json")]
+    if error.retry_after_seconds is not None:
+        headers.append(("Retry-After", str(error.retry_after_seconds)))
+    if isinstance(error, UnauthorizedError):
+        headers.append(("WWW-Authenticate", "Bearer"))
+    return status_of(error), headers, encode_json(problem_document(error, ""))
+
+
+def _reference() -> HttpAnswer:
     """The API for people."""
     from turnlog.local.reference.page import reference_page
 

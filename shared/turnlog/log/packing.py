@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 from turnlog.domain.errors import CorruptError
@@ -17,6 +18,23 @@ WRITE_UNIT_BYTES = 1024
 MAX_UNPACKED_BYTES = 32 * 1024 * 1024
 PREFIX_BYTES = 5
 _RAW, _ZLIB = 0, 1
+_COUNT: ContextVar[Callable[[int], None] | None] = ContextVar("turnlog_count_content", default=None)
+
+
+@contextmanager
+def counting_content(count: Callable[[int], None]) -> Iterator[None]:
+    """Call ``count`` with the bytes of each content that the block reads, before they become objects. It may raise."""
+    token = _COUNT.set(count)
+    try:
+        yield
+    finally:
+        _COUNT.reset(token)
+
+
+def count_content(content: bytes) -> None:
+    """Tell `counting_content` of content that is read: unpacked, or unpacked before and kept."""
+    if (count := _COUNT.get()) is not None:
+        count(len(content))
 
 
 def pack(content: bytes, *, beside: bytes = b"", item_bytes: int = 0) -> bytes:
@@ -40,6 +58,7 @@ def unpack(packed: bytes, *, item: str, beside: bytes = b"") -> bytes:
         raise CorruptError(f"unknown codec {codec}", item=item)
     if zlib.crc32(content, zlib.crc32(beside)).to_bytes(4, "big") != checksum:
         raise CorruptError("checksum does not match", item=item)
+    count_content(content)
     return content
 
 

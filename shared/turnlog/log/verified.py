@@ -17,7 +17,7 @@ from turnlog.domain.errors import CorruptError
 from turnlog.domain.values import dataclass
 from turnlog.log.digests import line_digest
 from turnlog.log.headers import Header, chain_hash, hashed_header, item_name, log_key, read_header
-from turnlog.log.packing import decoding, unpack
+from turnlog.log.packing import count_content, decoding, unpack
 from turnlog.ports import Item, item_size_bytes
 
 Blob: TypeAlias = bytes
@@ -63,6 +63,7 @@ class VerifiedItems:
             if known is not None:
                 self._found.move_to_end(key)
         if known is not None and known[0] == item:
+            count_content(known[1].content)
             return known[1]
         made = _verified(item)
         self._keep(key, dict(item), made)

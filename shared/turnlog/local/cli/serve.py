@@ -6,12 +6,12 @@ import logging
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -40,6 +40,10 @@ def serve(
     ctx: typer.Context,
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0: any that is free.")] = 8787,
     host: Annotated[str, typer.Option("--host", help="Other than loopback only with --token.")] = "127.0.0.1",
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option("--allow-host", metavar="NAME", help="A further name it is reached by; may be repeated."),
+    ] = None,
     data: Data = None,
     engine: AnyEngine = "embedded",
     token: Token = None,
@@ -48,37 +52,38 @@ def serve(
     """Serve the API on this machine. Prints its URL; Ctrl-C stops it."""
     connection = remember(ctx, data=data, token=token)
     folder = connection.data or DEFAULT_DATA
+    listening = {"host": host, "port": port, "token": connection.token, "allowed_hosts": tuple(allow_host or ())}
     # Its warnings are of requests that wait for one of 8 threads, and of those that are given up when it stops.
     logging.getLogger("waitress").setLevel(logging.ERROR)
     with _stopped_by_signals(), suppress(KeyboardInterrupt):
         if engine == "moto":
-            _serve_moto(host=host, port=port, token=connection.token, json=json)
+            _serve_moto(listening, json=json)
         else:
-            _serve_embedded(engine, folder, host=host, port=port, token=connection.token, json=json)
+            _serve_embedded(engine, folder, listening, json=json)
     if not json:
         sys.stdout.write("turnlog stopped\n")
 
 
-def _serve_embedded(engine: str, folder: Path, *, host: str, port: int, token: str | None, json: bool) -> None:
+def _serve_embedded(engine: str, folder: Path, listening: Mapping[str, Any], *, json: bool) -> None:
     from turnlog.local.server import LocalServer
 
     app = make_application(served_settings(engine_url(engine, folder, others=("moto",))))
     try:
         # Engines open at first use: a folder that can't be one's data is an error now, not of each request.
         app.list_sessions(Owner.of("local", "me"), limit=1)
-        server = LocalServer(app, SystemClock(), host=host, port=port, token=token)
+        server = LocalServer(app, SystemClock(), **listening)
         _announce(server.url, engine, folder, json=json)
         server.run()
     finally:
         app.close()
 
 
-def _serve_moto(*, host: str, port: int, token: str | None, json: bool) -> None:
+def _serve_moto(listening: Mapping[str, Any], *, json: bool) -> None:
     from turnlog.local.moto_engine import StackServer, moto_service
 
     clock = SystemClock()
     with moto_service(clock) as service:
-        server = StackServer(service, clock, host=host, port=port, token=token)
+        server = StackServer(service, clock, **listening)
         _announce(server.url, "moto", None, json=json, resources=service.stack.resources)
         server.run()
 

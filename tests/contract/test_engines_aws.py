@@ -450,7 +450,7 @@ def test_limits_of_sqs_are_checked_before_a_request(clients: Clients) -> None:
 def test_a_client_is_made_once_and_only_when_asked_for(clients: Clients) -> None:
     assert clients._opened == {}, "naming a client makes none"
     assert clients.dynamodb.meta is clients.dynamodb.meta
-    assert list(clients._opened) == ["dynamodb"]
+    assert [service for service, _ in clients._opened] == ["dynamodb"]
     config = clients.dynamodb.meta.config
     assert (config.connect_timeout, config.read_timeout) == (2, 5)
     assert config.retries == {"mode": "standard", "total_max_attempts": 1}

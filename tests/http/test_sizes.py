@@ -157,8 +157,6 @@ def test_a_window_of_more_than_two_million_tokens_arrives(api: Api) -> None:
 
 
 def test_settings_and_a_snapshot_with_them_arrive(api: Api) -> None:
-    body = {"session_id": "t", "metadata": {"a": '"' * 2_000_000}, "state": {"b": QUOTES}}
-    assert api("POST", "/v1/sessions", raw=encode_json(body).decode())[0] == 413, "its quotes count twice on the way"
     body = {"session_id": "t", "metadata": {"a": "\n" * 1_000_000}, "state": {"b": QUOTES}}
     assert api("POST", "/v1/sessions", body=body)[0] == 201
     assert api("GET", "/v1/sessions/t")[1]["metadata"] == body["metadata"]
@@ -168,10 +166,15 @@ def test_settings_and_a_snapshot_with_them_arrive(api: Api) -> None:
     assert (status, found["content"]) == (200, None), "it says so, and the parts have it"
 
 
+@pytest.mark.every_engine
 def test_a_request_that_lambda_would_not_take_is_refused_and_writes_nothing(api: Api) -> None:
+    """Over S3; a store on this machine is not behind Lambda."""
     body = {"messages": [{"role": "user", "content": '"' * 500_000}] * 4}
     assert event_bytes(json.dumps(body).encode()) > MAX_EVENT_BYTES
     status, problem = api("POST", "/v1/sessions/s/messages", body=body)
+    if not api._has_addresses:
+        assert status == 201
+        return
     assert (status, problem["code"]) == (413, "too_large")
     assert "quotes" in problem["detail"] and "less" in problem["detail"]
     assert api("GET", "/v1/sessions/s/messages")[1]["messages"] == []

@@ -1,4 +1,4 @@
-"""How much fits through API Gateway and Lambda. Servers of every engine keep to it: what works on one machine works on AWS.
+"""How much fits through API Gateway and Lambda: what pages keep to everywhere, and requests and answers over S3.
 
 Lambda hands over an event of at most 6,291,456 bytes, and takes an answer of at most 6,291,556. Both are JSON and hold the body as
 a string: a quote, a backslash or a line break of the body takes two bytes there

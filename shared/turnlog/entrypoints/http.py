@@ -163,7 +163,9 @@ def _served(resolver: _Resolver, route: Route, holder: _Holder) -> Callable[...,
         try:
             app = holder.get()
             owner = identify(event, app.settings) if route.resource != "health" else _NOBODY
-            response = call(app, route, _request(event, owner, path, route))
+            request = _request(event, owner, path, route)
+            _check_event(event, app)
+            response = call(app, route, request)
             answer = _answer(response, lambda data: _kept(app, owner, path, data))
         except TurnlogError as error:
             if status_of(error) >= 500:
@@ -264,16 +266,21 @@ def _body(event: Mapping[str, Any], media_type: str, route: Route) -> object:
         takes = " or ".join(route.media_types) if JSON_PATCH in route.media_types else JSON
         wrong = f"content type {media_type[:80]!r} is not {takes}" if media_type else "the body has no content type"
         raise UnsupportedMediaTypeError(f"{wrong}: send the header Content-Type: {JSON}")
-    is_base64 = bool(event.get("isBase64Encoded"))
-    data = _bytes(body, is_base64=is_base64)
+    data = _bytes(body, is_base64=bool(event.get("isBase64Encoded")))
     if len(data) > MAX_BODY_BYTES:
         raise TooLargeError(f"a body of {len(data)} bytes is over the limit of {MAX_BODY_BYTES}")
-    if not is_base64 and (size := event_bytes(data)) > MAX_EVENT_BODY_BYTES:
-        raise TooLargeError(
-            f"a body of {len(data)} bytes takes {size} on its way to a function, as quotes, backslashes and line breaks count "
-            f"twice; the limit is {MAX_EVENT_BODY_BYTES}: send less at once"
-        )
     return parse_strict_json(data, max_values=MAX_BODY_VALUES)
+
+
+def _check_event(event: Mapping[str, Any], app: Application) -> None:
+    """Raise `TooLargeError` for a body that Lambda would not take. A store without addresses is not behind Lambda."""
+    body = event.get("body") or ""
+    size = 0 if event.get("isBase64Encoded") else event_bytes(body.encode("utf-8", "surrogatepass"))
+    if size > MAX_EVENT_BODY_BYTES and app.links.has_addresses:
+        raise TooLargeError(
+            f"the body takes {size} bytes on its way to a function, as quotes, backslashes and line breaks count twice; "
+            f"the limit is {MAX_EVENT_BODY_BYTES}: send less at once"
+        )
 
 
 def _bytes(body: str, *, is_base64: bool) -> bytes:

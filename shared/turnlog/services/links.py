@@ -51,6 +51,11 @@ class Links:
             url = DOWNLOADS + Cursors(self._secret()).write(place, scope=_scope(owner))
         return Link(url, rfc3339(until))
 
+    @property
+    def has_addresses(self) -> bool:
+        """Whether blobs have addresses of their own, as on S3. Without them, what stores them also answers, and limits nothing."""
+        return self._blobs.url("answer", seconds=SECONDS, filename="answer.json") is not None
+
     def keep(self, owner: Owner, session_id: str, answer: bytes) -> Link | None:
         """Store an answer that is too large to be sent, and return its address. None where blobs have no addresses of their own:
         such a store is on the machine that answers, and nothing limits its answers.

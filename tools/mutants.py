@@ -143,7 +143,7 @@ def page(outcomes: Sequence[Outcome], judged: dict[str, str], *, seed: int, comm
         f"**{killed} of {counted} mutants were killed** ({killed / max(1, counted):.0%}) by the related tests, in a sample of",
         f"{len(outcomes)} of which {equal} are equivalent: `make mutants ARGS='--seed {seed} --sample {len(outcomes)}'` at",
         f"commit `{commit}`. A mutant is one small edit of the log, an engine or a window; the edits are in",
-        "[tools/mutants.py](../tools/mutants.py). Survivors, and why:",
+        "[tools/mutation.py](../tools/mutation.py). Survivors, and why:",
         "",
         "| file | kind | was | became | why |",
         "|---|---|---|---|---|",

@@ -52,7 +52,7 @@ RELATED = {
     _LOG
     + "read_lines": "log/test_stored_events log/test_history log/test_append log/test_state log/test_summary_life log/test_storage",
     _LOG + "reading": "log/test_recall log/test_search log/test_segments log/test_at",
-    _LOG + "records": "log/test_snapshots log/test_jobs log/test_redrive log/test_full_snapshots",
+    _LOG + "records": "log/test_redact log/test_snapshots log/test_jobs log/test_redrive log/test_full_snapshots",
     _LOG + "redacted_lines": "log/test_redact log/test_summary_life",
     _LOG + "redacted_parts": "log/test_redact log/test_full_snapshots",
     _LOG + "redaction": "log/test_redact log/test_fork",

@@ -82,6 +82,11 @@ def test_a_space_and_a_sign_are_bounded_by_their_one_token() -> None:
     )
 
 
+@pytest.mark.parametrize(("text", "most"), [("hello", 4), ("the file", 6), ("What is this?", 9), ("done.", 4)])
+def test_a_short_text_is_bounded_closely(text: str, most: int) -> None:
+    assert count(text) <= upper_bound_tokens(text) <= most
+
+
 def test_up_to_three_digits_are_a_token() -> None:
     assert all(is_token("".join(group)) for length in (1, 2, 3) for group in product(digits, repeat=length))
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from turnlog import Turnlog
-from turnlog.codecs.registry import CODECS
+from turnlog.codecs.registry import CODECS, recognise
 
 CALLS: dict[str, list[dict[str, Any]]] = {
     "openai_chat": [
@@ -107,3 +107,10 @@ def test_tools_are_sent_in_the_shape_of_the_format_and_within_the_budget(log: Tu
         sum(part.tokens for part in window.manifest.parts if part.kind in ("tools", "line", "loop")) + 3
         == window.tokens
     )
+
+
+@pytest.mark.parametrize("kind", [None, 1, True, [], {}, [[]], {"type": []}])
+def test_a_part_whose_type_is_no_text_is_of_no_format(kind: object) -> None:
+    """Strangers send what they like: nothing of it ends the search for a format with an untyped error."""
+    for body in ({"role": "user", "content": [{"type": kind}]}, {"type": kind, "content": [{"type": kind}]}):
+        assert recognise(body) is recognise({"role": "user", "content": "hi"})

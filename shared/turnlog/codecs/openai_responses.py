@@ -55,9 +55,10 @@ class OpenAIResponsesCodec:
             return True
         content = body.get("content")
         parts = content if isinstance(content, list) else []
-        kinds = {part.get("type") for part in parts if isinstance(part, dict)}
+        kinds = [part.get("type") for part in parts if isinstance(part, dict)]
         return any(
-            isinstance(kind, str) and kind.startswith(("input_", "output_text")) for kind in kinds - {"input_audio"}
+            isinstance(kind, str) and kind != "input_audio" and kind.startswith(("input_", "output_text"))
+            for kind in kinds
         )
 
     def parse(self, body: JsonObject, *, is_error: bool | None = None) -> Message:

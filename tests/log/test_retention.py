@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from itertools import count
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -14,18 +15,23 @@ from tests.log.test_crashes import fresh
 from tests.log.test_erase import CANARY, KEYS, OWNER, TOMBSTONE, deliver, message_of, noise, of_session, worked
 from tests.log.test_erase_orders import is_gone, with_queue
 from tests.log.test_tenancy import BODIES, QUERIES, SESSION_ROUTES
+from turnlog.bootstrap import make_application
 from turnlog.client.in_process import InProcessBackend
 from turnlog.client.model import Session
 from turnlog.contracts.jobs import Job
 from turnlog.domain import tenancy
 from turnlog.domain.errors import InvalidInputError, NotFoundError, SessionExistsError, TurnlogError
+from turnlog.domain.identity import Owner
 from turnlog.domain.times import DAY_MS
-from turnlog.entrypoints.routes import Request, call
+from turnlog.entrypoints.routes import BY_NAME, Request, call
 from turnlog.log.keys import REQUESTS, SessionKeys
-from turnlog.ports import BlobStore, ItemTable
+from turnlog.log.tombstones import EXPIRY_SHARDS, due_bucket, due_index, due_shards
+from turnlog.ports import BlobStore, ItemTable, Key, Query
 from turnlog.services import retention
 from turnlog.services.retention import Retained, RetainSessions
+from turnlog.settings import Settings
 from turnlog.testing.explorer import Run, explore
+from turnlog.testing.fixed import FixedClock
 
 DAY = DAY_MS // 1000
 
@@ -279,7 +285,99 @@ def test_it_looks_back_as_far_as_it_was_not_run(harness: Harness) -> None:
     retained(harness)
     before = harness.faults.calls
     assert retained(harness) == Retained()
-    assert harness.faults.calls - before < 10, "only the days since"
+    assert harness.faults.calls - before < EXPIRY_SHARDS + 10, "only the days since"
+
+
+def expiry_entries(items: ItemTable, now_ms: int) -> list[str]:
+    """The partitions of the entries on the index, those of the days to come too."""
+    today = now_ms // DAY_MS
+    buckets = [*due_shards(), *(due_bucket(day) for day in range(today, today + 5))]
+    pages = [items.query(Query(bucket, "", "~", index="expiry")) for bucket in buckets]
+    return [str(item["g2pk"]) for page in pages for item in page.items]
+
+
+@pytest.mark.parametrize("harness", ["sqlite"], indirect=True)
+def test_workers_share_what_is_due_and_each_session_is_one_s(harness: Harness) -> None:
+    for number in range(60):
+        harness.log(tenant=f"tenant{number % 3}").sessions.create(f"s{number}", ttl_days=1)
+    assert len(set(expiry_entries(harness.app.engine.items, harness.clock.now_ms()))) > EXPIRY_SHARDS // 2
+    harness.clock.advance(2 * DAY)
+    for workers in (1, 3, 4, EXPIRY_SHARDS):
+        done = [harness.app.retain_sessions(worker, workers) for worker in range(workers)]
+        assert sum(one.expired for one in done) == 60
+        assert workers == 1 or max(one.expired for one in done) < 50
+    for worker, workers in ((1, 1), (-1, 4), (0, 0), (0, EXPIRY_SHARDS + 1)):
+        with pytest.raises(InvalidInputError):
+            harness.app.retain_sessions(worker, workers)
+
+
+def test_an_entry_without_a_shard_is_found_by_the_first_worker_and_moves_with_its_session(harness: Harness) -> None:
+    log = harness.log()
+    for name in ("old", "active"):
+        log.sessions.create(name, ttl_days=1)
+        entry = harness.app.engine.items.get_many([Key(KEYS.directory.pk, f"S#{name}")])
+        (item,) = entry.values()
+        harness.app.engine.items.put({**item, "g2pk": due_bucket(harness.clock.now_ms() // DAY_MS + 1)})
+    assert sorted(
+        {bucket.count("#") for bucket in expiry_entries(harness.app.engine.items, harness.clock.now_ms())}
+    ) == [1]
+    harness.clock.advance(0.9 * DAY)
+    log.sessions.get("active").append(HI)
+    harness.clock.advance(0.2 * DAY)
+    assert [harness.app.retain_sessions(worker, 4).expired for worker in range(4)] == [1, 0, 0, 0]
+    harness.clock.advance(DAY)
+    assert sum(harness.app.retain_sessions(worker, 4).expired for worker in range(4)) == 2
+
+
+@pytest.mark.parametrize("harness", ["sqlite"], indirect=True)
+def test_what_is_overdue_longest_comes_first_whatever_its_shard(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"s{number}" for number in range(30)]
+    for name in names:
+        harness.log().sessions.create(name, ttl_days=1)
+        harness.clock.advance(1)
+    harness.clock.advance(2 * DAY)
+    order = list[str]()
+    usual = RetainSessions._deal_with
+    monkeypatch.setattr(retention, "_BATCH", 1)
+    monkeypatch.setattr(
+        RetainSessions,
+        "_deal_with",
+        lambda self, item, keys: (order.append(keys.session_id), usual(self, item, keys))[1],
+    )
+    assert retained(harness) == Retained(expired=30)
+    assert order == names
+
+
+@pytest.mark.parametrize("harness", ["sqlite"], indirect=True)
+def test_a_run_begins_nothing_after_its_time(harness: Harness) -> None:
+    harness.log().sessions.create("s", ttl_days=1)
+    harness.clock.advance(2 * DAY)
+    assert harness.app.retain_sessions(work_ms=0) == Retained()
+    assert retained(harness) == Retained(expired=1)
+
+
+@pytest.mark.parametrize("memory", ["none", "facts"])
+def test_an_end_is_on_the_index_only_when_something_is_due(memory: Literal["none", "facts"]) -> None:
+    clock = FixedClock()
+    app = make_application(Settings(engine="memory://", memory=memory), clock=clock)
+    session = Session(InProcessBackend(app, OWNER), "s")
+    call(app, BY_NAME["create_session"], Request(OWNER, body={"session_id": "s"}))
+    session.append(HI)
+    session.end()
+    notes = expiry_entries(app.engine.items, clock.now_ms())
+    assert len(notes) == (memory == "facts"), "without ttl it is the note for long-term memory alone"
+    app.close()
+
+
+def test_sessions_are_spread_over_all_shards() -> None:
+    found = Counter(
+        str(due_index(SessionKeys(Owner.of("acme", f"user{number % 7}"), f"chat-{number}"), 0)["g2pk"])
+        for number in range(16_000)
+    )
+    assert set(found) == set(due_shards())
+    assert min(found.values()) > 800 and max(found.values()) < 1_200
 
 
 def test_d2_every_order_of_an_append_and_the_schedule() -> None:

@@ -313,7 +313,7 @@ def test_v2_a_whole_day_tells_its_contents_to_their_owner_alone(harness: Harness
             worked(harness, watched)
             harness.clock.advance(3_600)
     assert ok(harness, watched, Ask("get_job", {"job_id": jobs[-1]}))
-    make_retention(harness.app)({}, None)
+    make_retention(harness.app)({}, LocalContext(60_000))
     assert watched.queued, "jobs were sent"
     watched.check()
 
@@ -508,7 +508,7 @@ def test_v2_an_exception_that_says_contents_is_told_without_them(
         assert answer["batchItemFailures"]
         watched.headers.append(json.dumps(answer))
         with pytest.raises(Exception) as raised:
-            make_retention(harness.app)({}, None)
+            make_retention(harness.app)({}, LocalContext(60_000))
         if isinstance(raised.value, TurnlogError):
             assert CANARY not in str(raised.value)
     assert "BrokenError" in watched.told()["logs"] + watched.printed, "what broke is told by its type"

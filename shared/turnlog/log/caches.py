@@ -22,7 +22,7 @@ from turnlog.log.lines import settings_object
 from turnlog.log.packing import decoding, pack, unpack
 from turnlog.log.payloads import Payloads
 from turnlog.log.read_lines import settings_from
-from turnlog.log.tombstones import due_bucket, due_key, is_cache_tombstone
+from turnlog.log.tombstones import due_index, is_cache_tombstone
 from turnlog.ports import AttributeValue, Item, ItemTable, Key, Less
 
 TOUCH_MS = 5 * 60 * 1000
@@ -210,7 +210,7 @@ def directory_item(
         item["ok"] = 1
     due_ms = due_at(settings, active_ms, status)
     if due_ms is not None:
-        item |= {"g2pk": due_bucket(due_ms), "g2sk": due_key(keys, due_ms)}
+        item |= due_index(keys, due_ms)
     return item
 
 

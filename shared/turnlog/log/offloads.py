@@ -12,7 +12,7 @@ from turnlog.domain.values import dataclass
 from turnlog.log.headers import item_name
 from turnlog.log.keys import SessionKeys
 from turnlog.log.packing import pack, unpack_json
-from turnlog.log.tombstones import due_bucket, due_key
+from turnlog.log.tombstones import due_index
 from turnlog.ports import Absent, AttributeValue, Condition, Equal, Item, ItemTable
 
 
@@ -57,13 +57,13 @@ class Offloads:
 
     def note(self, keys: SessionKeys, due: Due, *, due_ms: int) -> None:
         """The session is about to end: looked at then, should nothing come of it."""
-        self._items.put(_due_item(keys, due) | {"g2pk": due_bucket(due_ms), "g2sk": due_key(keys, due_ms)})
+        self._items.put(_due_item(keys, due) | due_index(keys, due_ms))
 
     def put_off(self, keys: SessionKeys, due: Due, *, due_ms: int | None) -> None:
         """Looked at later, or, with None, not any more; unless somebody has noted anew."""
         item = _due_item(keys, due)
         if due_ms is not None:
-            item |= {"g2pk": due_bucket(due_ms), "g2sk": due_key(keys, due_ms)}
+            item |= due_index(keys, due_ms)
         self._items.put(item, condition=Equal("n", due.nonce))
 
     def _exchange(self, keys: SessionKeys, before: Cut, after: Cut) -> Cut:

@@ -6,6 +6,9 @@ back what it was made of: both find a tombstone in their way.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from zlib import crc32
+
 from turnlog.domain.times import DAY_MS
 from turnlog.log.keys import MAX_POSITION, SessionKeys
 from turnlog.ports import AttributeValue, Item, Key
@@ -17,6 +20,9 @@ MATERIALISING = "mat"
 KEEPS, SINCE, FREE = "kp", "c", "ok"
 """Attributes of what an expired session leaves: that full snapshots of it are kept; and in the first slot since when somebody may
 be at work on the rest, and that nobody is (`FirstSlot`)."""
+EXPIRY_SHARDS = 16
+"""Partitions of the expiry index, as each takes 1,000 write units a second. Fixed: readers of every version must know where
+writers of every other put an entry."""
 _GONE = MAX_POSITION + 1
 """Beyond every position, so that a cache's condition `pos < :pos` never holds again."""
 
@@ -30,7 +36,7 @@ def slot_tombstone(key: Key, hash: bytes, *, now_ms: int, expired: bool = False)
 def first_tombstone(keys: SessionKeys, hash: bytes, *, now_ms: int) -> Item:
     """In the first slot. It keeps the id taken until all the others are gone, and the sweeper finds it by its index keys."""
     key, due_ms = keys.commit(1), now_ms + KEPT_MS
-    return {"pk": key.pk, "sk": key.sk, "h": hash, "g2pk": due_bucket(due_ms), "g2sk": due_key(keys, due_ms)}
+    return {"pk": key.pk, "sk": key.sk, "h": hash, **due_index(keys, due_ms)}
 
 
 def expired_tombstone(keys: SessionKeys, hash: bytes, *, now_ms: int, since_ms: int) -> Item:
@@ -64,14 +70,21 @@ def is_slot_tombstone(item: Item) -> bool:
     return "k" not in item and ("b" not in item or MATERIALISING in item)
 
 
-def due_bucket(due_ms: int) -> str:
-    """The partition of the expiry index that holds what is due on a day."""
-    return f"X#{due_ms // DAY_MS}"
+def due_index(keys: SessionKeys, due_ms: int) -> dict[str, AttributeValue]:
+    """Return the attributes that put an item of a session on the expiry index: its shard there, and the time."""
+    session = f"{keys.owner.tenant_id}#{keys.owner.user_id}#{keys.session_id}"
+    shard = crc32(session.encode()) % EXPIRY_SHARDS
+    return {"g2pk": f"X#shard#{shard:02d}", "g2sk": f"{due_ms:013d}#{session}"}
 
 
-def due_key(keys: SessionKeys, due_ms: int) -> str:
-    owner = keys.owner
-    return f"{due_ms:013d}#{owner.tenant_id}#{owner.user_id}#{keys.session_id}"
+def due_shards(worker: int = 0, workers: int = 1) -> Sequence[str]:
+    """Return the partitions of the expiry index that one of several workers reads, numbered from 0."""
+    return [f"X#shard#{shard:02d}" for shard in range(worker, EXPIRY_SHARDS, workers)]
+
+
+def due_bucket(day: int) -> str:
+    """Return the partition that held all that is due on a day, counted from 1970, before there were shards."""
+    return f"X#{day}"
 
 
 def _ttl(now_ms: int) -> dict[str, AttributeValue]:

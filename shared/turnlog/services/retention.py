@@ -1,10 +1,11 @@
-"""Retention: what is due is found on an index by day, and dealt with. Readers do not wait for it: they see what has expired.
+"""Retention: what is due is found on an index by time, and dealt with. Readers do not wait for it: they see what has expired.
 
 The index is a cache, so each session that it names is judged by its own log. Run again, or twice at once, it does nothing twice.
 """
 
 from __future__ import annotations
 
+import heapq
 import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,7 +14,7 @@ from dataclasses import replace
 from itertools import islice
 
 from turnlog.domain import actions
-from turnlog.domain.errors import ConflictError, NotFoundError, TurnlogError, UnavailableError
+from turnlog.domain.errors import ConflictError, InvalidInputError, NotFoundError, TurnlogError, UnavailableError
 from turnlog.domain.events import NoteEvent
 from turnlog.domain.identity import Owner, owner_of_ids
 from turnlog.domain.jsonvalue import JsonObject
@@ -28,14 +29,14 @@ from turnlog.log.headers import Header, following, item_name
 from turnlog.log.keys import OFFLOAD_DUE, SessionKeys
 from turnlog.log.parallel import in_parallel
 from turnlog.log.sessions import SessionLog
-from turnlog.log.tombstones import due_bucket
+from turnlog.log.tombstones import EXPIRY_SHARDS, due_bucket, due_shards
 from turnlog.ports import Item, Key, Less, Query
 from turnlog.services.erase import due_job_id, start_expiry
 from turnlog.services.jobs import StartJobs
 from turnlog.services.offload import AskForOffloads
 
 WORK_MS = 120_000
-"""A run begins nothing after that time; the next one goes on."""
+"""A run begins nothing after that time, unless it is told another; the next one goes on."""
 FIRST_DAYS = 400
 """How far the very first run looks back."""
 _SWEPT = Key("#turnlog", "swept")
@@ -68,31 +69,48 @@ class RetainSessions:
         self._start_job = start_job
         self._offload = offload
 
-    def __call__(self) -> Retained:
-        """One failure stops no other; what is left over is looked at again by the next run."""
+    def __call__(self, worker: int = 0, workers: int = 1, *, work_ms: int = WORK_MS) -> Retained:
+        """Deal with what is due in the shards of one of several workers, each numbered from 0.
+
+        One failure stops no other; what is left over is looked at again by the next run. `InvalidInputError` for a worker that
+        there is not.
+        """
+        if not 0 <= worker < workers <= EXPIRY_SHARDS:
+            raise InvalidInputError(f"worker {worker} of {workers}: there are 1 to {EXPIRY_SHARDS}, numbered from 0")
         now, done = self._log.clock.now_ms(), Retained()
-        today = now // DAY_MS
-        clear_to: int | None = None
-        for day in range(self._first_day(today), today + 1):
-            due = self._due(day, now)
-            while batch := list(islice(due, _BATCH)):
-                clear_to = day if clear_to is None else clear_to
-                if self._log.clock.now_ms() >= now + WORK_MS:
-                    return done
-                done = counted(done, in_parallel(self._dealt_with, batch, threads=_PARALLEL, few=_FEW))
-        first = clear_to if clear_to is not None else today
-        self._log.items.put({"pk": _SWEPT.pk, "sk": _SWEPT.sk, "pos": first})
+        # Each shard is in the order of time, and so are they together: what is overdue longest comes first.
+        shards = [self._due(bucket, now) for bucket in due_shards(worker, workers)]
+        for names in self._dealt_with_all(heapq.merge(*shards, key=_due_key), now + work_ms):
+            done = counted(done, names)
+        if worker == 0 and self._log.clock.now_ms() < now + work_ms:
+            for names in self._dealt_with_days(now, now + work_ms):
+                done = counted(done, names)
         return done
 
-    def _first_day(self, today: int) -> int:
-        found = self._log.items.get_many([_SWEPT]).get(_SWEPT)
-        day = found.get("pos") if found is not None else None
-        return day if isinstance(day, int) else today - FIRST_DAYS
+    def _dealt_with_days(self, now_ms: int, ends_ms: int) -> Iterator[Sequence[str]]:
+        """Deal with entries from before there were shards. A mark says on which day the first of them is left."""
+        today = now_ms // DAY_MS
+        mark = self._log.items.get_many([_SWEPT]).get(_SWEPT, {}).get("pos")
+        first = mark if isinstance(mark, int) else today - FIRST_DAYS
+        left = today
+        for day in range(first, today + 1):
+            for names in self._dealt_with_all(self._due(due_bucket(day), now_ms), ends_ms):
+                left = min(left, day)
+                yield names
+            if self._log.clock.now_ms() >= ends_ms:
+                left = min(left, day)
+                break
+        self._log.items.put({"pk": _SWEPT.pk, "sk": _SWEPT.sk, "pos": left})
 
-    def _due(self, day: int, now_ms: int) -> Iterator[Item]:
+    def _dealt_with_all(self, due: Iterator[Item], ends_ms: int) -> Iterator[Sequence[str]]:
+        """Deal with entries until the time is up. Yields what was done, by its names in `Retained`."""
+        while self._log.clock.now_ms() < ends_ms and (batch := list(islice(due, _BATCH))):
+            yield in_parallel(self._dealt_with, batch, threads=_PARALLEL, few=_FEW)
+
+    def _due(self, bucket: str, now_ms: int) -> Iterator[Item]:
         after: Mapping[str, str] | None = None
         while True:
-            bucket, high = due_bucket(day * DAY_MS), f"{now_ms + 1:013d}"
+            high = f"{now_ms + 1:013d}"
             page = self._log.items.query(Query(bucket, "", high, index="expiry", consistent=False, after=after))
             yield from page.items
             after = page.next
@@ -169,6 +187,10 @@ class RetainSessions:
 def counted(done: Retained, names: Sequence[str]) -> Retained:
     """With what was done since, by its names in `Retained`."""
     return replace(done, **{name: getattr(done, name) + count for name, count in Counter(names).items() if name})
+
+
+def _due_key(item: Item) -> str:
+    return str(item["g2sk"])
 
 
 class _IsActive(Exception):  # noqa: N818 - a turn of events, not an error

@@ -5,14 +5,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= auto
 ENGINE ?= embedded
-PR_PARTS := lint checkov test build-test mcp-conformance
+PR_PARTS := lint house checkov test build-test mcp-conformance
 # Compiled is what is imported, when it is: a third of the time of an install.
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check --no-compile
 # Each run of it has examples of its own; a test may take half an hour.
 FULL_TESTS = $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal --full --timeout 1800
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test serve lint format docs bench bench-cost faults planted mutants pr pr-begins full clean
+.PHONY: help setup demo test serve lint house format docs bench bench-cost faults planted mutants pr pr-begins full clean
 
 help:  ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | sort
@@ -48,6 +48,9 @@ lint: $(VENV)/dev.stamp  ## Style, types, import direction
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache
 
+house: $(VENV)/dev.stamp  ## The budgets of the code base beside their limits [ARGS=--list]
+	@$(BIN)/python tools/house.py $(ARGS)
+
 format: $(VENV)/dev.stamp  ## Let ruff mend what it can
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
@@ -64,7 +67,7 @@ bench-cost: $(VENV)/dev.stamp  ## What a thousand turns cost on AWS, from metere
 
 faults: $(VENV)/dev.stamp  ## What faults were tried, by kind and operation, into docs/faults.md [ARGS=--full]
 	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal --faults-report docs/faults.md $(ARGS) \
-		tests/log/test_crashes.py tests/log/test_throttling.py tests/log/test_pairs.py tests/log/test_erase.py \
+		tests/log/test_crashes.py tests/log/test_throttling.py tests/log/test_pairs.py tests/privacy/test_erase.py \
 		tests/log/test_faults_of_aws.py tests/log/test_faults_of_clocks.py tests/log/test_faults_of_disks.py \
 		tests/log/test_faults_of_items.py tests/log/test_faults_of_workers.py
 

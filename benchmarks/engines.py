@@ -17,13 +17,12 @@ from typing import Any, TypeVar, cast
 from unittest import mock
 
 from tools.emulators import DYNOXIDE, running
-from turnlog.adapters.aws.clients import Clients, make_clients
-from turnlog.adapters.aws.dynamodb import DynamoItemTable
-from turnlog.adapters.embedded.files import MemoryBlobStore
-from turnlog.adapters.embedded.sqlite import MEMORY, SqliteDatabase
-from turnlog.adapters.embedded.sqlite_items import SqliteItemTable
-from turnlog.bootstrap import Application
-from turnlog.engines import Engine
+from turnlog.app import Application, Engine
+from turnlog.engines.aws_clients import Clients, make_clients
+from turnlog.engines.dynamodb import DynamoItemTable
+from turnlog.engines.files import MemoryBlobStore
+from turnlog.engines.sqlite import MEMORY, SqliteDatabase
+from turnlog.engines.sqlite_items import SqliteItemTable
 from turnlog.ports import BlobStore, ItemTable
 from turnlog.settings import Settings
 from turnlog.testing.aws import create_table

@@ -132,7 +132,7 @@ _REQUESTS = {
 _READY = (
     "from {name} import handler\n"
     + _MARK
-    + "from turnlog.bootstrap import make_application\nmake_application().engine.items._client.meta\n"
+    + "from turnlog.app import make_application\nmake_application().engine.items._client.meta\n"
     + _MARK
 )
 
@@ -187,11 +187,11 @@ def _target() -> Iterator[tuple[dict[str, str], str]]:
 
 
 _SETUP = f"""
-from turnlog.adapters.aws.clients import make_clients
-from turnlog.bootstrap import make_application
+from turnlog.engines.aws_clients import make_clients
+from turnlog.app import make_application
 from turnlog.client.in_process import InProcessBackend
 from turnlog.client.model import Turnlog
-from turnlog.domain.identity import Owner
+from turnlog.core.identity import Owner
 from turnlog.settings import Settings
 from turnlog.testing.aws import create_table
 create_table(make_clients({REGION!r}, Settings.from_environment().endpoint_url).dynamodb, {TABLE!r})

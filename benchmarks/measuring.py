@@ -12,9 +12,9 @@ from urllib.parse import quote, urlencode
 
 from benchmarks.engines import Dynamo, Embedded, PortTimes
 from benchmarks.scenarios import TENANT, USER, Call, Operation, Scene
-from turnlog.domain.errors import TurnlogError
-from turnlog.domain.jsonvalue import encode_json
-from turnlog.entrypoints.routes import BY_NAME, ROUTES
+from turnlog.core.errors import TurnlogError
+from turnlog.core.json_values import encode_json
+from turnlog.http.route_table import BY_NAME, ROUTES
 
 _PATIENCE_SECONDS = 1.5
 _FEWEST_RUNS = 1
@@ -119,7 +119,7 @@ def measure(
     operations: Sequence[Operation], lengths: Sequence[int], dynamo: Dynamo, *, runs: int, say: Callable[[str], None]
 ) -> list[Row]:
     """A row of each operation at each length; a refused operation is a row with its error."""
-    from turnlog.entrypoints.http import make_handler
+    from turnlog.http.lambda_api import make_handler
 
     rows = list[Row]()
     for length in lengths:

@@ -23,10 +23,10 @@ from benchmarks.cost import BUDGET_TOKENS, PRICES, PRICES_OF, LambdaModel
 from benchmarks.engines import REGION, TABLE, Embedded, dynamo
 from benchmarks.measuring import event_of
 from benchmarks.scenarios import SYSTEM, TOOL, Call, agent_turn, chat_message
-from turnlog.entrypoints.http import make_handler
-from turnlog.entrypoints.routes import ROUTES
-from turnlog.local.stack import expand, template_path
-from turnlog.testing.capacity import wire_item_bytes
+from turnlog.http.lambda_api import make_handler
+from turnlog.http.route_table import ROUTES
+from turnlog.server.stack import expand, template_path
+from turnlog.testing.dynamodb_rules import wire_item_bytes
 
 SIZES = (1_000, 30_000, 1_000_000)
 DAYS = 30

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from turnlog.bootstrap import Application
+from turnlog.app import Application
 from turnlog.client.in_process import InProcessBackend
 from turnlog.client.model import Session, Turnlog
-from turnlog.domain.identity import Owner
-from turnlog.entrypoints.routes import BY_NAME
+from turnlog.core.identity import Owner
+from turnlog.http.route_table import BY_NAME
 from turnlog.log.commits import VERIFIED
 from turnlog.testing.fixed import FixedClock
 

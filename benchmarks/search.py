@@ -24,17 +24,16 @@ from benchmarks import search_sessions
 from benchmarks.engines import dynamo
 from benchmarks.scenarios import chat_message
 from benchmarks.search_questions import QUESTIONS
-from turnlog.adapters.embedded.files import MemoryBlobStore
-from turnlog.adapters.embedded.sqlite import MEMORY, SqliteDatabase
-from turnlog.adapters.embedded.sqlite_items import SqliteItemTable
-from turnlog.adapters.search.fts5 import Fts5SearchEngine
-from turnlog.bootstrap import Application
+from turnlog.app import Application, Engine
 from turnlog.client.in_process import InProcessBackend
 from turnlog.client.model import Session, Turnlog
-from turnlog.domain.identity import Owner
-from turnlog.engines import Engine
+from turnlog.core.identity import Owner
+from turnlog.engines.files import MemoryBlobStore
+from turnlog.engines.sqlite import MEMORY, SqliteDatabase
+from turnlog.engines.sqlite_items import SqliteItemTable
 from turnlog.log.keys import SessionKeys
-from turnlog.ports import Documents
+from turnlog.ports import TermDocuments
+from turnlog.search.fts5 import Fts5SearchEngine
 from turnlog.settings import Settings
 from turnlog.testing.fixed import FixedClock, SequentialIds
 
@@ -90,7 +89,7 @@ class Asked:
         for row, found in enumerate(terms):
             for term, count in found.items():
                 rows.setdefault(term, []).append((row, count))
-        self._documents = Documents([sum(one.values()) for one in terms], lambda term: rows.get(term, ()))
+        self._documents = TermDocuments([sum(one.values()) for one in terms], lambda term: rows.get(term, ()))
 
     def ask(self, question: str, evidence: Sequence[int], found: Found) -> None:
         """``evidence`` are places in the conversation."""

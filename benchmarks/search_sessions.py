@@ -11,14 +11,13 @@ from typing import Any
 
 from benchmarks.engines import dynamo
 from benchmarks.scenarios import chat_message
-from turnlog.adapters.embedded.files import MemoryBlobStore
-from turnlog.adapters.embedded.sqlite import MEMORY, SqliteDatabase
-from turnlog.adapters.embedded.sqlite_items import SqliteItemTable
-from turnlog.bootstrap import Application
+from turnlog.app import Application, Engine
 from turnlog.client.in_process import InProcessBackend
 from turnlog.client.model import Turnlog
-from turnlog.domain.identity import Owner
-from turnlog.engines import Engine
+from turnlog.core.identity import Owner
+from turnlog.engines.files import MemoryBlobStore
+from turnlog.engines.sqlite import MEMORY, SqliteDatabase
+from turnlog.engines.sqlite_items import SqliteItemTable
 from turnlog.settings import Settings
 from turnlog.testing.fixed import FixedClock, SequentialIds
 
@@ -97,7 +96,7 @@ def _by_day(messages: Sequence[Mapping[str, Any]]) -> tuple[Turnlog, dict[str, t
             bodies = [{name: one[name] for name in ("role", "name", "content") if one.get(name)} for one in batch]
             first = session.append(*bodies, meta=[{"created_at": one["created_at"]} for one in batch]).first
             places |= {one["dia_id"]: (day, first + n) for n, one in enumerate(batch)}
-    app._clock.sleep(600)
+    app.clock.sleep(600)
     app.index_sessions.run(_OWNER, "", {})
     return log, places
 
@@ -125,8 +124,8 @@ def _filled(engine: Engine, count: int) -> tuple[Application, Turnlog]:
     for at in range(count):
         session = log.sessions.create(f"s{at}", title=f"Case {at}", policy="turns")
         session.append(*map(chat_message, range(at * MESSAGES, (at + 1) * MESSAGES)))
-        app._clock.sleep(1)
-    app._clock.sleep(600)
+        app.clock.sleep(1)
+    app.clock.sleep(600)
     return app, log
 
 

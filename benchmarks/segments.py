@@ -21,16 +21,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from turnlog.adapters.embedded.files import MemoryBlobStore
-from turnlog.adapters.embedded.sqlite import MEMORY, SqliteDatabase
-from turnlog.adapters.embedded.sqlite_items import SqliteItemTable
-from turnlog.bootstrap import Application
+from turnlog.app import Application, Engine
+from turnlog.cli.replaying.transcripts import Transcript, read_transcripts
 from turnlog.client.in_process import InProcessBackend
 from turnlog.client.model import Turnlog
-from turnlog.domain.errors import TurnlogError
-from turnlog.domain.identity import Owner
-from turnlog.engines import Engine
-from turnlog.local.transcripts import Transcript, read_transcripts
+from turnlog.core.errors import TurnlogError
+from turnlog.core.identity import Owner
+from turnlog.engines.files import MemoryBlobStore
+from turnlog.engines.sqlite import MEMORY, SqliteDatabase
+from turnlog.engines.sqlite_items import SqliteItemTable
 from turnlog.log.keys import SessionKeys
 from turnlog.settings import Settings
 from turnlog.testing.fixed import FixedClock

@@ -20,15 +20,14 @@ from pathlib import Path
 from typing import BinaryIO
 
 from benchmarks.scenarios import chat_message
-from turnlog.adapters.embedded.files import FileBlobStore
-from turnlog.adapters.embedded.sqlite import SqliteDatabase
-from turnlog.adapters.embedded.sqlite_items import SqliteItemTable
-from turnlog.adapters.embedded.sqlite_jobs import SqliteJobQueue
-from turnlog.bootstrap import Application
+from turnlog.app import Application, Engine
 from turnlog.client.in_process import InProcessBackend
 from turnlog.client.model import Session, Turnlog
-from turnlog.domain.identity import Owner
-from turnlog.engines import Engine
+from turnlog.core.identity import Owner
+from turnlog.engines.files import FileBlobStore
+from turnlog.engines.sqlite import SqliteDatabase
+from turnlog.engines.sqlite_items import SqliteItemTable
+from turnlog.engines.sqlite_jobs import SqliteJobQueue
 from turnlog.log.commits import VERIFIED
 from turnlog.log.keys import SessionKeys
 from turnlog.ports import Key, Query

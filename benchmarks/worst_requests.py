@@ -20,10 +20,10 @@ from benchmarks.measuring import event_of
 from benchmarks.scenarios import TENANT, USER, Call
 from turnlog.client.in_process import open_backend
 from turnlog.client.model import Session, Turnlog
-from turnlog.entrypoints.http import make_handler
-from turnlog.entrypoints.routes import ROUTES
-from turnlog.entrypoints.routing import JSON, JSON_PATCH
-from turnlog.services.incoming import MAX_CALLS
+from turnlog.http.lambda_api import make_handler
+from turnlog.http.route_table import ROUTES
+from turnlog.routing import JSON, JSON_PATCH
+from turnlog.sessions.incoming import MAX_CALLS
 
 MAX_SECONDS = 1.0
 FORMATS = ("openai_chat", "openai_responses", "anthropic", "bedrock_converse")

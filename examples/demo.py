@@ -23,16 +23,15 @@ from rich.console import Console
 from rich.text import Text
 
 from turnlog import Turnlog
-from turnlog.adapters.system import SystemClock
-from turnlog.bootstrap import make_application
+from turnlog.app import make_application
+from turnlog.cli.options import served_settings, sqlite_url
+from turnlog.cli.replaying.replay import Replay, ReplayedCall, ReplayOutcome, ReplayReport
+from turnlog.cli.replaying.transcripts import Transcript, read_transcripts
+from turnlog.cli.screen import console, cut, number, picture, table
 from turnlog.client.model import Session
-from turnlog.contracts.jobs import Job
-from turnlog.local.cli.options import served_settings, sqlite_url
-from turnlog.local.cli.picture import picture
-from turnlog.local.cli.screen import console, cut, number, table
-from turnlog.local.replay import Call, Outcome, Replay, Report
-from turnlog.local.server import LocalServer
-from turnlog.local.transcripts import Transcript, read_transcripts
+from turnlog.engines.system import SystemClock
+from turnlog.jobs.models import Job
+from turnlog.server.local_server import LocalServer
 from turnlog.windows.recall import RECALL_TOOL, SEARCH_TOOL
 
 CONVERSATIONS = Path(__file__).parent / "conversations"
@@ -57,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     transcripts = read_transcripts([CONVERSATIONS])
     tidy = [one for one in transcripts if one.source != "messy"]
     messy = [one for one in transcripts if one.source == "messy"]
-    report, outcomes = Report(), dict[tuple[str, str], Outcome]()
+    report, outcomes = ReplayReport(), dict[tuple[str, str], ReplayOutcome]()
     with _embedded(screen) if engine == "embedded" else _moto(screen) as (log, where):
         for transcript in tidy:
             for policy in POLICIES:
@@ -210,7 +209,7 @@ def _embedded(screen: Console) -> Iterator[tuple[Turnlog, str]]:
 @contextmanager
 def _moto(screen: Console) -> Iterator[tuple[Turnlog, str]]:
     """What `turnlog serve --engine moto` runs: template.yaml's functions over its table, bucket and queues."""
-    from turnlog.local.moto_engine import StackServer, moto_service
+    from turnlog.server.moto_engine import StackServer, moto_service
 
     clock = SystemClock()
     with moto_service(clock) as service:
@@ -240,7 +239,7 @@ def _replay(policy: str, transcript: Transcript) -> Replay:
     return Replay(policy=policy, budget=BUDGETS.get(transcript.id, BUDGET))
 
 
-def _print_growth(screen: Console, transcript: Transcript, outcomes: Sequence[Outcome]) -> None:
+def _print_growth(screen: Console, transcript: Transcript, outcomes: Sequence[ReplayOutcome]) -> None:
     calls = outcomes[0].calls
     budget = BUDGETS.get(transcript.id, BUDGET)
     screen.print(
@@ -266,7 +265,7 @@ def _sparkline(values: Sequence[int], most: int) -> str:
     return "".join(_SPARKS[min(len(_SPARKS) - 1, top * len(_SPARKS) // (most + 1))] if top else " " for top in tops)
 
 
-def _print_disorder(screen: Console, report: Report) -> None:
+def _print_disorder(screen: Console, report: ReplayReport) -> None:
     kinds = ", ".join(f"{code} {count}" for code, count in report.warnings.most_common())
     screen.print(
         Text("messy", style="bold").append(
@@ -277,7 +276,9 @@ def _print_disorder(screen: Console, report: Report) -> None:
     screen.print(f"  windows: {report.total.windows}, invalid: {report.total.invalid}\n")
 
 
-def _print_totals(screen: Console, transcripts: Sequence[Transcript], outcomes: dict[tuple[str, str], Outcome]) -> None:
+def _print_totals(
+    screen: Console, transcripts: Sequence[Transcript], outcomes: dict[tuple[str, str], ReplayOutcome]
+) -> None:
     names = ("calls", "last: everything", "window", "smaller", "in sum: everything", "windows", "smaller", "valid")
     made = table(
         "Tokens sent, last call and all calls together",
@@ -304,8 +305,8 @@ def _print_totals(screen: Console, transcripts: Sequence[Transcript], outcomes: 
     screen.print()
 
 
-def _last(calls: Sequence[Call]) -> Call:
-    return calls[-1] if calls else Call(0, None, True)
+def _last(calls: Sequence[ReplayedCall]) -> ReplayedCall:
+    return calls[-1] if calls else ReplayedCall(0, None, True)
 
 
 def _smaller(full: int, window: int | None) -> str:

@@ -15,7 +15,7 @@ from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
 
 from turnlog import Turnlog
-from turnlog.client.frameworks.langchain import TurnlogMiddleware
+from turnlog.integrations.langchain import TurnlogMiddleware
 
 
 @tool

@@ -15,7 +15,7 @@ from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
 
 from turnlog import Turnlog
-from turnlog.client.frameworks.langgraph import TurnlogSaver
+from turnlog.integrations.langgraph import TurnlogSaver
 
 
 @tool

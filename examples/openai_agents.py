@@ -13,7 +13,7 @@ from agents import Agent, Model, ModelResponse, RunConfig, Runner, Usage, functi
 from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
 
 from turnlog import Turnlog
-from turnlog.client.frameworks.openai_agents import TurnlogSession
+from turnlog.integrations.openai_agents import TurnlogSession
 
 
 @function_tool

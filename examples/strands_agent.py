@@ -13,7 +13,7 @@ from strands.models import Model
 from strands.session import RepositorySessionManager
 
 from turnlog import Turnlog
-from turnlog.client.frameworks.strands import TurnlogConversationManager, TurnlogRepository
+from turnlog.integrations.strands import TurnlogConversationManager, TurnlogRepository
 
 
 @tool

@@ -26,11 +26,10 @@ pytest.register_assert_rewrite("turnlog.testing.contracts")
 
 from tests.effort import FULL, is_full  # noqa: E402
 from tests.faults import FAULT, KINDS, FaultReport, commit_id  # noqa: E402
-from turnlog.bootstrap import Application  # noqa: E402
+from turnlog.app import Application, Engine  # noqa: E402
 from turnlog.client.in_process import InProcessBackend  # noqa: E402
 from turnlog.client.model import Turnlog  # noqa: E402
-from turnlog.domain.identity import Owner  # noqa: E402
-from turnlog.engines import Engine  # noqa: E402
+from turnlog.core.identity import Owner  # noqa: E402
 from turnlog.settings import Settings  # noqa: E402
 from turnlog.testing.fixed import FixedClock, SequentialIds  # noqa: E402
 
@@ -57,7 +56,7 @@ def a_function_leaves_no_logger() -> Iterator[None]:
     yield
     logger = logging.getLogger("turnlog")
     if getattr(logger, "init", False):  # Powertools' mark
-        from turnlog.entrypoints.logs import _logger
+        from turnlog.http.logs import _logger
 
         _logger.cache_clear()
         logger.handlers.clear()
@@ -90,7 +89,7 @@ def attributes_are_serialised_by_their_type_alone() -> Iterator[None]:
 @pytest.fixture(scope="session", autouse=True)
 def nothing_waits_for_the_disk() -> Iterator[None]:
     """No machine loses its power between two lines of a test. Services and workers that tests start are other processes."""
-    from turnlog.adapters.embedded.sqlite import SqliteDatabase
+    from turnlog.engines.sqlite import SqliteDatabase
 
     opened = SqliteDatabase._open
 
@@ -240,10 +239,10 @@ class _GuardFaults:
 
 @contextlib.contextmanager
 def sqlite_harness(folder: Path) -> Iterator[Harness]:
-    from turnlog.adapters.embedded.files import FileBlobStore
-    from turnlog.adapters.embedded.sqlite import SqliteDatabase
-    from turnlog.adapters.embedded.sqlite_items import SqliteItemTable
-    from turnlog.adapters.embedded.sqlite_jobs import SqliteJobQueue
+    from turnlog.engines.files import FileBlobStore
+    from turnlog.engines.sqlite import SqliteDatabase
+    from turnlog.engines.sqlite_items import SqliteItemTable
+    from turnlog.engines.sqlite_jobs import SqliteJobQueue
     from turnlog.testing.faults import Faults, FaultyBlobStore, FaultyItemTable, FaultyJobQueue
 
     database, faults, clock = SqliteDatabase(folder / "turnlog.db"), Faults(), FixedClock()
@@ -264,10 +263,10 @@ def sqlite_harness(folder: Path) -> Iterator[Harness]:
 def moto_harness(monkeypatch: pytest.MonkeyPatch) -> Iterator[Harness]:
     from moto import mock_aws
 
-    from turnlog.adapters.aws.clients import make_clients
-    from turnlog.adapters.aws.dynamodb import DynamoItemTable
-    from turnlog.adapters.aws.s3 import S3BlobStore
-    from turnlog.adapters.aws.sqs import SqsJobQueue
+    from turnlog.engines.aws_clients import make_clients
+    from turnlog.engines.dynamodb import DynamoItemTable
+    from turnlog.engines.s3 import S3BlobStore
+    from turnlog.engines.sqs import SqsJobQueue
     from turnlog.testing.aws import create_bucket, create_queue, create_table
     from turnlog.testing.moto_guard import Guard, real_item_limit
 

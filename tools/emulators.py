@@ -31,7 +31,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / ".venv" / "emulators"
-SUITE = "tests/contract/test_engines_emulators.py"
+SUITE = "tests/engines/test_engines_emulators.py"
 
 DYNOXIDE_VERSION = "1.2.1"
 DYNOXIDE_PACKAGE = "@dynoxide/linux-x64"

@@ -20,7 +20,7 @@ from typing import Any
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "shared"))
 
-from turnlog.adapters.aws.clients import SERVICES  # noqa: E402
+from turnlog.engines.aws_clients import SERVICES  # noqa: E402
 
 RUNTIME = (3, 13)
 """Of the functions, as template.yaml says."""

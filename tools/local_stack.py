@@ -23,11 +23,11 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from turnlog.adapters.aws.clients import make_clients
-from turnlog.domain.errors import InvalidInputError, TurnlogError, UnavailableError
-from turnlog.local.moto_engine import no_real_credentials, quick_answers
-from turnlog.local.stack import Stack, deploy
-from turnlog.local.template import REGION, expand, template_path
+from turnlog.core.errors import InvalidInputError, TurnlogError, UnavailableError
+from turnlog.engines.aws_clients import make_clients
+from turnlog.server.moto_engine import no_real_credentials, quick_answers
+from turnlog.server.stack import Stack, deploy
+from turnlog.server.template import REGION, expand, template_path
 from turnlog.testing.moto_guard import real_item_limit
 
 PORT = 5555

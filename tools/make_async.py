@@ -1,4 +1,4 @@
-"""Writes the async twins of the client's objects, from the sync ones: shared/turnlog/client/asynchronous/twins.py.
+"""Writes the async twins of the client's objects, from the sync ones: shared/turnlog/client/async_twins.py.
 
 Nothing is written twice by hand: a method of the sync model has its twin as soon as this has run (`make docs`). A test fails
 when the file differs from what the sync model says, and another when a method is not in the right one of the lists below.
@@ -164,13 +164,13 @@ def _imports(bodies: list[str]) -> str:
     needed = {name: homes[name] for name in sorted(used) if name in homes and name not in {*KINDS, "Paged"}}
     lines = [
         "from typing import TYPE_CHECKING",
-        "from turnlog.client.asynchronous.calls import AsyncPaged, Threads, Twin",
+        "from turnlog.client.async_calls import AsyncPaged, Threads, Twin",
         *(f"from {kind.__module__} import {kind.__name__}" for kind in TWINS),
     ]
     lines += ["", "if TYPE_CHECKING:"]
     lines += [f"    from {home} import {original}{f' as {name}' if original != name else ''}"
               for name, (home, original) in sorted(needed.items(), key=lambda item: (item[1], item[0]))
-              if home != "turnlog.client.asynchronous.calls"]  # fmt: skip
+              if home != "turnlog.client.async_calls"]  # fmt: skip
     command = [sys.executable, "-m", "ruff", "check", "--select", "I", "--fix", "--stdin-filename", str(PAGE), "-"]
     return subprocess.run(command, input="\n".join(lines), capture_output=True, text=True, check=True).stdout  # noqa: S603
 

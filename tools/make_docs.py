@@ -2,7 +2,7 @@
 docs/properties.md, and what is measured in docs/policies.md,
 docs/costs.md and docs/limits.md, and what the stack makes in docs/deploy.md.
 
-`tests/unit/test_generated.py` fails when they differ from what the code says.
+`tests/docs/test_generated.py` fails when they differ from what the code says.
 """
 
 from __future__ import annotations
@@ -16,10 +16,9 @@ from typing import Any, NamedTuple, TypeAlias
 
 from turnlog import Turnlog
 from turnlog.client.model import Session
-from turnlog.contracts.context import WindowAnswer
-from turnlog.entrypoints.openapi import json_schemas, openapi_document
-from turnlog.local.reference.page import reference_page
-from turnlog.local.reference.samples import samples
+from turnlog.http.openapi import json_schemas, openapi_document
+from turnlog.server.api_page import reference_page, samples
+from turnlog.sessions.context_models import WindowAnswer
 from turnlog.settings import PREFIX, Settings
 
 sys.path.insert(0, str(Path(__file__).parent.parent))

@@ -11,14 +11,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from turnlog.adapters.embedded.files import MemoryBlobStore
-from turnlog.adapters.embedded.sqlite import MEMORY, SqliteDatabase
-from turnlog.adapters.embedded.sqlite_items import SqliteItemTable
-from turnlog.bootstrap import Application
+from turnlog.app import Application, Engine
 from turnlog.client.in_process import InProcessBackend
 from turnlog.client.model import Session, Turnlog
-from turnlog.domain.identity import Owner
-from turnlog.engines import Engine
+from turnlog.core.identity import Owner
+from turnlog.engines.files import MemoryBlobStore
+from turnlog.engines.sqlite import MEMORY, SqliteDatabase
+from turnlog.engines.sqlite_items import SqliteItemTable
 from turnlog.ports import Item, Key
 from turnlog.settings import Settings
 from turnlog.testing.fixed import FixedClock, SequentialIds

@@ -118,7 +118,7 @@ def served(folder: Path) -> Iterator[str]:
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         port = found.getsockname()[1]
-    run = "from turnlog.local.cli import main; main()"
+    run = "from turnlog.cli import main; main()"
     command = [sys.executable, "-c", run, "mcp", "--data", str(folder), "--http", "--port", str(port)]
     with (folder / "said").open("w") as said, subprocess.Popen(command, stdout=said, stderr=said) as server:  # noqa: S603
         try:

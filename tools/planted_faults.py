@@ -41,11 +41,19 @@ class Planted:
 _CODE = "shared/turnlog"
 _COMMITS, _RENDER = f"{_CODE}/log/commits.py", f"{_CODE}/windows/render.py"
 _KEYS, _REQUEST_KEYS = f"{_CODE}/log/request_keys.py", "tests/log/test_request_keys.py"
-_LAWS, _APPEND, _ERASE = "tests/properties/test_window_laws.py", "tests/log/test_append.py", "tests/log/test_erase.py"
-_CRASHES, _STORAGE, _DOCUMENTS = "tests/log/test_crashes.py", "tests/log/test_storage.py", "tests/log/test_documents.py"
-_EXPORT = "tests/log/test_export.py"
+_LAWS, _APPEND, _ERASE = (
+    "tests/properties/test_window_laws.py",
+    "tests/sessions/test_append.py",
+    "tests/privacy/test_erase.py",
+)
+_CRASHES, _STORAGE, _DOCUMENTS = (
+    "tests/log/test_crashes.py",
+    "tests/log/test_storage.py",
+    "tests/sessions/test_documents.py",
+)
+_EXPORT = "tests/snapshots/test_export.py"
 _AWS, _TEMPLATE, _TENANCY = (
-    "tests/contract/test_engines_aws.py",
+    "tests/engines/test_engines_aws.py",
     "tests/template/test_template.py",
     "tests/log/test_tenancy.py",
 )
@@ -88,18 +96,18 @@ PLANTED: tuple[Planted, ...] = (
         "a connection is closed while another thread uses it",
         (
             (
-                f"{_CODE}/adapters/embedded/sqlite.py",
+                f"{_CODE}/engines/sqlite.py",
                 "            with own.lock:\n                own.connection.close()\n",
                 "            own.connection.close()\n",
             ),
         ),
-        ("tests/contract/test_engines_embedded.py::test_close_waits_for_what_another_thread_is_doing[file]",),
+        ("tests/engines/test_engines_embedded.py::test_close_waits_for_what_another_thread_is_doing[file]",),
     ),
     Planted(
         "storage",
         "a writer that is interrupted keeps the lock",
-        ((f"{_CODE}/adapters/embedded/sqlite.py", "if connection.in_transaction:", "if False:"),),
-        ("tests/unit/test_sqlite_waiting.py::test_a_writer_that_is_interrupted_when_it_has_the_lock_gives_it_back",),
+        ((f"{_CODE}/engines/sqlite.py", "if connection.in_transaction:", "if False:"),),
+        ("tests/engines/test_sqlite_waiting.py::test_a_writer_that_is_interrupted_when_it_has_the_lock_gives_it_back",),
     ),
     Planted(
         "append",
@@ -148,7 +156,7 @@ PLANTED: tuple[Planted, ...] = (
         "`if_head` may be older than the head",
         (
             (
-                f"{_CODE}/services/append_messages.py",
+                f"{_CODE}/sessions/append.py",
                 "if if_head is None or if_head == header.last:",
                 "if if_head is None or if_head <= header.last:",
             ),
@@ -166,12 +174,12 @@ PLANTED: tuple[Planted, ...] = (
         "a commit has the time of the clock, also when that goes back",
         (
             (
-                f"{_CODE}/services/append_messages.py",
+                f"{_CODE}/sessions/append.py",
                 "time_ms = max(self._log.clock.now_ms(), header.time_ms + 1)",
                 "time_ms = self._log.clock.now_ms()",
             ),
             (
-                f"{_CODE}/services/append_messages.py",
+                f"{_CODE}/sessions/append.py",
                 'following(header, kind="m", events=len(all_events), now_ms=time_ms),',
                 _OWN_TIME,
             ),
@@ -184,13 +192,13 @@ PLANTED: tuple[Planted, ...] = (
         "a result goes to any open call",
         (
             (
-                f"{_CODE}/domain/pairing.py",
+                f"{_CODE}/core/calls.py",
                 "    return call.id_hash == _hash(result.key)",
                 "    return call.id_hash != b''",
             ),
         ),
         (
-            "tests/unit/test_pairing.py",
+            "tests/core/test_pairing.py",
             f"{_LAWS}::test_W2_a_call_and_its_results_are_in_or_out_together",
         ),
     ),
@@ -223,7 +231,7 @@ PLANTED: tuple[Planted, ...] = (
         "the task is folded into the notes of its loop",
         (
             (
-                f"{_CODE}/windows/ladder.py",
+                f"{_CODE}/windows/fit.py",
                 'unit.level == "whole" and not unit.pinned and unit.entry.facts.role == "assistant"',
                 'unit.level == "whole" and not unit.pinned and unit.entry.facts.role in ("assistant", "user")',
             ),
@@ -257,7 +265,7 @@ PLANTED: tuple[Planted, ...] = (
         "a summary is published on another base than the one in force",
         (
             (
-                f"{_CODE}/services/rounds.py",
+                f"{_CODE}/summaries/rounds.py",
                 "if base != event.base or (header.rewound, header.redacted) != (read.rewound, read.redacted):",
                 "if (header.rewound, header.redacted) != (read.rewound, read.redacted):",
             ),
@@ -269,13 +277,13 @@ PLANTED: tuple[Planted, ...] = (
         "a summary of another history is continued",
         (
             (
-                f"{_CODE}/services/rounds.py",
+                f"{_CODE}/summaries/rounds.py",
                 "is_bound = before is None or history.commit_of(before.last).header.hash.hex() == before.covers",
                 "is_bound = before is None or history.commit_of(before.last).header.hash.hex() != before.text",
             ),
         ),
         (
-            "tests/log/test_rounds.py::test_s3_a_summary_of_another_history_is_rebuilt_of_the_rounds_that_are_of_this_one",
+            "tests/summaries/test_rounds.py::test_s3_a_summary_of_another_history_is_rebuilt_of_the_rounds_that_are_of_this_one",
         ),
     ),
     Planted(
@@ -283,12 +291,12 @@ PLANTED: tuple[Planted, ...] = (
         "the newest loop is covered too",
         (
             (
-                f"{_CODE}/services/rounds.py",
+                f"{_CODE}/summaries/rounds.py",
                 "newest = tail.header.flow.loop.number - 1 - keep_loops",
                 "newest = tail.header.flow.loop.number - keep_loops",
             ),
         ),
-        ("tests/log/test_compress.py::test_s2_covers_closed_loops_only_and_never_the_newest[sqlite]",),
+        ("tests/summaries/test_compress.py::test_s2_covers_closed_loops_only_and_never_the_newest[sqlite]",),
     ),
     # ------------------------------------------------------------ storage
     Planted(
@@ -351,7 +359,7 @@ PLANTED: tuple[Planted, ...] = (
         "keys that DynamoDB has left unprocessed are forgotten",
         (
             (
-                f"{_CODE}/adapters/aws/dynamodb.py",
+                f"{_CODE}/engines/dynamodb.py",
                 'return [_key_of(_decode(raw)) for raw in unprocessed["Keys"]] if unprocessed else []',
                 "return []",
             ),
@@ -364,7 +372,7 @@ PLANTED: tuple[Planted, ...] = (
         "a session is said to be gone without a tombstone in its log",
         (
             (
-                f"{_CODE}/log/erasure.py",
+                f"{_CODE}/privacy/erasure.py",
                 "return self._items.put(tombstone, condition=Absent()) is None",
                 "return tombstone is not None",
             ),
@@ -376,7 +384,7 @@ PLANTED: tuple[Planted, ...] = (
         "versions of blobs behind a delete marker are left",
         (
             (
-                f"{_CODE}/adapters/aws/s3.py",
+                f"{_CODE}/engines/s3.py",
                 '[*page.get("Versions", []), *page.get("DeleteMarkers", [])]',
                 '[one for one in page.get("Versions", []) if one["IsLatest"]]',
             ),
@@ -388,7 +396,7 @@ PLANTED: tuple[Planted, ...] = (
         "a blob that S3 keeps is no error",
         (
             (
-                f"{_CODE}/adapters/aws/s3.py",
+                f"{_CODE}/engines/s3.py",
                 _KEPT,
                 "            return 0",
             ),
@@ -399,12 +407,12 @@ PLANTED: tuple[Planted, ...] = (
         "delete",
         "what has expired is shown until it is erased",
         ((_COMMITS, "self._clock.now_ms() >= newest.expires_ms:", "self._clock.now_ms() < 0:"),),
-        ("tests/log/test_retention.py::test_e4_expired_is_invisible_at_once_everywhere[sqlite]",),
+        ("tests/privacy/test_retention.py::test_e4_expired_is_invisible_at_once_everywhere[sqlite]",),
     ),
     Planted(
         "delete",
         "documents are left when their session is erased",
-        ((f"{_CODE}/log/erasure.py", '("", "C"), ("D", "~")', '("", "C"), ("D", "J")'),),
+        ((f"{_CODE}/privacy/erasure.py", '("", "C"), ("D", "~")', '("", "C"), ("D", "J")'),),
         (f"{_DOCUMENTS}::test_documents_go_with_their_session[sqlite]",),
     ),
     Planted(
@@ -412,12 +420,12 @@ PLANTED: tuple[Planted, ...] = (
         "a redacted body stays where it was",
         (
             (
-                f"{_CODE}/log/redaction.py",
+                f"{_CODE}/privacy/redaction.py",
                 'lost = self._items.put({**bare, "b": packed}, condition=Equal("b", item["b"]))',
                 'lost = self._items.put({**bare, "b": item["b"]}, condition=Equal("b", item["b"]))',
             ),
         ),
-        ("tests/log/test_redact.py::test_e5_a_redacted_body_is_nowhere",),
+        ("tests/privacy/test_redact.py::test_e5_a_redacted_body_is_nowhere",),
     ),
     # ------------------------------------------------------------ tenancy
     Planted(
@@ -437,7 +445,7 @@ PLANTED: tuple[Planted, ...] = (
         "the signature of a cursor is not looked at",
         (
             (
-                f"{_CODE}/contracts/cursors.py",
+                f"{_CODE}/core/models.py",
                 "if not hmac.compare_digest(signature, self._sign(content, scope)):",
                 "if len(signature) != _SIGNATURE_BYTES:",
             ),
@@ -447,7 +455,7 @@ PLANTED: tuple[Planted, ...] = (
     Planted(
         "tenancy",
         "a cursor is good for any caller",
-        ((f"{_CODE}/contracts/cursors.py", 'scope.encode() + b"\\0" + content', "content"),),
+        ((f"{_CODE}/core/models.py", 'scope.encode() + b"\\0" + content', "content"),),
         (f"{_TENANCY}::test_t2_a_cursor_is_bound_to_its_caller_and_filter[sqlite]",),
     ),
     # ------------------------------------------------------------ service
@@ -456,7 +464,7 @@ PLANTED: tuple[Planted, ...] = (
         "an unexpected error tells its message",
         (
             (
-                f"{_CODE}/entrypoints/http.py",
+                f"{_CODE}/http/lambda_api.py",
                 'TurnlogError("unexpected error", code="internal")',
                 'TurnlogError(f"unexpected error: {error}", code="internal")',
             ),
@@ -468,31 +476,31 @@ PLANTED: tuple[Planted, ...] = (
         "one poison message fails its whole batch",
         (
             (
-                f"{_CODE}/entrypoints/sqs.py",
+                f"{_CODE}/http/lambda_workers.py",
                 "        return dict(process_partial_response(event, work, processor))",
                 _ALL_FIRST,
             ),
         ),
-        ("tests/log/test_job_faults.py::test_v4_of_ten_records_one_is_poison_and_nine_succeed[sqlite]",),
+        ("tests/jobs/test_job_faults.py::test_v4_of_ten_records_one_is_poison_and_nine_succeed[sqlite]",),
     ),
     Planted(
         "service",
         "a job is begun however little time is left",
         (
             (
-                f"{_CODE}/entrypoints/sqs.py",
+                f"{_CODE}/http/lambda_workers.py",
                 "context.get_remaining_time_in_millis() < deadline_ms:",
                 "context.get_remaining_time_in_millis() < 0:",
             ),
         ),
-        ("tests/log/test_jobs.py::test_v6_no_job_is_begun_near_the_deadline[sqlite]",),
+        ("tests/jobs/test_jobs.py::test_v6_no_job_is_begun_near_the_deadline[sqlite]",),
     ),
     Planted(
         "service",
         "a log line has the text of an error",
         (
             (
-                f"{_CODE}/entrypoints/logs.py",
+                f"{_CODE}/http/logs.py",
                 'told.append(f"{type(current).__name__} at',
                 'told.append(f"{type(current).__name__} {current} at',
             ),
@@ -502,7 +510,7 @@ PLANTED: tuple[Planted, ...] = (
     Planted(
         "service",
         "throttling is an error of the service",
-        ((f"{_CODE}/entrypoints/http.py", "    (ThrottledError, 429),\n", ""),),
+        ((f"{_CODE}/http/lambda_api.py", "    (ThrottledError, 429),\n", ""),),
         ("tests/http/test_http.py::test_an_engine_that_fails_is_503_or_429_with_retry_after",),
     ),
     # ------------------------------------------------------------ documents
@@ -511,7 +519,7 @@ PLANTED: tuple[Planted, ...] = (
         "the condition of a writing is not looked at",
         (
             (
-                f"{_CODE}/log/documents.py",
+                f"{_CODE}/sessions/document_store.py",
                 "lost = self._items.put(item, condition=condition)",
                 "lost = self._items.put(item)",
             ),
@@ -523,7 +531,7 @@ PLANTED: tuple[Planted, ...] = (
         "`then` is written before `put`",
         (
             (
-                f"{_CODE}/services/documents.py",
+                f"{_CODE}/sessions/documents.py",
                 "written = [*self._write(keys, first), *self._write(keys, then)]",
                 "written = [*self._write(keys, then), *self._write(keys, first)]",
             ),
@@ -533,7 +541,7 @@ PLANTED: tuple[Planted, ...] = (
     Planted(
         "documents",
         "a newer version is read as if it were known",
-        ((f"{_CODE}/log/documents.py", "if version > SCHEMA_VERSION:", "if version < 0:"),),
+        ((f"{_CODE}/sessions/document_store.py", "if version > SCHEMA_VERSION:", "if version < 0:"),),
         (f"{_DOCUMENTS}::test_damage_is_told_by_its_item",),
     ),
     # ------------------------------------------------------------ codecs, search
@@ -542,24 +550,24 @@ PLANTED: tuple[Planted, ...] = (
         "results stay behind the text of their turn",
         (
             (
-                f"{_CODE}/codecs/alternation.py",
+                f"{_CODE}/providers/alternation.py",
                 "return sorted(content, key=lambda block: not is_result(block))",
                 "return list(content)",
             ),
         ),
-        ("tests/unit/test_codecs_anthropic.py::test_a_result_behind_text_is_sent_before_it",),
+        ("tests/providers/test_codecs_anthropic.py::test_a_result_behind_text_is_sent_before_it",),
     ),
     Planted(
         "search",
         "the filter by position and time is not looked at",
         (
             (
-                f"{_CODE}/services/search.py",
+                f"{_CODE}/search/session.py",
                 "if whole.is_asked_for(row, query) and is_within(whole.entries[row]):",
                 "if whole.is_asked_for(row, query):",
             ),
         ),
-        ("tests/log/test_search.py::test_filters_take_their_share_of_all_results",),
+        ("tests/search/test_search.py::test_filters_take_their_share_of_all_results",),
     ),
     # ------------------------------------------------------------ template
     Planted(
@@ -598,7 +606,7 @@ PLANTED: tuple[Planted, ...] = (
         "the hash of a redacted line is taken of the line that stands there",
         (
             (
-                f"{_CODE}/log/exchange.py",
+                f"{_CODE}/snapshots/exchange.py",
                 "list(map(line_digest, lines))",
                 "[__import__('hashlib').sha256(line).digest() for line in lines]",
             ),
@@ -608,13 +616,15 @@ PLANTED: tuple[Planted, ...] = (
     Planted(
         "export",
         "what lies behind the moment of a fork is exported with it",
-        ((f"{_CODE}/log/materialise.py", "items = list(map(as_shared, stored))", "items = list(stored)"),),
-        ("tests/log/test_fork.py::test_what_is_made_of_a_fork_has_nothing_of_what_lies_behind_its_moment[sqlite-10]",),
+        ((f"{_CODE}/snapshots/materialise.py", "items = list(map(as_shared, stored))", "items = list(stored)"),),
+        (
+            "tests/sessions/test_fork.py::test_what_is_made_of_a_fork_has_nothing_of_what_lies_behind_its_moment[sqlite-10]",
+        ),
     ),
     Planted(
         "export",
         "an imported event is not held against its class",
-        ((f"{_CODE}/log/exchange.py", "    check_shape(event, type(event))\n", ""),),
+        ((f"{_CODE}/snapshots/exchange.py", "    check_shape(event, type(event))\n", ""),),
         ("tests/security/test_forged.py",),
     ),
     Planted(
@@ -622,7 +632,7 @@ PLANTED: tuple[Planted, ...] = (
         "an imported session is seen before its documents are there",
         (
             (
-                f"{_CODE}/services/import_sessions.py",
+                f"{_CODE}/snapshots/exports.py",
                 "if newest.last < body.head or body.more:",
                 "if newest.last < body.head:",
             ),

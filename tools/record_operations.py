@@ -1,6 +1,6 @@
 """Operations of the table with the capacity that dynoxide says each consumed: what our own meter must say too.
 
-    python tools/record_operations.py            # writes tests/contract/recorded_operations.json; needs dynoxide
+    python tools/record_operations.py            # writes tests/engines/recorded_operations.json; needs dynoxide
 
 The list is made from a fixed seed. `replay` runs it through our adapter on any DynamoDB and gives two figures of each
 operation: by the guard's meter, and by the service's ``ConsumedCapacity``. Of a put that lost its condition no service
@@ -142,7 +142,7 @@ def item_of(spec: Operation) -> dict[str, AttributeValue]:
 
 def replay(listed: Sequence[Operation], client: DynamoDBClient, table_name: str) -> Iterator[Replayed]:
     """Runs the list on an empty table."""
-    from turnlog.adapters.aws.dynamodb import DynamoItemTable
+    from turnlog.engines.dynamodb import DynamoItemTable
     from turnlog.testing.moto_guard import Guard
 
     guard = Guard.attach(client, demand_consistent=lambda operation, params: False)
@@ -229,7 +229,7 @@ def recorded() -> dict[str, Any]:
 def main() -> int:
     sys.path.insert(0, str(ROOT))
     from tools.emulators import DYNOXIDE, running
-    from turnlog.adapters.aws.clients import make_clients
+    from turnlog.engines.aws_clients import make_clients
     from turnlog.testing.aws import create_table
 
     if not DYNOXIDE.is_installed and DYNOXIDE.variable not in os.environ:

@@ -4,120 +4,224 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-SCOPE = ("shared/turnlog/log/*.py", "shared/turnlog/adapters/*/*.py", "shared/turnlog/windows/*.py")
-
-_LOG, _WINDOWS = "shared/turnlog/log/", "shared/turnlog/windows/"
-_AWS, _EMBEDDED = "shared/turnlog/adapters/aws/", "shared/turnlog/adapters/embedded/"
-_MEMORIES, _SUMMARISERS = "shared/turnlog/adapters/memories/", "shared/turnlog/adapters/summarisers/"
-_TOKENS, _SEARCH = "shared/turnlog/adapters/tokens/", "shared/turnlog/adapters/search/"
-
-_OF_WINDOWS = (
-    "unit/test_windows unit/test_windows_policies unit/test_classic unit/test_prefix properties/test_window_laws"
-)
-_ENGINES_AWS = "contract/test_engines_aws log/test_faults_of_aws"
-
 RELATED = {
-    _LOG + "archive": "log/test_full_snapshots log/test_restore log/test_redact",
-    _LOG + "attempts": "log/test_asking log/test_summary_life",
-    _LOG + "caches": "log/test_state log/test_update log/test_listing log/test_faults_of_items log/test_summary_life",
-    _LOG + "cards": "log/test_stored_events log/test_segments log/test_recall log/test_storage log/test_at",
-    _LOG
-    + "commit_items": "log/test_ranges_of_forks log/test_circles log/test_fork log/test_at log/test_rewind log/test_erase",
-    _LOG
-    + "commits": "log/test_append log/test_verified log/test_rewind log/test_circles log/test_fork log/test_storage",
-    _LOG + "digests": "log/test_export log/test_redact security/test_forged",
-    _LOG + "documents": "log/test_documents",
-    _LOG + "erased": "log/test_erase log/test_erase_user log/test_retention",
-    _LOG + "erasure": "log/test_erase log/test_retention log/test_erase_user log/test_restore_own_id",
-    _LOG + "exchange": "log/test_export log/test_circles security/test_forged",
-    _LOG + "first_slot": "log/test_restore_own_id log/test_retention log/test_restore_orders",
-    _LOG + "forks": "log/test_fork log/test_erase log/test_redact",
-    _LOG + "full_snapshots": "log/test_full_snapshots log/test_restore log/test_redact",
-    _LOG
-    + "headers": "log/test_append log/test_end log/test_totals log/test_learning log/test_storage log/test_faults_of_items",
-    _LOG + "history": "log/test_at log/test_history",
-    _LOG + "kept": "log/test_restore_own_id log/test_retention log/test_full_snapshots",
-    _LOG
-    + "keys": "log/test_append log/test_segments log/test_tenancy log/test_redact log/test_export log/test_retention",
-    _LOG
-    + "lines": "log/test_stored_events log/test_history log/test_append log/test_state log/test_summary_life log/test_pending",
-    _LOG + "materialise": "log/test_restore log/test_restore_own_id log/test_export",
-    _LOG + "memories": "log/test_memories contract/test_memory_embedded log/test_memory_erasure",
-    _LOG + "message_copies": "log/test_redact log/test_memory_erasure log/test_offload",
-    _LOG + "newest": "log/test_retention log/test_recall log/test_rewind",
-    _LOG + "offloads": "log/test_offload",
-    _LOG + "packing": "log/test_redact log/test_segments log/test_storage",
-    _LOG + "parallel": "unit/test_tenancy log/test_restore log/test_segments",
-    _LOG + "payloads": "log/test_append log/test_fork log/test_redact log/test_offload log/test_storage",
-    _LOG
-    + "read_lines": "log/test_stored_events log/test_history log/test_append log/test_state log/test_summary_life log/test_storage",
-    _LOG + "reading": "log/test_recall log/test_search log/test_segments log/test_at",
-    _LOG + "records": "log/test_redact log/test_snapshots log/test_jobs log/test_redrive log/test_full_snapshots",
-    _LOG + "redacted_lines": "log/test_redact log/test_summary_life",
-    _LOG + "redacted_parts": "log/test_redact log/test_full_snapshots",
-    _LOG + "redaction": "log/test_redact log/test_fork",
-    _LOG + "search_index": "log/test_search log/test_segments",
-    _LOG + "segment_format": "log/test_segments log/test_full_snapshots log/test_redact",
-    _LOG + "segments": "log/test_segments log/test_full_snapshots log/test_redact",
-    _LOG + "sessions": "log/test_update log/test_append log/test_end log/test_rewind log/test_fork log/test_prefix",
-    _LOG + "spending": "summarisers/test_budget log/test_cost",
-    _LOG + "state": "log/test_state log/test_at log/test_pending log/test_circles log/test_faults_of_items",
-    _LOG + "summaries": "log/test_compress log/test_rounds log/test_summary_life log/test_discard",
-    _LOG + "tombstones": "log/test_erase log/test_retention log/test_restore_own_id",
-    _LOG + "totals": "log/test_totals log/test_listing",
-    _LOG + "verified": "log/test_verified log/test_faults_of_items log/test_storage",
-    _LOG + "words": "log/test_search_sessions",
-    _LOG + "": "log/test_append log/test_fork log/test_redact",
-    _WINDOWS + "bound_tables": "properties/test_bounds properties/test_lower_bound",
-    _WINDOWS + "bounds": "unit/test_counting properties/test_bounds properties/test_lower_bound",
-    _WINDOWS + "caching": "unit/test_breakpoints properties/test_breakpoints",
-    _WINDOWS + "breaks": "unit/test_breakpoints properties/test_breakpoints unit/test_prefix",
-    _WINDOWS + "costs": f"unit/test_windows_prices {_OF_WINDOWS}",
-    _WINDOWS + "covering": "log/test_compress log/test_rounds unit/test_pins properties/test_summaries",
-    _WINDOWS + "ladder": f"unit/test_windows properties/test_ladder {_OF_WINDOWS}",
-    _WINDOWS + "ledger": f"unit/test_summary_facts properties/test_ledger {_OF_WINDOWS}",
-    _WINDOWS + "memories": "properties/test_bootstrapped log/test_bootstrap security/test_injection",
-    _WINDOWS + "options": f"unit/test_options {_OF_WINDOWS}",
-    _WINDOWS + "pins": f"unit/test_pins unit/test_pinned {_OF_WINDOWS}",
-    _WINDOWS + "plan": f"{_OF_WINDOWS} unit/test_own_steps properties/test_policies",
-    _WINDOWS
-    + "policy": "unit/test_windows_policies unit/test_options unit/test_own_steps unit/test_triggers unit/test_classic",
-    _WINDOWS + "prices": "unit/test_windows_prices unit/test_bench_windows properties/test_summaries",
-    _WINDOWS + "reach": "log/test_reach log/test_asking",
-    _WINDOWS + "recall": "log/test_recall_tools log/test_law_9 properties/test_recall_tools",
-    _WINDOWS + "registry": "unit/test_windows_policies unit/test_own_steps",
-    _WINDOWS + "step_checks": "unit/test_own_steps properties/test_policies",
-    _WINDOWS + "steps": "unit/test_own_steps unit/test_triggers unit/test_windows_policies log/test_reach",
-    _WINDOWS + "stub": f"unit/test_stub_step unit/test_windows {_OF_WINDOWS}",
-    _WINDOWS + "summaries": f"unit/test_summary_facts properties/test_summary_step log/test_compress {_OF_WINDOWS}",
-    _WINDOWS + "summary": f"unit/test_summary_facts properties/test_summary_step log/test_compress {_OF_WINDOWS}",
-    _WINDOWS + "triggers": "unit/test_triggers log/test_reach unit/test_windows_policies properties/test_policies",
-    _WINDOWS + "view": f"{_OF_WINDOWS} unit/test_pairing log/test_recall properties/test_ledger",
-    _WINDOWS + "": f"{_OF_WINDOWS} unit/test_pins properties/test_ladder properties/test_prefix",
-    _AWS + "agentcore": "memories/test_agentcore",
-    _AWS + "asking": "summarisers/test_models embedders/test_reranking memories/test_agentcore",
-    _AWS + "bedrock": "summarisers/test_models",
-    _AWS + "clients": f"{_ENGINES_AWS} unit/test_tenant_credentials functions/test_tenant_credentials",
-    _AWS + "embeddings": "embedders/test_reranking",
-    _AWS + "service_models": "functions/test_service_models",
-    _AWS + "signing": "client/test_signing",
-    _AWS + "tenants": "unit/test_tenant_credentials functions/test_tenant_credentials",
-    _AWS + "": _ENGINES_AWS,
-    _EMBEDDED
-    + "sqlite": "contract/test_engines_embedded unit/test_sqlite_waiting log/test_faults_of_disks log/test_jobs",
-    _EMBEDDED + "": "contract/test_engines_embedded log/test_faults_of_disks log/test_erase log/test_export",
-    _MEMORIES + "webhook": "memories/test_webhook",
-    _MEMORIES + "sentences": "unit/test_sentences contract/test_memory_embedded log/test_memories",
-    _MEMORIES + "": "log/test_memories memories/test_choice security/test_parsers",
-    _SUMMARISERS + "extractive": "unit/test_summary_texts summarisers/test_budget log/test_compress",
-    _SUMMARISERS + "": "summarisers/test_models unit/test_summary_texts",
-    _TOKENS + "": "unit/test_token_counters unit/test_counting log/test_cost",
-    _SEARCH + "": "contract/test_memory_embedded log/test_memories log/test_search",
+    "client/aws_signing": "client/test_signing",
+    "engines/aws_clients": (
+        "engines/test_engines_aws log/test_faults_of_aws engines/test_tenant_credentials "
+        "functions/test_tenant_credentials functions/test_service_models"
+    ),
+    "engines/aws_errors": "engines/test_engines_aws log/test_faults_of_aws",
+    "engines/aws_invoke": "summaries/test_models search/test_reranking memory/test_agentcore",
+    "engines/aws_tenants": "engines/test_tenant_credentials functions/test_tenant_credentials",
+    "engines/dynamodb": "engines/test_engines_aws log/test_faults_of_aws",
+    "engines/estimate_counter": "engines/test_token_counters providers/test_counting log/test_cost",
+    "engines/files": "engines/test_engines_embedded log/test_faults_of_disks privacy/test_erase snapshots/test_export",
+    "engines/s3": "engines/test_engines_aws log/test_faults_of_aws",
+    "engines/sqlite": (
+        "engines/test_engines_embedded engines/test_sqlite_waiting log/test_faults_of_disks jobs/test_jobs"
+    ),
+    "engines/sqlite_file": (
+        "engines/test_engines_embedded engines/test_sqlite_waiting log/test_faults_of_disks jobs/test_jobs"
+    ),
+    "engines/sqlite_items": (
+        "engines/test_engines_embedded engines/test_sqlite_waiting log/test_faults_of_disks jobs/test_jobs"
+    ),
+    "engines/sqlite_jobs": (
+        "engines/test_engines_embedded engines/test_sqlite_waiting log/test_faults_of_disks jobs/test_jobs"
+    ),
+    "engines/sqs": "engines/test_engines_aws log/test_faults_of_aws",
+    "engines/tiktoken_counter": "engines/test_token_counters providers/test_counting log/test_cost",
+    "log/caches": (
+        "sessions/test_state sessions/test_update sessions/test_listing log/test_faults_of_items "
+        "summaries/test_summary_life"
+    ),
+    "log/cards": (
+        "log/test_stored_events snapshots/test_segments search/test_recall log/test_storage sessions/test_at"
+    ),
+    "log/checked_items": "sessions/test_append sessions/test_fork privacy/test_redact",
+    "log/commit_items": (
+        "log/test_ranges_of_forks log/test_circles sessions/test_fork sessions/test_at "
+        "sessions/test_rewind privacy/test_erase"
+    ),
+    "log/commits": (
+        "sessions/test_append log/test_verified sessions/test_rewind log/test_circles sessions/test_fork "
+        "log/test_storage"
+    ),
+    "log/headers": (
+        "sessions/test_append sessions/test_end summaries/test_totals sessions/test_learning "
+        "log/test_storage log/test_faults_of_items"
+    ),
+    "log/keys": (
+        "sessions/test_append snapshots/test_segments log/test_tenancy privacy/test_redact "
+        "snapshots/test_export privacy/test_retention"
+    ),
+    "log/lines": (
+        "log/test_stored_events sessions/test_history sessions/test_append sessions/test_state "
+        "summaries/test_summary_life sessions/test_pending"
+    ),
+    "log/packing": (
+        "snapshots/test_export privacy/test_redact security/test_forged snapshots/test_segments log/test_storage"
+    ),
+    "log/parallel": "engines/test_tenancy snapshots/test_restore snapshots/test_segments",
+    "log/payloads": "sessions/test_append sessions/test_fork privacy/test_redact memory/test_offload log/test_storage",
+    "log/purging": "sessions/test_append sessions/test_fork privacy/test_redact",
+    "log/read_lines": (
+        "log/test_stored_events sessions/test_history sessions/test_append sessions/test_state "
+        "summaries/test_summary_life log/test_storage"
+    ),
+    "log/reading": (
+        "sessions/test_at sessions/test_history privacy/test_retention search/test_recall "
+        "sessions/test_rewind search/test_search snapshots/test_segments"
+    ),
+    "log/records": (
+        "privacy/test_redact snapshots/test_snapshots jobs/test_jobs jobs/test_redrive snapshots/test_full_snapshots"
+    ),
+    "log/redacted_lines": "privacy/test_redact summaries/test_summary_life",
+    "log/request_keys": "sessions/test_append sessions/test_fork privacy/test_redact",
+    "log/summary_cache": "summaries/test_compress summaries/test_rounds summaries/test_summary_life summaries/test_discard",
+    "log/tombstones": (
+        "snapshots/test_restore_own_id privacy/test_retention snapshots/test_restore_orders privacy/test_erase"
+    ),
+    "log/verified": "log/test_verified log/test_faults_of_items log/test_storage",
+    "memory/agentcore": "memory/test_agentcore",
+    "memory/bootstrap": "properties/test_bootstrapped memory/test_bootstrap security/test_injection",
+    "memory/hand_over_store": "privacy/test_redact memory/test_memory_erasure memory/test_offload",
+    "memory/model": "memory/test_memories memory/test_choice security/test_parsers",
+    "memory/sentences": "memory/test_sentences engines/test_memory_embedded memory/test_memories",
+    "memory/store": "memory/test_memories engines/test_memory_embedded memory/test_memory_erasure",
+    "memory/webhook": "memory/test_webhook",
+    "privacy/erase_session": "snapshots/test_restore_own_id privacy/test_retention snapshots/test_full_snapshots",
+    "privacy/erasure": "privacy/test_erase privacy/test_erase_user privacy/test_retention snapshots/test_restore_own_id",
+    "privacy/redacted_archives": "privacy/test_redact snapshots/test_full_snapshots",
+    "privacy/redaction": "privacy/test_redact sessions/test_fork",
+    "search/bedrock_embedder": "search/test_reranking",
+    "search/fts5": "engines/test_memory_embedded memory/test_memories search/test_search",
+    "search/index": "search/test_search snapshots/test_segments",
+    "search/owner_sessions": "search/test_search_sessions",
+    "sessions/document_store": "sessions/test_documents",
+    "sessions/session_log": (
+        "sessions/test_fork privacy/test_erase privacy/test_redact sessions/test_update "
+        "sessions/test_append sessions/test_end sessions/test_rewind"
+    ),
+    "sessions/state_store": (
+        "sessions/test_state sessions/test_at sessions/test_pending log/test_circles log/test_faults_of_items"
+    ),
+    "snapshots/exchange": "snapshots/test_export log/test_circles security/test_forged",
+    "snapshots/full": "snapshots/test_full_snapshots snapshots/test_restore privacy/test_redact",
+    "snapshots/materialise": "snapshots/test_restore snapshots/test_restore_own_id snapshots/test_export",
+    "snapshots/segment_format": "snapshots/test_segments snapshots/test_full_snapshots privacy/test_redact",
+    "snapshots/segments": "snapshots/test_segments snapshots/test_full_snapshots privacy/test_redact",
+    "summaries/bedrock": "summaries/test_models",
+    "summaries/budget": "summaries/test_budget log/test_cost",
+    "summaries/extractive": "summaries/test_summary_texts summaries/test_budget summaries/test_compress",
+    "summaries/model": "summaries/test_models summaries/test_summary_texts",
+    "summaries/openai_compatible": "summaries/test_models summaries/test_summary_texts",
+    "summaries/trigger": (
+        "summaries/test_asking summaries/test_summary_life summaries/test_totals sessions/test_listing "
+        "sessions/test_reach"
+    ),
+    "windows/bound_tables": "properties/test_bounds properties/test_lower_bound",
+    "windows/bounds": "providers/test_counting properties/test_bounds properties/test_lower_bound",
+    "windows/budgets": (
+        "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "
+        "properties/test_window_laws windows/test_pins properties/test_ladder"
+    ),
+    "windows/build": (
+        "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "
+        "properties/test_window_laws windows/test_pins properties/test_ladder"
+    ),
+    "windows/costs": (
+        "windows/test_windows_prices windows/test_windows windows/test_windows_policies "
+        "windows/test_classic windows/test_prefix properties/test_window_laws"
+    ),
+    "windows/covering": (
+        "summaries/test_compress summaries/test_rounds windows/test_pins properties/test_summaries "
+        "summaries/test_chosen_facts properties/test_summary_step windows/test_windows"
+    ),
+    "windows/digest_steps": (
+        "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "
+        "properties/test_window_laws windows/test_pins properties/test_ladder"
+    ),
+    "windows/digests": (
+        "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "
+        "properties/test_window_laws windows/test_pins properties/test_ladder"
+    ),
+    "windows/fit": (
+        "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "
+        "properties/test_window_laws windows/test_pins properties/test_ladder"
+    ),
+    "windows/items": (
+        "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "
+        "properties/test_window_laws windows/test_pins properties/test_ladder"
+    ),
+    "windows/keep_newest": (
+        "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "
+        "properties/test_window_laws windows/test_pins properties/test_ladder"
+    ),
+    "windows/least": (
+        "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "
+        "properties/test_window_laws windows/test_pins properties/test_ladder"
+    ),
+    "windows/ledger": (
+        "summaries/test_chosen_facts properties/test_ledger windows/test_windows "
+        "windows/test_windows_policies windows/test_classic windows/test_prefix "
+        "properties/test_window_laws"
+    ),
+    "windows/manifest": (
+        "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "
+        "properties/test_window_laws windows/test_pins properties/test_ladder"
+    ),
+    "windows/plan": (
+        "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "
+        "properties/test_window_laws windows/test_own_steps properties/test_policies"
+    ),
+    "windows/policy": (
+        "windows/test_options windows/test_windows windows/test_windows_policies windows/test_classic "
+        "windows/test_prefix properties/test_window_laws windows/test_own_steps"
+    ),
+    "windows/prefix": (
+        "providers/test_breakpoints properties/test_breakpoints windows/test_prefix windows/test_windows "
+        "windows/test_windows_policies windows/test_classic properties/test_window_laws"
+    ),
+    "windows/prices": "windows/test_windows_prices benchmarks/test_bench_windows properties/test_summaries",
+    "windows/recall": "search/test_recall_tools sessions/test_law_9 properties/test_recall_tools",
+    "windows/registry": "windows/test_windows_policies windows/test_own_steps",
+    "windows/render": (
+        "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "
+        "properties/test_window_laws windows/test_pins properties/test_ladder"
+    ),
+    "windows/steps": "windows/test_own_steps windows/test_triggers windows/test_windows_policies sessions/test_reach",
+    "windows/stubs": (
+        "windows/test_stub_step windows/test_windows windows/test_windows_policies windows/test_classic "
+        "windows/test_prefix properties/test_window_laws"
+    ),
+    "windows/summaries": (
+        "summaries/test_chosen_facts properties/test_summary_step summaries/test_compress "
+        "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix"
+    ),
+    "windows/text": (
+        "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "
+        "properties/test_window_laws windows/test_pins properties/test_ladder"
+    ),
+    "windows/triggers": "windows/test_triggers sessions/test_reach windows/test_windows_policies properties/test_policies",
+    "windows/truncate": (
+        "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "
+        "properties/test_window_laws windows/test_pins properties/test_ladder"
+    ),
+    "windows/version": (
+        "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "
+        "properties/test_window_laws windows/test_pins properties/test_ladder"
+    ),
+    "windows/view": (
+        "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "
+        "properties/test_window_laws core/test_pairing search/test_recall"
+    ),
 }
-"""Beginning of a module's path -> its tests; the longest that fits is taken."""
+"""A module below ``shared/turnlog`` -> its tests below ``tests``. Modules without a line are not mutated."""
+SCOPE = tuple(f"shared/turnlog/{name}.py" for name in RELATED)
 
 
 def related(file: str) -> Sequence[str]:
     """Return the test files of a module."""
-    beginning = max((name for name in RELATED if file.startswith(name)), key=len)
-    return list(dict.fromkeys(f"tests/{name}.py" for name in RELATED[beginning].split()))
+    name = file.removeprefix("shared/turnlog/").removesuffix(".py")
+    return [f"tests/{test}.py" for test in RELATED[name].split()]

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from turnlog.local.stack import expand, template_path
+from turnlog.server.stack import expand, template_path
 
 _MARKED = re.compile(r"(<!-- stack; made by `make docs` -->\n).*?(<!-- end -->)", re.S)
 _COSTS = {

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from benchmarks.load.grid import Cell
 from benchmarks.load.recording import Records, together
 from turnlog import Turnlog
-from turnlog.client.connections import Call, Connections, HttpAnswer
+from turnlog.client.connections import Connections, HttpAnswer, HttpCall
 from turnlog.client.model import Session
 from turnlog.client.over_http import HttpBackend
-from turnlog.domain.errors import ConflictError, HeadMismatchError, TurnlogError
+from turnlog.core.errors import ConflictError, HeadMismatchError, TurnlogError
 
 TENANT, BUDGET = "load", 8_000
 _MOST_TRIES = 500
@@ -80,7 +80,7 @@ class _Counted(Connections):
         super().__init__(inner._base, timeout_seconds=inner._timeout_seconds, clock=inner._clock)
         self._records = records
 
-    def exchange(self, call: Call, ends_ms: int | None) -> HttpAnswer:
+    def exchange(self, call: HttpCall, ends_ms: int | None) -> HttpAnswer:
         self._records.counts["requests"] += 1
         try:
             answer = super().exchange(call, ends_ms)

@@ -18,15 +18,14 @@ from benchmarks.load.clients import TENANT, message
 from benchmarks.load.recording import Records, quantiles, together
 from benchmarks.load.running import all_of
 from turnlog import Turnlog
-from turnlog.adapters.embedded.files import FileBlobStore
-from turnlog.adapters.embedded.sqlite import SqliteDatabase
-from turnlog.adapters.embedded.sqlite_items import SqliteItemTable
-from turnlog.adapters.system import RandomIds, SystemClock
-from turnlog.bootstrap import Application
+from turnlog.app import Application, Engine
 from turnlog.client.in_process import InProcessBackend
-from turnlog.domain.errors import ConflictError, TurnlogError
-from turnlog.domain.identity import Owner
-from turnlog.engines import Engine
+from turnlog.core.errors import ConflictError, TurnlogError
+from turnlog.core.identity import Owner
+from turnlog.engines.files import FileBlobStore
+from turnlog.engines.sqlite import SqliteDatabase
+from turnlog.engines.sqlite_items import SqliteItemTable
+from turnlog.engines.system import RandomIds, SystemClock
 from turnlog.ports import Condition, Item, ItemTable, Lost
 from turnlog.settings import Settings
 

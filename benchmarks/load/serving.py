@@ -30,7 +30,7 @@ def serving(engine: str, folder: Path, servers: int = 1) -> Iterator[list[Served
 
 @contextmanager
 def _served(engine: str, folder: Path) -> Iterator[Served]:
-    command = [sys.executable, "-m", "turnlog.local.cli", "serve", "--engine", engine, "--data", str(folder)]
+    command = [sys.executable, "-m", "turnlog.cli", "serve", "--engine", engine, "--data", str(folder)]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("TURNLOG_")}
     said = folder.parent / f"{folder.name}.log"
     with said.open("ab") as errors:

@@ -13,7 +13,7 @@ from moto.dynamodb.models import dynamodb_backends
 
 from benchmarks.peers.prices import REGION
 from turnlog.ports import MAX_ITEM_BYTES
-from turnlog.testing.capacity import WireItem, index_write_units, read_units, wire_item_bytes, write_units
+from turnlog.testing.dynamodb_rules import WireItem, index_write_units, read_units, wire_item_bytes, write_units
 
 _BEHIND_A_PROJECTION = ("ProjectionExpression", "ExpressionAttributeNames")
 _HIDES = ("FilterExpression", "QueryFilter", "AttributesToGet", "Select", "IndexName")

@@ -1,6 +1,6 @@
 """One meter for all systems: every attempt of a request by clients made within `Meter.clients`.
 
-Capacity is that of `turnlog.testing.capacity`, the formulas of the developer guide; moto's own figures are not used. What
+Capacity is that of `turnlog.testing.dynamodb_rules`, the formulas of the developer guide; moto's own figures are not used. What
 a request replaces, or reads behind a projection, is looked up beside the meter by a client of its own. Items over the real
 limit of 409,600 bytes are refused as DynamoDB refuses them. A request that can't be priced is an error, never a zero.
 """

@@ -8,15 +8,14 @@ from typing import Any
 from benchmarks.peers.prices import REGION
 from benchmarks.peers.system import BUCKET, SESSION, TABLE, System, Thinking, Writer, client, nothing
 from benchmarks.peers.turns import TOOL, Turn
-from turnlog.adapters.aws.clients import make_clients
-from turnlog.adapters.aws.dynamodb import DynamoItemTable
-from turnlog.adapters.aws.s3 import S3BlobStore
-from turnlog.adapters.system import RandomIds
-from turnlog.bootstrap import Application
+from turnlog.app import Application, Engine
 from turnlog.client.in_process import InProcessBackend
 from turnlog.client.model import Session, Turnlog
-from turnlog.domain.identity import Owner
-from turnlog.engines import Engine
+from turnlog.core.identity import Owner
+from turnlog.engines.aws_clients import make_clients
+from turnlog.engines.dynamodb import DynamoItemTable
+from turnlog.engines.s3 import S3BlobStore
+from turnlog.engines.system import RandomIds
 from turnlog.ports import Clock
 from turnlog.settings import Settings
 from turnlog.testing.aws import create_bucket, create_table

@@ -19,10 +19,10 @@ from benchmarks.progress import say
 from benchmarks.summaries.running import Plan, run
 from benchmarks.summaries.table import NOTES, as_json, limits_of, tables
 from benchmarks.windows.table import markdown, show
-from turnlog.contracts.summaries import CompressSession
-from turnlog.domain.errors import TurnlogError
-from turnlog.local.transcripts import read_transcripts, sample_of
-from turnlog.windows.reach import KEEP_LOOPS
+from turnlog.cli.replaying.transcripts import read_transcripts, sample_of
+from turnlog.core.errors import TurnlogError
+from turnlog.summaries.models import CompressSession
+from turnlog.summaries.trigger import KEEP_LOOPS
 
 SAMPLES = Path(__file__).parent.parent.parent / "examples" / "conversations"
 _DEFAULTS = CompressSession()

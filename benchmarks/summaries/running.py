@@ -13,15 +13,15 @@ from dataclasses import dataclass
 from benchmarks.summaries.judging import Moment, Taken
 from benchmarks.summaries.rows import METRICS, Lost, Row
 from benchmarks.windows.histories import COUNTER, FORMAT, calls_in
-from turnlog.bootstrap import make_application
+from turnlog.app import make_application
+from turnlog.cli.replaying.transcripts import Transcript
 from turnlog.client.in_process import InProcessBackend
 from turnlog.client.model import Session, Turnlog
-from turnlog.contracts.summaries import Compressed, SummaryAnswer
-from turnlog.domain.identity import Owner
-from turnlog.local.transcripts import Transcript
+from turnlog.core.identity import Owner
 from turnlog.settings import Settings
+from turnlog.summaries.models import Compressed, SummaryAnswer
+from turnlog.summaries.trigger import KEEP_LOOPS
 from turnlog.testing.fixed import FixedClock, SequentialIds
-from turnlog.windows.reach import KEEP_LOOPS
 from turnlog.windows.summaries import summary_body
 
 _AMPLE = 10_000_000

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from benchmarks.windows.histories import History
-from turnlog.codecs.counting import WINDOW_OVERHEAD
+from turnlog.providers.token_rules import WINDOW_OVERHEAD
 
 PLAIN_TOKENS = 4_000
 """What ``last-tokens`` keeps where no budget is given, as the preset ``tokens`` does."""

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from benchmarks.windows.baselines import DEFAULTS, Baseline, baseline_of
 from benchmarks.windows.histories import COUNTER, FORMAT, History
-from turnlog.domain.errors import BudgetTooSmallError, InvalidInputError
-from turnlog.windows.build import Request, build, system_cost
-from turnlog.windows.models import Budget
+from turnlog.core.errors import BudgetTooSmallError, InvalidInputError
+from turnlog.windows.budgets import Budget
+from turnlog.windows.build import WindowRequest, build, system_cost
 from turnlog.windows.policy import PRESETS, Policy, policy_of
 
 AMPLE = 10_000_000
@@ -70,7 +70,7 @@ def _plain(history: History, baseline: Baseline, budget: int | None) -> Builder:
 
 
 def _turnlog(history: History, policy: Policy, budget: int | None) -> Builder:
-    request = Request(
+    request = WindowRequest(
         policy=policy,
         budget=Budget(AMPLE if budget is None else budget, "given"),
         format=FORMAT,

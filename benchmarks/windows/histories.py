@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from benchmarks.windows.values import stands
-from turnlog.adapters.tokens.tiktoken_counter import TiktokenCounter
-from turnlog.codecs.counting import count_head, count_message, count_tools
-from turnlog.codecs.registry import CODECS
-from turnlog.domain.events import HEAD_TOKEN_CHARS, Envelope, MessageEvent
-from turnlog.domain.facts import facts_of
-from turnlog.domain.flow import Arrival, Flow, accept
-from turnlog.local.transcripts import Transcript
+from turnlog.cli.replaying.transcripts import Transcript
+from turnlog.core.calls import outline_of
+from turnlog.core.events import HEAD_TOKEN_CHARS, Envelope, MessageEvent
+from turnlog.core.loops import Arrival, Flow, accept
+from turnlog.engines.tiktoken_counter import TiktokenCounter
+from turnlog.providers.registry import CODECS
+from turnlog.providers.token_rules import count_head, count_message, count_tools
 from turnlog.windows.build import Source
 
 FORMAT = "openai_chat"
@@ -118,7 +118,7 @@ def sources_of(bodies: Sequence[Body]) -> list[Source]:
     for at, body in enumerate(bodies):
         message = CODECS[FORMAT].parse(body)
         tokens, text = count_message(message, COUNTER), message.text
-        flow = accept(flow, Arrival(at + 1, at, message, facts_of(message), tokens)).flow
+        flow = accept(flow, Arrival(at + 1, at, message, outline_of(message), tokens)).flow
         head = count_head(text, HEAD_TOKEN_CHARS, COUNTER) if len(text) > HEAD_TOKEN_CHARS else None
         event = MessageEvent(
             position=at + 1, format=FORMAT, tokens=tokens, envelope=Envelope(), body=body, head_tokens=head

@@ -14,9 +14,9 @@ from hashlib import sha256
 from typing import Any
 
 from benchmarks.windows.caching import MIN_TOKENS, READ, WRITE
-from turnlog.codecs.breakpoints import LOOKBACK_BLOCKS
-from turnlog.contracts.context import WindowAnswer
-from turnlog.domain.jsonvalue import encode_json
+from turnlog.core.json_values import encode_json
+from turnlog.providers.cache_breakpoints import LOOKBACK_BLOCKS
+from turnlog.sessions.context_models import WindowAnswer
 
 Block = tuple[bytes, bool]
 """What is sent, without marks, and whether the cache may end behind it."""

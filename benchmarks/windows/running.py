@@ -13,8 +13,8 @@ from benchmarks.windows.caching import cost, shared_messages
 from benchmarks.windows.histories import History
 from benchmarks.windows.judging import Moment
 from benchmarks.windows.rows import Row
-from turnlog.codecs.counting import WINDOW_OVERHEAD
-from turnlog.local.transcripts import Transcript
+from turnlog.cli.replaying.transcripts import Transcript
+from turnlog.providers.token_rules import WINDOW_OVERHEAD
 
 Rows = dict["Cell", Row]
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from turnlog.contracts.context import WindowAnswer
+from turnlog.sessions.context_models import WindowAnswer
 
 LINES = (
     (

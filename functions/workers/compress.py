@@ -1,6 +1,6 @@
 """Lambda entry point: the queue of `compress` and `seal` jobs."""
 
-from turnlog.domain.jobs import QUEUES
-from turnlog.entrypoints.sqs import make_worker
+from turnlog.core.jobs import QUEUES
+from turnlog.http.lambda_workers import make_worker
 
 handler = make_worker(QUEUES["compress"])

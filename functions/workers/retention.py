@@ -1,5 +1,5 @@
 """Lambda entry point: the schedule that finds sessions that have expired or are silent."""
 
-from turnlog.entrypoints.schedule import make_retention
+from turnlog.http.lambda_workers import make_retention
 
 handler = make_retention()

@@ -13,17 +13,16 @@ from typing import TYPE_CHECKING, Any
 from turnlog.version import __version__
 
 if TYPE_CHECKING:
-    from turnlog.client.asynchronous.client import AsyncTurnlog
-    from turnlog.client.asynchronous.twins import AsyncSession
+    from turnlog.agents.graph_state import load_graph_state, save_graph_state, with_state
+    from turnlog.client.async_client import AsyncTurnlog
+    from turnlog.client.async_twins import AsyncSession
     from turnlog.client.aws import Aws
-    from turnlog.client.dual_write import DualWrite
-    from turnlog.client.graph import load_graph_state, save_graph_state, with_state
-    from turnlog.client.imports import import_files
-    from turnlog.client.linting import lint
     from turnlog.client.model import Session, Turnlog
-    from turnlog.client.windows import build_window
-    from turnlog.domain.correlation import correlated
-    from turnlog.domain.errors import TurnlogError
+    from turnlog.client.pure import build_window, lint
+    from turnlog.core.errors import TurnlogError
+    from turnlog.core.identity import correlated
+    from turnlog.importers import import_files
+    from turnlog.importers.dual_write import DualWrite
     from turnlog.windows.policy import Policy
 
 __all__ = [
@@ -46,21 +45,21 @@ __all__ = [
 ]
 
 _HOMES = {
-    "AsyncSession": "turnlog.client.asynchronous.twins",
-    "AsyncTurnlog": "turnlog.client.asynchronous.client",
+    "AsyncSession": "turnlog.client.async_twins",
+    "AsyncTurnlog": "turnlog.client.async_client",
     "Aws": "turnlog.client.aws",
-    "DualWrite": "turnlog.client.dual_write",
+    "DualWrite": "turnlog.importers.dual_write",
     "Policy": "turnlog.windows.policy",
     "Session": "turnlog.client.model",
     "Turnlog": "turnlog.client.model",
-    "TurnlogError": "turnlog.domain.errors",
-    "build_window": "turnlog.client.windows",
-    "correlated": "turnlog.domain.correlation",
-    "import_files": "turnlog.client.imports",
-    "lint": "turnlog.client.linting",
-    "load_graph_state": "turnlog.client.graph",
-    "save_graph_state": "turnlog.client.graph",
-    "with_state": "turnlog.client.graph",
+    "TurnlogError": "turnlog.core.errors",
+    "build_window": "turnlog.client.pure",
+    "correlated": "turnlog.core.identity",
+    "import_files": "turnlog.importers",
+    "lint": "turnlog.client.pure",
+    "load_graph_state": "turnlog.agents.graph_state",
+    "save_graph_state": "turnlog.agents.graph_state",
+    "with_state": "turnlog.agents.graph_state",
 }
 
 

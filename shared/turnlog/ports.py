@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, BinaryIO, Literal, Protocol, TypeAlias, runtime_checkable
 
-from turnlog.domain.values import dataclass
+from turnlog.core.lazy_dataclass import lazy_dataclass
 
 if TYPE_CHECKING:
-    from turnlog.domain.identity import Owner
-    from turnlog.domain.memory import MadeFacts, Memory, MemoryPage, Offloaded, Said
-    from turnlog.domain.summaries import Summarised, SummaryRequest
+    from turnlog.core.identity import Owner
+    from turnlog.core.memory import MadeFacts, Memory, MemoryPage, Offloaded, SpokenMessage
+    from turnlog.core.summaries import Summarised, SummaryRequest
 
 AttributeValue: TypeAlias = str | int | bytes
 Item: TypeAlias = Mapping[str, AttributeValue]
@@ -30,18 +30,18 @@ IndexName: TypeAlias = Literal["activity", "expiry"]
 INDEX_KEYS: dict[IndexName, tuple[str, str]] = {"activity": ("g1pk", "g1sk"), "expiry": ("g2pk", "g2sk")}
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Key:
     pk: str
     sk: str
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Absent:
     """No item has this key."""
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Equal:
     """The item exists and its attribute has this value."""
 
@@ -49,7 +49,7 @@ class Equal:
     value: AttributeValue
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Less:
     """The item's attribute is a number smaller than the value; with ``or_absent``, an item that does not exist passes too."""
 
@@ -61,14 +61,14 @@ class Less:
 Condition: TypeAlias = Absent | Equal | Less
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Lost:
     """A conditional put that did not happen. ``existing`` is the item that stood in its way (None: there was none)."""
 
     existing: Item | None
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Query:
     """Items of one partition with ``low <= sort key <= high``, in order of the sort key (bytewise). An empty ``low`` is an open
     start; with ``low > high`` there are none.
@@ -87,7 +87,7 @@ class Query:
     after: Mapping[str, str] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Page:
     """``next`` is the key attributes to continue after; None: nothing follows. A page that ends exactly at the end may name a
     ``next`` whose page is empty."""
@@ -164,7 +164,7 @@ class BlobStore(Protocol):
         store is not on the network."""
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Delivery:
     """One receipt of a job. ``receives`` counts the deliveries of it so far, this one included."""
 
@@ -243,8 +243,8 @@ class Signals(Protocol):
         """It has happened so many times. Raises nothing."""
 
 
-@dataclass(frozen=True, slots=True)
-class Documents:
+@lazy_dataclass(frozen=True, slots=True)
+class TermDocuments:
     """Texts as an engine cut them into terms: how many terms each has, and for a term the rows that have it, with how often."""
 
     lengths: Sequence[int]
@@ -261,7 +261,7 @@ class SearchEngine(Protocol):
     def terms(self, texts: Sequence[str]) -> list[dict[str, int]]:
         """The terms of each text, and how often it has each."""
 
-    def rank(self, documents: Documents, question: str) -> list[tuple[int, float]]:
+    def rank(self, documents: TermDocuments, question: str) -> list[tuple[int, float]]:
         """The rows that share a term with the question, best first, with a score above 0: greater is better; of equals the later.
 
         Each text is ranked with the one before it: a question is answered a turn later. Statistics are those of all documents.
@@ -320,7 +320,7 @@ class FactMaker(Protocol):
     @property
     def name(self) -> str: ...
 
-    def facts(self, said: Iterable[Said]) -> MadeFacts:
+    def facts(self, said: Iterable[SpokenMessage]) -> MadeFacts:
         """Facts in order of position, each of a message that was given."""
 
 

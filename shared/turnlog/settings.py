@@ -1,4 +1,4 @@
-"""All settings, in one frozen model. Read only by `turnlog.bootstrap`; documented in docs/configuration.md, generated from here."""
+"""All settings, in one frozen model. Read only by `turnlog.app`; documented in docs/configuration.md, generated from here."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
 
-from turnlog.domain.errors import InvalidInputError, MalformedError
-from turnlog.domain.jsonvalue import parse_strict_json
+from turnlog.core.errors import InvalidInputError, MalformedError
+from turnlog.core.json_values import parse_strict_json
 
 PREFIX = "TURNLOG_"
 CLIENT_VARIABLES = frozenset({"TURNLOG_URL", "TURNLOG_DATA", "TURNLOG_TENANT", "TURNLOG_USER", "TURNLOG_TOKEN"})

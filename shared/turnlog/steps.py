@@ -7,6 +7,18 @@ from __future__ import annotations
 
 from turnlog.windows.registry import register_step
 from turnlog.windows.steps import Room, Step, digest, out, pinned, unit_out
-from turnlog.windows.view import Entry, Loop, Unit, View
+from turnlog.windows.view import Entry, Loop, Unit, WindowDraft
 
-__all__ = ["Entry", "Loop", "Room", "Step", "Unit", "View", "digest", "out", "pinned", "register_step", "unit_out"]
+__all__ = [
+    "Entry",
+    "Loop",
+    "Room",
+    "Step",
+    "Unit",
+    "WindowDraft",
+    "digest",
+    "out",
+    "pinned",
+    "register_step",
+    "unit_out",
+]

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from http.client import HTTPConnection
 from typing import Any
 
-from turnlog.adapters.system import SystemClock
-from turnlog.bootstrap import Application, make_application
-from turnlog.local.server import LocalServer
+from turnlog.app import Application, make_application
+from turnlog.engines.system import SystemClock
+from turnlog.server.local_server import LocalServer
 from turnlog.settings import Settings
 
 

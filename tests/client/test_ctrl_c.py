@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.effort import is_full
-from turnlog.adapters.system import SystemClock
-from turnlog.bootstrap import make_application
-from turnlog.local.server import LocalServer
+from turnlog.app import make_application
+from turnlog.engines.system import SystemClock
+from turnlog.server.local_server import LocalServer
 from turnlog.settings import Settings
 
 INTERRUPTED = """

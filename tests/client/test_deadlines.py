@@ -11,9 +11,9 @@ import pytest
 
 from tests.client.service import Fault, Gate, gated, status
 from turnlog import Turnlog
-from turnlog.adapters.system import SystemClock
 from turnlog.client.over_http import MAX_WAIT_SECONDS, HttpBackend
-from turnlog.domain.errors import InvalidInputError, ThrottledError, UnavailableError
+from turnlog.core.errors import InvalidInputError, ThrottledError, UnavailableError
+from turnlog.engines.system import SystemClock
 from turnlog.testing.fixed import FixedClock, SequentialIds
 
 USER = {"role": "user", "content": "hi"}

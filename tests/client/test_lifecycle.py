@@ -18,7 +18,7 @@ from tests.conftest import ROOT
 from tests.effort import is_full
 from turnlog import Turnlog, correlated
 from turnlog.client.over_http import HttpBackend
-from turnlog.domain.errors import InvalidInputError, NotFoundError, SessionExistsError, UnavailableError
+from turnlog.core.errors import InvalidInputError, NotFoundError, SessionExistsError, UnavailableError
 from turnlog.testing.fixed import FixedClock
 
 USER = {"role": "user", "content": "hi"}
@@ -193,7 +193,7 @@ def test_a_forked_child_has_connections_and_threads_of_its_own(engine: str, tmp_
 USED_AND_CLOSED = """
 import sys, threading
 from turnlog import Turnlog
-from turnlog.domain.errors import UnavailableError
+from turnlog.core.errors import UnavailableError
 
 for number in range(int(sys.argv[2])):
     log = Turnlog.open(sys.argv[1])

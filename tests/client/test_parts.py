@@ -12,15 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.imports.test_dual_write import OldList
+from tests.importers.test_dual_write import OldList
 from turnlog import import_files
+from turnlog.agents.graph_state.conversion import save_graph_state
 from turnlog.client import parts
-from turnlog.client.dual_write import DualWrite
-from turnlog.client.frameworks.openai_agents import TurnlogSession
-from turnlog.client.graph.nodes import save_graph_state
 from turnlog.client.model import Turnlog
-from turnlog.contracts.messages import MAX_MESSAGES
-from turnlog.domain.errors import TooLargeError
+from turnlog.core.errors import TooLargeError
+from turnlog.importers.dual_write import DualWrite
+from turnlog.integrations.openai_agents import TurnlogSession
+from turnlog.sessions.message_models import MAX_MESSAGES
 
 LARGE = [{"role": "user", "content": f"{at} " + "é" * 450_000} for at in range(6)]
 """Each is taken, and five are more than an append takes."""

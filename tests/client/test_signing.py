@@ -26,8 +26,7 @@ from tests.client.sigv4 import Signature
 from tests.effort import examples
 from turnlog import Aws, Turnlog
 from turnlog.client.over_http import HttpBackend
-from turnlog.contracts.snapshots import Snapshot
-from turnlog.domain.errors import (
+from turnlog.core.errors import (
     ForbiddenError,
     InvalidInputError,
     NotFoundError,
@@ -35,6 +34,7 @@ from turnlog.domain.errors import (
     UnauthorizedError,
     UnavailableError,
 )
+from turnlog.snapshots.models import Snapshot
 from turnlog.testing.fixed import FixedClock, SequentialIds
 
 ACCESS, SECRET, TOKEN = "AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY", "a/session+token=="
@@ -387,7 +387,7 @@ def test_without_a_region_it_is_said_how_to_give_one(ambient: None) -> None:
 
 
 def test_without_botocore_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "turnlog.adapters.aws.signing", raising=False)
+    monkeypatch.delitem(sys.modules, "turnlog.client.aws_signing", raising=False)
     monkeypatch.setitem(sys.modules, "botocore.auth", None)
     for url, aws in ((API, None), ("http://127.0.0.1:1", True)):
         with pytest.raises(InvalidInputError, match=r"pip install 'turnlog\[aws\]'") as caught:

@@ -12,9 +12,9 @@ from tests.certificates import make_certificate
 from tests.client.service import Gate, gated
 from tests.client.test_deadlines import HANGS
 from turnlog import Turnlog
-from turnlog.adapters.system import SystemClock
 from turnlog.client.over_http import HttpBackend
-from turnlog.domain.errors import UnavailableError
+from turnlog.core.errors import UnavailableError
+from turnlog.engines.system import SystemClock
 
 
 @pytest.fixture(scope="module")

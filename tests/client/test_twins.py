@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from tests.conftest import ROOT
-from turnlog.client.asynchronous.calls import Threads
-from turnlog.client.asynchronous.client import AsyncTurnlog
-from turnlog.client.asynchronous.twins import AsyncDocumentReading, AsyncDocuments, AsyncSession, AsyncSessions
+from turnlog.client.async_calls import CallThreads
+from turnlog.client.async_client import AsyncTurnlog
+from turnlog.client.async_twins import AsyncDocumentReading, AsyncDocuments, AsyncSession, AsyncSessions
 from turnlog.client.documents import DocumentReading, Documents
 from turnlog.client.model import Session, Sessions, Turnlog
-from turnlog.entrypoints.routes import BY_NAME
+from turnlog.http.route_table import BY_NAME
 
 TWINS: list[tuple[type, type]] = [
     (Turnlog, AsyncTurnlog),
@@ -117,7 +117,7 @@ class AskingBackend:
         pass
 
 
-class Watched(Threads):
+class Watched(CallThreads):
     """Tells how a call was made, and makes it here."""
 
     def __init__(self) -> None:

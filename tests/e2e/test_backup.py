@@ -17,11 +17,11 @@ from typing import Any
 import pytest
 
 from turnlog import Turnlog
-from turnlog.client.asynchronous.client import AsyncTurnlog
+from turnlog.cli import main
+from turnlog.client.async_client import AsyncTurnlog
 from turnlog.client.model import Session
-from turnlog.contracts.storage import Verification
-from turnlog.domain.errors import InvalidInputError, NotFoundError
-from turnlog.local.cli import main
+from turnlog.core.errors import InvalidInputError, NotFoundError
+from turnlog.upkeep.models import Verification
 
 
 def noise(size: int, seed: int = 0) -> str:
@@ -186,7 +186,7 @@ def test_what_is_erased_expires_or_is_redacted_is_no_damage(log: Turnlog, path: 
 WRITER = """
 import random, sys
 from turnlog import Turnlog
-from turnlog.domain.errors import ConflictError, UnavailableError
+from turnlog.core.errors import ConflictError, UnavailableError
 with Turnlog.open(sys.argv[1]) as log:
     session = log.sessions.get_or_create("live")
     number = 0
@@ -265,7 +265,7 @@ def test_a_backup_overwrites_nothing(log: Turnlog, tmp_path: Path, taken: str) -
 
 
 def test_nothing_is_left_of_a_backup_that_fails(log: Turnlog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from turnlog.adapters.embedded.files import FileBlobStore
+    from turnlog.engines.files import FileBlobStore
 
     def full(*arguments: object) -> None:
         raise OSError(28, "No space left on device")
@@ -289,7 +289,7 @@ def test_a_blob_that_goes_while_the_backup_is_made_does_not_spoil_it(
     log: Turnlog, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was named at the moment of the copy; the backup begins again with a newer copy."""
-    from turnlog.adapters.embedded.sqlite import SqliteDatabase
+    from turnlog.engines.sqlite import SqliteDatabase
 
     copy_to, copies = SqliteDatabase.copy_to, list[Path]()
 

@@ -25,11 +25,11 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from tests.effort import is_full
-from turnlog.adapters.system import SystemClock
-from turnlog.bootstrap import make_application
-from turnlog.entrypoints.openapi import openapi_document
-from turnlog.entrypoints.routes import ROUTES
-from turnlog.local.server import LocalServer
+from turnlog.app import make_application
+from turnlog.engines.system import SystemClock
+from turnlog.http.openapi import openapi_document
+from turnlog.http.route_table import ROUTES
+from turnlog.server.local_server import LocalServer
 from turnlog.settings import Settings
 
 pytestmark = pytest.mark.network
@@ -94,7 +94,7 @@ class Served:
 def served(engine: str, folder: Path) -> Iterator[str]:
     with ExitStack() as stack:
         if engine == "moto":
-            from turnlog.local.moto_engine import StackServer, moto_service
+            from turnlog.server.moto_engine import StackServer, moto_service
 
             service = stack.enter_context(moto_service(SystemClock()))
             server: LocalServer = StackServer(service, SystemClock(), port=0)

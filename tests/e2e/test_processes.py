@@ -15,7 +15,7 @@ PROCESSES = 16 if is_full() else 6
 WRITER = """
 import sys
 from turnlog import Turnlog
-from turnlog.domain.errors import ConflictError, UnavailableError
+from turnlog.core.errors import ConflictError, UnavailableError
 
 url, name, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
 with Turnlog.open(url) as log:

@@ -9,9 +9,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from turnlog.adapters.system import SystemClock
-from turnlog.bootstrap import make_application
-from turnlog.local.server import MAX_REQUEST_BYTES, LocalServer
+from turnlog.app import make_application
+from turnlog.engines.system import SystemClock
+from turnlog.server.local_server import MAX_REQUEST_BYTES, LocalServer
 from turnlog.settings import Settings
 
 pytestmark = pytest.mark.network

@@ -16,16 +16,16 @@ import pytest
 
 from tests.conftest import SAMPLES, Harness
 from turnlog import Turnlog
-from turnlog.adapters.system import SystemClock
-from turnlog.bootstrap import make_application
+from turnlog.app import make_application
+from turnlog.cli.options import sqlite_url
+from turnlog.cli.replaying.replay import Replay, ReplayOutcome, ReplayReport
+from turnlog.cli.replaying.transcripts import Transcript, read_transcripts, sample_of
 from turnlog.client.in_process import InProcessBackend
 from turnlog.client.model import Backend
-from turnlog.codecs.rules import lint
-from turnlog.domain.identity import Owner
-from turnlog.local.cli.options import sqlite_url
-from turnlog.local.replay import Outcome, Replay, Report
-from turnlog.local.server import LocalServer
-from turnlog.local.transcripts import Transcript, read_transcripts, sample_of
+from turnlog.core.identity import Owner
+from turnlog.engines.system import SystemClock
+from turnlog.lint.linter import lint
+from turnlog.server.local_server import LocalServer
 from turnlog.settings import Settings
 
 PR_SESSIONS, PR_MESSAGES = 60, 80
@@ -67,7 +67,7 @@ def _replies(transcripts: list[Transcript]) -> int:
     return sum(message.get("role") == "assistant" for one in transcripts for message in one.messages[1:])
 
 
-def _assert_all_is_well(report: Report, transcripts: list[Transcript]) -> None:
+def _assert_all_is_well(report: ReplayReport, transcripts: list[Transcript]) -> None:
     assert report.findings == []
     assert report.ok
     assert report.total.sessions == len(transcripts)
@@ -140,7 +140,7 @@ def test_a_wrong_window_and_a_lost_message_are_found(harness: Harness) -> None:
     transcript = next(one for one in _samples() if one.id == "travel-agent-zh")
     transcript = replace(transcript, messages=transcript.messages[:12])
 
-    def outcome(break_it: Any) -> Outcome:
+    def outcome(break_it: Any) -> ReplayOutcome:
         class Broken(InProcessBackend):
             def call(self, operation: str, **given: Any) -> Any:
                 return break_it(operation, super().call(operation, **given))

@@ -13,21 +13,27 @@ import pytest
 
 from tests.conftest import SAMPLES, Harness, sqlite_harness
 from turnlog import Turnlog
-from turnlog.adapters.system import SystemClock
-from turnlog.bootstrap import Application, make_application
+from turnlog.app import Application, make_application
+from turnlog.cli.options import sqlite_url
+from turnlog.cli.replaying.outcomes import (
+    Compression,
+    ReplayOutcome,
+    ReplayReport,
+    SummaryWatch,
+    compressing_policy,
+    wait_for_jobs,
+)
+from turnlog.cli.replaying.replay import Replay
+from turnlog.cli.replaying.transcripts import Transcript, read_transcripts, sample_of
 from turnlog.client.in_process import InProcessBackend
 from turnlog.client.model import Backend
-from turnlog.domain.errors import InvalidInputError, UnavailableError
-from turnlog.domain.identity import Owner
-from turnlog.local.cli.options import sqlite_url
-from turnlog.local.compressing import Compression, Watch, compressing_policy, wait_for_jobs
-from turnlog.local.outcomes import Outcome, Report
-from turnlog.local.replay import Replay
-from turnlog.local.server import LocalServer
-from turnlog.local.transcripts import Transcript, read_transcripts, sample_of
+from turnlog.core.errors import InvalidInputError, UnavailableError
+from turnlog.core.identity import Owner
+from turnlog.engines.system import SystemClock
+from turnlog.server.local_server import LocalServer
 from turnlog.settings import Settings
-from turnlog.testing.summarisers import ScriptedSummariser
-from turnlog.windows.reach import KEEP_LOOPS
+from turnlog.summaries.trigger import KEEP_LOOPS
+from turnlog.testing.scripted import ScriptedSummariser
 
 PR_SESSIONS, PR_MESSAGES = 20, 36
 OFTEN = "loops > 3"
@@ -59,7 +65,7 @@ def talk(loops: int) -> Transcript:
     return Transcript("talk", "made-up", messages)
 
 
-def assert_all_is_well(report: Report) -> Compression:
+def assert_all_is_well(report: ReplayReport) -> Compression:
     assert report.findings == []
     assert report.ok
     found = report.all_compressed
@@ -138,7 +144,7 @@ def test_what_is_left_or_wrong_is_found(tmp_path: Path) -> None:
 
 def _assert_it_is_found(harness: Harness) -> None:
 
-    def outcome(break_it: Any, **options: Any) -> Outcome:
+    def outcome(break_it: Any, **options: Any) -> ReplayOutcome:
         class Broken(InProcessBackend):
             def call(self, operation: str, **given: Any) -> Any:
                 return break_it(operation, super().call(operation, **given))
@@ -149,7 +155,7 @@ def _assert_it_is_found(harness: Harness) -> None:
         log = Turnlog(cast("Backend", Broken(harness.app, Owner.of("acme", "eve"))))
         return Replay(threads=1, compress=OFTEN, wait_seconds=0.3).one(log, talk(8))
 
-    def codes(found: Outcome) -> list[str]:
+    def codes(found: ReplayOutcome) -> list[str]:
         return [finding.message for finding in found.findings]
 
     def told(**changes: Any) -> Any:
@@ -159,7 +165,7 @@ def _assert_it_is_found(harness: Harness) -> None:
     left = outcome(lambda operation, answer: answer, no_worker=True)
     assert left.compression is not None and left.compression.jobs["pending"] >= 1 and not left.compression.ok
     assert "is pending" in codes(left)[0]
-    report = Report()
+    report = ReplayReport()
     report.add(left)
     assert not report.ok and report.total.invalid == report.total.lost == 0
     for wrong, says in (
@@ -202,7 +208,7 @@ def test_a_job_that_fails_is_told(harness: Harness) -> None:
 
 
 def test_the_window_may_show_no_loop_that_is_too_new() -> None:
-    watch = Watch()
+    watch = SummaryWatch()
     for at in range(1, 7):
         watch.appended(cast("Any", SimpleNamespace(compression="none", first=at + 1, loop=at)))
 

@@ -17,7 +17,7 @@ import pytest
 from tests.effort import is_full
 from turnlog import Turnlog
 from turnlog.client.over_http import HttpBackend
-from turnlog.domain.errors import TurnlogError, UnauthorizedError, UnavailableError
+from turnlog.core.errors import TurnlogError, UnauthorizedError, UnavailableError
 
 pytestmark = pytest.mark.network
 
@@ -30,7 +30,7 @@ class Served:
         self._processes: list[subprocess.Popen[str]] = []
 
     def command(self, *arguments: str) -> list[str]:
-        return [sys.executable, "-m", "turnlog.local.cli", "serve", "--data", str(self.folder), *arguments]
+        return [sys.executable, "-m", "turnlog.cli", "serve", "--data", str(self.folder), *arguments]
 
     def start(self, *arguments: str) -> tuple[subprocess.Popen[str], str]:
         process = subprocess.Popen(

@@ -25,16 +25,17 @@ from moto.sqs import models as sqs_models
 
 from tests.conftest import SAMPLES
 from turnlog import Turnlog
-from turnlog.adapters.aws import clients as aws_clients
-from turnlog.adapters.system import SystemClock
-from turnlog.bootstrap import make_application
-from turnlog.domain.jobs import QUEUES
-from turnlog.entrypoints import http, sqs
-from turnlog.entrypoints.routes import BY_NAME, ROUTES, Route
-from turnlog.local.moto_engine import MotoService, StackServer, moto_service
-from turnlog.local.replay import Replay
-from turnlog.local.stack import NOT_MADE, REGION
-from turnlog.local.transcripts import read_transcripts
+from turnlog.app import make_application
+from turnlog.cli.replaying.replay import Replay
+from turnlog.cli.replaying.transcripts import read_transcripts
+from turnlog.core.jobs import QUEUES
+from turnlog.engines import aws_clients
+from turnlog.engines.system import SystemClock
+from turnlog.http import lambda_api as http
+from turnlog.http import lambda_workers as sqs
+from turnlog.http.route_table import BY_NAME, ROUTES, Route
+from turnlog.server.moto_engine import MotoService, StackServer, moto_service
+from turnlog.server.stack import NOT_MADE, REGION
 from turnlog.testing.moto_guard import GuardError
 
 pytestmark = pytest.mark.network
@@ -389,7 +390,7 @@ def test_poison_is_a_dead_letter_after_five_receives_and_harms_no_other_job(
 
 
 def test_the_command_says_what_it_made_and_ends_cleanly() -> None:
-    command = [sys.executable, "-m", "turnlog.local.cli", "serve", "--engine", "moto", "--port", "0"]
+    command = [sys.executable, "-m", "turnlog.cli", "serve", "--engine", "moto", "--port", "0"]
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("TURNLOG_", "AWS_"))}
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
     try:

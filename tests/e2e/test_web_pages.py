@@ -11,12 +11,12 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from turnlog.adapters.system import SystemClock
-from turnlog.bootstrap import Application, make_application
-from turnlog.domain.errors import InvalidInputError
-from turnlog.domain.identity import Owner
-from turnlog.entrypoints.routes import ROUTES, Route
-from turnlog.local.server import LocalServer
+from turnlog.app import Application, make_application
+from turnlog.core.errors import InvalidInputError
+from turnlog.core.identity import Owner
+from turnlog.engines.system import SystemClock
+from turnlog.http.route_table import ROUTES, Route
+from turnlog.server.local_server import LocalServer
 from turnlog.settings import Settings
 
 pytestmark = pytest.mark.network

@@ -14,9 +14,9 @@ from botocore.exceptions import ClientError
 
 from tests.e2e_aws.deployed import BUILD, SAM, Deployed, deployed, server
 from turnlog import Turnlog
-from turnlog.contracts.jobs import Job
-from turnlog.domain.errors import ForbiddenError, NotFoundError, UnavailableError
-from turnlog.entrypoints.routes import ROUTES
+from turnlog.core.errors import ForbiddenError, NotFoundError, UnavailableError
+from turnlog.http.route_table import ROUTES
+from turnlog.jobs.models import Job
 
 pytestmark = [pytest.mark.network]
 

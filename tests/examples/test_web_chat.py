@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.chat.server import StreamingServer
+from tests.cli.chat_server import StreamingServer
 
 pytestmark = pytest.mark.network
 SERVER = Path(__file__).parent.parent.parent / "examples" / "web-chat" / "server.py"

@@ -28,11 +28,11 @@ from tests.conftest import ROOT
 from tests.functions.events import Context, Handler, handler_of, load, run_events
 from tests.http.events import event
 from tests.iam import Asked, allows, asked, may_assume, resolved
-from turnlog.adapters.aws.clients import Clients, make_clients
-from turnlog.domain.errors import UnavailableError
-from turnlog.local.stack import STACK, Stack, deploy
-from turnlog.local.template import REGION, Template, expand
-from turnlog.services.remember import EmbeddedMemory
+from turnlog.core.errors import UnavailableError
+from turnlog.engines.aws_clients import Clients, make_clients
+from turnlog.memory.embedded import EmbeddedMemory
+from turnlog.server.stack import STACK, Stack, deploy
+from turnlog.server.template import REGION, Template, expand
 
 _KEPT = {"TURNLOG_TOKEN_COUNTER"}
 _CREDENTIAL = re.compile(r"Credential=([^/]+)/")
@@ -270,7 +270,7 @@ def _sealed(made: Deployment) -> None:
     (job,) = made.call("jobs", "GET", "/v1/jobs", 200, query={"limit": "1"})["jobs"]
     assert job["result"] == {"segments": 1, "last": 276}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("turnlog.services.search_sessions.SCANNED", 0)
+        patch.setattr("turnlog.search.over_sessions.SCANNED", 0)
         assert made.call("search", "GET", "/v1/search", 200, query={"q": "words"})["unindexed"]
     (job,) = [one for one in made.call("jobs", "GET", "/v1/jobs", 200)["jobs"] if one["kind"] == "index"]
     assert made.run("workers.compress.handler", _message("index", job["job_id"], "")) == _DONE
@@ -286,8 +286,8 @@ def _copied(made: Deployment) -> None:
     made.call("sessions", "POST", "/v1/sessions", 201, body={"session_id": "long"})
     messages = [{"role": "user", "content": noise(size)} for size in (3_000, 60_000, 6_000)]
     made.call("append", "POST", "/v1/sessions/long/messages", 201, body={"messages": messages})
-    for limit in ("snapshots.MAX_UNSEALED", "export.MAX_POSITIONS", "restore.MAX_POSITIONS"):
-        made.patch.setattr(f"turnlog.services.{limit}", -1)
+    for limit in ("create.MAX_UNSEALED", "export.MAX_POSITIONS", "restore.MAX_POSITIONS"):
+        made.patch.setattr(f"turnlog.snapshots.{limit}", -1)
     job = made.call("snapshot", "POST", "/v1/sessions/long/snapshots", 202, body={"name": "whole", "kind": "full"})
     assert made.run("workers.snapshot.handler", _message("snapshot", job["job_id"], "long")) == _DONE
     job = made.call("export", "POST", "/v1/sessions/long/export", 202, body={})
@@ -300,7 +300,7 @@ def _copied(made: Deployment) -> None:
                 table.delete_item(Key={"pk": item["pk"], "sk": item["sk"]})
     made.call("snapshot", "GET", f"{path}/whole", 200)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("turnlog.services.restore.MAX_POSITIONS", 1_000)
+        patch.setattr("turnlog.snapshots.restore.MAX_POSITIONS", 1_000)
         made.call("snapshot", "POST", f"{path}/whole/restore", 201, body={"as": "rewind"})
     job = made.call("snapshot", "POST", "/v1/sessions/long/snapshots/whole/restore", 202, body={"as": "rewind"})
     assert made.run("workers.snapshot.handler", _message("restore", job["job_id"], "long")) == _DONE
@@ -329,8 +329,8 @@ def _read(made: Deployment, path: str) -> None:
     made.call("messages", "GET", f"{path}/loops", 200)
     made.call("build_context", "POST", f"{path}/context", 200, body={"budget": 2_000_000})
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("turnlog.entrypoints.http.fits_as_text", lambda *_: False)
-        patch.setattr("turnlog.entrypoints.http.MAX_ANSWER_BYTES", 0)
+        patch.setattr("turnlog.http.lambda_api.fits_as_text", lambda *_: False)
+        patch.setattr("turnlog.http.lambda_api.MAX_ANSWER_BYTES", 0)
         made.call("build_context", "POST", f"{path}/context", 303, body={"budget": 2_000_000})
         made.call("state", "GET", f"{path}/state", 303)
 

@@ -11,8 +11,8 @@ from functools import cache
 import pytest
 
 from tests.conftest import ROOT
-from turnlog.entrypoints import routes
-from turnlog.entrypoints.routes import RESOURCES, ROUTES, routes_of
+from turnlog.http import route_table as routes
+from turnlog.http.route_table import RESOURCES, ROUTES, routes_of
 
 LOADED_AT_MOST = {"api": 39, "workers": 25}
 """Modules of ours at import; they were 52 when one module had all routes. Each is a file that a cold start reads."""
@@ -43,9 +43,9 @@ def test_a_handler_loads_little(module: str) -> None:
     found = loaded(module)
     assert len(found) <= LOADED_AT_MOST[module.partition(".")[0]], sorted(found)
     unused = ("turnlog.log", "turnlog.services", "turnlog.windows", "turnlog.codecs", "turnlog.local", "turnlog.client")
-    unused += ("turnlog.adapters.aws", "turnlog.domain.summaries")
+    unused += ("turnlog.adapters.aws", "turnlog.core.summaries")
     if module != "api.memory":
-        unused += ("turnlog.domain.memory", "turnlog.domain.messages")
+        unused += ("turnlog.core.memory", "turnlog.core.messages")
     assert [name for name in found if name.startswith(unused)] == []
 
 

@@ -11,23 +11,21 @@ from typing import Any
 import pytest
 
 from tests.functions.events import Context, read_event
-from tests.log.test_asking import POLICY
-from tests.log.test_compress import turn
-from tests.log.test_jobs import poller
+from tests.jobs.test_jobs import poller
+from tests.summaries.test_asking import POLICY
+from tests.summaries.test_compress import turn
 from turnlog import correlated
-from turnlog.bootstrap import Application, make_application
-from turnlog.contracts.jobs import JobMessage
-from turnlog.domain.correlation import correlation_id, is_correlation_id
-from turnlog.domain.errors import CorruptError, InvalidInputError
-from turnlog.domain.jobs import JOB_KINDS, correlation_of
-from turnlog.entrypoints.http import make_handler
-from turnlog.entrypoints.logs import HandlerError, _logger, logged, places
-from turnlog.entrypoints.metrics import EmfSignals
-from turnlog.entrypoints.routes import ROUTES
-from turnlog.entrypoints.schedule import make_retention
-from turnlog.entrypoints.sqs import make_worker
-from turnlog.local.events import sqs_event
+from turnlog.app import Application, make_application
+from turnlog.core.errors import CorruptError, InvalidInputError
+from turnlog.core.identity import correlation_id, is_correlation_id
+from turnlog.core.jobs import JOB_KINDS, correlation_of
+from turnlog.http.lambda_api import make_handler
+from turnlog.http.lambda_workers import make_retention, make_worker
+from turnlog.http.logs import EmfSignals, HandlerError, _logger, logged, places
+from turnlog.http.route_table import ROUTES
+from turnlog.jobs.models import JobMessage
 from turnlog.ports import Delivery
+from turnlog.server.lambda_events import sqs_event
 from turnlog.settings import Settings
 
 CANARY = "canary-4711"
@@ -182,7 +180,7 @@ def test_an_unexpected_error_is_logged_by_its_types_and_places(
 ) -> None:
     functions.call("create_session")
     functions.lines()
-    monkeypatch.setattr("turnlog.entrypoints.http.call", broken)
+    monkeypatch.setattr("turnlog.http.lambda_api.call", broken)
     answer = functions.call("append_messages")
     assert (answer["statusCode"], json.loads(answer["body"])["code"]) == (500, "internal")
     error, line = functions.lines()
@@ -241,7 +239,7 @@ def test_the_level_is_the_loggers_and_metrics_have_none(
     _logger.cache_clear()
     try:
         functions.call("create_session")
-        monkeypatch.setattr("turnlog.entrypoints.http.call", broken)
+        monkeypatch.setattr("turnlog.http.lambda_api.call", broken)
         EmfSignals().count("corrupt_item")
         functions.call("append_messages")
         lines = functions.lines()

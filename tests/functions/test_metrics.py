@@ -11,11 +11,11 @@ import pytest
 
 from tests.conftest import ROOT
 from tests.functions.events import Context, load, read_event
-from tests.log.test_asking import POLICY, asks, script
-from tests.log.test_compress import turn
-from tests.log.test_jobs import poller
+from tests.jobs.test_jobs import poller
+from tests.summaries.test_asking import POLICY, asks, script
+from tests.summaries.test_compress import turn
 from turnlog import Turnlog
-from turnlog.domain.errors import (
+from turnlog.core.errors import (
     ConflictError,
     CorruptError,
     HeadMismatchError,
@@ -24,13 +24,13 @@ from turnlog.domain.errors import (
     SummariserConfigError,
     UnavailableError,
 )
-from turnlog.domain.identity import Owner
-from turnlog.entrypoints.metrics import METRICS, NAMESPACE, EmfSignals, signal_of
-from turnlog.local.events import sqs_event
-from turnlog.local.template import expand
-from turnlog.log.attempts import MAX_FAILURES
+from turnlog.core.identity import Owner
+from turnlog.http.logs import METRICS, NAMESPACE, EmfSignals, signal_of
 from turnlog.log.keys import SessionKeys
 from turnlog.ports import Delivery
+from turnlog.server.lambda_events import sqs_event
+from turnlog.server.template import expand
+from turnlog.summaries.trigger import MAX_FAILURES
 
 
 class Counted:
@@ -206,7 +206,7 @@ def test_what_an_error_is_to_an_operator(error: Any, name: str | None) -> None:
 
 
 def test_a_worker_that_has_nothing_to_tell_loads_no_metrics_of_ours() -> None:
-    code = "import sys, workers.compress; print('turnlog.entrypoints.metrics' in sys.modules)"
+    code = "import sys, workers.compress; print('turnlog.http.logs' in sys.modules)"
     places = ":".join(str(ROOT / name) for name in ("functions", "shared", "layers/dependencies"))
     ran = subprocess.run(
         [sys.executable, "-c", code], env={"PYTHONPATH": places}, capture_output=True, text=True, check=True

@@ -16,9 +16,9 @@ import pytest
 from tests.conftest import ROOT
 from tests.functions.deployment import Deployment, deployed, noise, use
 from tests.iam import allows, like, resolved, statements
-from turnlog.domain.tenancy import serving
-from turnlog.local.template import REGION, expand
+from turnlog.core.identity import serving
 from turnlog.log.keys import SessionKeys
+from turnlog.server.template import REGION, expand
 
 TENANT = "111122223333"
 """Who calls in the events."""
@@ -195,7 +195,7 @@ def test_a_blob_of_another_tenant_is_refused(deployment: Deployment) -> None:
 def test_without_a_tenant_a_function_may_do_nothing(deployment: Deployment) -> None:
     before = len(deployment.iam.refused)
     with deployment.patch.context() as patch:
-        patch.setattr("turnlog.entrypoints.routing.serving", lambda _: serving(None))
+        patch.setattr("turnlog.routing.serving", lambda _: serving(None))
         answer = deployment.call("messages", "GET", "/v1/sessions/support-99/messages", 503)
     assert answer["code"] == "storage_denied"
     (call,) = deployment.iam.refused[before:]

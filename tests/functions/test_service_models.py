@@ -10,8 +10,7 @@ from botocore.exceptions import DataNotFoundError, UnknownServiceError
 from botocore.loaders import Loader, create_loader
 from botocore.session import get_session
 
-from turnlog.adapters.aws.clients import make_clients
-from turnlog.adapters.aws.service_models import ServiceModels, use_service_models
+from turnlog.engines.aws_clients import ServiceModels, make_clients, use_service_models
 
 SERVICES = ("dynamodb", "s3", "sqs", "bedrock-runtime", "bedrock-agentcore")
 TYPES = ("service-2", "paginators-1", "waiters-2", "endpoint-rule-set-1")

@@ -17,21 +17,20 @@ from typing import Any
 import pytest
 
 from tests.http.events import event
-from turnlog.adapters.aws import clients as aws_clients
-from turnlog.adapters.aws.dynamodb import DynamoItemTable
-from turnlog.adapters.aws.s3 import S3BlobStore
-from turnlog.adapters.embedded.sqlite import SqliteDatabase
-from turnlog.adapters.embedded.sqlite_items import SqliteItemTable
-from turnlog.adapters.system import RandomIds, SystemClock
-from turnlog.bootstrap import Application, make_application
-from turnlog.domain.deadlines import check_time, seconds_left, within
-from turnlog.domain.errors import UnavailableError
-from turnlog.engines import Engine
-from turnlog.entrypoints import http
-from turnlog.entrypoints.http import make_handler
-from turnlog.entrypoints.routes import ROUTES
-from turnlog.local.template import expand
+from turnlog.app import Application, Engine, make_application
+from turnlog.core.errors import UnavailableError
+from turnlog.core.limits import check_time, seconds_left, within
+from turnlog.engines import aws_clients
+from turnlog.engines.dynamodb import DynamoItemTable
+from turnlog.engines.s3 import S3BlobStore
+from turnlog.engines.sqlite import SqliteDatabase
+from turnlog.engines.sqlite_items import SqliteItemTable
+from turnlog.engines.system import RandomIds, SystemClock
+from turnlog.http import lambda_api as http
+from turnlog.http.lambda_api import make_handler
+from turnlog.http.route_table import ROUTES
 from turnlog.ports import Key
+from turnlog.server.template import expand
 from turnlog.settings import Settings
 
 pytestmark = pytest.mark.network
@@ -95,7 +94,7 @@ def scaled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     for name, seconds in (("CONNECT_SECONDS", 0.2), ("ITEM_SECONDS", 0.5), ("BLOB_SECONDS", 0.6)):
         monkeypatch.setattr(aws_clients, name, seconds)
-    monkeypatch.setattr("turnlog.adapters.aws.s3.BLOB_SECONDS", 0.6)
+    monkeypatch.setattr("turnlog.engines.s3.BLOB_SECONDS", 0.6)
     monkeypatch.setattr(http, "RESERVE_SECONDS", 0.3)
 
 

@@ -18,13 +18,12 @@ from moto.core.botocore_stubber import MockRawResponse
 
 from tests.functions.deployment import noise
 from turnlog import Turnlog
-from turnlog.adapters.aws.clients import Clients, make_clients
-from turnlog.adapters.aws.s3 import S3BlobStore
-from turnlog.bootstrap import make_application
+from turnlog.app import make_application
 from turnlog.client.in_process import InProcessBackend
-from turnlog.domain.errors import ThrottledError, UnavailableError
-from turnlog.domain.identity import Owner
-from turnlog.domain.tenancy import serving
+from turnlog.core.errors import ThrottledError, UnavailableError
+from turnlog.core.identity import Owner, serving
+from turnlog.engines.aws_clients import Clients, make_clients
+from turnlog.engines.s3 import S3BlobStore
 from turnlog.settings import Settings
 from turnlog.testing.aws import create_bucket, create_table
 
@@ -218,11 +217,11 @@ def test_without_the_setting_nobody_asks_sts() -> None:
     code = f"""
 import os, sys
 os.environ.update(AWS_ACCESS_KEY_ID="x", AWS_SECRET_ACCESS_KEY="x")
-from turnlog.adapters.aws.clients import make_clients
+from turnlog.engines.aws_clients import make_clients
 for role, loaded in (("", False), ({ROLE!r}, True)):
     clients = make_clients({REGION!r}, tenant_role_arn=role)
     clients.dynamodb.meta, clients.s3.meta
-    assert ("turnlog.adapters.aws.tenants" in sys.modules) is loaded, role
+    assert ("turnlog.engines.aws_tenants" in sys.modules) is loaded, role
     assert {{service for service, _ in clients._opened}} == {{"dynamodb", "s3"}}
 """
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

@@ -18,14 +18,14 @@ import pytest
 from tests.conftest import sqlite_harness
 from tests.http.events import event
 from turnlog import Turnlog
-from turnlog.adapters.system import SystemClock
-from turnlog.bootstrap import Application, make_application
+from turnlog.app import Application, make_application
 from turnlog.client.over_http import HttpBackend
-from turnlog.entrypoints.http import make_handler
-from turnlog.entrypoints.routes import ROUTES
-from turnlog.local.events import LocalContext
-from turnlog.local.server import LocalServer
+from turnlog.engines.system import SystemClock
+from turnlog.http.lambda_api import make_handler
+from turnlog.http.route_table import ROUTES
 from turnlog.ports import Item, ItemTable, Key, Page, Query
+from turnlog.server.lambda_events import LocalContext
+from turnlog.server.local_server import LocalServer
 from turnlog.settings import Settings
 
 SECONDS = 30
@@ -66,7 +66,7 @@ def test_a_request_that_takes_long_keeps_no_other_waiting(tmp_path: Path) -> Non
     with sqlite_harness(tmp_path) as harness, ThreadPoolExecutor(2) as threads:
         table = SlowTable(harness.app.engine.items, "slow")
         engine = replace(harness.app.engine, items=table)  # type: ignore[arg-type]
-        app = Application(engine, Settings(), clock=harness.clock, ids=harness.app._ids)
+        app = Application(engine, Settings(), clock=harness.clock, ids=harness.app.ids)
         handler = make_handler(ROUTES, app)
         created = handler(event("POST", "/v1/sessions", body={"session_id": "quick"}), LocalContext(30_000))
         assert created["statusCode"] == 201

@@ -14,14 +14,13 @@ from typing import Any
 import pytest
 
 from tests.http.events import event
-from turnlog.adapters.embedded.files import MemoryBlobStore
-from turnlog.adapters.embedded.sqlite import MEMORY, SqliteDatabase
-from turnlog.adapters.embedded.sqlite_items import SqliteItemTable
-from turnlog.bootstrap import Application
-from turnlog.domain.errors import ThrottledError, UnavailableError
-from turnlog.engines import Engine
-from turnlog.entrypoints.http import make_handler
-from turnlog.entrypoints.routes import ROUTES, Route, routes_of
+from turnlog.app import Application, Engine
+from turnlog.core.errors import ThrottledError, UnavailableError
+from turnlog.engines.files import MemoryBlobStore
+from turnlog.engines.sqlite import MEMORY, SqliteDatabase
+from turnlog.engines.sqlite_items import SqliteItemTable
+from turnlog.http.lambda_api import make_handler
+from turnlog.http.route_table import ROUTES, Route, routes_of
 from turnlog.settings import Settings
 from turnlog.testing.faults import Faults, FaultyBlobStore, FaultyItemTable
 from turnlog.testing.fixed import FixedClock, SequentialIds
@@ -436,7 +435,7 @@ def test_functions_share_one_log() -> None:
 
 
 def test_settings_name_the_variable_that_is_wrong() -> None:
-    from turnlog.domain.errors import InvalidInputError
+    from turnlog.core.errors import InvalidInputError
 
     for variables, name in (
         ({"TURNLOG_ENGIN": "memory://"}, "TURNLOG_ENGIN"),
@@ -464,7 +463,7 @@ def test_settings_name_the_variable_that_is_wrong() -> None:
 )
 def test_an_engine_url_that_is_wrong_is_a_typed_error(url: str) -> None:
     from turnlog import Turnlog
-    from turnlog.domain.errors import InvalidInputError
+    from turnlog.core.errors import InvalidInputError
 
     with pytest.raises(InvalidInputError):
         Turnlog.open(url)

@@ -15,14 +15,13 @@ import turnlog
 from tests.conftest import ROOT, SAMPLES
 from tests.http.events import event
 from turnlog import Turnlog
-from turnlog.bootstrap import make_application
-from turnlog.codecs.rules import lint as violations_of
-from turnlog.contracts.base import FORMATS
-from turnlog.contracts.lint import LINT_FORMATS, MAX_LINTED, MAX_PROBLEMS, LintAnswer, LintMessages
-from turnlog.domain.errors import InvalidInputError, MalformedError
-from turnlog.entrypoints.http import make_handler
-from turnlog.entrypoints.routes import BY_NAME, ROUTES, routes_of
-from turnlog.services.lint import LintHistories
+from turnlog.app import make_application
+from turnlog.core.errors import InvalidInputError, MalformedError
+from turnlog.core.models import FORMATS
+from turnlog.http.lambda_api import make_handler
+from turnlog.http.route_table import BY_NAME, ROUTES, routes_of
+from turnlog.lint.linter import lint as violations_of
+from turnlog.lint.use_case import LINT_FORMATS, MAX_LINTED, MAX_PROBLEMS, LintAnswer, LintHistories, LintMessages
 from turnlog.settings import Settings
 
 CANARY = "canary-7f3a9c"
@@ -115,7 +114,7 @@ def test_a_valid_history_has_no_problem(lint: Lint, format: str) -> None:
 
 
 def test_the_formats_are_those_that_have_rules() -> None:
-    from turnlog.codecs import rules
+    from turnlog.lint import linter as rules
 
     assert set(LINT_FORMATS) == set(rules.FORMATS) == set(FORMATS) - {"turnlog"}
 
@@ -235,7 +234,7 @@ def test_the_function_needs_no_extra_and_no_counter() -> None:
         "assert sorted(name for name in sys.modules if name.startswith('turnlog')) == ['turnlog', 'turnlog.version']\n"
         "assert turnlog.lint([{'role': 'user', 'content': 'hi'}]).valid\n"
         "heavy = {'boto3', 'botocore', 'aws_lambda_powertools', 'typer', 'rich', 'waitress', 'tiktoken',\n"
-        "         'turnlog_vocabulary', 'turnlog.adapters.embedded.sqlite'}\n"
+        "         'turnlog_vocabulary', 'turnlog.engines.sqlite'}\n"
         "print(sorted(heavy & sys.modules.keys()))\n"
     )
     ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)

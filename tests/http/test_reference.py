@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 from turnlog import Turnlog
-from turnlog.adapters.system import SystemClock
-from turnlog.bootstrap import make_application
-from turnlog.domain.errors import NotFoundError
-from turnlog.entrypoints.routes import ROUTES, Route
-from turnlog.local.reference.samples import SERVICE, samples
-from turnlog.local.server import LocalServer
+from turnlog.app import make_application
+from turnlog.core.errors import NotFoundError
+from turnlog.engines.system import SystemClock
+from turnlog.http.route_table import ROUTES, Route
+from turnlog.server.api_page import SERVICE, samples
+from turnlog.server.local_server import LocalServer
 from turnlog.settings import Settings
 
 pytestmark = pytest.mark.network

@@ -15,20 +15,19 @@ import pytest
 from tests.conftest import Harness
 from tests.http.events import event
 from turnlog import Turnlog
-from turnlog.adapters.embedded.files import MemoryBlobStore
-from turnlog.adapters.embedded.sqlite import MEMORY, SqliteDatabase
-from turnlog.adapters.embedded.sqlite_items import SqliteItemTable
-from turnlog.adapters.system import RandomIds, SystemClock
-from turnlog.bootstrap import Application
-from turnlog.contracts.sizes import MAX_ANSWER_BYTES, MAX_EVENT_BYTES, MAX_RESPONSE_BYTES, event_bytes, fits_as_text
-from turnlog.domain.errors import NotFoundError, TooLargeError, UnavailableError
-from turnlog.domain.identity import Owner
-from turnlog.domain.jsonvalue import encode_json
-from turnlog.engines import Engine
-from turnlog.entrypoints.http import make_handler
-from turnlog.entrypoints.routes import ROUTES
-from turnlog.local.server import LocalServer
+from turnlog.app import Application, Engine
+from turnlog.core.errors import NotFoundError, TooLargeError, UnavailableError
+from turnlog.core.identity import Owner
+from turnlog.core.json_values import encode_json
+from turnlog.core.limits import MAX_ANSWER_BYTES, MAX_EVENT_BYTES, MAX_RESPONSE_BYTES, event_bytes, fits_as_text
+from turnlog.engines.files import MemoryBlobStore
+from turnlog.engines.sqlite import MEMORY, SqliteDatabase
+from turnlog.engines.sqlite_items import SqliteItemTable
+from turnlog.engines.system import RandomIds, SystemClock
+from turnlog.http.lambda_api import make_handler
+from turnlog.http.route_table import ROUTES
 from turnlog.log.keys import answers_prefix
+from turnlog.server.local_server import LocalServer
 from turnlog.settings import Settings
 
 QUOTES = '"' * 200_000

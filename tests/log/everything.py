@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from tests.conftest import Harness
-from turnlog.adapters.embedded.files import FileBlobStore, MemoryBlobStore
-from turnlog.domain.errors import CorruptError
+from turnlog.core.errors import CorruptError
+from turnlog.engines.files import FileBlobStore, MemoryBlobStore
 from turnlog.log.headers import hashed_header
 from turnlog.log.packing import unpack
-from turnlog.log.segment_format import read_segment
 from turnlog.ports import BlobStore, Item, ItemTable
+from turnlog.snapshots.segment_format import read_segment
 
 
 def items_of(harness: Harness) -> list[dict[str, Any]]:
@@ -34,7 +34,7 @@ def items_of(harness: Harness) -> list[dict[str, Any]]:
 
 
 def sqlite_items(table: ItemTable) -> list[dict[str, Any]]:
-    from turnlog.adapters.embedded.sqlite_items import _decode
+    from turnlog.engines.sqlite_items import _decode
 
     inner: Any = getattr(table, "_inner", table)
     connection: sqlite3.Connection = inner._database.connection()

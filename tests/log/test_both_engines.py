@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from turnlog.client.model import Session
-from turnlog.domain.errors import CorruptError
+from turnlog.core.errors import CorruptError
 from turnlog.ports import Key, Query
 
 CORNERS: list[Any] = [

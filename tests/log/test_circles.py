@@ -10,17 +10,17 @@ from typing import Any
 import pytest
 
 from tests.conftest import Harness
-from tests.frameworks.checkpoints import checkpoint, config
+from tests.integrations.checkpoints import checkpoint, config
 from tests.security.test_forged import forged
 from turnlog import Turnlog
-from turnlog.client.frameworks.langgraph import TurnlogSaver
-from turnlog.client.frameworks.langgraph.records import Base, Checkpointed, Elements, Value
-from turnlog.client.frameworks.langgraph.threads import Threads
+from turnlog.client.backend import Paged
 from turnlog.client.model import Session
-from turnlog.client.paging import Paged
-from turnlog.domain.errors import CorruptError, InvalidInputError
-from turnlog.domain.events import StateEvent
-from turnlog.domain.identity import Owner
+from turnlog.core.errors import CorruptError, InvalidInputError
+from turnlog.core.events import StateEvent
+from turnlog.core.identity import Owner
+from turnlog.integrations.langgraph import TurnlogSaver
+from turnlog.integrations.langgraph.records import Base, Checkpointed, Elements, Value
+from turnlog.integrations.langgraph.threads import ThreadSessions
 from turnlog.log.commits import VERIFIED, Draft
 from turnlog.log.headers import following
 from turnlog.log.keys import SessionKeys
@@ -78,7 +78,7 @@ def test_forks_of_forks_may_be_many(harness: Harness) -> None:
 @pytest.mark.every_engine
 def test_a_state_that_is_a_change_of_itself_is_corrupt(harness: Harness) -> None:
     session = harness.log().sessions.create("s", state={"x": 1})
-    commits, keys = harness.app._log.commits, SessionKeys(OWNER, "s")
+    commits, keys = harness.app.log.commits, SessionKeys(OWNER, "s")
     tail = commits.tail(keys).header
     header = following(tail, kind="s", events=1, now_ms=harness.clock.now_ms())
     event = StateEvent(header.first, "patch", {"x": 2}, previous=header.first, count=1)
@@ -140,7 +140,7 @@ def test_a_list_that_continues_itself_is_corrupt(harness: Harness, circle: list[
     saver = TurnlogSaver(log)
     for name in ("1f01", "1f02"):
         put(saver, name, None, m=["a"])
-    threads = Threads(log, {})
+    threads = ThreadSessions(log, {})
     (space,) = threads.spaces("t")
     documents = threads.documents("t")
     dumped = saver.serde.dumps_typed(checkpoint(circle[0], {}, {"m": circle[0]}))

@@ -9,11 +9,10 @@ import pytest
 
 from tests.conftest import Harness, moto_harness, sqlite_harness
 from turnlog.client.model import Session
-from turnlog.domain.segments import SEGMENT_POSITIONS
-from turnlog.log.spending import Spending
-from turnlog.services.summarise import SummariseWithinBudget
+from turnlog.core.positions import SEGMENT_POSITIONS
+from turnlog.summaries.budget import Spending, SummariseWithinBudget
 from turnlog.testing.fixed import SequentialIds
-from turnlog.testing.summarisers import ScriptedSummariser
+from turnlog.testing.scripted import ScriptedSummariser
 
 OWNER = ("tenant-00001", "user-0000001")
 TEXT = (

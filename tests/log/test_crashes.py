@@ -9,19 +9,18 @@ from typing import Any
 import pytest
 
 from tests.effort import boundaries, is_full
-from turnlog.adapters.embedded.files import MemoryBlobStore
-from turnlog.adapters.embedded.sqlite import MEMORY, SqliteDatabase
-from turnlog.adapters.embedded.sqlite_items import SqliteItemTable
-from turnlog.bootstrap import Application
+from turnlog.app import Application, Engine
 from turnlog.client.in_process import InProcessBackend
 from turnlog.client.model import Session, Turnlog
-from turnlog.domain.errors import TurnlogError, UnavailableError
-from turnlog.domain.identity import Owner
-from turnlog.engines import Engine
+from turnlog.core.errors import TurnlogError, UnavailableError
+from turnlog.core.identity import Owner
+from turnlog.engines.files import MemoryBlobStore
+from turnlog.engines.sqlite import MEMORY, SqliteDatabase
+from turnlog.engines.sqlite_items import SqliteItemTable
 from turnlog.log.keys import SessionKeys
 from turnlog.ports import BlobStore, ItemTable
 from turnlog.settings import Settings
-from turnlog.testing.explorer import Crash, Crashed, Run, explore
+from turnlog.testing.explorer import Crash, Crashed, ScheduleRun, explore
 from turnlog.testing.fixed import FixedClock, SequentialIds
 
 LARGE = {"role": "tool", "tool_call_id": "c1", "content": "".join(f"{at:05x}" for at in range(3_000))}
@@ -212,7 +211,7 @@ def contents(items: ItemTable, blobs: BlobStore) -> list[tuple[int, str]]:
     return [(message.position, message.body["content"]) for message in session.messages()]
 
 
-def acknowledged_and_whole(run: Run, items: ItemTable, blobs: BlobStore) -> list[tuple[int, str]]:
+def acknowledged_and_whole(run: ScheduleRun, items: ItemTable, blobs: BlobStore) -> list[tuple[int, str]]:
     """What every schedule must leave: acknowledged batches whole and in place, no gap, nothing twice."""
     stored = contents(items, blobs)
     assert [position for position, _ in stored] == list(range(2, 2 + len(stored)))
@@ -225,7 +224,7 @@ def acknowledged_and_whole(run: Run, items: ItemTable, blobs: BlobStore) -> list
 
 
 def test_every_order_of_two_appends_keeps_both() -> None:
-    def check(run: Run, items: ItemTable, blobs: BlobStore) -> None:
+    def check(run: ScheduleRun, items: ItemTable, blobs: BlobStore) -> None:
         stored = acknowledged_and_whole(run, items, blobs)
         assert sorted(text for _, text in stored) == ["a1", "a2", "b1"]
         assert [text for _, text in stored if text[0] == "a"] == ["a1", "a2"]
@@ -236,7 +235,7 @@ def test_every_order_of_two_appends_keeps_both() -> None:
 
 
 def test_every_order_of_three_appends_keeps_all() -> None:
-    def check(run: Run, items: ItemTable, blobs: BlobStore) -> None:
+    def check(run: ScheduleRun, items: ItemTable, blobs: BlobStore) -> None:
         stored = acknowledged_and_whole(run, items, blobs)
         assert sorted(text for _, text in stored) == ["a", "b", "c"]
 
@@ -245,7 +244,7 @@ def test_every_order_of_three_appends_keeps_all() -> None:
 
 
 def test_every_order_of_the_same_request_twice_stores_it_once() -> None:
-    def check(run: Run, items: ItemTable, blobs: BlobStore) -> None:
+    def check(run: ScheduleRun, items: ItemTable, blobs: BlobStore) -> None:
         stored = acknowledged_and_whole(run, items, blobs)
         assert stored == [(2, "x")]
         assert run.results[0] == run.results[1]
@@ -257,7 +256,7 @@ def test_every_order_of_the_same_request_twice_stores_it_once() -> None:
 def test_a3_every_order_of_two_attempts_and_another_writer_stores_the_request_once() -> None:
     """The record of the key, the commit and the other writer's commits come in any order."""
 
-    def check(run: Run, items: ItemTable, blobs: BlobStore) -> None:
+    def check(run: ScheduleRun, items: ItemTable, blobs: BlobStore) -> None:
         stored = acknowledged_and_whole(run, items, blobs)
         assert sorted(text for _, text in stored) == ["a", "b", "x"]
         assert run.results[0] == run.results[1]
@@ -278,7 +277,7 @@ def test_a3_every_order_of_two_attempts_and_another_writer_stores_the_request_on
 def test_a3_every_order_of_an_attempt_that_crashes_its_retry_and_another_writer(at: int, after: bool) -> None:
     """The attempt ends before or after its read of the log's end, its record, its commit."""
 
-    def check(run: Run, items: ItemTable, blobs: BlobStore) -> None:
+    def check(run: ScheduleRun, items: ItemTable, blobs: BlobStore) -> None:
         stored = acknowledged_and_whole(run, items, blobs)
         assert sorted(text for _, text in stored) == ["b", "x"]
         assert isinstance(run.results[0], Crashed) or run.results[0] == run.results[1]
@@ -291,7 +290,7 @@ def test_a3_every_order_of_an_attempt_that_crashes_its_retry_and_another_writer(
 
 
 def test_a4_every_order_of_two_payloads_under_one_key_stores_one() -> None:
-    def check(run: Run, items: ItemTable, blobs: BlobStore) -> None:
+    def check(run: ScheduleRun, items: ItemTable, blobs: BlobStore) -> None:
         stored = acknowledged_and_whole(run, items, blobs)
         assert [text for _, text in stored] in (["x"], ["y"])
         refused = [result for result in run.results if isinstance(result, TurnlogError)]
@@ -302,7 +301,7 @@ def test_a4_every_order_of_two_payloads_under_one_key_stores_one() -> None:
 
 
 def test_every_order_of_two_appends_on_one_head_lets_one_win() -> None:
-    def check(run: Run, items: ItemTable, blobs: BlobStore) -> None:
+    def check(run: ScheduleRun, items: ItemTable, blobs: BlobStore) -> None:
         stored = acknowledged_and_whole(run, items, blobs)
         refused = [result for result in run.results if isinstance(result, TurnlogError)]
         assert len(stored) == 1
@@ -314,7 +313,7 @@ def test_every_order_of_two_appends_on_one_head_lets_one_win() -> None:
 
 @pytest.mark.parametrize("after", [False, True])
 def test_every_order_with_a_crash_at_every_request_of_one_writer(after: bool) -> None:
-    def check(run: Run, items: ItemTable, blobs: BlobStore) -> None:
+    def check(run: ScheduleRun, items: ItemTable, blobs: BlobStore) -> None:
         stored = acknowledged_and_whole(run, items, blobs)
         texts = [text for _, text in stored]
         assert "b" in texts
@@ -335,7 +334,7 @@ def test_every_order_of_two_creators_makes_one_session() -> None:
 
         return operation
 
-    def check(run: Run, items: ItemTable, blobs: BlobStore) -> None:
+    def check(run: ScheduleRun, items: ItemTable, blobs: BlobStore) -> None:
         log = application(items, blobs, SequentialIds(10**9))
         failed = [result for result in run.results if isinstance(result, Exception)]
         assert [error.error_code for error in failed] == ["session_exists"]  # type: ignore[attr-defined]
@@ -364,7 +363,7 @@ def test_the_explorer_finds_a_planted_lost_update() -> None:
         inner = appending(start, text)
         return lambda items, blobs: inner(Careless(items), blobs)  # type: ignore[arg-type]
 
-    def check(run: Run, items: ItemTable, blobs: BlobStore) -> None:
+    def check(run: ScheduleRun, items: ItemTable, blobs: BlobStore) -> None:
         assert sorted(text for _, text in acknowledged_and_whole(run, items, blobs)) == ["a", "b"]
 
     with pytest.raises(AssertionError):
@@ -389,7 +388,7 @@ def _long(log: Turnlog) -> None:
 def test_every_order_of_an_append_and_a_summary_keeps_both() -> None:
     """S1: a summary that loses its slot to an append takes the next one."""
 
-    def check(run: Run, items: ItemTable, blobs: BlobStore) -> None:
+    def check(run: ScheduleRun, items: ItemTable, blobs: BlobStore) -> None:
         log = application(items, blobs, SequentialIds(10**9))
         session = Session(log._backend, "s")
         for result in run.results:
@@ -406,7 +405,7 @@ def test_every_order_of_an_append_and_a_summary_keeps_both() -> None:
 
 
 def test_every_order_of_two_summaries_publishes_one() -> None:
-    def check(run: Run, items: ItemTable, blobs: BlobStore) -> None:
+    def check(run: ScheduleRun, items: ItemTable, blobs: BlobStore) -> None:
         session = Session(application(items, blobs, SequentialIds(10**9))._backend, "s")
         assert all(not isinstance(result, BaseException) for result in run.results), run.results
         assert sorted(result.status for result in run.results) == ["published", "unchanged"]
@@ -418,7 +417,7 @@ def test_every_order_of_two_summaries_publishes_one() -> None:
 
 
 def test_a3_every_order_of_the_same_compression_twice_publishes_one_summary_and_answers_it_to_both() -> None:
-    def check(run: Run, items: ItemTable, blobs: BlobStore) -> None:
+    def check(run: ScheduleRun, items: ItemTable, blobs: BlobStore) -> None:
         session = Session(application(items, blobs, SequentialIds(10**9))._backend, "s")
         assert all(not isinstance(result, BaseException) for result in run.results), run.results
         assert run.results[0] == run.results[1]
@@ -435,12 +434,12 @@ def test_a5_every_order_of_two_large_changes_leaves_the_state_and_settings_that_
     def changing(start: int, change: Callable[[Session], Any]) -> Callable[[ItemTable, BlobStore], Any]:
         return lambda items, blobs: change(Session(application(items, blobs, SequentialIds(start))._backend, "s"))
 
-    def stated(run: Run, items: ItemTable, blobs: BlobStore) -> None:
+    def stated(run: ScheduleRun, items: ItemTable, blobs: BlobStore) -> None:
         newest = max(run.results, key=lambda answer: answer.version)
         items.delete_many([KEYS.state])
         assert Session(application(items, blobs, SequentialIds(10**9))._backend, "s").state() == newest
 
-    def updated(run: Run, items: ItemTable, blobs: BlobStore) -> None:
+    def updated(run: ScheduleRun, items: ItemTable, blobs: BlobStore) -> None:
         items.delete_many([KEYS.meta, KEYS.system])
         session = Session(application(items, blobs, SequentialIds(10**9))._backend, "s")
         assert (session.info().title, session.info().metadata) == ("New", {"m": 1})

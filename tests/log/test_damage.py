@@ -22,8 +22,8 @@ from tests.effort import is_full
 from tests.log.everything import items_of
 from tests.log.test_faults_of_items import FEW, KEYS, OTHER_FORMS, READERS, Built, build, items_by_kind, kind_of
 from turnlog import Turnlog
-from turnlog.domain import segments as borders
-from turnlog.domain.errors import CorruptError, TurnlogError
+from turnlog.core import positions as borders
+from turnlog.core.errors import CorruptError, TurnlogError
 from turnlog.log.commits import VERIFIED
 from turnlog.ports import Key
 
@@ -202,7 +202,7 @@ FILE_FLIPS = """
 import json, random, sys
 from pathlib import Path
 from turnlog import Turnlog
-from turnlog.domain.errors import TurnlogError
+from turnlog.core.errors import TurnlogError
 from turnlog.log.commits import VERIFIED
 
 folder, seed, count = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
@@ -261,8 +261,8 @@ def test_d4_a_flipped_bit_of_the_file_is_told_or_changes_nothing(tmp_path: Path,
 
 
 OPTIMISED = """
-from turnlog.domain.errors import CorruptError
-from turnlog.domain.flow import Flow
+from turnlog.core.errors import CorruptError
+from turnlog.core.loops import Flow
 from turnlog.log.headers import Header, header_attributes, read_header
 from turnlog.log.keys import commit_sort_key
 

@@ -16,15 +16,15 @@ from tests.conftest import Harness
 from tests.effort import is_full
 from tests.log.everything import blobs_of, items_of
 from tests.log.test_crashes import HUGE, STEPS, begin, check
-from turnlog.adapters.aws.clients import make_clients
-from turnlog.adapters.aws.dynamodb import DynamoItemTable
-from turnlog.adapters.aws.translate import DENIED
-from turnlog.bootstrap import Application
+from turnlog.app import Application
 from turnlog.client.in_process import InProcessBackend
 from turnlog.client.model import Turnlog
-from turnlog.domain.errors import UnavailableError
-from turnlog.domain.identity import Owner
-from turnlog.services.erase import SECOND_PASS_SECONDS
+from turnlog.core.errors import UnavailableError
+from turnlog.core.identity import Owner
+from turnlog.engines.aws_clients import make_clients
+from turnlog.engines.aws_errors import DENIED
+from turnlog.engines.dynamodb import DynamoItemTable
+from turnlog.privacy.erase_session import SECOND_PASS_SECONDS
 from turnlog.settings import Settings
 from turnlog.testing.moto_guard import Guard
 
@@ -108,7 +108,7 @@ def test_a3_what_the_sdk_sends_twice_without_a_key_is_one_commit(moto: Harness, 
     guard = Guard.attach(client)
     table = DynamoItemTable(client, "turnlog", sleep=moto.clock.sleep)
     engine = replace(moto.app.engine, items=table)
-    app = Application(engine, Settings(), clock=moto.clock, ids=moto.app._ids)
+    app = Application(engine, Settings(), clock=moto.clock, ids=moto.app.ids)
     session = Turnlog(InProcessBackend(app, Owner.of("acme", "ada"))).sessions.create("s")
     guard.fail(2, "after")  # the query of the log's end, then the put
     told = session.append({"role": "user", "content": "once"})

@@ -11,8 +11,8 @@ import pytest
 from tests.conftest import Harness
 from tests.effort import is_full
 from tests.log.test_crashes import STEPS, begin, check
-from turnlog.domain.errors import NotFoundError
-from turnlog.domain.identity import Owner
+from turnlog.core.errors import NotFoundError
+from turnlog.core.identity import Owner
 from turnlog.log.keys import SessionKeys
 
 DAY = 24 * 3600
@@ -44,7 +44,7 @@ def test_times_increase_when_the_clock_goes_back(harness: Harness, tells: Callab
         session.append({"role": "user", "content": f"{at}"}, key=f"k{at}")
         session.patch_state({"at": at})
         assert session.state().state == {"at": at} == session.replay().state
-    log = harness.app._log.commits
+    log = harness.app.log.commits
     times = [one.header.time_ms for one in log.range(SessionKeys(Owner.of("acme", "ada"), "s"), 1, 10**6)]
     assert all(before < after for before, after in pairwise(times)) and len(times) == 13
     assert [one.body["content"] for one in session.messages()] == list("012345")

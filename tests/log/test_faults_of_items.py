@@ -17,11 +17,11 @@ import pytest
 from tests.conftest import Harness, sqlite_harness
 from tests.effort import is_full
 from tests.log.everything import items_of
-from tests.log.test_compress import turn
-from tests.log.test_segments import noise
+from tests.snapshots.test_segments import noise
+from tests.summaries.test_compress import turn
 from turnlog.client.model import Turnlog
-from turnlog.domain import segments as borders
-from turnlog.domain.errors import CorruptError, NewerSchemaError
+from turnlog.core import positions as borders
+from turnlog.core.errors import CorruptError, NewerSchemaError
 from turnlog.log.commits import VERIFIED
 from turnlog.log.packing import MAX_UNPACKED_BYTES
 from turnlog.ports import MAX_ITEM_BYTES, Key

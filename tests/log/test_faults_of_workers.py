@@ -11,18 +11,18 @@ import pytest
 
 from tests.conftest import Harness
 from tests.effort import boundaries
+from tests.jobs.test_job_faults import application, said
+from tests.jobs.test_redrive import bury, letters
 from tests.log.everything import held
-from tests.log.test_erase import CANARY, deliver, message_of
-from tests.log.test_job_faults import application, said
-from tests.log.test_redrive import bury, letters
+from tests.privacy.test_erase import CANARY, deliver, message_of
 from turnlog.client.model import Session
-from turnlog.contracts.jobs import Job
-from turnlog.domain.errors import NotFoundError
-from turnlog.domain.jobs import JOB_KINDS
-from turnlog.entrypoints.sqs import make_worker
-from turnlog.local.events import LocalContext, sqs_event
+from turnlog.core.errors import NotFoundError
+from turnlog.core.jobs import JOB_KINDS
+from turnlog.http.lambda_workers import make_worker
+from turnlog.jobs.models import Job
 from turnlog.ports import BlobStore, Delivery, ItemTable
-from turnlog.services.erase import SECOND_PASS_SECONDS
+from turnlog.privacy.erase_session import SECOND_PASS_SECONDS
+from turnlog.server.lambda_events import LocalContext, sqs_event
 from turnlog.testing.explorer import Crash, Crashed, run_schedule
 
 

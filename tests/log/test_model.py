@@ -13,12 +13,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from tests.conftest import Harness
 from tests.effort import examples
+from tests.jobs.test_jobs import poller
 from tests.log.plain_model import PlainSession
-from tests.log.test_jobs import poller
 from turnlog.client.model import Session, Turnlog
-from turnlog.domain import segments as borders
-from turnlog.domain.errors import ConflictError, NotFoundError, SessionEndedError
-from turnlog.domain.identity import Owner
+from turnlog.core import positions as borders
+from turnlog.core.errors import ConflictError, NotFoundError, SessionEndedError
+from turnlog.core.identity import Owner
 from turnlog.log.keys import export_blob
 
 AMPLE = 1_000_000

@@ -14,19 +14,19 @@ import pytest
 
 from tests.effort import is_full
 from tests.log.test_crashes import application, fresh
-from tests.log.test_discard import with_queue
-from turnlog.adapters.embedded.files import MemoryBlobStore
-from turnlog.adapters.embedded.sqlite import MEMORY, SqliteDatabase
-from turnlog.adapters.embedded.sqlite_items import SqliteItemTable
+from tests.summaries.test_discard import with_queue
 from turnlog.client.model import Session, Turnlog
-from turnlog.codecs.rules import lint
-from turnlog.domain.errors import TurnlogError
-from turnlog.domain.identity import Owner
+from turnlog.core.errors import TurnlogError
+from turnlog.core.identity import Owner
+from turnlog.engines.files import MemoryBlobStore
+from turnlog.engines.sqlite import MEMORY, SqliteDatabase
+from turnlog.engines.sqlite_items import SqliteItemTable
+from turnlog.lint.linter import lint
 from turnlog.log.commits import CommitLog
 from turnlog.log.keys import SessionKeys
 from turnlog.log.payloads import Payloads
 from turnlog.ports import BlobStore, ItemTable, Query
-from turnlog.testing.explorer import Run, explore
+from turnlog.testing.explorer import ScheduleRun, explore
 from turnlog.testing.fixed import FixedClock, SequentialIds
 
 Does = Callable[[Session], Any]
@@ -136,7 +136,7 @@ def check_effect(operation: str, answer: Any, session: Session) -> None:
 
 @pytest.mark.parametrize(("one", "other"), [*itertools.combinations_with_replacement(OPERATIONS, 2)])
 def test_d2_every_order_of_a_pair_of_operations(one: str, other: str, tells: Callable[..., None]) -> None:
-    def check(run: Run, items: ItemTable, blobs: BlobStore) -> None:
+    def check(run: ScheduleRun, items: ItemTable, blobs: BlobStore) -> None:
         session, shown = check_whole(items, blobs)
         for operation, its_other, answer in ((one, other, run.results[0]), (other, one, run.results[1])):
             if isinstance(answer, TurnlogError):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Harness, sqlite_harness
-from turnlog.domain.identity import Owner
+from turnlog.core.identity import Owner
 from turnlog.log.commit_items import CommitItems, first_position
 from turnlog.log.keys import SessionKeys
 from turnlog.ports import Item

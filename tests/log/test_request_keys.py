@@ -10,23 +10,22 @@ import pytest
 
 from tests.conftest import Harness
 from tests.log.everything import items_of
-from tests.log.test_append import assistant, user
-from turnlog.adapters.embedded.files import MemoryBlobStore
-from turnlog.adapters.embedded.sqlite import MEMORY, SqliteDatabase
-from turnlog.adapters.embedded.sqlite_items import SqliteItemTable
-from turnlog.bootstrap import Application
+from tests.sessions.test_append import assistant, user
+from turnlog.app import Application, Engine
 from turnlog.client.in_process import InProcessBackend
 from turnlog.client.model import Session, Turnlog
-from turnlog.domain.errors import (
+from turnlog.core.errors import (
     CorruptError,
     HeadMismatchError,
     IdempotencyMismatchError,
     SessionEndedError,
     VersionMismatchError,
 )
-from turnlog.domain.events import NoteEvent
-from turnlog.domain.identity import Owner
-from turnlog.engines import Engine
+from turnlog.core.events import NoteEvent
+from turnlog.core.identity import Owner
+from turnlog.engines.files import MemoryBlobStore
+from turnlog.engines.sqlite import MEMORY, SqliteDatabase
+from turnlog.engines.sqlite_items import SqliteItemTable
 from turnlog.log.commits import Draft, Tail
 from turnlog.log.headers import following, short_hash
 from turnlog.log.keys import REQUESTS, SessionKeys
@@ -106,7 +105,7 @@ def test_a3_a_repeated_append_is_one_commit_with_10000_commits_between() -> None
 
     for at in range(10_000):
         other = None if at % 2 else RequestKey(at.to_bytes(16, "big"), bytes(16))
-        app._log.commits.write(keys, noted, other)
+        app.log.commits.write(keys, noted, other)
     assert session.append(user("PAY 100"), key="pay-1") == first
     assert session.info().head == 10_002
 
@@ -231,7 +230,7 @@ def append_as_before(harness: Harness, text: str, key: str) -> Any:
     answer = session.append(user(text), key=key)
     items, at = harness.app.engine.items, SessionKeys(Owner.of("acme", "ada"), "s")
     items.delete_many([at.request(short_hash(key))])
-    log = harness.app._log.commits
+    log = harness.app.log.commits
     commit = log.get(at, answer.first)
     assert commit is not None
     before = log.get(at, answer.first - 1)
@@ -253,7 +252,7 @@ def test_a3_the_keys_of_a_log_of_before_are_recognised_and_carried(harness: Harn
         assert session.append(user(f"PAY {at}"), key=f"pay-{at}") == answers[at]
     with pytest.raises(IdempotencyMismatchError):
         session.append(user("PAY 9"), key="pay-7")
-    head = harness.app._log.commits.tail(SessionKeys(Owner.of("acme", "ada"), "s")).header
+    head = harness.app.log.commits.tail(SessionKeys(Owner.of("acme", "ada"), "s")).header
     assert (head.last, len(head.keys)) == (12 + 26 + 30, 240)
     assert session.append(user("new 0"), key="new-0").first == 39
 
@@ -261,7 +260,7 @@ def test_a3_the_keys_of_a_log_of_before_are_recognised_and_carried(harness: Harn
 def test_the_keys_of_a_log_of_before_go_when_nothing_was_said_for_an_hour(harness: Harness) -> None:
     session = begun(harness.log())
     append_as_before(harness, "PAY 100", "pay")
-    tail = harness.app._log.commits.tail(SessionKeys(Owner.of("acme", "ada"), "s")).header
+    tail = harness.app.log.commits.tail(SessionKeys(Owner.of("acme", "ada"), "s")).header
     assert len(tail.keys) == 10
     for minutes, kept in ((59, 10), (60, 0)):
         later = following(tail, kind="m", events=1, now_ms=tail.time_ms + minutes * 60_000)

@@ -11,15 +11,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.effort import is_full
-from turnlog.adapters.embedded.files import MemoryBlobStore
-from turnlog.adapters.embedded.sqlite import MEMORY, SqliteDatabase
-from turnlog.adapters.embedded.sqlite_items import SqliteItemTable
-from turnlog.bootstrap import Application
+from turnlog.app import Application, Engine
 from turnlog.client.in_process import InProcessBackend
 from turnlog.client.model import Session, Turnlog
-from turnlog.domain.errors import CorruptError, MalformedError, NewerSchemaError
-from turnlog.domain.identity import Owner
-from turnlog.engines import Engine
+from turnlog.core.errors import CorruptError, MalformedError, NewerSchemaError
+from turnlog.core.identity import Owner
+from turnlog.engines.files import MemoryBlobStore
+from turnlog.engines.sqlite import MEMORY, SqliteDatabase
+from turnlog.engines.sqlite_items import SqliteItemTable
 from turnlog.log.commits import checked_chain
 from turnlog.log.packing import pack, unpack
 from turnlog.ports import Item, Query

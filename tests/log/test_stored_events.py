@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.effort import examples
-from turnlog.domain import events
-from turnlog.domain.facts import CallFact, Facts, ResultFact
-from turnlog.domain.jsonvalue import encode_json
-from turnlog.domain.rounds import Branch
-from turnlog.domain.session import Settings
+from turnlog.core import events
+from turnlog.core.calls import CallFact, MessageOutline, ResultFact
+from turnlog.core.json_values import encode_json
+from turnlog.core.session_settings import SessionSettings
+from turnlog.core.summaries import Branch
 from turnlog.log.cards import HEAD_CHARS, MAX_CARD_BYTES, make_card, read_card, shortened
 from turnlog.log.lines import payload_content, stored_line
 from turnlog.log.read_lines import payload_of, read_event
@@ -27,7 +27,7 @@ PAIR = st.tuples(POSITION, POSITION)
 STRETCHES = st.lists(PAIR, max_size=3).map(tuple)
 NAMES = st.lists(NAME, max_size=3).map(tuple)
 SETTINGS = st.builds(
-    Settings,
+    SessionSettings,
     title=st.none() | TEXT,
     system=st.none() | TEXT,
     strict=st.booleans(),
@@ -88,7 +88,7 @@ SUMMARIES = st.builds(
     POSITION,
     POSITION,
     NAME,
-    kept=st.lists(st.builds(events.Kept, POSITION, POSITION), max_size=2).map(tuple),
+    kept=st.lists(st.builds(events.KeptMessage, POSITION, POSITION), max_size=2).map(tuple),
     outline=TEXT,
     level=st.integers(0, 3),
     tree=st.lists(st.builds(Branch, st.integers(0, 3), POSITION), max_size=2).map(tuple),
@@ -122,7 +122,7 @@ def test_what_is_stored_is_read_back_equal(event: Any) -> None:
 
 
 FACTS = st.builds(
-    Facts,
+    MessageOutline,
     role=st.sampled_from(["user", "assistant", "tool"]),
     head=st.text(max_size=40) | st.just("long " * 400),
     chars=st.integers(0, 9_999),
@@ -140,7 +140,7 @@ FACTS = st.builds(
 
 @settings(max_examples=examples(800), deadline=None)
 @given(FACTS)
-def test_a_card_tells_the_facts_of_its_message_shortened(facts: Facts) -> None:
+def test_a_card_tells_the_facts_of_its_message_shortened(facts: MessageOutline) -> None:
     card = make_card(facts)
     assert card is not None
     told = read_card(json.loads(encode_json(card)))
@@ -156,7 +156,11 @@ def test_a_card_tells_the_facts_of_its_message_shortened(facts: Facts) -> None:
 def test_a_card_is_bounded(count: int, has_card: bool, kind: str) -> None:
     calls = tuple(CallFact(f"c{at}", "name", "x" * 9_000) for at in range(count))
     results = tuple(ResultFact(f"c{at}", "name", False, False, "y" * 9_000, 9_000) for at in range(count))
-    facts = Facts("assistant", "", 0, calls=calls) if kind == "calls" else Facts("tool", "", 0, results=results)
+    facts = (
+        MessageOutline("assistant", "", 0, calls=calls)
+        if kind == "calls"
+        else MessageOutline("tool", "", 0, results=results)
+    )
     card = make_card(facts)
     assert (card is not None and len(encode_json(card)) <= MAX_CARD_BYTES) or not has_card
     assert (make_card(facts) is None) or has_card

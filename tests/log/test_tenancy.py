@@ -10,10 +10,10 @@ import pytest
 
 from turnlog.client.in_process import InProcessBackend
 from turnlog.client.model import Session, Turnlog
-from turnlog.contracts.cursors import Cursors
-from turnlog.domain.errors import InvalidInputError, MalformedError, NotFoundError, TurnlogError
-from turnlog.domain.identity import Owner
-from turnlog.entrypoints.routes import ROUTES, Request, call
+from turnlog.core.errors import InvalidInputError, MalformedError, NotFoundError, TurnlogError
+from turnlog.core.identity import Owner
+from turnlog.core.models import Cursors
+from turnlog.http.route_table import ROUTES, HttpRequest, call
 from turnlog.log.keys import SessionKeys
 
 CANARY = "canary-7f3a9c"
@@ -60,7 +60,7 @@ def test_t1_every_route_answers_another_owner_as_if_the_session_were_not_there(
         answers = []
         for session_id in ("shared-id", "not-there"):
             path = {"session_id": session_id, "agent_id": "main", "snapshot": "named", "position": "2"}
-            request = Request(Owner.of(*owner), path, QUERIES.get(route.name, {}), BODIES.get(route.name))
+            request = HttpRequest(Owner.of(*owner), path, QUERIES.get(route.name, {}), BODIES.get(route.name))
             # An import makes a session of the caller's own, whoever else has one of that id: this one is of nothing.
             with pytest.raises(InvalidInputError if route.name == "import_session" else NotFoundError) as caught:
                 call(harness.app, route, request)

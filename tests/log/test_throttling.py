@@ -13,7 +13,7 @@ import pytest
 
 from tests.conftest import Harness
 from tests.log.test_crashes import STEPS, begin, check
-from turnlog.domain.errors import ConflictError, ThrottledError, UnavailableError
+from turnlog.core.errors import ConflictError, ThrottledError, UnavailableError
 
 TRIES = 200
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from turnlog import Turnlog
-from turnlog.domain.errors import CorruptError, NewerSchemaError
+from turnlog.core.errors import CorruptError, NewerSchemaError
 from turnlog.log.commits import checked_chain, read_commit
 from turnlog.log.keys import COMMITS_TO, SessionKeys, commit_sort_key
 from turnlog.log.verified import VerifiedItems

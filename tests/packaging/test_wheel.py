@@ -97,7 +97,7 @@ def test_the_wheel_is_whole_and_no_more(environment: Environment) -> None:
     sources = {f"turnlog/{path.relative_to(ROOT / 'shared' / 'turnlog')}" for path in (ROOT / "shared").rglob("*.py")}
     packed = {name for name in names if name.startswith("turnlog/") and name.endswith(".py")}
     assert packed == sources
-    assert {"turnlog/py.typed", "turnlog/local/template.yaml"} <= set(names)
+    assert {"turnlog/py.typed", "turnlog/server/template.yaml"} <= set(names)
     assert {name.split("/")[0].split("-")[0] for name in names} == {"turnlog", "turnlog_vocabulary"}
 
 

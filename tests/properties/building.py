@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from tests.properties.histories import Body, Format, Given, History
-from turnlog.adapters.tokens.tiktoken_counter import TiktokenCounter
-from turnlog.codecs.counting import WINDOW_OVERHEAD, count_head, count_message, count_tools
-from turnlog.codecs.registry import CODECS
-from turnlog.domain.events import HEAD_TOKEN_CHARS, Envelope, MessageEvent
-from turnlog.domain.facts import facts_of
-from turnlog.domain.flow import Arrival, Flow, accept
-from turnlog.windows.build import Request, Source, Window, build, system_cost
-from turnlog.windows.models import Budget
+from turnlog.core.calls import outline_of
+from turnlog.core.events import HEAD_TOKEN_CHARS, Envelope, MessageEvent
+from turnlog.core.loops import Arrival, Flow, accept
+from turnlog.engines.tiktoken_counter import TiktokenCounter
+from turnlog.providers.registry import CODECS
+from turnlog.providers.token_rules import WINDOW_OVERHEAD, count_head, count_message, count_tools
+from turnlog.windows.budgets import Budget
+from turnlog.windows.build import Source, Window, WindowRequest, build, system_cost
 from turnlog.windows.policy import policy_of
 
 AMPLE = 10_000_000
@@ -83,7 +83,7 @@ def stored(history: Sequence[Given]) -> Stored:
         position = at + 1
         message = CODECS[given.format].parse(given.body)
         text, tokens = message.text, count_message(message, COUNTER)
-        arrival = Arrival(position, at, message, facts_of(message), tokens, interrupted=given.interrupted)
+        arrival = Arrival(position, at, message, outline_of(message), tokens, interrupted=given.interrupted)
         flow = accept(flow, arrival).flow
         event = MessageEvent(
             position=position,
@@ -115,8 +115,8 @@ def window(held: Stored, asked: Asked, *, upto: int | None = None) -> Window:
     )
 
 
-def request(asked: Asked) -> Request:
-    return Request(
+def request(asked: Asked) -> WindowRequest:
+    return WindowRequest(
         policy=policy_of(json.loads(asked.policy) if asked.policy.startswith("{") else asked.policy),
         budget=Budget(asked.budget, "given"),
         format=asked.format,
@@ -140,7 +140,7 @@ def out_of_line(held: Stored) -> Stored:
     sources = list[Source]()
     for source in held.sources:
         assert source.event.body is not None
-        card = make_card(facts_of(CODECS[source.event.format].parse(source.event.body)))
+        card = make_card(outline_of(CODECS[source.event.format].parse(source.event.body)))
         facts = read_card(json.loads(json.dumps(card))) if card is not None else None
         sources.append(replace(source, event=replace(source.event, body=None, facts=facts)))
     return replace(held, sources=tuple(sources))
@@ -185,6 +185,6 @@ def _collect(value: object, found: list[str]) -> None:
 
 
 def as_bytes(built: Window) -> bytes:
-    from turnlog.domain.jsonvalue import encode_json
+    from turnlog.core.json_values import encode_json
 
     return encode_json([built.messages, built.system, built.tools, built.tokens, str(built.manifest)])

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Literal
 
-from turnlog.steps import Loop, Room, Step, Unit, View, digest, out, pinned, register_step, unit_out
+from turnlog.steps import Loop, Room, Step, Unit, WindowDraft, digest, out, pinned, register_step, unit_out
 from turnlog.windows import registry
 
 
@@ -18,7 +18,7 @@ class Whim(Step):
     step: Literal["whim"] = "whim"
     seed: int = 0
 
-    def apply(self, view: View, room: Room) -> View:
+    def apply(self, view: WindowDraft, room: Room) -> WindowDraft:
         chance = random.Random(self.seed)
         past = [self._lowered(loop, chance) for loop in view.past]
         current = [

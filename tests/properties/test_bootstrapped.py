@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from tests.properties.building import COUNTER, Asked, Stored, as_bytes, recounted, stored, texts, window
 from tests.properties.histories import FORMATS, Format, History, disorderly
 from tests.properties.test_window_laws import asked, assert_valid, built, laws
-from turnlog.codecs.counting import count_message
-from turnlog.codecs.registry import CODECS
-from turnlog.domain.errors import BudgetTooSmallError
-from turnlog.domain.events import Envelope, MessageEvent
-from turnlog.domain.memory import Memory
+from turnlog.core.errors import BudgetTooSmallError
+from turnlog.core.events import Envelope, MessageEvent
+from turnlog.core.memory import Memory
+from turnlog.memory.bootstrap import MAX_CHARS, memories_text
+from turnlog.providers.registry import CODECS
+from turnlog.providers.token_rules import count_message
 from turnlog.windows.build import Source
-from turnlog.windows.memories import MAX_CHARS, memories_text
 
 NOON = 1_763_683_200_000
 MARKS = (

@@ -17,10 +17,10 @@ from tests.effort import examples, is_full
 from tests.properties.building import AMPLE, PRESETS, TOOLS, Asked, Stored, request, stored
 from tests.properties.histories import ROOT, SAMPLES, Body, Format, Given, History, disorderly, orderly_in
 from tests.properties.test_prefix import built
-from turnlog.codecs.breakpoints import KINDS, MAX_BREAKPOINTS
-from turnlog.codecs.rules import lint
-from turnlog.local.transcripts import Transcript, read_transcripts
-from turnlog.windows import caching
+from turnlog.cli.replaying.transcripts import Transcript, read_transcripts
+from turnlog.lint.linter import lint
+from turnlog.providers.cache_breakpoints import KINDS, MAX_BREAKPOINTS
+from turnlog.windows import build as caching
 from turnlog.windows.build import Window, build
 
 FORMATS: tuple[Format, ...] = ("anthropic", "bedrock_converse")

@@ -18,10 +18,10 @@ from tests.properties.pipelines import options_made, pipelines
 from tests.properties.test_summaries import terse
 from turnlog import Turnlog
 from turnlog.client.model import Session
-from turnlog.contracts.context import WindowAnswer
-from turnlog.domain.errors import BudgetTooSmallError
+from turnlog.core.errors import BudgetTooSmallError
 from turnlog.log.keys import SessionKeys
-from turnlog.testing.summarisers import ScriptedSummariser
+from turnlog.sessions.context_models import WindowAnswer
+from turnlog.testing.scripted import ScriptedSummariser
 
 laws = settings(
     max_examples=examples(75),

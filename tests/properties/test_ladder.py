@@ -17,9 +17,9 @@ from tests.properties.building import AMPLE, PRESETS, Asked, Stored, stored, tex
 from tests.properties.histories import FORMATS, SHAPES, TEXTS, Format, History, Move, played
 from tests.properties.test_window_growth import breaks_of
 from tests.properties.test_window_laws import assert_budget_is_hard, assert_laws, laws
-from turnlog.domain.errors import BudgetTooSmallError
+from turnlog.core.errors import BudgetTooSmallError
 from turnlog.windows.build import Window
-from turnlog.windows.ladder import GRID
+from turnlog.windows.fit import GRID
 
 LONG = "the quick brown fox jumps over order W-10023 at /srv/app/main.py. " * 12
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from tests.effort import examples, is_full
 from turnlog import build_window
 from turnlog.windows.bounds import upper_bound_tokens
+from turnlog.windows.digests import Tally, note_text
 from turnlog.windows.ledger import chosen
-from turnlog.windows.notes import Tally, note_text
 from turnlog.windows.view import Note
 
 some = settings(

@@ -29,12 +29,12 @@ from tests.properties.building import (
 from tests.properties.histories import FORMATS, Body, History, disorderly, orderly, orderly_in, sample_histories
 from tests.properties.own_steps import Whim, registered
 from tests.properties.pipelines import STEPS, pipelines
-from turnlog.codecs.alternation import CONTINUE
-from turnlog.codecs.counting import count_message, count_tools
-from turnlog.codecs.registry import CODECS
-from turnlog.domain.breaks import BreakReason
-from turnlog.domain.errors import BudgetTooSmallError
-from turnlog.domain.jsonvalue import encode_json
+from turnlog.core.errors import BudgetTooSmallError
+from turnlog.core.json_values import encode_json
+from turnlog.core.prefix_breaks import BreakReason
+from turnlog.providers.alternation import CONTINUE
+from turnlog.providers.registry import CODECS
+from turnlog.providers.token_rules import count_message, count_tools
 from turnlog.windows.build import Window, system_cost
 
 REASONS = frozenset(get_args(BreakReason))

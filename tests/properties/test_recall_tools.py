@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from tests.effort import examples, is_full
 from turnlog import Turnlog, build_window
-from turnlog.adapters.tokens.tiktoken_counter import TiktokenCounter
-from turnlog.codecs.counting import count_tools
-from turnlog.codecs.registry import codec_of
-from turnlog.codecs.rules import lint
-from turnlog.codecs.tools import shape_of
-from turnlog.domain.errors import BudgetTooSmallError
-from turnlog.windows.build import Request, system_cost
-from turnlog.windows.models import Budget
+from turnlog.core.errors import BudgetTooSmallError
+from turnlog.engines.tiktoken_counter import TiktokenCounter
+from turnlog.lint.linter import lint
+from turnlog.providers.registry import codec_of
+from turnlog.providers.token_rules import count_tools
+from turnlog.providers.tools import shape_of
+from turnlog.windows.budgets import Budget
+from turnlog.windows.build import WindowRequest, system_cost
 from turnlog.windows.policy import policy_of
 from turnlog.windows.recall import RECALL_LINE, RECALL_LINE_TOKENS, RECALL_TOOLS_TOKENS, recall_tools, with_recall
 
@@ -166,7 +166,7 @@ def test_joined_with_any_text_they_take_at_most_what_is_counted(system: str, end
         {"name": "c", "input_schema": {"z": end}},
     ]
     own = codec_of(format).tools(given)
-    request = Request(
+    request = WindowRequest(
         policy=policy_of("full"),
         budget=Budget(10_000, "given"),
         format=format,

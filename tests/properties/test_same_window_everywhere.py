@@ -14,8 +14,8 @@ from tests.effort import is_full
 from tests.properties.building import PRESETS
 from tests.properties.histories import DISORDERLY, TEXTS, Format, History, Move, moves, played, sample_histories
 from turnlog import Turnlog, build_window
-from turnlog.contracts.context import WindowAnswer
-from turnlog.domain.errors import BudgetTooSmallError
+from turnlog.core.errors import BudgetTooSmallError
+from turnlog.sessions.context_models import WindowAnswer
 
 SESSION_OFFSET = 1
 """A session's first event is its creation, so its messages stand one further on."""

@@ -18,14 +18,14 @@ from tests.properties.pipelines import STEPS, pipelines
 from tests.properties.test_prefix import Real
 from turnlog import Turnlog
 from turnlog.client.model import Session
-from turnlog.codecs.counting import WINDOW_OVERHEAD, count_message
-from turnlog.codecs.registry import CODECS
-from turnlog.codecs.rules import lint
-from turnlog.contracts.context import WindowAnswer
-from turnlog.contracts.summaries import SummaryAnswer
-from turnlog.domain.errors import BudgetTooSmallError
-from turnlog.domain.summaries import SummaryRequest
-from turnlog.testing.summarisers import ScriptedSummariser
+from turnlog.core.errors import BudgetTooSmallError
+from turnlog.core.summaries import SummaryRequest
+from turnlog.lint.linter import lint
+from turnlog.providers.registry import CODECS
+from turnlog.providers.token_rules import WINDOW_OVERHEAD, count_message
+from turnlog.sessions.context_models import WindowAnswer
+from turnlog.summaries.models import SummaryAnswer
+from turnlog.testing.scripted import ScriptedSummariser
 from turnlog.windows.policy import PRESETS, Summary
 from turnlog.windows.prices import FENCING
 

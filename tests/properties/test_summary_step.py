@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from tests.effort import examples, is_full
 from tests.properties.building import COUNTER
 from turnlog import Turnlog
-from turnlog.contracts.context import WindowAnswer
-from turnlog.domain.events import SummaryEvent
+from turnlog.core.events import SummaryEvent
+from turnlog.sessions.context_models import WindowAnswer
 from turnlog.windows.policy import Summary
 from turnlog.windows.steps import Room
 from turnlog.windows.summaries import summary_body, summary_text, summary_tokens
-from turnlog.windows.view import View
+from turnlog.windows.view import WindowDraft
 
 laws = settings(
     max_examples=examples(300), derandomize=not is_full(), deadline=None, suppress_health_check=[HealthCheck.too_slow]
@@ -41,8 +41,8 @@ def summary_of(text: str, known: tuple[tuple[int, str], ...]) -> SummaryEvent:
     return replace(event, tokens=COUNTER.count(summary_body(text, known)))
 
 
-def shortened(event: SummaryEvent, max_tokens: int) -> View:
-    return Summary(max_tokens=max_tokens).apply(View((), (), summary=event), Room(1_000_000, 0))
+def shortened(event: SummaryEvent, max_tokens: int) -> WindowDraft:
+    return Summary(max_tokens=max_tokens).apply(WindowDraft((), (), summary=event), Room(1_000_000, 0))
 
 
 @laws
@@ -90,8 +90,8 @@ def test_it_is_cut_where_a_line_begins_else_where_a_word_begins(found: list[list
 def test_a_summary_that_has_room_is_shown_whole() -> None:
     event = summary_of("All is well.", ((3, "A17"),))
     assert shortened(event, 128).summary == event
-    assert Summary().apply(View((), (), summary=event), Room(10, 0)).summary == event
-    assert Summary(max_tokens=128).apply(View((), ()), Room(10, 0)) == View((), ())
+    assert Summary().apply(WindowDraft((), (), summary=event), Room(10, 0)).summary == event
+    assert Summary(max_tokens=128).apply(WindowDraft((), ()), Room(10, 0)) == WindowDraft((), ())
 
 
 # ---------------------------------------------------------------- in windows

@@ -21,8 +21,8 @@ from tests.properties.building import Asked, Stored, stored, window
 from tests.properties.histories import FORMATS, Format, History, Move, disorderly, orderly, played, sample_histories
 from tests.properties.plain_pairing import plainly_paired
 from tests.properties.test_prefix import Blocks, without_frame
-from turnlog.codecs.alternation import FIRST_USER
-from turnlog.domain.errors import BudgetTooSmallError
+from turnlog.core.errors import BudgetTooSmallError
+from turnlog.providers.alternation import FIRST_USER
 from turnlog.windows.build import Window
 
 HIGH, LOW = 0.8, 0.5

@@ -22,23 +22,20 @@ import pytest
 from tests.conftest import Harness
 from tests.http.events import event
 from tests.log.everything import blobs_of, items_of
-from tests.log.test_compress import turn
-from turnlog.bootstrap import Application
-from turnlog.client.export_files import ExportFile
-from turnlog.domain.errors import TurnlogError, UnavailableError
-from turnlog.domain.jobs import JOB_KINDS
-from turnlog.domain.memory import Memory
-from turnlog.entrypoints.http import make_handler
-from turnlog.entrypoints.logs import logged
-from turnlog.entrypoints.metrics import EmfSignals
-from turnlog.entrypoints.routes import BY_NAME, ROUTES, Route
-from turnlog.entrypoints.schedule import make_retention
-from turnlog.entrypoints.sqs import make_worker
-from turnlog.local.events import LocalContext, sqs_event
+from tests.summaries.test_compress import turn
+from turnlog.app import Application
+from turnlog.client.exports import ExportFile
+from turnlog.core.errors import TurnlogError, UnavailableError
+from turnlog.core.jobs import JOB_KINDS
+from turnlog.core.memory import Memory
+from turnlog.http.lambda_api import make_handler
+from turnlog.http.lambda_workers import make_retention, make_worker
+from turnlog.http.logs import EmfSignals, logged
+from turnlog.http.route_table import BY_NAME, ROUTES, Route
 from turnlog.ports import Delivery
+from turnlog.server.lambda_events import LocalContext, sqs_event
 from turnlog.settings import Settings
-from turnlog.testing.memories import ScriptedMemory
-from turnlog.testing.summarisers import ScriptedSummariser
+from turnlog.testing.scripted import ScriptedMemory, ScriptedSummariser
 
 CANARY = "canary7f3a9c41"
 NAMED = "named8e2b7d50"
@@ -97,8 +94,8 @@ def watched(
     capfd: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Watched]:
-    from turnlog.adapters.aws.sqs import SqsJobQueue
-    from turnlog.adapters.embedded.sqlite_jobs import SqliteJobQueue
+    from turnlog.engines.sqlite_jobs import SqliteJobQueue
+    from turnlog.engines.sqs import SqsJobQueue
 
     monkeypatch.setenv("POWERTOOLS_SERVICE_NAME", "turnlog")
     caplog.set_level(logging.INFO)
@@ -112,7 +109,7 @@ def watched(
             return _sent(self, body, *args, **options)
 
         monkeypatch.setattr(kind, "send", send)
-    harness.app._signals = EmfSignals()
+    harness.app.signals = EmfSignals()
     harness.app.__dict__["memory"] = ScriptedMemory([Memory("m1", f"Likes {CANARY}.", NOON)])
     harness.app.compress_session._signals = EmfSignals()
     harness.app.compress_session._summariser = ScriptedSummariser(then=f"They said {CANARY}.")
@@ -641,7 +638,7 @@ def test_v2_settings_show_no_secret() -> None:
 
 
 def test_v2_an_application_shows_no_secret() -> None:
-    from turnlog.bootstrap import make_application
+    from turnlog.app import make_application
 
     app = make_application(Settings.model_validate({**SECRETS, "engine": "memory://"}))
     assert not any(CANARY in show(one) for one in (app, app.engine, app.settings) for show in (repr, str))

@@ -17,14 +17,14 @@ from typing import Any, TypeAlias
 import pytest
 
 from tests.effort import is_full
-from tests.log.test_export import exported, members, zipped
+from tests.snapshots.test_export import exported, members, zipped
 from turnlog import Turnlog
 from turnlog.client.model import Session
-from turnlog.domain.errors import InvalidInputError, TurnlogError
-from turnlog.domain.jsonvalue import encode_json
-from turnlog.log.digests import line_digest
+from turnlog.core.errors import InvalidInputError, TurnlogError
+from turnlog.core.json_values import encode_json
 from turnlog.log.headers import GENESIS, chain_hash, hashed_header
 from turnlog.log.keys import commit_sort_key
+from turnlog.log.packing import line_digest
 from turnlog.log.payloads import digest_of
 
 Path: TypeAlias = tuple[str | int, ...]

@@ -20,16 +20,16 @@ from tests.http.events import event
 from tests.log.everything import blobs_of, items_of
 from tests.security.corpus import KEPT, REFUSED, STRINGS
 from turnlog import Turnlog
-from turnlog.bootstrap import Application
-from turnlog.client.imports.running import import_files
-from turnlog.domain.errors import MalformedError, TurnlogError
-from turnlog.domain.jobs import JOB_KINDS
-from turnlog.domain.jsonvalue import check_json, encode_json, parse_strict_json
-from turnlog.entrypoints.http import make_handler
-from turnlog.entrypoints.routes import ROUTES, Route
-from turnlog.entrypoints.sqs import make_worker
-from turnlog.local.events import LocalContext, sqs_event
+from turnlog.app import Application
+from turnlog.core.errors import MalformedError, TurnlogError
+from turnlog.core.jobs import JOB_KINDS
+from turnlog.core.json_values import check_json, encode_json, parse_strict_json
+from turnlog.http.lambda_api import make_handler
+from turnlog.http.lambda_workers import make_worker
+from turnlog.http.route_table import ROUTES, Route
+from turnlog.importers.running import import_files
 from turnlog.ports import Delivery
+from turnlog.server.lambda_events import LocalContext, sqs_event
 
 on_sqlite = pytest.mark.parametrize("harness", ["sqlite"], indirect=True)
 PATH = {
@@ -303,7 +303,7 @@ def test_v3_the_command_line_says_in_one_line_that_a_file_is_hostile(
 ) -> None:
     from typer.testing import CliRunner
 
-    from turnlog.local.cli.app import app
+    from turnlog.cli.app import app
 
     monkeypatch.chdir(tmp_path)
     runner = CliRunner()
@@ -329,8 +329,8 @@ def test_v3_the_command_line_says_in_one_line_that_a_file_is_hostile(
 
 def test_v3_tools_of_mcp_answer_hostile_arguments_with_an_error() -> None:
     pytest.importorskip("mcp")
-    from tests.frameworks.test_mcp import asked, talked
-    from turnlog.client.frameworks.mcp_server import make_server
+    from tests.integrations.test_mcp import asked, talked
+    from turnlog.integrations.mcp import make_server
 
     calls = list[tuple[str, dict[str, Any]]]()
     for text in SENDABLE[::EACH]:

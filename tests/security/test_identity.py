@@ -10,11 +10,10 @@ import pytest
 
 from tests.conftest import Harness
 from tests.http.events import event
-from turnlog.domain.errors import ForbiddenError, InvalidInputError, UnauthorizedError
-from turnlog.domain.identity import Owner
-from turnlog.entrypoints.http import make_handler
-from turnlog.entrypoints.identity import identify
-from turnlog.entrypoints.routes import ROUTES
+from turnlog.core.errors import ForbiddenError, InvalidInputError, UnauthorizedError
+from turnlog.core.identity import Owner
+from turnlog.http.lambda_api import identify, make_handler
+from turnlog.http.route_table import ROUTES
 from turnlog.settings import Settings
 
 ACCOUNT = "111122223333"

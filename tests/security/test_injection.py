@@ -12,14 +12,13 @@ from hypothesis import HealthCheck, example, given, settings
 from tests.effort import examples, is_full
 from tests.security.texts import FENCE, FENCES, LOOKALIKES, ROLES, evil
 from turnlog import Turnlog
-from turnlog.adapters.tokens.tiktoken_counter import TiktokenCounter
 from turnlog.client.model import Session
-from turnlog.codecs.fences import escaped, fenced
-from turnlog.codecs.rules import lint
-from turnlog.domain.memory import Memory
-from turnlog.testing.memories import ScriptedMemory
-from turnlog.testing.summarisers import ScriptedSummariser
-from turnlog.windows.memories import memories_text
+from turnlog.core.memory import Memory
+from turnlog.engines.tiktoken_counter import TiktokenCounter
+from turnlog.lint.linter import lint
+from turnlog.memory.bootstrap import memories_text
+from turnlog.providers.blocks import escaped, fenced
+from turnlog.testing.scripted import ScriptedMemory, ScriptedSummariser
 
 FORMATS = ("openai_chat", "openai_responses", "anthropic", "bedrock_converse", "turnlog")
 POLICIES: tuple[Any, ...] = (

@@ -14,14 +14,14 @@ import pytest
 from tests.conftest import Harness
 from tests.effort import is_full
 from tests.http.events import event
+from tests.jobs.test_jobs import deliver
 from tests.log.everything import blobs_of, items_of
-from tests.log.test_jobs import deliver
-from turnlog.bootstrap import Application
+from turnlog.app import Application
 from turnlog.client.model import Session
-from turnlog.domain.identity import Owner
-from turnlog.domain.jobs import QUEUES, JobKind
-from turnlog.entrypoints.http import make_handler
-from turnlog.entrypoints.routes import BY_NAME, ROUTES
+from turnlog.core.identity import Owner
+from turnlog.core.jobs import QUEUES, JobKind
+from turnlog.http.lambda_api import make_handler
+from turnlog.http.route_table import BY_NAME, ROUTES
 from turnlog.log.keys import OwnerKeys
 
 CANARY = "canary-matrix-41"

@@ -23,46 +23,45 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from tests.agents import events as streams
 from tests.conftest import ROOT
 from tests.effort import examples, is_full
 from tests.http.events import event
-from tests.log.test_compress import turn
 from tests.security.corpus import KEPT, STRINGS
-from tests.streaming import events as streams
+from tests.summaries.test_compress import turn
 from turnlog import Turnlog
-from turnlog.adapters.memories import model as memory_model
-from turnlog.adapters.memories import webhook
-from turnlog.adapters.posting import Posted
-from turnlog.adapters.summarisers import openai_compatible
-from turnlog.adapters.summarisers.model import ModelAnswer
-from turnlog.bootstrap import make_application
-from turnlog.client.export_files import ExportFile
-from turnlog.client.imports.files import SourceFile
-from turnlog.client.imports.registry import shape_of
-from turnlog.client.streaming import accumulator
-from turnlog.codecs.registry import CODECS, recognise
-from turnlog.codecs.rules import FORMATS as RULES
-from turnlog.codecs.rules import lint
-from turnlog.contracts.cursors import Cursors
-from turnlog.contracts.exports import ExportedDocument
-from turnlog.domain import patches, patterns, recall_calls, refs, times
-from turnlog.domain.errors import CorruptError, InvalidInputError, TurnlogError
-from turnlog.domain.identity import check_session_id, owner_of_ids
-from turnlog.domain.jobs import correlation_of
-from turnlog.domain.jsonvalue import check_json, parse_strict_json
-from turnlog.engines import make_engine
-from turnlog.entrypoints.http import make_handler
-from turnlog.entrypoints.identity import identify
-from turnlog.entrypoints.routes import ROUTES, Request, read_body
-from turnlog.local.chat.scripted import script_of
-from turnlog.local.transcripts import read_transcripts
-from turnlog.log.exchange import commit_of
+from turnlog.agents.streams import accumulator
+from turnlog.app import make_application, make_engine
+from turnlog.cli.chat.scripted import script_of
+from turnlog.cli.replaying.transcripts import read_transcripts
+from turnlog.client.exports import ExportFile
+from turnlog.core import json_patch as patches
+from turnlog.core import patterns, recall_calls, refs, times
+from turnlog.core.errors import CorruptError, InvalidInputError, TurnlogError
+from turnlog.core.identity import check_session_id, owner_of_ids
+from turnlog.core.jobs import correlation_of
+from turnlog.core.json_values import check_json, parse_strict_json
+from turnlog.core.models import Cursors
+from turnlog.engines.http_post import Posted
+from turnlog.http.lambda_api import identify, make_handler
+from turnlog.http.route_table import ROUTES, HttpRequest, read_body
+from turnlog.importers.files import SourceFile
+from turnlog.importers.running import shape_of
+from turnlog.jobs.worker import read_message
+from turnlog.lint.linter import FORMATS as RULES
+from turnlog.lint.linter import lint
 from turnlog.log.headers import read_header
 from turnlog.log.packing import pack, unpack
-from turnlog.log.segment_format import previous_hash, read_segment
-from turnlog.services.documents import exported_writing
-from turnlog.services.jobs import read_message
+from turnlog.memory import model as memory_model
+from turnlog.memory import webhook
+from turnlog.providers.registry import CODECS, recognise
+from turnlog.sessions.documents import exported_writing
 from turnlog.settings import Settings
+from turnlog.snapshots.exchange import commit_of
+from turnlog.snapshots.export_models import ExportedDocument
+from turnlog.snapshots.segment_format import previous_hash, read_segment
+from turnlog.summaries import openai_compatible
+from turnlog.summaries.model import ModelAnswer
 from turnlog.testing.fixed import FixedClock, SequentialIds
 from turnlog.windows.policy import Policy, policy_of
 
@@ -90,51 +89,66 @@ _OURS = "a file of the project or of the person who starts it"
 NOT_INPUT: dict[str, str] = {
     **dict.fromkeys(
         (
-            *("log/archive", "log/caches", "log/commits", "log/digests", "log/memories", "log/offloads", "log/records"),
-            *("log/redacted_lines", "log/segments", "log/search_index", "log/read_lines", "log/payloads"),
-            *("log/full_snapshots", "log/state", "log/documents", "log/materialise", "log/message_copies", "log/words"),
-            *("adapters/embedded/sqlite_items", "log/redaction", "log/redacted_parts", "log/verified"),
+            *(
+                "snapshots/full",
+                "log/caches",
+                "log/commits",
+                "log/packing",
+                "memory/store",
+                "memory/hand_over_store",
+                "log/records",
+            ),
+            *("log/redacted_lines", "snapshots/segments", "search/index", "log/read_lines", "log/payloads"),
+            *(
+                "snapshots/full",
+                "sessions/state_store",
+                "sessions/document_store",
+                "snapshots/materialise",
+                "memory/hand_over_store",
+                "search/owner_sessions",
+            ),
+            *("engines/sqlite_items", "privacy/redaction", "privacy/redacted_archives", "log/verified"),
         ),
         _CHECKED,
     ),
-    "adapters/embedded/sqlite_file": "one attribute of rows of an older file; tests/contract/test_sqlite_file.py damages them",
+    "engines/sqlite_file": "one attribute of rows of an older file; tests/engines/test_sqlite_file.py damages them",
     **dict.fromkeys(
         (
-            *("services/answers", "services/asking", "services/automatic_snapshots", "services/bring_memories"),
+            *("sessions/read", "summaries/trigger", "snapshots/create", "memory/bootstrap"),
             *(
-                "services/compress",
-                "services/create_session",
-                "services/export",
-                "services/parts",
-                "services/snapshots",
+                "summaries/compress",
+                "sessions/create",
+                "snapshots/exports",
+                "search/parts",
+                "snapshots/create",
             ),
             *(
-                "services/read_messages",
-                "services/recall",
-                "services/restore",
-                "local/compressing",
+                "sessions/messages",
+                "search/recall",
+                "snapshots/restore",
+                "cli/replaying/outcomes",
                 "memories",
                 "models",
             ),
-            *("adapters/aws/sqs", "client/exports", "client/downloads", "client/documents", "client/connections"),
-            *("client/graph/messages", "local/cli/options", "windows/ledger", "domain/flow", "domain/messages"),
+            *("engines/sqs", "client/exports", "client/over_http", "client/documents", "client/connections"),
+            *("agents/graph_state/messages", "cli/options", "windows/ledger", "core/loops", "core/messages"),
         ),
         _OWN,
     ),
     **dict.fromkeys(
         (
-            *("client/frameworks/langgraph/packing", "client/frameworks/strands/messages"),
-            *("client/frameworks/strands/repository", "client/frameworks/strands/values"),
-            *("client/frameworks/langgraph/values", "client/frameworks/langgraph/records"),
+            *("integrations/langgraph/records", "integrations/strands/messages"),
+            *("integrations/strands/repository", "integrations/strands/storage"),
+            *("integrations/langgraph/values", "integrations/langgraph/records"),
         ),
         _FRAMEWORK,
     ),
-    "adapters/aws/service_models": "what botocore ships",
-    "local/stack": _OURS,
-    "local/template": _OURS,
-    "adapters/aws/embeddings": "an answer of Bedrock; tests/embedders feeds it with what is none",
-    "local/chat/posting": "an answer of the model that the person has chosen; tests/chat feeds it with what is none",
-    "client/runs/tools": "arguments of a model's calls; tests/runs feeds it with what is none",
+    "engines/aws_clients": "what botocore ships",
+    "server/stack": _OURS,
+    "server/template": _OURS,
+    "search/bedrock_embedder": "an answer of Bedrock; tests/embedders feeds it with what is none",
+    "cli/chat/posting": "an answer of the model that the person has chosen; tests/chat feeds it with what is none",
+    "agents/tools": "arguments of a model's calls; tests/runs feeds it with what is none",
 }
 """Module -> why what it reads is nobody else's."""
 
@@ -315,7 +329,7 @@ def bodies_of(body: Any) -> object:
     for route in ROUTES:
         if route.body is not None:
             with contextlib.suppress(InvalidInputError):
-                read_body(Request(owner_of_ids("a", "b"), body=body), route.body)
+                read_body(HttpRequest(owner_of_ids("a", "b"), body=body), route.body)
     return None
 
 
@@ -424,7 +438,7 @@ def of_server(body: bytes) -> object:
     """An answer of whatever is at the address of a service."""
     from turnlog.client.connections import HttpAnswer
     from turnlog.client.over_http import HttpBackend
-    from turnlog.entrypoints.routes import BY_NAME
+    from turnlog.http.route_table import BY_NAME
 
     backend = HttpBackend("http://127.0.0.1:9")
     for status in (200, 404, 503):
@@ -467,10 +481,10 @@ FACT = '{"kind": "entity", "subject": "s", "fact": "lives in Lisbon", "position"
 SESSION = {"session_id": "s", "user": "u", "head": 1}
 PARSERS: dict[str, Parser] = {
     "strict JSON": Parser(
-        "bytes", lambda: list(KEPT.values())[:12], parse_strict_json, ("domain/jsonvalue",), effort=800
+        "bytes", lambda: list(KEPT.values())[:12], parse_strict_json, ("core/json_values",), effort=800
     ),
     "a cursor": Parser(
-        "text", lambda: [CURSOR], lambda text: Cursors(b"secret").read(text, scope="x"), ("contracts/cursors",)
+        "text", lambda: [CURSOR], lambda text: Cursors(b"secret").read(text, scope="x"), ("core/models",)
     ),
     "a ref": Parser("text", lambda: ["12.0", "3.10"], refs.parse_ref),
     "a session id": Parser("text", lambda: ["support-42"], check_session_id),
@@ -479,13 +493,13 @@ PARSERS: dict[str, Parser] = {
         "text",
         lambda: ["2025-11-21T00:00:00.123Z", "2025-11-21T00:00:00+01:00"],
         times.milliseconds_of,
-        ("domain/times",),
+        ("core/times",),
         (ValueError,),
         400,
     ),
-    "a job's message": Parser("text", lambda: [json.dumps(JOB)], read_message, ("services/jobs", "contracts/jobs")),
+    "a job's message": Parser("text", lambda: [json.dumps(JOB)], read_message, ("jobs/worker", "jobs/models")),
     "the correlation id of a message": Parser(
-        "text", lambda: [json.dumps({**JOB, "correlation_id": "order-17"})], correlation_of, ("domain/jobs",)
+        "text", lambda: [json.dumps({**JOB, "correlation_id": "order-17"})], correlation_of, ("core/jobs",)
     ),
     "a pattern": Parser(
         "text",
@@ -508,14 +522,14 @@ PARSERS: dict[str, Parser] = {
         "json",
         lambda: [{"max_run_loops": 3}, {"bufferConfig": {"maxTokens": 3}}],
         Policy.from_options,
-        ("windows/options",),
+        ("windows/policy",),
     ),
     "a message's format": Parser(
         "json", sample_messages, lambda body: recognise(body) if isinstance(body, dict) else None
     ),
     **{
         f"a message of {format}": Parser(
-            "json", sample_messages, parsed(format), ("codecs/anthropic", "codecs/blocks"), effort=240
+            "json", sample_messages, parsed(format), ("providers/anthropic", "providers/blocks"), effort=240
         )
         for format in CODECS
     },
@@ -525,7 +539,7 @@ PARSERS: dict[str, Parser] = {
     },
     **{
         f"a stream of {format}": Parser(
-            "json", lambda format=format: streamed(format), accumulated(format), ("client/streaming/base",), effort=240
+            "json", lambda format=format: streamed(format), accumulated(format), ("agents/streams/base",), effort=240
         )
         for format in CODECS
         if format != "turnlog"
@@ -534,7 +548,7 @@ PARSERS: dict[str, Parser] = {
         "text",
         lambda: ['{"ref": "12.0", "pattern": "x"}', '"12.0"', '{"q": ["a"], "limit": 3}', "lines 3-4"],
         recalled,
-        ("domain/recall_calls",),
+        ("core/recall_calls",),
         (recall_calls.ArgumentsError,),
         400,
     ),
@@ -542,9 +556,9 @@ PARSERS: dict[str, Parser] = {
     "an engine's URL": Parser(
         "text", lambda: ["memory://", "dynamodb://T?bucket=B&queue=Q&region=R"], engine_of, ("engines",)
     ),
-    "a body": Parser("json", body_samples, bodies_of, ("entrypoints/routing",), effort=240),
+    "a body": Parser("json", body_samples, bodies_of, ("routing",), effort=240),
     "a request's body, through the handler": Parser(
-        "json", body_samples, handled, ("entrypoints/http", "services/documents"), effort=96
+        "json", body_samples, handled, ("http/lambda_api", "sessions/documents"), effort=96
     ),
     "claims": Parser(
         "json",
@@ -556,7 +570,7 @@ PARSERS: dict[str, Parser] = {
         "text",
         lambda: world().lines,
         lambda line: commit_of(line, previous=bytes(16)),
-        ("log/exchange", "services/import_sessions"),
+        ("snapshots/exchange", "snapshots/exports"),
         effort=400,
     ),
     "a commit of an export": Parser(
@@ -569,7 +583,7 @@ PARSERS: dict[str, Parser] = {
         "json",
         lambda: [{"key": "a", "data": "eA==", "revision": "0" * 16, "updated_at": "2026-11-21T00:00:00.000Z"}],
         lambda given: exported_writing(ExportedDocument.model_validate(given), "/documents/0"),
-        ("services/documents",),
+        ("sessions/documents",),
         (ValidationError,),
         effort=400,
     ),
@@ -577,49 +591,47 @@ PARSERS: dict[str, Parser] = {
         "bytes",
         lambda: [world().segment],
         lambda data: (list(read_segment(data, name="x")), previous_hash(data)),
-        ("log/segment_format",),
+        ("snapshots/segment_format",),
         effort=400,
     ),
     "packed content": Parser(
         "bytes", lambda: [pack(b"x" * 4_000), pack(b"x")], lambda data: unpack(data, item="x"), ("log/packing",)
     ),
     "a commit's header": Parser("json", header_samples, header_of, effort=400),
-    "an export": Parser(
-        "bytes", lambda: [world().export], exported, ("client/export_files", "client/exports"), effort=240
-    ),
+    "an export": Parser("bytes", lambda: [world().export], exported, ("client/exports", "client/exports"), effort=240),
     "a file to import": Parser(
         "bytes",
         import_samples,
         imported,
-        ("client/imports/exported", "client/imports/files", "client/imports/openai_agents"),
+        ("importers/exported", "importers/files", "importers/openai_agents"),
         effort=240,
     ),
     "a transcript": Parser(
         "bytes",
         lambda: [b'{"id": "a", "messages": [{"role": "user", "content": "x"}]}\n{"messages": []}', b"[]"],
         replayed,
-        ("local/transcripts",),
+        ("cli/replaying/transcripts",),
     ),
     "a script": Parser(
-        "bytes", lambda: [b'["hi", {"role": "assistant", "content": "x"}]'], scripted, ("local/chat/scripted",)
+        "bytes", lambda: [b'["hi", {"role": "assistant", "content": "x"}]'], scripted, ("cli/chat/scripted",)
     ),
     "an answer of a summariser": Parser(
         "bytes",
         lambda: [json.dumps(CHAT).encode()],
         lambda body: openai_compatible._read("model", body),
-        ("adapters/summarisers/openai_compatible",),
+        ("summaries/openai_compatible",),
     ),
     "facts of a model": Parser(
         "text",
         lambda: [f"{FACT}\n{FACT},", "NONE."],
         lambda text: memory_model._read(ModelAnswer(text), []),
-        ("adapters/memories/model", "adapters/memories/sentences"),
+        ("memory/model", "memory/sentences"),
     ),
     "an answer of a webhook": Parser(
         "bytes",
         lambda: [json.dumps({"memories": [MEMORY]}).encode(), b'{"memories": 3}', b""],
         of_webhook,
-        ("adapters/memories/webhook", "adapters/posting"),
+        ("memory/webhook", "engines/http_post"),
         effort=400,
     ),
     "memories of a webhook": Parser(
@@ -632,26 +644,29 @@ PARSERS: dict[str, Parser] = {
         ("client/over_http", "client/connections"),
     ),
     "a request that is none, on its way to an event": Parser(
-        "text", lambda: ["/v1/sessions?limit=3", "/v1/%73essions/a%2Fb"], lambda text: to_event(text), ("local/events",)
+        "text",
+        lambda: ["/v1/sessions?limit=3", "/v1/%73essions/a%2Fb"],
+        lambda text: to_event(text),
+        ("server/lambda_events",),
     ),
     "who calls the local server": Parser(
         "text",
         lambda: ["localhost:8787 http://localhost:8787 same-origin http://[::1]/v1", "[::1]:80 https://a.b none /v1"],
         lambda text: called(text),
-        ("local/callers",),
+        ("server/callers",),
     ),
 }
 
 
 def called(text: str) -> None:
-    from turnlog.local.callers import Callers
+    from turnlog.server.callers import Callers
 
     names = ("HTTP_HOST", "HTTP_ORIGIN", "HTTP_SEC_FETCH_SITE", "REQUEST_URI")
     Callers().check(dict(zip(names, text.split(" "), strict=False)))
 
 
 def to_event(text: str) -> object:
-    from turnlog.local.events import proxy_event
+    from turnlog.server.lambda_events import proxy_event
 
     path, _, query = text.partition("?")
     environ: dict[str, Any] = {

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from tests.template.test_template import WORKERS, template
-from turnlog.domain.jobs import QUEUES
-from turnlog.entrypoints.sqs import make_worker
-from turnlog.local.events import sqs_event
+from turnlog.core.jobs import QUEUES
+from turnlog.http.lambda_workers import make_worker
 from turnlog.ports import Delivery
+from turnlog.server.lambda_events import sqs_event
 
 JOBS = 200
 CONCURRENCY = 4

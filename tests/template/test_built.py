@@ -24,9 +24,9 @@ from tests.conftest import ROOT
 from tests.functions.events import load, read_event
 from tests.http.events import event
 from tools.finish_build import UNUSED
-from turnlog.adapters.aws.clients import SERVICES
-from turnlog.contracts.sizes import MAX_RESPONSE_BYTES
-from turnlog.domain.jsonvalue import encode_json
+from turnlog.core.json_values import encode_json
+from turnlog.core.limits import MAX_RESPONSE_BYTES
+from turnlog.engines.aws_clients import SERVICES
 
 BUILD = ROOT / ".aws-sam" / "host" / "build"
 RUNTIME = ROOT / ".venv-lambda" / "bin" / "python"
@@ -36,8 +36,13 @@ LIMITS = {"DependenciesLayer": 30_000_000, "SharedLayer": 2_200_000}
 """Bytes zipped; of the shared one by docs/adr/0041. AWS's own limit is 250 MB for all of a function, unzipped."""
 SOURCES_LIMIT = 700_000
 """Bytes zipped, of the shared layer without its bytecode: docs/adr/0046."""
-_MODULES = ("adapters/aws/signing.py", "services/redrive.py")
-LEFT_OUT = tuple(map(Path, ("client", "local", "testing", "adapters/embedded", *_MODULES)))
+_MODULES = (
+    *(f"engines/{name}.py" for name in ("files", "sqlite", "sqlite_file", "sqlite_items", "sqlite_jobs")),
+    "jobs/redrive.py",
+)
+LEFT_OUT = tuple(
+    map(Path, ("agents", "cli", "client", "importers", "integrations", "server", "testing", "upkeep", *_MODULES))
+)
 """Of the package: what shared/Makefile leaves out of the layer."""
 _NOWHERE = "http://127.0.0.1:9"
 
@@ -237,7 +242,7 @@ def test_a_layer_has_one_folder_called_python() -> None:
 def test_nothing_is_compiled_at_a_start(tmp_path: Path) -> None:
     """Layers are read-only in Lambda: what has no bytecode there is compiled at every cold start."""
     program = (
-        "import os, sys, api.append, workers.compress, tiktoken, botocore.session, turnlog.services.append_messages\n"
+        "import os, sys, api.append, workers.compress, tiktoken, botocore.session, turnlog.sessions.append\n"
         "found = [getattr(module, '__cached__', None) or '' for module in list(sys.modules.values())]\n"
         "found = [name for name in found if name.startswith(sys.argv[1])]\n"
         "is_ready = lambda name: os.path.isfile(name) and open(name, 'rb').read(8)[4:] == b'\\1\\0\\0\\0'\n"

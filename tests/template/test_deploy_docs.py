@@ -18,10 +18,10 @@ from moto import mock_aws
 
 from tests.http.events import event
 from turnlog import Turnlog
-from turnlog.bootstrap import make_application
-from turnlog.entrypoints.http import make_handler
-from turnlog.entrypoints.routes import ROUTES
-from turnlog.local.stack import expand, template_path
+from turnlog.app import make_application
+from turnlog.http.lambda_api import make_handler
+from turnlog.http.route_table import ROUTES
+from turnlog.server.stack import expand, template_path
 from turnlog.settings import Settings
 
 ROOT = Path(__file__).parent.parent.parent
@@ -45,7 +45,7 @@ def test_what_they_name_is_there() -> None:
         re.search(rf"^{target}\b[^=]*:", targets, re.M)
         for target in re.findall(r"make (\w+)(?=[`\n ]*(?:&&|`|\n))", PAGE)
     )
-    typer_main, cli = (importlib.import_module(name) for name in ("typer.main", "turnlog.local.cli.app"))
+    typer_main, cli = (importlib.import_module(name) for name in ("typer.main", "turnlog.cli.app"))
     commands = typer_main.get_command(cli.app).commands
     assert set(re.findall(r"`turnlog (\w+)", PAGE)) <= set(commands)
 

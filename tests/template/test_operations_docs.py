@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from turnlog.local.stack import expand, template_path
+from turnlog.server.stack import expand, template_path
 
 ROOT = Path(__file__).parent.parent.parent
 PAGE = ROOT / "docs" / "operations.md"

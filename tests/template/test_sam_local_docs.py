@@ -19,8 +19,8 @@ import pytest
 
 from tests.conftest import ROOT
 from tests.functions.events import RUNS, Context, handler_of, load, run_events
-from turnlog.domain.errors import InvalidInputError
-from turnlog.local.template import Template, expand, template_path
+from turnlog.core.errors import InvalidInputError
+from turnlog.server.template import Template, expand, template_path
 
 PAGE = ROOT / "docs" / "sam-local.md"
 MAKEFILE = ROOT / "mk" / "local.mk"

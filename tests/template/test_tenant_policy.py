@@ -15,7 +15,7 @@ from botocore.client import BaseClient
 from tests.conftest import ROOT, Harness, moto_harness
 from tests.iam import Asked, allows, asked
 from turnlog import Turnlog
-from turnlog.domain.identity import Owner
+from turnlog.core.identity import Owner
 
 PAGE = ROOT / "docs" / "operations.md"
 TENANTS = ("a", "ab", "b", "b#U", "https://idp.example/x", "*", "?")

@@ -15,8 +15,8 @@ from tests.conftest import ROOT
 pytest.importorskip("samtranslator")
 
 from tests.iam import Asked, allows, may_assume, resolved, statements
-from turnlog.domain.identity import Owner
-from turnlog.local.template import expand
+from turnlog.core.identity import Owner
+from turnlog.server.template import expand
 
 KEY = "arn:aws:kms:eu-central-1:111122223333:key/0a1b2c3d"
 

@@ -55,7 +55,7 @@ def _langgraph() -> None:
     from langgraph.checkpoint.sqlite import SqliteSaver
     from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 
-    from turnlog.client.frameworks.langgraph import TurnlogSaver
+    from turnlog.integrations.langgraph import TurnlogSaver
 
     @contextlib.contextmanager
     def made(where: str) -> Iterator[Any]:
@@ -76,7 +76,7 @@ def _strands() -> None:
     """The repository that the suite has for its tests, the file session manager, and the storages."""
     from strands.session.repository_session_manager import RepositorySessionManager
 
-    from turnlog.client.frameworks.strands import TurnlogRepository, TurnlogStorage
+    from turnlog.integrations.strands import TurnlogRepository, TurnlogStorage
 
     class Repository(TurnlogRepository):
         def __init__(self) -> None:
@@ -122,7 +122,7 @@ def _openai_agents() -> None:
     """`SQLiteSession`, by the names that the SDK gives it out under."""
     from agents import SQLiteSession
 
-    from turnlog.client.frameworks.openai_agents import TurnlogSession
+    from turnlog.integrations.openai_agents import TurnlogSession
 
     class InTurnlog(TurnlogSession):
         def __init__(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 from urllib.parse import SplitResult
 
-from turnlog.domain.errors import InvalidInputError
+from turnlog.core.errors import InvalidInputError
 
 _ADDRESSES = (
     ("execute-api", re.compile(r"[a-z0-9-]+\.execute-api\.([a-z0-9-]+)\.amazonaws\.com(?:\.cn)?")),
@@ -58,7 +58,7 @@ def signer_of(url: SplitResult, aws: Aws | bool | None, *, has_token: bool) -> S
     if given.profile is not None and given.session is not None:
         raise InvalidInputError("credentials are of a profile or of a session: give one of them")
     try:
-        from turnlog.adapters.aws.signing import RequestSigner
+        from turnlog.client.aws_signing import RequestSigner
     except ImportError as error:
         message = "requests to AWS are signed by botocore: pip install 'turnlog[aws]', or give a token="
         raise InvalidInputError(message, code="extra_missing") from error

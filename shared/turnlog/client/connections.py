@@ -13,17 +13,17 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import SplitResult
 
-from turnlog.adapters.posting import TimedSocket
-from turnlog.domain.errors import UnavailableError
-from turnlog.domain.values import dataclass
+from turnlog.core.errors import UnavailableError
+from turnlog.core.lazy_dataclass import lazy_dataclass
+from turnlog.engines.http_post import TimedSocket
 from turnlog.ports import Clock
 
 _CHUNK_BYTES = 64 * 1024
 _BODIES = frozenset({"POST", "PUT", "PATCH"})
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+@lazy_dataclass(frozen=True, slots=True)
+class HttpCall:
     """One request. Values of headers are text, sent as UTF-8."""
 
     method: str
@@ -32,7 +32,7 @@ class Call:
     headers: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class HttpAnswer:
     status: int
     headers: http.client.HTTPMessage
@@ -67,7 +67,7 @@ class Connections:
         self.forget()
         _ALL.add(self)
 
-    def exchange(self, call: Call, ends_ms: int | None) -> HttpAnswer:
+    def exchange(self, call: HttpCall, ends_ms: int | None) -> HttpAnswer:
         """The answer, which has come before the time ``ends_ms``. `OSError` (`TimeoutError` when the time is over) or
         `HTTPException` when there is none."""
         while True:
@@ -100,7 +100,7 @@ class Connections:
         self._idle = []
 
     def _exchanged(
-        self, connection: http.client.HTTPConnection, call: Call, ends_ms: int | None
+        self, connection: http.client.HTTPConnection, call: HttpCall, ends_ms: int | None
     ) -> tuple[HttpAnswer, bool]:
         def allow() -> None:
             left = self._left_seconds(ends_ms)

@@ -5,24 +5,22 @@ from __future__ import annotations
 from collections.abc import AsyncIterable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from turnlog.client.backend import OfSession, given
-from turnlog.client.paging import Paged
-from turnlog.client.policies import GivenPolicy, policy_field
-from turnlog.contracts.base import FormatName
-from turnlog.contracts.builds import Build
-from turnlog.contracts.context import WindowAnswer
-from turnlog.contracts.jobs import Job
-from turnlog.contracts.messages import Appended, LoopAnswer, LoopPage, MessagePage, StoredMessage
-from turnlog.contracts.summaries import Compressed, SummaryAnswer
-from turnlog.domain.errors import NotFoundError
+from turnlog.client.backend import Paged, SessionResource, given
+from turnlog.client.parts import GivenPolicy, policy_field
+from turnlog.core.errors import NotFoundError
+from turnlog.core.models import FormatName
+from turnlog.jobs.models import Job
+from turnlog.sessions.context_models import Build, WindowAnswer
+from turnlog.sessions.message_models import Appended, LoopAnswer, LoopPage, MessagePage, StoredMessage
+from turnlog.summaries.models import Compressed, SummaryAnswer
 
 if TYPE_CHECKING:
-    from turnlog.client.streaming.sessions import AsyncSessionStream, SessionStream
+    from turnlog.agents.streams.session_stream import AsyncSessionStream, SessionStream
 
 E = TypeVar("E")
 
 
-class ConversationCalls(OfSession):
+class ConversationCalls(SessionResource):
     """Appending, windows, messages, run loops and summaries."""
 
     def append(
@@ -70,7 +68,7 @@ class ConversationCalls(OfSession):
         ConverseStream (``response["stream"]``). One that breaks, or is left, is appended as interrupted: kept, and in no window;
         with ``on_break="drop"`` it is not. ``meta`` and the ``options`` are those of `append`; repeated, it has one effect.
         """
-        from turnlog.client.streaming.sessions import SessionStream
+        from turnlog.agents.streams.session_stream import SessionStream
 
         return SessionStream(events, self.append, format, on_break, meta, options)
 
@@ -84,7 +82,7 @@ class ConversationCalls(OfSession):
         **options: Any,
     ) -> AsyncSessionStream[E]:
         """`stream` for ``async with`` and ``async for``. A cancelled one is appended before the cancellation goes on."""
-        from turnlog.client.streaming.sessions import AsyncSessionStream
+        from turnlog.agents.streams.session_stream import AsyncSessionStream
 
         return AsyncSessionStream(events, self.append, format, on_break, meta, options)
 

@@ -10,20 +10,19 @@ import base64
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
-from turnlog.client.backend import Backend, OfSession, given
-from turnlog.client.paging import Paged
-from turnlog.contracts.documents import (
+from turnlog.client.backend import Backend, Paged, SessionResource, given
+from turnlog.core.errors import InvalidInputError
+from turnlog.core.times import milliseconds_of
+from turnlog.sessions.document_models import (
     MAX_DATA_CHARS,
     MAX_LISTED,
     MAX_READ,
     MAX_WRITTEN,
+    Document,
     DocumentAnswer,
     DocumentsAnswer,
     WrittenDocuments,
 )
-from turnlog.domain.documents import Document
-from turnlog.domain.errors import InvalidInputError
-from turnlog.domain.times import milliseconds_of
 
 _Place: TypeAlias = "tuple[str | None, int | None]"
 """Behind which key the next page begins, and how many are wanted still."""
@@ -158,7 +157,7 @@ class Documents:
         return answer
 
 
-class DocumentCalls(OfSession):
+class DocumentCalls(SessionResource):
     """What a session has beside its log."""
 
     @property

@@ -7,20 +7,18 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from turnlog.bootstrap import Application, make_application
-from turnlog.contracts.jobs import Redriven
-from turnlog.contracts.storage import Backup, Verification
-from turnlog.domain.correlation import correlated
-from turnlog.domain.errors import NotFoundError, TurnlogError, UnavailableError
-from turnlog.domain.identity import Owner
-from turnlog.domain.jobs import JOB_KINDS, correlation_of
-from turnlog.domain.jsonvalue import check_json
-from turnlog.domain.tenancy import serving
-from turnlog.entrypoints.routes import BY_NAME, Request, call
-from turnlog.entrypoints.routing import JSON
+from turnlog.app import Application, make_application
+from turnlog.core.errors import NotFoundError, TurnlogError, UnavailableError
+from turnlog.core.identity import Owner, correlated, serving
+from turnlog.core.jobs import JOB_KINDS, correlation_of
+from turnlog.core.json_values import check_json
+from turnlog.http.route_table import BY_NAME, HttpRequest, call
+from turnlog.jobs.models import Redriven
 from turnlog.log.keys import SessionKeys
-from turnlog.services.links import DOWNLOADS
+from turnlog.log.links import DOWNLOADS
+from turnlog.routing import JSON
 from turnlog.settings import Settings
+from turnlog.upkeep.models import Backup, Verification
 
 
 class InProcessBackend:
@@ -44,7 +42,7 @@ class InProcessBackend:
         self._check_open()
         if body is not None:
             check_json(body)
-        request = Request(
+        request = HttpRequest(
             owner=self._owner,
             path=path or {},
             query={name: str(value) for name, value in (query or {}).items() if value is not None},
@@ -72,7 +70,7 @@ class InProcessBackend:
             with serving(self._owner.tenant_id):
                 into.write(self._app.links.open(self._owner, url[len(DOWNLOADS) :]).data)
             return
-        from turnlog.client.downloads import fetch
+        from turnlog.client.over_http import fetch
 
         fetch(url, into)
 

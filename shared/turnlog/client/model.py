@@ -9,29 +9,24 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal
 
+from turnlog.agents.run_calls import RunCalls
 from turnlog.client.aws import Aws
-from turnlog.client.backend import Backend, given
+from turnlog.client.backend import Backend, Paged, given
 from turnlog.client.conversation import ConversationCalls
 from turnlog.client.documents import DocumentCalls
 from turnlog.client.exports import PersonExport, SessionExport, SessionImports
 from turnlog.client.finding import FindingCalls
-from turnlog.client.jobs import JobCalls
-from turnlog.client.memories import MemoryCalls
-from turnlog.client.paging import Paged
-from turnlog.client.policies import GivenPolicy, policy_field
-from turnlog.client.running import RunCalls
-from turnlog.client.snapshots import SnapshotCalls
-from turnlog.client.states import StateCalls
-from turnlog.client.time_travel import TimeTravel
-from turnlog.client.upkeep import UpkeepCalls
-from turnlog.contracts.agents import Health
-from turnlog.contracts.context import WindowAnswer
-from turnlog.contracts.jobs import Job
-from turnlog.contracts.lint import LintAnswer
-from turnlog.contracts.recall import SearchSessionsAnswer
-from turnlog.contracts.sessions import Session as SessionInfo
-from turnlog.contracts.sessions import SessionPage, Status
-from turnlog.domain.errors import InvalidInputError, NotFoundError
+from turnlog.client.parts import GivenPolicy, policy_field
+from turnlog.client.states import JobCalls, MemoryCalls, StateCalls, UpkeepCalls
+from turnlog.client.time_travel import SnapshotCalls, TimeTravel
+from turnlog.core.errors import InvalidInputError, NotFoundError
+from turnlog.jobs.models import Job
+from turnlog.lint.use_case import LintAnswer
+from turnlog.search.models import SearchSessionsAnswer
+from turnlog.sessions.context_models import WindowAnswer
+from turnlog.sessions.models import Session as SessionInfo
+from turnlog.sessions.models import SessionPage, Status
+from turnlog.sessions.state_models import Health
 
 
 class Turnlog(PersonExport, JobCalls, MemoryCalls, UpkeepCalls):

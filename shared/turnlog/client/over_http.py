@@ -10,8 +10,9 @@ from __future__ import annotations
 import http.client
 import math
 import re
+import shutil
 import ssl
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
@@ -20,22 +21,96 @@ from urllib.parse import SplitResult, quote, urlencode, urlsplit
 
 from pydantic import ValidationError
 
-from turnlog.adapters.system import RandomIds, SystemClock
 from turnlog.client.aws import Aws, signer_of
-from turnlog.client.connections import Call, Connections, HttpAnswer
-from turnlog.client.problems import error_of
-from turnlog.contracts.jobs import Redriven
-from turnlog.contracts.sizes import MAX_EVENT_BODY_BYTES, event_bytes
-from turnlog.contracts.storage import Backup, Verification
-from turnlog.domain.correlation import correlation_id
-from turnlog.domain.errors import InvalidInputError, NotFoundError, TooLargeError, TurnlogError, UnavailableError
-from turnlog.domain.identity import check_agent_id, check_session_id
-from turnlog.domain.jsonvalue import check_json, encode_json
-from turnlog.entrypoints.routes import BY_NAME, Route
-from turnlog.entrypoints.routing import CORRELATION_HEADER, JSON
+from turnlog.client.connections import Connections, HttpAnswer, HttpCall
+from turnlog.core import errors
+from turnlog.core.errors import InvalidInputError, NotFoundError, Problem, TooLargeError, TurnlogError, UnavailableError
+from turnlog.core.identity import check_agent_id, check_session_id, correlation_id
+from turnlog.core.json_values import check_json, encode_json
+from turnlog.core.limits import MAX_EVENT_BODY_BYTES, event_bytes
+from turnlog.engines.system import RandomIds, SystemClock
+from turnlog.http.route_table import BY_NAME, Route
+from turnlog.jobs.models import Redriven
 from turnlog.log.keys import check_record_id
 from turnlog.ports import Clock, IdSource
+from turnlog.routing import CORRELATION_HEADER, JSON
+from turnlog.upkeep.models import Backup, Verification
 from turnlog.version import __version__
+
+
+def fetch(url: str, into: BinaryIO, *, timeout_seconds: float = 30.0) -> None:
+    """Writes what is behind an address, a piece at a time. `NotFoundError` when it is not there, or not any more."""
+    parts = urlsplit(url)
+    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+    connection = kind(parts.hostname or "", parts.port, timeout=timeout_seconds)
+    try:
+        connection.request("GET", f"{parts.path}?{parts.query}" if parts.query else parts.path)
+        answer = connection.getresponse()
+        if answer.status in (403, 404, 410):
+            raise NotFoundError("the address is not good any more: ask for another one", code="link_expired")
+        if answer.status != 200:
+            raise UnavailableError(f"the storage answered {answer.status}", code="download_failed")
+        shutil.copyfileobj(answer, into)
+    except (OSError, http.client.HTTPException) as error:
+        raise UnavailableError(f"the download broke off: {type(error).__name__}", code="download_failed") from error
+    finally:
+        connection.close()
+
+
+_FIELDS = frozenset({"type", "title", "status", "code", "detail", "request_id", "errors"})
+_BY_STATUS: dict[int, type[TurnlogError]] = {
+    400: errors.MalformedError,
+    401: errors.UnauthorizedError,
+    403: errors.ForbiddenError,
+    404: errors.NotFoundError,
+    409: errors.ConflictError,
+    413: errors.TooLargeError,
+    415: errors.UnsupportedMediaTypeError,
+    422: errors.InvalidInputError,
+    429: errors.ThrottledError,
+    502: errors.UnavailableError,
+    503: errors.UnavailableError,
+    504: errors.UnavailableError,
+}
+
+
+def error_of(
+    status: int, document: Any, *, url: str, retry_after_seconds: int | None = None, hint: str = ""
+) -> TurnlogError:
+    """The error of an answer: its class by ``code``, else by status; detail, problems and further fields as they were. ``hint`` is
+    what may have answered where it was not Turnlog."""
+    if not isinstance(document, dict) or not isinstance(document.get("code"), str):
+        kind = _BY_STATUS.get(status, TurnlogError)
+        detail = f"{url} answered {status}, but not as Turnlog does{hint and f': {hint}'}"
+        return kind(detail, retry_after_seconds=retry_after_seconds)
+    code, detail = document["code"], str(document.get("detail", ""))
+    details = {name: value for name, value in document.items() if name not in _FIELDS and isinstance(value, int | str)}
+    kind = _BY_CODE.get(code) or _BY_STATUS.get(status, TurnlogError)
+    if issubclass(kind, errors.CorruptError):
+        item = str(details.get("item", ""))
+        return kind(detail.removesuffix(f" (item {item!r})"), item=item)
+    return kind(
+        detail,
+        code=code,
+        problems=tuple(_problems(document.get("errors"))),
+        details=details,
+        retry_after_seconds=retry_after_seconds,
+    )
+
+
+def _problems(entries: Any) -> Iterator[Problem]:
+    for entry in entries if isinstance(entries, list) else ():
+        if isinstance(entry, dict):
+            yield Problem(str(entry.get("code")), str(entry.get("pointer")), str(entry.get("message")))
+
+
+def _tree(kind: type[TurnlogError]) -> Iterator[type[TurnlogError]]:
+    yield kind
+    for child in kind.__subclasses__():
+        yield from _tree(child)
+
+
+_BY_CODE = {kind.code: kind for kind in _tree(TurnlogError) if kind.__module__ == errors.__name__}
 
 TENANT_HEADER, USER_HEADER, KEY_HEADER = "X-Turnlog-Tenant", "X-Turnlog-User", "Idempotency-Key"
 MAX_WAIT_SECONDS = 20.0
@@ -132,7 +207,7 @@ class HttpBackend:
             headers["Content-Type"] = media_type or JSON
         if route.writes:
             headers[KEY_HEADER] = _header_value("key", key) if key is not None else self._ids.new_id()
-        call = Call(route.method, self._prefix + _target(route, path or {}, query or {}), data, headers)
+        call = HttpCall(route.method, self._prefix + _target(route, path or {}, query or {}), data, headers)
         answer = self._tried(call, deadline_seconds=self._deadline_seconds)
         if answer.status == _SEE_OTHER:
             answer = self._stored(answer)
@@ -145,11 +220,9 @@ class HttpBackend:
 
     def download(self, url: str, into: BinaryIO) -> None:
         if urlsplit(url).scheme:
-            from turnlog.client.downloads import fetch
-
             fetch(url, into, timeout_seconds=self._timeout_seconds)
             return
-        answer = self._tried(Call("GET", self._prefix + url, None, dict(self._headers)))
+        answer = self._tried(HttpCall("GET", self._prefix + url, None, dict(self._headers)))
         if answer.status >= 300:
             raise self._error(answer)
         into.write(answer.data)
@@ -181,7 +254,7 @@ class HttpBackend:
     def close(self) -> None:
         self._connections.close()
 
-    def _tried(self, call: Call, *, deadline_seconds: float | None = None) -> HttpAnswer:
+    def _tried(self, call: HttpCall, *, deadline_seconds: float | None = None) -> HttpAnswer:
         """The answer of the last try, or `UnavailableError` when none came."""
         ends_ms = self._clock.now_ms() + round(deadline_seconds * 1000) if deadline_seconds is not None else None
         pause_seconds, tries_left = _FIRST_PAUSE_SECONDS, self._max_tries
@@ -204,7 +277,7 @@ class HttpBackend:
             self._clock.sleep(wait_seconds)
             pause_seconds *= 2
 
-    def _signed(self, call: Call) -> Call:
+    def _signed(self, call: HttpCall) -> HttpCall:
         """Each try has its own signature: one is good for minutes, and the credentials may be others by now."""
         if self._signer is None:
             return call
@@ -214,7 +287,7 @@ class HttpBackend:
     def _left_seconds(self, ends_ms: int | None) -> float:
         return (ends_ms - self._clock.now_ms()) / 1000 if ends_ms is not None else math.inf
 
-    def _unanswered(self, call: Call, reason: str, *, code: str) -> UnavailableError:
+    def _unanswered(self, call: HttpCall, reason: str, *, code: str) -> UnavailableError:
         key = call.headers.get(KEY_HEADER)
         details = {"idempotency_key": key} if key is not None else {}
         return UnavailableError(f"can't reach {self.url}: {reason}", code=code, details=details)

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from turnlog.contracts.messages import MAX_APPEND_BYTES, MAX_MESSAGES
-from turnlog.contracts.sizes import event_bytes
-from turnlog.domain.jsonvalue import encode_json
+from pydantic import BaseModel
+
+from turnlog.core.json_values import encode_json
+from turnlog.core.limits import event_bytes
+from turnlog.sessions.message_models import MAX_APPEND_BYTES, MAX_MESSAGES
+
+if TYPE_CHECKING:
+    from turnlog.windows.policy import Policy
 
 
 def parts_of(messages: Sequence[object], metas: Sequence[object] = ()) -> list[slice]:
@@ -27,3 +33,12 @@ def _bytes(value: object) -> int:
     with suppress(TypeError, ValueError, RecursionError):  # what is no JSON is refused by the append
         return event_bytes(encode_json(value))
     return 0
+
+
+GivenPolicy: TypeAlias = "str | Mapping[str, Any] | Policy"
+"""A preset's name, ``turns(n)`` and such, a policy's body, or a `Policy`."""
+
+
+def policy_field(policy: GivenPolicy | None) -> str | Mapping[str, Any] | None:
+    """The policy as a request has it: a name or a body."""
+    return policy.model_dump(mode="json") if isinstance(policy, BaseModel) else policy

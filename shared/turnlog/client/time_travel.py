@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
-from turnlog.client.backend import OfSession
-from turnlog.client.paging import Paged
-from turnlog.client.policies import policy_field
+from turnlog.client.backend import Paged, SessionResource, given
+from turnlog.client.parts import policy_field
+from turnlog.core import actions
+from turnlog.core.errors import InvalidInputError, Problem
+from turnlog.core.json_patch import folded
+from turnlog.core.lazy_dataclass import lazy_dataclass
+from turnlog.core.times import milliseconds_of
+from turnlog.jobs.models import Job
+from turnlog.sessions.models import Session as SessionInfo
+from turnlog.sessions.state_models import HistoryEntry
+from turnlog.snapshots.models import Snapshot, SnapshotDeleted, SnapshotPage, WholeSnapshot
 
 if TYPE_CHECKING:
     from typing import Self
 
-    from turnlog.client.replaying import Replayed
-    from turnlog.contracts.history import HistoryEntry, HistoryPage
-    from turnlog.contracts.sessions import Session as SessionInfo
-    from turnlog.contracts.time_travel import Diff
+    from turnlog.sessions.state_models import Diff, HistoryPage
 
 
-class TimeTravel(OfSession):
+class TimeTravel(SessionResource):
     """What a `Session` can do with its earlier moments: a position, or a time as text (RFC 3339)."""
 
     def rewind(self, to: int | str, *, if_head: int | None = None, key: str | None = None) -> SessionInfo:
@@ -48,7 +53,6 @@ class TimeTravel(OfSession):
     def replay(self, *, base_state: Mapping[str, Any] | None = None, until: int | str | None = None) -> Replayed:
         """The state, folded again from the history: up to a position or time, on ``base_state`` in place of what the session was
         created with. Rewinds are followed."""
-        from turnlog.client.replaying import replayed
 
         entries = list(self.history())
         return replayed(reversed(entries), base_state=base_state, until=until)
@@ -69,3 +73,134 @@ class TimeTravel(OfSession):
         query = {"from": from_, "to": to, "after": after or None, "limit": limit}
         answer: Diff = self._backend.call("diff_session", path=self._path, query=query)
         return answer
+
+
+class SnapshotCalls(SessionResource):
+    """Making, listing, reading and deleting snapshots."""
+
+    def create_snapshot(
+        self,
+        name: str | None = None,
+        *,
+        kind: Literal["ref", "full"] = "ref",
+        metadata: Mapping[str, Any] | None = None,
+        agent_id: str | None = None,
+        if_name_absent: bool = False,
+        keep: int | None = None,
+        mode: Literal["sync", "async"] = "sync",
+        key: str | None = None,
+    ) -> Snapshot | Job:
+        """Names the session's head; ``kind="full"`` copies the history, so that it outlives the session's expiry.
+
+        ``keep``: unnamed ones of this kind and agent are deleted but for so many of the newest. `ConflictError` when
+        ``if_name_absent`` and a snapshot has the name. A full one of a long history is a job at first.
+        """
+        fields = {"name": name, "kind": kind, "metadata": metadata, "agent_id": agent_id, "keep": keep, "mode": mode}
+        body = given(fields) | {"if_name_absent": if_name_absent}
+        answer: Snapshot | Job = self._backend.call("create_snapshot", path=self._path, body=body, key=key)
+        return answer
+
+    def snapshot(self, snapshot: str, *, after: int | None = None) -> WholeSnapshot:
+        """A snapshot by id or name (the newest of that name), with what the session was at its position.
+
+        ``after`` is the ``next`` of the page of messages before.
+        """
+        path = {**self._path, "snapshot": snapshot}
+        answer: WholeSnapshot = self._backend.call("get_snapshot", path=path, query={"after": after})
+        return answer
+
+    def snapshots(self, *, name: str | None = None, agent: str | None = None) -> Paged[Snapshot]:
+        """Newest first, page by page."""
+
+        def fetch(cursor: str | None) -> tuple[Sequence[Snapshot], str | None]:
+            query = {"limit": 100, "cursor": cursor, "name": name, "agent": agent}
+            page: SnapshotPage = self._backend.call("list_snapshots", path=self._path, query=query)
+            return page.snapshots, page.next_cursor
+
+        return Paged(fetch)
+
+    def restore_snapshot(
+        self,
+        snapshot: str,
+        *,
+        as_: Literal["rewind", "fork"] = "fork",
+        session_id: str | None = None,
+        key: str | None = None,
+    ) -> SessionInfo | Job:
+        """Another session that begins with the snapshot (``fork``), or this one goes back to it (``rewind``).
+
+        A full one can be restored after the session has expired too. A long history is a job at first.
+        """
+        path, body = {**self._path, "snapshot": snapshot}, given({"as": as_, "session_id": session_id})
+        answer: SessionInfo | Job = self._backend.call("restore_snapshot", path=path, body=body, key=key)
+        return answer
+
+    def delete_snapshot(self, snapshot: str, *, key: str | None = None) -> SnapshotDeleted:
+        """Deletes a snapshot by id or name, and what only it needs of the session's history."""
+        path = {**self._path, "snapshot": snapshot}
+        answer: SnapshotDeleted = self._backend.call("delete_snapshot", path=path, key=key)
+        return answer
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class Replayed:
+    """``state`` is that after the event at ``position``. ``changes`` counts the changes it is made of, those that rewinds have
+    taken back not among them."""
+
+    position: int
+    state: dict[str, Any]
+    changes: int
+
+
+def replayed(
+    entries: Iterable[HistoryEntry], *, base_state: Mapping[str, Any] | None = None, until: int | str | None = None
+) -> Replayed:
+    """Folds the entries of a history, oldest first, until a position or a time.
+
+    ``base_state`` is in place of what the session was created with. A change that does not fit it is a `PatchError`.
+    """
+    last = until if isinstance(until, int) else None
+    time_ms = _milliseconds(until) if isinstance(until, str) else None
+    found = [Replayed(0, {}, 0)]
+    positions = [0]
+    for entry in entries:
+        position = int(entry.history_id)
+        is_later = last is not None and position > last
+        if is_later or (time_ms is not None and milliseconds_of(entry.created_at) > time_ms):
+            break
+        found.append(_after(found[-1], entry, position, base_state, found, positions))
+        positions.append(position)
+    return found[-1]
+
+
+def _after(
+    before: Replayed,
+    entry: HistoryEntry,
+    position: int,
+    base_state: Mapping[str, Any] | None,
+    found: list[Replayed],
+    positions: list[int],
+) -> Replayed:
+    if entry.action == actions.CREATE and position == 1 and base_state is not None:
+        return Replayed(position, dict(base_state), 0)
+    back_to = _goes_back_to(entry)
+    if back_to is not None:
+        then = found[max(at for at, one in enumerate(positions) if one <= back_to)]
+        return Replayed(position, then.state, then.changes)
+    if entry.diff is None:
+        return Replayed(position, before.state, before.changes)
+    return Replayed(position, folded(before.state, [entry.diff])[0], before.changes + 1)
+
+
+def _goes_back_to(entry: HistoryEntry) -> int | None:
+    if entry.action in (actions.REWIND, actions.RESTORE):
+        return entry.metadata.get("to")
+    return entry.metadata.get("at") if entry.action == actions.FORK else None
+
+
+def _milliseconds(time: str) -> int:
+    try:
+        return milliseconds_of(time)
+    except ValueError as error:
+        message = f"{time[:64]!r} is no time of RFC 3339"
+        raise InvalidInputError(message, problems=[Problem("invalid_parameter", "/until", message)]) from error

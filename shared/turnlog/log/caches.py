@@ -10,12 +10,12 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from turnlog.domain.errors import CorruptError, NewerSchemaError
-from turnlog.domain.events import Payload
-from turnlog.domain.jsonvalue import JsonObject, encode_json
-from turnlog.domain.session import SCHEMA_VERSION, Settings
-from turnlog.domain.times import DAY_MS
-from turnlog.domain.values import dataclass
+from turnlog.core.errors import CorruptError, NewerSchemaError
+from turnlog.core.events import Payload
+from turnlog.core.json_values import JsonObject, encode_json
+from turnlog.core.lazy_dataclass import lazy_dataclass
+from turnlog.core.session_settings import SCHEMA_VERSION, SessionSettings
+from turnlog.core.times import DAY_MS
 from turnlog.log.headers import Header, item_name
 from turnlog.log.keys import SessionKeys
 from turnlog.log.lines import settings_object
@@ -42,7 +42,7 @@ class Caches:
     def write_settings(
         self,
         keys: SessionKeys,
-        settings: Settings,
+        settings: SessionSettings,
         *,
         position: int,
         created_ms: int,
@@ -64,7 +64,7 @@ class Caches:
         meta = meta_content(short, missing=missing, created_ms=created_ms, has_schema=has_schema)
         self._put(keys.meta, meta, position, rewound)
 
-    def settings_in(self, keys: SessionKeys, system: Item) -> Settings:
+    def settings_in(self, keys: SessionKeys, system: Item) -> SessionSettings:
         """The settings that ``E#SYS`` holds."""
         if "at" in system:
             payload = Payload(str(system["at"]), _int(system, "sz"), str(system["d"]), str(system.get("hm", "")))
@@ -114,7 +114,7 @@ class Caches:
         return None if item is None or is_cache_tombstone(item) else item
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class CachedState:
     """What ``S#STATE`` holds: position of the newest state event, count of them, and the state; or with ``base`` the patches
     since the event at that position."""
@@ -146,33 +146,33 @@ def meta_content(short: JsonObject, *, missing: int, created_ms: int, has_schema
     return item
 
 
-@dataclass(frozen=True, slots=True)
-class Meta:
+@lazy_dataclass(frozen=True, slots=True)
+class CachedSettings:
     """Settings as META or an entry of the list has them, the position that they reflect, and the time of creation.
 
     ``missing``: 0 nothing, 1 the system text, tools or the state's schema, 2 the policy and metadata too; ``E#SYS`` has them.
     """
 
-    settings: Settings
+    settings: SessionSettings
     missing: int
     position: int
     created_ms: int
     has_schema: bool = False
 
 
-def read_meta(item: Item) -> Meta:
+def read_meta(item: Item) -> CachedSettings:
     """The settings in a session's card or entry. What a newer version has written may mean something else: it is not read."""
     if (version := _int(item, "v") if "v" in item else SCHEMA_VERSION) > SCHEMA_VERSION:
         raise NewerSchemaError(f"schema version {version} is newer than {SCHEMA_VERSION}", item=item_name(item))
     content, beside = _json(item), _int(item, _MISSING) if _MISSING in item else 0
     position, created_ms = reflected(item), _int(item, "c")
     with decoding(item_name(item)):
-        return Meta(settings_from(content), content.get(_MISSING, beside), position, created_ms, "ss" in item)
+        return CachedSettings(settings_from(content), content.get(_MISSING, beside), position, created_ms, "ss" in item)
 
 
 def directory_item(
     keys: SessionKeys,
-    settings: Settings,
+    settings: SessionSettings,
     *,
     created_ms: int,
     header: Header | None,
@@ -182,7 +182,7 @@ def directory_item(
     """The session's entry in the list of its owner's sessions, as of a commit's header (None: being created).
 
     ``settled``: the header was the newest when its five minutes were over, so the entry is exact until the next touch.
-    ``missing``: what the settings are given without (see `Meta`).
+    ``missing``: what the settings are given without (see `CachedSettings`).
     """
     short, left_out = _short(settings_object(settings))
     missing = max(missing, left_out)
@@ -214,7 +214,7 @@ def directory_item(
     return item
 
 
-def due_at(settings: Settings, active_ms: int, status: str) -> int | None:
+def due_at(settings: SessionSettings, active_ms: int, status: str) -> int | None:
     """When a session expires or, if that is earlier, is inactive, should nothing more be said in it; None: never."""
     days = [settings.ttl_days] if settings.ttl_days else []
     if settings.inactive_after_days and status in ("creating", "active"):
@@ -254,7 +254,7 @@ def session_id_of(item: Item) -> str:
 
 
 def _short(whole: JsonObject) -> tuple[JsonObject, int]:
-    """The settings that fit META, and what is missing of them (see `Meta`)."""
+    """The settings that fit META, and what is missing of them (see `CachedSettings`)."""
     short = {name: value for name, value in whole.items() if name not in ("system", "tools", "state_schema")}
     if len(encode_json(short)) > _META_BYTES:
         policy = short.get("policy")

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from turnlog.domain.facts import CallFact, Facts, ResultFact
-from turnlog.domain.jsonvalue import JsonObject, encode_json
+from turnlog.core.calls import CallFact, MessageOutline, ResultFact
+from turnlog.core.json_values import JsonObject, encode_json
 from turnlog.windows.ledger import EXTRACTOR_VERSION, bounded, ledger_of_facts
 
 HEAD_CHARS = 700
@@ -20,7 +20,7 @@ _MAX_NAME = 128
 _ARGUMENT_CHARS = (200, 60, 16)
 
 
-def make_card(facts: Facts) -> JsonObject | None:
+def make_card(facts: MessageOutline) -> JsonObject | None:
     """The card of a message's facts, at most `MAX_CARD_BYTES`; None when it has too many calls or results for one."""
     if len(facts.calls) > _MAX_CALLS or len(facts.results) > _MAX_CALLS:
         return None
@@ -33,9 +33,9 @@ def make_card(facts: Facts) -> JsonObject | None:
     return None
 
 
-def read_card(card: dict[str, Any]) -> Facts:
+def read_card(card: dict[str, Any]) -> MessageOutline:
     """The facts that a card holds."""
-    return Facts(
+    return MessageOutline(
         role=card["r"],
         head=card.get("x", ""),
         chars=card.get("n", 0),
@@ -50,7 +50,7 @@ def read_card(card: dict[str, Any]) -> Facts:
     )
 
 
-def _card(facts: Facts, ledger: tuple[str, ...], argument_chars: int) -> JsonObject:
+def _card(facts: MessageOutline, ledger: tuple[str, ...], argument_chars: int) -> JsonObject:
     preview = HEAD_CHARS // max(1, len(facts.results))
     card: JsonObject = {"r": facts.role, "n": facts.chars}
     if facts.given_role != facts.role:

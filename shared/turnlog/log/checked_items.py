@@ -10,8 +10,8 @@ import json
 import zlib
 from collections.abc import Sequence
 
-from turnlog.domain.errors import CorruptError
-from turnlog.domain.session import SCHEMA_VERSION
+from turnlog.core.errors import CorruptError
+from turnlog.core.session_settings import SCHEMA_VERSION
 from turnlog.log.headers import item_name
 from turnlog.log.keys import COMMITS_FROM, PAYLOADS, STATE, SUMMARY, SYSTEM, WORDS
 from turnlog.ports import Condition, Equal, Item, ItemTable, Key, Lost, Page, Query

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import chain
 
-from turnlog.domain.errors import CorruptError
+from turnlog.core.errors import CorruptError
 from turnlog.log.headers import item_name, log_key
 from turnlog.log.keys import MAX_POSITION, SessionKeys, commit_sort_key, position_of
 from turnlog.log.tombstones import is_slot_tombstone

@@ -12,12 +12,12 @@ from dataclasses import field, replace
 from hashlib import sha256
 from typing import Any, TypeAlias
 
-from turnlog.domain.errors import ConflictError, CorruptError, NotFoundError
-from turnlog.domain.events import Event, ForkEvent, MessageEvent, Payload, RewindEvent
-from turnlog.domain.facts import Facts
-from turnlog.domain.jsonvalue import JsonObject, encode_json
-from turnlog.domain.values import dataclass
-from turnlog.domain.view import Stretch, View
+from turnlog.core.calls import MessageOutline
+from turnlog.core.errors import ConflictError, CorruptError, NotFoundError
+from turnlog.core.events import Event, ForkEvent, MessageEvent, Payload, RewindEvent
+from turnlog.core.json_values import JsonObject, encode_json
+from turnlog.core.lazy_dataclass import lazy_dataclass
+from turnlog.core.positions import Stretch, VisibleRanges
 from turnlog.log.cards import read_card
 from turnlog.log.commit_items import CommitItems, first_position
 from turnlog.log.headers import (
@@ -43,7 +43,7 @@ _FIRST_BACKOFF_SECONDS = 0.01
 _MAX_BACKOFF_SECONDS = 0.4
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Commit:
     """A commit as read. ``lines`` are its events' stored lines; `CommitLog.events` turns them into events.
 
@@ -75,7 +75,7 @@ class Commit:
         return self.lines[position - self.header.first]
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Tail:
     """The end of a session's log: the newest header, its item, and ``D#META`` when it is there."""
 
@@ -84,13 +84,13 @@ class Tail:
     meta: Item | None
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Draft:
     """A commit to be: ``header`` without its hash and nonce, and its events in order of position."""
 
     header: Header
     events: tuple[Event, ...]
-    facts: tuple[Facts | None, ...] = ()
+    facts: tuple[MessageOutline | None, ...] = ()
 
 
 Stored: TypeAlias = dict[tuple[int, str], Payload]
@@ -100,8 +100,8 @@ Compose: TypeAlias = Callable[[Tail], "Draft | Commit"]
 """From the log's end to the next commit, or to one that has this effect already. May raise to refuse."""
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
+@lazy_dataclass(frozen=True, slots=True)
+class WriteResult:
     """What `CommitLog.write` did: the commit, whether it was there before, and the tail that it follows."""
 
     commit: Commit
@@ -162,7 +162,7 @@ class CommitLog:
         if self._expires and newest.expires_ms is not None and self._clock.now_ms() >= newest.expires_ms:
             raise NotFoundError(f"no session {keys.session_id!r}")
 
-    def write(self, keys: SessionKeys, compose: Compose, request: RequestKey | None = None) -> Written:
+    def write(self, keys: SessionKeys, compose: Compose, request: RequestKey | None = None) -> WriteResult:
         """Append what ``compose`` makes of the log's end, or find the commit that the request has made before.
 
         Raises as `write_attempt`.
@@ -173,7 +173,7 @@ class CommitLog:
         """Return an attempt to write the commit of a request, for who reads the log before composing it."""
         return Attempt(self, keys, request)
 
-    def write_attempt(self, attempt: Attempt, compose: Compose) -> Written:
+    def write_attempt(self, attempt: Attempt, compose: Compose) -> WriteResult:
         """Append the commit of an attempt; on a lost slot read again and retry until a deadline.
 
         Before each put the attempt has seen that no commit up to that slot is of its request, so two attempts of one request
@@ -187,11 +187,11 @@ class CommitLog:
             tail = attempt.tail()
             draft = attempt.earlier(tail) or compose(tail)
             if isinstance(draft, Commit):
-                return Written(draft, True, tail)
+                return WriteResult(draft, True, tail)
             draft = replace(draft, header=replace(draft.header, idempotency=attempt.stamp))
             commit = self.put(attempt.keys, draft, nonce=nonce, previous=tail.header.hash, stored=stored)
             if commit is not None:
-                return Written(commit, False, tail)
+                return WriteResult(commit, False, tail)
             if self._clock.now_ms() >= deadline:
                 raise ConflictError("other writers won every slot; try again", retry_after_seconds=1)
             self._clock.sleep(self._ids.jitter() * backoff)
@@ -371,7 +371,7 @@ class CommitLog:
         self._tail(keys)
         return CorruptError(f"no commit holds position {position}", item=commit_sort_key(position))
 
-    def view(self, keys: SessionKeys, header: Header, first: int = 1) -> View:
+    def view(self, keys: SessionKeys, header: Header, first: int = 1) -> VisibleRanges:
         """What is in view at a header, whole as far back as ``first``; one request when there were many rewinds."""
         view = header.view
         if not view.is_cut or view.closed[0][0] <= first:
@@ -380,7 +380,7 @@ class CommitLog:
         event = next(iter(self.events(keys, [commit], fetch=False))) if commit is not None else None
         if not isinstance(event, RewindEvent | ForkEvent):
             raise CorruptError("no rewind where the log says there is one", item=commit_sort_key(header.rewound))
-        return View(event.closed, view.since)
+        return VisibleRanges(event.closed, view.since)
 
     def _pages(
         self, keys: SessionKeys, first: int, last: int, read: Sequence[Item], limit: int | None

@@ -10,16 +10,15 @@ import json
 from collections.abc import Sequence
 from dataclasses import field, replace
 
-from turnlog.domain.calibration import Calibration
-from turnlog.domain.compression import Asked
-from turnlog.domain.errors import CorruptError, NewerSchemaError
-from turnlog.domain.flow import Amount, Flow
-from turnlog.domain.loops import LoopState
-from turnlog.domain.pairing import OpenCalls
-from turnlog.domain.session import SCHEMA_VERSION, SessionStatus
-from turnlog.domain.times import DAY_MS
-from turnlog.domain.values import dataclass
-from turnlog.domain.view import View
+from turnlog.core.calibration import Calibration
+from turnlog.core.calls import OpenCalls
+from turnlog.core.errors import CorruptError, NewerSchemaError
+from turnlog.core.lazy_dataclass import lazy_dataclass
+from turnlog.core.loops import Amount, Flow, LoopState
+from turnlog.core.positions import VisibleRanges
+from turnlog.core.session_settings import SCHEMA_VERSION, SessionStatus
+from turnlog.core.summaries import CompressionRequest
+from turnlog.core.times import DAY_MS
 from turnlog.log.keys import commit_sort_key, position_of
 from turnlog.ports import AttributeValue, Item
 
@@ -36,7 +35,7 @@ _OUTSIDE = frozenset({"pk", "sk", "h", "b", "fp", "bs", "fa", "fu"})
 """What of an item the chain hash does not cover: its key, the hash and the body, and where a fork's log goes on before it."""
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Covered:
     """The summary in force: its position, the position and loop up to which it stands for the history, the totals there, and
     its own tokens."""
@@ -57,7 +56,7 @@ class Covered:
         return cls(position, last, loop, messages, tokens, *own_tokens)
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Sent:
     """The newest window that is known to have been sent: its position, and the time of the commit that told."""
 
@@ -73,7 +72,7 @@ class Sent:
         return cls(int(position), int(time_ms))
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Header:
     """``first`` and ``last`` are positions. ``keys`` are the ring of keys of a log that was begun before there were key records.
     ``idempotency`` is hash of the key (16 bytes) and of the payload (16), or empty.
@@ -105,11 +104,11 @@ class Header:
     summary: Covered | None = None
     sent: Sent | None = None
     calibration: Calibration = field(default_factory=Calibration)
-    asked: Asked | None = None
+    asked: CompressionRequest | None = None
     ended: int = 0
     ttl_days: int = 0
     idle_ms: int = 0
-    view: View = field(default_factory=View)
+    view: VisibleRanges = field(default_factory=VisibleRanges)
     rewound: int = 0
     redacted: int = 0
     version: int = field(default=SCHEMA_VERSION)
@@ -244,8 +243,8 @@ def _read(item: Item) -> Header:
         summary=Covered.decode(_text(item, "sm")) if "sm" in item else None,
         sent=Sent.decode(_text(item, "ws")) if "ws" in item else None,
         calibration=Calibration.decode(_text(item, "cf")) if "cf" in item else Calibration(),
-        asked=Asked.decode(_text(item, "ca")) if "ca" in item else None,
-        view=View.decode(_text(item, "vw")) if "vw" in item else View(),
+        asked=CompressionRequest.decode(_text(item, "ca")) if "ca" in item else None,
+        view=VisibleRanges.decode(_text(item, "vw")) if "vw" in item else VisibleRanges(),
         rewound=_number(item, "rw", 0),
         redacted=_number(item, "rd", 0),
         version=_number(item, "v"),

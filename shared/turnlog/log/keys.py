@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import re
 
-from turnlog.domain.errors import NotFoundError
-from turnlog.domain.identity import Owner, check_session_id
-from turnlog.domain.values import dataclass
+from turnlog.core.errors import NotFoundError
+from turnlog.core.identity import Owner, check_session_id
+from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.ports import Key
 
 MAX_POSITION = 999_999_999_999
@@ -34,7 +34,7 @@ FORKS_FROM, FORKS_TO = "F#", "F~"
 _BASE = "#base"
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Shelf:
     """Keys of records of one kind in a partition: in order of time, by name, and by the idempotency key of their request."""
 
@@ -70,7 +70,7 @@ def _digest(name: str) -> str:
     return hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:40]
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class TenantKeys:
     """Keys of what a tenant has as a whole. ``tenant_id`` is an owner's: its alphabet has no ``#``."""
 
@@ -81,7 +81,7 @@ class TenantKeys:
         return Key(f"T#{self.tenant_id}", f"B#{day}")
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class OwnerKeys:
     """Keys of what an owner has: the list of sessions."""
 
@@ -112,7 +112,7 @@ class OwnerKeys:
         return prefix, prefix + "~"
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class SessionKeys:
     """Keys of one session. Another owner's session of the same id is another partition."""
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from turnlog.domain.events import (
+from turnlog.core.calls import MessageOutline
+from turnlog.core.events import (
     CloseEvent,
     CreateEvent,
     DiscardEvent,
@@ -20,9 +21,8 @@ from turnlog.domain.events import (
     StateEvent,
     SummaryEvent,
 )
-from turnlog.domain.facts import Facts
-from turnlog.domain.jsonvalue import JsonObject, JsonValue, encode_json
-from turnlog.domain.session import Settings
+from turnlog.core.json_values import JsonObject, JsonValue, encode_json
+from turnlog.core.session_settings import SessionSettings
 from turnlog.log.cards import make_card
 
 ENVELOPE = {
@@ -200,10 +200,10 @@ def _note_parts(event: NoteEvent) -> JsonObject:
     return parts | ({"md": event.metadata} if event.metadata is not None else {})
 
 
-def settings_object(settings: Settings) -> JsonObject:
+def settings_object(settings: SessionSettings) -> JsonObject:
     """Settings as JSON, what is default left out."""
-    default, found = Settings(), dict[str, JsonValue]()
-    for name in Settings.__slots__:
+    default, found = SessionSettings(), dict[str, JsonValue]()
+    for name in SessionSettings.__slots__:
         value = getattr(settings, name)
         if value != getattr(default, name):
             found[name] = list(value) if isinstance(value, tuple) else value
@@ -246,7 +246,7 @@ def payload_content(event: Event) -> bytes:
             return b""
 
 
-def stored_line(event: Event, payload: Payload | None, facts: Facts | None) -> JsonObject:
+def stored_line(event: Event, payload: Payload | None, facts: MessageOutline | None) -> JsonObject:
     """The line of an event, whose payload is out of line where one is given."""
     match event:
         case MessageEvent():

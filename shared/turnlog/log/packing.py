@@ -8,11 +8,12 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from hashlib import sha256
 from typing import Any
 
-from turnlog.domain.errors import CorruptError
+from turnlog.core.errors import CorruptError
 
 WRITE_UNIT_BYTES = 1024
 MAX_UNPACKED_BYTES = 32 * 1024 * 1024
@@ -94,3 +95,16 @@ def _inflate(data: bytes, item: str) -> bytes:
 
 def _units(size: int) -> int:
     return -(-size // WRITE_UNIT_BYTES)
+
+
+REDACTED_LINE = b'{"rx":"'
+"""What the line of a redacted event begins with, and no other. The digest of the line before follows, hexadecimal."""
+_FROM, _TO = len(REDACTED_LINE), len(REDACTED_LINE) + 64
+
+
+def line_digest(line: bytes) -> bytes:
+    """SHA-256 of a line; of one that is redacted, of the line that it was."""
+    if line[:_FROM] == REDACTED_LINE:
+        with suppress(ValueError):  # then it is no line that we wrote
+            return bytes.fromhex(line[_FROM:_TO].decode("ascii"))
+    return sha256(line).digest()

@@ -8,8 +8,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Sequence
 
-from turnlog.domain.errors import CorruptError
-from turnlog.domain.events import Payload
+from turnlog.core.errors import CorruptError
+from turnlog.core.events import Payload
 from turnlog.log.keys import BLOB_PLACE, SessionKeys
 from turnlog.log.packing import pack, unpack
 from turnlog.log.parallel import in_parallel

@@ -6,14 +6,15 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
-from turnlog.domain.events import (
+from turnlog.core.calls import MessageOutline
+from turnlog.core.events import (
     CloseEvent,
     CreateEvent,
     DiscardEvent,
     Envelope,
     Event,
     ForkEvent,
-    Kept,
+    KeptMessage,
     MessageEvent,
     NoteEvent,
     Notes,
@@ -24,10 +25,9 @@ from turnlog.domain.events import (
     StateEvent,
     SummaryEvent,
 )
-from turnlog.domain.facts import Facts
-from turnlog.domain.rounds import Branch
-from turnlog.domain.session import SCHEMA_VERSION, Settings
-from turnlog.domain.view import Stretch
+from turnlog.core.positions import Stretch
+from turnlog.core.session_settings import SCHEMA_VERSION, SessionSettings
+from turnlog.core.summaries import Branch
 from turnlog.log.lines import ENVELOPE
 
 Upcaster: TypeAlias = Callable[[dict[str, Any]], dict[str, Any]]
@@ -55,7 +55,7 @@ def summary_from(line: dict[str, Any], *, position: int, parts: dict[str, Any] |
         source_tokens=source_tokens,
         messages=messages,
         summariser=line["by"],
-        kept=tuple(Kept(commit, place) for commit, place in held.get("kp", ())),
+        kept=tuple(KeptMessage(commit, place) for commit, place in held.get("kp", ())),
         outline=held.get("ow", ""),
         level=level,
         tree=tuple(Branch(*branch) for branch in tree),
@@ -63,11 +63,11 @@ def summary_from(line: dict[str, Any], *, position: int, parts: dict[str, Any] |
     )
 
 
-def settings_from(found: dict[str, Any]) -> Settings:
-    known = {name: found[name] for name in Settings.__slots__ if name in found}
+def settings_from(found: dict[str, Any]) -> SessionSettings:
+    known = {name: found[name] for name in SessionSettings.__slots__ if name in found}
     if "tools" in known:
         known["tools"] = tuple(known["tools"])
-    return Settings(**known)
+    return SessionSettings(**known)
 
 
 def payload_of(line: dict[str, Any]) -> Payload | None:
@@ -89,7 +89,7 @@ def read_event(
     position: int,
     payload: Payload | None,
     parts: dict[str, Any] | None,
-    card: Callable[[dict[str, Any]], Facts],
+    card: Callable[[dict[str, Any]], MessageOutline],
 ) -> Event:
     """An event from its stored line. ``parts`` is the content of its ``payload`` when that has been fetched."""
     held = parts if payload is not None else line

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from turnlog.domain.errors import CorruptError, NewerSchemaError, NotFoundError
-from turnlog.domain.jsonvalue import JsonObject, encode_json
-from turnlog.domain.session import SCHEMA_VERSION
-from turnlog.domain.values import dataclass
+from turnlog.core.errors import CorruptError, NewerSchemaError, NotFoundError
+from turnlog.core.json_values import JsonObject, encode_json
+from turnlog.core.lazy_dataclass import lazy_dataclass
+from turnlog.core.session_settings import SCHEMA_VERSION
 from turnlog.log.headers import item_name
 from turnlog.log.keys import SessionKeys, Shelf
 from turnlog.log.packing import pack, unpack_json
@@ -23,7 +23,7 @@ _RANDOM_CHARS = 22
 _NAME_HELD_MS = 60_000
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Record:
     """``status`` can be a condition of the next write; ``content`` is any JSON."""
 

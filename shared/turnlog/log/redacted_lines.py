@@ -9,10 +9,10 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from turnlog.domain.jsonvalue import JsonObject, encode_json
-from turnlog.domain.redacted import REDACTED
-from turnlog.domain.values import dataclass
-from turnlog.log.digests import REDACTED_LINE, line_digest
+from turnlog.core.json_values import JsonObject, encode_json
+from turnlog.core.lazy_dataclass import lazy_dataclass
+from turnlog.core.messages import REDACTED
+from turnlog.log.packing import REDACTED_LINE, line_digest
 
 _SUMMARY = b'{"k":"y"'
 _OF_A_MESSAGE = ("t", "st", "pi", "er", "o", "h", "w", "u", "wn", "rc")
@@ -20,7 +20,7 @@ _OF_A_HIDDEN_MESSAGE = ("t", "o")
 _CONTENTS_OF_A_SUMMARY = ("x", "fx", "ow", "@")
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Redacted:
     """A message that is redacted: its position, the digest of its line as it was, and the line that stands there from now on."""
 

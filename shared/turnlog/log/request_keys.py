@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from turnlog.domain.errors import CorruptError, IdempotencyMismatchError
-from turnlog.domain.times import DAY_MS
-from turnlog.domain.values import dataclass
+from turnlog.core.errors import CorruptError, IdempotencyMismatchError
+from turnlog.core.lazy_dataclass import lazy_dataclass
+from turnlog.core.times import DAY_MS
 from turnlog.log.headers import HASH_BYTES, KEY_ENTRY_BYTES, KEY_HASH_BYTES, Header
 from turnlog.log.keys import SessionKeys
 from turnlog.ports import Absent, Clock, ItemTable
@@ -24,7 +24,7 @@ _SLACK_SECONDS = 3600
 """Clocks of writers, and of the engine that deletes what has expired, differ by less."""
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class RequestKey:
     """A caller's key and the payload that it was sent with, as hashes."""
 

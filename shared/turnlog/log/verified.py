@@ -13,11 +13,10 @@ from hashlib import sha256
 from threading import Lock
 from typing import TypeAlias
 
-from turnlog.domain.errors import CorruptError
-from turnlog.domain.values import dataclass
-from turnlog.log.digests import line_digest
+from turnlog.core.errors import CorruptError
+from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.log.headers import Header, chain_hash, hashed_header, item_name, log_key, read_header
-from turnlog.log.packing import count_content, decoding, unpack
+from turnlog.log.packing import count_content, decoding, line_digest, unpack
 from turnlog.ports import Item, item_size_bytes
 
 Blob: TypeAlias = bytes
@@ -26,7 +25,7 @@ _OVERHEAD_BYTES = 2 * 1024
 """What the objects of one commit take beside their contents."""
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Verified:
     """What an item says, checked by its own checksum. ``content`` are its events' stored lines."""
 

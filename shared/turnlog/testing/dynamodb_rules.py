@@ -2,12 +2,165 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
+from typing import Any, TypeAlias
 
 from turnlog.ports import MAX_GET_ITEMS, MAX_ITEM_BYTES, MAX_WRITE_ITEMS
-from turnlog.testing.capacity import WireItem, depth, digits, numbers_of, wire_item_bytes
-from turnlog.testing.dynamodb_requests import Params, key_of, written_keys
+
+WireItem: TypeAlias = Mapping[str, Mapping[str, Any]]
+"""An item as the client sends it: ``{"pk": {"S": "…"}, "body": {"B": b"…"}}``."""
+
+_READ_UNIT_BYTES = 4_096
+_WRITE_UNIT_BYTES = 1_024
+
+
+def wire_item_bytes(item: WireItem) -> int:
+    return sum(len(name.encode()) + _value_bytes(value) for name, value in item.items())
+
+
+def digits(number: str) -> int:
+    """The significant digits of a number. DynamoDB keeps 38."""
+    text = "".join(map(str, Decimal(number).as_tuple().digits))
+    return len(text.strip("0"))
+
+
+def numbers_of(value: Mapping[str, Any]) -> Iterable[str]:
+    """All numbers in an attribute's value, at any depth."""
+    ((kind, content),) = value.items()
+    if kind == "N":
+        yield content
+    elif kind == "NS":
+        yield from content
+    elif kind in ("L", "M"):
+        for member in content if kind == "L" else content.values():
+            yield from numbers_of(member)
+
+
+def depth(value: Mapping[str, Any]) -> int:
+    """How many lists and maps stand around the innermost value."""
+    ((kind, content),) = value.items()
+    if kind not in ("L", "M"):
+        return 0
+    return 1 + max((depth(member) for member in (content if kind == "L" else content.values())), default=0)
+
+
+def read_units(size_bytes: int, *, consistent: bool) -> float:
+    """Of one item, or of a query's whole page. What is not there costs as much as the smallest item."""
+    return _units(size_bytes, _READ_UNIT_BYTES) * (1.0 if consistent else 0.5)
+
+
+def write_units(old: WireItem | None, new: WireItem | None) -> int:
+    """Of replacing, deleting or refusing to replace an item: the larger of the two counts."""
+    return _units(max(wire_item_bytes(old or {}), wire_item_bytes(new or {})), _WRITE_UNIT_BYTES)
+
+
+def index_write_units(old: WireItem | None, new: WireItem | None, keys: tuple[str, str]) -> int:
+    """Of one index that projects everything: an entry that moves is deleted and written."""
+    before = old if old and all(key in old for key in keys) else None
+    after = new if new and all(key in new for key in keys) else None
+    if before == after:
+        return 0
+    if before and after and any(before[key] != after[key] for key in keys):
+        return write_units(before, None) + write_units(None, after)
+    return write_units(before, after)
+
+
+def _units(size_bytes: int, unit_bytes: int) -> int:
+    return max(1, math.ceil(size_bytes / unit_bytes))
+
+
+def _value_bytes(value: Mapping[str, Any]) -> int:
+    ((kind, content),) = value.items()
+    match kind:
+        case "S":
+            return len(content.encode())
+        case "B":
+            return len(content)
+        case "N":
+            return _number_bytes(content)
+        case "BOOL" | "NULL":
+            return 1
+        case "SS" | "NS" | "BS":
+            return sum(_value_bytes({kind[0]: member}) for member in content)
+        case "L":
+            return 3 + sum(1 + _value_bytes(member) for member in content)
+        case "M":
+            return 3 + sum(1 + len(name.encode()) + _value_bytes(member) for name, member in content.items())
+    raise ValueError(f"{kind!r} is no type of DynamoDB")
+
+
+def _number_bytes(number: str) -> int:
+    sign = 1 if Decimal(number).is_signed() else 0
+    return math.ceil(max(1, digits(number)) / 2) + 1 + sign
+
+
+Params: TypeAlias = Mapping[str, Any]
+
+
+def is_consistent(params: Params) -> bool:
+    tables = params.get("RequestItems")
+    if tables is not None:
+        return all(table.get("ConsistentRead", False) for table in tables.values())
+    return bool(params.get("ConsistentRead", False))
+
+
+def key_of(item: WireItem) -> tuple[str, str]:
+    return item["pk"]["S"], item["sk"]["S"]
+
+
+def table_of(params: Params) -> str:
+    (table,) = [params["TableName"]] if "TableName" in params else params["RequestItems"]
+    return str(table)
+
+
+def written_keys(operation: str, params: Params) -> list[WireItem]:
+    match operation:
+        case "PutItem":
+            return [params["Item"]]
+        case "DeleteItem":
+            return [params["Key"]]
+        case "BatchWriteItem":
+            return [put_or_key(request)[1] for table in params["RequestItems"].values() for request in table]
+    return []
+
+
+def writes_of(operation: str, params: Params, answer: Params) -> list[tuple[tuple[str, str], WireItem | None]]:
+    """(key, new item or None) of each write that was done or refused by its condition."""
+    if operation != "BatchWriteItem":
+        return [(key_of(item), params.get("Item")) for item in written_keys(operation, params)]
+    left = {key_of(put_or_key(request)[1]) for table in answer["UnprocessedItems"].values() for request in table}
+    pairs = [put_or_key(request) for table in params["RequestItems"].values() for request in table]
+    return [(key_of(item), item if is_put else None) for is_put, item in pairs if key_of(item) not in left]
+
+
+def put_or_key(request: Params) -> tuple[bool, WireItem]:
+    if "PutRequest" in request:
+        return True, request["PutRequest"]["Item"]
+    return False, request["DeleteRequest"]["Key"]
+
+
+def read_units_of(operation: str, params: Params, answer: Params) -> float:
+    match operation:
+        case "GetItem":
+            return read_units(wire_item_bytes(answer.get("Item", {})), consistent=is_consistent(params))
+        case "Query":
+            return read_units(sum(map(wire_item_bytes, answer["Items"])), consistent=is_consistent(params))
+        case "BatchGetItem":
+            return sum(_batch_reads(name, table, answer) for name, table in params["RequestItems"].items())
+    return 0.0
+
+
+def _batch_reads(name: str, request: Params, answer: Params) -> float:
+    consistent = bool(request.get("ConsistentRead", False))
+    found = answer.get("Responses", {}).get(name, [])
+    left = answer.get("UnprocessedKeys", {}).get(name, {}).get("Keys", [])
+    absent = len(request["Keys"]) - len(found) - len(left)
+    sizes = [*map(wire_item_bytes, found), *[0] * absent]
+    return sum(read_units(size, consistent=consistent) for size in sizes)
+
 
 _MAX_BATCH_BYTES = 16 * 1_048_576
 _MAX_DIGITS = 38

@@ -55,7 +55,7 @@ class Footprint:
 
 
 @dataclass
-class Run:
+class ScheduleRun:
     """What one schedule did. ``results`` are answers, or the exceptions that operations raised."""
 
     schedule: list[int]
@@ -168,7 +168,7 @@ def run_schedule(
     choices: Sequence[int],
     *,
     crash: Crash | None = None,
-) -> tuple[Run, list[list[int]]]:
+) -> tuple[ScheduleRun, list[list[int]]]:
     """Runs operations by ``choices`` (then always the first that can go); the run, and who could go at each step."""
     actors = [_Actor(at, crash) for at in range(len(operations))]
     threads = [
@@ -178,7 +178,7 @@ def run_schedule(
     for thread, actor in zip(threads, actors, strict=True):
         thread.start()
         _await(actor)
-    run, offered = Run([]), list[list[int]]()
+    run, offered = ScheduleRun([]), list[list[int]]()
     while True:
         ready = [actor.index for actor in actors if not actor.done]
         if not ready:
@@ -199,7 +199,7 @@ def run_schedule(
 def explore(
     operations: Sequence[Operation],
     make: Callable[[], tuple[ItemTable, BlobStore]],
-    check: Callable[[Run, ItemTable, BlobStore], None],
+    check: Callable[[ScheduleRun, ItemTable, BlobStore], None],
     *,
     crash: Crash | None = None,
     max_preemptions: int | None = None,
@@ -227,13 +227,13 @@ def explore(
     return tried
 
 
-def _others(run: Run, offered: Sequence[Sequence[int]], begin: int) -> Iterator[tuple[int, int]]:
+def _others(run: ScheduleRun, offered: Sequence[Sequence[int]], begin: int) -> Iterator[tuple[int, int]]:
     """Every other choice that there was behind the given ones."""
     for at in range(begin, len(run.schedule)):
         yield from ((at, other) for other in offered[at] if other != run.schedule[at])
 
 
-def _conflicts(run: Run) -> Iterator[tuple[int, int]]:
+def _conflicts(run: ScheduleRun) -> Iterator[tuple[int, int]]:
     """For each request the newest one of another operation that it conflicts with: there its own may go first."""
     for later, (actor, footprint) in enumerate(zip(run.schedule, run.footprints, strict=True)):
         for at in range(later - 1, -1, -1):

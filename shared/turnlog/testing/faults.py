@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO, Literal, TypeAlias, TypeVar
 
-from turnlog.domain.errors import ThrottledError, UnavailableError
+from turnlog.core.errors import ThrottledError, UnavailableError
 from turnlog.ports import (
     BlobStore,
     Condition,

@@ -23,17 +23,20 @@ from typing import Any, Literal, TypeAlias
 from unittest import mock
 
 from turnlog.ports import INDEX_KEYS
-from turnlog.testing.capacity import WireItem, index_write_units, write_units
-from turnlog.testing.dynamodb_requests import (
+from turnlog.testing.dynamodb_rules import (
+    GuardError,
     Params,
+    WireItem,
+    check,
+    index_write_units,
     is_consistent,
     key_of,
     read_units_of,
     table_of,
+    write_units,
     writes_of,
     written_keys,
 )
-from turnlog.testing.dynamodb_rules import GuardError, check
 
 __all__ = ["Guard", "GuardError", "Meter", "base_table_queries", "real_item_limit"]
 

@@ -5,29 +5,124 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from turnlog.codecs.base import Codec, Rendered
-from turnlog.codecs.breakpoints import Breakpoint, Place, System, applied, pointers
-from turnlog.codecs.names import legal_tool_name
-from turnlog.codecs.registry import codec_of
-from turnlog.domain.breaks import BreakReason
-from turnlog.domain.jsonvalue import JsonObject, canonical_json, encode_json
-from turnlog.domain.refs import Ref
-from turnlog.domain.values import dataclass
+from turnlog.core.json_values import JsonObject, canonical_json, encode_json
+from turnlog.core.lazy_dataclass import lazy_dataclass
+from turnlog.core.prefix_breaks import BreakReason
+from turnlog.core.refs import Ref
+from turnlog.providers.base import BEFORE_ALL, Codec, End, Rendered
+from turnlog.providers.blocks import legal_tool_name
+from turnlog.providers.cache_breakpoints import (
+    KINDS,
+    LOOKBACK_BLOCKS,
+    MIN_TOKENS,
+    BlockPlace,
+    CacheBreakpoint,
+    System,
+    applied,
+    breakpoints,
+    pointers,
+)
+from turnlog.providers.registry import codec_of
+from turnlog.providers.token_rules import MESSAGE_OVERHEAD
 from turnlog.windows.bounds import upper_bound_tokens
-from turnlog.windows.caching import places_of
 from turnlog.windows.costs import has_evicted, message_tokens
 from turnlog.windows.manifest import Manifest, manifest_of
-from turnlog.windows.plan import Fetch, Request, Source, entry_of, fixed_tokens, settled
-from turnlog.windows.prefix import Made, Prefix, prefix_of
-from turnlog.windows.prices import MESSAGE_OVERHEAD, frame_tokens
+from turnlog.windows.plan import Fetch, Source, WindowRequest, entry_of, fixed_tokens, settled
+from turnlog.windows.prefix import Common, Made, Prefix, prefix_of
+from turnlog.windows.prices import frame_tokens
 from turnlog.windows.truncate import newest_answer
+from turnlog.windows.view import Loop, WindowDraft
+
+_COUNTED = 1.5
+"""So many tokens of a provider's may be one of ours."""
+
+
+def places_of(made: Made, common: Common, *, tokens: int) -> list[BlockPlace]:
+    """The places for breakpoints, in order; none in a format that has none. ``tokens``: the most that the window takes.
+
+    Where too little stands before one it does nothing, so bounds decide here, and a provider may count more than we do.
+    """
+    request, ends = made.request, made.rendered.ends
+    if request.format not in KINDS or tokens * _COUNTED < MIN_TOKENS:
+        return []
+
+    def end_of(turns: int) -> End | None:
+        return ends[turns - 1] if turns and ends[turns - 1] != BEFORE_ALL else None
+
+    last, before = end_of(len(made.shares) - _volatile(made)), end_of(common.turns)
+    is_far = last is not None and before is not None and _blocks_between(made, before, last) > LOOKBACK_BLOCKS
+    fixed = BEFORE_ALL if (request.system_tokens + request.tools_tokens) * _COUNTED >= MIN_TOKENS else None
+    borders = [end_of(border) for border in _borders(made)]
+    wanted = [last, before if is_far else None, *borders[:1], fixed, *borders[1:], before]
+    return breakpoints(made.rendered, wanted, request.format)
+
+
+def _volatile(made: Made) -> int:
+    """How many turns at the end are not what the next call has: calls with neutral results whose own may still come."""
+    view, settle = made.settled.view, made.request.settle
+    units = view.loops[-1].units if settle and view.loops else ()
+    first = None
+    for unit in reversed(units):
+        if all(answer.entry is not None for answer in unit.answers):
+            break
+        first = unit.position
+    return sum(
+        1 for share in made.shares if first is not None and isinstance(share.place, int) and share.place >= first
+    )
+
+
+def _borders(made: Made) -> list[int]:
+    """Behind how many turns what is shortened ends: inside the current loop, and before the loops that are whole."""
+    view = made.settled.view
+    borders = [_border_inside(view.loops[-1])] if view.loops else []
+    borders.append(_border_of(view))
+    return [_turns_before(made, border) for border in borders if border is not None]
+
+
+def _border_of(view: WindowDraft) -> int | None:
+    """The first position of the loops that are whole; None where all are, and no summary or line stands before them."""
+    whole = [loop.first for loop in _whole(view.loops)]
+    is_all = len(whole) == len(view.loops) and view.summary is None and not view.unread
+    return None if is_all or not whole else whole[-1]
+
+
+def _whole(loops: Sequence[Loop]) -> list[Loop]:
+    """The newest loops, newest first, as far as they are whole."""
+    found = list[Loop]()
+    for loop in reversed(loops):
+        if loop.level != "whole":
+            break
+        found.append(loop)
+    return found
+
+
+def _border_inside(loop: Loop) -> int | None:
+    """The position behind the last of its units that is not sent whole."""
+    shortened = [unit for unit in loop.units if unit.stubs or unit.level != "whole"]
+    return max(entry.position for entry in shortened[-1].entries) + 1 if shortened else None
+
+
+def _turns_before(made: Made, position: int) -> int:
+    places = [share.place for share in made.shares]
+    return next((at for at, place in enumerate(places) if isinstance(place, int) and place >= position), len(places))
+
+
+def _blocks_between(made: Made, one: End, other: End) -> int:
+    messages = made.rendered.messages
+
+    def count(message: int) -> int:
+        content = messages[message].get("content")
+        return len(content) if isinstance(content, list) else 1
+
+    return sum(count(at) for at in range(one.message, other.message)) - one.blocks + other.blocks
+
 
 __all__ = [
     "Fetch",
-    "Request",
     "Source",
     "Then",
     "Window",
+    "WindowRequest",
     "build",
     "entry_of",
     "system_cost",
@@ -35,12 +130,12 @@ __all__ = [
     "with_tools_of",
 ]
 
-Then = Callable[[int | None], "Request | BreakReason"]
+Then = Callable[[int | None], "WindowRequest | BreakReason"]
 """What the same call asked for as if the log ended before a position, that of the newest assistant message (None: none is among
 the sources); or why nothing that was sent then can be expected to be sent still."""
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Window:
     """What one model call is sent. ``tokens`` is an upper bound of all of it, never more than the budget.
 
@@ -59,13 +154,13 @@ class Window:
     tokens: int
     manifest: Manifest
     prefix: Prefix
-    breakpoints: list[Breakpoint]
+    breakpoints: list[CacheBreakpoint]
     is_partial: bool = False
 
 
 def build(
     sources: Iterable[Source],
-    request: Request,
+    request: WindowRequest,
     *,
     total: int,
     fetch: Fetch,
@@ -89,7 +184,7 @@ def build(
     return _window(made, prefix, places_of(made, common, tokens=tokens), tokens=tokens)
 
 
-def _window(made: Made, prefix: Prefix, places: list[Place], *, tokens: int) -> Window:
+def _window(made: Made, prefix: Prefix, places: list[BlockPlace], *, tokens: int) -> Window:
     request, view = made.request, made.settled.view
     rendered: Rendered = made.rendered
     system: System = rendered.system
@@ -128,7 +223,7 @@ def upper_bound_of_json(value: object) -> int:
     return upper_bound_tokens(canonical_json(value).decode("ascii"))
 
 
-def with_tools_of(codec: Codec, request: Request) -> Request:
+def with_tools_of(codec: Codec, request: WindowRequest) -> WindowRequest:
     """The request with its tools in the provider's shape; those that had another are charged anew."""
     tools = codec.tools(request.tools)
     if tools == list(request.tools):
@@ -140,5 +235,5 @@ def _bound_of_sent(tools: Sequence[JsonObject]) -> int:
     return upper_bound_tokens(encode_json(tools).decode("utf-8"))
 
 
-def _tool_name(name: str, request: Request) -> str:
+def _tool_name(name: str, request: WindowRequest) -> str:
     return name if request.format == "turnlog" else legal_tool_name(name)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from turnlog.providers.token_rules import MESSAGE_OVERHEAD
 from turnlog.windows.bounds import upper_bound_tokens
-from turnlog.windows.digests import MESSAGE_OVERHEAD, pieces_tokens, pinned_pieces, shown_pieces
-from turnlog.windows.notes import Tally
+from turnlog.windows.digests import Tally, pieces_tokens, pinned_pieces, shown_pieces
 from turnlog.windows.summaries import summary_tokens
 from turnlog.windows.text import NOTHING_SAID, left_out_line
-from turnlog.windows.view import Loop, Unit, View
+from turnlog.windows.view import Loop, Unit, WindowDraft
 
 _LONGEST_LINE = left_out_line(loops=999_999_999_999, messages=999_999_999_999)
 LINE_TOKENS = upper_bound_tokens(_LONGEST_LINE) + MESSAGE_OVERHEAD
@@ -47,12 +47,12 @@ def is_evicted(loop: Loop, unit: Unit) -> bool:
     return unit.level == "out" or (loop.level == "out" and not unit.pinned and not loop.is_covered)
 
 
-def has_evicted(view: View) -> bool:
+def has_evicted(view: WindowDraft) -> bool:
     """Whether something that could be sent is neither shown nor digested."""
     return bool(view.unread) or any(is_evicted(loop, unit) for loop in view.loops for unit in loop.units)
 
 
-def says_nothing(view: View) -> bool:
+def says_nothing(view: WindowDraft) -> bool:
     """Whether no message at all would be sent, which no provider takes."""
     is_empty = (
         not view.preamble and view.summary is None and not any(shown_pieces(loop) or loop.notes for loop in view.loops)
@@ -60,7 +60,7 @@ def says_nothing(view: View) -> bool:
     return is_empty and not view.has_system and not has_evicted(view)
 
 
-def message_tokens(view: View) -> int:
+def message_tokens(view: WindowDraft) -> int:
     """The most that the view's messages take, with the summary and the line about what is left out."""
     if says_nothing(view):
         return NOTHING_SAID_TOKENS

@@ -2,25 +2,66 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeAlias
 
-from turnlog.domain.refs import Ref
-from turnlog.domain.summaries import LoopText
-from turnlog.domain.values import dataclass
+from turnlog.core.lazy_dataclass import lazy_dataclass
+from turnlog.core.refs import Ref
+from turnlog.core.summaries import LoopText
 from turnlog.windows.build import Source, entry_of
 from turnlog.windows.digests import final_reply
-from turnlog.windows.ledger import ledger_of_facts, ledger_of_message
-from turnlog.windows.pins import Pin
+from turnlog.windows.keep_newest import Pin
+from turnlog.windows.ledger import is_identifier, ledger_of_facts, ledger_of_message
 from turnlog.windows.steps import Room
-from turnlog.windows.summary_facts import Facts, seen
 from turnlog.windows.text import cut
-from turnlog.windows.view import Entry, Loop, Unit, View, assemble
+from turnlog.windows.view import Entry, Loop, Unit, WindowDraft, assemble
+
+Facts: TypeAlias = "tuple[tuple[int, str], ...]"
+"""Values, each with the position where it stood first; the later in the order, the longer it stays."""
+_LEAST_TOKENS = 2
+"""Of a value and of what sets it apart from the next."""
+_MEASURE = re.compile(
+    r"\d{4}-\d{2}(?:-\d{2})?(?:T[\d:.]+(?:Z|[+-]\d{2}:?\d{2})?)?"  # a date, a point in time
+    r"|\d{1,4}\.\d{1,2}\.\d{1,4}"
+    r"|\d{1,2}:\d{2}(?::\d{2})?(?:-\d{1,2}:\d{2}(?::\d{2})?)?"  # a time of day, two of them
+    r"|\d+\.\d+"  # an amount
+)
+
+
+def seen(*known: Iterable[tuple[int, str]]) -> Facts:
+    """Each value once, where it was seen first; in the order in which values were seen last."""
+    found = dict[str, int]()
+    for facts in known:
+        for position, value in facts:
+            found[value] = found.pop(value, position)
+    return tuple((position, value) for value, position in found.items())
+
+
+def chosen_facts(facts: Facts, room: int, cost: Callable[[Facts], int]) -> Facts:
+    """As many facts as cost at most ``room``, given in the order in which they were seen last.
+
+    What names something stays longest: nothing else finds it again. Then dates, times and amounts, which are many in results
+    and long; then other scalars, which people and models say again by themselves. Of each, what was seen last stays: a value
+    that comes again is still in use, however early it stood first. Search finds the others in the log.
+    """
+    ranked = sorted(facts, key=lambda fact: _rank(fact[1]))
+    most = min(len(ranked), max(room, 0) // _LEAST_TOKENS)
+    # Costs are counted as facts are told, together.
+    count = bisect_right(range(1, most + 1), room, key=lambda number: cost(tuple(ranked[-number:])))
+    return tuple(ranked[len(ranked) - count :])
+
+
+def _rank(value: str) -> int:
+    return 0 if not is_identifier(value) else 1 if _MEASURE.fullmatch(value) else 2
+
 
 ASKED_CHARS = 500
 _ARGUMENT_CHARS = 120
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Coverage:
     """Messages in short. ``facts`` are values with the position where each stood first, in the order in which they were seen
     last; ``kept`` positions stay in windows, ``saved`` is what the others take."""
@@ -57,7 +98,7 @@ def cover(sources: Sequence[Source], *, pins: Iterable[Pin] = (), before: int = 
     )
 
 
-def _staying(view: View) -> Iterator[Unit]:
+def _staying(view: WindowDraft) -> Iterator[Unit]:
     """Messages before the first loop, and pinned ones."""
     yield from view.preamble
     for loop in view.loops:

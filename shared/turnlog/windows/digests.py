@@ -5,20 +5,164 @@ The user's messages and the final reply, each cut to its beginning, what is pinn
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import lru_cache
 
-from turnlog.domain.events import HEAD_TOKEN_CHARS
-from turnlog.domain.values import dataclass
+from turnlog.core.events import HEAD_TOKEN_CHARS
+from turnlog.core.lazy_dataclass import lazy_dataclass
+from turnlog.core.refs import Ref
+from turnlog.providers.token_rules import MESSAGE_OVERHEAD
 from turnlog.windows.bounds import upper_bound_tokens
-from turnlog.windows.notes import note_of
-from turnlog.windows.text import NO_REPLY, truncation_mark
-from turnlog.windows.view import Entry, Loop, Note, Unit
+from turnlog.windows.ledger import bounded, chosen, is_said, ledger_of_message
+from turnlog.windows.text import NO_REPLY, escaped, fenced, truncation_mark
+from turnlog.windows.view import CallResult, Entry, Loop, Note, Unit
 
-MESSAGE_OVERHEAD = 4
+MAX_LINES = 20
+_ARGUMENT_CHARS, _ERROR_CHARS, _OUTCOME_CHARS, _NAME_CHARS = 120, 120, 120, 64
+_VALUES, _SEPARATOR = "values: ", ", "
+_SEPARATOR_TOKENS = 3
+"""Of a comma and a space between two values, and of what their borders may add."""
 
 
-@dataclass(frozen=True, slots=True)
+def note_of(
+    title: str, units: Sequence[Unit], *, shown: str, max_values: int, closing: str = "", outcome_chars: int = 0
+) -> Note | None:
+    """The note of units; None when there is nothing to say. ``shown`` is the text that stands beside it.
+
+    ``outcome_chars``: so much is told of each result, and of each message without calls.
+    """
+    lines = [line for unit in units for line in _lines(unit, outcome_chars)]
+    if len(lines) > MAX_LINES:
+        lines = [f"({len(lines) - MAX_LINES} earlier calls)", *lines[-MAX_LINES:]]
+    if closing:
+        lines.append(closing)
+    # Refs and counts are ours: a value that looks like one is not said by it.
+    said = "\n".join((shown, *(line.partition(" ")[2] for line in lines)))
+    values = chosen([value for value in _values(units) if not is_said(value, said)], max_values)
+    if not lines and not values:
+        return None
+    fixed = upper_bound_tokens(fenced(title, "\n".join([*lines, _VALUES]))) + MESSAGE_OVERHEAD
+    return Note(title, tuple(lines), tuple(values), fixed)
+
+
+def note_text(note: Note, said: Iterable[str]) -> str:
+    """The note as it is sent. ``said`` are values that earlier notes have."""
+    seen = set(said)
+    values = [value for value in note.values if value not in seen]
+    lines = [*note.lines, *([_VALUES + _SEPARATOR.join(values)] if values else [])]
+    return fenced(note.title, "\n".join(lines))
+
+
+@lru_cache(maxsize=4096)
+def value_cost(value: str) -> int:
+    """The most tokens that one more value takes."""
+    return upper_bound_tokens(escaped(value)) + _SEPARATOR_TOKENS
+
+
+class Tally:
+    """The tokens of a growing and shrinking set of notes."""
+
+    def __init__(self) -> None:
+        self.tokens = 0
+        self._counts: Counter[str] = Counter()
+
+    def copy(self) -> Tally:
+        made = Tally()
+        made.tokens, made._counts = self.tokens, self._counts.copy()
+        return made
+
+    def add(self, *notes: Note) -> int:
+        """What the notes take more with these."""
+        before = self.tokens
+        for note in notes:
+            self.tokens += note.fixed
+            for value in note.values:
+                self._counts[value] += 1
+                if self._counts[value] == 1:
+                    self.tokens += value_cost(value)
+        return self.tokens - before
+
+    def remove(self, *notes: Note) -> int:
+        """What the notes take less without these."""
+        before = self.tokens
+        for note in notes:
+            self.tokens -= note.fixed
+            for value in note.values:
+                self._counts[value] -= 1
+                if self._counts[value] == 0:
+                    self.tokens -= value_cost(value)
+        return before - self.tokens
+
+
+def bare_note(title: str, steps: int) -> Note:
+    """The note of so many steps of which nothing else is told. All such notes of a loop are charged alike."""
+    return Note(title, (_bare_line(steps),), (), _bare_tokens(title))
+
+
+def steps_note(title: str, units: Sequence[Unit], *, shown: str, max_values: int) -> Note:
+    """The note of steps of a long loop. Never charged less than a bare one."""
+    note = note_of(title, units, shown=shown, max_values=max_values, outcome_chars=_OUTCOME_CHARS)
+    if note is None:
+        return bare_note(title, len(units))
+    return replace(note, fixed=max(note.fixed, _bare_tokens(title)))
+
+
+def _bare_line(steps: int) -> str:
+    return f"({steps} earlier step{'s' * (steps != 1)})"
+
+
+def _bare_tokens(title: str) -> int:
+    return upper_bound_tokens(fenced(title, _bare_line(999_999_999))) + MESSAGE_OVERHEAD
+
+
+def _lines(unit: Unit, outcome_chars: int) -> Iterator[str]:
+    """``3.0 get_order {"id": "A17"}``, and for a failed call ``-> error: `` with the beginning of what it said."""
+    answers = {answer.ref: answer for answer in unit.answers}
+    for entry in unit.said:
+        for at, call in enumerate(entry.facts.calls):
+            answer = answers.get(Ref(entry.position, at))
+            if answer is not None:
+                what = f"{_short(call.name, _NAME_CHARS)} {_short(call.arguments, _ARGUMENT_CHARS)}".rstrip()
+                yield f"{answer.ref} {what}{_outcome(answer, outcome_chars)}"
+    if outcome_chars and not answers and unit.entry.facts.head:
+        yield f"{unit.position} said: {_short(unit.entry.facts.head, outcome_chars)}"
+
+
+def _outcome(answer: CallResult, chars: int) -> str:
+    if answer.entry is None:
+        return " -> no result"
+    result = answer.entry.facts.results[answer.index]
+    if result.is_error:
+        return f" -> error: {_short(result.text, _ERROR_CHARS)}".rstrip(": ")
+    return f" -> {_short(result.text, chars)}".rstrip(" ->") if chars else ""
+
+
+def _values(units: Sequence[Unit]) -> Iterator[str]:
+    """Of each message once, in order; of a message whose results belong to several units, in each of them."""
+    seen = set[str]()
+    for unit in units:
+        if not unit.answers:
+            continue
+        for entry in unit.entries:
+            for value in ledger_of(entry):
+                if value not in seen:
+                    seen.add(value)
+                    yield value
+
+
+def ledger_of(entry: Entry) -> tuple[str, ...]:
+    """The values of a message's calls and results: of its body, or of its card."""
+    return bounded(ledger_of_message(entry.message)) if entry.message is not None else entry.facts.ledger
+
+
+def _short(text: str, limit: int) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= limit else line[:limit] + "..."
+
+
+@lazy_dataclass(frozen=True, slots=True)
 class Piece:
     """A part of a digest: a unit whole (a pin), or a message's text cut to ``limit`` characters."""
 

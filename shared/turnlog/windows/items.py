@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from turnlog.domain.flow import REASONING
+from turnlog.core.loops import REASONING
 
 if TYPE_CHECKING:
     from turnlog.windows.view import Entry

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from turnlog.codecs.base import Codec
-from turnlog.codecs.names import is_tool_name
-from turnlog.domain.jsonvalue import JsonObject, encode_json
-from turnlog.domain.messages import Block, Media, Message, Text, Thinking
+from turnlog.core.json_values import JsonObject, encode_json
+from turnlog.core.messages import Block, Media, Message, Text, Thinking
+from turnlog.providers.base import Codec
+from turnlog.providers.blocks import is_tool_name
+from turnlog.providers.token_rules import MESSAGE_OVERHEAD
 from turnlog.windows.bounds import lower_bound_tokens
 from turnlog.windows.render import Share
-from turnlog.windows.view import MESSAGE_OVERHEAD, Entry
+from turnlog.windows.view import Entry
 
 _AS_TEXT = ("openai_chat", "openai_responses")
 """Formats that tell arguments as the text that they are."""

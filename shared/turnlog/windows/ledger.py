@@ -10,8 +10,8 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 
-from turnlog.domain.facts import Facts
-from turnlog.domain.messages import Message
+from turnlog.core.calls import MessageOutline
+from turnlog.core.messages import Message
 
 EXTRACTOR_VERSION = 1
 MAX_VALUES = 100
@@ -32,7 +32,7 @@ def ledger_of_message(message: Message) -> tuple[str, ...]:
     return distinct((value for text in texts for value in values_of(text)), MAX_VALUES)
 
 
-def ledger_of_facts(facts: Facts) -> tuple[str, ...]:
+def ledger_of_facts(facts: MessageOutline) -> tuple[str, ...]:
     """The same from facts that hold whole texts."""
     texts = [call.arguments for call in facts.calls] + [result.text for result in facts.results]
     return distinct((value for text in texts for value in values_of(text)), MAX_VALUES)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Literal, TypeAlias
 
-from turnlog.domain.values import dataclass
+from turnlog.core.lazy_dataclass import lazy_dataclass
+from turnlog.windows.budgets import Budget
 from turnlog.windows.costs import (
     LINE_TOKENS,
     NOTHING_SAID_TOKENS,
@@ -15,16 +16,15 @@ from turnlog.windows.costs import (
     notes_tokens,
     says_nothing,
 )
-from turnlog.windows.models import Budget
 from turnlog.windows.summaries import summary_tokens
-from turnlog.windows.view import Loop, Unit, View
+from turnlog.windows.view import Loop, Unit, WindowDraft
 
 PartKind: TypeAlias = Literal["system", "tools", "summary", "loop", "message", "line"]
 PartLevel: TypeAlias = Literal["whole", "digest", "stub", "out", "unread"]
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+@lazy_dataclass(frozen=True, slots=True)
+class ManifestPart:
     """``first`` and ``last`` are positions; None where a part is not in the log. ``tokens`` is what it takes of the budget."""
 
     kind: PartKind
@@ -37,15 +37,15 @@ class Part:
     refs: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Manifest:
     budget: Budget
-    parts: tuple[Part, ...]
+    parts: tuple[ManifestPart, ...]
     totals: dict[str, int]
 
 
 def manifest_of(
-    view: View, budget: Budget, *, system_tokens: int, tools_tokens: int, frame_tokens: int = 0
+    view: WindowDraft, budget: Budget, *, system_tokens: int, tools_tokens: int, frame_tokens: int = 0
 ) -> Manifest:
     """Parts in the order in which they are sent; what was set aside comes last. ``frame_tokens``: of the format's own lines."""
     parts = list(_parts(view, system_tokens, tools_tokens, frame_tokens))
@@ -59,17 +59,17 @@ def manifest_of(
     return Manifest(budget, tuple(parts), totals)
 
 
-def _parts(view: View, system_tokens: int, tools_tokens: int, frame: int) -> Iterator[Part]:
+def _parts(view: WindowDraft, system_tokens: int, tools_tokens: int, frame: int) -> Iterator[ManifestPart]:
     if system_tokens:
-        yield Part("system", "whole", system_tokens)
+        yield ManifestPart("system", "whole", system_tokens)
     if tools_tokens:
-        yield Part("tools", "whole", tools_tokens)
+        yield ManifestPart("tools", "whole", tools_tokens)
     tellers = _tellers(view)
     for unit in view.preamble:
         yield from _messages(unit, None, tellers)
     if view.summary is not None:
         first, last = view.summary.first, view.summary.last
-        yield Part(
+        yield ManifestPart(
             "summary",
             "whole",
             summary_tokens(view.summary, view.told.label),
@@ -79,29 +79,29 @@ def _parts(view: View, system_tokens: int, tools_tokens: int, frame: int) -> Ite
             view.summary_reason or None,
         )
     if view.unread:
-        yield Part("message", "unread", 0, reason="not_read")
+        yield ManifestPart("message", "unread", 0, reason="not_read")
     if frame:
-        yield Part("line", "whole", frame, reason="frame")
+        yield ManifestPart("line", "whole", frame, reason="frame")
     if has_evicted(view):
-        yield Part("line", "whole", LINE_TOKENS, reason="left_out")
+        yield ManifestPart("line", "whole", LINE_TOKENS, reason="left_out")
     if says_nothing(view):
-        yield Part("line", "whole", NOTHING_SAID_TOKENS, reason="nothing_said")
+        yield ManifestPart("line", "whole", NOTHING_SAID_TOKENS, reason="nothing_said")
     costs, notes = loops_tokens(view.loops), notes_tokens(view.loops)
     for loop in view.loops:
         yield _loop(loop, costs[loop.number])
         for unit in loop.units:
             yield from _messages(unit, loop, tellers, note=notes.get((loop.number, unit.position), 0))
     for entry, reason in view.set_aside:
-        yield Part("message", "out", 0, entry.loop or None, entry.position, entry.position, reason)
+        yield ManifestPart("message", "out", 0, entry.loop or None, entry.position, entry.position, reason)
 
 
-def _loop(loop: Loop, tokens: int) -> Part:
+def _loop(loop: Loop, tokens: int) -> ManifestPart:
     refs = tuple(str(answer.ref) for unit in loop.units for answer in unit.answers)
     reason = loop.reason or None
-    return Part("loop", loop.level, tokens, loop.number, loop.first, loop.last, reason, refs)
+    return ManifestPart("loop", loop.level, tokens, loop.number, loop.first, loop.last, reason, refs)
 
 
-def _tellers(view: View) -> dict[int, Unit]:
+def _tellers(view: WindowDraft) -> dict[int, Unit]:
     """Of each message that only has results: the unit that it is told with. One with results of several, where it is sent."""
     tellers = dict[int, Unit]()
     placed = [(unit, True) for unit in view.preamble]
@@ -113,7 +113,7 @@ def _tellers(view: View) -> dict[int, Unit]:
     return tellers
 
 
-def _messages(unit: Unit, loop: Loop | None, tellers: Mapping[int, Unit], note: int = 0) -> Iterator[Part]:
+def _messages(unit: Unit, loop: Loop | None, tellers: Mapping[int, Unit], note: int = 0) -> Iterator[ManifestPart]:
     """The unit's messages. Of a loop that is not whole: those that the loop's level is not true of.
 
     ``note``: what the note takes that stands in the unit's place.
@@ -133,9 +133,13 @@ def _messages(unit: Unit, loop: Loop | None, tellers: Mapping[int, Unit], note: 
         settled = any(answer.entry is None for answer in unit.answers)
         origin = unit.entry.event.envelope.origin
         reason = unit.reason or ("pinned" if is_summed_up else "settled" if settled else origin)
-        yield Part("message", level, tokens if is_in else note, number, unit.position, unit.position, reason, refs)
+        yield ManifestPart(
+            "message", level, tokens if is_in else note, number, unit.position, unit.position, reason, refs
+        )
         for entry in companions:
-            yield Part("message", level, entry.cost if is_in else 0, number, entry.position, entry.position, reason)
+            yield ManifestPart(
+                "message", level, entry.cost if is_in else 0, number, entry.position, entry.position, reason
+            )
     for entry in results:
         is_late = entry.loop != unit.entry.loop
         if not is_apart and not is_late:
@@ -145,8 +149,10 @@ def _messages(unit: Unit, loop: Loop | None, tellers: Mapping[int, Unit], note: 
         )
         if is_in and entry.position in stubs:
             stub = stubs[entry.position]
-            yield Part("message", "stub", stub.tokens, number, entry.position, entry.position, stub.reason, refs)
+            yield ManifestPart(
+                "message", "stub", stub.tokens, number, entry.position, entry.position, stub.reason, refs
+            )
             continue
         tokens = entry.cost if is_in and not unit.is_folded else 0
         reason = unit.reason or ("late_result" if is_late else "pinned" if is_summed_up else None)
-        yield Part("message", level, tokens, number, entry.position, entry.position, reason, refs)
+        yield ManifestPart("message", level, tokens, number, entry.position, entry.position, reason, refs)

@@ -2,29 +2,132 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from turnlog.codecs.registry import CODECS
-from turnlog.domain.errors import BudgetTooSmallError
-from turnlog.domain.events import MessageEvent, SummaryEvent
-from turnlog.domain.facts import facts_of
-from turnlog.domain.jsonvalue import JsonObject
-from turnlog.domain.messages import Message
-from turnlog.domain.values import dataclass
+from turnlog.core.calls import outline_of
+from turnlog.core.errors import BudgetTooSmallError, StepError
+from turnlog.core.events import MessageEvent, SummaryEvent
+from turnlog.core.json_values import JsonObject
+from turnlog.core.lazy_dataclass import lazy_dataclass
+from turnlog.core.messages import Message
+from turnlog.providers.registry import CODECS
+from turnlog.providers.token_rules import MESSAGE_OVERHEAD
 from turnlog.windows.bounds import upper_bound_tokens
+from turnlog.windows.budgets import Budget
 from turnlog.windows.costs import says_nothing
+from turnlog.windows.digests import digest_pieces, with_note
 from turnlog.windows.fit import fit
-from turnlog.windows.models import Budget
 from turnlog.windows.policy import Policy
-from turnlog.windows.prices import MESSAGE_OVERHEAD, extra_tokens, frame_tokens
+from turnlog.windows.prices import extra_tokens, frame_tokens
 from turnlog.windows.registry import is_built_in
 from turnlog.windows.render import missing_bodies
-from turnlog.windows.step_checks import applied
-from turnlog.windows.steps import Room, out
+from turnlog.windows.steps import Room, Step, out, pinned
 from turnlog.windows.text import SETTLEMENT
 from turnlog.windows.truncate import truncated
-from turnlog.windows.view import Entry, View, assemble
+from turnlog.windows.view import Entry, Loop, Unit, WindowDraft, assemble
+
+_REASON = re.compile(r"[a-z][a-z0-9_]{0,63}")
+_OURS = frozenset({"summary", "not_included"})
+"""Reasons with a meaning: of what a summary stands for, and of a current loop that is not wanted."""
+_RANKS = {"whole": 0, "digest": 1, "out": 2}
+
+
+def applied(step: Step, view: WindowDraft, room: Room) -> WindowDraft:
+    """The view after a step. `StepError` when one of a user's own fails, or returns what a step may not."""
+    if is_built_in(step):
+        return step.apply(view, room)
+    try:
+        after = step.apply(view, room)
+    except Exception as error:
+        raise StepError(f"step {step.step!r} failed: {type(error).__name__}", details={"step": step.step}) from error
+    problem = _problem(view, after)
+    if problem:
+        raise StepError(f"step {step.step!r} {problem}", details={"step": step.step})
+    return after
+
+
+def _problem(before: WindowDraft, after: object) -> str:
+    """What a step has done that it may not; empty when nothing."""
+    if not isinstance(after, WindowDraft):
+        return f"returned a {type(after).__name__}, not a view"
+    if replace(after, loops=before.loops) != before:
+        return "changed more of the view than its loops"
+    if len(after.loops) != len(before.loops):
+        return "added or removed a loop: one is taken out by its level"
+    found = [_of_loop(*pair) for pair in zip(before.past, after.past, strict=True)]
+    found += [_of_current(*pair) for pair in zip(before.loops[-1:], after.loops[-1:], strict=True)]
+    return next(filter(None, found), "")
+
+
+def _of_current(before: Loop, after: Loop) -> str:
+    if after is before:
+        return ""
+    is_pinned = len(after.units) == len(before.units) and all(
+        new == old or new == pinned(old) for old, new in zip(before.units, after.units, strict=True)
+    )
+    same = is_pinned and replace(after, units=before.units) == before
+    return "" if same else f"changed the current loop, {before.number}, otherwise than by pins"
+
+
+def _of_loop(before: Loop, after: Loop) -> str:
+    if after is before:
+        return ""
+    lowered = replace(
+        before,
+        units=after.units,
+        level=after.level,
+        reason=after.reason,
+        notes=after.notes,
+        max_message_chars=after.max_message_chars,
+    )
+    if lowered != after:
+        return f"changed more of loop {before.number} than its level and units"
+    if after.level not in _RANKS or _RANKS[after.level] < _RANKS[before.level]:
+        return f"raised loop {before.number} from {before.level} to {after.level}"
+    if before.level == "out" and after.reason != before.reason:
+        return f"gave loop {before.number}, which was out, another reason"
+    if after.level != "whole" and not _is_reason(after.reason, before.reason if after.level == before.level else ""):
+        return (
+            f"made loop {before.number} {after.level} with the reason {after.reason[:64]!r}, which is none of its own"
+        )
+    return _of_units(before, after.units) or _of_notes(before, after)
+
+
+def _of_notes(before: Loop, after: Loop) -> str:
+    if after.level == "digest":
+        # Made by `digest`, whatever its ledger: a digest says nothing but what its loop said.
+        values = sum(len(note.values) for note in after.notes)
+        if after.max_message_chars < 1 or with_note(after, max_values=values).notes != after.notes:
+            return f"made a digest of loop {before.number} otherwise than by digest()"
+        if not after.notes and not digest_pieces(after):
+            return f"made a digest of loop {before.number} that says nothing: such a loop is out"
+    elif after.level == "out" and after.notes:
+        return f"left notes of loop {before.number}, which is out"
+    elif after.level == "whole" and replace(after, units=before.units) != before:
+        return f"gave loop {before.number}, which is whole, a reason or notes"
+    return ""
+
+
+def _of_units(before: Loop, after: Iterable[Unit]) -> str:
+    units = tuple(after)
+    if len(units) != len(before.units):
+        return f"added or removed a message of loop {before.number}: one is taken out by its level"
+    for old, new in zip(before.units, units, strict=True):
+        is_out = new.level == "out" and not old.pinned and new == replace(old, level="out", reason=new.reason)
+        if not (new is old or new == old or new == pinned(old) or (is_out and _is_reason(new.reason, old.reason))):
+            return (
+                f"changed message {old.position} otherwise than by taking it out, with a reason of its own, or by a pin"
+            )
+    return ""
+
+
+def _is_reason(reason: str, before: str) -> bool:
+    """Whether it can stand in a manifest: a word of the step's own, or what was the reason before."""
+    is_own = _REASON.fullmatch(reason) is not None and reason not in _OURS
+    return is_own or (bool(before) and reason == before)
+
 
 WINDOW_OVERHEAD = 3
 SETTLEMENT_TOKENS = upper_bound_tokens(SETTLEMENT) + MESSAGE_OVERHEAD
@@ -32,7 +135,7 @@ Fetch = Callable[[list[MessageEvent]], Mapping[int, MessageEvent]]
 """Brings the bodies of messages whose payloads are out of line, by position."""
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Source:
     """A message of the log on its way into a window."""
 
@@ -41,8 +144,8 @@ class Source:
     time_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+@lazy_dataclass(frozen=True, slots=True)
+class WindowRequest:
     """What is asked for. Tokens of system text and tools are counted by the caller, or bounds of the count.
 
     ``system_least`` and ``tools_least``: so many they are at least, where the caller knows; a count is both.
@@ -65,18 +168,18 @@ class Request:
     summary: SummaryEvent | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+@lazy_dataclass(frozen=True, slots=True)
+class WindowPlan:
     """What is known of the messages, and all that could be sent of them."""
 
     entries: Sequence[Entry]
-    request: Request
+    request: WindowRequest
     total: int
     unread: int
-    assembled: View
+    assembled: WindowDraft
 
     @classmethod
-    def of(cls, entries: Sequence[Entry], request: Request, *, total: int, unread: int) -> Plan:
+    def of(cls, entries: Sequence[Entry], request: WindowRequest, *, total: int, unread: int) -> WindowPlan:
         view = assemble(
             [_priced(entry, request.format) for entry in entries],
             total=total,
@@ -95,23 +198,23 @@ class Plan:
         found = {entry.position: entry for unit in units for entry in unit.entries}
         return [entry.event for entry in found.values() if entry.message is None]
 
-    def with_entries(self, known: Mapping[int, Entry]) -> Plan:
+    def with_entries(self, known: Mapping[int, Entry]) -> WindowPlan:
         """The plan when more is known of some messages, by position."""
         entries = [known.get(entry.position, entry) for entry in self.entries]
-        return Plan.of(entries, self.request, total=self.total, unread=self.unread)
+        return WindowPlan.of(entries, self.request, total=self.total, unread=self.unread)
 
-    def before(self, position: int, request: Request) -> tuple[Plan, bool]:
+    def before(self, position: int, request: WindowRequest) -> tuple[WindowPlan, bool]:
         """The plan of a request in the same format as if the log ended before a position, and whether all that it could
         send stands in this one too, in the same order and as it was."""
         kept = [entry for entry in self.entries if entry.position < position]
         total = self.total - sum(entry.event.tokens for entry in self.entries[len(kept) :])
         view = truncated(self.assembled, kept, position, total=total, settle=request.settle)
         if view is None:
-            return Plan.of(kept, request, total=total, unread=self.unread), False
+            return WindowPlan.of(kept, request, total=total, unread=self.unread), False
         view = replace(view, has_system=request.system is not None)
-        return Plan(kept, request, total, self.unread, view), True
+        return WindowPlan(kept, request, total, self.unread, view), True
 
-    def view(self) -> View:
+    def view(self) -> WindowDraft:
         """All that could be sent."""
         view = replace(self.assembled, summary=self.request.summary)
         if self.request.include_current_loop:
@@ -119,12 +222,12 @@ class Plan:
         left_out = [replace(loop, units=(), level="out", reason="not_included") for loop in view.loops[-1:]]
         return replace(view, loops=(*view.past, *left_out), open_calls=())
 
-    def leaves(self, view: View) -> bool:
+    def leaves(self, view: WindowDraft) -> bool:
         """Whether the view is all that could be sent."""
         is_same = view.summary is self.request.summary and view.told == self.assembled.told
         return is_same and view.loops == self.assembled.loops
 
-    def fitted(self) -> View:
+    def fitted(self) -> WindowDraft:
         """The view within the budget. A summary that has no room is left out, and what it covers is declared."""
         try:
             return self._fitted(self.view())
@@ -134,7 +237,7 @@ class Plan:
                 raise
             return self._fitted(self._without_summary(self.view(), summary))
 
-    def _without_summary(self, view: View, summary: SummaryEvent) -> View:
+    def _without_summary(self, view: WindowDraft, summary: SummaryEvent) -> WindowDraft:
         """What the summary covers stays out: only kept messages of it have been read. Those that are not shown are counted
         with the others."""
         for step in self.request.policy.pins:
@@ -144,13 +247,13 @@ class Plan:
         past = [out(loop, "summary") if loop.number <= summary.last_loop else loop for loop in view.past]
         return replace(view.with_past(past), summary=None, unread=view.unread + summary.messages - len(shown))
 
-    def _stepped(self, view: View) -> View:
+    def _stepped(self, view: WindowDraft) -> WindowDraft:
         fixed = fixed_tokens(self.request) + sum(unit.tokens for unit in view.preamble)
         for step in self.request.policy.steps:
             view = applied(step, view, Room(self.request.budget.tokens, fixed))
         return view
 
-    def _fitted(self, view: View) -> View:
+    def _fitted(self, view: WindowDraft) -> WindowDraft:
         request = self.request
         fixed = fixed_tokens(request)
         try:
@@ -163,7 +266,7 @@ class Plan:
             ) from error
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Settled:
     """A view with all the bodies that it sends. ``plans`` are those that were made on the way to it, the last one its own.
 
@@ -172,17 +275,17 @@ class Settled:
     it sends are not at hand, so the view is what it was planned as without them.
     """
 
-    plans: tuple[Plan, ...]
-    view: View
+    plans: tuple[WindowPlan, ...]
+    view: WindowDraft
     is_untouched: bool
     is_within: bool = False
     is_known: bool = True
 
     @property
-    def plan(self) -> Plan:
+    def plan(self) -> WindowPlan:
         return self.plans[-1]
 
-    def before(self, position: int, request: Request) -> Settled:
+    def before(self, position: int, request: WindowRequest) -> Settled:
         """What a request in the same format was given as if the log ended before a position, or `BudgetTooSmallError` when it
         was refused. Nothing is fetched."""
         plan, is_same = self.plan.before(position, request)
@@ -196,7 +299,7 @@ class Settled:
         return _settled(plan, lambda events: {event.position: known[event.position] for event in events}, known)
 
 
-def settled(entries: Sequence[Entry], request: Request, *, total: int, unread: int, fetch: Fetch) -> Settled:
+def settled(entries: Sequence[Entry], request: WindowRequest, *, total: int, unread: int, fetch: Fetch) -> Settled:
     """The view of a request; `BudgetTooSmallError` when even the least window is larger than the budget."""
     by_position = {entry.position: entry for entry in entries}
 
@@ -207,11 +310,11 @@ def settled(entries: Sequence[Entry], request: Request, *, total: int, unread: i
     # Of these neither body nor card is at hand.
     known = bring([entry.event for entry in entries if entry.message is None and entry.event.facts is None])
     entries = [known.get(entry.position, entry) for entry in entries]
-    return _settled(Plan.of(entries, request, total=total, unread=unread), bring)
+    return _settled(WindowPlan.of(entries, request, total=total, unread=unread), bring)
 
 
 def _settled(
-    plan: Plan, bring: Callable[[list[MessageEvent]], Mapping[int, Entry]], at_hand: Container[int] | None = None
+    plan: WindowPlan, bring: Callable[[list[MessageEvent]], Mapping[int, Entry]], at_hand: Container[int] | None = None
 ) -> Settled:
     """``at_hand``: the positions that can be brought; None: all."""
     plans, is_untouched = [plan], True
@@ -238,7 +341,7 @@ def _are_in(at_hand: Container[int] | None, wanted: Iterable[MessageEvent]) -> b
     return at_hand is None or all(event.position in at_hand for event in wanted)
 
 
-def _changes_less(then: Request, now: Request) -> bool:
+def _changes_less(then: WindowRequest, now: WindowRequest) -> bool:
     """Whether a request changes nothing of a shorter log when the other changes nothing of a longer one. Turnlog's own steps
     take the more the more there is; of others that is not known."""
     is_as_large = then.budget.tokens - fixed_tokens(then) >= now.budget.tokens - fixed_tokens(now)
@@ -251,7 +354,7 @@ def _changes_less(then: Request, now: Request) -> bool:
     )
 
 
-def fixed_tokens(request: Request) -> int:
+def fixed_tokens(request: WindowRequest) -> int:
     """What a window takes besides its messages."""
     return WINDOW_OVERHEAD + request.system_tokens + request.tools_tokens + frame_tokens(request.format)
 
@@ -267,7 +370,7 @@ def _read(event: MessageEvent, loop: int, time_ms: int) -> Entry:
     """The entry with its message understood."""
     assert event.body is not None  # noqa: S101 - fetched
     message = CODECS[event.format].parse(event.body, is_error=event.envelope.is_error)
-    return Entry(event, facts_of(message), loop, time_ms, message)
+    return Entry(event, outline_of(message), loop, time_ms, message)
 
 
 def _priced(entry: Entry, sent: str) -> Entry:
@@ -275,4 +378,4 @@ def _priced(entry: Entry, sent: str) -> Entry:
     return replace(entry, extra=extra) if extra else entry
 
 
-_NO_FACTS = facts_of(Message("unknown"))
+_NO_FACTS = outline_of(Message("unknown"))

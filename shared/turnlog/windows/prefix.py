@@ -6,28 +6,118 @@ what has been read, and both are compared as they are rendered. Nothing is fetch
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import takewhile
 from typing import Literal, TypeAlias
 
-from turnlog.codecs.base import BEFORE_ALL, Codec, End, Rendered
-from turnlog.domain.breaks import BreakReason
-from turnlog.domain.errors import BudgetTooSmallError, StepError
-from turnlog.domain.jsonvalue import JsonObject, JsonValue
-from turnlog.domain.values import dataclass
-from turnlog.windows.breaks import cause_of
+from turnlog.core.errors import BudgetTooSmallError, StepError
+from turnlog.core.json_values import JsonObject, JsonValue
+from turnlog.core.lazy_dataclass import lazy_dataclass
+from turnlog.core.prefix_breaks import BreakReason
+from turnlog.providers.base import BEFORE_ALL, Codec, End, Rendered
+from turnlog.providers.token_rules import MESSAGE_OVERHEAD
 from turnlog.windows.costs import says_nothing
 from turnlog.windows.least import least_of_share, least_of_system, least_of_tools
-from turnlog.windows.plan import Request, Settled
+from turnlog.windows.plan import Settled, WindowRequest
 from turnlog.windows.prices import FENCING
 from turnlog.windows.render import Share, shares
-from turnlog.windows.view import MESSAGE_OVERHEAD
+from turnlog.windows.view import Loop, Unit, WindowDraft
+
+_OF_PLAN: Mapping[str, BreakReason] = {
+    "past_loop": "past_loop",
+    "high_mark": "crossing",
+    "digests_full": "crossing",
+    "max_age": "age",
+    "budget": "budget",
+    "summary": "summary",
+    "stub": "stub",
+    "stub_tool_results": "stub",
+    "fold": "fold",
+}
+"""BreakReason of a part -> reason of a break. All others are of limits, and of steps of a user's own: `evicted`."""
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class Cause:
+    """What is not planned as before, and the position at which it begins. ``is_planned``: by policy and budget, else by what
+    the messages are."""
+
+    reason: BreakReason
+    position: int
+    is_planned: bool = False
+
+
+def cause_of(then: WindowDraft, now: WindowDraft, position: int, *, at: int | None = None) -> Cause | None:
+    """Why the later of two views is not the earlier one with more behind it: by the loop in which ``at`` lies, else by the
+    first that is another one.
+
+    ``position``: the earlier log ended before it. None where nothing is planned otherwise.
+    """
+    if (then.summary, then.told) != (now.summary, now.told):
+        known = then.summary or now.summary
+        return Cause("budget", known.first if known is not None else 0, is_planned=True)
+    causes = [(one, cause) for one, other in _pairs(then, now, position) if (cause := _in_loop(one, other, position))]
+    inside = [cause for loop, cause in causes if at is not None and loop.first <= at <= loop.last]
+    return next(iter([*inside, *(cause for _, cause in causes)]), None)
+
+
+def _pairs(then: WindowDraft, now: WindowDraft, position: int) -> Iterator[tuple[Loop, Loop]]:
+    """The loops of both, as they were and as they are; one that is not there says nothing."""
+    old = {loop.number: loop for loop in then.loops}
+    new = {loop.number: loop for loop in now.loops if loop.first < position}
+    for number in sorted(old | new):
+        one, other = old.get(number), new.get(number)
+        yield one or _silent(new[number]), other or _silent(old[number])
+
+
+def _silent(loop: Loop) -> Loop:
+    return replace(loop, units=(), level="whole", reason="", notes=())
+
+
+def _in_loop(one: Loop, other: Loop, position: int) -> Cause | None:
+    if (one.level, one.max_message_chars) != (other.level, other.max_message_chars):
+        return Cause(_of_plan(other if other.level != "whole" else one), one.first, is_planned=True)
+    old = {unit.position: unit for unit in one.units}
+    new = {unit.position: unit for unit in other.units if unit.position < position}
+    for place in sorted(old | new):
+        found = _of_units(old.get(place), new.get(place))
+        if found is not None:
+            return found
+    if one.notes == other.notes:
+        return None
+    return Cause("fold" if other.level == "whole" else _of_plan(other), one.first, is_planned=True)
+
+
+def _of_units(one: Unit | None, other: Unit | None) -> Cause | None:
+    if one is None or other is None:
+        return _sent_now(other) if other is not None else None
+    if _answers(one) != _answers(other):
+        return Cause("late_result", other.position) if one.answers else _sent_now(other)
+    if one.level != other.level:
+        return Cause(_of_plan(other if other.level != "whole" else one), one.position, is_planned=True)
+    return Cause("stub", one.position, is_planned=True) if one.stubs != other.stubs else None
+
+
+def _sent_now(unit: Unit) -> Cause:
+    """Its calls waited."""
+    is_settled = any(answer.entry is None for answer in unit.answers)
+    return Cause("settled" if is_settled else "open_call", unit.position)
+
+
+def _answers(unit: Unit) -> list[tuple[int, int]]:
+    return [(answer.entry.position if answer.entry is not None else 0, answer.index) for answer in unit.answers]
+
+
+def _of_plan(part: Loop | Unit) -> BreakReason:
+    return _OF_PLAN.get(part.reason, "evicted")
+
 
 BrokeAt: TypeAlias = int | Literal["tools", "system", "summary", "line"] | None
 _SYSTEM_IS_A_MESSAGE = ("openai_chat", "openai_responses")
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Prefix:
     """``stable_tokens``: at least so many tokens at the beginning, in the order tools, system text, messages, are as they were.
 
@@ -40,7 +130,7 @@ class Prefix:
     reason: BreakReason | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Made:
     """A window on its way to its caller: what was planned, its turns, and how they are rendered."""
 
@@ -55,11 +145,11 @@ class Made:
         return cls(settled, found, rendered)
 
     @property
-    def request(self) -> Request:
+    def request(self) -> WindowRequest:
         return self.settled.plan.request
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Common:
     """What two windows have in common: the messages up to ``end``, the first ``turns`` turns of the later one.
 
@@ -71,7 +161,9 @@ class Common:
     is_whole: bool = False
 
 
-def prefix_of(made: Made, then: Request | BreakReason, position: int | None, codec: Codec) -> tuple[Prefix, Common]:
+def prefix_of(
+    made: Made, then: WindowRequest | BreakReason, position: int | None, codec: Codec
+) -> tuple[Prefix, Common]:
     """The prefix, and what the windows have in common.
 
     ``then``: what was asked for before ``position``, in the same format; or why nothing behind the fixed parts is to be

@@ -8,19 +8,24 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from turnlog.codecs.alternation import CONTINUE, FIRST_USER
-from turnlog.codecs.bedrock_converse import NO_OUTPUT
-from turnlog.codecs.blocks import arguments_value, marked_error, text_with_placeholders, tool_input
-from turnlog.codecs.converse_media import DOCUMENT_TEXT, document_name
-from turnlog.codecs.counting import count_media
-from turnlog.codecs.fences import SYSTEM_KIND, escaped, fenced
-from turnlog.codecs.names import legal_tool_name
-from turnlog.domain.facts import Facts
-from turnlog.domain.jsonvalue import encode_json
-from turnlog.domain.messages import Media, Message, ToolCall
+from turnlog.core.calls import MessageOutline
+from turnlog.core.json_values import encode_json
+from turnlog.core.messages import Media, Message, ToolCall
+from turnlog.providers.alternation import CONTINUE, FIRST_USER
+from turnlog.providers.bedrock_converse import DOCUMENT_TEXT, NO_OUTPUT, document_name
+from turnlog.providers.blocks import (
+    SYSTEM_KIND,
+    arguments_value,
+    escaped,
+    fenced,
+    legal_tool_name,
+    marked_error,
+    text_with_placeholders,
+    tool_input,
+)
+from turnlog.providers.token_rules import MESSAGE_OVERHEAD, count_media
 from turnlog.windows.bounds import upper_bound_tokens
 
-MESSAGE_OVERHEAD = 4
 _NAME_HASH = 8  # the hash at the end of a made name, a token a character at the most
 _CUT_NAME = 128  # a card holds no more of a name; what is made of the whole one may be longer
 _MADE_NAME = 64  # so it is charged for the 57 characters that a made name has at the most
@@ -36,7 +41,7 @@ _DOCUMENT = upper_bound_tokens(DOCUMENT_TEXT) + upper_bound_tokens(" (9999)")
 _SAFE_NAME_CHARS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
 
 
-def extra_tokens(facts: Facts, message: Message | None, *, given: str, sent: str) -> int:
+def extra_tokens(facts: MessageOutline, message: Message | None, *, given: str, sent: str) -> int:
     """The most that a message of format ``given`` takes beyond its stored count when it is sent in format ``sent``.
 
     Without the message only what its facts tell is charged: whoever sends it whole must read it first.

@@ -11,11 +11,11 @@ from dataclasses import replace
 from functools import cache
 from typing import cast
 
-from turnlog.codecs.registry import codec_of
-from turnlog.domain.jsonvalue import JsonObject, JsonValue, encode_json
-from turnlog.domain.recall_calls import RECALL_TOOL, SEARCH_TOOL
+from turnlog.core.json_values import JsonObject, JsonValue, encode_json
+from turnlog.core.recall_calls import RECALL_TOOL, SEARCH_TOOL
+from turnlog.providers.registry import codec_of
 from turnlog.windows.bounds import lower_bound_tokens, upper_bound_tokens
-from turnlog.windows.build import Request, system_cost, upper_bound_of_json, with_tools_of
+from turnlog.windows.build import WindowRequest, system_cost, upper_bound_of_json, with_tools_of
 
 RECALL_LINE = (
     "Earlier parts of this conversation may be shortened or left out here; nothing is lost. "
@@ -90,7 +90,7 @@ def recall_tools(format: str) -> list[JsonObject]:
     return [_SHAPES[format](*tool) for tool in _TOOLS]
 
 
-def with_recall(request: Request) -> Request:
+def with_recall(request: WindowRequest) -> WindowRequest:
     """The request with the tools behind its own and the line behind its system text, both counted.
 
     Its own are put into the format's shape first: only those that are sent count, and ours are not charged anew with them. A
@@ -129,7 +129,7 @@ def _tools_tokens(own: Sequence[JsonObject], ours: Sequence[JsonObject], own_tok
     return own_tokens + added + _joint(last, ',{"')
 
 
-def _tools_least(own: Sequence[JsonObject], ours: Sequence[JsonObject], request: Request) -> int | None:
+def _tools_least(own: Sequence[JsonObject], ours: Sequence[JsonObject], request: WindowRequest) -> int | None:
     """At most the tokens of all tools as one list."""
     known = request.tools_least
     if not own or not ours or known is None:

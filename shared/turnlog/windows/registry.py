@@ -11,14 +11,12 @@ from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from turnlog.domain.errors import InvalidInputError
-from turnlog.domain.jsonvalue import encode_json
-from turnlog.windows.demotions import Crossing, Loops
-from turnlog.windows.limits import Messages, Recent, Tokens, Turns
-from turnlog.windows.pins import Pin
+from turnlog.core.errors import InvalidInputError
+from turnlog.core.json_values import encode_json
+from turnlog.windows.digest_steps import Crossing, Loops, Summary
+from turnlog.windows.keep_newest import Messages, Pin, Recent, Tokens, Turns
 from turnlog.windows.steps import Step
-from turnlog.windows.stub_step import StubToolResults
-from turnlog.windows.summary_step import Summary
+from turnlog.windows.stubs import StubToolResults
 
 BUILT_IN: tuple[type[Step], ...] = (Turns, Messages, Tokens, Recent, Loops, Crossing, StubToolResults, Summary, Pin)
 """The steps that Turnlog brings, in the order in which they are named."""

@@ -6,22 +6,21 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Literal, TypeAlias
 
-from turnlog.codecs.base import Codec, Turn
-from turnlog.domain.events import MessageEvent
-from turnlog.domain.messages import Message, Text, ToolResult
-from turnlog.domain.refs import Ref
-from turnlog.domain.values import dataclass
+from turnlog.core.events import MessageEvent
+from turnlog.core.lazy_dataclass import lazy_dataclass
+from turnlog.core.messages import Message, Text, ToolResult
+from turnlog.core.refs import Ref
+from turnlog.providers.base import Codec, Turn
 from turnlog.windows.costs import has_evicted, is_evicted, says_nothing
-from turnlog.windows.digests import Piece, shown_pieces, told
-from turnlog.windows.notes import note_text
+from turnlog.windows.digests import Piece, note_text, shown_pieces, told
 from turnlog.windows.summaries import summary_text
 from turnlog.windows.text import NOTHING_SAID, SETTLEMENT, cut, left_out_line, truncation_mark, user_call_text
-from turnlog.windows.view import Answer, Entry, Note, Stub, Unit, View
+from turnlog.windows.view import CallResult, Entry, Note, Stub, Unit, WindowDraft
 
 Place: TypeAlias = int | Literal["summary", "line"]
 
 
-def missing_bodies(view: View) -> list[MessageEvent]:
+def missing_bodies(view: WindowDraft) -> list[MessageEvent]:
     """The messages whose payloads must be fetched before the view can be rendered."""
     wanted = dict[int, MessageEvent]()
     for piece in _all_pieces(view):
@@ -31,7 +30,7 @@ def missing_bodies(view: View) -> list[MessageEvent]:
     return list(wanted.values())
 
 
-def shares(view: View, codec: Codec) -> list[Share]:
+def shares(view: WindowDraft, codec: Codec) -> list[Share]:
     """The window's turns in a valid order, each with what it is of. No body may be missing (`missing_bodies`)."""
     return _joined(_Renderer(codec).turns(view), codec)
 
@@ -57,7 +56,7 @@ def _are_halves(one: Share, other: Share) -> bool:
     return bool(is_one_message) and {one.part, other.part} == {"results", "rest"}
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Share:
     """A turn and the message that it is of. A message with results and something else is sent in two: its ``results``
     behind their calls, the ``rest`` in its place. ``where``: what a turn is of that is no message as it was given, a part's
@@ -79,7 +78,7 @@ class _Renderer:
         self._used: set[str] = set()
         self._ids: dict[Ref, str] = {}
 
-    def turns(self, view: View) -> Iterator[Share]:
+    def turns(self, view: WindowDraft) -> Iterator[Share]:
         for unit in view.preamble:
             yield from self._unit(unit)
         if view.summary is not None:
@@ -161,7 +160,7 @@ class _Renderer:
             result = ToolResult(self._ids[ref], (Text(SETTLEMENT),))
             yield Share(Turn(Message("tool", tool_results=(result,)), result_ids=(self._ids[ref],)), unit.entry)
 
-    def _stubbed(self, entry: Entry, answers: Sequence[Answer], stub: Stub) -> Iterator[ToolResult]:
+    def _stubbed(self, entry: Entry, answers: Sequence[CallResult], stub: Stub) -> Iterator[ToolResult]:
         texts = dict(stub.texts)
         for answer in answers:
             fact = entry.facts.results[answer.index]
@@ -209,7 +208,7 @@ class _Renderer:
         return call_id
 
 
-def left_out(view: View) -> str:
+def left_out(view: WindowDraft) -> str:
     """The line that declares what is neither shown nor digested."""
     loops = [loop for loop in view.loops if loop.units and all(is_evicted(loop, unit) for unit in loop.units)]
     evicted = {
@@ -228,7 +227,7 @@ def _sent_whole(unit: Unit) -> Iterator[Entry]:
     return (entry for entry in unit.entries if entry.position not in stubs)
 
 
-def _all_pieces(view: View) -> Iterator[Piece]:
+def _all_pieces(view: WindowDraft) -> Iterator[Piece]:
     for unit in view.preamble:
         yield Piece(unit, None, unit.tokens)
     for loop in view.loops:

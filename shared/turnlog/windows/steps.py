@@ -13,7 +13,7 @@ from typing import NamedTuple
 from pydantic import BaseModel, ConfigDict
 
 from turnlog.windows.digests import digest_pieces, with_note
-from turnlog.windows.view import Loop, Unit, View
+from turnlog.windows.view import Loop, Unit, WindowDraft
 
 MAX_MESSAGE_CHARS = 500
 LEDGER_PER_LOOP = 100
@@ -38,7 +38,7 @@ class Step(BaseModel):
     step: str
 
     @abstractmethod
-    def apply(self, view: View, room: Room) -> View:
+    def apply(self, view: WindowDraft, room: Room) -> WindowDraft:
         """The view after this step. Pure: the same view, fields and room give the same view, in every process."""
 
 

@@ -8,12 +8,17 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from typing import Literal
 
+from pydantic import Field
+
+from turnlog.providers.token_rules import MESSAGE_OVERHEAD
 from turnlog.windows.bounds import upper_bound_tokens
+from turnlog.windows.digests import ledger_of, value_cost
 from turnlog.windows.ledger import chosen, is_said
-from turnlog.windows.notes import ledger_of, value_cost
+from turnlog.windows.steps import Room, Step
 from turnlog.windows.text import truncation_mark
-from turnlog.windows.view import MESSAGE_OVERHEAD, Answer, Entry, Stub, Unit
+from turnlog.windows.view import CallResult, Entry, Stub, Unit, WindowDraft
 
 PREVIEW_TOKENS = 100
 OVER_TOKENS = 200
@@ -56,11 +61,11 @@ def result_entries(unit: Unit) -> Sequence[Entry]:
     return unit.entries[len(unit.said) :]
 
 
-def _answers_in(unit: Unit, entry: Entry) -> list[Answer]:
+def _answers_in(unit: Unit, entry: Entry) -> list[CallResult]:
     return [answer for answer in unit.answers if answer.entry is not None and answer.entry.position == entry.position]
 
 
-def _stub(entry: Entry, answers: Sequence[Answer], reason: str, preview_tokens: int) -> Stub:
+def _stub(entry: Entry, answers: Sequence[CallResult], reason: str, preview_tokens: int) -> Stub:
     chars = _CARD_CHARS // max(1, len(entry.facts.results))
     texts, tokens = list[str](), 0
     for answer in answers:
@@ -86,3 +91,35 @@ def _beginning(text: str, tokens: int) -> tuple[str, int]:
     while text and (bound := upper_bound_tokens(text)) > tokens:
         text = text[: min(len(text) - 1, len(text) * tokens // bound)]
     return text, bound if text else 0
+
+
+class StubToolResults(Step):
+    """Tool results of more than ``over_tokens`` are sent as stubs: their first ``preview_tokens``, their ref and their values.
+
+    The newest ``keep_newest`` messages with results stay whole, and so does what is pinned. Of the current loop too: where a
+    budget alone presses, the ladder does it when it has to.
+    """
+
+    step: Literal["stub_tool_results"] = "stub_tool_results"
+    keep_newest: int = Field(default=3, ge=0, le=1_000_000)
+    over_tokens: int = Field(default=OVER_TOKENS, ge=0, le=100_000_000)
+    preview_tokens: int = Field(default=PREVIEW_TOKENS, ge=0, le=1_000)
+
+    def apply(self, view: WindowDraft, room: Room) -> WindowDraft:
+        units = [unit for loop in view.loops if loop.level == "whole" for unit in loop.units if unit.level == "whole"]
+        positions = sorted({entry.position for unit in units for entry in result_entries(unit)})
+        kept = frozenset(positions[max(0, len(positions) - self.keep_newest) :])
+        if len(kept) == len(positions):
+            return view
+        loops = [
+            replace(loop, units=tuple(self._stubbed(unit, kept) for unit in loop.units))
+            if loop.level == "whole"
+            else loop
+            for loop in view.loops
+        ]
+        return replace(view, loops=tuple(loops))
+
+    def _stubbed(self, unit: Unit, kept: frozenset[int]) -> Unit:
+        return stub_results(
+            unit, self.step, over_tokens=self.over_tokens, preview_tokens=self.preview_tokens, whole=kept
+        )

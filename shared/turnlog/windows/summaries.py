@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from turnlog.domain.events import SummaryEvent
-from turnlog.domain.language import Script, main_script
+from turnlog.core.events import SummaryEvent
+from turnlog.core.text import Script, main_script
+from turnlog.providers.token_rules import MESSAGE_OVERHEAD
 from turnlog.windows.bounds import upper_bound_tokens
 from turnlog.windows.text import escaped, fenced
 
-_MESSAGE_OVERHEAD = 4
 _JOIN_TOKENS = 4
 _TOLD_CHARS = 1_000
 """So much of the text tells its language. Part of what makes a window: see `RENDERER_VERSION`."""
@@ -37,13 +37,13 @@ def summary_tokens(event: SummaryEvent | None, label: str | None = None) -> int:
     if event is None:
         return 0
     around = upper_bound_tokens(fenced(_kind(event), _label(event, label)))
-    return event.tokens + around + _JOIN_TOKENS + _MESSAGE_OVERHEAD
+    return event.tokens + around + _JOIN_TOKENS + MESSAGE_OVERHEAD
 
 
 def most_tokens_around(event: SummaryEvent, label: str | None = None) -> int:
     """The most that the message takes beside text and values, in whatever language these turn out to be."""
     labels = (_line(label),) if label is not None else ("", *map(_line, _LABELS.values()))
-    return max(upper_bound_tokens(fenced(_kind(event), label)) for label in labels) + _JOIN_TOKENS + _MESSAGE_OVERHEAD
+    return max(upper_bound_tokens(fenced(_kind(event), label)) for label in labels) + _JOIN_TOKENS + MESSAGE_OVERHEAD
 
 
 MOST_AROUND = 64

@@ -1,12 +1,12 @@
 """The texts that windows put beside what was said: marks, neutral lines, fenced data. All in the user role, all neutral.
 
-What stands in a fence (`turnlog.codecs.fences`) is data.
+What stands in a fence (`turnlog.providers.blocks`) is data.
 """
 
 from __future__ import annotations
 
-from turnlog.codecs.fences import escaped, fenced
-from turnlog.domain.facts import CallFact
+from turnlog.core.calls import CallFact
+from turnlog.providers.blocks import escaped, fenced
 
 __all__ = [
     "NOTHING_SAID",

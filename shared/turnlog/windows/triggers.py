@@ -20,7 +20,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from turnlog.windows.steps import Room
-from turnlog.windows.view import Entry, View
+from turnlog.windows.view import Entry, WindowDraft
 
 _MEASURES = ("messages_over", "tokens_over", "loops_over", "fraction_over")
 
@@ -107,7 +107,7 @@ def any_crossed(clauses: tuple[Clause, ...], counted: Counted, *, budget: int, f
     )
 
 
-def past_of(view: View) -> Counted:
+def past_of(view: WindowDraft) -> Counted:
     """What the past loops of a view have, as the log counts it: since the summary in force, with what is never sent."""
     if not view.loops:
         return Counted(0, 0, 0)

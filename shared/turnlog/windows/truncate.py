@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from turnlog.windows.items import is_item
-from turnlog.windows.view import Entry, Unit, View, is_turn, never_sent
+from turnlog.windows.view import Entry, Unit, WindowDraft, is_turn, never_sent
 
 
 def newest_answer(entries: Sequence[Entry]) -> int | None:
@@ -19,7 +19,9 @@ def newest_answer(entries: Sequence[Entry]) -> int | None:
     return entries[at].position
 
 
-def truncated(view: View, kept: Sequence[Entry], position: int, *, total: int, settle: bool) -> View | None:
+def truncated(
+    view: WindowDraft, kept: Sequence[Entry], position: int, *, total: int, settle: bool
+) -> WindowDraft | None:
     """The assembled view as if the log ended before a position; ``kept`` are the entries before it, ``total`` their running total.
 
     None where what has come since has changed what stood before: a late result, a call that waited then. Such a view has to

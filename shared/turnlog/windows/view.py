@@ -11,23 +11,22 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Literal, TypeAlias
 
-from turnlog.domain.events import MessageEvent, SummaryEvent
-from turnlog.domain.facts import Facts
-from turnlog.domain.flow import REASONING
-from turnlog.domain.messages import Message, Role, Text
-from turnlog.domain.pairing import pair
-from turnlog.domain.refs import Ref
-from turnlog.domain.values import dataclass
+from turnlog.core.calls import MessageOutline, pair
+from turnlog.core.events import MessageEvent, SummaryEvent
+from turnlog.core.lazy_dataclass import lazy_dataclass
+from turnlog.core.loops import REASONING
+from turnlog.core.messages import Message, Role, Text
+from turnlog.core.refs import Ref
+from turnlog.providers.token_rules import MESSAGE_OVERHEAD
 from turnlog.windows.bounds import upper_bound_tokens
 from turnlog.windows.items import is_lone_reasoning, item_groups, leader_of
 from turnlog.windows.text import user_call_text
 
-MESSAGE_OVERHEAD = 4
 _JOIN_TOKENS = 4
 Level: TypeAlias = Literal["whole", "digest", "out"]
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Entry:
     """A message and what is known of it. ``message`` is None while its payload has not been fetched.
 
@@ -35,7 +34,7 @@ class Entry:
     """
 
     event: MessageEvent
-    facts: Facts
+    facts: MessageOutline
     loop: int
     time_ms: int
     message: Message | None = None
@@ -51,8 +50,8 @@ class Entry:
         return self.event.tokens + self.extra
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+@lazy_dataclass(frozen=True, slots=True)
+class CallResult:
     """The result of a call of a unit: where it stands. ``entry`` None: there is none, so a neutral text stands for it."""
 
     ref: Ref
@@ -60,7 +59,7 @@ class Answer:
     index: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Stub:
     """A message's results cut to their beginnings, as one unit sends them. ``tokens`` is the most that they take."""
 
@@ -70,7 +69,7 @@ class Stub:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Unit:
     """One message, or a message with calls and their results. ``tokens`` is what it takes as it is sent.
 
@@ -83,7 +82,7 @@ class Unit:
 
     entry: Entry
     entries: tuple[Entry, ...]
-    answers: tuple[Answer, ...] = ()
+    answers: tuple[CallResult, ...] = ()
     tokens: int = 0
     before: int = 0
     level: Level = "whole"
@@ -103,7 +102,7 @@ class Unit:
         return self.entry.position
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Note:
     """What is said of calls that are not sent. ``values`` are what lines and texts do not say already, in order of first
     appearance; ``fixed`` bounds the tokens of all but them. It stands before position ``at``, or at its loop's end."""
@@ -115,7 +114,7 @@ class Note:
     at: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Loop:
     """A run loop. ``before`` is the running total of tokens when it was opened; ``level`` is how it is sent.
 
@@ -148,19 +147,19 @@ class Loop:
         return self.level == "out" and self.reason == "summary"
 
 
-@dataclass(frozen=True, slots=True)
-class Told:
+@lazy_dataclass(frozen=True, slots=True)
+class SummaryWording:
     """Whose message a summary is, and what introduces its text; None: a label in its language."""
 
     role: Role = "user"
     label: str | None = None
 
 
-AS_USER = Told()
+AS_USER = SummaryWording()
 
 
-@dataclass(frozen=True, slots=True)
-class View:
+@lazy_dataclass(frozen=True, slots=True)
+class WindowDraft:
     """``preamble``: system messages before the first loop. The last loop is the current one.
 
     ``total`` is the running total of all stored tokens. ``unread`` positions before the first were not read.
@@ -177,16 +176,16 @@ class View:
     has_system: bool = False
     summary: SummaryEvent | None = None
     summary_reason: str = ""
-    told: Told = AS_USER
+    told: SummaryWording = AS_USER
 
     @property
     def past(self) -> tuple[Loop, ...]:
         return self.loops[:-1]
 
-    def with_past(self, past: Iterable[Loop]) -> View:
+    def with_past(self, past: Iterable[Loop]) -> WindowDraft:
         return replace(self, loops=(*past, *self.loops[-1:]))
 
-    def with_current(self, loop: Loop) -> View:
+    def with_current(self, loop: Loop) -> WindowDraft:
         return replace(self, loops=(*self.past, loop))
 
 
@@ -209,7 +208,7 @@ def assemble(
     settlement_tokens: int = 0,
     unread: int = 0,
     has_system: bool = False,
-) -> View:
+) -> WindowDraft:
     """The view of entries in order of position. ``total`` is the log's running total of tokens at its end.
 
     A call without a result, with a later user or assistant message, is settled: its answer has no entry. One at the log's
@@ -226,7 +225,7 @@ def assemble(
     set_aside = [
         (entry, never_sent(entry) or grouping.why_not(entry)) for entry in entries if entry.position not in shown
     ]
-    return View(
+    return WindowDraft(
         tuple(unit for unit in units if not unit.entry.loop),
         _loops(entries, units, befores),
         total,
@@ -289,15 +288,15 @@ class _Grouping:
         paired = any((entry.position, at) in self._pairing.call_of for at in range(len(entry.facts.results)))
         return "superseded_result" if paired else "orphan_result"
 
-    def _answer(self, ref: Ref) -> Answer:
+    def _answer(self, ref: Ref) -> CallResult:
         place = self._pairing.result_of.get(ref)
-        return Answer(ref, self._by_position[place[0]], place[1]) if place else Answer(ref, None)
+        return CallResult(ref, self._by_position[place[0]], place[1]) if place else CallResult(ref, None)
 
 
 def _unit(
     entry: Entry,
     before: int,
-    answers: tuple[Answer, ...] = (),
+    answers: tuple[CallResult, ...] = (),
     *,
     tokens: int = 0,
     group: tuple[Entry, ...] = (),
@@ -321,7 +320,7 @@ def _own_tokens(entry: Entry) -> int:
     return min(entry.cost, bound)
 
 
-def _folded(entry: Entry, before: int, answers: tuple[Answer, ...]) -> Unit:
+def _folded(entry: Entry, before: int, answers: tuple[CallResult, ...]) -> Unit:
     """A message whose calls are a user's own: one text with calls and results in it."""
     calls = [(call, None) for call in entry.facts.calls]
     results = [(answer.ref.index, answer.entry.facts.results[answer.index].text) for answer in answers if answer.entry]

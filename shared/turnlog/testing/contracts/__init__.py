@@ -38,9 +38,8 @@ Class attributes with a docstring are settings: a subclass may change them, and 
 
 from turnlog.testing.contracts.blob_store import BlobStoreContract
 from turnlog.testing.contracts.item_table import ItemTableContract
-from turnlog.testing.contracts.job_queue import Advance, JobQueueContract
+from turnlog.testing.contracts.job_queue import Advance, JobQueueContract, RedrivableContract
 from turnlog.testing.contracts.memory import MemoryEngineContract, Settle
-from turnlog.testing.contracts.redrivable import RedrivableContract
 
 __all__ = [
     "Advance",

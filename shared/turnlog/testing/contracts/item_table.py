@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from turnlog.testing.contracts.item_reads import ItemReadsContract
 from turnlog.testing.contracts.item_writes import ItemWritesContract
+from turnlog.testing.contracts.items import ItemReadsContract
 
 
 class ItemTableContract(ItemWritesContract, ItemReadsContract):

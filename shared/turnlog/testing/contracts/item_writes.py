@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from turnlog.domain.errors import TooLargeError
+from turnlog.core.errors import TooLargeError
 from turnlog.ports import (
     MAX_ITEM_BYTES,
     Absent,

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from hashlib import sha256
 from typing import TypeAlias
 
-from turnlog.domain.identity import Owner
-from turnlog.domain.memory import Memory, Offloaded, Said
+from turnlog.core.identity import Owner
+from turnlog.core.memory import Memory, Offloaded, SpokenMessage
 from turnlog.ports import MemoryEngine
 
 Settle: TypeAlias = Callable[[], None]
@@ -194,11 +194,13 @@ def part_of(
 ) -> Offloaded:
     """A part in which a user says the sentences, each answered; the first of them at the position after ``first``."""
 
-    def said() -> Iterable[Said]:
+    def said() -> Iterable[SpokenMessage]:
         for at, sentence in enumerate(sentences):
             position = first + 1 + 2 * at
-            yield Said(position, "user", sentence, time_ms + position)
-            yield Said(position + 1, "assistant", "I see. What else would you like to do?", time_ms + position + 1)
+            yield SpokenMessage(position, "user", sentence, time_ms + position)
+            yield SpokenMessage(
+                position + 1, "assistant", "I see. What else would you like to do?", time_ms + position + 1
+            )
 
     last = first + 2 * len(sentences)
     names = f"{owner.tenant_id} {owner.user_id} {session_id} {first} {sentences}"

@@ -1,0 +1,250 @@
+"""Chunks of OpenAI Chat Completions, and of the many services that speak like it.
+
+https://platform.openai.com/docs/api-reference/chat-streaming. Some of these services number no calls, or give each the number 0,
+and some tell an id or a name again in each chunk: a call begins with a number that is new, or with an id that is.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, cast
+
+from turnlog.agents.streams.base import Event, counted, index_of, listed, mapping, text_of
+from turnlog.core.json_values import JsonObject, JsonValue
+
+_OWN = frozenset({"role", "content", "tool_calls", "function_call"})
+
+
+class ChatAccumulator:
+    """See `Accumulator`. Of several choices it is the first."""
+
+    format = "openai_chat"
+
+    def __init__(self) -> None:
+        self.finish_reason: str | None = None
+        self.is_broken = False
+        self.usage: dict[str, int] | None = None
+        self._role = "assistant"
+        self._content: str | list[JsonValue] | None = None
+        self._calls: list[_Call] = []
+        self._function: JsonObject | None = None
+        self._others: JsonObject = {}
+
+    def add(self, event: Event) -> None:
+        usage = mapping(event.get("usage"))
+        self.usage = counted(usage.get("prompt_tokens"), usage.get("completion_tokens")) or self.usage
+        self.is_broken = self.is_broken or bool(event.get("error"))
+        for choice in listed(event.get("choices")):
+            if index_of(mapping(choice).get("index"), 0) == 0:
+                self._add(mapping(mapping(choice).get("delta")))
+                self.finish_reason = text_of(mapping(choice).get("finish_reason")) or self.finish_reason
+
+    @property
+    def messages(self) -> list[JsonObject]:
+        if self._content is None and not (self._calls or self._function or self._others):
+            return [] if self.finish_reason is None else [{"role": self._role, "content": ""}]
+        content = copy.deepcopy(self._content) or (None if self._calls or self._function else "")
+        message: JsonObject = {"role": self._role, "content": content}
+        message |= copy.deepcopy(self._others)
+        if self._calls:
+            message["tool_calls"] = [call.told() for call in self._calls]
+        if self._function is not None:
+            message["function_call"] = dict(self._function)
+        return [message]
+
+    @property
+    def text(self) -> str:
+        if isinstance(self._content, list):
+            return "".join(text_of(mapping(part).get("text")) for part in self._content)
+        return self._content or ""
+
+    def _add(self, delta: Event) -> None:
+        self._role = text_of(delta.get("role")) or self._role
+        if "content" in delta:
+            self._content = _joined(self._content, delta["content"])
+        for part in listed(delta.get("tool_calls")):
+            self._add_call(mapping(part))
+        function = mapping(delta.get("function_call"))
+        if function:
+            self._function = self._function or {"name": "", "arguments": ""}
+            for name in ("name", "arguments"):
+                self._function[name] = text_of(self._function[name]) + text_of(function.get(name))
+        for name, value in delta.items():
+            if name not in _OWN and value is not None:
+                self._others[name] = _merged(self._others.get(name), value)
+
+    def _add_call(self, part: Event) -> None:
+        call_id, index = text_of(part.get("id")), part.get("index")
+        call = next((one for one in self._calls if one.index == index), None) if index is not None else None
+        if index is None and self._calls and not call_id:
+            call = self._calls[-1]
+        if call is None or (call_id and call.id and call_id != call.id):
+            known = next((one for one in self._calls if call_id and one.id == call_id), None)
+            call = known or _Call(index)
+            if known is None:
+                for one in self._calls:
+                    one.index = None if one.index == index else one.index
+                self._calls.append(call)
+        call.add(part)
+
+
+class _Call:
+    """One tool call. ``index`` is what its next chunks are known by."""
+
+    def __init__(self, index: object) -> None:
+        self.index = index
+        self.id = ""
+        self._kind = ""
+        self._name = ""
+        self._given = ""
+        self._others: JsonObject = {}
+
+    def add(self, part: Event) -> None:
+        self.id = self.id or text_of(part.get("id"))
+        self._kind = text_of(part.get("type")) or self._kind or ("custom" if "custom" in part else "")
+        body = mapping(part.get("function")) or mapping(part.get("custom"))
+        name = text_of(body.get("name"))
+        self._name += "" if name == self._name else name
+        given = body.get("arguments", body.get("input"))
+        self._given += text_of(given)
+        for key, value in part.items():
+            if key not in ("index", "id", "type", "function", "custom") and value is not None:
+                self._others[key] = _merged(self._others.get(key), value)
+
+    def told(self) -> JsonObject:
+        kind = self._kind or "function"
+        body: JsonObject = {"name": self._name, "input" if kind == "custom" else "arguments": self._given}
+        return {"id": self.id, "type": kind, kind: body, **copy.deepcopy(self._others)}
+
+
+def _joined(before: str | list[JsonValue] | None, content: Any) -> str | list[JsonValue] | None:
+    if content is None:
+        return before
+    if isinstance(content, str) and not isinstance(before, list):
+        return (before or "") + content
+    parts = before if isinstance(before, list) else [{"type": "text", "text": before}] if before else []
+    return [
+        *parts,
+        *([{"type": "text", "text": content}] if isinstance(content, str) else copy.deepcopy(listed(content))),
+    ]
+
+
+def _merged(before: JsonValue, value: Any) -> JsonValue:
+    """Texts are continued, objects merged, and lists go on; of all else the newest is right."""
+    if isinstance(before, str) and isinstance(value, str):
+        return before + value
+    if isinstance(before, dict) and isinstance(value, dict):
+        return {**before, **{name: _merged(before.get(name), one) for name, one in value.items()}}
+    if isinstance(before, list) and isinstance(value, list):
+        return [*before, *copy.deepcopy(value)]
+    newest: JsonValue = copy.deepcopy(value)
+    return newest
+
+
+_ENDS = {"response.completed": "completed", "response.incomplete": "incomplete"}
+_PARTS = {"response.output_text.delta": ("content", "text"), "response.refusal.delta": ("content", "refusal")}
+_TEXTS = {
+    "response.function_call_arguments.delta": "arguments",
+    "response.custom_tool_call_input.delta": "input",
+    "response.mcp_call_arguments.delta": "arguments",
+    "response.code_interpreter_call_code.delta": "code",
+}
+_THOUGHTS = {
+    "response.reasoning_summary_text.delta": ("summary", "summary_text"),
+    "response.reasoning_text.delta": ("content", "reasoning_text"),
+}
+
+
+class ResponsesAccumulator:
+    """See `Accumulator`."""
+
+    format = "openai_responses"
+
+    def __init__(self) -> None:
+        self.finish_reason: str | None = None
+        self.is_broken = False
+        self.usage: dict[str, int] | None = None
+        self._items: dict[int, JsonObject] = {}
+
+    def add(self, event: Event) -> None:
+        kind, index = text_of(event.get("type")), index_of(event.get("output_index"), 0)
+        if kind in ("response.output_item.added", "response.output_item.done"):
+            self._items[index] = copy.deepcopy(dict(mapping(event.get("item"))))
+        elif kind in _ENDS:
+            self._end(_ENDS[kind], mapping(event.get("response")))
+        elif kind in ("response.failed", "error"):
+            self.is_broken = True
+        elif index in self._items:
+            self._add(self._items[index], kind, event)
+
+    @property
+    def messages(self) -> list[JsonObject]:
+        return [copy.deepcopy(item) for _, item in sorted(self._items.items()) if not _is_empty(item)]
+
+    @property
+    def text(self) -> str:
+        parts = [
+            mapping(part)
+            for _, item in sorted(self._items.items())
+            if item.get("type") == "message"
+            for part in listed(item.get("content"))
+        ]
+        return "".join(text_of(part.get("text")) for part in parts)
+
+    def _end(self, reason: str, response: Event) -> None:
+        self.finish_reason = text_of(mapping(response.get("incomplete_details")).get("reason")) or reason
+        usage = mapping(response.get("usage"))
+        self.usage = counted(usage.get("input_tokens"), usage.get("output_tokens")) or self.usage
+        output = response.get("output")
+        if isinstance(output, list) and len(output) >= len(self._items):
+            self._items = {at: copy.deepcopy(dict(mapping(item))) for at, item in enumerate(output)}
+
+    def _add(self, item: JsonObject, kind: str, event: Event) -> None:
+        delta, at = text_of(event.get("delta")), index_of(event.get("content_index"), 0)
+        if kind == "response.content_part.added":
+            _set(item, "content", at, mapping(event.get("part")))
+        elif kind == "response.reasoning_summary_part.added":
+            _set(item, "summary", index_of(event.get("summary_index"), 0), mapping(event.get("part")))
+        elif kind in _PARTS:
+            field, name = _PARTS[kind]
+            part = _at(item, field, at, "output_text" if name == "text" else name)
+            part[name] = text_of(part.get(name)) + delta
+        elif kind in _TEXTS:
+            item[_TEXTS[kind]] = text_of(item.get(_TEXTS[kind])) + delta
+        elif kind in _THOUGHTS:
+            field, part_type = _THOUGHTS[kind]
+            place = index_of(event.get("summary_index"), 0) if field == "summary" else at
+            part = _at(item, field, place, part_type)
+            part["text"] = text_of(part.get("text")) + delta
+        elif kind == "response.output_text.annotation.added":
+            part = _at(item, "content", at, "output_text")
+            found = part.get("annotations")
+            added = cast("JsonValue", copy.deepcopy(event.get("annotation")))
+            part["annotations"] = [*(found if isinstance(found, list) else []), added]
+
+
+def _parts(item: JsonObject, field: str) -> list[Any]:
+    found = item.get(field)
+    parts = found if isinstance(found, list) else []
+    item[field] = parts
+    return parts
+
+
+def _set(item: JsonObject, field: str, index: int, part: Event) -> None:
+    parts = _parts(item, field)
+    if index >= len(parts):
+        parts.append(copy.deepcopy(dict(part)))
+
+
+def _at(item: JsonObject, field: str, index: int, kind: str) -> JsonObject:
+    parts = _parts(item, field)
+    if index >= len(parts):
+        parts.append({"type": kind})
+    place = min(index, len(parts) - 1)
+    if not isinstance(parts[place], dict):
+        parts[place] = {"type": kind}
+    return cast("JsonObject", parts[place])
+
+
+def _is_empty(item: JsonObject) -> bool:
+    return item.get("type") == "message" and not item.get("content")

@@ -1,0 +1,659 @@
+"""Composition root: an engine and every use case over it, in one table.
+
+Each use case and each library is imported when it is first used: a Lambda function loads what its own routes take, and one that
+counts no tokens never loads the vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import field
+from functools import cached_property
+from importlib import import_module
+from operator import attrgetter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from turnlog.core.errors import InvalidInputError
+from turnlog.core.lazy_dataclass import lazy_dataclass
+from turnlog.engines.system import RandomIds, SystemClock
+from turnlog.ports import (
+    BlobStore,
+    Clock,
+    Embedder,
+    IdSource,
+    ItemTable,
+    JobQueue,
+    MemoryEngine,
+    SearchEngine,
+    SignalName,
+    Signals,
+    Summariser,
+    TokenCounter,
+)
+from turnlog.settings import Settings
+
+if TYPE_CHECKING:
+    from turnlog.core.identity import Owner
+    from turnlog.core.memory import Memory
+    from turnlog.core.session_settings import SessionSettings
+    from turnlog.jobs.redrive import RedriveJobs
+    from turnlog.jobs.worker import GetJob, ListJobs, RunJob, StartJobs, Work
+    from turnlog.lint.use_case import LintHistories
+    from turnlog.log.headers import Header
+    from turnlog.log.keys import SessionKeys
+    from turnlog.log.links import Link, Links
+    from turnlog.log.payloads import Payloads
+    from turnlog.log.reading import Located
+    from turnlog.memory.bootstrap import BootstrapMessage
+    from turnlog.memory.embedded import EmbeddedMemory, MakeFacts
+    from turnlog.memory.hand_over import AskForOffloads, OffloadCopies, OffloadSessions
+    from turnlog.memory.hand_over_store import Offloads
+    from turnlog.memory.read import ForgetMemories, ListMemories
+    from turnlog.memory.store import Memories
+    from turnlog.privacy.erase_session import EraseSessions
+    from turnlog.privacy.erase_user import EraseUsers
+    from turnlog.privacy.erasure import Erasure
+    from turnlog.privacy.redact import RedactMessages
+    from turnlog.privacy.redacted_archives import RedactedParts
+    from turnlog.privacy.redaction import Redaction
+    from turnlog.privacy.retention import RetainSessions
+    from turnlog.search.corpus import SearchedSessions
+    from turnlog.search.index import SearchIndexes
+    from turnlog.search.over_sessions import SearchSessions
+    from turnlog.search.owner_sessions import IndexSessions, OwnerSessions, SessionWords
+    from turnlog.search.recall import RecallCalls
+    from turnlog.search.session import Reranker, SearchSession
+    from turnlog.sessions.agents import GetAgent, PatchAgent
+    from turnlog.sessions.append import AppendToSession
+    from turnlog.sessions.context import BuildContexts, BuildWindows
+    from turnlog.sessions.create import CreateSessions, EndSessions, ResetSessions
+    from turnlog.sessions.decisions import DecidePendingActions
+    from turnlog.sessions.document_store import DocumentStore
+    from turnlog.sessions.documents import GetDocuments, PutDocuments
+    from turnlog.sessions.history import CompareMoments, ReadHistory, RecordEntries
+    from turnlog.sessions.messages import ReadLoops, ReadMessages
+    from turnlog.sessions.models import Bootstrap
+    from turnlog.sessions.read import GetSession, ListSessions
+    from turnlog.sessions.session_log import SessionLog
+    from turnlog.sessions.settings import UpdateSessions
+    from turnlog.sessions.state import GetState, PatchState, PutState
+    from turnlog.sessions.time_travel import RewindSessions
+    from turnlog.snapshots.create import AutomaticSnapshots, CreateSnapshots, ListSnapshots
+    from turnlog.snapshots.delete import DeleteSnapshots, SnapshotCleaner, SweepSnapshots
+    from turnlog.snapshots.exports import ExportSessions, ImportSessions
+    from turnlog.snapshots.full import FullSnapshots
+    from turnlog.snapshots.materialise import Materialiser
+    from turnlog.snapshots.read import GetSnapshot, SnapshotLogs
+    from turnlog.snapshots.restore import RestoreSnapshots
+    from turnlog.snapshots.segments import SealSessions, Segment, Segments
+    from turnlog.summaries.budget import Spending
+    from turnlog.summaries.compress import CompressSessions
+    from turnlog.summaries.current import DiscardSummary, GetSummary
+    from turnlog.summaries.model import ChatModel
+    from turnlog.summaries.trigger import AskForSegments, AskForSummaries
+    from turnlog.upkeep.backup import Upkeep
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class Engine:
+    """Where everything is kept. ``name`` is shown by health; ``close`` frees what the engine holds, ``release`` what it holds for
+    the thread that calls it.
+
+    ``copy_to`` copies items and jobs to a new file, and opens that with a blob folder of its own; None where the engine can't.
+    ``queue`` takes jobs of every kind that has no queue of its own in ``queues``.
+    """
+
+    name: str
+    items: ItemTable
+    blobs: BlobStore
+    queue: JobQueue | None
+    close: Callable[[], None]
+    queues: Mapping[str, JobQueue] = field(default_factory=dict)
+    release: Callable[[], None] = field(default=lambda: None)
+    copy_to: Callable[[Path, Path], Engine] | None = None
+
+    def queue_of(self, kind: str) -> JobQueue | None:
+        return self.queues.get(kind, self.queue)
+
+
+def make_engine(settings: Settings, *, clock: Clock, ids: IdSource) -> Engine:
+    """The engine that ``settings.engine`` names, or `InvalidInputError`."""
+    url = urlsplit(settings.engine)
+    if settings.tenant_role_arn and url.scheme != "dynamodb":
+        raise InvalidInputError(
+            f"TURNLOG_TENANT_ROLE_ARN keeps tenants apart on dynamodb:// only, not on {settings.engine!r}",
+            code="invalid_settings",
+        )
+    if url.scheme == "sqlite":
+        if url.netloc or not url.path.strip("/") or "\0" in unquote(url.path):
+            raise InvalidInputError(f"engine {settings.engine!r} is not sqlite:///PATH", code="invalid_settings")
+        return _sqlite(Path(unquote(url.path[1:])), settings, clock, ids)
+    if url.scheme == "memory":
+        return _memory(settings, clock, ids)
+    if url.scheme == "dynamodb":
+        return _aws(url.netloc, parse_qs(url.query), settings)
+    raise InvalidInputError(
+        f"engine {settings.engine!r} is not sqlite:///, memory:// or dynamodb://", code="invalid_settings"
+    )
+
+
+def _sqlite(path: Path, settings: Settings, clock: Clock, ids: IdSource) -> Engine:
+    from turnlog.engines.files import FileBlobStore
+
+    return _embedded("sqlite", path, FileBlobStore(path.with_name(path.name + ".blobs")), settings, clock, ids)
+
+
+def _memory(settings: Settings, clock: Clock, ids: IdSource) -> Engine:
+    from turnlog.engines.files import MemoryBlobStore
+    from turnlog.engines.sqlite import MEMORY
+
+    return _embedded("memory", MEMORY, MemoryBlobStore(), settings, clock, ids)
+
+
+def _embedded(name: str, path: Path | str, blobs: BlobStore, settings: Settings, clock: Clock, ids: IdSource) -> Engine:
+    """Items and jobs in one database."""
+    from turnlog.engines.files import FileBlobStore
+    from turnlog.engines.sqlite import SqliteDatabase
+    from turnlog.engines.sqlite_items import SqliteItemTable
+    from turnlog.engines.sqlite_jobs import SqliteJobQueue
+
+    database = SqliteDatabase(path)
+    queue = SqliteJobQueue(
+        database,
+        ids,
+        clock.now_ms,
+        visibility_seconds=settings.queue_visibility_seconds,
+        max_receives=settings.queue_max_receives,
+    )
+
+    def copy_to(path: Path, folder: Path) -> Engine:
+        database.copy_to(path)
+        copy = SqliteDatabase(path)
+        return Engine("sqlite", SqliteItemTable(copy), FileBlobStore(folder), None, copy.close)
+
+    table = SqliteItemTable(database, clock.now_ms)
+    return Engine(name, table, blobs, queue, database.close, release=database.release, copy_to=copy_to)
+
+
+def _aws(table: str, query: dict[str, list[str]], settings: Settings) -> Engine:
+    """``queue`` takes all jobs; ``compress_queue`` and ``snapshot_queue`` take those of their kinds. Names or URLs."""
+    from turnlog.core.jobs import QUEUES
+
+    own_queues = {f"{name}_queue": kinds for name, kinds in QUEUES.items()}
+    known = {"bucket", "queue", "dead_letters", "region", *own_queues}
+    if not table or "bucket" not in query or set(query) - known:
+        message = f"engine {settings.engine!r} is not dynamodb://TABLE?bucket=B&queue=Q&region=R"
+        raise InvalidInputError(message, code="invalid_settings")
+    from turnlog.engines.aws_clients import make_clients
+    from turnlog.engines.dynamodb import DynamoItemTable
+    from turnlog.engines.s3 import S3BlobStore
+
+    region = query["region"][0] if "region" in query else None
+    clients = make_clients(region, settings.endpoint_url, tenant_role_arn=settings.tenant_role_arn)
+    queue: JobQueue | None = None
+    queues = dict[str, JobQueue]()
+    if set(query) & {"queue", *own_queues}:
+        from turnlog.engines.sqs import SqsJobQueue
+
+        if "queue" in query:
+            queue = SqsJobQueue(clients.sqs, query["queue"][0], query.get("dead_letters", [""])[0])
+        for name, kinds in own_queues.items():
+            if name in query:
+                queues |= dict.fromkeys(kinds, SqsJobQueue(clients.sqs, query[name][0], ""))
+    return Engine(
+        "dynamodb",
+        DynamoItemTable(clients.dynamodb, table),
+        S3BlobStore(clients.s3, query["bucket"][0]),
+        queue,
+        _nothing,
+        queues,
+    )
+
+
+def _nothing() -> None:
+    """AWS clients hold nothing that must be closed."""
+
+
+class LazyCounter:
+    """A token counter that is made at its first use."""
+
+    def __init__(self, make: Callable[[], TokenCounter]) -> None:
+        self._make = make
+
+    @property
+    def name(self) -> str:
+        return self._make().name
+
+    def count(self, text: str) -> int:
+        return self._make().count(text)
+
+
+def make_counter(name: str) -> TokenCounter:
+    """The token counter of that name."""
+    if name == "estimate":
+        from turnlog.engines.estimate_counter import EstimateCounter
+
+        return EstimateCounter()
+    from turnlog.engines.tiktoken_counter import TiktokenCounter
+
+    return TiktokenCounter()
+
+
+def make_chat_model(settings: Settings, clock: Clock) -> ChatModel:
+    """The model that the settings name: behind their endpoint, else Bedrock's in the engine's region."""
+    timeout_seconds = settings.summary_timeout_seconds
+    if settings.summary_url:
+        from turnlog.summaries.openai_compatible import OpenAiCompatibleModel
+
+        key = settings.summary_api_key.get_secret_value()
+        return OpenAiCompatibleModel(
+            settings.summary_url, settings.summary_model, api_key=key, timeout_seconds=timeout_seconds, clock=clock
+        )
+    from turnlog.engines.aws_clients import make_clients
+    from turnlog.summaries.bedrock import BedrockConverseModel
+
+    # ModelSummariser counts the tries.
+    clients = make_clients(_region(settings), settings.endpoint_url, max_attempts=1)
+    return BedrockConverseModel(clients, settings.summary_model, timeout_seconds=timeout_seconds)
+
+
+def make_embedder(settings: Settings) -> Embedder | None:
+    """The embedder that the settings name, in the engine's region; None where they name none."""
+    if not settings.rerank_model:
+        return None
+    from turnlog.engines.aws_clients import make_clients
+    from turnlog.search.bedrock_embedder import BedrockEmbedder
+
+    clients = make_clients(_region(settings), settings.endpoint_url, max_attempts=1)
+    return BedrockEmbedder(clients, settings.rerank_model, timeout_seconds=settings.rerank_timeout_seconds)
+
+
+def _region(settings: Settings) -> str | None:
+    return parse_qs(urlsplit(settings.engine).query).get("region", [None])[0]
+
+
+def use_case(path: str, *parts: str, **named: str) -> Any:
+    """Return a property that makes the class ``turnlog.<path>`` at its first use, of the application's ``parts`` by name.
+
+    The module is imported then, not before: a Lambda function loads what its own routes use. A dotted part is an
+    attribute of a part.
+    """
+    module, _, name = path.rpartition(".")
+
+    def make(app: Application) -> Any:
+        keywords = {keyword: attrgetter(part)(app) for keyword, part in named.items()}
+        return getattr(import_module(f"turnlog.{module}"), name)(*(attrgetter(part)(app) for part in parts), **keywords)
+
+    return cached_property(make)
+
+
+class Application:
+    """Every use case over one engine, and the parts that they share. Each line is one: its class, and what it is made of."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        settings: Settings,
+        *,
+        clock: Clock,
+        ids: IdSource,
+        counter: TokenCounter | None = None,
+        signals: Signals | None = None,
+        memory: MemoryEngine | None = None,
+    ) -> None:
+        """Use ``counter`` and ``memory``, when given, in place of those that the settings name."""
+        self.engine = engine
+        self.settings = settings
+        self.clock = clock
+        self.ids = ids
+        self.signals = signals
+        self._counter = counter
+        self._memory = memory
+
+    # the log
+    items: ItemTable = use_case("log.checked_items.CheckedItems", "engine.items")
+    payloads: Payloads = use_case("log.payloads.Payloads", "items", "engine.blobs")
+    log: SessionLog = use_case("sessions.session_log.SessionLog", "items", "payloads", "clock", "ids")
+    links: Links = use_case("log.links.Links", "engine.blobs", "clock", "log.cursor_secret")
+
+    # jobs
+    start_job: StartJobs = use_case("jobs.worker.StartJobs", "log", "engine.queue_of")
+    get_job: GetJob = use_case("jobs.worker.GetJob", "log", "link_of_export")
+    list_jobs: ListJobs = use_case("jobs.worker.ListJobs", "log")
+    run_job: RunJob = use_case("jobs.worker.RunJob", "log", "work", "engine.queue_of")
+    redrive_jobs: RedriveJobs = use_case("jobs.redrive.RedriveJobs", "log", "engine.queue_of")
+
+    # sessions
+    create_session: CreateSessions = use_case("sessions.create.CreateSessions", "log", "lazy_counter", "bring_memories")
+    update_session: UpdateSessions = use_case("sessions.settings.UpdateSessions", "log", "lazy_counter")
+    end_session: EndSessions = use_case("sessions.create.EndSessions", "log", "ask_hand_over")
+    reset_session: ResetSessions = use_case("sessions.create.ResetSessions", "log", "end_session", "create_session")
+    get_session: GetSession = use_case("sessions.read.GetSession", "log")
+    list_sessions: ListSessions = use_case("sessions.read.ListSessions", "log")
+    append_messages: AppendToSession = use_case(
+        "sessions.append.AppendToSession", "log", "lazy_counter", "ask_summaries", "ask_segments", "make_snapshots"
+    )
+    ask_summaries: AskForSummaries = use_case(
+        "summaries.trigger.AskForSummaries", "log", "start_job", "settings.models"
+    )
+    ask_segments: AskForSegments = use_case("summaries.trigger.AskForSegments", "start_job")
+    read_messages: ReadMessages = use_case("sessions.messages.ReadMessages", "log")
+    read_loops: ReadLoops = use_case("sessions.messages.ReadLoops", "log")
+    get_state: GetState = use_case("sessions.state.GetState", "log")
+    put_state: PutState = use_case("sessions.state.PutState", "log")
+    patch_state: PatchState = use_case("sessions.state.PatchState", "log")
+    get_agent: GetAgent = use_case("sessions.agents.GetAgent", "log")
+    patch_agent: PatchAgent = use_case("sessions.agents.PatchAgent", "log")
+    decide_pending: DecidePendingActions = use_case("sessions.decisions.DecidePendingActions", "log", "lazy_counter")
+    read_history: ReadHistory = use_case("sessions.history.ReadHistory", "log")
+    record_history: RecordEntries = use_case("sessions.history.RecordEntries", "log")
+    compare_moments: CompareMoments = use_case("sessions.history.CompareMoments", "log", "read_messages")
+    rewind_session: RewindSessions = use_case("sessions.time_travel.RewindSessions", "log")
+    documents: DocumentStore = use_case("sessions.document_store.DocumentStore", "items", "engine.blobs", "clock")
+    get_documents: GetDocuments = use_case("sessions.documents.GetDocuments", "log", "documents")
+    put_documents: PutDocuments = use_case("sessions.documents.PutDocuments", "log", "documents")
+
+    # windows
+    build_context: BuildContexts = use_case("sessions.context.BuildContexts", "log", "settings.models")
+    build_window: BuildWindows = use_case("sessions.context.BuildWindows", "lazy_counter", "settings.models")
+    lint_messages: LintHistories = use_case("lint.use_case.LintHistories")
+
+    # summaries
+    extracts: Summariser = use_case("summaries.extractive.ExtractiveSummariser", "lazy_counter")
+    spending: Spending = use_case("summaries.budget.Spending", "items", "clock", "ids")
+    compress_session: CompressSessions = use_case(
+        *("summaries.compress.CompressSessions", "log", "lazy_counter", "summariser", "extracts", "start_job"),
+        longest_summary_ms="longest_summary_ms",
+        models="settings.models",
+        signals="signals",
+    )
+    get_summary: GetSummary = use_case("summaries.current.GetSummary", "log")
+    discard_summary: DiscardSummary = use_case("summaries.current.DiscardSummary", "log", "start_job")
+
+    # search
+    words: SearchEngine = use_case("search.fts5.Fts5SearchEngine")
+    search_indexes: SearchIndexes = use_case("search.index.SearchIndexes", "engine.blobs", "words")
+    corpus: SearchedSessions = use_case("search.corpus.SearchedSessions", "log", "segments", "search_indexes")
+    reranker: Reranker = use_case("search.session.Reranker", "embedder")
+    recall: RecallCalls = use_case("search.recall.RecallCalls", "log")
+    search_session: SearchSession = use_case("search.session.SearchSession", "corpus", "words", "reranker")
+    session_words: SessionWords = use_case("search.owner_sessions.SessionWords", "items", "words.name")
+    owner_sessions: OwnerSessions = use_case("search.owner_sessions.OwnerSessions", "log", "session_words")
+    index_sessions: IndexSessions = use_case(
+        "search.owner_sessions.IndexSessions", "log", "owner_sessions", "corpus", "session_words", "words"
+    )
+    search_sessions: SearchSessions = use_case(
+        *("search.over_sessions.SearchSessions", "log", "owner_sessions", "corpus", "words", "short_texts"),
+        *("reranker", "start_job"),
+    )
+
+    # snapshots, exports
+    segments: Segments = use_case(
+        *("snapshots.segments.Segments", "items", "engine.blobs", "payloads", "log.commits"),
+        "index_segment",
+    )
+    seal_session: SealSessions = use_case("snapshots.segments.SealSessions", "log", "segments")
+    full_snapshots: FullSnapshots = use_case(
+        "snapshots.full.FullSnapshots", "engine.blobs", "segments", "log.records", "clock"
+    )
+    snapshot_cleaner: SnapshotCleaner = use_case("snapshots.delete.SnapshotCleaner", "log", "start_job")
+    create_snapshot: CreateSnapshots = use_case(
+        "snapshots.create.CreateSnapshots", "log", "full_snapshots", "start_job", "snapshot_cleaner"
+    )
+    automatic_snapshots: AutomaticSnapshots = use_case("snapshots.create.AutomaticSnapshots", "log", "snapshot_cleaner")
+    list_snapshots: ListSnapshots = use_case("snapshots.create.ListSnapshots", "log")
+    snapshot_logs: SnapshotLogs = use_case("snapshots.read.SnapshotLogs", "log", "engine.blobs", "full_snapshots")
+    get_snapshot: GetSnapshot = use_case("snapshots.read.GetSnapshot", "log", "snapshot_logs", "links")
+    delete_snapshot: DeleteSnapshots = use_case("snapshots.delete.DeleteSnapshots", "log", "snapshot_cleaner")
+    sweep_snapshots: SweepSnapshots = use_case(
+        "snapshots.delete.SweepSnapshots", "log", "engine.blobs", "full_snapshots"
+    )
+    materialiser: Materialiser = use_case("snapshots.materialise.Materialiser", "log", "engine.blobs")
+    restore_snapshot: RestoreSnapshots = use_case(
+        *("snapshots.restore.RestoreSnapshots", "log", "payloads", "snapshot_logs", "full_snapshots", "materialiser"),
+        *("rewind_session", "create_session", "erase_session", "start_job"),
+    )
+    export_sessions: ExportSessions = use_case(
+        *("snapshots.exports.ExportSessions", "log", "payloads", "engine.blobs", "links", "start_job"),
+        *("get_visible_memory", "documents"),
+    )
+    import_session: ImportSessions = use_case("snapshots.exports.ImportSessions", "log", "materialiser", "documents")
+
+    # long-term memory
+    hand_overs: Offloads = use_case("memory.hand_over_store.Offloads", "items")
+    ask_hand_over: AskForOffloads = use_case(
+        "memory.hand_over.AskForOffloads", "log", "hand_overs", "start_job", is_on="has_memory"
+    )
+    hand_over_copies: OffloadCopies = use_case("memory.hand_over.OffloadCopies", "log", "engine.blobs", "hand_overs")
+    offload_session: OffloadSessions = use_case(
+        "memory.hand_over.OffloadSessions", "log", "hand_overs", "hand_over_copies", "memory"
+    )
+    memories: Memories = use_case("memory.store.Memories", "items")
+    embedded_memory: EmbeddedMemory = use_case(
+        "memory.embedded.EmbeddedMemory", "memories", "make_facts", "short_texts"
+    )
+    list_memories: ListMemories = use_case("memory.read.ListMemories", "log", "visible_memory")
+    forget_memory: ForgetMemories = use_case("memory.read.ForgetMemories", "memory")
+
+    # checks and backups of the engine's files
+    upkeep: Upkeep = use_case("upkeep.backup.Upkeep", "engine", "clock", "ids")
+
+    # privacy
+    erasure: Erasure = use_case("privacy.erasure.Erasure", "engine.items", "engine.blobs", "log.forks", "clock")
+    erase_session: EraseSessions = use_case(
+        *("privacy.erase_session.EraseSessions", "log", "engine.blobs", "erasure", "start_job", "all_memories"),
+        "signals",
+    )
+    erase_user: EraseUsers = use_case(
+        "privacy.erase_user.EraseUsers", "log", "engine.blobs", "erasure", "start_job", "all_memories"
+    )
+    redacted_archives: RedactedParts = use_case(
+        "privacy.redacted_archives.RedactedParts", "engine.blobs", "segments", "log.records"
+    )
+    redaction: Redaction = use_case(
+        "privacy.redaction.Redaction", "log", "engine.blobs", "log.forks", "redacted_archives"
+    )
+    redact_message: RedactMessages = use_case(
+        *("privacy.redact.RedactMessages", "log", "redaction", "erasure", "start_job", "hand_over_copies"),
+        "all_memories",
+    )
+    retain_sessions: RetainSessions = use_case(
+        "privacy.retention.RetainSessions", "log", "erasure", "start_job", "ask_hand_over"
+    )
+
+    def signal(self, name: SignalName, value: int = 1) -> None:
+        """Count a signal for the operator, where one listens."""
+        if self.signals is not None:
+            self.signals.count(name, value)
+
+    def close(self) -> None:
+        """Free what the engine holds."""
+        self.engine.close()
+
+    @property
+    def work(self) -> dict[str, Callable[[], Work]]:
+        """What does each kind of job."""
+        return {
+            "compress": lambda: self.compress_session.run,
+            "snapshot": lambda: self.create_snapshot.run,
+            "seal": lambda: self.seal_session.run,
+            "index": lambda: self.index_sessions.run,
+            "sweep": lambda: self.sweep_snapshots.run,
+            "restore": lambda: self.restore_snapshot.run,
+            "export": lambda: self.export_sessions.run,
+            "erase": lambda: self.erase_session.run,
+            "erase_user": lambda: self.erase_user.run,
+            "redact": lambda: self.redact_message.run,
+            "offload": lambda: self.offload_session.run,
+        }
+
+    # parts that depend on the settings
+
+    @cached_property
+    def counter(self) -> TokenCounter:
+        """The token counter that the settings name."""
+        return self._counter if self._counter is not None else make_counter(self.settings.token_counter)
+
+    @cached_property
+    def lazy_counter(self) -> TokenCounter:
+        """The token counter, made at its first use: for use cases that may not count."""
+        return LazyCounter(lambda: self.counter)
+
+    @cached_property
+    def embedder(self) -> Embedder | None:
+        """The embedder that the settings name; None where they name none."""
+        return make_embedder(self.settings)
+
+    @cached_property
+    def summariser(self) -> Summariser:
+        """The model that the settings name, with extracts where it may not or can't answer; extracts alone without a model."""
+        if not self.settings.summary_model:
+            return self.extracts
+        from turnlog.summaries.budget import SummariseWithinBudget
+        from turnlog.summaries.model import ModelSummariser
+
+        seconds, limit = self.settings.summary_timeout_seconds, self.settings.summary_tokens_per_day
+        chat = make_chat_model(self.settings, self.clock)
+        model = ModelSummariser(chat, self.lazy_counter, self.clock, self.ids, timeout_seconds=seconds)
+        return SummariseWithinBudget(
+            model, self.extracts, self.spending, self.lazy_counter, tokens_per_day=limit, signals=self.signals
+        )
+
+    @property
+    def longest_summary_ms(self) -> int:
+        """The longest time that all tries of a model take together; 0 without a model."""
+        return self.settings.summary_timeout_seconds * 1250 if self.settings.summary_model else 0
+
+    @cached_property
+    def short_texts(self) -> SearchEngine:
+        """Search engine for texts that stand alone: titles, summaries, facts."""
+        from turnlog.search.fts5 import Fts5SearchEngine
+
+        return Fts5SearchEngine(before_weight=0.0)
+
+    @cached_property
+    def memory(self) -> MemoryEngine | None:
+        """The long-term memory that the settings name; None where they name none."""
+        if self._memory is not None:
+            return self._memory
+        if self.settings.memory == "facts":
+            return self.embedded_memory
+        return make_memory(self.settings, self.clock, self.ids)
+
+    @property
+    def has_memory(self) -> bool:
+        """Whether there is a long-term memory. Makes none."""
+        return self._memory is not None or self.settings.memory != "none"
+
+    @property
+    def visible_memory(self) -> MemoryEngine | None:
+        """Memory engine that hides users and sessions under erasure: for routes that read."""
+        from turnlog.memory.read import VisibleMemories
+
+        return VisibleMemories(self.memory, self.items) if self.memory is not None else None
+
+    def get_visible_memory(self) -> MemoryEngine | None:
+        """Return `visible_memory`: for use cases that may not need it."""
+        return self.visible_memory
+
+    @property
+    def all_memories(self) -> tuple[MemoryEngine, ...]:
+        """Every engine that may know something, the embedded one also after another took its place: for erasure."""
+        engine, embedded = self.memory, self.embedded_memory
+        return (embedded,) if engine is None or engine is embedded else (engine, embedded)
+
+    @cached_property
+    def make_facts(self) -> MakeFacts:
+        """Extract facts by rules, or by the model of summaries where the settings name one."""
+        from turnlog.memory.embedded import FactsWithinBudget, by
+        from turnlog.memory.sentences import SentenceFacts
+
+        rules = SentenceFacts()
+        if not self.settings.summary_model:
+            return by(rules)
+        from turnlog.memory.model import ModelFacts
+
+        model = ModelFacts(make_chat_model(self.settings, self.clock), self.lazy_counter)
+        limit = self.settings.summary_tokens_per_day
+        return FactsWithinBudget(model, rules, self.spending, self.lazy_counter, tokens_per_day=limit)
+
+    # what few requests need: loaded when one does
+
+    def bring_memories(self, owner: Owner, ask: Bootstrap) -> BootstrapMessage:
+        """Fetch what long-term memory knows of the owner, for a session that begins with it."""
+        from turnlog.memory.bootstrap import BringMemories
+        from turnlog.memory.read import visible_memories
+
+        def visible(memories: Sequence[Memory]) -> list[Memory]:
+            return visible_memories(self.items, owner, memories)
+
+        return BringMemories(lambda: self.memory, self.lazy_counter, self.engine.release, visible)(owner, ask)
+
+    def make_snapshots(
+        self, owner: Owner, session_id: str, header: Header, before: Header, settings: SessionSettings
+    ) -> None:
+        """Take the snapshots that a session's settings ask for after an append."""
+        self.automatic_snapshots(owner, session_id, header, before, settings)
+
+    def index_segment(self, keys: SessionKeys, segment: Segment, messages: Iterable[tuple[Located, int]]) -> None:
+        """Store the search index of a new segment."""
+        self.search_indexes.store(keys, segment, messages)
+
+    def link_of_export(self, owner: Owner, session_id: str) -> Link:
+        """Return a short-lived address of a session's export."""
+        return self.export_sessions.link(owner, session_id)
+
+
+def make_application(
+    settings: Settings | None = None,
+    *,
+    clock: Clock | None = None,
+    ids: IdSource | None = None,
+    signals: Signals | None = None,
+) -> Application:
+    """The application for settings (by default the environment's). Without ``signals``, what they would count is logged only."""
+    settings = settings if settings is not None else Settings.from_environment()
+    load_steps(settings)
+    clock, ids = clock or SystemClock(), ids or RandomIds()
+    return Application(make_engine(settings, clock=clock, ids=ids), settings, clock=clock, ids=ids, signals=signals)
+
+
+def load_steps(settings: Settings) -> None:
+    """Imports the modules that register steps of policies, or `InvalidInputError` naming the one that can't be imported."""
+    for module in settings.steps:
+        try:
+            import_module(module)
+        except Exception as error:
+            raise InvalidInputError(
+                f"TURNLOG_STEPS: {module!r} can't be imported: {type(error).__name__}: {error}", code="invalid_settings"
+            ) from error
+
+
+def make_memory(settings: Settings, clock: Clock, ids: IdSource) -> MemoryEngine | None:
+    """The engine apart from ours that ``settings.memory`` names, or None. `InvalidInputError` when its own settings are no good."""
+    seconds = settings.memory_timeout_seconds
+    if settings.memory == "webhook":
+        from turnlog.memory.webhook import WebhookMemoryEngine
+
+        secret = settings.memory_webhook_secret.get_secret_value()
+        return WebhookMemoryEngine(settings.memory_webhook_url, secret, timeout_seconds=seconds, clock=clock, ids=ids)
+    if settings.memory == "agentcore":
+        from turnlog.engines.aws_clients import make_clients
+        from turnlog.memory.agentcore import AgentCoreMemoryEngine
+
+        of_engine = parse_qs(urlsplit(settings.engine).query).get("region", [None])[0]
+        region = settings.memory_region or _region_in(settings.memory_id) or of_engine
+        # Who asks may wait a short time only, and a job comes again by itself.
+        clients = make_clients(region, settings.endpoint_url, max_attempts=2)
+        return AgentCoreMemoryEngine(
+            clients, settings.memory_id, namespace=settings.memory_namespace, timeout_seconds=seconds
+        )
+    return None
+
+
+def _region_in(memory_id: str) -> str | None:
+    """The region that an ARN names."""
+    parts = memory_id.split(":")
+    return parts[3] if parts[0] == "arn" and len(parts) > 3 else None

@@ -1,0 +1,295 @@
+"""A talk with a model in a session: built on `session.run`, so that wherever it ends, it goes on in another process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from turnlog.agents import Run, RunResult
+from turnlog.cli.chat.models import Model
+from turnlog.cli.chat.screen import Screen
+from turnlog.cli.chat.tools import RunWatch, Tools
+from turnlog.cli.screen import cut, message_text, number, picture
+from turnlog.client.finding import found_text, recalled_text
+from turnlog.client.model import Session
+from turnlog.core.agent_state import pending_of
+from turnlog.core.errors import ConflictError, InvalidInputError, NotFoundError, TurnlogError
+from turnlog.core.json_values import encode_json
+from turnlog.core.messages import Message
+from turnlog.core.refs import is_ref
+from turnlog.providers.registry import codec_of
+from turnlog.sessions.message_models import StoredMessage
+
+HELP = (
+    ("/history [N]", "the newest N messages in view (10)"),
+    ("/window", "the window of the next model call"),
+    ("/search WORDS", "messages of this session by words"),
+    ("/recall REF", "a tool call and its result"),
+    ("/undo", "the newest message of yours, and all behind it, leave the view; the log keeps them"),
+    ("/go", "go on where the talk has stopped"),
+    ("/approve, /reject [REASON]", "decide the call that waits"),
+    ("/reset", "end the session and begin a fresh one with its settings"),
+    ("/quit", "leave; so do exit and Ctrl-D"),
+)
+_WAITS = "a call waits for a decision: /approve or /reject [REASON]"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """``asks``: names of tools whose calls wait for a decision. ``window``: options of windows."""
+
+    asks: frozenset[str] = frozenset()
+    max_iterations: int = 20
+    window: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Talk:
+    """Reads lines until there are no more. Those that begin with a slash are commands."""
+
+    def __init__(self, session: Session, model: Model, tools: Tools, options: Options, screen: Screen) -> None:
+        self._model = model
+        self._tools = tools
+        self._options = options
+        self._screen = screen
+        self._watch = RunWatch(model.format, screen)
+        self._open(session)
+        self._commands: Mapping[str, Callable[[str], None]] = {
+            "/help": lambda _: self._help(),
+            "/history": self._history,
+            "/window": lambda _: self._window(),
+            "/context": lambda _: self._window(),
+            "/search": self._search,
+            "/recall": self._recall,
+            "/undo": lambda _: self._undo(),
+            "/go": lambda _: self._go_on(),
+            "/approve": lambda _: self._decide("approve", ""),
+            "/reject": lambda reason: self._decide("reject", reason),
+            "/reset": lambda _: self._reset(),
+        }
+
+    def _open(self, session: Session) -> None:
+        options = self._options
+        self.session = session
+        self._run: Run = session.run(
+            self._model.ask,
+            self._tools.functions,
+            format=self._model.format,
+            max_iterations=options.max_iterations,
+            approve=options.asks,
+            hooks=[self._watch],
+            **options.window,
+        )
+
+    def go(self) -> None:
+        """To the end of the lines. An error ends it where nobody sits there who could be told."""
+        if self._screen.is_person:
+            self._guarded(self._begun)
+        while True:
+            try:
+                line = self._screen.line()
+            except KeyboardInterrupt:
+                if not self._screen.is_person:
+                    raise
+                self._screen.note("\n/quit or Ctrl-D leaves")
+                continue
+            if line is None or line.strip() in ("/quit", "/exit", "exit", "quit"):
+                break
+            if line.strip():
+                self._guarded(lambda said=line: self._take(said))  # type: ignore[misc]
+        if not self._screen.is_person and _is_open(self._waiting()):
+            raise ConflictError(_WAITS, code="waits_for_decision")
+
+    def _guarded(self, action: Callable[[], None]) -> None:
+        """A person reads what went wrong, and goes on; Ctrl-C stops a turn and not the talk."""
+        try:
+            action()
+        except (TurnlogError, OSError) as error:
+            if not self._screen.is_person:
+                raise
+            code = f" ({error.error_code})" if isinstance(error, TurnlogError) else ""
+            self._screen.note(f"{error}{code}", "red")
+        except KeyboardInterrupt:
+            if not self._screen.is_person:
+                raise
+            self._screen.note("stopped: what was said is kept, marked as interrupted; /go asks again", "yellow")
+        finally:
+            self._screen.end_line()
+
+    def _begun(self) -> None:
+        if self._waiting() is not None:
+            self._turn(self._run.resume)
+        elif self._is_unfinished():
+            self._screen.note("the newest message has no whole answer: /go asks for one", "yellow")
+
+    def _take(self, line: str) -> None:
+        word, _, rest = line.strip().partition(" ")
+        command = self._commands.get(word)
+        if command is not None:
+            command(rest.strip())
+        elif word.startswith("/") and word[1:].isalpha():
+            raise InvalidInputError(f"there is no command {cut(word, 40)}; /help lists them", code="unknown_command")
+        else:
+            self._say(line)
+
+    # ------------------------------------------------------------ turns
+
+    def _say(self, line: str) -> None:
+        """A message, when nothing waits. What was decided and not gone on with comes first."""
+        waiting = self._waiting()
+        if _is_open(waiting):
+            raise ConflictError(_WAITS, code="waits_for_decision")
+        if waiting is None or self._turn(self._run.resume).status != "pending":
+            self._turn(lambda: self._run.send(line))
+
+    def _turn(self, act: Callable[[], RunResult]) -> RunResult:
+        """Until the model has answered, or nobody decides."""
+        outcome = self._told(act())
+        while outcome.status == "pending" and self._screen.is_person:
+            decision = self._asked(outcome.pending or {})
+            if decision is None:
+                self._screen.note(_WAITS, "yellow")
+                return outcome
+            approved, reason = decision
+            self.session.decide_pending("approve" if approved else "reject", reason=reason or None)
+            outcome = self._told(self._run.resume())
+        return outcome
+
+    def _told(self, outcome: RunResult) -> RunResult:
+        screen, window = self._screen, self._watch.window
+        if outcome.status == "max_iterations":
+            screen.note(f"{outcome.iterations} model calls were made, and no more may be: --max-iterations", "yellow")
+        elif outcome.status == "idle":
+            screen.note("there is nothing to answer")
+        elif outcome.status == "pending" and not screen.is_person:
+            screen.note(f"{self._shown(outcome.pending or {})}\n{_WAITS}", "yellow")
+        sizes = None
+        if window is not None:
+            sizes = {"tokens": window.tokens, "budget": window.manifest.budget.tokens}
+            sizes["stable_tokens"] = window.prefix.stable_tokens
+            screen.note(
+                f"window {number(sizes['tokens'])} of {number(sizes['budget'])} tokens, "
+                f"{number(sizes['stable_tokens'])} as the call before; call {outcome.iterations} of this run"
+            )
+        screen.answer(
+            {
+                "session_id": self.session.id,
+                "status": outcome.status,
+                "text": outcome.text,
+                "run_id": outcome.run_id,
+                "iterations": outcome.iterations,
+                "pending": dict(outcome.pending) if outcome.pending else None,
+                "window": sizes,
+            }
+        )
+        return outcome
+
+    def _asked(self, pending: Mapping[str, Any]) -> tuple[bool, str] | None:
+        """What the person decides, and why; None when it is left open."""
+        self._screen.note(self._shown(pending), "magenta")
+        while True:
+            try:
+                line = self._screen.line("run it? y, or n and why> ")
+            except KeyboardInterrupt:
+                return None
+            word, _, why = (line or "").strip().partition(" ")
+            if line is None or word.lower() in ("y", "yes", "n", "no"):
+                return None if line is None else (word.lower().startswith("y"), why.strip())
+
+    def _shown(self, pending: Mapping[str, Any]) -> str:
+        ref = pending.get("ref")
+        if not isinstance(ref, str) or not is_ref(ref):
+            return f"? {pending.get('name') or pending}"  # set by somebody else than a run
+        found = self.session.recall(ref, max_tokens=2_000)
+        given = found.arguments
+        told = given if isinstance(given, str) else encode_json(given).decode()
+        return f"? {found.name}({told})"
+
+    def _go_on(self) -> None:
+        self._turn(self._run.resume)
+
+    def _decide(self, decision: str, reason: str) -> None:
+        waiting = self._waiting()
+        if waiting is None or _is_open(waiting):
+            self.session.decide_pending("approve" if decision == "approve" else "reject", reason=reason or None)
+        self._turn(self._run.resume)
+
+    def _waiting(self) -> Mapping[str, Any] | None:
+        """The call that waits for a decision, or has one and was not gone on with."""
+        try:
+            return pending_of(self.session.agent().state)
+        except NotFoundError as error:
+            if error.error_code != "not_found":
+                raise
+            return None
+
+    def _is_unfinished(self) -> bool:
+        page = self.session.page(order="desc", limit=1, in_view=True)
+        if not page.messages or page.messages[0].origin is not None:
+            return False
+        said = _message(page.messages[0])
+        return page.messages[0].status == "interrupted" or said.role in ("user", "tool") or bool(said.tool_calls)
+
+    # ------------------------------------------------------------ commands
+
+    def _help(self) -> None:
+        wide = max(len(name) for name, _ in HELP)
+        self._screen.note("\n".join(f"{name:{wide}}  {what}" for name, what in HELP), "none")
+        self._screen.answer({"command": "/help", "commands": dict(HELP)})
+
+    def _history(self, given: str) -> None:
+        limit = int(given) if given.isascii() and given.isdigit() and 0 < len(given) < 4 else 10
+        page = self.session.page(order="desc", limit=min(max(limit, 1), 100), in_view=True)
+        for one in reversed(page.messages):
+            mark = "  interrupted" if one.status == "interrupted" else ""
+            self._screen.print(message_text(one.body, heading=f"{one.position:>5}{mark}"))
+        told = [
+            {"position": one.position, "status": one.status, "body": dict(one.body)} for one in reversed(page.messages)
+        ]
+        self._screen.answer({"command": "/history", "messages": told})
+
+    def _window(self) -> None:
+        window = self.session.context(format=self._model.format, **_of_context(self._options.window))
+        self._screen.print(picture(window))
+        self._screen.answer({"command": "/window", "window": window.model_dump(mode="json")})
+
+    def _search(self, words: str) -> None:
+        found = self.session.search(words)
+        self._screen.note(found_text(found), "none")
+        self._screen.answer({"command": "/search", **found.model_dump(mode="json")})
+
+    def _recall(self, ref: str) -> None:
+        found = self.session.recall(ref) if is_ref(ref) else self.session.recall(call_id=ref)
+        self._screen.note(recalled_text(found), "none")
+        self._screen.answer({"command": "/recall", **found.model_dump(mode="json")})
+
+    def _undo(self) -> None:
+        """To before the newest message of the user's that is in view."""
+        for one in self.session.messages(order="desc", in_view=True):
+            said = _message(one)
+            if one.origin is None and said.role == "user" and not said.tool_results:
+                left = self.session.rewind(one.position - 1)
+                self._screen.note(f"back before {one.position}: {number(left.messages)} messages in view")
+                self._screen.answer({"command": "/undo", "to": one.position - 1, "messages": left.messages})
+                return
+        raise InvalidInputError("there is nothing to undo", code="nothing_to_undo")
+
+    def _reset(self) -> None:
+        before = self.session.id
+        self._open(self.session.reset())
+        self._screen.note(f"{before} has ended; {self.session.id} is in its place")
+        self._screen.answer({"command": "/reset", "session_id": self.session.id, "ended": before})
+
+
+def _is_open(waiting: Mapping[str, Any] | None) -> bool:
+    """Whether a call waits that nobody has decided on."""
+    return waiting is not None and waiting.get("decision") is None
+
+
+def _message(one: StoredMessage) -> Message:
+    return codec_of(one.format).parse(one.body)
+
+
+def _of_context(window: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of a run's windows as `Session.context` has them."""
+    return {("model" if name == "model_name" else name): value for name, value in window.items()}

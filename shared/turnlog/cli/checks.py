@@ -1,0 +1,300 @@
+"""`turnlog lint` and `turnlog schema`: no service, no session."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+import sqlite3
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from turnlog.app import make_counter
+from turnlog.cli.options import DATABASE, DEFAULT_DATA, Connection, Data, Json, connected, opened, remember, sqlite_url
+from turnlog.cli.replaying.transcripts import Transcript, read_transcripts
+from turnlog.cli.screen import console, cut, number, plain, print_json, table
+from turnlog.client.model import Turnlog
+from turnlog.core.errors import InvalidInputError
+from turnlog.lint.linter import FORMATS
+from turnlog.lint.linter import lint as violations_of
+from turnlog.lint.use_case import RuleBroken, format_of, problem_of
+from turnlog.upkeep.models import Damage, Verification
+from turnlog.version import __version__
+
+Files = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="FILE...",
+        help="JSON or JSON Lines: messages, {id, messages}, a provider's request, or many of them; - is standard input.",
+    ),
+]
+Rules = Annotated[
+    str | None,
+    typer.Option(
+        "--format", metavar="F", help=f"Whose rules: {', '.join(FORMATS)}. Left out: each history's is recognised."
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class _Linted:
+    """One history, and what is wrong with it."""
+
+    id: str
+    messages: int
+    format: str
+    problems: list[RuleBroken]
+
+
+def lint(files: Files, format: Rules = None, json: Json = False) -> None:
+    """Say which provider rules a history breaks; exit 1 when it breaks any."""
+    if format is not None and format not in FORMATS:
+        message = f"no rules for format {format!r}; there are some for {', '.join(sorted(FORMATS))}"
+        raise InvalidInputError(message, code="unknown_format")
+    linted = [_linted(one, format) for one in read_transcripts(files)]
+    if json:
+        histories = [
+            {
+                "id": one.id,
+                "messages": one.messages,
+                "format": one.format,
+                "valid": not one.problems,
+                "problems": [problem.model_dump() for problem in one.problems],
+            }
+            for one in linted
+        ]
+        print_json({"valid": not any(one.problems for one in linted), "histories": histories})
+    else:
+        _print(linted)
+    if any(one.problems for one in linted):
+        raise typer.Exit(1)
+
+
+def _linted(one: Transcript, format: str | None) -> _Linted:
+    try:
+        rules = format if format is not None else format_of(one.messages)
+    except InvalidInputError as error:
+        raise InvalidInputError(f"{one.id!r}: {error.detail}", code="unknown_format") from error
+    problems = [problem_of(violation) for violation in violations_of(one.messages, format=rules)]
+    return _Linted(one.id, len(one.messages), rules, problems)
+
+
+def _print(linted: Sequence[_Linted]) -> None:
+    screen = console()
+    for one in linted:
+        for problem in one.problems:
+            line = Text(f"{plain(one.id, lines=False)} {plain(problem.pointer, lines=False)}: ", style="bold")
+            line.append(problem.rule, style="bold red").append(f"  {plain(problem.message)}")
+            for name, text in (("answer", problem.provider_says), ("fix", problem.fix), ("see", problem.source)):
+                line.append(f"\n    {name}: ", style="dim").append(plain(text))
+            screen.print(line, soft_wrap=True)
+    counted = f"{len(linted)} {'history' if len(linted) == 1 else 'histories'}"
+    broken, total = sum(1 for one in linted if one.problems), sum(len(one.problems) for one in linted)
+    problems = f"{total} {'problem' if total == 1 else 'problems'} in {broken} of {counted}"
+    verdict = f"{problems if broken else f'{counted}, all valid'} by the rules of {_named(linted)}"
+    screen.print(verdict, style="red" if broken else "green")
+
+
+def _named(linted: Sequence[_Linted]) -> str:
+    return ", ".join(sorted({one.format for one in linted})) or "any provider"
+
+
+def schema(
+    name: Annotated[str, typer.Argument(metavar="message|policy|state|window")],
+    json: Json = False,
+) -> None:
+    """Print a JSON Schema."""
+    from turnlog.app import load_steps
+    from turnlog.http.openapi import json_schemas
+    from turnlog.settings import Settings
+
+    load_steps(Settings.from_environment())
+    schemas = json_schemas()
+    if name not in schemas:
+        raise InvalidInputError(f"schema {name!r} is not one of {', '.join(schemas)}", code="unknown_schema")
+    print_json(schemas[name])
+
+
+MIN_PYTHON, MIN_SQLITE = (3, 11), (3, 24)
+_PACKAGES = ("pydantic", "tiktoken", "aws-lambda-powertools", "waitress", "typer", "rich")
+_OPTIONAL = ("boto3", "moto")
+_SAMPLE, _SAMPLE_TOKENS = "tiktoken is great!", 6
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    name: str
+    ok: bool
+    detail: str
+
+
+def doctor(ctx: typer.Context, data: Data = None, json: Json = False) -> None:
+    """Check this installation; exit 1 when something is missing or does not work."""
+    folder = remember(ctx, data=data).data or DEFAULT_DATA
+    checks = [
+        _tried("python", _python),
+        _tried("turnlog", lambda: __version__),
+        *(_tried(name, lambda name=name: importlib.metadata.version(name)) for name in _PACKAGES),  # type: ignore[misc]
+        *(Check(name, True, _version(name) or "not installed (optional)") for name in _OPTIONAL),
+        _tried("sqlite", _sqlite),
+        _tried("vocabulary", _vocabulary),
+        _tried("token counter", _counter),
+        _tried("engine", _engine),
+        _tried("data folder", lambda: _data(folder)),
+    ]
+    is_well = all(check.ok for check in checks)
+    if json:
+        print_json({"ok": is_well, "checks": [asdict(check) for check in checks]})
+    else:
+        made = table(None, [("", "left"), ("check", "left"), ("", "left")])
+        for check in checks:
+            made.add_row(Text("✓", "green") if check.ok else Text("✗", "bold red"), check.name, check.detail)
+        console().print(made)
+    if not is_well:
+        raise typer.Exit(1)
+
+
+def _tried(name: str, check: Callable[[], str]) -> Check:
+    try:
+        return Check(name, True, check())
+    except Exception as error:  # noqa: BLE001 - whatever fails is what the doctor is asked for
+        return Check(name, False, f"{type(error).__name__}: {error}")
+
+
+def _python() -> str:
+    if sys.version_info < MIN_PYTHON:
+        raise RuntimeError(f"{platform.python_version()} is older than {'.'.join(map(str, MIN_PYTHON))}")
+    return f"{platform.python_version()} on {platform.system()} {platform.machine()}"
+
+
+def _version(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _sqlite() -> str:
+    if sqlite3.sqlite_version_info < MIN_SQLITE:
+        raise RuntimeError(f"{sqlite3.sqlite_version} is older than {'.'.join(map(str, MIN_SQLITE))}")
+    return sqlite3.sqlite_version
+
+
+def _vocabulary() -> str:
+    import turnlog_vocabulary
+
+    return f"{turnlog_vocabulary.NAME}, {len(turnlog_vocabulary.mergeable_ranks()):,} tokens"
+
+
+def _counter() -> str:
+    counter = make_counter("o200k_base")
+    tokens = counter.count(_SAMPLE)
+    if tokens != _SAMPLE_TOKENS:
+        raise RuntimeError(f"{counter.name} counts {tokens} tokens in a text of {_SAMPLE_TOKENS}")
+    return f"{counter.name} counts right"
+
+
+def _engine() -> str:
+    """Writes in one engine and reads in another over the same folder: what is acknowledged is in the file."""
+    with tempfile.TemporaryDirectory(prefix="turnlog-doctor-") as name:
+        address, message = sqlite_url(Path(name)), {"role": "user", "content": _SAMPLE}
+        with Turnlog.open(address) as log:
+            session_id = log.sessions.create().id
+            log.sessions.get(session_id).append(message)
+        with Turnlog.open(address) as log:
+            found = [stored.body for stored in log.sessions.get(session_id).messages()]
+        if found != [message]:
+            raise RuntimeError("a message that was acknowledged did not come back")
+    return "writes, and reads back from the file"
+
+
+def _data(folder: Path) -> str:
+    """The folder itself is looked at only: the doctor writes nothing where sessions are."""
+    if not (folder / DATABASE).is_file():
+        return f"{folder}: no data yet"
+    with Turnlog.open(sqlite_url(folder)) as log:
+        page = log.sessions.page(limit=100)
+    return f"{folder}: {len(page.sessions)}{'+' * (page.next_cursor is not None)} sessions of local / me"
+
+
+_COUNTS = ("sessions", "commits", "payloads", "segments", "snapshots", "documents")
+_MAX_DETAIL = 100
+
+
+@connected
+def verify(
+    connection: Connection,
+    session: Annotated[
+        str | None, typer.Argument(metavar="[SESSION]", help="One session; else all of everybody.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Check what is stored: commits, checksums, payloads, caches and blobs. Exit 1 when something is wrong."""
+    with opened(connection) as log, _progress("checking", json=json) as progress:
+        done = log.verify(session, progress=progress)
+    if json:
+        print_json(done.model_dump(mode="json"))
+    else:
+        _show(console(), done)
+    if done.damages:
+        raise typer.Exit(1)
+
+
+@connected
+def backup(
+    connection: Connection,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A new file; blobs go to FILE.blobs.")],
+    json: Json = False,
+) -> None:
+    """Copy the data folder's database and blobs while it is in use, and check the copy."""
+    with opened(connection) as log, _progress("copying", json=json) as progress:
+        made = log.backup(file, progress=progress)
+    if json:
+        print_json(made.model_dump(mode="json"))
+    else:
+        sizes = f"{number(made.size_bytes)} bytes, {number(made.blobs)} blobs of {number(made.blob_bytes)} bytes"
+        console().print(f"{made.file}: {sizes}", soft_wrap=True)
+        _show(console(), made.verification)
+    if made.verification.damages:
+        raise typer.Exit(1)
+
+
+def _show(screen: Console, done: Verification) -> None:
+    counts = table(None, [(name, "right") for name in _COUNTS])
+    counts.add_row(*(number(done[name]) for name in _COUNTS))
+    screen.print(counts)
+    if not done.damages:
+        screen.print("all is whole")
+        return
+    damages = table(
+        None, [("owner", "left"), ("session", "left"), ("item", "left"), ("code", "left"), ("what", "left")]
+    )
+    for damage in done.damages:
+        damages.add_row(
+            _owner(damage), damage.session_id, cut(damage.item, 60), damage.code, cut(damage.detail, _MAX_DETAIL)
+        )
+    screen.print(damages)
+    screen.print(f"{number(len(done.damages))} damaged")
+
+
+def _owner(damage: Damage) -> str:
+    return f"{damage.tenant_id} / {damage.user_id}" if damage.session_id else ""
+
+
+@contextmanager
+def _progress(word: str, *, json: bool) -> Iterator[Callable[[Verification], None]]:
+    """Yield what shows how far it is, on a terminal."""
+    screen = console(stderr=True)
+    if json or not screen.is_terminal:
+        yield lambda done: None
+        return
+    with screen.status(word) as status:
+        yield lambda done: status.update(f"{word}: {number(done.sessions)} sessions, {number(done.commits)} commits")

@@ -1,0 +1,149 @@
+"""`turnlog jobs`: how jobs are doing, and back into the queue with those that did not get done."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Annotated, Literal, TypeAlias
+
+import typer
+from rich.text import Text
+
+from turnlog.cli.options import Connection, Json, connected, opened
+from turnlog.cli.screen import console, cut, number, plain, print_json, table
+from turnlog.core.errors import InvalidInputError
+from turnlog.core.json_values import encode_json
+from turnlog.jobs.models import Job
+
+Status: TypeAlias = Literal["queued", "done", "failed"]
+STATUSES: dict[str, Status] = {"pending": "queued", "failed": "failed", "done": "done"}
+"""As the command line calls them -> as jobs do."""
+_STYLES = {"queued": "yellow", "done": "green", "failed": "bold red"}
+_MAX_ERROR = 60
+
+jobs = typer.Typer(help="List the jobs, newest first.", invoke_without_command=True, add_completion=False)
+JobId = Annotated[str, typer.Argument(metavar="ID", help="The job's id.")]
+
+
+@jobs.callback(invoke_without_command=True)
+@connected
+def listed(
+    connection: Connection,
+    ctx: typer.Context,
+    status: Annotated[
+        str | None, typer.Option("--status", metavar="S", help=f"Only jobs that are {', '.join(STATUSES)}.")
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="At most so many.")] = 20,
+    json: Json = False,
+) -> None:
+    if ctx.invoked_subcommand is not None:
+        return
+    wanted = _status(status)
+    with opened(connection) as log:
+        found = list(itertools.islice(log.jobs(status=wanted), limit + 1))
+    shown, has_more = found[:limit], len(found) > limit
+    if json:
+        print_json({"jobs": [job.model_dump(mode="json") for job in shown], "more": has_more})
+        return
+    made = table(None, [("job", "left"), ("kind", "left"), ("session", "left"), ("status", "left"), ("tries", "right")])
+    for heading in ("updated", "result"):
+        made.add_column(heading)
+    for job in shown:
+        made.add_row(
+            job.job_id,
+            job.kind,
+            job.session_id,
+            Text(_name_of(job.status), style=_STYLES[job.status]),
+            number(job.attempts),
+            job.updated_at,
+            cut(_outcome(job), _MAX_ERROR),
+        )
+    screen = console()
+    screen.print(made if shown else "no jobs")
+    if has_more:
+        screen.print(f"more than {limit}: --limit", style="dim")
+
+
+@jobs.command()
+@connected
+def show(
+    connection: Connection,
+    job_id: JobId,
+    json: Json = False,
+) -> None:
+    """Print one job."""
+    with opened(connection) as log:
+        job = log.job(job_id)
+    if json:
+        print_json(job.model_dump(mode="json"))
+        return
+    screen = console()
+    screen.print(Text(job_line(job), style=_STYLES[job.status]), soft_wrap=True)
+    made = table(None, [("", "left"), ("", "left")])
+    made.show_header = False
+    made.add_row("session", job.session_id)
+    made.add_row("created", job.created_at)
+    made.add_row("updated", job.updated_at)
+    if job.result is not None:
+        made.add_row("result", plain(encode_json(job.result).decode(), lines=False))
+    if job.error is not None:
+        made.add_row("error", plain(f"{job.error.detail} ({job.error.code})", lines=False))
+    screen.print(made)
+
+
+@jobs.command()
+@connected
+def redrive(
+    connection: Connection,
+    job_id: Annotated[str | None, typer.Argument(metavar="[ID]", help="One job; left out: all dead letters.")] = None,
+    failed: Annotated[bool, typer.Option("--failed", help="The owner's failed jobs too.")] = False,
+    json: Json = False,
+) -> None:
+    """Put jobs that did not get done back into their queues. Takes the engine, not a service."""
+    if failed and job_id is not None:
+        raise InvalidInputError("--failed is for all failed jobs: leave the id out, or the option")
+    with opened(connection) as log:
+        found = log.redrive(job_id, failed=failed)
+    if json:
+        print_json(found.model_dump(mode="json"))
+        return
+    screen = console()
+    if found.dead_letters or not found.jobs:
+        screen.print(f"{_counted(found.dead_letters, 'dead letter')} back in the queue")
+    if found.jobs:
+        screen.print(f"{_counted(len(found.jobs), 'job')} queued again: {', '.join(found.jobs)}", soft_wrap=True)
+    if found.left:
+        screen.print(f"{_counted(found.left, 'dead letter')} left: no jobs of ours", style="yellow")
+
+
+def job_line(job: Job) -> str:
+    """``job ID (compress) is done: published, after 1 try``"""
+    outcome = _outcome(job)
+    tries = f", after {_counted(job.attempts, 'try', 'tries')}" if job.attempts else ""
+    return f"job {job.job_id} ({job.kind}) is {_name_of(job.status)}{f': {outcome}' if outcome else ''}{tries}"
+
+
+def _outcome(job: Job) -> str:
+    """What became of it, in a few words."""
+    if job.error is not None:
+        return plain(f"{job.error.detail} ({job.error.code})", lines=False)
+    result = job.result or {}
+    told = [str(result[name]) for name in ("status", "reason", "snapshot_id") if result.get(name) is not None]
+    if "segments" in result:
+        told.append(f"segments up to position {result['last']}")
+    return plain(", ".join(told), lines=False)
+
+
+def _status(text: str | None) -> Status | None:
+    if text is None:
+        return None
+    if text not in STATUSES:
+        raise InvalidInputError(f"--status {text!r} is not one of {', '.join(STATUSES)}")
+    return STATUSES[text]
+
+
+def _name_of(status: Status) -> str:
+    return next(name for name, known in STATUSES.items() if known == status)
+
+
+def _counted(count: int, noun: str, plural: str | None = None) -> str:
+    return f"{number(count)} {noun if count == 1 else plural or noun + 's'}"

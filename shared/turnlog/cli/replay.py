@@ -1,0 +1,224 @@
+"""`turnlog replay`."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from turnlog.app import make_application
+from turnlog.cli.options import (
+    DATABASE,
+    Budget,
+    Connection,
+    Format,
+    Json,
+    Policy,
+    Tenant,
+    Token,
+    Url,
+    User,
+    policy_value,
+    remember,
+    served_settings,
+)
+from turnlog.cli.replaying.outcomes import Compression
+from turnlog.cli.replaying.replay import Replay, ReplayReport, Row
+from turnlog.cli.replaying.transcripts import Transcript, read_transcripts, sample_of
+from turnlog.cli.screen import bad, console, cut, number, print_json, table
+from turnlog.cli.serve import Engine, engine_url
+from turnlog.client.model import Turnlog
+from turnlog.engines.system import SystemClock
+
+Paths = Annotated[list[Path], typer.Argument(metavar="FILE_OR_FOLDER...", help="JSON or JSON Lines of {id, messages}.")]
+
+
+def replay(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
+    ctx: typer.Context,
+    files: Paths,
+    loader: Annotated[
+        Path | None,
+        typer.Option("--loader", metavar="FILE.py", help="Its iter_sessions(path) gives {id, messages, source}."),
+    ] = None,
+    format: Format = None,
+    policy: Policy = None,
+    budget: Budget = None,
+    compress: Annotated[
+        str | None,
+        typer.Option(
+            "--compress",
+            metavar="TRIGGER",
+            help="Summarise meanwhile: 'messages > 30, tokens > 3000' (loops, fraction), or 'policy' for its own.",
+        ),
+    ] = None,
+    limit: Annotated[int | None, typer.Option("--limit", metavar="N", min=1, help="The first N only.")] = None,
+    sample: Annotated[
+        int | None, typer.Option("--sample", metavar="N", min=1, help="A fixed sample of N, from every source.")
+    ] = None,
+    threads: Annotated[int, typer.Option("--threads", metavar="N", min=1, max=64, help="Conversations at once.")] = 4,
+    engine: Engine = "embedded",
+    keep: Annotated[bool, typer.Option("--keep", help="Keep the temporary data folder.")] = False,
+    url: Url = None,
+    tenant: Tenant = None,
+    user: User = None,
+    token: Token = None,
+    json: Json = False,
+) -> None:
+    """Replay conversations over HTTP and check what comes back; exit 1 when a message is lost or a window not valid.
+
+    Every message is appended by itself, and before each reply a window is asked for. Without --url, into a service of its
+    own on a temporary folder. With --compress, appends ask for summaries, which the service's worker makes while they go on;
+    exit 1 too when a job fails or is left, or a summary covers what it must not.
+    """
+    connection = remember(ctx, url=url, tenant=tenant, user=user, token=token)
+    plan = Replay(
+        policy=policy_value(policy), budget=budget, format=format or "openai_chat", threads=threads, compress=compress
+    )
+    given = plan.session_policy or plan.policy or "default"
+    transcripts = read_transcripts(files, loader=loader)[:limit]
+    if sample is not None:
+        transcripts = sample_of(transcripts, sample)
+    with _service(connection, engine, keep=keep) as log, _progress(transcripts, quiet=json) as tick:
+        # Before the first of many: a wrong option is one error, not one of each conversation.
+        log.build_window([], policy=given, format=plan.format)
+        report = plan.run(log, transcripts, on_message=tick)
+    if json:
+        print_json(report.as_json())
+    else:
+        _print(report)
+    if not report.ok:
+        raise typer.Exit(1)
+
+
+@contextmanager
+def _service(connection: Connection, engine: str, *, keep: bool) -> Iterator[Turnlog]:
+    """The service at the URL, or one of our own over a temporary folder."""
+    from turnlog.server.local_server import LocalServer
+
+    with ExitStack() as stack:
+        address = connection.url
+        if address is None:
+            folder = Path(tempfile.mkdtemp(prefix="turnlog-replay-"))
+            stack.callback(_leave, folder, keep=keep)
+            app = make_application(served_settings(engine_url(engine, folder)))
+            stack.callback(app.close)
+            server = LocalServer(app, SystemClock(), port=0).start()
+            stack.callback(server.stop)
+            address = server.url
+        yield stack.enter_context(
+            Turnlog.open(address, tenant=connection.tenant, user=connection.user, token=connection.token)
+        )
+
+
+def _leave(folder: Path, *, keep: bool) -> None:
+    if keep and (folder / DATABASE).is_file():
+        sys.stderr.write(f"turnlog: kept; look at it with `turnlog sessions --data {folder}`\n")
+        return
+    import shutil
+
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _progress(transcripts: Sequence[Transcript], *, quiet: bool) -> Iterator[Callable[[], None]]:
+    screen = console(stderr=True)
+    if quiet or not screen.is_terminal:
+        yield lambda: None
+        return
+    columns = (
+        TextColumn("replaying"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("messages"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=screen, transient=True) as progress:
+        task = progress.add_task("messages", total=sum(len(one.messages) for one in transcripts))
+        yield lambda: progress.advance(task)
+
+
+def _print(report: ReplayReport) -> None:
+    screen = console()
+    screen.print(report_table(report))
+    if report.total.breaks:
+        made = table(None, [("breaks of what the call before was sent", "left"), ("windows", "right")])
+        for reason, count in sorted(report.total.breaks.items(), key=lambda one: (-one[1], one[0])):
+            made.add_row(reason, number(count))
+        screen.print()
+        screen.print(made)
+    if report.warnings or report.repeated_ids:
+        made = table("Disorder that was kept, by kind of warning", [("kind", "left"), ("messages", "right")])
+        for code, count in report.warnings.most_common():
+            made.add_row(code, number(count))
+        made.add_row("call ids used before in the session", number(report.repeated_ids))
+        screen.print()
+        screen.print(made)
+    if report.compressed:
+        screen.print()
+        screen.print(summaries_table(report))
+    for finding in report.findings:
+        where = f"{cut(finding.source, 40)} {cut(finding.session, 60)} {finding.place}"
+        screen.print(f"{where}: {finding.code}: {cut(finding.message, 300)}", style="red", soft_wrap=True)
+    verdict = "every message came back equal, every window is valid" if report.ok else "something is lost or not valid"
+    if report.ok and report.compressed:
+        verdict += ", every summary is of closed loops, no job is left"
+    screen.print(f"\n{verdict}", style="bold green" if report.ok else "bold red")
+
+
+def report_table(report: ReplayReport) -> Table:
+    """A row per source, and the total."""
+    numbers = (
+        "sessions",
+        "messages",
+        "windows",
+        "tokens full",
+        "tokens window",
+        "window / full",
+        "stable",
+        "invalid",
+        "lost",
+    )
+    made = table(None, [("source", "left"), *((name, "right") for name in numbers), ("budget too small", "right")])
+    for name, row in sorted(report.rows.items()):
+        made.add_row(cut(name, 40), *_cells(row))
+    made.add_section()
+    made.add_row("total", *_cells(report.total), style="bold")
+    return made
+
+
+def summaries_table(report: ReplayReport) -> Table:
+    """A row per source that was summarised, and the total."""
+    sums = ("asked", "made", "loops", "messages", "tokens", "summaries", "saved", "values")
+    jobs = ("published", "unchanged", "postponed")
+    names = (*sums, *jobs, "failed", "pending", "wrong")
+    made = table("Summaries made meanwhile", [("source", "left"), *((name, "right") for name in names)])
+    for name, one in sorted(report.compressed.items()):
+        if one.asked or one.made:
+            made.add_row(cut(name, 40), *_summary_cells(one))
+    made.add_section()
+    made.add_row("total", *_summary_cells(report.all_compressed), style="bold")
+    return made
+
+
+def _summary_cells(one: Compression) -> list[str | Text]:
+    saved = "–" if not one.source_tokens else f"{one.saved / one.source_tokens:.1%}"
+    counts = [number(value) for value in (one.asked, one.made, one.loops, one.messages, one.source_tokens, one.tokens)]
+    jobs = [number(one.jobs[name]) for name in ("published", "unchanged", "postponed")]
+    wrong = [bad(value) for value in (one.jobs["failed"], one.jobs["pending"], one.wrong)]
+    return [*counts, saved, number(one.facts), *jobs, *wrong]
+
+
+def _cells(row: Row) -> list[str | Text]:
+    ratio = "–" if row.ratio is None else f"{row.ratio:.1%}"
+    stable = "–" if not row.tokens_window else f"{row.tokens_stable / row.tokens_window:.1%}"
+    counts = [number(value) for value in (row.sessions, row.messages, row.windows, row.tokens_full, row.tokens_window)]
+    return [*counts, ratio, stable, bad(row.invalid), bad(row.lost + row.failed), number(row.too_small)]

@@ -1,0 +1,183 @@
+"""Reading conversations from files: JSON, JSON Lines, or whatever a loader of the user's own makes of a path."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from turnlog.core.errors import InvalidInputError, MalformedError
+from turnlog.core.json_values import parse_strict_json
+from turnlog.importers.conversations import is_message, request_parts
+
+Loader = Callable[[str], Iterable[dict[str, Any]]]
+_SUFFIXES = (".json", ".jsonl", ".ndjson")
+_MANY_FILES = 20
+STDIN = Path("-")
+
+
+@dataclass(frozen=True, slots=True)
+class Transcript:
+    """One conversation. ``source`` groups conversations in tables."""
+
+    id: str
+    source: str
+    messages: list[Any]
+    system: str | None = None
+    tools: list[dict[str, Any]] = field(default_factory=list)
+
+
+def read_transcripts(paths: Iterable[Path], *, loader: Path | None = None) -> list[Transcript]:
+    """The conversations of files and folders, in order; ``-`` is standard input.
+
+    Raises `InvalidInputError` naming the place.
+    """
+    if loader is not None:
+        load = _loader_of(loader)
+        return [one for path in paths for one in _loaded(load, loader, path)]
+    return [one for path in paths for file, source in _files(path) for one in _read(file, source)]
+
+
+def sample_of(transcripts: Sequence[Transcript], count: int) -> list[Transcript]:
+    """A fixed sample: sources in turn, and of each source at even distances; in the order given."""
+    by_source: dict[str, list[int]] = {}
+    for at, one in enumerate(transcripts):
+        by_source.setdefault(one.source, []).append(at)
+    shares = dict.fromkeys(by_source, 0)
+    left = min(count, len(transcripts))
+    while left:
+        for source, places in by_source.items():
+            if left and shares[source] < len(places):
+                shares[source] += 1
+                left -= 1
+    chosen = [
+        places[number * len(places) // shares[source]]
+        for source, places in by_source.items()
+        for number in range(shares[source])
+    ]
+    return [transcripts[at] for at in sorted(chosen)]
+
+
+def _files(path: Path) -> list[tuple[Path, str]]:
+    """Files and their sources: a folder's subfolders, or its files where they are few."""
+    if path == STDIN:
+        return [(path, _stem(path))]
+    if not path.exists():
+        raise InvalidInputError(f"no file {str(path)!r}", code="no_file")
+    if not path.is_dir():
+        return [(path, path.stem)]
+    found = sorted(one for one in path.rglob("*") if one.is_file() and one.suffix in _SUFFIXES)
+    if not found:
+        raise InvalidInputError(f"no {', '.join(_SUFFIXES)} file in {str(path)!r}", code="no_file")
+    inside = [file.relative_to(path).parts for file in found]
+    are_few = sum(1 for parts in inside if len(parts) == 1) <= _MANY_FILES
+    here = path.resolve().name
+    return [
+        (file, parts[0] if len(parts) > 1 else file.stem if are_few else here)
+        for file, parts in zip(found, inside, strict=True)
+    ]
+
+
+def _read(file: Path, source: str) -> Iterator[Transcript]:
+    try:
+        text = (sys.stdin.buffer.read() if file == STDIN else file.read_bytes()).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise MalformedError(f"{str(file)!r} is not UTF-8 at byte {error.start}") from error
+    except OSError as error:
+        raise InvalidInputError(f"can't read {str(file)!r}: {error.strerror}", code="no_file") from error
+    values = _values(file, text)
+    if values and all(is_message(value) for value in values):
+        values = [values]
+    for at, value in enumerate(values):
+        name = _stem(file) if len(values) == 1 else f"{_stem(file)}:{at + 1}"
+        yield transcript_of(value, place=f"{str(file)!r}, conversation {at + 1}", id=name, source=source)
+
+
+def _stem(file: Path) -> str:
+    return "stdin" if file == STDIN else file.stem
+
+
+def _values(file: Path, text: str) -> list[Any]:
+    """The file's conversations, or the messages of its only one."""
+    try:
+        value = parse_strict_json(text)
+    except MalformedError as error:
+        lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
+        if len(lines) < 2 or file.suffix == ".json":
+            raise MalformedError(f"{str(file)!r}: {error.detail}") from error
+        return [_line(file, number, line) for number, line in lines]
+    if isinstance(value, list) and value and not any(is_message(one) for one in value):
+        return value
+    return [value]
+
+
+def _line(file: Path, number: int, line: str) -> Any:
+    try:
+        return parse_strict_json(line)
+    except MalformedError as error:
+        raise MalformedError(f"{str(file)!r} line {number}: {error.detail}") from error
+
+
+def transcript_of(value: Any, *, place: str, id: str, source: str) -> Transcript:
+    """``{id?, messages, source?, system?, tools?}``, the body of a provider's request, or a list of messages as a
+    transcript; ``place`` is for the error.
+    """
+    parts = request_parts(value)
+    messages, system, tools = parts.messages, parts.system, parts.tools
+    if not isinstance(messages, list):
+        raise InvalidInputError(f"{place} is neither {{id, messages}} nor a list of messages")
+    wrong = next((at for at, message in enumerate(messages) if not isinstance(message, dict)), None)
+    if wrong is not None:
+        raise InvalidInputError(f"{place}: message {wrong + 1} is not an object")
+    if tools is not None and not (isinstance(tools, list) and all(isinstance(tool, dict) for tool in tools)):
+        raise InvalidInputError(f"{place}: tools is not a list of objects")
+    if system is not None and not isinstance(system, str):
+        raise InvalidInputError(f"{place}: system is not a text")
+    name, origin = parts.rest.get("id"), parts.rest.get("source")
+    return Transcript(
+        id=str(name) if name is not None else id,
+        source=origin if isinstance(origin, str) else source,
+        messages=messages,
+        system=system,
+        tools=tools or [],
+    )
+
+
+def _loader_of(path: Path) -> Loader:
+    if not path.is_file():
+        raise InvalidInputError(f"no loader {str(path)!r}", code="no_file")
+    spec = importlib.util.spec_from_file_location("turnlog_loader", path)
+    if spec is None or spec.loader is None:
+        raise InvalidInputError(f"the loader {str(path)!r} is not a Python file", code="loader_failed")
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+        load: Loader = module.iter_sessions
+    except Exception as error:
+        raise _loader_error(path, error) from error
+    return load
+
+
+def _loaded(load: Loader, loader: Path, path: Path) -> Iterator[Transcript]:
+    if not path.exists():
+        raise InvalidInputError(f"no file {str(path)!r}", code="no_file")
+    try:
+        with warnings.catch_warnings():
+            # Files that a loader leaves open are closed with it; nobody but its author can mend that.
+            warnings.simplefilter("ignore", ResourceWarning)
+            found = list(load(str(path)))
+    except Exception as error:
+        raise _loader_error(loader, error) from error
+    for at, value in enumerate(found):
+        place = f"{str(loader)!r}: conversation {at + 1} of {str(path)!r}"
+        yield transcript_of(value, place=place, id=f"{path.stem}:{at + 1}", source=path.name)
+
+
+def _loader_error(path: Path, error: Exception) -> InvalidInputError:
+    return InvalidInputError(
+        f"the loader {str(path)!r} failed: {type(error).__name__}: {str(error)[:200]}", code="loader_failed"
+    )

@@ -1,0 +1,259 @@
+"""Writing to the terminal: JSON for scripts, tables and colour for people."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from turnlog.core.errors import TurnlogError
+from turnlog.core.messages import Message, text_of
+from turnlog.providers.registry import recognise
+from turnlog.sessions.context_models import WindowAnswer, WindowPart
+
+WIDE = 150
+"""Columns where the output is no terminal and ``COLUMNS`` is not set: a table in a file should not be cut."""
+_UNSAFE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def console(*, stderr: bool = False) -> Console:
+    """Of the streams as they are now. Without a terminal, or with ``NO_COLOR``, there is no colour."""
+    stream = sys.stderr if stderr else sys.stdout
+    if isinstance(stream, io.TextIOWrapper):
+        # A terminal that has no character for it shows a question mark.
+        stream.reconfigure(errors="replace")
+    width = None if stream.isatty() or os.environ.get("COLUMNS") else WIDE
+    return Console(file=stream, width=width, highlight=False, emoji=False, markup=False)
+
+
+def print_json(value: Any, *, indent: int | None = 2) -> None:
+    """One JSON value; beyond ASCII as it is, or as escapes where the stream or a lone surrogate does not allow it."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, indent=indent)
+    try:
+        text.encode(sys.stdout.encoding or "ascii")
+    except UnicodeEncodeError:
+        text = json.dumps(value, ensure_ascii=True, allow_nan=False, indent=indent)
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+def plain(text: str, *, lines: bool = True) -> str:
+    """The text without what a terminal would obey: a stored message must not steer the screen of who reads it."""
+    safe = _UNSAFE.sub("\ufffd", text.replace("\r\n", "\n"))
+    return safe if lines else " ".join(safe.split())
+
+
+def cut(text: str, limit: int) -> str:
+    """One line of at most ``limit`` characters."""
+    line = plain(text, lines=False)
+    return line if len(line) <= limit else line[: limit - 1] + "…"
+
+
+def table(title: str | None, columns: Sequence[tuple[str, str]]) -> Table:
+    """A table of columns (heading, ``left`` or ``right``)."""
+    made = Table(title=title, title_justify="left", title_style="bold", header_style="bold", box=None, pad_edge=False)
+    for heading, justify in columns:
+        made.add_column(heading, justify="right" if justify == "right" else "left", no_wrap=justify == "right")
+    return made
+
+
+def number(value: int | None) -> str:
+    return "–" if value is None else f"{value:,}"
+
+
+def bad(value: int) -> Text:
+    """A count that should be 0."""
+    return Text(number(value), style="bold red" if value else "green")
+
+
+MAX_CHARS = 600
+_ROLES = {"system": "cyan", "user": "bold blue", "assistant": "bold green", "tool": "yellow"}
+
+
+def message_text(body: Mapping[str, Any], *, heading: str, max_chars: int | None = MAX_CHARS) -> Text:
+    """Heading and role, then the text (cut after ``max_chars``), calls and results."""
+    try:
+        message = recognise(dict(body)).parse(dict(body))
+    except TurnlogError:
+        return Text(f"{heading}  {cut(json.dumps(body), MAX_CHARS)}\n")
+    made = Text()
+    made.append(f"{heading}  ", style="dim").append(
+        cut(message.given_role or message.role, 40), style=_ROLES.get(message.role, "red")
+    )
+    if message.name:
+        made.append(f" ({cut(message.name, 64)})")
+    for line, style in _lines(message, max_chars):
+        made.append("\n  ").append(line.replace("\n", "\n  "), style=style)
+    return made.append("\n")
+
+
+def _lines(message: Message, max_chars: int | None) -> Iterator[tuple[str, str]]:
+    text = text_of(message.content)
+    if text:
+        yield _shortened(text, max_chars), ""
+    media = sum(1 for block in message.content if not hasattr(block, "text"))
+    if media:
+        yield f"[{media} part{'s' * (media > 1)} without text]", "dim"
+    for call in message.tool_calls:
+        yield f"→ {cut(call.name, 64)}({cut(call.arguments, 200)})", "magenta"
+    for result in message.tool_results:
+        mark = "✗" if result.is_error else "←"
+        yield f"{mark} {_shortened(result.text, max_chars)}", "red" if result.is_error else ""
+
+
+def _shortened(text: str, limit: int | None) -> str:
+    if limit is None or len(text) <= limit:
+        return plain(text)
+    return f"{plain(text[:limit])} … [{len(text) - limit:,} more characters]"
+
+
+STYLES = {"whole": "green", "digest": "yellow", "stub": "bright_yellow", "out": "bright_black", "unread": "magenta"}
+_FIXED = "cyan"
+_STABLE, _BROKEN = "blue", "red"
+_EIGHTHS = " ▏▎▍▌▋▊▉"
+_BAR_WIDTH, _TOTAL_WIDTH = 40, 72
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    label: str
+    positions: str
+    level: str
+    tokens: int
+    style: str
+    reason: str
+
+
+def picture(window: WindowAnswer, *, title: str | None = None) -> RenderableType:
+    """The parts in the order in which they are sent, the total against the budget, and what is set aside."""
+    manifest = window.manifest
+    rows = list(_rows(manifest.parts))
+    most = max((row.tokens for row in rows), default=0)
+    made = table(
+        title,
+        [
+            ("part", "left"),
+            ("positions", "left"),
+            ("level", "left"),
+            ("", "left"),
+            ("tokens", "right"),
+            ("why", "left"),
+        ],
+    )
+    for row in rows:
+        bar = Text(bar_of(row.tokens, most, _BAR_WIDTH), style=row.style)
+        level = Text(row.level, style=row.style)
+        made.add_row(row.label, row.positions, level, bar, number(row.tokens), Text(row.reason, style="dim"))
+    return Group(made, Text(), _total(window, rows))
+
+
+def bar_of(value: int, most: int, width: int) -> str:
+    """A bar of eighths of a column; anything above 0 is seen."""
+    if most <= 0 or value <= 0:
+        return ""
+    eighths = max(1, round(min(value, most) / most * width * 8))
+    return "█" * (eighths // 8) + _EIGHTHS[eighths % 8].strip()
+
+
+def _total(window: WindowAnswer, rows: Sequence[_Row]) -> Text:
+    budget = window.manifest.budget
+    line, used = Text(), 0
+    for row in rows:
+        # Rounded at the borders, so that the whole line has the length of the sum.
+        start, used = used, used + row.tokens
+        scale = budget.factor / budget.tokens * _TOTAL_WIDTH
+        columns = round(used * scale) - round(start * scale)
+        line.append("█" * columns, style=row.style)
+    line.append("░" * max(0, _TOTAL_WIDTH - len(line.plain)), style="bright_black")
+    share = window.tokens * budget.factor / budget.tokens
+    learned = f", counted x {budget.factor:g} by the provider" if budget.factor != 1 else ""
+    line.append(f"  {number(window.tokens)} of {number(budget.tokens)} tokens ")
+    line.append(f"({share:.0%}, budget {budget.source}{learned})\n")
+    line.append(_stable(window))
+    line.append(f"\n{len(window.messages)} messages, {len(window.tools)} tools, head {window.head}\n", style="dim")
+    for name, style in (("system, tools", _FIXED), *STYLES.items()):
+        line.append("■ ", style=style).append(f"{name}  ", style="dim")
+    return line
+
+
+def _stable(window: WindowAnswer) -> Text:
+    """A line under what is as the call before was sent it, to where it ends, and why."""
+    prefix, budget = window.prefix, window.manifest.budget
+    if prefix.reason == "first":
+        return Text("no call before", style="dim")
+    columns = round(prefix.stable_tokens * budget.factor / budget.tokens * _TOTAL_WIDTH)
+    line = Text("▔" * columns + " " * bool(columns), style=_STABLE)
+    line.append(f"{number(prefix.stable_tokens)} tokens as the call before", style="dim")
+    if prefix.reason is not None:
+        where = "" if prefix.broke_at is None else f" at {prefix.broke_at}"
+        line.append(f"; broken{where}: {prefix.reason}", style=_BROKEN)
+    return line
+
+
+def _rows(parts: Sequence[WindowPart]) -> Iterator[_Row]:
+    out_loops = {part.loop: part.reason for part in parts if part.kind == "loop" and part.level == "out"}
+    # What is out with its whole loop is told by the loop.
+    out = [
+        part
+        for part in parts
+        if part.kind == "message" and part.level == "out" and out_loops.get(part.loop, "") != part.reason
+    ]
+    out_by_loop = Counter(part.loop for part in out)
+    waiting: list[WindowPart] = []
+    for part in parts:
+        if part.kind == "message" and (part.loop is not None or part.level == "out"):
+            continue
+        is_out_loop = part.kind == "loop" and part.level == "out" and not part.tokens
+        if waiting and not (is_out_loop and part.reason == waiting[-1].reason):
+            yield _out_loops(waiting)
+            waiting = []
+        if is_out_loop:
+            waiting.append(part)
+        elif part.kind == "loop":
+            yield _loop(part, out_by_loop[part.loop])
+        else:
+            yield _single(part)
+    if waiting:
+        yield _out_loops(waiting)
+    for reason, count in Counter(part.reason or "" for part in out).items():
+        yield _Row(_messages(count), "", "out", 0, STYLES["out"], reason)
+
+
+def _single(part: WindowPart) -> _Row:
+    labels = {"message": "before loop 1"}
+    is_unread = part.level == "unread"
+    label = "older, not read" if is_unread else labels.get(part.kind, part.kind)
+    style = STYLES[part.level] if part.kind == "line" or is_unread else _FIXED
+    return _Row(label, _positions(part.first, part.last), part.level, part.tokens, style, part.reason or "")
+
+
+def _loop(part: WindowPart, out: int) -> _Row:
+    reason = part.reason or (f"{_messages(out)} out" if out else "")
+    positions = _positions(part.first, part.last)
+    return _Row(f"loop {part.loop}", positions, part.level, part.tokens, STYLES[part.level], reason)
+
+
+def _messages(count: int) -> str:
+    return f"{count} message{'s' * (count != 1)}"
+
+
+def _out_loops(parts: Sequence[WindowPart]) -> _Row:
+    first, last = parts[0], parts[-1]
+    label = f"loop {first.loop}" if len(parts) == 1 else f"loops {first.loop}–{last.loop}"
+    return _Row(label, _positions(first.first, last.last), "out", 0, STYLES["out"], first.reason or "")
+
+
+def _positions(first: int | None, last: int | None) -> str:
+    if first is None:
+        return ""
+    return str(first) if last is None or last == first else f"{first}–{last}"

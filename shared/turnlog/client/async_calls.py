@@ -1,0 +1,94 @@
+"""What all async objects have: the object that they stand for, and the threads that its calls are made in."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Generic, TypeVar
+
+from turnlog.client.backend import Paged
+from turnlog.client.threads import abandonable, finished
+from turnlog.core.errors import InvalidInputError, UnavailableError
+
+T = TypeVar("T")
+S = TypeVar("S")
+
+
+class CallThreads:
+    """Threads of one client: at most ``max_calls`` calls are under way at once, others wait for their turn."""
+
+    def __init__(self, max_calls: int) -> None:
+        self._max_calls = checked_max_calls(max_calls)
+        self._executor = self._made()
+        self._pid = os.getpid()
+        self._is_closed = False
+
+    async def read(self, call: Callable[[], T]) -> T:
+        """What only reads is left alone when its caller is cancelled."""
+        return await abandonable(call, self._running())
+
+    async def finish(self, call: Callable[[], T]) -> T:
+        """What may write has its end: cancelled, it is not made, or it is done before its caller is told so."""
+        return await finished(call, self._running())
+
+    async def close(self) -> None:
+        """Takes no more calls, and waits for those under way."""
+        self._is_closed = True
+        if self._pid == os.getpid():
+            await asyncio.to_thread(self._executor.shutdown)
+
+    def _running(self) -> ThreadPoolExecutor:
+        if self._is_closed:
+            raise UnavailableError("the client is closed", code="closed")
+        if self._pid != os.getpid():
+            # The threads of a process are not those of its child.
+            self._executor, self._pid = self._made(), os.getpid()
+        return self._executor
+
+    def _made(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(self._max_calls, thread_name_prefix="turnlog")
+
+
+def checked_max_calls(value: int) -> int:
+    if value < 1:
+        raise InvalidInputError(f"max_calls is a number above 0, not {value!r}")
+    return value
+
+
+class Twin(Generic[S]):
+    """Stands for an object of the sync model."""
+
+    def __init__(self, sync: S, threads: CallThreads) -> None:
+        self._sync = sync
+        self._threads = threads
+
+
+class AsyncPaged(AsyncIterator[T], Generic[T]):
+    """See `Paged`. A page that was under way when its caller was cancelled is the next one's."""
+
+    def __init__(self, paged: Paged[T], threads: CallThreads) -> None:
+        self._paged = paged
+        self._threads = threads
+        self._left = deque[T]()
+        self._coming: asyncio.Future[Sequence[T] | None] | None = None
+
+    async def __anext__(self) -> T:
+        while not self._left:
+            page = await self._page()
+            if page is None:
+                raise StopAsyncIteration
+            self._left.extend(page)
+        return self._left.popleft()
+
+    async def _page(self) -> Sequence[T] | None:
+        if self._coming is None:
+            self._coming = asyncio.ensure_future(self._threads.read(self._paged.page))
+        coming = self._coming
+        try:
+            return await asyncio.shield(coming)
+        finally:
+            if coming.done():
+                self._coming = None

@@ -1,0 +1,107 @@
+"""`AsyncTurnlog`: opened with ``async with`` or ``await``."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Generator
+from types import TracebackType
+from typing import Any
+
+from turnlog.client.async_calls import CallThreads, checked_max_calls
+from turnlog.client.async_twins import AsyncSessions, TurnlogCalls
+from turnlog.client.aws import Aws
+from turnlog.client.model import Turnlog
+from turnlog.client.threads import finished
+
+MAX_CALLS = 16
+
+
+class AsyncTurnlog(TurnlogCalls):
+    """`Turnlog` for asyncio. Its objects do what the sync ones do, by the same code: each call is made in a thread, at most
+    ``max_calls`` at once. Tasks may share it, and it belongs to no event loop.
+
+    A call that writes is done to its end when its caller is cancelled, who is then told so; one that still waits for a thread is
+    not made. A reading call is left alone.
+    """
+
+    def __init__(self, log: Turnlog, *, max_calls: int = MAX_CALLS) -> None:
+        super().__init__(log, CallThreads(max_calls))
+        self.sessions = AsyncSessions(log.sessions, self._threads)
+
+    @classmethod
+    def open(
+        cls,
+        url: str,
+        *,
+        tenant: str | None = None,
+        user: str | None = None,
+        token: str | None = None,
+        aws: Aws | bool | None = None,
+        timeout_seconds: float | None = None,
+        deadline_seconds: float | None = None,
+        max_calls: int = MAX_CALLS,
+    ) -> Opening:
+        """As `Turnlog.open`, for ``async with`` or ``await``.
+
+        async with AsyncTurnlog.open("sqlite:///agent.db") as log:
+            session = await log.sessions.get_or_create("support-42")
+        """
+
+        checked_max_calls(max_calls)  # before anything is open
+
+        def opened() -> Turnlog:
+            return Turnlog.open(
+                url,
+                tenant=tenant,
+                user=user,
+                token=token,
+                aws=aws,
+                timeout_seconds=timeout_seconds,
+                deadline_seconds=deadline_seconds,
+            )
+
+        return Opening(lambda: cls(opened(), max_calls=max_calls))
+
+    async def close(self) -> None:
+        """Waits for calls under way, then closes. A later call is `UnavailableError`, code ``closed``."""
+        await self._threads.close()
+        await finished(self._sync.close)
+
+    async def __aenter__(self) -> AsyncTurnlog:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+class Opening:
+    """A client that is being opened: to be awaited, or entered."""
+
+    def __init__(self, make: Callable[[], AsyncTurnlog]) -> None:
+        self._make = make
+        self._log: AsyncTurnlog | None = None
+
+    def __await__(self) -> Generator[Any, None, AsyncTurnlog]:
+        return self._opened().__await__()
+
+    async def __aenter__(self) -> AsyncTurnlog:
+        self._log = await self
+        return self._log
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._log is not None:
+            await self._log.close()
+
+    async def _opened(self) -> AsyncTurnlog:
+        made: list[AsyncTurnlog] = []
+        try:
+            await finished(lambda: made.append(self._make()))
+        except asyncio.CancelledError:
+            for log in made:
+                await log.close()
+            raise
+        return made[0]

@@ -1,0 +1,77 @@
+"""`turnlog.lint`: which provider rules a list of messages breaks, with no store and no service."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any, Literal
+
+from turnlog.app import make_counter
+from turnlog.client.parts import GivenPolicy, policy_field
+from turnlog.core.identity import Owner
+from turnlog.core.json_values import check_json
+from turnlog.http.route_table import HttpRequest, read_body
+from turnlog.lint.use_case import LintAnswer, LintHistories, LintMessages
+from turnlog.sessions.context import BuildWindows
+from turnlog.sessions.context_models import BuildWindow, WindowAnswer
+
+
+def lint(messages: Sequence[Mapping[str, Any]], *, format: str | None = None) -> LintAnswer:
+    """Every rule that the messages break, as the provider of ``format`` would judge them in a request.
+
+    ``format`` is ``openai_chat``, ``openai_responses`` (the messages are the items of ``input``), ``anthropic`` or
+    ``bedrock_converse``; left out, it is recognised by what only one of them has. ``answer.valid`` says whether there is
+    any; a problem has ``rule``, ``pointer`` (a JSON pointer into ``{"messages": [...]}``), ``message``, ``provider_says``,
+    ``fix`` and ``source``. Pure, linear in the size of the messages. Raises `InvalidInputError` for what is no list of
+    JSON objects, and for a format without rules.
+    """
+    body: dict[str, Any] = {"messages": list(messages)}
+    if format is not None:
+        body["format"] = format
+    check_json(body)
+    return LintHistories()(read_body(HttpRequest(owner=Owner.of("local", "me"), body=body), LintMessages))
+
+
+@cache
+def _use_case() -> BuildWindows:
+    return BuildWindows(make_counter("o200k_base"))
+
+
+def build_window(
+    messages: Sequence[Mapping[str, Any]],
+    *,
+    budget: int | None = None,
+    format: str = "openai_chat",
+    policy: GivenPolicy | None = None,
+    input_format: str | None = None,
+    system: str | None = None,
+    tools: Sequence[Mapping[str, Any]] | None = None,
+    model: str | None = None,
+    output_reserve: int | None = None,
+    include_current_loop: bool = True,
+    settle: bool = False,
+    breakpoints: Literal["suggest", "apply"] = "suggest",
+) -> WindowAnswer:
+    """What to send of a list of messages: valid in ``format``, at most ``budget`` tokens in all.
+
+    ``breakpoints="apply"``: with the provider's prompt-cache breakpoints, to be sent as it is.
+    ``policy`` is a preset's name, ``turns(n)`` and such, a policy's body, or a `Policy`. Raises `InvalidInputError` for what is
+    no message or no policy, `BudgetTooSmallError` (with ``details["needed"]``) when nothing fits.
+    """
+    fields: dict[str, Any] = {
+        "messages": list(messages),
+        "format": format,
+        "include_current_loop": include_current_loop,
+        "settle": settle,
+        "breakpoints": breakpoints,
+        "budget": budget,
+        "policy": policy_field(policy),
+        "input_format": input_format,
+        "system": system,
+        "tools": list(tools) if tools is not None else None,
+        "model": model,
+        "output_reserve": output_reserve,
+    }
+    body = {name: value for name, value in fields.items() if value is not None}
+    check_json(body)
+    return _use_case()(read_body(HttpRequest(owner=Owner.of("local", "me"), body=body), BuildWindow))

@@ -1,0 +1,152 @@
+"""The execution state of an agent: iteration, run id, scratchpad, pending action and their kin, and its validator.
+
+It lives in the session's state under ``agents/<agent_id>``; unknown fields are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from turnlog.core.errors import Problem
+from turnlog.core.identity import check_agent_id
+from turnlog.core.json_values import JsonObject, JsonValue
+
+DEFAULT_AGENT = "main"
+
+
+def _text(value: object) -> bool:
+    return value is None or isinstance(value, str)
+
+
+def _count(value: object) -> bool:
+    return value is None or (isinstance(value, int) and not isinstance(value, bool) and value >= 0)
+
+
+def _object(value: object) -> bool:
+    return value is None or isinstance(value, dict)
+
+
+def _list(value: object) -> bool:
+    return value is None or isinstance(value, list)
+
+
+def _any(value: object) -> bool:
+    return True
+
+
+_FIELDS: dict[str, tuple[Callable[[object], bool], str]] = {
+    "name": (_text, "a string or null"),
+    "iteration": (_count, "an integer of at least 0, or null"),
+    "max_iterations": (_count, "an integer of at least 0, or null"),
+    "run_id": (_text, "a string or null"),
+    "scratchpad": (_any, "anything"),
+    "pending_action": (_object, "an object or null"),
+    "response_format": (_object, "an object or null"),
+    "llm_config": (_object, "an object or null"),
+    "tools": (_list, "a list or null"),
+    "errors": (_list, "a list or null"),
+}
+
+
+def validate(state: Mapping[str, Any]) -> list[Problem]:
+    """What is wrong with an execution state; nothing when it is valid. An iteration equal to its maximum is allowed."""
+    problems = list[Problem]()
+    agent_id = state.get("agent_id")
+    if not isinstance(agent_id, str) or not agent_id:
+        problems.append(Problem("agent_id_missing", "/agent_id", "agent_id is missing or empty"))
+    for name, (check, wanted) in _FIELDS.items():
+        if name in state and not check(state[name]):
+            problems.append(Problem("wrong_type", f"/{name}", f"{name} is not {wanted}"))
+    pending = state.get("pending_action")
+    for name in ("call_id", "ref"):
+        if isinstance(pending, dict) and not _text(pending.get(name)):
+            problems.append(Problem("wrong_type", f"/pending_action/{name}", f"{name} is not a string or null"))
+    if "messages" in state:
+        problems.extend(_messages_problems(state["messages"]))
+    iteration, maximum = state.get("iteration"), state.get("max_iterations")
+    if isinstance(iteration, int) and isinstance(maximum, int) and iteration > maximum:
+        message = f"iteration {iteration} is above max_iterations {maximum}"
+        problems.append(Problem("iteration_above_maximum", "/iteration", message))
+    return problems
+
+
+def _messages_problems(messages: object) -> list[Problem]:
+    if not isinstance(messages, list):
+        return [Problem("messages_not_list", "/messages", "messages is missing or not a list")]
+    problems, called = list[Problem](), set[str]()
+    for at, message in enumerate(messages):
+        if not isinstance(message, dict):
+            problems.append(Problem("wrong_type", f"/messages/{at}", "a message is not an object"))
+            continue
+        calls = message.get("tool_calls")
+        called |= (
+            {str(call.get("id")) for call in calls or [] if isinstance(call, dict)}
+            if isinstance(calls, list)
+            else set()
+        )
+        if message.get("role") == "tool" and str(message.get("tool_call_id")) not in called:
+            problems.append(Problem("result_without_call", f"/messages/{at}", "a result without a call"))
+    return problems
+
+
+def run_patch(run: JsonObject) -> tuple[str, JsonObject]:
+    """The agent and the merge patch of its execution state that an append's ``run`` names."""
+    given = run.get("agent_id", DEFAULT_AGENT)
+    agent_id = check_agent_id(given if isinstance(given, str) else "", pointer="/run/agent_id")
+    return agent_id, {**run, "agent_id": agent_id}
+
+
+def agents_of(state: JsonObject) -> JsonObject:
+    """The execution states of a session's state by agent."""
+    agents = state.get("agents")
+    return agents if isinstance(agents, dict) else {}
+
+
+def pending_of(agent: JsonValue) -> JsonObject | None:
+    """The action of an agent that waits for a decision or its result, or None."""
+    found = agent.get("pending_action") if isinstance(agent, dict) else None
+    return found if isinstance(found, dict) else None
+
+
+def agent_of(state: JsonObject, agent_id: str) -> JsonObject | None:
+    """The execution state of one agent, or None."""
+    found = agents_of(state).get(agent_id)
+    return found if isinstance(found, dict) else None
+
+
+_AGENT_STATE_SCHEMA: JsonObject = {
+    "description": "The execution state of an agent; unknown fields are kept. An iteration above max_iterations is refused.",
+    "type": "object",
+    "required": ["agent_id"],
+    "properties": {
+        "agent_id": {"type": "string", "minLength": 1},
+        "name": {"type": ["string", "null"]},
+        "iteration": {"type": ["integer", "null"], "minimum": 0},
+        "max_iterations": {"type": ["integer", "null"], "minimum": 0},
+        "run_id": {"type": ["string", "null"]},
+        "scratchpad": True,
+        "pending_action": {
+            "type": ["object", "null"],
+            "description": "What waits for a decision. With the id or the ref of its call, the call's result ends the waiting.",
+            "properties": {
+                "call_id": {"type": ["string", "null"]},
+                "ref": {"type": ["string", "null"]},
+                "decision": {"enum": ["approve", "reject"]},
+                "reason": {"type": "string"},
+            },
+        },
+        "response_format": {"type": ["object", "null"]},
+        "llm_config": {"type": ["object", "null"]},
+        "tools": {"type": ["array", "null"]},
+        "errors": {"type": ["array", "null"]},
+    },
+}
+STATE_SCHEMA: JsonObject = {
+    "$schema": "https://json-schema.org/draft/2020-12/schema",
+    "title": "State",
+    "description": "The state of a session: names and values of the caller's own, and the execution states of its agents.",
+    "type": "object",
+    "properties": {"agents": {"type": "object", "additionalProperties": {"$ref": "#/$defs/AgentState"}}},
+    "$defs": {"AgentState": _AGENT_STATE_SCHEMA},
+}

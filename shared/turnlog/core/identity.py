@@ -1,0 +1,125 @@
+"""Who owns a session. Names and ids are checked here, once, at the edge; nothing else builds an owner."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+from turnlog.core.errors import InvalidInputError, Problem
+from turnlog.core.lazy_dataclass import lazy_dataclass
+
+_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_HASHED = "h_"
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class Owner:
+    """A tenant and a user of it, as given by the authoriser, and the safe ids that stand for them in keys."""
+
+    tenant: str
+    user: str
+    tenant_id: str
+    user_id: str
+
+    @classmethod
+    def of(cls, tenant: str, user: str) -> Owner:
+        """Any non-empty names (role ARNs, e-mails, ``auth0|…``). Distinct names never share an id."""
+        return cls(tenant=tenant, user=user, tenant_id=_principal_id(tenant), user_id=_principal_id(user))
+
+
+def owner_of_ids(tenant_id: str, user_id: str) -> Owner:
+    """The owner that these ids stand for, as they are in keys and jobs; the names behind hashed ids are not known."""
+    for name in (tenant_id, user_id):
+        if not is_principal_id(name):
+            raise InvalidInputError(f"{name[:80]!r} is no id of a tenant or user")
+    return Owner(tenant=tenant_id, user=user_id, tenant_id=tenant_id, user_id=user_id)
+
+
+def is_principal_id(value: str) -> bool:
+    """Whether it is the id of a tenant or user in a key: no separator of keys and names, no wildcard of IAM."""
+    return _ID.fullmatch(value) is not None
+
+
+def _principal_id(name: str) -> str:
+    if not name:
+        raise InvalidInputError("tenant and user must not be empty")
+    if _ID.fullmatch(name) and not name.startswith(_HASHED):
+        return name
+    digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).digest()
+    return _HASHED + base64.b32encode(digest).decode("ascii").rstrip("=")[:40]
+
+
+def check_session_id(value: str, *, pointer: str = "/session_id") -> str:
+    """``value`` when it is a legal session id, else `InvalidInputError`."""
+    return _check(value, "session id", pointer)
+
+
+def check_agent_id(value: str, *, pointer: str = "/agent_id") -> str:
+    return _check(value, "agent id", pointer)
+
+
+def _check(value: str, what: str, pointer: str) -> str:
+    if not _ID.fullmatch(value) or value.startswith(_HASHED):
+        message = f"{what} {value[:80]!r} does not match [A-Za-z0-9_-]{{1,64}} or begins with 'h_'"
+        raise InvalidInputError(message, problems=[Problem("invalid_id", pointer, message)])
+    return value
+
+
+_SERVED: ContextVar[str | None] = ContextVar("turnlog_served_tenant", default=None)
+
+
+def served_tenant() -> str | None:
+    """The id of the tenant that is served, as it is in keys; None outside of `serving`."""
+    return _SERVED.get()
+
+
+@contextmanager
+def serving(tenant_id: str | None) -> Iterator[None]:
+    """All that the block asks of the engine is asked for this tenant; with None, for what belongs to none.
+
+    Who enters it knows the tenant from who calls, or from a job's message: never from a key. An id that could not be in a key is a
+    ``ValueError``: nothing else reaches a policy of IAM.
+    """
+    if tenant_id is not None and not is_principal_id(tenant_id):
+        raise ValueError(f"{tenant_id[:80]!r} is no id of a tenant")
+    token = _SERVED.set(tenant_id)
+    try:
+        yield
+    finally:
+        _SERVED.reset(token)
+
+
+CORRELATION_PATTERN = r"^[A-Za-z0-9_.:/+=@-]{1,128}$"
+"""It is written into logs as it is: an id of somebody's, no text."""
+_PATTERN = re.compile(CORRELATION_PATTERN)
+_CURRENT: ContextVar[str | None] = ContextVar("turnlog_correlation_id", default=None)
+
+
+def correlation_id() -> str | None:
+    """That of the call under way in this thread or task, if it has one."""
+    return _CURRENT.get()
+
+
+def is_correlation_id(value: object) -> bool:
+    return isinstance(value, str) and _PATTERN.fullmatch(value) is not None
+
+
+@contextmanager
+def correlated(value: str | None) -> Iterator[None]:
+    """All calls in the block have this correlation id; with None they have none.
+
+    1 to 128 of ``A-Z a-z 0-9 _ . : / + = @ -``, else `InvalidInputError`. An engine in this process writes it into the jobs that
+    the calls start, a service gets it as ``X-Correlation-Id``.
+    """
+    if value is not None and not is_correlation_id(value):
+        message = f"a correlation id is 1 to 128 of A-Z a-z 0-9 _ . : / + = @ -, not {value!r:.80}"
+        raise InvalidInputError(message, code="invalid_correlation_id")
+    token = _CURRENT.set(value)
+    try:
+        yield
+    finally:
+        _CURRENT.reset(token)

@@ -1,0 +1,329 @@
+"""Changes of JSON values: JSON Merge Patch (RFC 7396), JSON Patch (RFC 6902), and the difference of two values as one.
+
+Stored patches are folded for as long as there are logs, so what they mean is said here and by no library's version. Values
+are never changed in place: an object or list is copied when a patch first changes it, once in a fold. What a patch
+costs is counted in steps, and a caller's patch may take `MAX_STEPS`; stored ones are read whatever they cost.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import TypeAlias
+
+from turnlog.core.errors import PatchError, Problem, TooMuchWorkError
+from turnlog.core.json_values import MAX_DEPTH, JsonObject, JsonValue, encode_json, measured
+from turnlog.core.limits import UNLIMITED, Work
+
+MAX_OPERATIONS = 10_000
+MAX_STEPS = 1_000_000
+"""Of one patch: 1 for each value that is added, compared, copied, moved or merged, 8 for each operation, and 1 for every
+1,024 elements of a list that make room or close up."""
+MAX_WORK_BYTES = 16 * 1024 * 1024
+"""Of JSON that the operations of one patch may add, copy, move or compare: a copy into itself doubles each time."""
+OPERATION_STEPS = 8
+_ELEMENTS_PER_STEP = 1_024
+Patch: TypeAlias = "JsonObject | list[JsonValue]"
+"""An object is a Merge Patch, a list is a JSON Patch."""
+_INDEX = re.compile(r"0|[1-9][0-9]{0,8}")
+_BAD_ESCAPE = re.compile(r"~(?![01])")
+_VALUED = frozenset({"add", "replace", "test"})
+_SOURCED = frozenset({"move", "copy"})
+_OPERATIONS = frozenset({*_VALUED, *_SOURCED, "remove"})
+
+
+def applied(target: JsonObject, patch: Patch) -> tuple[JsonObject, int]:
+    """Return the object after a caller's patch and the steps it took. `PatchError` or `TooMuchWorkError` refuses the patch."""
+    if isinstance(patch, list):
+        _check_count(patch)
+    return _folded(target, [patch], _Document(target, limit=MAX_STEPS))
+
+
+def folded(target: JsonObject, patches: Iterable[Patch]) -> tuple[JsonObject, int]:
+    """Return the object after stored patches, and the steps they took. They were within their limits when they were stored."""
+    return _folded(target, patches, _Document(target))
+
+
+def _folded(target: JsonObject, patches: Iterable[Patch], document: _Document) -> tuple[JsonObject, int]:
+    for patch in patches:
+        document.patch(patch)
+        if not isinstance(document.root, dict):
+            raise _error("", "what it leaves is not an object")
+        target = document.root
+    return target, document.steps
+
+
+def merge(target: JsonValue, patch: JsonValue) -> JsonValue:
+    """Return the value after a caller's JSON Merge Patch."""
+    document = _Document(target, limit=MAX_STEPS)
+    document.merge(patch)
+    return document.root
+
+
+def apply_operations(target: JsonValue, operations: Sequence[JsonValue]) -> JsonValue:
+    """Return the value after a caller's JSON Patch: all operations in order, or an error and nothing of them."""
+    _check_count(operations)
+    document = _Document(target, limit=MAX_STEPS)
+    document.operate(operations)
+    return document.root
+
+
+def _check_count(operations: Sequence[JsonValue]) -> None:
+    if len(operations) > MAX_OPERATIONS:
+        raise _error("", f"a patch has at most {MAX_OPERATIONS} operations")
+
+
+class _Document:
+    """A value under patches. ``_owned`` are copies made here, by identity: only these are changed in place."""
+
+    def __init__(self, root: JsonValue, *, limit: int = UNLIMITED) -> None:
+        self.root = root
+        self._work = Work("the patch", limit=limit)
+        self._bytes_left = MAX_WORK_BYTES
+        self._owned: dict[int, JsonValue] = {}
+        self._position = 0
+
+    @property
+    def steps(self) -> int:
+        return self._work.steps
+
+    def patch(self, patch: Patch) -> None:
+        if isinstance(patch, dict):
+            self.merge(patch)
+        else:
+            self.operate(patch)
+
+    # -------------------------------------------------------- JSON Merge Patch
+
+    def merge(self, patch: JsonValue) -> None:
+        self.root = self._merged(self.root, patch)
+
+    def _merged(self, target: JsonValue, patch: JsonValue) -> JsonValue:
+        if not isinstance(patch, dict):
+            return patch
+        self._work.spend(1 + len(patch))
+        merged = self._own_object(target if isinstance(target, dict) else {})
+        for name, value in patch.items():
+            if value is None:
+                merged.pop(name, None)
+            else:
+                merged[name] = self._merged(merged.get(name), value)
+        return merged
+
+    # -------------------------------------------------------- JSON Patch
+
+    def operate(self, operations: Sequence[JsonValue]) -> None:
+        try:
+            for position, operation in enumerate(operations):
+                self._position = position
+                self._work.spend(OPERATION_STEPS)
+                self._apply(operation)
+        except TooMuchWorkError as error:
+            pointer = f"/{self._position}"
+            problem = Problem(error.error_code, pointer, error.detail)
+            raise TooMuchWorkError(f"{pointer}: {error.detail}", problems=[problem], details=error.details) from error
+
+    def _apply(self, operation: JsonValue) -> None:
+        if not isinstance(operation, dict):
+            raise _error(f"/{self._position}", "an operation is an object")
+        name = operation.get("op")
+        if not isinstance(name, str) or name not in _OPERATIONS:
+            raise self._error("op", "op is not add, remove, replace, move, copy or test")
+        path = self._path(operation, "path")
+        if name in _SOURCED:
+            self._take(name, self._path(operation, "from"), path)
+        elif name in _VALUED:
+            if "value" not in operation:
+                raise self._error("value", "the value is missing")
+            self._set(name, path, operation["value"])
+        else:
+            self._remove(path, "path")
+
+    def _set(self, name: str, path: Sequence[str], value: JsonValue) -> None:
+        self._charge(value, path)
+        if name == "add":
+            self._add(path, value)
+        elif name == "replace":
+            self._replace(path, value)
+        elif not equal(self._found(path, "path"), value):
+            raise self._error("value", "the value there is another one")
+
+    def _take(self, name: str, source: Sequence[str], path: Sequence[str]) -> None:
+        value = self._found(source, "from")
+        self._charge(value, path)
+        if name == "copy":
+            self._add(path, copied(value))
+        elif path != source:
+            if path[: len(source)] == source:
+                raise self._error("path", "a value can't be moved into itself")
+            self._remove(source, "from")
+            self._add(path, value)
+
+    def _path(self, operation: JsonObject, member: str) -> list[str]:
+        text = operation.get(member)
+        if not isinstance(text, str):
+            raise self._error(member, f"{member} is missing or not a string")
+        if not text:
+            return []
+        if not text.startswith("/") or _BAD_ESCAPE.search(text):
+            raise self._error(member, f"{member} is not a JSON pointer")
+        return [part.replace("~1", "/").replace("~0", "~") for part in text[1:].split("/")]
+
+    def _found(self, path: Sequence[str], member: str) -> JsonValue:
+        value = self.root
+        for part in path:
+            value = self._child(value, part, member)
+        return value
+
+    def _child(self, value: JsonValue, part: str, member: str) -> JsonValue:
+        if isinstance(value, dict) and part in value:
+            return value[part]
+        if isinstance(value, list):
+            return value[self._index(part, len(value), member)]
+        raise self._error(member, "there is nothing")
+
+    def _parent(self, path: Sequence[str], member: str) -> JsonValue:
+        """Return what holds the last part of a path; it and all above it may be changed in place."""
+        self.root = value = self._own(self.root)
+        for part in path[:-1]:
+            child = self._own(self._child(value, part, member))
+            if isinstance(value, dict):
+                value[part] = child
+            elif isinstance(value, list):
+                value[int(part)] = child
+            value = child
+        return value
+
+    def _own(self, value: JsonValue) -> JsonValue:
+        if id(value) in self._owned:
+            return value
+        if isinstance(value, dict):
+            return self._own_object(value)
+        if isinstance(value, list):
+            value = list(value)
+            self._owned[id(value)] = value
+        return value
+
+    def _own_object(self, value: JsonObject) -> JsonObject:
+        if id(value) in self._owned:
+            return value
+        value = dict(value)
+        self._owned[id(value)] = value
+        return value
+
+    def _add(self, path: Sequence[str], value: JsonValue) -> None:
+        if not path:
+            self.root = value
+            return
+        parent, last = self._parent(path, "path"), path[-1]
+        if isinstance(parent, dict):
+            parent[last] = value
+        elif isinstance(parent, list):
+            index = len(parent) if last == "-" else self._index(last, len(parent) + 1, "path")
+            self._shift(len(parent) - index)
+            parent.insert(index, value)
+        else:
+            raise self._error("path", "there is nothing to add to")
+
+    def _replace(self, path: Sequence[str], value: JsonValue) -> None:
+        if not path:
+            self.root = value
+            return
+        parent, last = self._parent(path, "path"), path[-1]
+        self._child(parent, last, "path")
+        if isinstance(parent, dict):
+            parent[last] = value
+        elif isinstance(parent, list):
+            parent[int(last)] = value
+
+    def _remove(self, path: Sequence[str], member: str) -> None:
+        if not path:
+            self.root = None
+            return
+        parent, last = self._parent(path, member), path[-1]
+        self._child(parent, last, member)
+        if isinstance(parent, dict):
+            del parent[last]
+        elif isinstance(parent, list):
+            self._shift(len(parent) - int(last))
+            del parent[int(last)]
+
+    def _index(self, part: str, length: int, member: str) -> int:
+        if not _INDEX.fullmatch(part) or int(part) >= length:
+            raise self._error(member, "there is nothing")
+        return int(part)
+
+    def _shift(self, elements: int) -> None:
+        self._work.spend(elements // _ELEMENTS_PER_STEP)
+
+    def _charge(self, value: JsonValue, path: Sequence[str]) -> None:
+        count, depth = measured(value)
+        self._work.spend(count)
+        if len(path) + depth > MAX_DEPTH:
+            raise self._error("path", f"the value would be deeper than {MAX_DEPTH} levels")
+        if self._work.limit < UNLIMITED:
+            self._bytes_left -= len(encode_json(value))
+            if self._bytes_left < 0:
+                raise self._error("op", f"the operations handle more than {MAX_WORK_BYTES} bytes together")
+
+    def _error(self, member: str, message: str) -> PatchError:
+        return _error(f"/{self._position}/{member}", message)
+
+
+def _error(pointer: str, message: str) -> PatchError:
+    where = pointer or "the patch"
+    return PatchError(f"{where}: {message}", problems=[Problem("patch_failed", pointer, message)])
+
+
+# ------------------------------------------------------------ values
+
+
+def copied(value: JsonValue) -> JsonValue:
+    """Return the value with objects and lists of its own."""
+    if isinstance(value, dict):
+        return {name: copied(child) for name, child in value.items()}
+    return [copied(child) for child in value] if isinstance(value, list) else value
+
+
+def equal(one: JsonValue, other: JsonValue) -> bool:
+    """Whether two values are the same JSON: 1 is 1.0 and not true."""
+    if isinstance(one, bool) or isinstance(other, bool):
+        return one is other
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(equal(value, other[name]) for name, value in one.items())
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(equal(*pair) for pair in zip(one, other, strict=True))
+    return one == other
+
+
+def difference(before: JsonValue, after: JsonValue) -> list[JsonValue]:
+    """A JSON Patch that makes the one of the other: by name in objects, by place in lists."""
+    found = list[JsonValue]()
+    _differ(before, after, "", found)
+    return found
+
+
+def _differ(before: JsonValue, after: JsonValue, pointer: str, found: list[JsonValue]) -> None:
+    if isinstance(before, dict) and isinstance(after, dict):
+        for name in before:
+            if name not in after:
+                found.append({"op": "remove", "path": _child(pointer, name)})
+        for name, value in after.items():
+            if name in before:
+                _differ(before[name], value, _child(pointer, name), found)
+            else:
+                found.append({"op": "add", "path": _child(pointer, name), "value": value})
+    elif isinstance(before, list) and isinstance(after, list):
+        shared = min(len(before), len(after))
+        for at in range(shared):
+            _differ(before[at], after[at], _child(pointer, str(at)), found)
+        for at in range(len(before) - 1, shared - 1, -1):
+            found.append({"op": "remove", "path": _child(pointer, str(at))})
+        for value in after[shared:]:
+            found.append({"op": "add", "path": _child(pointer, "-"), "value": value})
+    elif type(before) is not type(after) or repr(before) != repr(after):
+        found.append({"op": "replace", "path": pointer, "value": after})
+
+
+def _child(pointer: str, name: str) -> str:
+    return pointer + "/" + name.replace("~", "~0").replace("/", "~1")

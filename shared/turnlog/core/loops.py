@@ -1,0 +1,310 @@
+"""Borders of run loops: from a user message to the assistant's final reply.
+
+A user message opens the next loop if the current one has an assistant message since its first user message, or has
+timed out; else it joins it. The first message that is not a system message opens loop 1, whatever its role. System messages
+before it belong to no loop. Messages of an interrupted stream change nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import field, replace
+from typing import Literal, NamedTuple, TypeAlias
+
+from turnlog.core.calls import MessageOutline, OpenCalls, OpenIndex, open_call
+from turnlog.core.lazy_dataclass import lazy_dataclass
+from turnlog.core.messages import Message, Role, Thinking
+from turnlog.core.refs import Ref
+
+LoopStatus: TypeAlias = Literal["open", "closed", "interrupted"]
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class LoopState:
+    """The newest loop so far. ``number`` 0: none yet. ``start`` is the position of its first message.
+
+    ``answered``: it has an assistant message since its first user message. ``final``: its newest assistant message has no
+    calls, so the loop would be `closed` if it ended here.
+    """
+
+    number: int = 0
+    start: int = 0
+    has_user: bool = False
+    answered: bool = False
+    final: bool = False
+
+    def opens(self, role: Role, *, timed_out: bool = False) -> bool:
+        """Whether a message of this role opens a new loop."""
+        if self.number == 0:
+            return role != "system"
+        return role == "user" and (timed_out or (self.has_user and self.answered))
+
+    def after(
+        self, role: Role, *, position: int, has_calls: bool, interrupted: bool, timed_out: bool = False
+    ) -> LoopState:
+        state = self
+        if self.opens(role, timed_out=timed_out) and not (interrupted and self.number):
+            state = LoopState(number=self.number + 1, start=position)
+        if interrupted or state.number == 0:
+            return state
+        if role == "user":
+            return replace(state, has_user=True)
+        if role == "assistant":
+            return replace(state, answered=state.answered or state.has_user, final=not has_calls)
+        return state
+
+    @property
+    def ended_as(self) -> LoopStatus:
+        """The status of this loop once it is over."""
+        return "closed" if self.final else "interrupted"
+
+    def encode(self) -> str:
+        flags = "".join(flag for flag, on in (("u", self.has_user), ("a", self.answered), ("f", self.final)) if on)
+        return f"{self.number} {self.start} {flags}"
+
+    @classmethod
+    def decode(cls, text: str) -> LoopState:
+        number, start, flags = text.split(" ")
+        return cls(int(number), int(start), "u" in flags, "a" in flags, "f" in flags)
+
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")
+CALL_ITEMS = ("function_call", "custom_tool_call")
+REASONING = "reasoning"
+"""Roles as given of messages that are one item of an answer: a call, or the reasoning of what follows it."""
+
+DISORDER = {
+    "orphan_result": "a result that belongs to no call; it is never sent",
+    "second_result": "a result for a call that has one; the newest is sent",
+    "repeated_id": "the call id names another call of this session",
+    "missing_id": "a call or result without an id; it is paired by order",
+    "open_calls": "calls are still open; they are sent with a neutral result",
+    "result_out_of_order": "a result arrives while an earlier call is open",
+    "consecutive_user": "a user message follows a user message",
+    "consecutive_assistant": "an assistant message follows an assistant message",
+    "assistant_first": "the session begins with an assistant message",
+    "system_mid": "a system message after the first message",
+    "user_tool_calls": "a user message has tool calls; they are sent as text",
+    "empty_content": "the message has no content",
+    "unknown_role": "the role is stored and never sent",
+    "bad_arguments": "arguments are not a JSON object",
+    "control_chars": "the text has control characters",
+    "run_active": "another run is active in the open loop",
+    "agent_id_missing": "agent_id is missing or empty",
+    "wrong_type": "a field of the execution state has the wrong type",
+    "messages_not_list": "messages is missing or not a list",
+    "result_without_call": "a result without a call in the execution state",
+    "iteration_above_maximum": "iteration is above max_iterations",
+    "usage_ignored": "usage can't be of the window named beside it; nothing is learned of it",
+}
+"""Every warning code and what it says."""
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class Disorder:
+    """Disorder that was kept. ``pointer`` is a JSON pointer into the request."""
+
+    code: str
+    position: int
+    pointer: str
+
+    @property
+    def message(self) -> str:
+        return DISORDER[self.code]
+
+
+class Amount(NamedTuple):
+    """So many messages, and the tokens that they take."""
+
+    messages: int = 0
+    tokens: int = 0
+
+
+_NOTHING = Amount()
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class Flow:
+    """``messages`` and ``tokens`` are the totals in view; ``previous_role`` is the role as given of the newest message.
+
+    ``lead`` is what stands before the first loop, ``closed`` what stands in loops before the current one; both as of the
+    newest loop border.
+    """
+
+    loop: LoopState = field(default_factory=LoopState)
+    open_calls: OpenCalls = field(default_factory=OpenCalls)
+    messages: int = 0
+    tokens: int = 0
+    previous_role: str = ""
+    lead: Amount = _NOTHING
+    closed: Amount = _NOTHING
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class Arrival:
+    """One message on its way into the log: ``facts`` of it, its ``text``, and where it will stand."""
+
+    position: int
+    index: int
+    message: Message
+    facts: MessageOutline
+    tokens: int
+    interrupted: bool = False
+    timed_out: bool = False
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class Accepted:
+    """``opens_loop``: the number of the loop it opens, or 0. ``unmatched``: indexes of results that no open call takes."""
+
+    flow: Flow
+    opens_loop: int
+    refs: tuple[Ref, ...]
+    unmatched: tuple[int, ...]
+    warnings: tuple[Disorder, ...]
+
+
+def accept(flow: Flow, arrival: Arrival) -> Accepted:
+    """The flow after one more message, with the warnings that need nothing but the flow and the message."""
+    facts, position = arrival.facts, arrival.position
+    found = _Findings(arrival)
+    _check_role(found, flow, arrival)
+    _check_content(found, arrival)
+    open_calls, unmatched = flow.open_calls, list[int]()
+    if not arrival.interrupted:
+        open_calls, unmatched = _answer(found, _open(flow.open_calls, arrival), facts)
+    loop = flow.loop.after(
+        facts.role,
+        position=position,
+        has_calls=bool(facts.calls),
+        interrupted=arrival.interrupted,
+        timed_out=arrival.timed_out,
+    )
+    lead, closed = _at_border(flow) if loop.number != flow.loop.number else (flow.lead, flow.closed)
+    totals = flow.messages + 1, flow.tokens + arrival.tokens
+    return Accepted(
+        flow=Flow(loop, open_calls, *totals, facts.given_role, lead, closed),
+        opens_loop=loop.number if loop.number != flow.loop.number else 0,
+        refs=tuple(Ref(position, at) for at in range(len(facts.calls))),
+        unmatched=tuple(unmatched),
+        warnings=tuple(found.warnings),
+    )
+
+
+def _at_border(flow: Flow) -> tuple[Amount, Amount]:
+    """What stands before the first loop, and in loops from it on, when the next message opens one."""
+    if not flow.loop.number:
+        return Amount(flow.messages, flow.tokens), _NOTHING
+    return flow.lead, Amount(flow.messages - flow.lead.messages, flow.tokens - flow.lead.tokens)
+
+
+def repeated_ids(arrivals: Sequence[Arrival], before: OpenCalls) -> list[Disorder]:
+    """Calls of the request whose id stands earlier in the request or names a call that is open."""
+    seen = {call.id_hash for call in before.calls if call.id_hash}
+    warnings = list[Disorder]()
+    for arrival in arrivals:
+        for at, call in enumerate(arrival.facts.calls):
+            id_hash = open_call(Ref(arrival.position, at), key=call.key, name="").id_hash
+            if id_hash and id_hash in seen:
+                warnings.append(Disorder("repeated_id", arrival.position, f"/messages/{arrival.index}/tool_calls/{at}"))
+            seen.add(id_hash)
+    return warnings
+
+
+class _Findings:
+    def __init__(self, arrival: Arrival) -> None:
+        self.warnings: list[Disorder] = []
+        self._position = arrival.position
+        self._pointer = f"/messages/{arrival.index}"
+
+    def add(self, code: str, where: str = "") -> None:
+        self.warnings.append(Disorder(code, self._position, self._pointer + where))
+
+
+def _check_role(found: _Findings, flow: Flow, arrival: Arrival) -> None:
+    facts = arrival.facts
+    # What a session was begun with from memory is said by nobody.
+    role, first = facts.role, not (flow.loop.number or flow.previous_role)
+    if role == "unknown":
+        found.add("unknown_role", "/role")
+    if role == "system" and not first:
+        found.add("system_mid", "/role")
+    if role == "assistant" and first:
+        found.add("assistant_first", "/role")
+    if role == "user" and flow.previous_role == "user":
+        found.add("consecutive_user", "/role")
+    if role == "assistant" and flow.previous_role == "assistant":
+        found.add("consecutive_assistant", "/role")
+    if role == "user" and arrival.facts.calls:
+        found.add("user_tool_calls", "/tool_calls")
+    is_turn = role == "assistant" or (role == "user" and not arrival.facts.calls and not arrival.facts.results)
+    # Calls that are messages of their own (OpenAI Responses) are parallel calls of one turn.
+    is_parallel = facts.given_role == flow.previous_role and facts.given_role in CALL_ITEMS
+    if is_turn and flow.open_calls and not is_parallel:
+        found.add("open_calls")
+
+
+def _check_content(found: _Findings, arrival: Arrival) -> None:
+    message, facts = arrival.message, arrival.facts
+    if facts.role in ("user", "assistant", "system"):
+        if not (message.tool_calls or message.tool_results or facts.given_role == REASONING) and _is_empty(message):
+            found.add("empty_content", "/content")
+    elif facts.role == "tool" and any(not _has_content(result.content) for result in message.tool_results):
+        found.add("empty_content", "/content")
+    if _CONTROL.search(message.text) or any(_CONTROL.search(result.text) for result in message.tool_results):
+        found.add("control_chars", "/content")
+    for at, call in enumerate(message.tool_calls):
+        if not call.id:
+            found.add("missing_id", f"/tool_calls/{at}")
+        if not _is_object(call.arguments):
+            found.add("bad_arguments", f"/tool_calls/{at}")
+    for at, result in enumerate(message.tool_results):
+        if not result.tool_call_id and not result.by_name:
+            found.add("missing_id", f"/tool_results/{at}" if at else "")
+
+
+def _answer(found: _Findings, open_calls: OpenCalls, facts: MessageOutline) -> tuple[OpenCalls, list[int]]:
+    if not facts.results:
+        return open_calls, []
+    index, unmatched = OpenIndex(open_calls), list[int]()
+    for number, result in enumerate(facts.results):
+        call = index.find(result)
+        if call is None:
+            unmatched.append(number)
+            continue
+        if index.is_out_of_order(call, result):
+            found.add("result_out_of_order", f"/tool_results/{number}" if number else "")
+        index.answered(call)
+    return index.calls(), unmatched
+
+
+def _open(open_calls: OpenCalls, arrival: Arrival) -> OpenCalls:
+    calls = [
+        open_call(Ref(arrival.position, at), key=call.key, name=call.name)
+        for at, call in enumerate(arrival.facts.calls)
+    ]
+    return open_calls.opened(calls) if calls else open_calls
+
+
+def _has_content(blocks: tuple[object, ...]) -> bool:
+    return any(getattr(block, "text", "x") != "" for block in blocks)
+
+
+def _is_empty(message: Message) -> bool:
+    """Whether nothing is said: reasoning alone says nothing."""
+    return all(
+        getattr(block, "text", "x").strip() == "" for block in message.content if not isinstance(block, Thinking)
+    )
+
+
+def _is_object(arguments: str) -> bool:
+    try:
+        return isinstance(json.loads(arguments), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def with_open_calls(flow: Flow, open_calls: OpenCalls) -> Flow:
+    return replace(flow, open_calls=open_calls)

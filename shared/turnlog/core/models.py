@@ -1,0 +1,108 @@
+"""Bases of the shapes that others see."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import json
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, TypeAlias, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator, WithJsonSchema
+
+from turnlog.core.errors import MalformedError
+
+
+def _json_object(value: object) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ValueError("not an object")  # noqa: TRY004 - pydantic makes a problem of a ValueError
+    return value
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError("not a string")  # noqa: TRY004 - pydantic makes a problem of a ValueError
+    return value
+
+
+JsonObjectField: TypeAlias = Annotated[dict[str, Any], PlainValidator(_json_object), WithJsonSchema({"type": "object"})]
+"""Any JSON object that has passed `check_json`, kept as it is: lone surrogates too, which pydantic's own types refuse."""
+GivenText: TypeAlias = Annotated[str, PlainValidator(_text), WithJsonSchema({"type": "string"})]
+"""A caller's text in an answer, whatever is in it."""
+FormatName: TypeAlias = Literal["openai_chat", "openai_responses", "anthropic", "bedrock_converse", "turnlog"]
+FORMATS: tuple[str, ...] = get_args(FormatName)
+Name: TypeAlias = Annotated[str, Field(min_length=1, max_length=128)]
+MAX_POSITION = 999_999_999_999
+_MAX_TIME_CHARS = 64
+
+
+def _moment(value: object) -> int | str:
+    if type(value) is int and 1 <= value <= MAX_POSITION:
+        return value
+    if isinstance(value, str) and len(value) <= _MAX_TIME_CHARS:
+        return value
+    raise ValueError(f"not a position from 1 to {MAX_POSITION}, nor a time (RFC 3339)")
+
+
+At: TypeAlias = Annotated[
+    int | str,
+    PlainValidator(_moment),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "integer", "minimum": 1, "maximum": MAX_POSITION},
+                {"type": "string", "maxLength": _MAX_TIME_CHARS},
+            ]
+        }
+    ),
+]
+"""A position, or a time (RFC 3339)."""
+
+
+class Body(BaseModel):
+    """A request. An unknown field is an error: a field of a later version must not be ignored in silence."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
+
+
+class Answer(BaseModel):
+    """An answer. Fields may be added; in Python they are attributes, and ``answer["field"]`` reads the same."""
+
+    model_config = ConfigDict(frozen=True, defer_build=True)
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in type(self).model_fields:
+            raise KeyError(name)
+        return getattr(self, name)
+
+
+_SIGNATURE_BYTES = 16
+
+
+class Cursors:
+    """Writes and reads cursors with one secret."""
+
+    def __init__(self, secret: bytes) -> None:
+        self._secret = secret
+
+    def write(self, place: Mapping[str, str], *, scope: str) -> str:
+        """A cursor for a place, good for requests of the same scope only."""
+        content = json.dumps(dict(place), separators=(",", ":")).encode()
+        return base64.urlsafe_b64encode(self._sign(content, scope) + content).decode("ascii").rstrip("=")
+
+    def read(self, cursor: str, *, scope: str) -> dict[str, str]:
+        """The place of a cursor, or `MalformedError` when it is damaged, invented, or another caller's."""
+        try:
+            data = base64.urlsafe_b64decode(cursor.encode("ascii") + b"=" * (-len(cursor) % 4))
+        except (binascii.Error, UnicodeEncodeError, ValueError) as error:
+            raise MalformedError("the cursor is not one of ours", code="bad_cursor") from error
+        signature, content = data[:_SIGNATURE_BYTES], data[_SIGNATURE_BYTES:]
+        if not hmac.compare_digest(signature, self._sign(content, scope)):
+            raise MalformedError("the cursor is not one of ours for this request", code="bad_cursor")
+        place: dict[str, str] = json.loads(content)
+        return place
+
+    def _sign(self, content: bytes, scope: str) -> bytes:
+        return hmac.new(self._secret, scope.encode() + b"\0" + content, hashlib.sha256).digest()[:_SIGNATURE_BYTES]

@@ -1,0 +1,229 @@
+"""The syntax of `turnlog.core.patterns`, parsed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import TypeAlias
+
+from turnlog.core.lazy_dataclass import lazy_dataclass
+
+MAX_DEPTH = 32
+Test: TypeAlias = Callable[[str], bool]
+
+
+class PatternError(ValueError):
+    """The pattern is none that is known here. The message says what and where, and nothing of any text."""
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class One:
+    """One character that passes the test, which looks at so many things at most."""
+
+    test: Test
+    cost: int = 1
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class At:
+    kind: str
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class Sequence:
+    nodes: tuple[Node, ...]
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class Choice:
+    nodes: tuple[Node, ...]
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class Repeated:
+    node: Node
+    least: int
+    most: int | None
+
+
+Node: TypeAlias = "One | At | Sequence | Choice | Repeated"
+
+CLASSES: dict[str, Test] = {
+    "d": str.isdecimal,
+    "w": lambda c: c.isalnum() or c == "_",
+    "s": str.isspace,
+    "D": lambda c: not c.isdecimal(),
+    "W": lambda c: not (c.isalnum() or c == "_"),
+    "S": lambda c: not c.isspace(),
+}
+_CONTROL = {"t": "\t", "n": "\n", "r": "\r", "f": "\f", "v": "\v", "a": "\a"}
+_ANCHORS = {"b": "word", "B": "no_word", "A": "start", "Z": "end"}
+_BRACES = re.compile(r"\{(\d{0,4})(?:(,)(\d{0,4}))?\}")
+_HEX = {"x": 2, "u": 4}
+
+
+class Parser:
+    """Recursive descent over the pattern."""
+
+    def __init__(self, pattern: str) -> None:
+        self.ignores_case = pattern.startswith("(?i)")
+        self._text = pattern[4:] if self.ignores_case else pattern
+        self._at = 0
+        self._depth = 0
+
+    def whole(self) -> Node:
+        node = self._choice()
+        if self._at < len(self._text):
+            raise self._error("unbalanced )")
+        return node
+
+    def _error(self, message: str) -> PatternError:
+        return PatternError(f"{message} at {self._at}")
+
+    def _peek(self) -> str:
+        return self._text[self._at : self._at + 1]
+
+    def _take(self) -> str:
+        char = self._peek()
+        if not char:
+            raise self._error("the pattern ends too early")
+        self._at += 1
+        return char
+
+    def _choice(self) -> Node:
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            raise self._error("groups are too deep")
+        choices = [self._sequence()]
+        while self._peek() == "|":
+            self._at += 1
+            choices.append(self._sequence())
+        self._depth -= 1
+        return choices[0] if len(choices) == 1 else Choice(tuple(choices))
+
+    def _sequence(self) -> Node:
+        nodes = list[Node]()
+        while self._peek() not in ("", "|", ")"):
+            nodes.append(self._repeated())
+        return Sequence(tuple(nodes))
+
+    def _repeated(self) -> Node:
+        node = self._atom()
+        limits = self._limits()
+        if limits is None:
+            return node
+        if isinstance(node, At):
+            raise self._error("nothing to repeat")
+        if self._peek() == "?":
+            self._at += 1
+        if self._peek() == "+" or self._limits() is not None:
+            raise self._error("multiple repeat")
+        return Repeated(node, *limits)
+
+    def _limits(self) -> tuple[int, int | None] | None:
+        char = self._peek()
+        if char in ("*", "+", "?") and char:
+            self._at += 1
+            return {"*": (0, None), "+": (1, None), "?": (0, 1)}[char]
+        braces = _BRACES.match(self._text, self._at)
+        if braces is None or not (braces[1] or braces[2]):
+            return None
+        self._at = braces.end()
+        least = int(braces[1] or 0)
+        most = least if not braces[2] else int(braces[3]) if braces[3] else None
+        if most is not None and most < least:
+            raise self._error("a repeat of less than its least")
+        return least, most
+
+    def _atom(self) -> Node:
+        char = self._take()
+        if char == "(":
+            return self._group()
+        if char == "[":
+            return self._set()
+        if char == ".":
+            return One(lambda c: c != "\n")
+        if char in "^$":
+            return At("start" if char == "^" else "end")
+        if char in "*+?":
+            raise self._error("nothing to repeat")
+        if char == "\\":
+            return self._escape()
+        return self._literal(char)
+
+    def _group(self) -> Node:
+        if self._peek() == "?":
+            self._at += 1
+            name = re.compile(r":|P<[A-Za-z_]\w*>").match(self._text, self._at)
+            if name is None:
+                raise self._error("only (...), (?:...) and (?P<name>...) are known")
+            self._at = name.end()
+        node = self._choice()
+        if self._peek() != ")":
+            raise self._error("a group is not closed")
+        self._at += 1
+        return node
+
+    def _escape(self) -> Node:
+        char = self._take()
+        if char in CLASSES:
+            return One(CLASSES[char])
+        if char in _ANCHORS:
+            return At(_ANCHORS[char])
+        return self._literal(self._escaped(char))
+
+    def _escaped(self, char: str) -> str:
+        if char in _CONTROL:
+            return _CONTROL[char]
+        if char in _HEX:
+            digits = self._text[self._at : self._at + _HEX[char]]
+            if not re.fullmatch(f"[0-9a-fA-F]{{{_HEX[char]}}}", digits):
+                raise self._error("hexadecimal digits are missing")
+            self._at += len(digits)
+            return chr(int(digits, 16))
+        if char.isascii() and char.isalnum():
+            raise self._error("an escape that is not known")
+        return char
+
+    def _literal(self, char: str) -> Node:
+        return One(self._folded(lambda c: c == char))
+
+    def _folded(self, test: Test) -> Test:
+        if not self.ignores_case:
+            return test
+        return lambda c: any(test(one) for one in {c, c.lower(), c.upper()} if len(one) == 1)
+
+    def _set(self) -> Node:
+        negated = self._peek() == "^"
+        self._at += negated
+        singles, tests, first = set[str](), list[Test](), True
+        while first or self._peek() != "]":
+            first = False
+            low = self._member()
+            if not isinstance(low, str):
+                tests.append(low)
+                continue
+            if self._peek() == "-" and self._text[self._at + 1 : self._at + 2] not in ("]", ""):
+                self._at += 1
+                high = self._member()
+                if not isinstance(high, str) or high < low:
+                    raise self._error("a bad range of characters")
+                tests.append(_between(low, high))
+            else:
+                singles.add(low)
+        self._at += 1
+        inside = self._folded(lambda c: c in singles or any(test(c) for test in tests))
+        return One((lambda c: not inside(c)) if negated else inside, 1 + len(tests))
+
+    def _member(self) -> str | Test:
+        char = self._take()
+        if char != "\\":
+            return char
+        char = self._take()
+        if char == "b":
+            return "\b"
+        return CLASSES[char] if char in CLASSES else self._escaped(char)
+
+
+def _between(low: str, high: str) -> Test:
+    return lambda c: low <= c <= high

@@ -1,0 +1,234 @@
+"""What a model wrote as a call of the recall tools, as it was meant.
+
+Models send arguments as JSON text, as JSON text of JSON text, inside one more object, under names of their own, numbers as text, a
+ref as a number, or nothing but the one value. All of these say clearly what is wanted.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import field
+from typing import Any, TypeAlias
+
+from turnlog.core.lazy_dataclass import lazy_dataclass
+from turnlog.core.refs import is_ref
+
+RECALL_TOOL, SEARCH_TOOL = "recall_tool_call", "search_history"
+MAX_PLACES = 4
+"""So many calls are shown in one answer."""
+_MAX_CHARS, _TEXT_CHARS = 100_000, 1_000
+_WRAPPED = 5
+_NOTHING = frozenset({"", "null", "none", "undefined"})
+_BY_NAME = {"recalltoolcall": RECALL_TOOL, "searchhistory": SEARCH_TOOL}
+_WRAPPERS = frozenset(
+    {"arguments", "args", "input", "parameters", "params", "kwargs", "function", "toolinput", *_BY_NAME}
+)
+_FENCE = re.compile(r"```[a-z]*\s*(.*?)\s*```", re.S)
+_REF = re.compile(
+    r"(?:(?:ref|call)\b)?[\s:=#]*[\[(<`'\"]*([1-9][0-9]{0,11}\.(?:0|[1-9][0-9]{0,5}))(?:[\])>`'\":;].*|\s.*)?",
+    re.I | re.S,
+)
+_MADE_ID = re.compile(r"call_([1-9][0-9]{0,11})_(0|[1-9][0-9]{0,5})")
+_RANGE = re.compile(r"\s*([0-9]{1,9})\s*(?:-|–|:|\.\.|,|to)\s*([0-9]{1,9})\s*")
+
+
+def _named(names: Mapping[str, str]) -> Mapping[str, str]:
+    return {alias: field for field, aliases in names.items() for alias in aliases.split()}
+
+
+_RECALL_FIELDS = _named(
+    {
+        "place": "ref refs reference refid callid callids toolcallid tooluseid id call",
+        "pattern": "pattern regex regexp grep",
+        "pointer": "pointer jsonpointer",
+        "from_line": "fromline startline linestart linefrom start",
+        "to_line": "toline endline lineend lineto end",
+        "lines": "lines linerange range",
+        "max_tokens": "maxtokens tokens",
+    }
+)
+_SEARCH_FIELDS = _named(
+    {
+        "q": "q query queries question text words keywords terms term search searchquery",
+        "limit": "limit topk k n maxresults numresults count",
+        "role": "role",
+        "loop": "loop",
+        "tool": "tool toolname",
+        "after": "after",
+        "before": "before",
+    }
+)
+_FIELDS = {RECALL_TOOL: _RECALL_FIELDS, SEARCH_TOOL: _SEARCH_FIELDS}
+_MAIN = {RECALL_TOOL: "place", SEARCH_TOOL: "q"}
+_NUMBERS = {
+    "from_line": (1, 10**9),
+    "to_line": (1, 10**9),
+    "max_tokens": (64, 100_000),
+    "limit": (1, 50),
+    "loop": (1, 10**9),
+}
+_ROLES = ("system", "user", "assistant", "tool")
+Option: TypeAlias = str | int
+
+
+class ArgumentsError(ValueError):
+    """They do not say what is wanted. Its text is for the model."""
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class RecallRequest:
+    """``places`` are refs or call ids, as written; ``options`` what else is wanted, by the names of the API."""
+
+    places: tuple[str, ...] = ()
+    options: Mapping[str, Option] = field(default_factory=dict)
+
+
+def tool_of(name: str) -> str | None:
+    """The recall tool of that name, also where it is written otherwise (`functions.recall_tool_call`, ``recallToolCall``)."""
+    return _BY_NAME.get(_plain(re.split(r"[.:/]", name.strip())[-1]))
+
+
+def ref_of(place: str) -> str | None:
+    """The ref that a place names by itself; None for the id of a call."""
+    made = _MADE_ID.fullmatch(place)
+    return place if is_ref(place) else f"{made[1]}.{made[2]}" if made is not None else None
+
+
+def asked_for(tool: str, arguments: str | Mapping[str, Any] | None) -> RecallRequest:
+    """What is wanted of a tool; `ArgumentsError` where that is not clear."""
+    given = _fields(tool, arguments)
+    if tool == SEARCH_TOOL:
+        options = _options(given, ("limit", "loop"), ("tool", "after", "before"))
+        words = [text for text in map(_text, _each(given.get("q"))) if text is not None]
+        if not words:
+            raise ArgumentsError("give q, the words to look for")
+        role = _text(given.get("role"))
+        if role is not None and role.lower() in _ROLES:
+            options["role"] = role.lower()
+        return RecallRequest((), {"q": " ".join(words)[:_TEXT_CHARS], **options})
+    options = _options(given, ("from_line", "to_line", "max_tokens"), ("pattern", "pointer"))
+    span = _RANGE.fullmatch("-".join(text for text in map(_text, _each(given.get("lines"))) if text is not None))
+    if span is not None:
+        options = {"from_line": max(1, int(span[1])), "to_line": max(1, int(span[2])), **options}
+    places = tuple(dict.fromkeys(_places(given.get("place"))))
+    if not places:
+        raise ArgumentsError("give the ref of a call, such as 12.0, or its call id")
+    return RecallRequest(places, options)
+
+
+def _options(given: Mapping[str, Any], numbers: Iterable[str], texts: Iterable[str]) -> dict[str, Option]:
+    """Numbers are brought into their bounds."""
+    found = dict[str, Option]()
+    for name in numbers:
+        number, (least, most) = _number(given.get(name)), _NUMBERS[name]
+        if number is not None:
+            found[name] = min(max(number, least), most)
+    for name in texts:
+        text = _text(given.get(name))
+        if text is not None:
+            found[name] = int(text) if name in ("after", "before") and text.isascii() and text.isdigit() else text
+    return found
+
+
+# ------------------------------------------------------------ places
+
+
+def _places(given: Any) -> Iterable[str]:
+    for one in _each(given):
+        text = _text(one)
+        if text is None:
+            continue
+        parts = re.split(r"[\s,;]+", text.strip("[]() "))
+        refs = [_place(part) for part in parts if part]
+        if len(refs) > 1 and all(map(is_ref, refs)):
+            yield from refs
+        else:
+            yield _place(text)
+
+
+def _place(text: str) -> str:
+    found = _REF.fullmatch(text.strip())
+    return found[1] if found is not None else text.strip()
+
+
+# ------------------------------------------------------------ taking apart
+
+
+def _fields(tool: str, arguments: Any) -> dict[str, Any]:
+    """The fields by their own names. What is null, or not known, is left out."""
+    known, main, value = _FIELDS[tool], _MAIN[tool], arguments
+    for _ in range(_WRAPPED):
+        if isinstance(value, str):
+            inner = _loaded(value)
+            if inner is None:
+                return {main: value} if _text(value) is not None else {}
+            value = inner[0]
+            if isinstance(value, str) and not value.lstrip().startswith(("{", "[")):
+                return {main: value} if _text(value) is not None else {}
+        elif isinstance(value, list | tuple) and len(value) == 1:
+            value = value[0]
+        elif isinstance(value, Mapping):
+            named = {_plain(str(name)): one for name, one in value.items() if one is not None}
+            found = {known[name]: named[name] for name in reversed(named) if name in known}
+            wrapper = next((name for name in named if name in _WRAPPERS and name not in known), None)
+            if found or wrapper is None:
+                return found
+            # {"name": …, "arguments": …}, and a function's own object around these.
+            value = named.get("arguments", named[wrapper]) if wrapper != "function" else named[wrapper]
+        else:
+            return {main: value} if value is not None else {}
+    return {}
+
+
+def _loaded(text: str) -> tuple[Any] | None:
+    """The value that a text is the JSON of, or nearly; None where it is but words."""
+    text = text.strip()[:_MAX_CHARS]
+    fenced = _FENCE.fullmatch(text)
+    text = fenced[1] if fenced is not None else text
+    if text in _NOTHING:
+        return (None,)
+    with suppress(ValueError, RecursionError):
+        return (_DECODER.decode(text),)
+    if text[:1] not in ("{", "[", '"', "'"):
+        return None
+    import ast  # rarely needed, and not for nothing
+
+    readers: tuple[Callable[[str], Any], ...] = (lambda given: _DECODER.raw_decode(given)[0], ast.literal_eval)
+    for read in readers:
+        with suppress(ValueError, SyntaxError, RecursionError, MemoryError, TypeError):
+            return (read(text),)
+    if text[:1] in ("{", "["):
+        raise ArgumentsError("the arguments are not JSON")
+    return None
+
+
+_DECODER = json.JSONDecoder(parse_float=str, strict=False)
+"""12.10 is a ref, and no number."""
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^a-z]", "", name.lower())
+
+
+def _each(value: Any) -> Iterable[Any]:
+    return value if isinstance(value, list | tuple) else (value,)
+
+
+def _text(value: Any) -> str | None:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        value = str(value)
+    if not isinstance(value, str) or value.strip().lower() in _NOTHING:
+        return None
+    return value[:_TEXT_CHARS].encode("utf-8", "replace").decode("utf-8")
+
+
+def _number(value: Any) -> int | None:
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, float | int):
+        value = f"{value:.0f}" if abs(value) < 10**15 else ""
+    found = re.fullmatch(r"\s*([+-]?[0-9]{1,15})(?:\.0*)?\s*", value, re.A) if isinstance(value, str) else None
+    return int(found[1]) if found is not None else None

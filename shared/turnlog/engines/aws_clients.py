@@ -1,0 +1,197 @@
+"""botocore clients, made the lean way: no boto3, one session, each client only when it is asked for."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from botocore.exceptions import DataNotFoundError, UnknownServiceError
+from botocore.loaders import JSONFileLoader, Loader, create_loader
+from botocore.session import Session
+
+from turnlog.core.limits import check_time, seconds_left
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
+    from mypy_boto3_s3 import S3Client
+    from mypy_boto3_sqs import SQSClient
+
+
+SERVICES = ("bedrock-agentcore", "bedrock-runtime", "dynamodb", "s3", "sqs", "sts")
+"""What functions call, by botocore's names: the layer has the data of no others."""
+CONNECT_SECONDS = 2
+ITEM_SECONDS, BLOB_SECONDS = 5, 6
+"""For each wait for bytes of an answer: of DynamoDB, SQS and STS, and of S3."""
+_MAX_ATTEMPTS = 4
+_OF_TENANTS = frozenset({"dynamodb", "s3"})
+"""What keeps data of tenants. A queue's message and a model's request have no key that a policy could look at."""
+
+
+class Clients:
+    """Clients of one region, each made at its first use and kept. Safe to share between threads.
+
+    No try of a request is begun that could outlast the deadline of the call under way: it is an `UnavailableError` then.
+    With ``tenant_role_arn``, DynamoDB and S3 are asked with the rights of that role for the tenant that is served.
+    """
+
+    def __init__(
+        self, region: str | None, endpoint_url: str | None, max_attempts: int, tenant_role_arn: str = ""
+    ) -> None:
+        self._region = region
+        self._endpoint_url = endpoint_url
+        self._max_attempts = max_attempts
+        self._tenant_role_arn = tenant_role_arn
+        self._session: Session | None = None
+        self._tenants: Session | None = None
+        self._opened: dict[tuple[str, float], Any] = {}
+        # Making a client is not thread-safe in botocore; using one is.
+        self._lock = threading.Lock()
+
+    @property
+    def dynamodb(self) -> DynamoDBClient:
+        return cast("DynamoDBClient", _AtFirstUse(lambda: self.open("dynamodb", read_timeout_seconds=ITEM_SECONDS)))
+
+    @property
+    def s3(self) -> S3Client:
+        return cast("S3Client", _AtFirstUse(lambda: self.open("s3", read_timeout_seconds=BLOB_SECONDS)))
+
+    @property
+    def sqs(self) -> SQSClient:
+        return cast("SQSClient", _AtFirstUse(lambda: self.open("sqs", read_timeout_seconds=ITEM_SECONDS)))
+
+    def open(self, service: str, *, read_timeout_seconds: float) -> Any:
+        """Return the client of a service with this time-out; in a function, of one of `SERVICES`."""
+        place = service, read_timeout_seconds
+        with self._lock:
+            if place not in self._opened:
+                self._opened[place] = self._make(service, read_timeout_seconds)
+            return self._opened[place]
+
+    def _make(self, service: str, read_timeout_seconds: float) -> Any:
+        from botocore.config import Config
+
+        config = Config(
+            connect_timeout=CONNECT_SECONDS,
+            read_timeout=read_timeout_seconds,
+            retries={"mode": "standard", "total_max_attempts": self._max_attempts},
+            tcp_keepalive=True,
+            # An emulator on localhost has no host name per bucket.
+            s3={"addressing_style": "path"} if self._endpoint_url else None,
+            # Signed addresses of objects are SigV4's everywhere, also where botocore would still take its first version.
+            signature_version="s3v4" if service == "s3" else None,
+        )
+        client = self._session_of(service).create_client(
+            service,
+            region_name=self._region,
+            endpoint_url=self._endpoint_url,
+            config=config,
+        )
+        _keep_deadlines(client, service, CONNECT_SECONDS + read_timeout_seconds)
+        return client
+
+    def _session_of(self, service: str) -> Session:
+        if self._session is None:
+            from botocore.session import get_session
+
+            self._session = get_session()
+            use_service_models(self._session)
+        if not self._tenant_role_arn or service not in _OF_TENANTS:
+            return self._session
+        if self._tenants is None:
+            from turnlog.engines.aws_tenants import session_of_tenants
+
+            self._session.set_config_variable("sts_regional_endpoints", "regional")
+            self._tenants = session_of_tenants(
+                self._session, self._tenant_role_arn, lambda: self.open("sts", read_timeout_seconds=ITEM_SECONDS)
+            )
+        return self._tenants
+
+
+def _keep_deadlines(client: Any, service: str, needed_seconds: float) -> None:
+    """Let the client begin a try only while it may take all of its time, and not wait for one that it could not begin."""
+
+    def check(**_: Any) -> None:
+        check_time(needed_seconds, f"a request to {service}")
+
+    def give_up(caught_exception: Exception | None = None, **_: Any) -> None:
+        if caught_exception is not None and seconds_left() < needed_seconds:
+            raise caught_exception
+
+    client.meta.events.register_first("before-send", check)
+    client.meta.events.register_first("needs-retry", give_up)
+
+
+class _AtFirstUse:
+    """Stands for a client until something of it is asked for: most functions never use S3 or SQS."""
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self._make = make
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._make(), name)
+
+
+def fitting(timeout_seconds: int) -> int:
+    """Return the time-out of a request that is tried once, or as many whole seconds as the deadline leaves for it; at least 1."""
+    left = seconds_left() - CONNECT_SECONDS
+    return timeout_seconds if left >= timeout_seconds else max(1, int(left))
+
+
+def make_clients(
+    region: str | None,
+    endpoint_url: str | None = None,
+    *,
+    max_attempts: int = _MAX_ATTEMPTS,
+    tenant_role_arn: str = "",
+) -> Clients:
+    """The clients of a region, or of an emulator. No I/O, and botocore is not imported before a client is used.
+
+    ``max_attempts`` counts the first request too; the SDK retries the others with backoff.
+    """
+    return Clients(region, endpoint_url, max_attempts, tenant_role_arn)
+
+
+class ServiceModels(Loader):
+    """A loader of botocore's data that looks at no other service than the one that is asked for.
+
+    botocore's own looks into the folders of all its 400 services before it reads one, and makes an ``OrderedDict`` of each
+    JSON object, from the time when a dict had no order.
+    """
+
+    def __init__(self, search_paths: list[str]) -> None:
+        super().__init__(search_paths, _Files(), include_default_search_paths=False)
+
+    def list_available_services(self, type_name: str) -> list[str]:
+        """All that have a folder, of whatever types they have files."""
+        places = (Path(place) for place in self.search_paths)
+        return sorted({folder.name for place in places if place.is_dir() for folder in place.iterdir()})
+
+    def load_service_model(self, service_name: str, type_name: str, api_version: str | None = None) -> Any:
+        """As botocore's; a service without a file of this type is an ``UnknownServiceError``, as there."""
+        if api_version is None:
+            try:
+                api_version = self.determine_latest_version(service_name, type_name)
+            except DataNotFoundError as error:
+                raise UnknownServiceError(service_name=service_name, known_service_names="those with it") from error
+        return super().load_service_model(service_name, type_name, api_version)
+
+
+class _Files(JSONFileLoader):
+    def load_file(self, file_path: str) -> Any:
+        for path, is_packed in ((f"{file_path}.json", False), (f"{file_path}.json.gz", True)):
+            try:
+                data = Path(path).read_bytes()
+            except FileNotFoundError:
+                continue
+            return json.loads(gzip.decompress(data) if is_packed else data)
+        return None
+
+
+def use_service_models(session: Session) -> None:
+    """Makes the session read by `ServiceModels`, from the same folders as before: ``AWS_DATA_PATH``, then botocore's own."""
+    usual = create_loader(session.get_config_variable("data_path"))
+    session.register_component("data_loader", ServiceModels(list(usual.search_paths)))

@@ -1,0 +1,231 @@
+"""`ItemTable` on a DynamoDB table with string keys ``pk``, ``sk`` and the indexes ``activity`` and ``expiry``."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from botocore.exceptions import ClientError
+
+from turnlog.core.errors import ThrottledError, TooLargeError
+from turnlog.engines.aws_errors import error_code, translated
+from turnlog.ports import (
+    INDEX_KEYS,
+    MAX_GET_ITEMS,
+    MAX_ITEM_BYTES,
+    MAX_WRITE_ITEMS,
+    Absent,
+    AttributeValue,
+    Condition,
+    Equal,
+    Item,
+    Key,
+    Lost,
+    Page,
+    Query,
+    item_size_bytes,
+)
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
+    from mypy_boto3_dynamodb.type_defs import (
+        AttributeValueTypeDef,
+        PutItemInputTypeDef,
+        QueryInputTypeDef,
+        WriteRequestUnionTypeDef,
+    )
+
+
+_T = TypeVar("_T")
+
+_MAX_IDLE_ROUNDS = 6
+_FIRST_PAUSE_SECONDS = 0.05
+_LONGEST_PAUSE_SECONDS = 1.0
+
+
+class DynamoItemTable:
+    """Implements `ItemTable`. A call is one request, except that a batch is one for each 100 reads or 25 writes.
+
+    What DynamoDB leaves unprocessed in a batch is sent again with growing pauses; `ThrottledError` when it makes no
+    headway. ``sleep`` makes the pauses (seconds).
+    """
+
+    def __init__(self, client: DynamoDBClient, table_name: str, *, sleep: Callable[[float], None] = time.sleep) -> None:
+        self._client = client
+        self._table_name = table_name
+        self._sleep = sleep
+
+    def get_many(self, keys: Sequence[Key], *, consistent: bool = True) -> dict[Key, Item]:
+        wanted = list(dict.fromkeys(keys))
+        if len(wanted) == 1:
+            return self._get(wanted[0], consistent=consistent)
+        found: dict[Key, Item] = {}
+
+        def send(chunk: list[Key]) -> list[Key]:
+            with translated("BatchGetItem"):
+                answer = self._client.batch_get_item(
+                    RequestItems={
+                        self._table_name: {"Keys": [_encode_key(key) for key in chunk], "ConsistentRead": consistent}
+                    }
+                )
+            for raw in answer.get("Responses", {}).get(self._table_name, []):
+                item = _decode(raw)
+                found[_key_of(item)] = item
+            unprocessed = answer.get("UnprocessedKeys", {}).get(self._table_name)
+            return [_key_of(_decode(raw)) for raw in unprocessed["Keys"]] if unprocessed else []
+
+        for chunk in _chunks(wanted, MAX_GET_ITEMS):
+            self._send_all(chunk, send, "BatchGetItem")
+        return found
+
+    def query(self, query: Query) -> Page:
+        if query.low > query.high or not query.high:
+            return Page((), None)  # DynamoDB refuses an empty range
+        with translated("Query"):
+            answer = self._client.query(**self._query_request(query))
+        last = answer.get("LastEvaluatedKey")
+        return Page(
+            items=tuple(_decode(raw) for raw in answer["Items"]),
+            next={name: value["S"] for name, value in last.items()} if last else None,
+        )
+
+    def put(self, item: Item, *, condition: Condition | None = None) -> Lost | None:
+        _check_size(item)
+        request: PutItemInputTypeDef = {"TableName": self._table_name, "Item": _encode(item)}
+        if condition is not None:
+            _add_condition(request, condition)
+        with translated("PutItem"):
+            try:
+                self._client.put_item(**request)
+            except ClientError as error:
+                if error_code(error) != "ConditionalCheckFailedException":
+                    raise
+                return Lost(existing=_old_item(error))
+        return None
+
+    def write_many(self, items: Sequence[Item]) -> None:
+        for item in items:
+            _check_size(item)
+        # DynamoDB refuses a batch that names a key twice.
+        last = {_key_of(item): item for item in items}
+        self._write([{"PutRequest": {"Item": _encode(item)}} for item in last.values()])
+
+    def delete_many(self, keys: Sequence[Key]) -> None:
+        self._write([{"DeleteRequest": {"Key": _encode_key(key)}} for key in dict.fromkeys(keys)])
+
+    def _get(self, key: Key, *, consistent: bool) -> dict[Key, Item]:
+        with translated("GetItem"):
+            answer = self._client.get_item(TableName=self._table_name, Key=_encode_key(key), ConsistentRead=consistent)
+        raw = answer.get("Item")
+        return {key: _decode(raw)} if raw else {}
+
+    def _query_request(self, query: Query) -> QueryInputTypeDef:
+        partition, sort = INDEX_KEYS[query.index] if query.index else ("pk", "sk")
+        # An empty text is no key: DynamoDB refuses it even as a bound.
+        bounds = f"{sort} BETWEEN :low AND :high" if query.low else f"{sort} <= :high"
+        values: dict[str, AttributeValueTypeDef] = {":pk": {"S": query.pk}, ":high": {"S": query.high}}
+        if query.low:
+            values[":low"] = {"S": query.low}
+        request: QueryInputTypeDef = {
+            "TableName": self._table_name,
+            "KeyConditionExpression": f"{partition} = :pk AND {bounds}",
+            "ExpressionAttributeValues": values,
+            "ScanIndexForward": not query.descending,
+        }
+        if query.index:
+            request["IndexName"] = query.index
+        else:
+            request["ConsistentRead"] = query.consistent
+        if query.limit is not None:
+            request["Limit"] = query.limit
+        if query.after is not None:
+            request["ExclusiveStartKey"] = {name: {"S": value} for name, value in query.after.items()}
+        return request
+
+    def _write(self, requests: list[WriteRequestUnionTypeDef]) -> None:
+        def send(chunk: list[WriteRequestUnionTypeDef]) -> list[WriteRequestUnionTypeDef]:
+            with translated("BatchWriteItem"):
+                answer = self._client.batch_write_item(RequestItems={self._table_name: chunk})
+            return list(answer.get("UnprocessedItems", {}).get(self._table_name, []))
+
+        for chunk in _chunks(requests, MAX_WRITE_ITEMS):
+            self._send_all(chunk, send, "BatchWriteItem")
+
+    def _send_all(self, pending: list[_T], send: Callable[[list[_T]], list[_T]], operation: str) -> None:
+        """Sends until nothing is left. ``send`` returns what was left unprocessed."""
+        idle_rounds = 0
+        while left := send(pending):
+            # Less left is headway: a batch get ends at 16 MB also when nobody throttles.
+            idle_rounds = idle_rounds + 1 if len(left) == len(pending) else 0
+            if idle_rounds == _MAX_IDLE_ROUNDS:
+                raise ThrottledError(f"{operation} left {len(left)} keys unprocessed", retry_after_seconds=1)
+            self._sleep(random.uniform(0, min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2**idle_rounds)))
+            pending = left
+
+
+def _add_condition(request: PutItemInputTypeDef, condition: Condition) -> None:
+    request["ReturnValuesOnConditionCheckFailure"] = "ALL_OLD"
+    if isinstance(condition, Absent):
+        request["ConditionExpression"] = "attribute_not_exists(pk)"
+        return
+    request["ExpressionAttributeNames"] = {"#a": condition.attribute}
+    request["ExpressionAttributeValues"] = {":v": _encode_value(condition.value)}
+    if isinstance(condition, Equal):
+        request["ConditionExpression"] = "#a = :v"
+    else:
+        request["ConditionExpression"] = "attribute_not_exists(pk) OR #a < :v" if condition.or_absent else "#a < :v"
+
+
+def _old_item(error: ClientError) -> Item | None:
+    """The item that stood in a conditional put's way. The answer's type knows nothing of it."""
+    raw = cast("Mapping[str, Any]", error.response).get("Item")
+    return _decode(raw) if raw else None
+
+
+def _check_size(item: Item) -> None:
+    size = item_size_bytes(item)
+    if size > MAX_ITEM_BYTES:
+        raise TooLargeError(
+            f"the item {item['sk']!r} has {size} bytes, over {MAX_ITEM_BYTES}",
+            details={"size_bytes": size, "limit_bytes": MAX_ITEM_BYTES},
+        )
+
+
+def _key_of(item: Item) -> Key:
+    return Key(str(item["pk"]), str(item["sk"]))
+
+
+def _encode_key(key: Key) -> dict[str, AttributeValueTypeDef]:
+    return {"pk": {"S": key.pk}, "sk": {"S": key.sk}}
+
+
+def _encode(item: Item) -> dict[str, AttributeValueTypeDef]:
+    return {name: _encode_value(value) for name, value in item.items()}
+
+
+def _encode_value(value: AttributeValue) -> AttributeValueTypeDef:
+    if isinstance(value, str):
+        return {"S": value}
+    if isinstance(value, bytes):
+        return {"B": value}
+    return {"N": str(value)}
+
+
+def _decode(raw: Mapping[str, Any]) -> dict[str, AttributeValue]:
+    return {name: _decode_value(value) for name, value in raw.items()}
+
+
+def _decode_value(value: Mapping[str, Any]) -> AttributeValue:
+    ((kind, content),) = value.items()
+    if kind == "N":
+        return int(content)
+    if kind == "B":
+        return bytes(content)
+    return str(content)
+
+
+def _chunks(values: Sequence[_T], size: int) -> Iterator[list[_T]]:
+    for start in range(0, len(values), size):
+        yield list(values[start : start + size])

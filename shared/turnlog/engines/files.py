@@ -1,0 +1,194 @@
+"""A folder in place of S3, and a dictionary in place of the folder."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import threading
+import time
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import BinaryIO
+from urllib.parse import quote, unquote
+
+from turnlog.core.errors import InvalidInputError, UnavailableError
+
+_TRIES = 10
+_ABANDONED_SECONDS = 600
+"""No put writes nothing for so long. Less than the time between the two passes of an erasure."""
+
+
+class FileBlobStore:
+    """`BlobStore` in a folder: a file is written beside, synced, and moved into place, so none is ever seen in part."""
+
+    def __init__(self, folder: str | Path) -> None:
+        self._folder = Path(folder)
+
+    def put(self, name: str, data: bytes | BinaryIO) -> None:
+        path = self._path(name)
+        temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+        try:
+            with self._begin(temporary) as file:
+                if isinstance(data, bytes):
+                    file.write(data)
+                else:
+                    shutil.copyfileobj(data, file)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(path)
+            _sync(path.parent)
+        except OSError as error:
+            temporary.unlink(missing_ok=True)
+            raise UnavailableError(f"blob folder: {error.strerror}", retry_after_seconds=1) from error
+
+    def get(self, name: str) -> bytes | None:
+        try:
+            return self._path(name).read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise UnavailableError(f"blob folder: {error.strerror}", retry_after_seconds=1) from error
+
+    def names(self, prefix: str) -> Sequence[str]:
+        return sorted(name for path, name in self._below(prefix) if not path.name.startswith("."))
+
+    def delete_many(self, names: Sequence[str]) -> None:
+        for name in names:
+            path = self._path(name)
+            try:
+                path.unlink(missing_ok=True)
+            except OSError as error:
+                raise UnavailableError(f"blob folder: {error.strerror}", retry_after_seconds=1) from error
+            if path.parent.is_dir():
+                _sync(path.parent)
+
+    def erase(self, prefix: str, *, keep: Collection[str] = ()) -> int:
+        """As the port says: with what a put has left that ended before its file was in place, and with empty folders."""
+        erased, folders = 0, set[Path]()
+        for path, name in self._below(prefix):
+            if name in keep:
+                continue
+            try:
+                path.unlink(missing_ok=True)
+            except OSError as error:
+                raise UnavailableError(f"blob folder: {error.strerror}", retry_after_seconds=1) from error
+            erased += 1
+            folders.add(path.parent)
+        for folder in sorted(folders, reverse=True):
+            _sync(folder)
+            with suppress(OSError):  # not empty, or gone already
+                folder.rmdir()
+        if prefix.endswith("/"):
+            with suppress(OSError):
+                self._path(prefix[:-1]).rmdir()
+        return erased
+
+    def purge(self) -> None:
+        """Implement `Purgeable`: delete the unfinished files of puts that ended early."""
+        oldest = time.time() - _ABANDONED_SECONDS
+        for path, _ in self._below(""):
+            if path.name.startswith("."):
+                try:
+                    if path.stat().st_mtime < oldest:
+                        path.unlink()
+                except FileNotFoundError:
+                    continue  # in place, or deleted, just now
+                except OSError as error:
+                    raise UnavailableError(f"blob folder: {error.strerror}", retry_after_seconds=1) from error
+
+    def _below(self, prefix: str) -> Iterator[tuple[Path, str]]:
+        """The files whose names begin with the prefix; those that are being written under the names they will have."""
+        parts = prefix.rpartition("/")[0]
+        # What another thread or process removes meanwhile is not there; what can't be read is an error, never left out.
+        for folder, _, files in os.walk(self._path(parts) if parts else self._folder, onerror=_unless_gone):
+            folders = Path(folder).relative_to(self._folder).parts
+            for file in files:
+                last = file[1:].rpartition(".")[0] if file.startswith(".") else file
+                name = "/".join(unquote(part) for part in (*folders, last))
+                if name.startswith(prefix):
+                    yield Path(folder, file), name
+
+    def url(self, name: str, *, seconds: int, filename: str) -> str | None:
+        return None
+
+    def _path(self, name: str) -> Path:
+        # `quote` leaves a dot as it is, so the parts that would climb are refused.
+        parts = [quote(part, safe="-_~.=") for part in name.split("/")]
+        if any(part in ("", ".", "..") or part.startswith(".") for part in parts):
+            raise InvalidInputError(f"illegal blob name {name[:80]!r}")
+        return self._folder.joinpath(*parts)
+
+    def _begin(self, temporary: Path) -> BinaryIO:
+        """The file, in its folder; an erasure beside may remove that while it is still empty."""
+        for _ in range(_TRIES):
+            make_folder(temporary.parent)
+            with suppress(FileNotFoundError):
+                return temporary.open("xb")
+        return temporary.open("xb")
+
+
+class MemoryBlobStore:
+    """`BlobStore` in this process."""
+
+    def __init__(self) -> None:
+        self._blobs: dict[str, bytes] = {}
+        self._lock = threading.Lock()
+
+    def put(self, name: str, data: bytes | BinaryIO) -> None:
+        whole = bytes(data) if isinstance(data, bytes) else data.read()
+        with self._lock:
+            self._blobs[name] = whole
+
+    def get(self, name: str) -> bytes | None:
+        with self._lock:
+            return self._blobs.get(name)
+
+    def names(self, prefix: str) -> Sequence[str]:
+        with self._lock:
+            return sorted(name for name in self._blobs if name.startswith(prefix))
+
+    def delete_many(self, names: Sequence[str]) -> None:
+        with self._lock:
+            for name in names:
+                self._blobs.pop(name, None)
+
+    def erase(self, prefix: str, *, keep: Collection[str] = ()) -> int:
+        with self._lock:
+            gone = [name for name in self._blobs if name.startswith(prefix) and name not in keep]
+            for name in gone:
+                del self._blobs[name]
+        return len(gone)
+
+    def url(self, name: str, *, seconds: int, filename: str) -> str | None:
+        return None
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder and those above it; the name of each new one is durable when this returns."""
+    missing = list[Path]()
+    while not folder.is_dir():
+        missing.append(folder)
+        folder = folder.parent
+    for path in reversed(missing):
+        with suppress(FileNotFoundError):  # another process removed the one above it just now
+            path.mkdir(exist_ok=True)
+        _sync(path.parent)
+
+
+def _unless_gone(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError | NotADirectoryError):
+        raise UnavailableError(f"blob folder: {error.strerror}", retry_after_seconds=1) from error
+
+
+def _sync(folder: Path) -> None:
+    """Makes names in a folder durable, where the system can."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
+    except OSError:
+        return
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,129 @@
+"""`BlobStore` on an S3 bucket."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import closing
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from botocore.exceptions import ChecksumError, ClientError, FlexibleChecksumError
+
+from turnlog.core.errors import CorruptError, UnavailableError
+from turnlog.core.limits import check_time
+from turnlog.engines.aws_clients import BLOB_SECONDS
+from turnlog.engines.aws_errors import error_code, translated
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+
+_MAX_DELETES = 1_000
+_CHUNK_BYTES = 256 * 1024
+_DENIED = "AccessDenied"
+
+
+class S3BlobStore:
+    """Implements `BlobStore`. Names are keys below ``prefix``. S3 and the reader check a SHA-256 of the bytes."""
+
+    def __init__(self, client: S3Client, bucket: str, prefix: str = "") -> None:
+        self._client = client
+        self._bucket = bucket
+        self._prefix = prefix
+
+    def put(self, name: str, data: bytes | BinaryIO) -> None:
+        with translated("PutObject"):
+            self._client.put_object(Bucket=self._bucket, Key=self._prefix + name, Body=data, ChecksumAlgorithm="SHA256")
+
+    def get(self, name: str) -> bytes | None:
+        """As the port says; `CorruptError` when the bytes do not have their checksum."""
+        with translated("GetObject"):
+            try:
+                answer = self._client.get_object(Bucket=self._bucket, Key=self._prefix + name, ChecksumMode="ENABLED")
+                with closing(answer["Body"]) as body:
+                    return b"".join(_chunks(body))
+            except ClientError as error:
+                code = error_code(error)
+                if code == "NoSuchKey" or (code == _DENIED and self._is_missing(name)):
+                    return None
+                raise
+            except (ChecksumError, FlexibleChecksumError) as error:
+                raise CorruptError("the blob does not have its checksum", item=name) from error
+
+    def _is_missing(self, name: str) -> bool:
+        """S3 calls a missing object denied to who may not list the whole bucket. Who may list its own names learns it so."""
+        try:
+            answer = self._client.list_objects_v2(Bucket=self._bucket, Prefix=self._prefix + name, MaxKeys=1)
+        except ClientError as error:
+            if error_code(error) != _DENIED:
+                raise
+            return False
+        return all(entry["Key"] != self._prefix + name for entry in answer.get("Contents", []))
+
+    def names(self, prefix: str) -> Sequence[str]:
+        names: list[str] = []
+        with translated("ListObjectsV2"):
+            pages = self._client.get_paginator("list_objects_v2").paginate(
+                Bucket=self._bucket, Prefix=self._prefix + prefix
+            )
+            for page in pages:
+                names += [entry["Key"].removeprefix(self._prefix) for entry in page.get("Contents", [])]
+        return sorted(names)
+
+    def delete_many(self, names: Sequence[str]) -> None:
+        """As the port says; `UnavailableError` when S3 kept one of them. The others are deleted."""
+        wanted = list(dict.fromkeys(names))
+        failed: list[str] = []
+        for start in range(0, len(wanted), _MAX_DELETES):
+            chunk = wanted[start : start + _MAX_DELETES]
+            with translated("DeleteObjects"):
+                answer = self._client.delete_objects(
+                    Bucket=self._bucket,
+                    Delete={"Objects": [{"Key": self._prefix + name} for name in chunk], "Quiet": True},
+                )
+            failed += [error.get("Code", "unknown") for error in answer.get("Errors", [])]
+        if failed:
+            raise UnavailableError(f"DeleteObjects kept {len(failed)} blobs: {', '.join(sorted(set(failed)))}")
+
+    def erase(self, prefix: str, *, keep: Collection[str] = ()) -> int:
+        """As the port says: listed and deleted a page at a time, until a listing names nothing more."""
+        kept, erased = {self._prefix + name for name in keep}, 0
+        while count := self._erase_listed(prefix, kept):
+            erased += count
+        return erased
+
+    def _erase_listed(self, prefix: str, kept: Collection[str]) -> int:
+        erased, failed = 0, list[str]()
+        pages = self._client.get_paginator("list_object_versions").paginate(
+            Bucket=self._bucket, Prefix=self._prefix + prefix
+        )
+        with translated("ListObjectVersions"):
+            for page in pages:
+                found: list[Any] = [*page.get("Versions", []), *page.get("DeleteMarkers", [])]
+                gone: list[Any] = [
+                    {"Key": one["Key"], "VersionId": one["VersionId"]} for one in found if one["Key"] not in kept
+                ]
+                for start in range(0, len(gone), _MAX_DELETES):
+                    answer = self._client.delete_objects(
+                        Bucket=self._bucket, Delete={"Objects": gone[start : start + _MAX_DELETES], "Quiet": True}
+                    )
+                    failed += [error.get("Code", "unknown") for error in answer.get("Errors", [])]
+                erased += len(gone)
+        if failed:
+            raise UnavailableError(f"DeleteObjects kept {len(failed)} versions: {', '.join(sorted(set(failed)))}")
+        return erased
+
+    def url(self, name: str, *, seconds: int, filename: str) -> str | None:
+        """Signed with the credentials of this process: it needs ``s3:GetObject``, and no longer lives than they do."""
+        params = {
+            "Bucket": self._bucket,
+            "Key": self._prefix + name,
+            "ResponseContentDisposition": f'attachment; filename="{filename}"',
+        }
+        return self._client.generate_presigned_url("get_object", Params=params, ExpiresIn=seconds)
+
+
+def _chunks(body: Any) -> Iterator[bytes]:
+    """Read an object a piece at a time. The time-out is that of each wait, so that a large object has time, up to the deadline."""
+    for chunk in body.iter_chunks(_CHUNK_BYTES):
+        check_time(BLOB_SECONDS, "the rest of an object of S3")
+        yield chunk

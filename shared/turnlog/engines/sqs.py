@@ -1,0 +1,174 @@
+"""`JobQueue` on a standard SQS queue and its dead-letter queue."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from botocore.exceptions import ClientError
+
+from turnlog.core.errors import TooLargeError
+from turnlog.engines.aws_errors import error_code, translated
+from turnlog.ports import Delivery
+
+if TYPE_CHECKING:
+    from mypy_boto3_sqs import SQSClient
+    from mypy_boto3_sqs.type_defs import ReceiveMessageRequestTypeDef
+
+
+_MAX_BODY_BYTES = 1_048_576
+_MAX_DELAY_SECONDS = 900
+_MAX_VISIBILITY_SECONDS = 43_200
+_MAX_RECEIVES = 10
+_REDRIVE_SECONDS = 300
+"""How long a dead letter that is looked at while others are redriven is hidden from another redrive."""
+
+_OUTDATED_CODES = frozenset(
+    {
+        "AWS.SimpleQueueService.MessageNotInflight",
+        "InvalidParameterValue",
+        "MessageNotInflight",
+        "ReceiptHandleIsInvalid",
+    }
+)
+"""How SQS answers to a receipt of a job that is finished or was given to somebody else."""
+
+
+class SqsJobQueue:
+    """Implements `JobQueue`. The redrive policy of the queue moves poison to the dead-letter queue.
+
+    A message group on a standard queue keeps no order: it makes the queue fair, so that one tenant's backlog does not
+    delay the others.
+    """
+
+    def __init__(self, client: SQSClient, queue: str, dead_letters: str = "", *, look_seconds: int = 1) -> None:
+        """``queue`` and ``dead_letters`` are URLs, or names that are looked up at their first use. Without the second one it is
+        the dead-letter queue that the redrive policy of the first one names.
+
+        ``look_seconds`` is how long `redrive` waits for a letter: without a wait SQS asks a few of its hosts only.
+        """
+        self._client = client
+        self._look_seconds = look_seconds
+        self._queue = queue
+        self._dead_letters: str | None = dead_letters or None
+        self._urls: dict[str, str] = {}
+
+    def send(self, body: str, *, group: str, delay_seconds: int = 0) -> str:
+        """As the port says. ``delay_seconds`` is at most 900; `TooLargeError` for a body over 1 MiB."""
+        if not 0 <= delay_seconds <= _MAX_DELAY_SECONDS:
+            raise ValueError(f"delay_seconds must be within 0 and {_MAX_DELAY_SECONDS}, not {delay_seconds!r}")
+        size = len(body.encode())
+        if size > _MAX_BODY_BYTES:
+            raise TooLargeError(
+                f"the job has {size} bytes, over {_MAX_BODY_BYTES}",
+                details={"size_bytes": size, "limit_bytes": _MAX_BODY_BYTES},
+            )
+        with translated("SendMessage"):
+            answer = self._client.send_message(
+                QueueUrl=self._url(self._queue), MessageBody=body, MessageGroupId=group, DelaySeconds=delay_seconds
+            )
+        return answer["MessageId"]
+
+    def receive(self, *, limit: int = _MAX_RECEIVES) -> Sequence[Delivery]:
+        return self._receive(self._queue, limit, visibility_seconds=None)
+
+    def acknowledge(self, receipt: str) -> None:
+        self._delete(self._queue, receipt)
+
+    def _delete(self, queue: str, receipt: str) -> None:
+        with translated("DeleteMessage"):
+            try:
+                self._client.delete_message(QueueUrl=self._url(queue), ReceiptHandle=receipt)
+            except ClientError as error:
+                if error_code(error) not in _OUTDATED_CODES:
+                    raise
+
+    def postpone(self, receipt: str, *, seconds: int) -> None:
+        """As the port says. ``seconds`` is at most 43,200; an outdated receipt has no effect."""
+        if not 0 <= seconds <= _MAX_VISIBILITY_SECONDS:
+            raise ValueError(f"seconds must be within 0 and {_MAX_VISIBILITY_SECONDS}, not {seconds!r}")
+        self._hide(self._queue, receipt, seconds=seconds)
+
+    def _hide(self, queue: str, receipt: str, *, seconds: int) -> None:
+        with translated("ChangeMessageVisibility"):
+            try:
+                self._client.change_message_visibility(
+                    QueueUrl=self._url(queue), ReceiptHandle=receipt, VisibilityTimeout=seconds
+                )
+            except ClientError as error:
+                if error_code(error) not in _OUTDATED_CODES:
+                    raise
+
+    def dead_letters(self, *, limit: int = _MAX_RECEIVES) -> Sequence[Delivery]:
+        """As the port says; none where there is no dead-letter queue."""
+        dead = self._dead_letter_queue()
+        return self._receive(dead, limit, visibility_seconds=0) if dead else ()
+
+    def redrive(self, group_of: Callable[[str], str | None]) -> int:
+        """Implements `Redrivable`: each is sent to the queue before it is deleted from its dead letters."""
+        dead, moved = self._dead_letter_queue(), 0
+        seen, left = set[str](), list[str]()
+        try:
+            while dead:
+                found = self._receive(
+                    dead, _MAX_RECEIVES, visibility_seconds=_REDRIVE_SECONDS, wait_seconds=self._look_seconds
+                )
+                fresh = [letter for letter in found if letter.job_id not in seen]
+                if not fresh:
+                    break
+                for letter in fresh:
+                    seen.add(letter.job_id)
+                    group = group_of(letter.body)
+                    if group is None:
+                        left.append(letter.receipt)
+                        continue
+                    self.send(letter.body, group=group)
+                    self._delete(dead, letter.receipt)
+                    moved += 1
+        finally:
+            for receipt in left:
+                self._hide(dead, receipt, seconds=0)
+        return moved
+
+    def _dead_letter_queue(self) -> str:
+        """Its name or URL; empty when the queue has none."""
+        if self._dead_letters is None:
+            with translated("GetQueueAttributes"):
+                answer = self._client.get_queue_attributes(
+                    QueueUrl=self._url(self._queue), AttributeNames=["RedrivePolicy"]
+                )
+            policy = json.loads(answer.get("Attributes", {}).get("RedrivePolicy", "{}"))
+            self._dead_letters = str(policy.get("deadLetterTargetArn", "")).rpartition(":")[2]
+        return self._dead_letters
+
+    def _url(self, queue: str) -> str:
+        if "://" in queue:
+            return queue
+        if queue not in self._urls:
+            with translated("GetQueueUrl"):
+                self._urls[queue] = self._client.get_queue_url(QueueName=queue)["QueueUrl"]
+        return self._urls[queue]
+
+    def _receive(
+        self, queue: str, limit: int, *, visibility_seconds: int | None, wait_seconds: int = 0
+    ) -> Sequence[Delivery]:
+        request: ReceiveMessageRequestTypeDef = {
+            "QueueUrl": self._url(queue),
+            "MaxNumberOfMessages": limit,
+            "WaitTimeSeconds": wait_seconds,
+            "MessageSystemAttributeNames": ["ApproximateReceiveCount"],
+        }
+        if visibility_seconds is not None:
+            request["VisibilityTimeout"] = visibility_seconds
+        with translated("ReceiveMessage"):
+            answer = self._client.receive_message(**request)
+        return tuple(
+            Delivery(
+                job_id=message["MessageId"],
+                body=message["Body"],
+                receipt=message["ReceiptHandle"],
+                receives=int(message["Attributes"]["ApproximateReceiveCount"]),
+            )
+            for message in answer.get("Messages", [])
+        )

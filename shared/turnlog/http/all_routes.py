@@ -1,0 +1,46 @@
+"""The whole table. A Lambda function takes the routes of its resource only: `routes_of`."""
+
+from __future__ import annotations
+
+from turnlog.http import health_routes as health
+from turnlog.jobs import routes as jobs
+from turnlog.lint import routes as lint
+from turnlog.memory import routes as memory
+from turnlog.privacy import routes as erase
+from turnlog.routing import Route
+from turnlog.search import recall_routes as recall
+from turnlog.search import routes as search
+from turnlog.sessions import agent_routes as agents
+from turnlog.sessions import append_routes as append
+from turnlog.sessions import context_routes as build_context
+from turnlog.sessions import document_routes as documents
+from turnlog.sessions import history_routes as history
+from turnlog.sessions import message_routes as messages
+from turnlog.sessions import routes as sessions
+from turnlog.sessions import state_routes as state
+from turnlog.snapshots import export_routes as export
+from turnlog.snapshots import routes as snapshot
+from turnlog.summaries import routes as compress
+
+ROUTES: tuple[Route, ...] = (
+    *sessions.ROUTES,
+    *append.ROUTES,
+    *messages.ROUTES,
+    *build_context.ROUTES,
+    *lint.ROUTES,
+    *recall.ROUTES,
+    *search.ROUTES,
+    *state.ROUTES,
+    *agents.ROUTES,
+    *documents.ROUTES,
+    *history.ROUTES,
+    *compress.ROUTES,
+    *snapshot.ROUTES,
+    *erase.ROUTES,
+    *export.ROUTES,
+    *memory.ROUTES,
+    *jobs.ROUTES,
+    *health.ROUTES,
+)
+"""In the order of docs/openapi.json."""
+BY_NAME: dict[str, Route] = {route.name: route for route in ROUTES}

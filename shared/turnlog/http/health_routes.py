@@ -1,0 +1,33 @@
+"""Health, and the description of the API."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from turnlog.core.session_settings import SCHEMA_VERSION
+from turnlog.routing import HttpRequest, Response, Route
+from turnlog.sessions.state_models import Health
+from turnlog.version import __version__
+
+if TYPE_CHECKING:
+    from turnlog.app import Application
+
+
+def _health(app: Application, request: HttpRequest) -> Response:
+    return Response(
+        200, Health(status="ok", version=__version__, engine=app.engine.name, schema_version=SCHEMA_VERSION)
+    )
+
+
+def _openapi(app: Application, request: HttpRequest) -> Response:
+    from turnlog.http.openapi import openapi_document
+
+    return Response(200, openapi_document())
+
+
+ROUTES: tuple[Route, ...] = (
+    Route(
+        "GET", "/v1/health", "health", "health", "Version, engine and schema version", _health, answers={200: Health}
+    ),
+    Route("GET", "/v1/openapi.json", "openapi", "health", "This description", _openapi),
+)

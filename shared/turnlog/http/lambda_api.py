@@ -1,0 +1,371 @@
+"""HTTP: API Gateway's proxy events in, proxy answers out. Errors are problem+json; identity comes from the authoriser."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import logging
+import re
+import threading
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from aws_lambda_powertools.event_handler import APIGatewayHttpResolver
+from aws_lambda_powertools.event_handler import Response as HttpResponse
+from aws_lambda_powertools.utilities.data_classes import APIGatewayProxyEventV2
+
+from turnlog.app import Application, make_application
+from turnlog.core.errors import (
+    ConflictError,
+    CorruptError,
+    ForbiddenError,
+    InvalidInputError,
+    MalformedError,
+    NotFoundError,
+    Problem,
+    ThrottledError,
+    TooLargeError,
+    TurnlogError,
+    UnauthorizedError,
+    UnavailableError,
+    UnsupportedMediaTypeError,
+)
+from turnlog.core.identity import Owner, correlated, is_correlation_id, serving
+from turnlog.core.json_values import encode_json, parse_strict_json
+from turnlog.core.limits import MAX_ANSWER_BYTES, MAX_EVENT_BODY_BYTES, event_bytes, fits_as_text, within
+from turnlog.core.models import Answer
+from turnlog.http.logs import logged, places
+from turnlog.http.route_table import HttpRequest, Response, Route, call
+from turnlog.routing import CORRELATION_HEADER, JSON, JSON_PATCH
+from turnlog.settings import Settings
+
+if TYPE_CHECKING:
+    from turnlog.log.links import Link
+
+
+USER_HEADER = "x-turnlog-user"
+USER_KIND, ROLE_KIND = "iam-user/", "iam-role/"
+"""What the user of an owner begins with where its plain name belongs to another kind of principal. No IAM name has a slash."""
+_ROLE = re.compile(
+    r"arn:aws[\w-]*:(?:sts::([0-9]{12}):assumed-role/([^/\s]+)/\S+|iam::([0-9]{12}):role/(?:.*/)?([^/\s]+))"
+)
+_USER = re.compile(r"arn:aws[\w-]*:iam::([0-9]{12}):user/(?:.*/)?([^/\s]+)")
+
+
+def identify(event: Mapping[str, Any], settings: Settings) -> Owner:
+    """Return the owner that an API Gateway event's authoriser names.
+
+    A delegating role may name the person it acts for in ``X-Turnlog-User``, inside its own tenant; the person can be no principal
+    of IAM.
+
+    Raises:
+        UnauthorizedError: The authoriser names nobody that can own sessions.
+        ForbiddenError: Another caller sent the header, or a delegating role named no person in it.
+    """
+    authorizer = (event.get("requestContext") or {}).get("authorizer") or {}
+    person = next((value for name, value in (event.get("headers") or {}).items() if name.lower() == USER_HEADER), None)
+    if settings.identity == "jwt":
+        tenant, user = _from_claims(authorizer, settings)
+        may_delegate = False
+    else:
+        tenant, user, may_delegate = _from_iam(authorizer, settings)
+    if person is not None:
+        if not may_delegate:
+            raise ForbiddenError("this principal may not name another user")
+        user = _person(person, settings)
+    return Owner.of(tenant, user)
+
+
+def _from_claims(authorizer: Mapping[str, Any], settings: Settings) -> tuple[str, str]:
+    claims = (authorizer.get("jwt") or {}).get("claims") or {}
+    tenant, user = claims.get(settings.tenant_claim), claims.get(settings.user_claim)
+    if not isinstance(tenant, str) or not isinstance(user, str) or not tenant or not user:
+        raise UnauthorizedError("the token does not name a tenant and a user")
+    return tenant, user
+
+
+def _from_iam(authorizer: Mapping[str, Any], settings: Settings) -> tuple[str, str, bool]:
+    """Return account and user of a role or an IAM user, and whether it may delegate.
+
+    The account's root, federated users and whatever AWS may add own nothing: a federated user's name is its maker's choice.
+    """
+    arn = (authorizer.get("iam") or {}).get("userArn")
+    if not isinstance(arn, str):
+        raise UnauthorizedError("the request is not signed by an IAM principal")
+    if role := _role(arn):
+        account, name = role
+        user = ROLE_KIND + name if name in settings.plain_iam_users else name
+        return account, user, any(entry == name or _role(entry) == role for entry in settings.delegating_principals)
+    if match := _USER.fullmatch(arn):
+        account, name = match.groups()
+        return account, name if name in settings.plain_iam_users else USER_KIND + name, False
+    raise UnauthorizedError("the request is signed by neither a role nor an IAM user")
+
+
+def _role(arn: str) -> tuple[str, str] | None:
+    """Return account and name of a role, from its ARN or from that of one of its sessions, which has no path."""
+    match = _ROLE.fullmatch(arn)
+    return (match[1] or match[3], match[2] or match[4]) if match else None
+
+
+def _person(name: str, settings: Settings) -> str:
+    """Return the name unless it is empty or that of a principal: applications pass on names that people have chosen."""
+    if not name.strip():
+        raise ForbiddenError("X-Turnlog-User is empty")
+    roles = {role[1] if (role := _role(entry)) else entry for entry in settings.delegating_principals}
+    if name.startswith((USER_KIND, ROLE_KIND)) or name in roles | set(settings.plain_iam_users):
+        raise ForbiddenError(f"X-Turnlog-User names the IAM principal {name[:80]!r}; name a person")
+    return name
+
+
+RESERVE_SECONDS = 3.0
+"""Of a function's time, for the answer. API Gateway waits for 30 s with a cold start, of which Lambda's clock knows nothing."""
+MAX_BODY_BYTES = 4 * 1024 * 1024 + 256 * 1024
+MAX_BODY_VALUES = 500_000
+"""Objects, lists, texts, numbers and the rest of a body: each costs some microseconds on its way."""
+_PROBLEM = "application/problem+json"
+_STATUS: tuple[tuple[type[TurnlogError], int], ...] = (
+    (MalformedError, 400),
+    (TooLargeError, 413),
+    (UnsupportedMediaTypeError, 415),
+    (InvalidInputError, 422),
+    (UnauthorizedError, 401),
+    (ForbiddenError, 403),
+    (NotFoundError, 404),
+    (ConflictError, 409),
+    (ThrottledError, 429),
+    (UnavailableError, 503),
+)
+_log = logging.getLogger("turnlog")
+
+
+class _Resolver(APIGatewayHttpResolver):
+    """Serves one event at a time. Powertools keeps that event in an attribute of a class, where all threads of a process would mix
+    theirs up: this one has its own."""
+
+    def resolve(self, event: Mapping[str, Any], context: Any) -> dict[str, Any]:
+        self._event = APIGatewayProxyEventV2(dict(event))
+        return super().resolve(event, context)
+
+    @property
+    def current_event(self) -> APIGatewayProxyEventV2:  # type: ignore[override]
+        return self._event
+
+
+def make_handler(
+    routes: tuple[Route, ...], app: Application | None = None
+) -> Callable[[dict[str, Any], Any], dict[str, Any]]:
+    """A Lambda handler for these routes. Without ``app``, the application is made of the environment at the first request.
+
+    Threads may call it at once: none waits for another's request, which may be one that asks a model.
+    """
+    holder = _Holder(app)
+    idle = [_resolver(routes, holder)]
+
+    def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
+        correlation = _correlation_of(event)
+        try:
+            resolver = idle.pop()
+        except IndexError:
+            resolver = _resolver(routes, holder)
+        try:
+            with correlated(correlation), within(_time_of(context)):
+                answer = resolver.resolve(event, context)
+        finally:
+            idle.append(resolver)
+        if correlation is not None:
+            answer["headers"] = {**(answer.get("headers") or {}), CORRELATION_HEADER: correlation}
+        return answer
+
+    return handler if app is not None else logged(handler)
+
+
+def _resolver(routes: tuple[Route, ...], holder: _Holder) -> _Resolver:
+    resolver = _Resolver(serializer=_as_it_is)
+    for route in routes:
+        resolver.route(route.path.replace("{", "<").replace("}", ">"), method=route.method)(
+            _served(resolver, route, holder)
+        )
+    resolver.not_found(lambda error: _problem(NotFoundError("no such route"), _request_id(resolver)))
+    return resolver
+
+
+def _time_of(context: Any) -> Callable[[], float] | None:
+    """Return what tells the seconds that are left for the work of a request; None where there is no Lambda context."""
+    return (lambda: context.get_remaining_time_in_millis() / 1000 - RESERVE_SECONDS) if context is not None else None
+
+
+def _as_it_is(body: Any) -> Any:
+    """Return a body of JSON unchanged: it is text, or bytes that are sent as base64."""
+    return body
+
+
+def _correlation_of(event: Mapping[str, Any]) -> str | None:
+    """The caller's correlation id, else the request's id. One that is none of ours is no reason to refuse a request."""
+    headers = {str(name).lower(): value for name, value in (event.get("headers") or {}).items()}
+    candidates = (headers.get(CORRELATION_HEADER.lower()), (event.get("requestContext") or {}).get("requestId"))
+    return next((value for value in candidates if is_correlation_id(value)), None)
+
+
+class _Holder:
+    """The application, made once per process."""
+
+    def __init__(self, app: Application | None) -> None:
+        self._app = app
+        self._lock = threading.Lock()
+
+    def get(self) -> Application:
+        with self._lock:
+            if self._app is None:
+                from turnlog.http.logs import EmfSignals
+
+                self._app = make_application(signals=EmfSignals())
+            return self._app
+
+    def tell(self, error: TurnlogError) -> None:
+        """Counts what an operator is to know of; most errors are the caller's own."""
+        if self._app is not None and isinstance(error, ConflictError | CorruptError):
+            from turnlog.http.logs import signal_of
+
+            if name := signal_of(error):
+                self._app.signal(name)
+
+
+def _served(resolver: _Resolver, route: Route, holder: _Holder) -> Callable[..., HttpResponse[Any]]:
+    def serve(**path: str) -> HttpResponse[Any]:
+        event, code = resolver.current_event.raw_event, ""
+        try:
+            app = holder.get()
+            owner = identify(event, app.settings) if route.resource != "health" else _NOBODY
+            request = _request(event, owner, path, route)
+            _check_event(event, app)
+            response = call(app, route, request)
+            answer = _answer(response, lambda data: _kept(app, owner, path, data))
+        except TurnlogError as error:
+            if status_of(error) >= 500:
+                _log.error("%s: %s: %s", route.name, error.error_code, places(error))
+            holder.tell(error)
+            answer, code = _problem(error, _request_id(resolver)), error.error_code
+        except Exception as error:  # noqa: BLE001 - the caller gets a problem document without contents
+            _log.error("%s: unexpected error: %s", route.name, places(error))
+            answer = _problem(TurnlogError("unexpected error", code="internal"), _request_id(resolver))
+            code = "internal"
+        facts = {"route": route.name, "status": answer.status_code, "code": code, "request_id": _request_id(resolver)}
+        _log.info("%s: %s", route.name, code or answer.status_code, extra=facts)
+        return answer
+
+    return serve
+
+
+_NOBODY = Owner.of("none", "none")
+
+
+def status_of(error: TurnlogError) -> int:
+    """The HTTP status of an error, by the first base class in the table."""
+    return next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
+
+
+def problem_document(error: TurnlogError, request_id: str) -> dict[str, Any]:
+    """The error as RFC 9457 has it; ``code`` is what clients switch on."""
+    document: dict[str, Any] = {
+        "type": f"https://turnlog.dev/problems/{error.error_code}",
+        "title": error.error_code.replace("_", " "),
+        "status": status_of(error),
+        "code": error.error_code,
+        "detail": error.detail,
+        "request_id": request_id,
+        **error.details,
+    }
+    if error.problems:
+        document["errors"] = [_problem_entry(problem) for problem in error.problems]
+    return document
+
+
+def _problem_entry(problem: Problem) -> dict[str, str]:
+    return {"code": problem.code, "pointer": problem.pointer, "message": problem.message}
+
+
+def _problem(error: TurnlogError, request_id: str) -> HttpResponse[str]:
+    headers: dict[str, str | list[str]] = {}
+    if error.retry_after_seconds is not None:
+        headers["Retry-After"] = str(error.retry_after_seconds)
+    body = encode_json(problem_document(error, request_id)).decode()
+    return HttpResponse(status_of(error), content_type=_PROBLEM, body=body, headers=headers)
+
+
+def _answer(response: Response, keep: Callable[[bytes], Link | None]) -> HttpResponse[Any]:
+    status, answer = response.status, response.answer
+    if not isinstance(answer, Answer | Mapping):
+        headers: dict[str, str | list[str]] = {
+            "Content-Disposition": f'attachment; filename="{answer.filename}"',
+            "X-Content-Type-Options": "nosniff",
+        }
+        return HttpResponse(status, content_type="application/octet-stream", body=answer.data, headers=headers)
+    value = answer.model_dump(mode="python") if isinstance(answer, Answer) else answer
+    data = encode_json(value)
+    text = data.decode("utf-8")
+    if fits_as_text(text, len(data)):
+        return HttpResponse(status, content_type=JSON, body=text)
+    link = keep(data) if len(data) > MAX_ANSWER_BYTES else None
+    if link is None:
+        # Powertools sends bytes as base64, and API Gateway decodes it: quotes are not escaped again.
+        return HttpResponse(status, content_type=JSON, body=data)
+    place = {"url": link.url, "expires_at": link.expires_at, "status": status, "size_bytes": len(data)}
+    return HttpResponse(303, content_type=JSON, body=encode_json(place).decode(), headers={"Location": link.url})
+
+
+def _kept(app: Application, owner: Owner, path: Mapping[str, str], data: bytes) -> Link | None:
+    with serving(owner.tenant_id):
+        return app.links.keep(owner, path.get("session_id", ""), data)
+
+
+def _request(event: Mapping[str, Any], owner: Owner, path: Mapping[str, str], route: Route) -> HttpRequest:
+    headers = {name.lower(): value for name, value in (event.get("headers") or {}).items()}
+    media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
+    return HttpRequest(
+        owner=owner,
+        path=path,
+        query=event.get("queryStringParameters") or {},
+        body=_body(event, media_type, route),
+        media_type=media_type or JSON,
+        idempotency_key=headers.get("idempotency-key") if route.writes else None,
+    )
+
+
+def _body(event: Mapping[str, Any], media_type: str, route: Route) -> object:
+    body = event.get("body")
+    if not body:
+        return None
+    if media_type not in route.media_types:
+        takes = " or ".join(route.media_types) if JSON_PATCH in route.media_types else JSON
+        wrong = f"content type {media_type[:80]!r} is not {takes}" if media_type else "the body has no content type"
+        raise UnsupportedMediaTypeError(f"{wrong}: send the header Content-Type: {JSON}")
+    data = _bytes(body, is_base64=bool(event.get("isBase64Encoded")))
+    if len(data) > MAX_BODY_BYTES:
+        raise TooLargeError(f"a body of {len(data)} bytes is over the limit of {MAX_BODY_BYTES}")
+    return parse_strict_json(data, max_values=MAX_BODY_VALUES)
+
+
+def _check_event(event: Mapping[str, Any], app: Application) -> None:
+    """Raise `TooLargeError` for a body that Lambda would not take. A store without addresses is not behind Lambda."""
+    body = event.get("body") or ""
+    size = 0 if event.get("isBase64Encoded") else event_bytes(body.encode("utf-8", "surrogatepass"))
+    if size > MAX_EVENT_BODY_BYTES and app.links.has_addresses:
+        raise TooLargeError(
+            f"the body takes {size} bytes on its way to a function, as quotes, backslashes and line breaks count twice; "
+            f"the limit is {MAX_EVENT_BODY_BYTES}: send less at once"
+        )
+
+
+def _bytes(body: str, *, is_base64: bool) -> bytes:
+    if not is_base64:
+        return body.encode("utf-8", "surrogatepass")
+    try:
+        return base64.b64decode(body, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise MalformedError("the body is not the base64 that the event says it is") from error
+
+
+def _request_id(resolver: _Resolver) -> str:
+    context = resolver.current_event.raw_event.get("requestContext") or {}
+    return str(context.get("requestId", ""))

@@ -1,0 +1,103 @@
+"""SQS: a batch of messages in, the ones to be delivered again out.
+
+Poison goes back to the queue until its redrive policy takes it away; it never stops its neighbours. A job that failed for
+good is settled in its record, and its message is done.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection
+from dataclasses import asdict
+from typing import Any
+
+from aws_lambda_powertools.utilities.batch import BatchProcessor, EventType, process_partial_response
+from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
+
+from turnlog.app import Application, make_application
+from turnlog.core.errors import CorruptError, TurnlogError, UnavailableError
+from turnlog.core.identity import correlated
+from turnlog.core.jobs import correlation_of
+from turnlog.http.logs import logged, places
+
+DEADLINE_MS = 15_000
+"""No job is begun with less time than this left, and with a model that writes summaries, the time that it may take."""
+_CALLS = {"compress": 1, "offload": 2}
+"""Of the model, one after the other, in a job of the kind."""
+_log = logging.getLogger("turnlog")
+
+
+def make_worker(
+    kinds: Collection[str], app: Application | None = None
+) -> Callable[[dict[str, Any], Any], dict[str, Any]]:
+    """A Lambda handler for a queue with jobs of these kinds; a job of another kind is poison to it.
+
+    Without ``app``, as in Lambda, the application is made of the environment at the first batch, and its signals are metrics.
+    """
+    holder = [app]
+
+    def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
+        application = holder[0] = holder[0] or _application()
+        deadline_ms = DEADLINE_MS + application.longest_summary_ms * max(_CALLS.get(kind, 0) for kind in kinds)
+
+        def work(record: SQSRecord) -> None:
+            if context is not None and context.get_remaining_time_in_millis() < deadline_ms:
+                raise UnavailableError("too little time is left to begin a job", code="deadline")
+            with correlated(correlation_of(record.body)):
+                _run(application, kinds, record)
+
+        processor = BatchProcessor(event_type=EventType.SQS, raise_on_entire_batch_failure=False)
+        return dict(process_partial_response(event, work, processor))
+
+    return handler if app is not None else logged(handler)
+
+
+def _application() -> Application:
+    from turnlog.http.logs import EmfSignals
+
+    return make_application(signals=EmfSignals())
+
+
+def _run(app: Application, kinds: Collection[str], record: SQSRecord) -> None:
+    """One message; ids and codes are logged, never contents."""
+    try:
+        ran = app.run_job(record.body, kinds=kinds)
+    except TurnlogError as error:
+        _log.warning("message %s is not done: %s", record.message_id, error.error_code)
+        raise
+    except Exception as error:
+        _log.error("message %s broke the worker: %s", record.message_id, places(error))
+        raise
+    facts = {"job_id": ran.job_id, "kind": ran.kind, "status": ran.status, "code": ran.code}
+    _log.info("job %s (%s) is %s %s", *facts.values(), extra=facts)
+    if ran.code == CorruptError.code:
+        app.signal("corrupt_item")
+
+
+_LAST_BATCH_MS = 60_000
+"""What is left of an invocation for the sessions that were begun."""
+_schedule_log = logging.getLogger("turnlog")
+
+
+def make_retention(app: Application | None = None) -> Callable[[dict[str, Any], Any], dict[str, int]]:
+    """A Lambda handler that answers with how many sessions it has dealt with, and how.
+
+    The event may name one of several workers, ``{"worker": 0, "workers": 4}``; each deals with its part of what is due, for as long
+    as the invocation lasts.
+
+    Without ``app``, as in Lambda, the application is made of the environment at the first event. Where something has failed it
+    raises at the end, so that the alarm on its errors goes; the next run looks at it again.
+    """
+    holder = [app]
+
+    def handler(event: dict[str, Any], context: Any) -> dict[str, int]:
+        application = holder[0] = holder[0] or make_application()
+        remaining_ms = context.get_remaining_time_in_millis()
+        work_ms = max(remaining_ms - _LAST_BATCH_MS, remaining_ms // 2)
+        done = asdict(application.retain_sessions(event.get("worker", 0), event.get("workers", 1), work_ms=work_ms))
+        _schedule_log.info("retention: %s", done)
+        if done["failed"]:
+            raise UnavailableError(f"retention of {done['failed']} sessions failed")
+        return done
+
+    return handler if app is not None else logged(handler)

@@ -1,0 +1,190 @@
+"""OpenAPI 3.1 and JSON Schemas, from the route table and the contracts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic.json_schema import models_json_schema
+
+from turnlog.core.identity import CORRELATION_PATTERN
+from turnlog.core.json_values import JsonObject
+from turnlog.http.route_table import ROUTES, Parameter, Route
+from turnlog.routing import CORRELATION_HEADER, JSON_PATCH
+from turnlog.sessions.context_models import WindowAnswer
+from turnlog.sessions.message_models import AppendMessages
+from turnlog.version import __version__
+from turnlog.windows.policy import Policy
+
+_REF = "#/components/schemas/{model}"
+_CORRELATION_ID: JsonObject = {
+    "description": "The caller's X-Correlation-Id, else the request's id: what the logs of the call and of its jobs have",
+    "schema": {"type": "string", "pattern": CORRELATION_PATTERN},
+}
+_ERRORS = {
+    400: "Malformed: not JSON, duplicate keys, NaN, deeper than 32 levels, a bad cursor",
+    401: "Not authenticated",
+    403: "Not allowed",
+    404: "No such session, or it is another owner's",
+    409: "Conflict: head_mismatch, version_mismatch, session_exists, loop_unfinished, run_active, conflict",
+    413: "Too large",
+    415: "Not JSON",
+    422: "Invalid: fields, ids, idempotency_mismatch, budget_too_small, patch_failed",
+    429: "Throttled; see Retry-After",
+    503: "Unavailable; see Retry-After",
+}
+_STORED: JsonObject = {
+    "type": "object",
+    "description": "Where an answer is that is too large to be sent: JSON at `url`, which needs no credentials, until `expires_at`",
+    "required": ["url", "expires_at", "status", "size_bytes"],
+    "properties": {
+        "url": {"type": "string"},
+        "expires_at": {"type": "string"},
+        "status": {"type": "integer"},
+        "size_bytes": {"type": "integer"},
+    },
+}
+_PROBLEM: JsonObject = {
+    "type": "object",
+    "description": "RFC 9457; `code` is what to switch on",
+    "required": ["type", "title", "status", "code", "detail", "request_id"],
+    "properties": {
+        "type": {"type": "string"},
+        "title": {"type": "string"},
+        "status": {"type": "integer"},
+        "code": {"type": "string"},
+        "detail": {"type": "string"},
+        "request_id": {"type": "string"},
+        "errors": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "required": ["code", "pointer", "message"],
+                "properties": {
+                    "code": {"type": "string"},
+                    "pointer": {"type": "string"},
+                    "message": {"type": "string"},
+                },
+            },
+        },
+    },
+}
+
+
+def openapi_document(samples: Mapping[str, str] | None = None) -> JsonObject:
+    """The description of the API, the same on every run. ``samples``: Python examples by the names of routes."""
+    bodies = {route.body for route in ROUTES if route.body is not None}
+    answers = {model for route in ROUTES for model in route.answers.values()}
+    ordered = sorted(bodies, key=lambda model: model.__name__), sorted(answers, key=lambda model: model.__name__)
+    _, definitions = models_json_schema(
+        [(model, "validation") for model in ordered[0]] + [(model, "serialization") for model in ordered[1]],
+        ref_template=_REF,
+    )
+    paths: dict[str, Any] = {}
+    for route in ROUTES:
+        operation = _operation(route)
+        if samples is not None and route.name in samples:
+            operation["x-codeSamples"] = [{"lang": "Python", "source": samples[route.name]}]
+        paths.setdefault(route.path, {})[route.method.lower()] = operation
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Turnlog",
+            "version": __version__,
+            "summary": "The session state of an LLM agent",
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "paths": paths,
+        "components": {
+            "schemas": {**definitions["$defs"], "Problem": _PROBLEM, "StoredAnswer": _STORED},
+            "headers": {"CorrelationId": _CORRELATION_ID},
+        },
+    }
+
+
+def json_schemas() -> dict[str, JsonObject]:
+    """The schemas that `turnlog schema NAME` prints and docs/schemas holds."""
+    from turnlog.core.agent_state import STATE_SCHEMA
+
+    return {
+        "message": AppendMessages.model_json_schema(),
+        "policy": Policy.model_json_schema(),
+        "state": STATE_SCHEMA,
+        "window": WindowAnswer.model_json_schema(mode="serialization"),
+    }
+
+
+def _operation(route: Route) -> JsonObject:
+    parameters = [_path_parameter(name) for name in _path_names(route.path)] + [
+        _query_parameter(one) for one in route.parameters
+    ]
+    if route.writes:
+        parameters.append(_IDEMPOTENCY_KEY)
+    operation: JsonObject = {"operationId": route.name, "summary": route.summary, "tags": [route.resource]}
+    if parameters:
+        operation["parameters"] = list(parameters)
+    if route.body is not None:
+        schema: JsonObject = {"$ref": _REF.format(model=route.body.__name__)}
+        operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
+    elif route.free_body:
+        kinds = {name: "array" if name == JSON_PATCH else "object" for name in route.media_types}
+        content: JsonObject = {name: {"schema": {"type": kind}} for name, kind in kinds.items()}
+        operation["requestBody"] = {"required": True, "content": content}
+    operation["responses"] = _responses(route)
+    return operation
+
+
+def _responses(route: Route) -> JsonObject:
+    responses: dict[str, JsonObject] = {
+        str(status): {
+            "description": route.summary,
+            "content": {"application/json": {"schema": {"$ref": _REF.format(model=model.__name__)}}},
+        }
+        for status, model in sorted(route.answers.items())
+    }
+    if route.is_file:
+        file: JsonObject = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+        responses["200"] = {"description": route.summary, "content": file}
+    elif not responses:
+        responses["200"] = {
+            "description": route.summary,
+            "content": {"application/json": {"schema": {"type": "object"}}},
+        }
+    if route.answers:
+        stored: JsonObject = {"application/json": {"schema": {"$ref": _REF.format(model="StoredAnswer")}}}
+        responses["303"] = {"description": "The answer is too large to be sent; see Location", "content": stored}
+    problem: JsonObject = {"application/problem+json": {"schema": {"$ref": _REF.format(model="Problem")}}}
+    for status, description in _ERRORS.items():
+        responses[str(status)] = {"description": description, "content": problem}
+    headers: JsonObject = {CORRELATION_HEADER: {"$ref": "#/components/headers/CorrelationId"}}
+    return {status: {**response, "headers": headers} for status, response in responses.items()}
+
+
+_IDEMPOTENCY_KEY: JsonObject = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "description": "The same key and body have one effect and one answer",
+    "schema": {"type": "string", "minLength": 1, "maxLength": 255},
+}
+
+
+def _path_names(path: str) -> list[str]:
+    return [part[1:-1] for part in path.split("/") if part.startswith("{")]
+
+
+def _path_parameter(name: str) -> JsonObject:
+    pattern = "^[A-Za-z0-9_-]+$" if name == "token" else "^(?!h_)[A-Za-z0-9_-]{1,64}$"
+    return {"name": name, "in": "path", "required": True, "schema": {"type": "string", "pattern": pattern}}
+
+
+def _query_parameter(parameter: Parameter) -> JsonObject:
+    schema: JsonObject = {"type": parameter.kind}
+    if parameter.minimum is not None:
+        schema["minimum"] = parameter.minimum
+    if parameter.maximum is not None:
+        schema["maximum"] = parameter.maximum
+    if parameter.default is not None:
+        schema["default"] = parameter.default
+    if parameter.values:
+        schema["enum"] = list(parameter.values)
+    return {"name": parameter.name, "in": "query", "description": parameter.description, "schema": schema}

@@ -1,0 +1,29 @@
+"""Bringing sessions from elsewhere: one module per shape of a source, and one that writes what they read.
+
+`import_files` does it all: which shape a file has, what of it the log holds already, and a report.
+"""
+
+from __future__ import annotations
+
+from turnlog.importers.report import Report, SessionReport
+from turnlog.importers.running import import_files
+from turnlog.importers.source_sessions import (
+    NewerSourceError,
+    SourceChangedError,
+    SourceMessage,
+    SourceSession,
+    UnknownSourceError,
+)
+from turnlog.importers.writing import import_session
+
+__all__ = [
+    "NewerSourceError",
+    "Report",
+    "SessionReport",
+    "SourceChangedError",
+    "SourceMessage",
+    "SourceSession",
+    "UnknownSourceError",
+    "import_files",
+    "import_session",
+]

@@ -1,0 +1,132 @@
+"""Logs of coding agents: JSON Lines of ``{type: user | assistant, message: {role, content, ...}, sessionId, uuid, timestamp}``
+between lines of other types.
+
+A message is kept in the format `anthropic`. One answer of the model stands in several lines of one ``message.id``, a block
+each: neighbours are put together. Every line, also one that is no message or no JSON, is in the metadata of the message that
+it belongs to or comes before, but for the content that the message has itself; the last ones in the session's metadata. A
+subagent's lines are a session of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from turnlog.importers.files import Line, SourceFile
+from turnlog.importers.source_sessions import (
+    IMPORTED,
+    MALFORMED,
+    MAX_NAME,
+    Noted,
+    SourceMessage,
+    SourceSession,
+    joined,
+    made_id,
+    session_id_of,
+)
+
+SHAPE = "coding_agent"
+_MAX_TIME = 64
+_NO_MESSAGE = "no_message"
+
+
+def recognises(file: SourceFile) -> bool:
+    return any(_is_message(line.value) and "uuid" in line.value and "sessionId" in line.value for line in file.lines)
+
+
+def read(file: SourceFile) -> Iterator[SourceSession]:
+    found = dict[str, _Lines]()
+    main, agent = _main_id(file), ""
+    for line in file.lines:
+        if isinstance(line.value, dict) and "isSidechain" in line.value:
+            # Lines without the mark belong to where they stand.
+            agent = _agent_of(line.value)
+        found.setdefault(agent, _Lines()).add(line)
+    for agent, lines in found.items():
+        yield lines.session(f"{main}-{agent}" if agent else main)
+
+
+def _main_id(file: SourceFile) -> str:
+    """The file's name where its lines have it as their session, else the first one they name."""
+    ids = [
+        line.value["sessionId"] for line in file.lines if isinstance(line.value, dict) and line.value.get("sessionId")
+    ]
+    names = [name for name in ids if isinstance(name, str)]
+    return file.path.stem if file.path.stem in names or not names else names[0]
+
+
+def _agent_of(entry: dict[str, Any]) -> str:
+    if entry.get("isSidechain") is not True:
+        return ""
+    name = entry.get("agentId")
+    return name if isinstance(name, str) and name else "sidechain"
+
+
+def _is_message(entry: Any) -> bool:
+    if not isinstance(entry, dict) or entry.get("type") not in ("user", "assistant"):
+        return False
+    message = entry.get("message")
+    if not isinstance(message, dict) or message.get("role") not in ("user", "assistant"):
+        return False
+    content = message.get("content")
+    return isinstance(content, str) or (
+        isinstance(content, list) and all(isinstance(block, dict) and "type" in block for block in content)
+    )
+
+
+@dataclass(slots=True)
+class _Lines:
+    """The lines of one session on their way to be messages."""
+
+    messages: list[SourceMessage] = field(default_factory=list)
+    between: list[Any] = field(default_factory=list)
+    skipped: list[Noted] = field(default_factory=list)
+
+    def add(self, line: Line) -> None:
+        if not _is_message(line.value):
+            kind = line.value.get("type") if isinstance(line.value, dict) else None
+            reason = f"{_NO_MESSAGE}: {str(kind)[:40]}" if line.is_json else MALFORMED
+            self.skipped.append(Noted(f"line {line.number}", reason))
+            self.between.append(line.value if line.is_json else {"text": line.text})
+            return
+        made, self.between = _message(line, self.between), []
+        last = self.messages[-1] if self.messages else None
+        answer_id = line.value["message"].get("id")
+        if last is not None and answer_id and line.value["type"] == "assistant" and _answer_id(last) == answer_id:
+            self.messages[-1] = joined([*last.pieces, *made.pieces])
+        else:
+            self.messages.append(made)
+
+    def session(self, source_id: str) -> SourceSession:
+        return SourceSession(
+            id=session_id_of(source_id),
+            shape=SHAPE,
+            source_id=source_id,
+            format="anthropic",
+            messages=tuple(self.messages),
+            extra={"lines": self.between} if self.between else {},
+            skipped=tuple(self.skipped),
+            warnings=made_id(source_id),
+        )
+
+
+def _answer_id(message: SourceMessage) -> Any:
+    line = message.pieces[-1].meta["metadata"][IMPORTED]["lines"][-1]
+    return line["message"].get("id") if line.get("type") == "assistant" else None
+
+
+def _message(line: Line, before: list[Any]) -> SourceMessage:
+    entry = line.value
+    message = entry["message"]
+    rest = {name: value for name, value in message.items() if name not in ("role", "content")}
+    meta: dict[str, Any] = {"metadata": {IMPORTED: {"lines": [*before, {**entry, "message": rest}]}}}
+    moment, name, reason = entry.get("timestamp"), entry.get("uuid"), message.get("stop_reason")
+    if isinstance(moment, str) and 0 < len(moment) <= _MAX_TIME:
+        meta["created_at"] = moment
+    if isinstance(name, str) and 0 < len(name) <= MAX_NAME:
+        meta["id"] = name
+    if isinstance(reason, str) and 0 < len(reason) <= MAX_NAME:
+        meta["finish_reason"] = reason
+    made = SourceMessage(f"line {line.number}", {"role": message["role"], "content": message["content"]}, meta)
+    return joined([made])

@@ -1,0 +1,166 @@
+"""Conversations as they are sent to a provider: ``{id?, messages, system?, tools?}``, the body of a request, or a list of
+messages alone; in OpenAI Chat, Responses, Anthropic, Bedrock Converse or Turnlog's own format, which is seen in the messages.
+
+A message is kept as it stands there. JSON Lines have a conversation in each line, or a message in each: then they are one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from turnlog.core.lazy_dataclass import lazy_dataclass
+from turnlog.importers.files import SourceFile
+from turnlog.importers.source_sessions import (
+    MALFORMED,
+    MAX_SYSTEM,
+    NOT_AN_OBJECT,
+    Noted,
+    SourceMessage,
+    SourceSession,
+    made_id,
+    session_id_of,
+)
+from turnlog.providers.registry import format_of
+
+_ITEM = re.compile(r"message|reasoning|item_reference|\w+_call|\w+_call_output")
+"""Types of the items of an OpenAI Responses ``input``, of which not all have a role."""
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class RequestParts:
+    """As they stand there: nothing is checked. ``rest`` has the keys that are none of them."""
+
+    messages: Any
+    system: Any
+    tools: Any
+    rest: dict[str, Any]
+
+
+def request_parts(value: Any) -> RequestParts:
+    """The parts of ``{messages, system?, tools?}``, of the body of a provider's request, or of a list of messages alone.
+
+    A request may have ``input`` and ``instructions`` (OpenAI Responses), its system text in blocks (Anthropic, Bedrock
+    Converse) and its tools in ``toolConfig`` (Bedrock Converse). An ``input`` that is a text is one user message.
+    """
+    rest = dict(value) if isinstance(value, dict) else {"messages": value}
+    messages = rest.pop("messages") if "messages" in rest else _items(rest.pop("input", None))
+    system = _text(rest.pop("system") if "system" in rest else rest.pop("instructions", None))
+    config = rest.get("toolConfig")
+    if "tools" in rest:
+        tools = rest.pop("tools")
+    elif isinstance(config, dict) and "tools" in config:
+        tools = config["tools"]
+        rest["toolConfig"] = {name: one for name, one in config.items() if name != "tools"}
+        if not rest["toolConfig"]:
+            del rest["toolConfig"]
+    else:
+        tools = None
+    return RequestParts(messages, system, tools, rest)
+
+
+def is_message(value: Any) -> bool:
+    """Whether the value is one message of some provider, and no conversation."""
+    if not isinstance(value, dict) or "messages" in value:
+        return False
+    kind = value.get("type")
+    return "role" in value or "content" in value or (isinstance(kind, str) and _ITEM.fullmatch(kind) is not None)
+
+
+def _items(value: Any) -> Any:
+    return [{"role": "user", "content": value}] if isinstance(value, str) else value
+
+
+def _text(value: Any) -> Any:
+    """A list of text blocks as their text; other values as they are."""
+    if not isinstance(value, list):
+        return value
+    texts = [block["text"] for block in value if isinstance(block, dict) and isinstance(block.get("text"), str)]
+    return "\n\n".join(texts) if len(texts) == len(value) else value
+
+
+SHAPE = "messages"
+
+
+def recognises(file: SourceFile) -> bool:
+    values = [value for _, value in _values(file)]
+    return bool(values) and (all(map(_is_one, values)) or all(map(_is_conversation, values)))
+
+
+def read(file: SourceFile) -> Iterator[SourceSession]:
+    values, broken = _values(file), _broken(file)
+    if all(_is_one(value) for _, value in values):
+        yield _session(file.path.stem, [value for _, value in values], broken)
+        return
+    for at, (place, value) in enumerate(values, start=1):
+        named = value if isinstance(value, dict) else {}
+        yield _session(file.source_id(named, place, "id"), value, broken if at == len(values) else {})
+
+
+def _values(file: SourceFile) -> list[tuple[str, Any]]:
+    """The file's values; of JSON Lines those that are JSON."""
+    if file.document is not None:
+        return list(file.values)
+    return [(f"line {line.number}", line.value) for line in file.lines if line.is_json]
+
+
+def _broken(file: SourceFile) -> dict[str, str]:
+    """What a writer that was killed has left of a line. It is told of the file's last session."""
+    if file.document is not None:
+        return {}
+    return {f"line {line.number}": line.text for line in file.lines if not line.is_json}
+
+
+def _is_one(value: Any) -> bool:
+    """Whether it is a message of a provider; those of a flat list have a ``kind``."""
+    return is_message(value) and "kind" not in value
+
+
+def _is_conversation(value: Any) -> bool:
+    messages = request_parts(value).messages
+    return isinstance(messages, list) and any(map(_is_one, messages))
+
+
+def _session(source_id: str, value: Any, broken: dict[str, str]) -> SourceSession:
+    parts, warnings, settings = request_parts(value), list(made_id(source_id)), dict[str, Any]()
+    rest = dict(parts.rest)
+    if _has_more(value):
+        rest["system"] = value["system"]
+    if isinstance(parts.system, str) and len(parts.system) <= MAX_SYSTEM:
+        settings["system"] = parts.system
+    elif parts.system is not None:
+        warnings.append(Noted("system", "not_a_text"))
+        rest["system"] = parts.system
+    if isinstance(parts.tools, list) and all(isinstance(tool, dict) for tool in parts.tools):
+        settings["tools"] = parts.tools
+    elif parts.tools is not None:
+        warnings.append(Noted("tools", NOT_AN_OBJECT))
+        rest["tools"] = parts.tools
+    messages, skipped = list[SourceMessage](), dict[str, Any]()
+    for at, one in enumerate(parts.messages, start=1):
+        if isinstance(one, dict):
+            messages.append(SourceMessage(f"message {at}", one))
+        else:
+            skipped[f"message {at}"] = one
+    left = skipped | broken
+    return SourceSession(
+        id=session_id_of(source_id),
+        shape=SHAPE,
+        source_id=source_id,
+        format=format_of(one.body for one in messages),
+        messages=tuple(messages),
+        settings=settings,
+        extra=rest | ({"skipped": left} if left else {}),
+        skipped=(
+            *(Noted(place, NOT_AN_OBJECT) for place in skipped),
+            *(Noted(place, MALFORMED) for place in broken),
+        ),
+        warnings=tuple(warnings),
+    )
+
+
+def _has_more(value: Any) -> bool:
+    """Whether the blocks of the system text have anything beside it, as a mark of the prompt cache."""
+    blocks = value.get("system") if isinstance(value, dict) else None
+    return isinstance(blocks, list) and any(isinstance(one, dict) and one.keys() - {"type", "text"} for one in blocks)

@@ -1,0 +1,142 @@
+"""Session documents: ``{id, user_id, state, version, created_at, updated_at, history: [{role, text, tool_calls?, tool_result?,
+timestamp, metadata}]}``.
+
+A message is kept in the format `turnlog`, whose arguments are objects as theirs are. A document of a newer version than
+`VERSION` is refused by name: what it means by the same words is not known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from turnlog.importers.files import SourceFile
+from turnlog.importers.source_sessions import (
+    MAX_NAME,
+    NOT_AN_OBJECT,
+    NewerSourceError,
+    Noted,
+    SourceMessage,
+    SourceSession,
+    made_id,
+    session_id_of,
+    with_extra,
+)
+from turnlog.providers.blocks import json_text
+
+SHAPE = "document"
+VERSION = 1
+_TAKEN = ("id", "state", "history", "metadata")
+_MAX_TIME = 64
+
+
+def recognises(file: SourceFile) -> bool:
+    values = [value for _, value in file.values]
+    return bool(values) and all(
+        isinstance(value, dict) and isinstance(value.get("history"), list) and ("id" in value or "version" in value)
+        for value in values
+    )
+
+
+def read(file: SourceFile) -> Iterator[SourceSession]:
+    """Raises `NewerSourceError` before any of the file's documents is given."""
+    sessions = [(file.source_id(value, place, "id"), value) for place, value in file.values]
+    for source_id, value in sessions:
+        _check_version(source_id, value.get("version", VERSION))
+    for source_id, value in sessions:
+        yield _session(source_id, value)
+
+
+def _check_version(source_id: str, version: Any) -> None:
+    if not isinstance(version, int) or isinstance(version, bool) or not 0 <= version <= VERSION:
+        message = (
+            f"session document {source_id[:80]!r} has version {str(version)[:40]!r}; the newest we read is {VERSION}"
+        )
+        raise NewerSourceError(message, details={"version": str(version)[:40]})
+
+
+def _session(source_id: str, value: dict[str, Any]) -> SourceSession:
+    rest = {name: one for name, one in value.items() if name not in _TAKEN}
+    warnings, messages, skipped = list(made_id(source_id)), list[SourceMessage](), dict[str, Any]()
+    for at, one in enumerate(value["history"], start=1):
+        if isinstance(one, dict):
+            messages.append(_message(one, f"message {at}", warnings))
+        else:
+            skipped[f"message {at}"] = one
+    state, metadata = value.get("state"), value.get("metadata")
+    for name, one in (("state", state), ("metadata", metadata)):
+        if one is not None and not isinstance(one, dict):
+            warnings.append(Noted(name, NOT_AN_OBJECT))
+            rest[name] = one
+    return SourceSession(
+        id=session_id_of(source_id),
+        shape=SHAPE,
+        source_id=source_id,
+        format="turnlog",
+        messages=tuple(messages),
+        state=state if isinstance(state, dict) and state else None,
+        metadata=metadata if isinstance(metadata, dict) else None,
+        extra=rest | ({"skipped": skipped} if skipped else {}),
+        skipped=tuple(Noted(place, NOT_AN_OBJECT) for place in skipped),
+        warnings=tuple(warnings),
+    )
+
+
+def _message(value: dict[str, Any], place: str, warnings: list[Noted]) -> SourceMessage:
+    rest = dict(value)
+    role = rest.pop("role", None)
+    if not isinstance(role, str) or not role:
+        warnings.append(Noted(place, "no_role"))
+        rest, role = dict(value), "unknown"
+    body: dict[str, Any] = {"role": role, "content": _content(rest.pop("text", None))}
+    _take_list(rest, "tool_calls", body, place, warnings)
+    result = rest.pop("tool_result", None)
+    results = [result] if isinstance(result, dict) else result
+    if isinstance(results, list) and results and all(isinstance(one, dict) for one in results):
+        body["tool_results"] = [_result(one) for one in results]
+        left = [_left(one) for one in results]
+        if any(left):
+            rest["tool_result"] = left if isinstance(result, list) else left[0]
+    elif result is not None:
+        warnings.append(Noted(place, "result_not_read"))
+        rest["tool_result"] = result
+    meta = dict[str, Any]()
+    metadata = rest.pop("metadata", None)
+    if metadata is not None and not isinstance(metadata, dict):
+        rest["metadata"], metadata = metadata, None
+    moment, name = rest.get("timestamp"), rest.get("id")
+    if isinstance(moment, str) and 0 < len(moment) <= _MAX_TIME:
+        meta["created_at"] = rest.pop("timestamp")
+    elif moment is not None:
+        warnings.append(Noted(place, "time_not_read"))
+    if isinstance(name, str) and 0 < len(name) <= MAX_NAME:
+        meta["id"] = rest.pop("id")
+    kept = with_extra(metadata or None, rest)
+    return SourceMessage(place, body, meta | ({"metadata": kept} if kept else {}))
+
+
+def _take_list(rest: dict[str, Any], name: str, body: dict[str, Any], place: str, warnings: list[Noted]) -> None:
+    calls = rest.pop(name, None)
+    if isinstance(calls, list) and all(isinstance(call, dict) for call in calls):
+        if calls:
+            body[name] = calls
+    elif calls is not None:
+        warnings.append(Noted(place, "calls_not_read"))
+        rest[name] = calls
+
+
+_RESULT = ("tool_call_id", "content", "is_error")
+
+
+def _result(result: dict[str, Any]) -> dict[str, Any]:
+    found = {"tool_call_id": json_text(result.get("tool_call_id")), "result": result.get("content")}
+    return found | ({"is_error": result["is_error"]} if "is_error" in result else {})
+
+
+def _left(result: dict[str, Any]) -> dict[str, Any]:
+    return {name: one for name, one in result.items() if name not in _RESULT}
+
+
+def _content(value: Any) -> Any:
+    is_parts = isinstance(value, list) and all(isinstance(part, dict) for part in value)
+    return value if value is None or is_parts else json_text(value)

@@ -1,0 +1,160 @@
+"""Flat message lists, as many agents keep them.
+
+``{systemMessage, messages: [{kind, content?, toolCalls?, callId?, timestamp (ms)}], partialMessage, lastSentToLLMAt (ms)}``;
+or the list of messages alone. A message is kept in the format `openai_chat`, whose arguments are text as theirs are; what
+that has no place for is in its metadata. An interrupted ``partialMessage`` comes last and stays out of windows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from turnlog.core.times import rfc3339
+from turnlog.importers.files import SourceFile
+from turnlog.importers.source_sessions import (
+    MAX_NAME,
+    MAX_SYSTEM,
+    NOT_AN_OBJECT,
+    Noted,
+    SourceMessage,
+    SourceSession,
+    made_id,
+    session_id_of,
+    with_extra,
+)
+from turnlog.providers.blocks import json_text
+
+SHAPE = "flat"
+_OURS = ("systemMessage", "partialMessage", "lastSentToLLMAt")
+_MAX_MS = 253_402_300_800_000
+"""The end of the year 9999."""
+
+
+def recognises(file: SourceFile) -> bool:
+    if _is_list(file.document):
+        return True
+    values = [value for _, value in file.values]
+    return bool(values) and all(map(_is_session, values))
+
+
+def read(file: SourceFile) -> Iterator[SourceSession]:
+    if _is_list(file.document):
+        yield _session(file.path.stem, {"messages": file.document})
+        return
+    for place, value in file.values:
+        yield _session(file.source_id(value, place, "id", "sessionId", "session_id"), value)
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(one, dict) and "kind" in one for one in value)
+
+
+def _is_session(value: Any) -> bool:
+    if not isinstance(value, dict) or not isinstance(value.get("messages"), list):
+        return False
+    return any(name in value for name in _OURS) or _is_list(value["messages"])
+
+
+def _session(source_id: str, value: dict[str, Any]) -> SourceSession:
+    rest = {name: one for name, one in value.items() if name not in ("messages", *_OURS)}
+    warnings, settings = list(made_id(source_id)), dict[str, Any]()
+    system = value.get("systemMessage")
+    if system is not None:
+        text = system if isinstance(system, str) else system.get("content") if isinstance(system, dict) else None
+        if isinstance(text, str) and len(text) <= MAX_SYSTEM:
+            settings["system"] = text
+        else:
+            warnings.append(Noted("systemMessage", "not_a_text"))
+        left = system if "system" not in settings else _without(system, "content") if isinstance(system, dict) else {}
+        if left:
+            rest["systemMessage"] = left
+    last_sent_at = _time(value.get("lastSentToLLMAt"))
+    if "lastSentToLLMAt" in value:
+        rest["lastSentToLLMAt"] = value["lastSentToLLMAt"]
+    messages, skipped = list[SourceMessage](), dict[str, Any]()
+    for at, one in enumerate(value["messages"], start=1):
+        if isinstance(one, dict):
+            messages.append(_message(one, f"message {at}", warnings))
+        else:
+            skipped[f"message {at}"] = one
+    partial = value.get("partialMessage")
+    if partial is not None:
+        given = partial if isinstance(partial, dict) else {"content": partial}
+        made = _message({"kind": "assistant", **given}, "partialMessage", warnings)
+        messages.append(SourceMessage(made.place, made.body, {**made.meta, "status": "interrupted"}))
+    return SourceSession(
+        id=session_id_of(source_id),
+        shape=SHAPE,
+        source_id=source_id,
+        format="openai_chat",
+        messages=tuple(messages),
+        settings=settings,
+        extra=rest | ({"skipped": skipped} if skipped else {}),
+        skipped=tuple(Noted(place, NOT_AN_OBJECT) for place in skipped),
+        last_sent_at=last_sent_at,
+        warnings=tuple(warnings),
+    )
+
+
+def _message(value: dict[str, Any], place: str, warnings: list[Noted]) -> SourceMessage:
+    rest = dict(value)
+    kind = rest.pop("kind", None)
+    if not isinstance(kind, str) or not kind:
+        warnings.append(Noted(place, "no_kind"))
+        rest, kind = dict(value), "unknown"
+    body: dict[str, Any] = {"role": kind}
+    if kind == "tool":
+        call_id = rest.pop("callId", None)
+        body["tool_call_id"] = json_text(call_id)
+    body["content"] = _content(rest.pop("content", None), kind)
+    calls = rest.pop("toolCalls", None)
+    if isinstance(calls, list) and calls and all(isinstance(call, dict) for call in calls):
+        body["tool_calls"] = [_call(call) for call in calls]
+        left = [_without(call, "id", "name", "input") for call in calls]
+        if any(left):
+            rest["toolCalls"] = left
+    elif calls:
+        warnings.append(Noted(place, "calls_not_read"))
+        rest["toolCalls"] = calls
+    meta = _meta(rest, place, warnings)
+    return SourceMessage(place, body, meta)
+
+
+def _meta(rest: dict[str, Any], place: str, warnings: list[Noted]) -> dict[str, Any]:
+    """What is kept beside the message; takes from ``rest`` what it has a place for."""
+    meta = dict[str, Any]()
+    name = rest.get("id")
+    if isinstance(name, str) and 0 < len(name) <= MAX_NAME:
+        meta["id"] = rest.pop("id")
+    moment = _time(rest.get("timestamp"))
+    if moment is not None:
+        meta["created_at"] = moment
+        if float(rest["timestamp"]).is_integer():
+            rest.pop("timestamp")
+    elif rest.get("timestamp") is not None:
+        warnings.append(Noted(place, "time_not_read"))
+    metadata = with_extra(None, rest)
+    return meta | ({"metadata": metadata} if metadata else {})
+
+
+def _call(call: dict[str, Any]) -> dict[str, Any]:
+    function = {"name": json_text(call.get("name")), "arguments": json_text(call.get("input"))}
+    return {"id": json_text(call.get("id")), "type": "function", "function": function}
+
+
+def _content(value: Any, kind: str) -> Any:
+    """Text or parts as they are; anything else as its JSON. Only an assistant may say nothing."""
+    if value is None:
+        return None if kind == "assistant" else ""
+    is_parts = isinstance(value, list) and all(isinstance(part, dict) for part in value)
+    return value if is_parts else json_text(value)
+
+
+def _without(value: dict[str, Any], *names: str) -> dict[str, Any]:
+    return {name: one for name, one in value.items() if name not in names}
+
+
+def _time(value: Any) -> str | None:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return rfc3339(int(value)) if is_number and 0 <= value < _MAX_MS else None

@@ -1,0 +1,193 @@
+"""SQLite files of the OpenAI Agents SDK: `SQLiteSession`, and `AdvancedSQLiteSession` with its branches.
+
+Tables are found by their columns, whatever their names are. Items are kept as they are in the format `openai_responses`. A
+branch other than ``main`` is a session of its own, of all the items that it shows.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+from turnlog.core.errors import InvalidInputError, MalformedError
+from turnlog.core.json_values import parse_strict_json
+from turnlog.importers.files import SourceFile
+from turnlog.importers.source_sessions import (
+    IMPORTED,
+    MALFORMED,
+    Noted,
+    SourceMessage,
+    SourceSession,
+    made_id,
+    session_id_of,
+)
+
+SHAPE = "openai_agents"
+_MESSAGES = {"id", "session_id", "message_data", "created_at"}
+_SESSIONS = {"session_id", "created_at", "updated_at"}
+_STRUCTURE, _USAGE, _MAIN = "message_structure", "turn_usage", "main"
+_ENCRYPTED = "__enc__"
+
+
+class _Row(NamedTuple):
+    id: int
+    data: str
+    created_at: str
+
+
+def recognises(file: SourceFile) -> bool:
+    if not file.is_sqlite:
+        return False
+    with closing(_opened(file)) as database, _readable(file):
+        return bool(_tables(database, _MESSAGES))
+
+
+def read(file: SourceFile) -> Iterator[SourceSession]:
+    """As of one moment, also while the library writes."""
+    with closing(_opened(file)) as database, _readable(file):
+        database.execute("BEGIN")
+        for table in _tables(database, _MESSAGES):
+            times = _times(database, table)
+            for source_id, branch, rows in _sessions(database, table):
+                usage = _usage(database, source_id, branch)
+                yield _session(str(source_id), str(branch), rows, times.get(source_id, {}), usage)
+
+
+@contextmanager
+def _readable(file: SourceFile) -> Iterator[None]:
+    """Raises `MalformedError` for a database that is damaged."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise MalformedError(f"can't read {file.name!r} as a database: {error}") from error
+
+
+def _opened(file: SourceFile) -> sqlite3.Connection:
+    address = f"file:{quote(str(file.path.resolve()))}?mode=ro"
+    try:
+        database = sqlite3.connect(address, uri=True, isolation_level=None)
+        database.execute("SELECT count(*) FROM sqlite_master")
+    except sqlite3.Error as error:
+        raise InvalidInputError(f"can't read {file.name!r} as a database: {error}", code="no_file") from error
+    return database
+
+
+def _tables(database: sqlite3.Connection, columns: set[str]) -> list[str]:
+    """The tables that have these columns."""
+    names = [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")]
+    return [name for name in names if columns <= _columns(database, name)]
+
+
+def _columns(database: sqlite3.Connection, table: str) -> set[str]:
+    return {name for (name,) in database.execute("SELECT name FROM pragma_table_info(?)", (table,))}
+
+
+def _owners(database: sqlite3.Connection, table: str) -> set[str]:
+    """The tables that a table refers to."""
+    return {name for (name,) in database.execute('SELECT "table" FROM pragma_foreign_key_list(?)', (table,))}
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _times(database: sqlite3.Connection, messages: str) -> dict[str, dict[str, str]]:
+    """Creation and change of the sessions, from the table that the messages' table refers to."""
+    owners = _owners(database, messages)
+    found = dict[str, dict[str, str]]()
+    for table in _tables(database, _SESSIONS):
+        if table in owners:
+            query = f"SELECT session_id, created_at, updated_at FROM {_quoted(table)}"  # noqa: S608 - a quoted name
+            for session_id, created_at, updated_at in database.execute(query):
+                found[session_id] = {"created_at": str(created_at), "updated_at": str(updated_at)}
+    return found
+
+
+def _sessions(database: sqlite3.Connection, table: str) -> Iterator[tuple[str, str, list[_Row]]]:
+    name = _quoted(table)
+    order = f"SELECT session_id FROM {name} GROUP BY session_id ORDER BY min(id)"  # noqa: S608 - a quoted name
+    for (session_id,) in database.execute(order).fetchall():
+        plain = f"SELECT id, message_data, created_at FROM {name} WHERE session_id = ? ORDER BY id"  # noqa: S608
+        branches = _branches(database, table, session_id)
+        if not branches:
+            yield session_id, _MAIN, [_row(*row) for row in database.execute(plain, (session_id,))]
+        for branch in branches:
+            shown = (
+                f"SELECT m.id, m.message_data, m.created_at FROM {name} m JOIN {_STRUCTURE} s ON s.message_id = m.id "  # noqa: S608
+                "WHERE s.session_id = ? AND s.branch_id = ? ORDER BY s.sequence_number, s.id"
+            )
+            yield session_id, branch, [_row(*row) for row in database.execute(shown, (session_id, branch))]
+
+
+def _row(id: Any, data: Any, created_at: Any) -> _Row:
+    """A column of SQLite may hold a value of any type."""
+    return _Row(id, data if isinstance(data, str) else "", str(created_at))
+
+
+def _branches(database: sqlite3.Connection, table: str, session_id: str) -> list[str]:
+    """The branches of a session, oldest first; none where the file knows of none."""
+    if table not in _owners(database, _STRUCTURE):
+        return []
+    query = f"SELECT branch_id FROM {_STRUCTURE} WHERE session_id = ? GROUP BY branch_id ORDER BY min(id)"  # noqa: S608
+    return [branch for (branch,) in database.execute(query, (session_id,))]
+
+
+def _usage(database: sqlite3.Connection, session_id: str, branch: str) -> list[dict[str, Any]]:
+    columns = sorted(_columns(database, _USAGE) - {"id", "session_id", "branch_id"})
+    if not columns:
+        return []
+    names = ", ".join(map(_quoted, columns))
+    query = f"SELECT {names} FROM {_USAGE} WHERE session_id = ? AND branch_id = ? ORDER BY id"  # noqa: S608
+    return [dict(zip(columns, row, strict=True)) for row in database.execute(query, (session_id, branch))]
+
+
+def _session(
+    source_id: str, branch: str, rows: list[_Row], times: dict[str, str], usage: list[dict[str, Any]]
+) -> SourceSession:
+    name = source_id if branch == _MAIN else f"{source_id}-{branch}"
+    messages, between, skipped = list[SourceMessage](), list[dict[str, Any]](), list[Noted]()
+    for row in rows:
+        item = _item(row)
+        if item is None:
+            skipped.append(Noted(f"row {row.id}", MALFORMED))
+            between.append({"row": row.id, "text": row.data})
+            continue
+        own: dict[str, Any] = {"row": row.id} | ({"before": between} if between else {})
+        between = []
+        meta = {"created_at": _rfc3339(row.created_at), "metadata": {IMPORTED: own}}
+        messages.append(SourceMessage(f"row {row.id}", item, meta))
+    extra: dict[str, Any] = dict(times)
+    for key, value in (("turn_usage", usage), ("rows", between)):
+        if value:
+            extra[key] = value
+    if branch != _MAIN:
+        extra["branch"] = branch
+    return SourceSession(
+        id=session_id_of(name),
+        shape=SHAPE,
+        source_id=name,
+        format="openai_responses",
+        messages=tuple(messages),
+        extra=extra,
+        skipped=tuple(skipped),
+        warnings=made_id(name),
+    )
+
+
+def _item(row: _Row) -> dict[str, Any] | None:
+    """The row's item; None when it is none, as the library passes over it too."""
+    try:
+        value = parse_strict_json(row.data)
+    except MalformedError:
+        return None
+    if isinstance(value, dict) and _ENCRYPTED in value:
+        raise InvalidInputError(f"row {row.id} is encrypted: read it through the library", code="encrypted_source")
+    return value if isinstance(value, dict) and isinstance(value.get("type", "message"), str) else None
+
+
+def _rfc3339(text: str) -> str:
+    """``CURRENT_TIMESTAMP`` of SQLite, which is in UTC."""
+    return f"{text.replace(' ', 'T')}Z" if len(text) == len("2026-01-02 03:04:05") else text[:64]

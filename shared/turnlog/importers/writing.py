@@ -1,0 +1,250 @@
+"""Writing one session of a source: what is not there yet, in the source's order.
+
+Each commit carries a key that is made of what is in it and the head that it follows, so a repeated one has one effect; and it
+is refused when somebody else has written in between.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from turnlog.client.model import Session, Turnlog
+from turnlog.client.parts import parts_of
+from turnlog.core.errors import InvalidInputError, NotFoundError, SessionEndedError
+from turnlog.core.json_values import canonical_json
+from turnlog.core.times import milliseconds_of
+from turnlog.importers.comparing import ComparedSession, compare, shallow
+from turnlog.importers.report import SessionReport
+from turnlog.importers.source_sessions import IMPORTED, Noted, SourceMessage, SourceSession, with_extra
+from turnlog.providers.registry import codec_of
+from turnlog.sessions.message_models import StoredMessage
+from turnlog.sessions.models import Session as SessionInfo
+
+STATE_KEPT = "state_kept"
+ACTION = "import"
+_CREATED = 1
+"""The head of a session that was just created: where another import was faster, its commits are found to be the same as ours."""
+
+
+def import_session(
+    log: Turnlog,
+    source: SourceSession,
+    *,
+    file: str = "",
+    dry_run: bool = False,
+    on_messages: Callable[[int], None] | None = None,
+) -> SessionReport:
+    """Makes the session hold all that the source has. Raises what refuses it; what was written up to then stays.
+
+    A dry run reads the log and writes into memory.
+    """
+    tick = on_messages or (lambda count: None)
+    session, info, stored = _existing(log, source.id)
+    held = compare(source, stored)
+    tick(len(held.present))
+    if info is not None and info.status == "ended" and held.missing:
+        raise SessionEndedError(f"session {source.id!r} has ended, and {held.missing[0].place} is not in it")
+    _check(source, held.missing)
+    row = _row(source, held, file)
+    if not source.messages and not source.state and info is None:
+        row.status = "skipped"
+        row.skipped.append(Noted("session", "no_messages"))
+        return row
+    if dry_run:
+        with Turnlog.open("memory://") as scratch:
+            copied = _copied(scratch, source, session, info, stored)
+            return _written(scratch, source, held, row, *copied, tick)
+    return _written(log, source, held, row, session, info, tick)
+
+
+def _existing(log: Turnlog, session_id: str) -> tuple[Session | None, SessionInfo | None, list[StoredMessage]]:
+    """The session as it is before anything is written. Its head is read first: what comes in between is refused later."""
+    try:
+        session = log.sessions.get(session_id)
+    except NotFoundError:
+        return None, None, []
+    info = session.info()
+    return session, info, [one for one in session.messages() if one.origin is None]
+
+
+def _check(source: SourceSession, messages: Iterable[SourceMessage]) -> None:
+    """`InvalidInputError` naming the first message that the log would refuse, before anything is written."""
+    codec = codec_of(source.format)
+    for message in messages:
+        try:
+            codec.parse(message.body)
+        except InvalidInputError as error:
+            text = f"{message.place} of {source.source_id[:80]!r}: {error.detail}"
+            raise InvalidInputError(text, code=error.error_code, problems=error.problems) from error
+
+
+def _row(source: SourceSession, held: ComparedSession, file: str) -> SessionReport:
+    times = [message.created_at for message in source.messages if message.created_at is not None]
+    return SessionReport(
+        file=file,
+        shape=source.shape,
+        session_id=source.id,
+        source_id=source.source_id,
+        status="same",
+        messages=len(held.present) + len(held.missing),
+        present=len(held.present),
+        more=held.more + held.passed,
+        changed=list(held.changed),
+        skipped=list(source.skipped),
+        warnings=list(source.warnings),
+        first_at=times[0] if times else None,
+        last_at=times[-1] if times else None,
+    )
+
+
+def _written(
+    log: Turnlog,
+    source: SourceSession,
+    held: ComparedSession,
+    row: SessionReport,
+    session: Session | None,
+    info: SessionInfo | None,
+    tick: Callable[[int], None],
+) -> SessionReport:
+    places = list(held.present)
+    if session is None or info is None:
+        row.status = "new"
+        guessed = [*places, *enumerate(held.missing, start=2)]
+        session = _created(log, source, guessed)
+        info, head = session.info(), _CREATED
+    else:
+        head = info.head
+    missing = list(held.missing)
+    for part in parts_of([one.body for one in missing], [one.meta for one in missing]):
+        batch = missing[part]
+        if row.status == "same":
+            row.status = "grown"
+        answer = session.append(
+            *(message.body for message in batch),
+            meta=[message.meta for message in batch],
+            format=source.format,
+            if_head=head,
+            key=_key(source, head, batch),
+        )
+        head = answer.head
+        places += enumerate(batch, start=answer.first)
+        row.written += len(batch)
+        row.warnings += [Noted(batch[one.position - answer.first].place, one.code) for one in answer.warnings]
+        tick(len(batch))
+    if _settled(session, info, source, places, row) and row.status == "same":
+        row.status = "settings"
+    return row
+
+
+def _created(log: Turnlog, source: SourceSession, places: Sequence[tuple[int, SourceMessage]]) -> Session:
+    return log.sessions.create(
+        source.id,
+        **source.settings,
+        state=source.state,
+        metadata=with_extra(_own(source), _imported(source, places)),
+        if_exists="return",
+    )
+
+
+def _settled(
+    session: Session,
+    info: SessionInfo,
+    source: SourceSession,
+    places: Sequence[tuple[int, SourceMessage]],
+    row: SessionReport,
+) -> bool:
+    """Settings and state as the source has them, where they are not what an earlier import has made them; whether any was."""
+    metadata = dict(info.metadata or {})
+    before, now = metadata.get(IMPORTED), _imported(source, places)
+    if before == now:
+        return False
+    known = before if isinstance(before, dict) else {}
+    changed = dict[str, Any]()
+    if known.get("settings") != now["settings"]:
+        changed |= source.settings
+    if known.get("state") != now["state"] and not _put_state(session, source, known.get("state")):
+        row.warnings.append(Noted("state", STATE_KEPT))
+    session.update(**changed, metadata={**metadata, **(_own(source) or {}), IMPORTED: now})
+    return True
+
+
+def _put_state(session: Session, source: SourceSession, imported: Any) -> bool:
+    """The source's state in place of the one that was imported; False when somebody has changed that since."""
+    state = session.state()
+    wanted = source.state or {}
+    if _digest(state.state) not in (imported, _digest(wanted)):
+        return False
+    if state.state != wanted:
+        session.put_state(wanted, action=ACTION, if_version=state.version)
+    return True
+
+
+def _own(source: SourceSession) -> dict[str, Any] | None:
+    """The source's own metadata; our key stands for ours."""
+    found = {name: value for name, value in (source.metadata or {}).items() if name != IMPORTED}
+    return found or None
+
+
+def _imported(source: SourceSession, places: Sequence[tuple[int, SourceMessage]]) -> dict[str, Any]:
+    """What the session's metadata tells of where it is from: always the same for the same source."""
+    extra = {
+        f"source_{name}" if name in _TAKEN else name: shallow(value)
+        for name, value in source.extra.items()
+        if (name, value) != ("id", source.source_id)
+    }
+    found: dict[str, Any] = {
+        "from": source.shape,
+        "id": source.source_id,
+        "settings": _digest([source.settings, source.metadata]),
+        "state": _digest(source.state or {}),
+        **extra,
+    }
+    if source.metadata is not None and IMPORTED in source.metadata:
+        found["metadata"] = source.metadata[IMPORTED]
+    if source.last_sent_at is not None:
+        found |= {"last_sent_at": source.last_sent_at, "last_sent_position": _last_sent(source.last_sent_at, places)}
+    return found
+
+
+_TAKEN = frozenset({"from", "id", "settings", "state", "metadata", "last_sent_at", "last_sent_position"})
+
+
+def _last_sent(moment: str, places: Sequence[tuple[int, SourceMessage]]) -> int | None:
+    """The position of the newest message that is not younger: the model has seen it. Messages without a time tell nothing."""
+    limit = milliseconds_of(moment)
+    for position, message in reversed(places):
+        if message.created_at is not None and milliseconds_of(message.created_at) <= limit:
+            return position
+    return None
+
+
+def _key(source: SourceSession, head: int, batch: Sequence[SourceMessage]) -> str:
+    content = [source.id, source.format, head, [[message.body, message.meta] for message in batch]]
+    return f"turnlog-import-{_digest(content)}"
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(canonical_json(value)).hexdigest()[:32]
+
+
+# ---------------------------------------------------------------- the dry run
+
+
+def _copied(
+    scratch: Turnlog,
+    source: SourceSession,
+    session: Session | None,
+    info: SessionInfo | None,
+    stored: Sequence[StoredMessage],
+) -> tuple[Session | None, SessionInfo | None]:
+    """The session in memory, as far as what is written next depends on it."""
+    if session is None or info is None:
+        return None, None
+    copy = scratch.sessions.create(source.id, metadata=info.metadata, state=session.state().state)
+    for one in stored:
+        meta = {name: getattr(one, name) for name in ("id", "status", "author", "metadata", "is_error")}
+        given = {name: value for name, value in meta.items() if value is not None}
+        copy.append(one.body, meta=[given], format=one.format)
+    return copy, copy.end() if info.status == "ended" else copy.info()

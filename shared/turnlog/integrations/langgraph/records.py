@@ -1,0 +1,382 @@
+"""What a document says: a checkpoint with the values that are new in it, or what a task wrote to a checkpoint."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from typing import Any, TypeAlias, TypeVar
+
+import ormsgpack
+
+from turnlog.core.errors import CorruptError, NewerSchemaError
+from turnlog.core.lazy_dataclass import lazy_dataclass
+
+PART_BYTES = 200 * 1024
+"""Of a large value, as it is stored: documents of this size are read together by one request."""
+_RAW, _ZLIB_1 = 0, 1
+_WINDOW = -15
+_WORDS_1 = (
+    b"__pregel_tasks __interrupt__ __error__ __resume__ __scheduled__ __no_writes__ __root__ json null bytes "
+    b"langgraph.types\xa9Interrupt\xa5value interrupts remaining_steps structured_response jump_to run_id fork update "
+    b"lc_source \xa4text\xa4type\xa4text \xadserver_side tool_use input stop_reason end_turn stop_sequence "
+    b"finish_reason\xaatool_calls finish_reason\xa4stop prompt_tokens completion_tokens total_tokens system_fingerprint "
+    b"\xbflangchain_core.messages.system\xadSystemMessage\x86\xa7content\xda "
+    b"\xd9 langchain_core.messages.human\xacHumanMessage\x86\xa7content\xda \xb1additional_kwargs\x80"
+    b"\xb1response_metadata\x80\xa4type\xa5human\xa4name\xc0\xa2id\xd9$\xb3model_validate_json "
+    b"\xbclangchain_core.messages.tool\xabToolMessage\x89\xa7content\xda \xb1additional_kwargs\x80"
+    b"\xb1response_metadata\x80\xa4type\xa4tool\xa4name\xa7 \xa2id\xd9$ \xactool_call_id\xb5call_ "
+    b"\xa8artifact\xc0\xa6status\xa7success\xb3model_validate_json "
+    b"\xbalangchain_core.messages.ai\xa9AIMessage\x89\xa7content\xda \xb1additional_kwargs\x80\xb1response_metadata\x81"
+    b"\xaamodel_name\xae \xa4type\xa2ai\xa4name\xc0\xa2id\xd9.lc_run--01 -0\xaatool_calls\x91\x84\xa4name\xa7 \xa4args\x81"
+    b"\xa2id\xb5call_ \xa4type\xa9tool_call\xb2invalid_tool_calls\x90\xaeusage_metadata\x83\xacinput_tokens\xcd"
+    b"\xadoutput_tokens\xcc\xactotal_tokens\xcd\xb3model_validate_json\xc8\x02\x05\x94\xa7msgpack\xc5\x03 "
+    b"\xc0\x93\xa1t\xa4null\xc4\x00 \x91\xa1e \x93\xa1l~__pregel_pull, __start__ ~__pregel_pull, model "
+    b"~__pregel_pull, tools ~__pregel_pull, agent \xa7msgpack\xc4\x01\x87\xa1v\x04\xa2ts\xd9 2026-01-01T00:00:00.000000+00:00"
+    b"\xa2id\xd9$1f \xb0channel_versions\x84\xa9__start__\xd920000000000000000000000000000000.0.0"
+    b"\xa8messages\xd930000000000000000000000000000000.0.0\xafbranch:to:agent\xd93\xafbranch:to:tools\xd93\xafbranch:to:model"
+    b"\xadversions_seen\x84\xa9__input__\x80\xa9__start__\x81\xa9__start__\xd93\xa5agent\x81\xafbranch:to:agent\xd93"
+    b"\xa5model\x81\xafbranch:to:model\xd93\xa5tools\x81\xafbranch:to:tools\xd93\xb0updated_channels\x92"
+    b"\xafbranch:to:agent\xafbranch:to:tools\xa8messages\x91\xa9__start__\xadpending_sends\x90\xa7msgpack\xc4\x24\x83"
+    b"\xa6source\xa5input\xa4step\xa7parents\x80\xa7msgpack\xc4\x23\x83\xa6source\xa4loop\xa4step\xcd\xa7parents\x80"
+)
+
+
+def packed(content: Any) -> bytes:
+    """What msgpack can say, behind a byte for the codec."""
+    raw = ormsgpack.packb(content)
+    small = _deflated(raw, _WORDS_1)
+    return bytes([_ZLIB_1]) + small if len(small) < len(raw) else bytes([_RAW]) + raw
+
+
+def patch_of(data: bytes, alike: bytes) -> bytes:
+    """Of which `patched` makes the data again. It is short where they have much in common."""
+    return _deflated(data, _WORDS_1 + alike)
+
+
+def patched(alike: bytes, patch: bytes, *, item: str) -> bytes:
+    """What the patch was made of, or `CorruptError` naming ``item``."""
+    try:
+        return _inflated(patch, _WORDS_1 + alike, item)
+    except zlib.error as error:
+        raise CorruptError("an element is damaged", item=item) from error
+
+
+def unpacked(data: bytes, *, item: str) -> Any:
+    """What was packed, or `CorruptError` naming ``item``."""
+    if not data:
+        raise CorruptError("a document is empty", item=item)
+    codec, content = data[0], data[1:]
+    if codec > _ZLIB_1:
+        raise NewerSchemaError(f"codec {codec} is newer than {_ZLIB_1}", item=item)
+    try:
+        if codec == _ZLIB_1:
+            content = _inflated(content, _WORDS_1, item)
+        return ormsgpack.unpackb(content, option=ormsgpack.OPT_NON_STR_KEYS)
+    except (zlib.error, ormsgpack.MsgpackDecodeError) as error:
+        raise CorruptError("a document is damaged", item=item) from error
+
+
+def _deflated(raw: bytes, words: bytes) -> bytes:
+    deflate = zlib.compressobj(9, zlib.DEFLATED, _WINDOW, 9, zlib.Z_DEFAULT_STRATEGY, words)
+    return deflate.compress(raw) + deflate.flush()
+
+
+def _inflated(small: bytes, words: bytes, item: str) -> bytes:
+    inflate = zlib.decompressobj(_WINDOW, zdict=words)
+    raw = inflate.decompress(small)
+    if not inflate.eof:
+        raise CorruptError("a document is cut short", item=item)
+    return raw
+
+
+Version: TypeAlias = str | int | float
+Typed: TypeAlias = tuple[str, bytes]
+"""A value as the serializer says it: a type and bytes."""
+_SCHEMA = 1
+_CHECKPOINT, _WRITES = "c", "w"
+T = TypeVar("T")
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class Nothing:
+    """The channel has no value."""
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class WholeValue:
+    """A value in one piece."""
+
+    value: Typed
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class WrittenElements:
+    """Elements of a list that a task wrote to a checkpoint: ``count`` from ``first`` on of its write ``index``."""
+
+    checkpoint_id: str
+    task: str
+    index: int
+    first: int
+    count: int
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class Alike:
+    """An element that is nearly what was written: of that type, and made of it by `patched`."""
+
+    written: WrittenElements
+    kind: str
+    patch: bytes
+
+
+Item: TypeAlias = Typed | WrittenElements | Alike
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class Base:
+    """The first ``count`` elements of a list as it was: the value of that version in the checkpoint ``home``."""
+
+    home: str
+    version: Version
+    count: int
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class Elements:
+    """A list: those of its base, and then these."""
+
+    base: Base | None
+    items: tuple[Item, ...]
+
+    @property
+    def written(self) -> list[WrittenElements]:
+        """What must be read for it of what tasks have written."""
+        return [one.written if isinstance(one, Alike) else one for one in self.items if not isinstance(one, tuple)]
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class Large:
+    """Beside, in parts: a value of another kind, as `packed` makes it."""
+
+    name: str
+    parts: int
+
+    @property
+    def keys(self) -> list[str]:
+        return [f"{self.name}.{at}" for at in range(self.parts)]
+
+
+Stored: TypeAlias = Nothing | WholeValue | Elements | Large
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class Value:
+    """The value of a channel from a version on."""
+
+    channel: str
+    version: Version
+    stored: Stored
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class Checkpointed:
+    """A checkpoint. ``places`` says of each channel whose value is an older one which checkpoint has it.
+
+    ``low`` is the oldest checkpoint that a list among ``values`` needs. A hidden one is there for the values that others need.
+    ``namespace`` is said where the key doesn't.
+    """
+
+    parent: str | None
+    checkpoint: Typed
+    metadata: Typed
+    values: tuple[Value, ...]
+    places: tuple[tuple[str, str], ...] = ()
+    low: str | None = None
+    namespace: str | None = None
+    is_hidden: bool = False
+
+    def value(self, channel: str, version: Version) -> Stored | None:
+        for one in self.values:
+            if one.channel == channel and one.version == version:
+                return one.stored
+        return None
+
+    def hidden(self, needed: Collection[tuple[str, Version]]) -> Checkpointed:
+        """Only those of its values, by channel and version, and what they need."""
+        values = tuple(one for one in self.values if (one.channel, one.version) in needed)
+        return Checkpointed(None, ("null", b""), ("null", b""), values, (), self.low, self.namespace, is_hidden=True)
+
+    def in_place_of(self, other: Checkpointed, order: Callable[[str], str]) -> Checkpointed:
+        """This one, with the values of the other one that it has not itself. ``order`` is that of the checkpoints."""
+        mine = {(one.channel, one.version) for one in self.values}
+        rest = tuple(one for one in other.values if (one.channel, one.version) not in mine)
+        lows = [one for one in (self.low, other.low if rest else None) if one is not None]
+        return replace(self, values=self.values + rest, low=min(lows, key=order, default=None))
+
+    def larges(self) -> list[Large]:
+        return [one.stored for one in self.values if isinstance(one.stored, Large)]
+
+    def packed(self) -> bytes:
+        values = [[one.channel, one.version, _told(one.stored)] for one in self.values]
+        rest = [[list(place) for place in self.places], self.low, self.namespace, self.is_hidden]
+        return packed([_SCHEMA, _CHECKPOINT, self.parent, *self.checkpoint, *self.metadata, values, *rest])
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class Write:
+    """``index`` is the place in the list that was written, or the number of a special channel, below 0."""
+
+    index: int
+    channel: str
+    path: str
+    stored: Stored
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class Writes:
+    """What a task wrote to a checkpoint, in order of the indexes. ``task_id`` is said where the key doesn't."""
+
+    writes: tuple[Write, ...]
+    task_id: str | None = None
+
+    def ordered(self) -> Writes:
+        return Writes(()).merged(self)
+
+    def write(self, index: int) -> Write | None:
+        return next((one for one in self.writes if one.index == index), None)
+
+    def merged(self, newer: Writes) -> Writes:
+        """Both: the first one of an index stays, the last one of a special channel."""
+        by_index = {one.index: one for one in self.writes}
+        by_index |= {one.index: one for one in newer.writes if one.index < 0 or one.index not in by_index}
+        return Writes(tuple(by_index[at] for at in sorted(by_index)), newer.task_id)
+
+    def larges(self) -> list[Large]:
+        return [one.stored for one in self.writes if isinstance(one.stored, Large)]
+
+    def packed(self) -> bytes:
+        writes = [[one.index, one.channel, one.path, _told(one.stored)] for one in self.writes]
+        return packed([_SCHEMA, _WRITES, writes, self.task_id])
+
+
+def checkpoint_of(data: bytes, *, item: str) -> Checkpointed:
+    return _read(data, _CHECKPOINT, _checkpoint, item)
+
+
+def writes_of(data: bytes, *, item: str) -> Writes:
+    return _read(data, _WRITES, _writes, item)
+
+
+def size_of(stored: Stored) -> int:
+    """Its bytes, before they are packed."""
+    match stored:
+        case WholeValue((_, data)):
+            return len(data)
+        case Elements(_, items):
+            return sum(
+                len(one[1]) if isinstance(one, tuple) else len(one.patch)
+                for one in items
+                if not isinstance(one, WrittenElements)
+            )
+        case _:
+            return 0
+
+
+def large_of(stored: Stored) -> bytes:
+    """What stands in the parts of a large value."""
+    return packed(_told(stored))
+
+
+def stored_of(data: bytes, *, item: str) -> Stored:
+    """The value in the parts of a large one."""
+    told = unpacked(data, item=item)
+    return _checked(lambda: _stored(told), item)
+
+
+def _read(data: bytes, kind: str, make: Callable[[Sequence[Any]], T], item: str) -> T:
+    told = unpacked(data, item=item)
+    if not isinstance(told, list) or len(told) < 2:
+        raise CorruptError("a document is damaged", item=item)
+    if isinstance(told[0], int) and told[0] > _SCHEMA:
+        raise NewerSchemaError(f"schema version {told[0]} is newer than {_SCHEMA}", item=item)
+    if told[:2] != [_SCHEMA, kind]:
+        raise CorruptError("a document is not what its key says", item=item)
+    return _checked(lambda: make(told[2:]), item)
+
+
+def _checked(make: Callable[[], T], item: str) -> T:
+    try:
+        return make()
+    except (TypeError, ValueError, KeyError, IndexError) as error:
+        raise CorruptError("a document is damaged", item=item) from error
+
+
+def _checkpoint(told: Sequence[Any]) -> Checkpointed:
+    parent, kind, data, meta_kind, meta, values, places, low, namespace, is_hidden = told
+    return Checkpointed(
+        parent,
+        (kind, data),
+        (meta_kind, meta),
+        tuple(Value(channel, version, _stored(stored)) for channel, version, stored in values),
+        tuple((channel, home) for channel, home in places),
+        low,
+        namespace,
+        is_hidden,
+    )
+
+
+def _writes(told: Sequence[Any]) -> Writes:
+    writes, task_id = told
+    return Writes(
+        tuple(Write(index, channel, path, _stored(stored)) for index, channel, path, stored in writes), task_id
+    )
+
+
+def _told(stored: Stored) -> list[Any]:
+    match stored:
+        case WholeValue(value):
+            return ["t", *value]
+        case Elements(base, items):
+            told = list(map(_told_item, items))
+            return ["l", told] if base is None else ["l", told, base.home, base.version, base.count]
+        case Large(name, parts):
+            return ["b", name, parts]
+        case Nothing():
+            return ["e"]
+
+
+def _told_item(one: Item) -> list[Any]:
+    match one:
+        case WrittenElements(checkpoint_id, task, index, first, count):
+            return [checkpoint_id, task, index, first, count]
+        case Alike(written, kind, patch):
+            return [*_told_item(written), kind, patch]
+        case (kind, data):
+            return [kind, data]
+
+
+def _stored(told: Sequence[Any]) -> Stored:
+    match list(told):
+        case ["t", kind, data]:
+            return WholeValue((kind, data))
+        case ["l", items]:
+            return Elements(None, tuple(map(_item, items)))
+        case ["l", items, home, version, count]:
+            return Elements(Base(home, version, count), tuple(map(_item, items)))
+        case ["b", name, parts]:
+            return Large(name, parts)
+        case ["e"]:
+            return Nothing()
+    raise ValueError(told)
+
+
+def _item(told: Sequence[Any]) -> Item:
+    match list(told):
+        case [str(kind), bytes(data)]:
+            return (kind, data)
+        case [str(checkpoint_id), str(task), int(index), int(first), int(count)]:
+            return WrittenElements(checkpoint_id, task, index, first, count)
+        case [str(checkpoint_id), str(task), int(index), int(first), int(count), str(kind), bytes(patch)]:
+            return Alike(WrittenElements(checkpoint_id, task, index, first, count), kind, patch)
+    raise ValueError(told)

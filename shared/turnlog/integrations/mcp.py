@@ -1,0 +1,158 @@
+"""An MCP server over the sessions of one owner, or over one session: https://modelcontextprotocol.io.
+
+    from turnlog.integrations.mcp import make_server
+
+    make_server(log).run("stdio")
+
+It needs the official SDK: ``pip install 'turnlog[mcp]'``. `turnlog mcp` is the same in a shell.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Literal
+
+from mcp.server.mcpserver import MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
+from mcp.types import ToolAnnotations
+from pydantic import Field
+
+from turnlog.client.model import Session, Turnlog
+from turnlog.core.errors import TurnlogError
+from turnlog.core.recall_calls import RECALL_TOOL, SEARCH_TOOL
+from turnlog.version import __version__
+
+_READS = ToolAnnotations(read_only_hint=True, open_world_hint=False)
+_WRITES = ToolAnnotations(read_only_hint=False, destructive_hint=False, idempotent_hint=False, open_world_hint=False)
+_INSTRUCTIONS = (
+    "Sessions of an agent: everything said in them is kept. build_context gives what fits of a session into a model's window; "
+    "search_history finds messages by words, recall_tool_call brings back a tool call with its result by its ref, such as 12.0."
+)
+
+SessionId = Annotated[str, Field(description="The id of a session, as list_sessions tells it")]
+Ref = Annotated[str | None, Field(description="The ref of a call, such as 12.0")]
+CallId = Annotated[str | None, Field(description="The id of a call, where its ref is not known")]
+Pattern = Annotated[str | None, Field(description="Only lines that match this regular expression")]
+Line = Annotated[int | None, Field(ge=1)]
+Pointer = Annotated[str | None, Field(description="Only what this JSON pointer names")]
+Tokens = Annotated[int | None, Field(ge=64, le=100_000, description="At most so many tokens")]
+Limit = Annotated[int | None, Field(ge=1, le=50)]
+Format = Literal["openai_chat", "openai_responses", "anthropic", "bedrock_converse", "turnlog"]
+
+
+def recall_tool_call(
+    session: Session,
+    ref: Ref = None,
+    call_id: CallId = None,
+    pattern: Pattern = None,
+    from_line: Line = None,
+    to_line: Line = None,
+    pointer: Pointer = None,
+    max_tokens: Tokens = None,
+) -> str:
+    """Bring back an earlier tool call with its result, whole or a part of it."""
+    part = {"pattern": pattern, "from_line": from_line, "to_line": to_line, "pointer": pointer}
+    asked = {"ref": ref, "call_id": call_id, "max_tokens": max_tokens, **part}
+    return _executed(session, RECALL_TOOL, asked)
+
+
+def search_history(session: Session, q: Annotated[str, Field(description="Words")], limit: Limit = None) -> str:
+    """Find earlier messages of a session by words."""
+    return _executed(session, SEARCH_TOOL, {"q": q, "limit": limit})
+
+
+def append_message(
+    session: Session,
+    content: Annotated[str, Field(min_length=1)],
+    role: Literal["user", "assistant", "system"] = "user",
+    idempotency_key: Annotated[
+        str | None, Field(description="A repeated call with the same key has one effect")
+    ] = None,
+) -> str:
+    """Append a message to a session, for good."""
+    appended = session.append({"role": role, "content": content}, format="openai_chat", key=idempotency_key)
+    return json.dumps({"position": appended.first, "head": appended.head})
+
+
+def build_context(
+    session: Session,
+    budget: Annotated[int | None, Field(ge=1, description="In tokens")] = None,
+    policy: Annotated[str | None, Field(description="A preset, such as default or run_loops")] = None,
+    format: Format = "openai_chat",
+) -> str:
+    """Build the window of a session for the next model call: valid messages within a budget, with the tools."""
+    window = session.context(format=format, budget=budget, policy=policy)
+    shown = window.model_dump(mode="json", include={"messages", "system", "tools", "tokens", "head"})
+    return json.dumps(shown, ensure_ascii=False)
+
+
+def make_server(log: Turnlog, session_id: str | None = None) -> MCPServer[Any]:
+    """A server with the tools ``recall_tool_call``, ``search_history``, ``append_message``, ``build_context``, ``list_sessions``.
+
+    They see what the owner of ``log`` sees. With ``session_id`` they are of that session alone, and name none.
+    """
+    server: MCPServer[Any] = MCPServer(
+        name="turnlog", title="Turnlog", instructions=_INSTRUCTIONS, version=__version__, log_level="WARNING"
+    )
+
+    for tool, hints in (
+        (recall_tool_call, _READS),
+        (search_history, _READS),
+        (append_message, _WRITES),
+        (build_context, _READS),
+    ):
+        server.add_tool(_of(tool, log, session_id), annotations=hints, structured_output=False)
+
+    def list_sessions(limit: Annotated[int, Field(ge=1, le=100)] = 20, cursor: str | None = None) -> str:
+        """List sessions, newest activity first. Go on with next_cursor."""
+        with _Told():
+            if session_id is not None:
+                found, following = [log.sessions.get(session_id).info()], None
+            else:
+                page = log.sessions.page(limit=limit, cursor=cursor)
+                found, following = page.sessions, page.next_cursor
+        names = {"session_id", "title", "status", "updated_at", "messages"}
+        sessions = [one.model_dump(mode="json", include=names) for one in found]
+        return json.dumps({"sessions": sessions, "next_cursor": following}, ensure_ascii=False)
+
+    server.add_tool(list_sessions, annotations=_READS, structured_output=False)
+    return server
+
+
+class _Told:
+    """An error of Turnlog is one that the model reads."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, TurnlogError):
+            raise ToolError(f"{error.error_code}: {error.detail}") from error
+
+
+def _executed(session: Session, name: str, asked: Mapping[str, Any]) -> str:
+    answer = session.execute_tool(name, {key: value for key, value in asked.items() if value is not None})
+    if answer.is_error:
+        raise ToolError(answer.text)
+    return answer.text
+
+
+def _of(tool: Callable[..., str], log: Turnlog, session_id: str | None) -> Callable[..., str]:
+    """The tool as MCP sees it: of a session that is named by its id, or of the one there is."""
+
+    def run(**given: Any) -> str:
+        with _Told():
+            return tool(log.sessions.of(session_id or given.pop("session_id")), **given)
+
+    own = list(inspect.signature(tool, eval_str=True).parameters.values())[1:]
+    named = inspect.Parameter("session_id", inspect.Parameter.KEYWORD_ONLY, annotation=SessionId)
+    found = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own]
+    run.__name__, run.__doc__ = tool.__name__, tool.__doc__
+    run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        found if session_id is not None else [named, *found], return_annotation=str
+    )
+    run.__annotations__ = {one.name: one.annotation for one in (found if session_id is not None else [named, *found])}
+    run.__annotations__["return"] = str
+    return run

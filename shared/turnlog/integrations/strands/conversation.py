@@ -1,0 +1,230 @@
+"""Strands' `ConversationManager` over the log: the model is sent the session's window, and the log has everything."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+from strands.agent.conversation_manager import ConversationManager
+from strands.hooks import AgentInitializedEvent, BeforeToolsEvent, HookRegistry
+from strands.middleware import InvokeModelStage
+from strands.tools.tools import PythonAgentTool
+from strands.types.content import Message, Messages, SystemPrompt
+
+from turnlog.agents.graph_state.aligning import append_new
+from turnlog.agents.graph_state.messages import GraphMessage, Identity
+from turnlog.agents.graph_state.window_messages import room
+from turnlog.client.model import Session, Turnlog
+from turnlog.client.parts import GivenPolicy
+from turnlog.core.errors import BudgetTooSmallError
+from turnlog.core.json_values import canonical_json
+from turnlog.integrations.strands.messages import FORMAT, body_of, meta_of, sendable
+from turnlog.sessions.context_models import WindowAnswer
+from turnlog.windows.recall import recall_tools
+
+if TYPE_CHECKING:
+    from strands import Agent
+    from strands.middleware.stages import InvokeModelContext
+
+
+_SHRINK = 0.7
+"""After a model has said that a window is too much for it, the next one has so much of it."""
+_STATE = "most_tokens"
+
+
+class TurnlogConversationManager(ConversationManager):
+    """The log of an agent's conversation, and its windows.
+
+    Each message is in the log before the model is called or a tool runs, once, whoever else keeps it there (a
+    `TurnlogRepository`). The model is sent the window of the session, with the agent's system prompt and tools counted; without
+    ``budget`` the model's own limit says how much. ``agent.messages`` has the newest ones: from a user's message on, ``keep`` or a
+    few more. With ``recall`` the agent has the two tools that bring back what a window leaves out; without, a session that is made
+    by something else is to be made with ``recall="never"``. A window shows what all agents of its session have said: those that are
+    to know nothing of each other have a ``session_id`` each.
+    """
+
+    def __init__(
+        self,
+        log: Turnlog,
+        session_id: str,
+        *,
+        budget: int | None = None,
+        policy: GivenPolicy | None = None,
+        output_reserve: int | None = None,
+        keep: int = 40,
+        recall: bool = True,
+        **settings: Any,
+    ) -> None:
+        super().__init__()
+        self._log = log
+        self._session_id = session_id
+        self._budget, self._policy, self._reserve = budget, policy, output_reserve
+        self._keep = max(1, keep)
+        self._recall = recall
+        self._settings = settings if recall else {"recall": "never", **settings}
+        self._most: int | None = None
+        self._sent: int | None = None
+        self._done = dict[str, dict[str, bytes]]()
+
+    # ------------------------------------------------------------ what Strands calls
+
+    def register_hooks(self, registry: HookRegistry, **kwargs: Any) -> None:
+        super().register_hooks(registry, **kwargs)
+        registry.add_callback(AgentInitializedEvent, self._begun)
+        registry.add_callback(BeforeToolsEvent, self._before_tools)
+
+    def apply_management(self, agent: Agent, **kwargs: Any) -> None:
+        """What was said is in the log; the agent keeps the newest of it."""
+        self._sync(agent)
+        messages = agent.messages
+        cuts = range(len(messages) - self._keep, 0, -1)
+        cut = next((at for at in cuts if _is_question(messages[at])), 0)
+        self.removed_message_count += cut
+        del messages[:cut]
+
+    def reduce_context(self, agent: Agent, e: Exception | None = None, **kwargs: Any) -> None:
+        """The next windows are smaller. When none is possible, ``e`` is raised."""
+        known = self._sent
+        if known is None:
+            known = self._window(agent, agent.system_prompt, agent.tool_registry.get_all_tool_specs()).tokens
+        before, self._most = self._most, int(known * _SHRINK)
+        try:
+            self._window(agent, agent.system_prompt, agent.tool_registry.get_all_tool_specs())
+        except BudgetTooSmallError as error:
+            self._most = before
+            if e is not None:
+                raise e from error
+
+    def get_state(self) -> dict[str, Any]:
+        return {**super().get_state(), _STATE: self._most}
+
+    def restore_from_session(self, state: dict[str, Any]) -> list[Message] | None:
+        """Goes on from the state of any manager: what that one has removed is in the log."""
+        self.removed_message_count = state.get("removed_message_count", 0)
+        self._most = state.get(_STATE)
+        return None
+
+    # ------------------------------------------------------------ hooks
+
+    def _begun(self, event: AgentInitializedEvent) -> None:
+        agent = event.agent
+        self._log.sessions.get_or_create(self._session_id, **self._settings)
+        if self._recall:
+            for tool in _tools(self._session()):
+                agent.tool_registry.register_tool(tool)
+        agent.add_middleware(InvokeModelStage.Input, self._before_model)
+
+    async def _before_tools(self, event: BeforeToolsEvent) -> None:
+        await asyncio.to_thread(self._sync, event.agent)
+
+    async def _before_model(self, context: InvokeModelContext) -> InvokeModelContext:
+        return await asyncio.to_thread(self._with_window, context)
+
+    # ------------------------------------------------------------ inside
+
+    def _session(self) -> Session:
+        return self._log.sessions.of(self._session_id)
+
+    def _sync(self, agent: Agent) -> None:
+        """Appends what the log does not have of the agent's messages; what was changed of the others is redacted there."""
+        done = self._done.setdefault(agent.agent_id, {})
+        listed = [_said(one, agent.agent_id) for one in agent.messages]
+        now = {one.identity.id: _digest(one) for one in listed if one.identity.id is not None}
+        changed = {name for name, digest in now.items() if name in done and done[name] != digest}
+        if changed:
+            self._redact(changed)
+        new = [one for one in listed if one.identity.id not in done]
+        if new:
+            append_new(self._session(), new, is_compressed=False, is_same_run=lambda: None)
+        self._done[agent.agent_id] = now
+
+    def _redact(self, ids: set[str]) -> None:
+        session, left = self._session(), set(ids)
+        for one in session.messages(order="desc", in_view=True):
+            if one.id in left:
+                session.redact(one.position)
+                left.discard(one.id)
+            if not left:
+                return
+
+    def _with_window(self, context: InvokeModelContext) -> InvokeModelContext:
+        agent = cast("Agent", context.agent)
+        self._sync(agent)
+        window = self._window(agent, context.system_prompt, context.tool_specs)
+        self._sent = window.tokens
+        brought = {one["toolSpec"]["name"] for one in window.tools}
+        messages = [sendable(one) for one in window.messages]
+        if messages and context.messages:
+            added = _added(context.messages, agent.messages)
+            messages[-1] = cast("Message", {**messages[-1], "content": [*messages[-1]["content"], *added]})
+        return context.replace(
+            messages=messages,
+            system_prompt=_joined(context.system_prompt, window.system),
+            tool_specs=[
+                one for one in context.tool_specs if not Session.handles(one["name"]) or one["name"] in brought
+            ],
+        )
+
+    def _window(self, agent: Agent, system: SystemPrompt, tools: Sequence[Any]) -> WindowAnswer:
+        most = self._budget if self._budget is not None else agent.model.context_window_limit
+        given = room(
+            budget=self._budget if self._most is None else min(self._most, most or self._most),
+            reserve=self._reserve,
+            system=_text(system),
+            limit=agent.model.context_window_limit,
+        )
+        return self._session().context(
+            format=FORMAT,
+            policy=self._policy,
+            tools=[{"toolSpec": dict(one)} for one in tools if not self._recall or not Session.handles(one["name"])],
+            **given,
+        )
+
+
+def _said(message: Mapping[str, Any], agent_id: str) -> GraphMessage:
+    body, kept = body_of(message)
+    meta = meta_of(message, kept, agent_id)
+    return GraphMessage(body, meta, Identity(meta.get("id"), canonical_json(body)))
+
+
+def _digest(said: GraphMessage) -> bytes:
+    return hashlib.sha256(said.identity.body).digest()
+
+
+def _is_question(message: Message) -> bool:
+    return message["role"] == "user" and not any("toolResult" in block for block in message["content"])
+
+
+def _added(sent: Messages, own: Messages) -> list[Any]:
+    """Blocks that were put behind the newest message for this call."""
+    last = own[-1]["content"] if own else []
+    given = sent[-1]["content"]
+    return list(given[len(last) :]) if given[: len(last)] == last else []
+
+
+def _text(system: SystemPrompt) -> str:
+    if isinstance(system, str):
+        return system
+    return "\n".join(block["text"] for block in system or [] if "text" in block)
+
+
+def _joined(system: SystemPrompt, more: Any) -> SystemPrompt:
+    if not more:
+        return system
+    if not system:
+        return str(more)
+    return f"{system}\n\n{more}" if isinstance(system, str) else [*system, {"text": more}]
+
+
+def _tools(session: Session) -> list[PythonAgentTool]:
+    def answered(tool_use: Any, **more: Any) -> Any:
+        answer = session.execute_tool(
+            tool_use["name"], tool_use["input"], call_id=tool_use["toolUseId"], format="bedrock_converse"
+        )
+        (block,) = answer.message["content"]
+        return {"status": "success", **block["toolResult"]}
+
+    specs = [cast("dict[str, Any]", one["toolSpec"]) for one in recall_tools(FORMAT)]
+    return [PythonAgentTool(one["name"], cast("Any", one), answered) for one in specs]

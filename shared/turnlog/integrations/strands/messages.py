@@ -1,0 +1,108 @@
+"""Messages of Strands as messages of the log: `bedrock_converse`, with bytes in base64 as in the HTTP API.
+
+What that format does not say is in the message's metadata.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from strands.types.content import Message
+from strands.types.session import SessionMessage, decode_bytes_values, encode_bytes_values
+
+from turnlog.agents.graph_state.messages import WITH_IDS
+from turnlog.sessions.message_models import StoredMessage
+
+FORMAT = "bedrock_converse"
+KEPT = "strands"
+assert KEPT in WITH_IDS  # noqa: S101 - alignment knows these messages by their ids
+_BODY = ("role", "content")
+_MAX_ID = 128
+_MEDIA = ("image", "document", "video", "audio")
+
+
+def body_of(message: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The body, and what is kept beside it."""
+    places = list[list[str | int]]()
+    body = {name: _plain(message[name], (name,), places) for name in _BODY if name in message}
+    rest = {name: value for name, value in message.items() if name not in (*_BODY, "tracking_id")}
+    kept: dict[str, Any] = {}
+    if places:
+        kept["bytes"] = places
+    if rest:
+        kept["rest"] = encode_bytes_values(rest)
+    return body, kept
+
+
+def meta_of(message: Mapping[str, Any], kept: Mapping[str, Any], agent_id: str) -> dict[str, Any]:
+    meta: dict[str, Any] = {"author": agent_id, "metadata": {KEPT: dict(kept)}}
+    tracking_id = message.get("tracking_id")
+    if isinstance(tracking_id, str) and 0 < len(tracking_id) <= _MAX_ID:
+        meta["id"] = tracking_id
+    elif tracking_id is not None:
+        meta["metadata"][KEPT]["tracking_id"] = tracking_id
+    return meta
+
+
+def message_of(stored: StoredMessage) -> Message:
+    """The message as it was given."""
+    kept = (stored.metadata or {}).get(KEPT) or {}
+    message: dict[str, Any] = _copied(stored.body)
+    for place in kept.get("bytes", ()):
+        holder: Any = message
+        for step in place[:-1]:
+            holder = holder[step]
+        holder[place[-1]] = base64.b64decode(holder[place[-1]])
+    tracking_id = stored.id if stored.id is not None else kept.get("tracking_id")
+    if tracking_id is not None:
+        message["tracking_id"] = tracking_id
+    return cast("Message", message | decode_bytes_values(kept.get("rest", {})))
+
+
+def session_message_of(stored: StoredMessage, message_id: int) -> SessionMessage:
+    kept = (stored.metadata or {}).get(KEPT) or {}
+    return SessionMessage(
+        message_of(stored),
+        message_id,
+        created_at=kept.get("created_at", stored.created_at),
+        updated_at=kept.get("updated_at", stored.created_at),
+    )
+
+
+def sendable(body: Mapping[str, Any]) -> Message:
+    """A message of a window, with the bytes that Strands sends."""
+    return cast("Message", {**body, "content": [_block(one) for one in body["content"]]})
+
+
+def _block(block: Mapping[str, Any]) -> dict[str, Any]:
+    made = dict(block)
+    for kind in _MEDIA:
+        source = (made.get(kind) or {}).get("source") or {}
+        if isinstance(source.get("bytes"), str):
+            made[kind] = {**made[kind], "source": {**source, "bytes": base64.b64decode(source["bytes"])}}
+    reasoning = made.get("reasoningContent") or {}
+    if isinstance(reasoning.get("redactedContent"), str):
+        made["reasoningContent"] = {**reasoning, "redactedContent": base64.b64decode(reasoning["redactedContent"])}
+    result = made.get("toolResult")
+    if result is not None:
+        made["toolResult"] = {**result, "content": [_block(one) for one in result["content"]]}
+    return made
+
+
+def _plain(value: Any, place: Sequence[str | int], places: list[list[str | int]]) -> Any:
+    if isinstance(value, bytes | bytearray):
+        places.append(list(place))
+        return base64.b64encode(value).decode("ascii")
+    if isinstance(value, Mapping):
+        return {name: _plain(one, (*place, name), places) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(one, (*place, at), places) for at, one in enumerate(value)]
+    return value
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _copied(one) for name, one in value.items()}
+    return [_copied(one) for one in value] if isinstance(value, list) else value

@@ -1,0 +1,126 @@
+"""Jobs that did not get done, back into their queues: what an operator does once their cause is mended.
+
+It takes the engine's own rights, so no route leads here. Doing it twice does nothing twice: a job that is over is not done again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from turnlog.core.errors import InvalidInputError, NotFoundError, UnavailableError
+from turnlog.core.identity import Owner
+from turnlog.core.jobs import JOB_KINDS, JobKind
+from turnlog.jobs.models import JobMessage, Redriven
+from turnlog.jobs.worker import TTL_SECONDS, QueueOf, read_message, send_job
+from turnlog.log.keys import OwnerKeys
+from turnlog.log.records import Record
+from turnlog.ports import JobQueue, Redrivable
+
+if TYPE_CHECKING:
+    from turnlog.sessions.session_log import SessionLog
+
+_PAGE = 100
+
+
+class RedriveJobs:
+    """The use case: dead letters of all owners, the failed jobs of one, or one job."""
+
+    def __init__(self, log: SessionLog, queue_of: QueueOf) -> None:
+        self._log = log
+        self._queue_of = queue_of
+
+    def __call__(self, owner: Owner, job_id: str | None = None, *, failed: bool = False) -> Redriven:
+        """Without ``job_id`` all dead letters that are jobs, whoever owns them; with ``failed`` the owner's failed jobs too.
+
+        With it that job of the owner: its dead letter or, where there is none, a new message. `InvalidInputError` when it is done.
+        """
+        queues = self._queues()
+        if job_id is not None:
+            record = self._log.records.get(OwnerKeys(owner).jobs, job_id)
+            if record is None:
+                raise NotFoundError(f"no job {job_id!r}")
+            return self._one(owner, record, queues)
+        found = _Letters(queues)
+        dead_letters = sum(_redrive(queue, found, kind) for kind, queue in _once_each(queues))
+        jobs = list[str]()
+        for record in self._failed(owner) if failed else ():
+            jobs += self._one(owner, record, queues).jobs
+        return Redriven(dead_letters=dead_letters, jobs=jobs, left=found.left)
+
+    def _one(self, owner: Owner, record: Record, queues: Mapping[JobKind, JobQueue]) -> Redriven:
+        if record.status == "done":
+            raise InvalidInputError(f"the job {record.id!r} is done: there is nothing to do again")
+        queue = queues.get(_kind(record))
+        if queue is None:
+            raise UnavailableError(f"this engine has no queue for {_kind(record)!r} jobs", code="no_queue")
+        if record.status == "failed":
+            content = {name: value for name, value in record.content.items() if name != "error"}
+            content["updated"] = self._log.clock.now_ms()
+            queued = Record(record.id, record.created_ms, "queued", content)
+            shelf = OwnerKeys(owner).jobs
+            self._log.records.replace(shelf, queued, while_status="failed", ttl_seconds=TTL_SECONDS)
+        found = _Letters(queues, only=(record.id, owner))
+        dead_letters = _redrive(queue, found, _kind(record))
+        if not dead_letters:
+            send_job(queue, owner, record)
+        return Redriven(dead_letters=dead_letters, jobs=[record.id], left=0)
+
+    def _failed(self, owner: Owner) -> Iterator[Record]:
+        after: Mapping[str, str] | None = None
+        while True:
+            records, after = self._log.records.page(OwnerKeys(owner).jobs, limit=_PAGE, after=after)
+            yield from (record for record in records if record.status == "failed")
+            if after is None:
+                return
+
+    def _queues(self) -> dict[JobKind, JobQueue]:
+        found = {kind: queue for kind in JOB_KINDS if (queue := self._queue_of(kind)) is not None}
+        if not found:
+            raise UnavailableError("this engine has no queue: name it in the engine's URL", code="no_queue")
+        return found
+
+
+class _Letters:
+    """Which dead letters go back: jobs of ours in the queue of their kind. ``left`` counts the others."""
+
+    def __init__(self, queues: Mapping[JobKind, JobQueue], *, only: tuple[str, Owner] | None = None) -> None:
+        self._queues = queues
+        self._only = only
+        self.left = 0
+
+    def group_of(self, body: str, queue: JobQueue) -> str | None:
+        try:
+            message = read_message(body)
+        except InvalidInputError:
+            self.left += 1
+            return None
+        if self._only is not None and not _is_of(message, *self._only):
+            return None
+        if self._queues.get(message.kind) is not queue:
+            self.left += 1
+            return None
+        return message.tenant
+
+
+def _redrive(queue: JobQueue, letters: _Letters, kind: JobKind) -> int:
+    if not isinstance(queue, Redrivable):
+        raise UnavailableError(f"the queue of {kind!r} jobs can't give dead letters back", code="no_queue")
+    return queue.redrive(lambda body: letters.group_of(body, queue))
+
+
+def _once_each(queues: Mapping[JobKind, JobQueue]) -> Iterator[tuple[JobKind, JobQueue]]:
+    """Kinds may share a queue."""
+    seen = list[JobQueue]()
+    for kind, queue in queues.items():
+        if not any(queue is one for one in seen):
+            seen.append(queue)
+            yield kind, queue
+
+
+def _is_of(message: JobMessage, job_id: str, owner: Owner) -> bool:
+    return (message.job_id, message.tenant, message.user) == (job_id, owner.tenant_id, owner.user_id)
+
+
+def _kind(record: Record) -> JobKind:
+    return next(kind for kind in JOB_KINDS if kind == record.content["kind"])

@@ -1,0 +1,267 @@
+"""Jobs: a record that its owner can look at, and a message in the queue with ids only.
+
+The record is stored before the message is sent, and says how the job went: it is replaced only while the job is queued, so a
+message that is delivered twice or late changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
+
+from turnlog.core.errors import (
+    ConflictError,
+    InvalidInputError,
+    MalformedError,
+    NotFoundError,
+    TurnlogError,
+    UnavailableError,
+)
+from turnlog.core.identity import Owner, correlation_id, owner_of_ids, serving
+from turnlog.core.jobs import JobKind
+from turnlog.core.json_values import JsonObject, parse_strict_json
+from turnlog.core.lazy_dataclass import lazy_dataclass
+from turnlog.core.models import Cursors
+from turnlog.core.times import rfc3339
+from turnlog.jobs.models import Job, JobError, JobMessage, JobPage
+from turnlog.log.keys import OwnerKeys
+from turnlog.log.links import Link
+from turnlog.log.records import Record
+from turnlog.log.request_keys import RequestKey
+from turnlog.ports import JobQueue
+
+if TYPE_CHECKING:
+    from turnlog.sessions.session_log import SessionLog
+
+TTL_SECONDS = 30 * 24 * 3600
+MAX_LIMIT = 100
+_PAGES = 10
+
+QueueOf: TypeAlias = Callable[[str], "JobQueue | None"]
+"""The queue of a kind of job; None where the engine has none."""
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class Later:
+    """A job that is not over: what it has made so far, and the options of its next part, which comes after a delay."""
+
+    result: JsonObject
+    options: JsonObject
+    delay_seconds: int = 0
+
+
+Work: TypeAlias = Callable[[Owner, str, JsonObject], "JsonObject | Later"]
+"""What a job does: owner, session id and options in, a result without contents out. Doing it again must change nothing."""
+RETRYABLE = (UnavailableError, ConflictError)
+
+
+class StartJobs:
+    """The use case: store a job's record and send its message; the same request again gives the same job."""
+
+    def __init__(self, log: SessionLog, queue_of: QueueOf) -> None:
+        self._log = log
+        self._queue_of = queue_of
+
+    def __call__(
+        self,
+        owner: Owner,
+        kind: JobKind,
+        session_id: str,
+        options: JsonObject,
+        request: RequestKey | None = None,
+        *,
+        job_id: str | None = None,
+    ) -> Job:
+        """``job_id`` is for who knows a job by something else than a key."""
+        queue = self.check(kind)
+        shelf = OwnerKeys(owner).jobs
+        if job_id is None:
+            job_id = self._log.records.claim(shelf, request, ttl_seconds=TTL_SECONDS)
+        now = self._log.clock.now_ms()
+        content: JsonObject = {"kind": kind, "session": session_id, "options": options, "updated": now, "attempts": 0}
+        if (correlation := correlation_id()) is not None:
+            content["correlation"] = correlation
+        record = self._log.records.create(shelf, Record(job_id, now, "queued", content), ttl_seconds=TTL_SECONDS)
+        if record.status == "queued":
+            send_job(queue, owner, record)
+        return job_answer(record)
+
+    def check(self, kind: JobKind) -> JobQueue:
+        """The queue of a kind; `UnavailableError` where the engine has none, and a job can't be started."""
+        queue = self._queue_of(kind)
+        if queue is None:
+            raise UnavailableError(f"this engine has no queue for {kind!r} jobs; use mode 'sync'", code="no_queue")
+        return queue
+
+
+class GetJob:
+    """The use case: one job of the caller. That of an export says where the file is, for a while, whenever it is asked."""
+
+    def __init__(self, log: SessionLog, link_of: Callable[[Owner, str], Link]) -> None:
+        self._log = log
+        self._link_of = link_of
+
+    def __call__(self, owner: Owner, job_id: str) -> Job:
+        record = self._log.records.get(OwnerKeys(owner).jobs, job_id)
+        if record is None:
+            raise NotFoundError(f"no job {job_id!r}")
+        job = job_answer(record)
+        if job.kind != "export" or job.result is None:
+            return job
+        link = self._link_of(owner, job.session_id)
+        return job.model_copy(update={"result": {**job.result, "url": link.url, "expires_at": link.expires_at}})
+
+
+class ListJobs:
+    """The use case: the caller's jobs, newest first."""
+
+    def __init__(self, log: SessionLog) -> None:
+        self._log = log
+
+    def __call__(
+        self,
+        owner: Owner,
+        *,
+        limit: int = 20,
+        cursor: str | None = None,
+        status: Literal["queued", "done", "failed"] | None = None,
+    ) -> JobPage:
+        cursors = Cursors(self._log.cursor_secret())
+        scope = f"jobs {owner.tenant_id} {owner.user_id} {status or ''}"
+        after: Mapping[str, str] | None = cursors.read(cursor, scope=scope) if cursor is not None else None
+        shelf, found = OwnerKeys(owner).jobs, list[Record]()
+        for _ in range(_PAGES):
+            records, after = self._log.records.page(shelf, limit=limit - len(found), after=after)
+            found += [record for record in records if status in (None, record.status)]
+            if len(found) >= limit or after is None:
+                break
+        return JobPage(
+            jobs=[job_answer(record) for record in found],
+            next_cursor=cursors.write(after, scope=scope) if after is not None else None,
+        )
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class Ran:
+    """How one delivery of a job went. ``status`` "gone": its record says that it is over, or the record has expired; "later": there
+    is a message for what is left of it."""
+
+    job_id: str
+    kind: str
+    status: Literal["done", "failed", "gone", "later"]
+    code: str = ""
+
+
+class RunJob:
+    """The use case of workers: do what one message of the queue asks for.
+
+    Returns when the message is settled, a failure that trying again can't mend included (the record names it). Raises
+    `MalformedError` or `InvalidInputError` for poison, and what may go better next time.
+    """
+
+    def __init__(self, log: SessionLog, work: Mapping[str, Callable[[], Work]], queue_of: QueueOf) -> None:
+        self._log = log
+        self._work = work
+        self._queue_of = queue_of
+
+    def __call__(self, body: str, *, kinds: Collection[str]) -> Ran:
+        message = read_message(body)
+        if message.kind not in kinds:
+            raise InvalidInputError(f"a {message.kind!r} job in a queue of others")
+        owner = owner_of_ids(message.tenant, message.user)
+        with serving(owner.tenant_id):
+            return self._run(message, owner)
+
+    def _run(self, message: JobMessage, owner: Owner) -> Ran:
+        record = self._log.records.get(OwnerKeys(owner).jobs, message.job_id)
+        if record is None or record.status != "queued":
+            return Ran(message.job_id, message.kind, "gone")
+        if (record.content["kind"], record.content["session"]) != (message.kind, message.session_id):
+            raise InvalidInputError("the message does not belong to its job")
+        try:
+            work, options = self._work[message.kind](), cast("JsonObject", record.content["options"])
+            result = work(owner, message.session_id, options)
+        except RETRYABLE as error:
+            self._settle(owner, record, "queued", error=error)
+            raise
+        except TurnlogError as error:
+            self._settle(owner, record, "failed", error=error)
+            return Ran(message.job_id, message.kind, "failed", error.error_code)
+        if isinstance(result, Later):
+            self._send_on(owner, record, result)
+            return Ran(message.job_id, message.kind, "later")
+        self._settle(owner, record, "done", result=result)
+        return Ran(message.job_id, message.kind, "done")
+
+    def _send_on(self, owner: Owner, record: Record, later: Later) -> None:
+        """The message for the next part, then the record: ended in between, this part is done once more."""
+        queue = self._queue_of(cast("str", record.content["kind"]))
+        if queue is None:
+            raise UnavailableError("this engine has no queue for the rest of the job", code="no_queue")
+        send_job(queue, owner, record, delay_seconds=later.delay_seconds)
+        changed = Record(record.id, record.created_ms, record.status, {**record.content, "options": later.options})
+        self._settle(owner, changed, "queued", result=later.result)
+
+    def _settle(
+        self,
+        owner: Owner,
+        record: Record,
+        status: Literal["queued", "done", "failed"],
+        *,
+        result: JsonObject | None = None,
+        error: TurnlogError | None = None,
+    ) -> None:
+        attempts = cast("int", record.content["attempts"]) + 1
+        content: JsonObject = {**record.content, "updated": self._log.clock.now_ms(), "attempts": attempts}
+        content.pop("error", None)
+        if result is not None:
+            content["result"] = result
+        if error is not None:
+            content["error"] = {"code": error.error_code, "detail": error.detail[:500]}
+        after = Record(record.id, record.created_ms, status, content)
+        try:
+            self._log.records.replace(OwnerKeys(owner).jobs, after, while_status="queued", ttl_seconds=TTL_SECONDS)
+        except UnavailableError:
+            # The error that is being told matters more than its note in the record.
+            if error is None or status != "queued":
+                raise
+
+
+def send_job(queue: JobQueue, owner: Owner, record: Record, *, delay_seconds: int = 0) -> None:
+    """The message of a job that is queued. Sent twice, the second one finds the job over."""
+    kind, session_id = cast("JobKind", record.content["kind"]), cast("str", record.content["session"])
+    message = JobMessage(
+        v=1,
+        job_id=record.id,
+        kind=kind,
+        tenant=owner.tenant_id,
+        user=owner.user_id,
+        session_id=session_id,
+        correlation_id=cast("str | None", record.content.get("correlation")),
+    )
+    queue.send(message.model_dump_json(exclude_none=True), group=owner.tenant_id, delay_seconds=delay_seconds)
+
+
+def read_message(body: str) -> JobMessage:
+    """A message of the queue, or `MalformedError` / `InvalidInputError`: whoever wrote it, it will not get better."""
+    try:
+        return JobMessage.model_validate(parse_strict_json(body), strict=True)
+    except ValueError as error:
+        raise MalformedError("the message is no job of this version") from error
+
+
+def job_answer(record: Record) -> Job:
+    content: dict[str, Any] = record.content
+    error = content.get("error")
+    return Job(
+        job_id=record.id,
+        kind=content["kind"],
+        session_id=content["session"],
+        status=cast("Literal['queued', 'done', 'failed']", record.status),
+        created_at=rfc3339(record.created_ms),
+        updated_at=rfc3339(content["updated"]),
+        attempts=content["attempts"],
+        result=content.get("result"),
+        error=JobError(code=error["code"], detail=error["detail"]) if error else None,
+        correlation_id=content.get("correlation"),
+    )

@@ -1,0 +1,29 @@
+"""The rules of the providers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from turnlog.lint.use_case import LintAnswer, LintMessages
+from turnlog.routing import HttpRequest, Response, Route, read_body
+
+if TYPE_CHECKING:
+    from turnlog.app import Application
+
+
+def _lint(app: Application, request: HttpRequest) -> Response:
+    return Response(200, app.lint_messages(read_body(request, LintMessages)))
+
+
+ROUTES: tuple[Route, ...] = (
+    Route(
+        "POST",
+        "/v1/lint",
+        "lint_messages",
+        "lint",
+        "Which rules of a provider a list of messages breaks; nothing is stored",
+        _lint,
+        LintMessages,
+        {200: LintAnswer},
+    ),
+)

@@ -1,1 +1,0 @@
-"""`turnlog chat`: models, tools, and the talk itself."""

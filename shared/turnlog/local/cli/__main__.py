@@ -1,8 +1,0 @@
-"""``python -m turnlog.local.cli``: the command line where the `turnlog` script is not on the path."""
-
-from __future__ import annotations
-
-from turnlog.local.cli import main
-
-if __name__ == "__main__":
-    main()

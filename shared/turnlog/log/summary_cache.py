@@ -1,0 +1,63 @@
+"""The summary in force: one commit of the log, whole in ``E#SUM`` beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from turnlog.core.errors import CorruptError
+from turnlog.core.events import SummaryEvent
+from turnlog.core.lazy_dataclass import lazy_dataclass
+from turnlog.log.caches import Caches, summary_in
+from turnlog.log.commits import CommitLog
+from turnlog.log.headers import Covered
+from turnlog.log.keys import SessionKeys, commit_sort_key
+from turnlog.log.lines import summary_line
+from turnlog.log.read_lines import summary_from
+from turnlog.log.tombstones import is_cache_tombstone
+from turnlog.ports import Item
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class CurrentSummary:
+    """A summary and the time of its commit."""
+
+    event: SummaryEvent
+    time_ms: int
+
+
+class Summaries:
+    """Reads summaries of sessions, and keeps the cache of the newest."""
+
+    def __init__(self, commits: CommitLog, caches: Caches) -> None:
+        self._commits = commits
+        self._caches = caches
+
+    def in_force(self, keys: SessionKeys, covered: Covered | None) -> CurrentSummary | None:
+        """The summary that a header names, in one request while ``E#SUM`` holds it."""
+        return self.among(keys, covered, self._caches.read_summary(keys)) if covered is not None else None
+
+    def among(self, keys: SessionKeys, covered: Covered, cached: Item | None) -> CurrentSummary:
+        """The same with ``E#SUM`` at hand; from the summary's commit when that does not hold it."""
+        if cached is not None and not is_cache_tombstone(cached):
+            line, position, time_ms = summary_in(cached)
+            if position == covered.position:
+                return CurrentSummary(summary_from(line, position=position), time_ms)
+        return self.at(keys, [covered.position])[0]
+
+    def at(self, keys: SessionKeys, positions: Sequence[int]) -> list[CurrentSummary]:
+        """The summaries at these positions from their commits, in one request, and one more where texts are large."""
+        commits = self._commits.at(keys, positions)
+        summaries = list[CurrentSummary]()
+        for commit, event in zip(commits, self._commits.events(keys, commits), strict=True):
+            if not isinstance(event, SummaryEvent):
+                raise CorruptError(
+                    "no summary where the log says there is one", item=commit_sort_key(commit.header.first)
+                )
+            summaries.append(CurrentSummary(event, commit.header.time_ms))
+        return summaries
+
+    def write_cache(self, keys: SessionKeys, event: SummaryEvent, *, time_ms: int, rewound: int = 0) -> None:
+        """``time_ms`` is of the summary's commit, ``rewound`` of the log's newest."""
+        line = summary_line(replace(event, payload=None, outline=""))
+        self._caches.write_summary(keys, line, position=event.position, time_ms=time_ms, rewound=rewound)

@@ -1,0 +1,260 @@
+"""Handing a session to long-term memory when it has ended or fallen silent: asked for beside the end, done by a job.
+
+Nobody waits for it. A note is put before the commit that ends the session, so whatever fails after that (the queue, the worker,
+the engine for longer than a day) is found by the schedule of retention, which asks for the job again.
+"""
+
+from __future__ import annotations
+
+import gzip
+import logging
+from contextlib import suppress
+from tempfile import TemporaryFile
+from typing import BinaryIO, cast
+
+from turnlog.core.errors import ConflictError, NotFoundError, UnavailableError
+from turnlog.core.identity import Owner
+from turnlog.core.json_values import JsonObject
+from turnlog.core.lazy_dataclass import lazy_dataclass
+from turnlog.core.memory import Offloaded, OffloadReason
+from turnlog.core.times import DAY_MS
+from turnlog.jobs.models import Job
+from turnlog.jobs.worker import Later, StartJobs
+from turnlog.log.commits import Commit
+from turnlog.log.headers import Header, short_hash
+from turnlog.log.keys import SessionKeys
+from turnlog.memory.hand_over_store import Cut, Due, Offloads, copied_lines, said_in
+from turnlog.ports import BlobStore, MemoryEngine
+from turnlog.sessions.session_log import SessionLog
+
+NOTED_MS = 15 * 60 * 1000
+"""So long a note is left alone: the job that was asked for is on its way."""
+SETTLES_MS = 60_000
+"""An end that has not come so long after its note never comes: its request is over."""
+AGAIN_MS = DAY_MS
+MAX_WAITS = 100
+_FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 30, 900
+"""Waits for an engine that is down: longer each time. All of them are a day; then the queue counts, and a dead letter is left."""
+_TRIES = 5
+_GONE: JsonObject = {"status": "gone"}
+_log = logging.getLogger("turnlog")
+
+
+class AskForOffloads:
+    """Asks for the job of a session that ends. With ``is_on`` False it asks for nothing."""
+
+    def __init__(self, log: SessionLog, offloads: Offloads, start_job: StartJobs, *, is_on: bool) -> None:
+        self._log = log
+        self._offloads = offloads
+        self._start_job = start_job
+        self._is_on = is_on
+
+    def note(self, keys: SessionKeys, reason: OffloadReason) -> None:
+        """Before the commit."""
+        if self._is_on:
+            now = self._log.clock.now_ms()
+            self._offloads.note(keys, Due(self._log.ids.nonce(), reason, now), due_ms=now + NOTED_MS)
+
+    def send(self, keys: SessionKeys, header: Header, reason: OffloadReason) -> None:
+        """After the commit is durable. Again for the same commit: the same job. An outage is left to the schedule."""
+        if self._is_on:
+            with suppress(UnavailableError):
+                self._start(keys, header, reason)
+
+    def again(self, keys: SessionKeys, header: Header | None) -> str:
+        """What the schedule does about a note: asks once more, or sees that nothing is left to do. ``header`` is the log's newest;
+        None: the session is no more. Returns what was done, by its name in `Retained`; empty for nothing."""
+        cut, due = self._offloads.read(keys)
+        if due is None:
+            return ""
+        now = self._log.clock.now_ms()
+        if header is None or not self._is_on:
+            self._offloads.put_off(keys, due, due_ms=None)
+            return ""
+        if not is_at_rest(header):
+            is_over = now - due.noted_ms >= SETTLES_MS
+            self._offloads.put_off(keys, due, due_ms=None if is_over else now + NOTED_MS)
+            return ""
+        if cut.done >= (header.ended or header.last):
+            self._offloads.put_off(keys, due, due_ms=None)
+            return ""
+        job = self._start(keys, header, cast("OffloadReason", due.reason))
+        # One that has failed waits for an operator, who finds it among the jobs.
+        self._offloads.put_off(keys, due, due_ms=None if job.status == "failed" else now + AGAIN_MS)
+        return "offloaded"
+
+    def _start(self, keys: SessionKeys, header: Header, reason: OffloadReason) -> Job:
+        options: JsonObject = {"last": header.last, "hash": header.hash.hex(), "reason": reason}
+        job_id = f"{header.time_ms:013d}-{short_hash(f'offload {keys.session_id} {header.hash.hex()}').hex()}"
+        return self._start_job(keys.owner, "offload", keys.session_id, options, job_id=job_id)
+
+
+class OffloadSessions:
+    """The job: a copy of all messages beside the session, and to the engine what no earlier job has told it."""
+
+    def __init__(self, log: SessionLog, offloads: Offloads, copies: OffloadCopies, memory: MemoryEngine | None) -> None:
+        self._log = log
+        self._offloads = offloads
+        self._copies = copies
+        self._memory = memory
+
+    def run(self, owner: Owner, session_id: str, options: JsonObject) -> JsonObject | Later:
+        """A part of a job's work; the receipt says what was handed over, without contents.
+
+        Does nothing for a session that is no more, and nothing twice. An engine that is down is asked again later, at no receive
+        of the queue.
+        """
+        keys = SessionKeys(owner, session_id)
+        if self._memory is None:
+            return {"status": "off"}
+        if not options:
+            return _GONE  # its session was erased, and what its jobs were asked with
+        last, reason = cast("int", options["last"]), cast("OffloadReason", options["reason"])
+        header = self._header(keys, last)
+        if header is None or header.hash.hex() != options["hash"]:
+            return _GONE
+        cut, due = self._offloads.read(keys)
+        for _ in range(_TRIES):
+            if cut.done >= last:
+                break
+            if cut.end <= cut.done:
+                cut = self._offloads.cut(keys, cut, last)
+                continue
+            try:
+                receipt = self._hand_over(self._memory, keys, cut, reason)
+            except _EngineDownError as error:
+                return _later(options, error.error)
+            if receipt is None:
+                return _GONE
+            cut = self._offloads.finish(keys, cut, receipt)
+        else:
+            raise ConflictError("others hand the same session over; try again", retry_after_seconds=1)
+        self._settle(keys, due, cut)
+        if cut.end == last and cut.receipt is not None:
+            return cut.receipt
+        return {"status": "repeated"}
+
+    def _header(self, keys: SessionKeys, position: int) -> Header | None:
+        """Of the commit that ends there, in a session that is alive."""
+        try:
+            self._log.commits.tail(keys)
+            commit = self._log.commits.containing(keys, position)
+        except NotFoundError:
+            return None
+        return commit.header if commit is not None and commit.header.last == position else None
+
+    def _hand_over(self, memory: MemoryEngine, keys: SessionKeys, cut: Cut, reason: OffloadReason) -> JsonObject | None:
+        header, begin = self._header(keys, cut.end), self._log.commits.begin(keys)
+        if header is None or begin is None:
+            return None
+        first = cut.done + 1 if cut.done else begin.header.first
+        copy = self._copies.write(keys, header)
+        part = self._part(keys, begin, header, first, reason)
+        messages = sum(1 for _ in part.said())
+        if self._header(keys, cut.end) is None:
+            return None  # erased while it was read
+        try:
+            memories = memory.remember(part) if messages else 0
+        except UnavailableError as error:
+            raise _EngineDownError(error) from error
+        return {
+            "status": "offloaded",
+            "reason": reason,
+            "engine": memory.name,
+            "first": first,
+            "last": header.last,
+            "messages": messages,
+            "memories": memories,
+            "copied": copy.messages,
+            "size_bytes": copy.size_bytes,
+        }
+
+    def _part(self, keys: SessionKeys, begin: Commit, header: Header, first: int, reason: OffloadReason) -> Offloaded:
+        names = f"offload {keys.session_id} {begin.header.hash.hex()} {header.hash.hex()} {first}-{header.last}"
+        return Offloaded(
+            id=short_hash(names).hex(),
+            owner=keys.owner,
+            session_id=keys.session_id,
+            first=first,
+            last=header.last,
+            ended_ms=header.active_ms,
+            reason=reason,
+            said=lambda: said_in(self._log.commits, keys, header, first=first),
+        )
+
+    def _settle(self, keys: SessionKeys, due: Due | None, cut: Cut) -> None:
+        """Nothing is left for the schedule to look at: the log has ended, or the note was of the silence that was handed over."""
+        try:
+            newest = self._log.commits.tail(keys).header
+        except NotFoundError:
+            return
+        is_known = bool(newest.ended) or (due is not None and due.reason == "inactive" and is_at_rest(newest))
+        if due is not None and is_known and cut.done >= (newest.ended or newest.last):
+            with suppress(UnavailableError):
+                self._offloads.put_off(keys, due, due_ms=None)
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class Copy:
+    messages: int
+    size_bytes: int
+
+
+class OffloadCopies:
+    """Copies of all messages of a session, one for each session, with the newest one in place of the one before."""
+
+    def __init__(self, log: SessionLog, blobs: BlobStore, offloads: Offloads) -> None:
+        self._log = log
+        self._blobs = blobs
+        self._offloads = offloads
+
+    def write(self, keys: SessionKeys, header: Header) -> Copy:
+        """The copy of the history up to a header: streamed, and the same bytes every time."""
+        count = 0
+        with TemporaryFile() as file:
+            with gzip.GzipFile(filename="", fileobj=file, mode="wb", mtime=0) as packed:
+                for line in copied_lines(self._log.commits, keys, header):
+                    packed.write(line)
+                    count += 1
+            size = file.tell()
+            file.seek(0)
+            self._blobs.put(keys.offload_blob, cast("BinaryIO", file))
+        return Copy(count, size)
+
+    def renew(self, keys: SessionKeys) -> int:
+        """What was copied is erased with all its versions, and copied again as the log has it now; how many versions there were.
+
+        Ended in between, there is none: done again, there is.
+        """
+        cut, _ = self._offloads.read(keys)
+        if not cut.end:
+            return 0
+        erased = self._blobs.erase(keys.offload_blob)
+        with suppress(NotFoundError):
+            self._log.commits.tail(keys)
+            commit = self._log.commits.containing(keys, cut.end)
+            if commit is not None:
+                self.write(keys, commit.header)
+        return erased
+
+
+class _EngineDownError(Exception):
+    def __init__(self, error: UnavailableError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+def is_at_rest(header: Header) -> bool:
+    """Whether a session has ended, or is known to be silent."""
+    return header.status != "active"
+
+
+def _later(options: JsonObject, error: UnavailableError) -> Later:
+    waits = cast("int", options.get("waits", 0))
+    if waits >= MAX_WAITS:
+        raise error
+    wait = min(_LONGEST_WAIT_SECONDS, _FIRST_WAIT_SECONDS * 2 ** min(waits, 10))
+    wait = max(wait, min(error.retry_after_seconds or 0, _LONGEST_WAIT_SECONDS))
+    return Later(
+        {"status": "waiting", "reason": error.error_code, "waits": waits + 1}, {**options, "waits": waits + 1}, wait
+    )

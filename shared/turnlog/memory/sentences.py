@@ -1,0 +1,167 @@
+"""Facts without a model: what people say of themselves in plain sentences, verbatim, and identifiers that they gave and tools took.
+
+English and Chinese. Noise is worse than a fact too few: only the forms below are taken, of short clauses that a user wrote, and a
+question, a quotation, or a document that was pasted is none of these.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from functools import cache
+from importlib.resources import files
+from typing import Any, cast
+
+from turnlog.core.lazy_dataclass import lazy_dataclass
+from turnlog.core.memory import MadeFacts, MemoryFact, MemoryKind, SpokenMessage
+from turnlog.memory.profile import normal
+from turnlog.windows.ledger import is_said
+
+MAX_MESSAGE_CHARS = 2_000
+"""A longer message is a document, and its "I" may be anyone."""
+_LONGEST_CLAUSE = 160
+_MAX_USER_TEXTS = 400
+_SENTENCE = re.compile(r"[^.!?。！？\n;；]+(?:\.(?=\w)[^.!?。！？\n;；]+)*[.!?。！？]*")
+_QUOTED = re.compile(r"^\s*(?:>|\||#|[-*]\s|\d+[.)]\s|[\"“「『'].*[\"”」』']\s*$|\w+:\s)")
+_CODE = re.compile(r"```.*?(?:```|$)|`[^`]*`|<[^>]+>|https?://\S+", re.DOTALL)
+_LEAD = re.compile(
+    r"^(?:(?:well|oh|hey|hi|hello|yes|yeah|yep|yup|no|nope|ok|okay|sure|so|and|but|also|btw|by the way|fyi|actually|honestly|"
+    r"personally|sorry|thanks|thank you|please note(?: that)?|note that|remember(?: that)?|just so you know|for the record|"
+    r"as you know|haha|lol|wow|cool|great|nice|right|anyway|besides|plus|because|since|\w+(?= -))[\s,!:-]+)+",
+    re.IGNORECASE,
+)
+_SPLIT = re.compile(
+    r"[,，]?\s+and\s+(?=(?:I|I'm|I’m|my|it|it's|they|we|he|she|the|that)\s)|"
+    r"[,，]\s*(?:but|and|so|because|which|although|though|I'm|I’m|"
+    r"(?=my\s|I\s))\s*|\s+-+\s+|\s*—\s*|…|\.\.\."
+)
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class _Rule:
+    kind: MemoryKind
+    pattern: re.Pattern[str]
+    subject: str
+    """``{o}`` stands for the group ``o``; empty: of such facts none replaces another."""
+
+
+@cache
+def _rules(language: str) -> tuple[_Rule, ...]:
+    """The rules of a language, from its file."""
+    names, rules = dict[str, str](), list[_Rule]()
+    text = files(__package__).joinpath(f"{language}.txt").read_text(encoding="utf-8")
+    for line in re.sub(r"\n +", "", text).splitlines():
+        if not line or line.startswith("#"):
+            continue
+        head, _, pattern = line.partition(" = " if line.startswith("<") else ") ")
+        for name, value in names.items():
+            pattern = pattern.replace(name, value)
+        if head.startswith("<"):
+            names[head] = pattern
+        else:
+            kind, _, subject = head.partition(" (")
+            rules.append(_Rule(cast("MemoryKind", kind), re.compile(pattern, re.IGNORECASE), subject))
+    return tuple(rules)
+
+
+_ZH_LEAD = re.compile(
+    r"^(?:(?:嗯+|哦+|啊+|好的?|是的?|对|那|你好|您好|其实|不过|但是?|而且|因为|所以|另外|还有|对了|没错|当然|谢谢你?|哈哈+|最近|现在|嗨|唉|可是|然后|记住)[，,！!。、\s~]*)+(?=我|咱|请|就)"
+)
+_HAN = re.compile(r"[\u3400-\u9fff]")
+_HELD_KEY = re.compile(
+    r"(?:(?:user|customer|member|account|employee|patient|student|loyalty|passport)_?(?:id|number|no)|(?:user_|customer_)?e?mail|"
+    r"(?:phone|mobile)(?:_number)?|zip(?:_?code)?|(?:postal|post)_?code|(?:first|last|full|user)_?name|date_of_birth|dob|address)"
+)
+_OWN = re.compile(r"\b(?:my|mine|i am|i'm|i’m|this is|me)\b|我", re.IGNORECASE)
+_BARE_CHARS = 60
+"""A message that is hardly more than the value answers a question for it."""
+_CALL = re.compile(r"^[\w.-]{1,64} (\{.*\})$", re.MULTILINE)
+
+
+class SentenceFacts:
+    """Implements `FactMaker`."""
+
+    name = "sentences-1"
+
+    def facts(self, said: Iterable[SpokenMessage]) -> MadeFacts:
+        found, asked = dict[tuple[str, int], MemoryFact](), list[SpokenMessage]()
+        for one in said:
+            if one.role == "user":
+                asked = [*asked[1 - _MAX_USER_TEXTS :], one]
+                made = facts_in(one)
+            else:
+                made = _facts_of_calls(one, asked, list(found.values()))
+            for fact in made:
+                found.setdefault((normal(fact.text), fact.position), fact)
+        return MadeFacts(tuple(sorted(found.values(), key=lambda fact: fact.position)))
+
+
+def facts_in(one: SpokenMessage) -> Iterator[MemoryFact]:
+    """What a message says of who wrote it."""
+    if len(one.text) > MAX_MESSAGE_CHARS:
+        return
+    for clause in _clauses(_CODE.sub(" ", one.text)):
+        is_chinese = _HAN.search(clause) is not None
+        for rule in _rules("chinese" if is_chinese else "english"):
+            match = rule.pattern.match(clause)
+            if match is None:
+                continue
+            about = match.groupdict().get("o") or ""
+            subject = rule.subject.format(o=normal(about)) if about or "{o}" not in rule.subject else ""
+            yield MemoryFact(rule.kind, clause, subject, one.position, one.time_ms)
+            break
+
+
+def _clauses(text: str) -> Iterator[str]:
+    for line in text.split("\n"):
+        if _QUOTED.match(line):
+            continue
+        for sentence in _SENTENCE.findall(line):
+            if sentence.rstrip().endswith(("?", "？")):
+                continue
+            is_chinese = _HAN.search(sentence) is not None
+            parts = re.split(r"[,，:：]", sentence) if is_chinese else _SPLIT.split(sentence)
+            for part in parts:
+                clause = (_ZH_LEAD if is_chinese else _LEAD).sub("", part.strip().strip('~～ *_()（）"“”'))
+                clause = clause.strip().rstrip("。.!！~～,，")
+                if 3 <= len(clause) <= _LONGEST_CLAUSE:
+                    yield clause
+
+
+def _facts_of_calls(one: SpokenMessage, asked: list[SpokenMessage], known: list[MemoryFact]) -> Iterator[MemoryFact]:
+    """Identifiers of the person that a tool was called with, where a user gave them: their own words name the place.
+
+    What a sentence of theirs says already is not said once more.
+    """
+    for call in _CALL.finditer(one.text):
+        try:
+            arguments = json.loads(call[1])
+        except (ValueError, RecursionError):
+            continue
+        for key, value in _leaves(arguments):
+            text = str(value)
+            if not _HELD_KEY.fullmatch(key) or not 3 <= len(text) <= 80:
+                continue
+            source = next((told for told in reversed(asked) if _is_own(text, told.text)), None)
+            if source is None or any(fact.position == source.position and is_said(text, fact.text) for fact in known):
+                continue
+            label = key.replace("_", " ")
+            yield MemoryFact("entity", f"{label}: {text}", f"my {label}", source.position, source.time_ms)
+
+
+def _is_own(value: str, text: str) -> bool:
+    """Whether somebody has said the value of themselves, or as an answer."""
+    if len(text) > MAX_MESSAGE_CHARS or not is_said(value, text):
+        return False
+    if len(text) - len(value) <= _BARE_CHARS:
+        return True
+    return any(is_said(value, sentence) and _OWN.search(sentence) for sentence in _SENTENCE.findall(text))
+
+
+def _leaves(value: Any, key: str = "") -> Iterator[tuple[str, str | int]]:
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield from _leaves(inner, str(name).casefold())
+    elif isinstance(value, str) or (isinstance(value, int) and not isinstance(value, bool)):
+        yield key, value

@@ -1,0 +1,248 @@
+"""Erasing a session for good: the request fences it, so that nothing answers from then on; a job erases, and looks again later."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import cast
+
+from turnlog.core.errors import CorruptError, NotFoundError
+from turnlog.core.identity import Owner
+from turnlog.core.json_values import JsonObject
+from turnlog.jobs.models import Job
+from turnlog.jobs.worker import TTL_SECONDS, Later, StartJobs, job_answer
+from turnlog.log.headers import item_name, short_hash
+from turnlog.log.idempotency import raw_request_key
+from turnlog.log.keys import OwnerKeys, SessionKeys
+from turnlog.log.records import Record, Records
+from turnlog.log.tombstones import (
+    BARE,
+    FREE,
+    IDLE,
+    MATERIALISING,
+    SlotLease,
+    id_claimed,
+    is_empty_slot,
+    keeps_snapshots,
+    since_of,
+    still_erased,
+)
+from turnlog.ports import BlobStore, Item, MemoryEngine, Signals
+from turnlog.privacy.erasure import Erased, Erasure, RetainedItems
+from turnlog.sessions.session_log import SessionLog
+from turnlog.snapshots.full import kept_by
+
+
+def kept_of(records: Records, blobs: BlobStore, keys: SessionKeys) -> RetainedItems:
+    """Records and names of full snapshots, with what deleted ones have left to be swept; and the blobs that they need."""
+    shelf, alive = keys.snapshots, list(records.every(keys.snapshots))
+    left = records.every(keys.snapshots, deleted=True)
+    full = [one for one in (*alive, *left) if one.content.get("kind") == "full"]
+    if not full:
+        return RetainedItems()
+    needed = kept_by(alive)
+    named = [name for one in full if isinstance(name := one.content.get("name"), str)]
+    sort_keys = [shelf.record(one.id).sk for one in full] + [shelf.name(name).sk for name in named]
+    names = [name for name in blobs.names(keys.blob_prefix) if needed.needs(name[len(keys.blob_prefix) :])]
+    return RetainedItems(frozenset(sort_keys), frozenset(names))
+
+
+WORK_MS = 10_000
+"""A job begins nothing after that time, so that it ends before its worker does. The next part goes on from there."""
+SECOND_PASS_SECONDS = 900
+"""No request that was under way when the session was fenced lives that long. As long as a queue can wait."""
+_EARLY_MS = 60_000
+"""Clocks differ. A message that comes earlier than that is one that was delivered twice."""
+_ROOM_MS = 10_000
+"""How soon a worker has made room for a session that begins again."""
+_PAGE = 1_000
+
+
+class EraseSessions:
+    """The use case: 404 for every request from the moment this returns, and a receipt that says how far the erasing is."""
+
+    def __init__(
+        self,
+        log: SessionLog,
+        blobs: BlobStore,
+        erasure: Erasure,
+        start_job: StartJobs,
+        memories: Sequence[MemoryEngine],
+        signals: Signals | None = None,
+    ) -> None:
+        self._log = log
+        self._blobs = blobs
+        self._erasure = erasure
+        self._start_job = start_job
+        self._memories = memories
+        self._signals = signals
+
+    def __call__(self, owner: Owner, session_id: str, *, key: str | None = None) -> Job:
+        """The job. It is in the queue before the session is fenced: ended in between, the worker fences it."""
+        keys, request = SessionKeys(owner, session_id), raw_request_key(key, f"erase {session_id}", {})
+        try:
+            self._log.commits.tail(keys)
+        except NotFoundError:
+            before = self._log.records.claimed(OwnerKeys(owner).jobs, request)
+            if before is None:
+                raise
+            if before.status == "queued":
+                self._erasure.fence(keys)  # its first try may have ended inside
+            return job_answer(before)
+        except CorruptError:
+            pass  # what can't be read can be erased
+        job = self._start_job(owner, "erase", session_id, {"first": self._erasure.identity(keys)}, request)
+        if job.status == "queued":
+            self._erasure.fence(keys)
+        return job
+
+    def run(self, owner: Owner, session_id: str, options: JsonObject) -> JsonObject | Later:
+        """A part of a job's work; the receipt at the end of the second pass.
+
+        It is for the session that was there when it was asked for: another one that has the id since is left alone.
+        """
+        keys, now = SessionKeys(owner, session_id), self._log.clock.now_ms()
+        if self._erasure.identity(keys) != options["first"]:
+            return receipt("erased", counts_of(options))
+        wait_ms = cast("int", options.get("not_before", 0)) - now
+        if wait_ms > 0:
+            return Later(receipt("erasing", counts_of(options)), options, -(-wait_ms // 1000))
+        if options.get("release"):
+            return receipt("released" if self._release(keys, now + WORK_MS) else "kept", {})
+        kept: RetainedItems | None = None
+        held: SlotLease | bool = False
+        if options.get("expired"):
+            held = self._erasure.expire(keys)
+            if not held:
+                return receipt("alive", {})
+            kept = self._kept(keys)
+        run = self._erasure.erase(keys, kept=kept, deadline_ms=now + WORK_MS)
+        if isinstance(held, SlotLease):
+            self._erasure.first.leave(held, free=IDLE)
+        counts = added(counts_of(options), run)
+        if not run.is_whole:
+            return Later(receipt("erasing", counts), {**options, "counts": counts})
+        forget_options(self._log, owner, session_id)
+        if kept is None:
+            # What is known of a person stays when a session expires: it goes with the person, or one by one.
+            counts = more_memories(counts, sum(engine.erase(owner, session_id) for engine in self._memories))
+        if "not_before" in options:
+            if kept is None:
+                self._erasure.purging.after_last_pass(mark_of(options, counts))
+            return receipt("erased", counts)
+        due = due_options(options, counts, now)
+        if kept is None:
+            due["purge"] = purge_mark(self._erasure, counts)
+        return Later(receipt("erasing", counts), due, SECOND_PASS_SECONDS)
+
+    def make_way(self, keys: SessionKeys, token: bytes) -> None:
+        """A session that has expired may begin again under its own id from here on, all of it erased but its full snapshots.
+
+        While somebody may be at work on that it is a `ConflictError` which says for how long; if nobody is yet, the erasing
+        begins. ``token`` is that of who asks: what he has begun already is his. No expired session: nothing happens.
+        """
+        first = self._erasure.first.read(keys)
+        if first is None or first.get(MATERIALISING) == token:
+            return
+        if keeps_snapshots(first):
+            self._check_bare(keys, first)
+            return
+        due_ms = self._erasure.expired_ms(keys) if MATERIALISING not in first else None
+        if due_ms is not None:
+            start_expiry(self._start_job, self._erasure, keys, f"{due_ms:013d}")
+        if due_ms is not None or self._erasure.is_expiring(keys):
+            raise still_erased(SECOND_PASS_SECONDS * 1000)
+
+    def _check_bare(self, keys: SessionKeys, first: Item) -> None:
+        """Asks for what is in the way to be taken away: only a worker may delete."""
+        if first.get(FREE) == BARE:
+            return
+        wait_ms = self._erasure.first.wait_ms(first)
+        if wait_ms and MATERIALISING in first:
+            raise id_claimed(wait_ms)
+        if not wait_ms:
+            options: JsonObject = {"first": self._erasure.identity(keys), "release": True}
+            job_id = due_job_id(keys, item_name(first), f"{since_of(first):013d}")
+            self._start_job(keys.owner, "erase", keys.session_id, options, job_id=job_id)
+        raise still_erased(wait_ms or _ROOM_MS)
+
+    def _release(self, keys: SessionKeys, deadline_ms: int) -> bool:
+        """Whether the id is free. What is kept of an expired session keeps it taken; all else of it goes."""
+        first = self._erasure.first.read(keys)
+        if first is not None and keeps_snapshots(first):
+            kept = self._erasure.clear(keys, first, lambda: self._kept(keys), deadline_ms=deadline_ms)
+            if kept is None or kept:
+                return False
+            self._erasure.first.disown(keys)
+            return self._erasure.release(keys)
+        is_free = self._erasure.release(keys)
+        if not is_free and first is not None and is_empty_slot(first) and self._signals is not None:
+            self._signals.count("erasure_overdue")  # a day after the second pass something is left
+        return is_free
+
+    def _kept(self, keys: SessionKeys) -> RetainedItems:
+        return kept_of(self._log.records, self._blobs, keys)
+
+
+def start_expiry(start_job: StartJobs, erasure: Erasure, keys: SessionKeys, due: str) -> None:
+    """The job that erases a session which has expired at ``due``: one, however often it is asked for."""
+    options: JsonObject = {"first": erasure.identity(keys), "expired": True}
+    start_job(keys.owner, "erase", keys.session_id, options, job_id=due_job_id(keys, keys.directory.sk, due))
+
+
+def due_job_id(keys: SessionKeys, sort_key: str, due: str) -> str:
+    """Of the job for what an index says of an item."""
+    return f"{due}-{short_hash(f'retention {sort_key} {keys.session_id} {due}').hex()}"
+
+
+def forget_options(log: SessionLog, owner: Owner, session_id: str) -> None:
+    """What jobs of a session were asked for with: of a snapshot its name and metadata."""
+    shelf = OwnerKeys(owner).jobs
+    after: Mapping[str, str] | None = None
+    while True:
+        records, after = log.records.page(shelf, limit=_PAGE, after=after)
+        for record in records:
+            content = record.content
+            if content["session"] == session_id and content["options"] and content["kind"] != "erase":
+                bare = Record(record.id, record.created_ms, record.status, {**content, "options": {}})
+                log.records.replace(shelf, bare, while_status=record.status, ttl_seconds=TTL_SECONDS)
+        if after is None:
+            return
+
+
+def due_options(options: JsonObject, counts: JsonObject, now_ms: int) -> JsonObject:
+    """The options of the second pass."""
+    return {**options, "counts": counts, "not_before": now_ms + SECOND_PASS_SECONDS * 1000 - _EARLY_MS}
+
+
+def purge_mark(erasure: Erasure, counts: JsonObject) -> JsonObject:
+    """Purge after a first pass; return what `mark_of` needs in the second one."""
+    return {"mark": erasure.purging.after_first_pass(), "erased": _without_requests(counts)}
+
+
+def mark_of(options: JsonObject, counts: JsonObject) -> str:
+    """Return the first pass's mark of a purge; empty when something was erased since."""
+    before = cast("JsonObject", options.get("purge", {}))
+    return str(before["mark"]) if before.get("erased") == _without_requests(counts) else ""
+
+
+def _without_requests(counts: JsonObject) -> JsonObject:
+    return {name: count for name, count in counts.items() if name != "requests"}
+
+
+def counts_of(options: JsonObject) -> JsonObject:
+    return cast(
+        "JsonObject", options.get("counts", {"commits": 0, "items": 0, "blobs": 0, "requests": 0, "memories": 0})
+    )
+
+
+def added(counts: JsonObject, run: Erased) -> JsonObject:
+    more = {"commits": run.commits, "items": run.items, "blobs": run.blobs, "requests": run.requests}
+    return {**counts, **{name: cast("int", counts[name]) + count for name, count in more.items()}}
+
+
+def more_memories(counts: JsonObject, count: int) -> JsonObject:
+    return {**counts, "memories": cast("int", counts.get("memories", 0)) + count}
+
+
+def receipt(status: str, counts: JsonObject) -> JsonObject:
+    return {"status": status, **counts}

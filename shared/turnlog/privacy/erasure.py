@@ -1,0 +1,336 @@
+"""Erasing a session: first it is fenced, and from then on nothing answers; then nothing of it is left but tombstones.
+
+    fence      one conditional put into the next slot. It holds no commit, so an append in flight loses and finds no session.
+    erase      tombstones over commits and caches; payloads, segments, snapshots and blobs with all their versions deleted
+    erase      again, 15 minutes later: what requests in flight have left behind
+    release    a day later: the tombstones, the first slot's last. Then the id is free
+
+Each step does again what is not done, so it goes on wherever it was interrupted.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import field, replace
+from typing import TypeVar
+
+from turnlog.core.errors import ConflictError, CorruptError
+from turnlog.core.lazy_dataclass import lazy_dataclass
+from turnlog.log.commits import WRITE_DEADLINE_SECONDS, header_in
+from turnlog.log.headers import GENESIS, chain_hash, item_name
+from turnlog.log.keys import COMMITS_FROM, COMMITS_TO, OwnerKeys, SessionKeys, answers_prefix, position_of
+from turnlog.log.purging import Purging
+from turnlog.log.tombstones import (
+    BARE,
+    IDLE,
+    MATERIALISING,
+    SlotLease,
+    SlotLeases,
+    cache_tombstone,
+    expired_tombstone,
+    first_tombstone,
+    is_cache_tombstone,
+    is_empty_slot,
+    is_slot_tombstone,
+    keeps_snapshots,
+    slot_tombstone,
+)
+from turnlog.log.verified import VERIFIED
+from turnlog.ports import MAX_WRITE_ITEMS, Absent, BlobStore, Clock, Equal, Item, ItemTable, Key, Query
+from turnlog.sessions.session_log import Forks
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class RetainedItems:
+    """What erasing leaves where it is: sort keys of items of the session's partition, and names of blobs."""
+
+    items: frozenset[str] = frozenset()
+    blobs: frozenset[str] = frozenset()
+
+    def __bool__(self) -> bool:
+        return bool(self.items or self.blobs)
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class Erased:
+    """How far it has come. ``is_whole``: nothing was left to do. Counts, no contents."""
+
+    is_whole: bool = False
+    commits: int = 0
+    items: int = 0
+    blobs: int = 0
+    requests: int = 0
+
+
+class DeadlineMet(Exception):  # noqa: N818 - a turn of events, not an error
+    """There is no time for more."""
+
+
+@dataclasses.dataclass(slots=True)
+class Work:
+    """One run: its deadline, and what it has done."""
+
+    clock: Clock
+    deadline_ms: int | None
+    done: Erased = field(default_factory=Erased)
+
+    def count(self, *, requests: int = 0, commits: int = 0, items: int = 0, blobs: int = 0) -> None:
+        done = self.done
+        self.done = replace(
+            done,
+            commits=done.commits + commits,
+            items=done.items + items,
+            blobs=done.blobs + blobs,
+            requests=done.requests + requests,
+        )
+        if (commits or items) and self.deadline_ms is not None and self.clock.now_ms() >= self.deadline_ms:
+            raise DeadlineMet  # after something was done: however little time a run has, it comes further
+
+
+_T = TypeVar("_T")
+_CHUNK = 4 * MAX_WRITE_ITEMS
+"""Items of one call; between two of them the deadline is looked at."""
+_BEFORE_COMMITS, _BEHIND_COMMITS = ("", "C"), ("D", "~")
+
+
+class Erasure:
+    """Erases sessions of an engine."""
+
+    def __init__(self, items: ItemTable, blobs: BlobStore, forks: Forks, clock: Clock) -> None:
+        self._items = items
+        self._blobs = blobs
+        self._forks = forks
+        self._clock = clock
+        self.first = SlotLeases(items, clock)
+        self.purging = Purging(items, blobs, clock)
+
+    def identity(self, keys: SessionKeys) -> str:
+        """Which of the sessions that may have had this id is there, erased or not; empty while there is none."""
+        first = self.first.read(keys)
+        found = first.get("h") if first is not None else None
+        return found.hex() if isinstance(found, bytes) else ""
+
+    def expired_ms(self, keys: SessionKeys) -> int | None:
+        """When it has expired, if there is a log and it has."""
+        newest = self._newest(keys)
+        if newest is None or is_slot_tombstone(newest):
+            return None
+        expires_ms = header_in(newest).expires_ms
+        return expires_ms if expires_ms is not None and self._clock.now_ms() >= expires_ms else None
+
+    def is_expiring(self, keys: SessionKeys) -> bool:
+        """Whether it was fenced because it has expired, and its first slot not reached yet."""
+        newest = self._newest(keys)
+        return newest is not None and is_empty_slot(newest) and keeps_snapshots(newest)
+
+    def fence(self, keys: SessionKeys, *, if_expired: bool = False) -> bool:
+        """From when this returns on, no request finds the session, and none that is under way can write to its log.
+
+        Also where there is no commit yet: then nobody can make the first one. ``if_expired``: only a session that has expired;
+        False where it has not, or lives again. Under many writers it may take
+        `WRITE_DEADLINE_SECONDS`, then it is a `ConflictError`.
+        """
+        deadline = self._clock.now_ms() + WRITE_DEADLINE_SECONDS * 1000
+        while not (fenced := self._put_fence(keys, if_expired=if_expired)):
+            if fenced is None:
+                return False
+            if self._clock.now_ms() >= deadline:
+                raise ConflictError("writers won every slot; try again", retry_after_seconds=1)
+        self._hide(keys, expired=if_expired)
+        return True
+
+    def expire(self, keys: SessionKeys) -> SlotLease | bool:
+        """Before `erase` of a session that has expired: `fence`, or takes the first slot if it was fenced before.
+
+        False: it has not expired, lives again or is about to, or nothing of it is kept.
+        """
+        first = self.first.read(keys)
+        if first is None or MATERIALISING in first or (is_slot_tombstone(first) and not keeps_snapshots(first)):
+            return False
+        if not keeps_snapshots(first):
+            return self.fence(keys, if_expired=True)
+        held = self.first.take(keys, first)
+        if held is None:
+            raise ConflictError("another one is at work there", retry_after_seconds=1)
+        self._hide(keys, expired=True)
+        return held
+
+    def clear(
+        self, keys: SessionKeys, first: Item, kept_of: Callable[[], RetainedItems], *, deadline_ms: int
+    ) -> RetainedItems | None:
+        """Of an expired session nothing is left then but what is kept, its entry in the list and its first slot, from which it may
+        begin again. What is kept; None: somebody may be at work there, or there was no time for all of it.
+        """
+        held = self.first.take(keys, first, alone=True)
+        if held is None:
+            return None
+        self._hide(keys, expired=True)
+        kept = kept_of()
+        is_whole = self.erase(keys, kept=kept, deadline_ms=deadline_ms).is_whole
+        if is_whole:
+            self._free_slots(keys)
+            self._items.delete_many([keys.meta, keys.system, keys.summary, keys.state])
+        self.first.leave(held, free=BARE if is_whole else IDLE)
+        return kept if is_whole else None
+
+    def erase(self, keys: SessionKeys, *, kept: RetainedItems | None = None, deadline_ms: int | None = None) -> Erased:
+        """Everything of the session but what is ``kept``, of one that was told to `expire`. Begins nothing after the deadline: then
+        it is not whole, and what is left is the next run's."""
+        work, is_expired = Work(self._clock, deadline_ms), kept is not None
+        if not is_expired:
+            self.first.disown(keys)
+            self.fence(keys)
+        kept = kept or RetainedItems()
+        try:
+            work.count(requests=5)
+            self._release_forks(keys)
+            now = self._clock.now_ms()
+            self._items.write_many(
+                [cache_tombstone(key, now_ms=now) for key in (keys.system, keys.summary, keys.state)]
+            )
+            work.count(requests=1)
+            self._erase_commits(keys, work, expired=is_expired)
+            self._erase_beside(keys, kept, work)
+            self._erase_base(keys, work)
+            work.count(requests=2, blobs=self._blobs.erase(keys.blob_prefix, keep=kept.blobs))
+            work.count(requests=1, blobs=self._blobs.erase(answers_prefix(keys.owner, keys.session_id)))
+        except DeadlineMet:
+            return work.done
+        return replace(work.done, is_whole=True)
+
+    def release(self, keys: SessionKeys) -> bool:
+        """Frees the id of an erased session; False while something of it is kept, or the id is not an erased session's.
+
+        The first slot's tombstone goes last: until then nobody can begin a session of this id.
+        """
+        first = self.first.read(keys)
+        if first is None or not is_empty_slot(first):
+            return False
+        if self._blobs.names(keys.blob_prefix) or any(
+            not all(map(is_cache_tombstone, items))
+            for low, high in (_BEFORE_COMMITS, _BEHIND_COMMITS)
+            for items in self.pages(keys, low, high)
+        ):
+            # Looked at again a day later.
+            again = self._tombstone(keys, first, self._clock.now_ms())
+            self._items.put(again, condition=Equal("g2sk", first.get("g2sk", "")))
+            return False
+        for low, high in (_BEFORE_COMMITS, _BEHIND_COMMITS):
+            for items in self.pages(keys, low, high):
+                self._items.delete_many(list(map(_key, items)))
+        self._free_slots(keys)
+        entry = self._items.get_many([keys.directory]).get(keys.directory)
+        if entry is not None and is_cache_tombstone(entry):
+            self._items.delete_many([keys.directory])
+        self._items.delete_many([keys.commit(1)])
+        return True
+
+    # ------------------------------------------------------------ steps
+
+    def _hide(self, keys: SessionKeys, *, expired: bool) -> None:
+        now = self._clock.now_ms()
+        for key in (keys.directory, keys.meta):
+            self._items.put(cache_tombstone(key, now_ms=now, expired=expired))
+
+    def _free_slots(self, keys: SessionKeys) -> None:
+        """All but the first."""
+        for items in self.pages(keys, COMMITS_FROM, COMMITS_TO):
+            self._items.delete_many([key for key in map(_key, items) if key != keys.commit(1)])
+
+    def _put_fence(self, keys: SessionKeys, *, if_expired: bool) -> bool | None:
+        """Whether the log ends with a tombstone now; False when a writer has won the slot, None when it is not to be fenced."""
+        newest = self._newest(keys)
+        now = self._clock.now_ms()
+        if newest is None and if_expired:
+            return None
+        if newest is None:
+            return self._items.put(first_tombstone(keys, GENESIS, now_ms=now), condition=Absent()) is None
+        if is_slot_tombstone(newest):
+            return True if not if_expired or (keeps_snapshots(newest) and MATERIALISING not in newest) else None
+        if if_expired:
+            expires_ms = header_in(newest).expires_ms
+            if expires_ms is None or now < expires_ms:
+                return None
+        last, previous = newest.get("l"), newest.get("h")
+        if not isinstance(last, int) or not isinstance(previous, bytes):
+            raise CorruptError("a commit's header is damaged", item=item_name(newest))
+        tombstone = slot_tombstone(keys.commit(last + 1), chain_hash(previous, b"", []), now_ms=now, expired=if_expired)
+        return self._items.put(tombstone, condition=Absent()) is None
+
+    def _newest(self, keys: SessionKeys) -> Item | None:
+        query = Query(keys.partition, COMMITS_FROM, COMMITS_TO, descending=True, limit=1)
+        return next(iter(self._items.query(query).items), None)
+
+    def _release_forks(self, keys: SessionKeys) -> None:
+        """Before anything of the log is erased: what sessions forked from this one share with it becomes theirs.
+
+        A fork on its way whose first commit is not there yet gets none: its slot is taken.
+        """
+        for child in self._forks.of(keys):
+            self._items.put(first_tombstone(child, GENESIS, now_ms=self._clock.now_ms()), condition=Absent())
+        self._forks.make_independent(keys)
+
+    def _erase_commits(self, keys: SessionKeys, work: Work, *, expired: bool) -> None:
+        for items in self.pages(keys, COMMITS_FROM, COMMITS_TO):
+            work.count(requests=1)
+            living = [item for item in items if not is_empty_slot(item)]
+            for chunk in _chunks(living):
+                now = self._clock.now_ms()
+                self._items.write_many([self._tombstone(keys, item, now, expired=expired) for item in chunk])
+                for item in chunk:
+                    VERIFIED.forget(item)
+                work.count(requests=_batches(chunk), commits=len(chunk))
+
+    def _tombstone(self, keys: SessionKeys, item: Item, now_ms: int, *, expired: bool = False) -> Item:
+        found = item.get("h")
+        previous = found if isinstance(found, bytes) else GENESIS
+        if position_of(item_name(item)) == 1:
+            if expired:
+                return expired_tombstone(keys, previous, now_ms=now_ms, since_ms=now_ms)
+            return first_tombstone(keys, previous, now_ms=now_ms)
+        return slot_tombstone(_key(item), previous, now_ms=now_ms, expired=expired)
+
+    def _erase_beside(self, keys: SessionKeys, kept: RetainedItems, work: Work) -> None:
+        """All other items. Payloads come after the commits that name them: no reader of a commit misses one."""
+        for low, high in (_BEFORE_COMMITS, _BEHIND_COMMITS):
+            for items in self.pages(keys, low, high):
+                work.count(requests=1)
+                gone = [
+                    _key(item) for item in items if not is_cache_tombstone(item) and item_name(item) not in kept.items
+                ]
+                for chunk in _chunks(gone):
+                    self._items.delete_many(chunk)
+                    work.count(requests=_batches(chunk), items=len(chunk))
+
+    def _erase_base(self, keys: SessionKeys, work: Work) -> None:
+        """What a fork has got of a session that is no more. Nobody writes to a log there, so nothing need stand in a slot."""
+        for items in self.pages(keys.base, "", "~"):
+            work.count(requests=1)
+            for chunk in _chunks(list(map(_key, items))):
+                self._items.delete_many(chunk)
+                work.count(requests=_batches(chunk), items=len(chunk))
+
+    def pages(self, keys: SessionKeys | OwnerKeys, low: str, high: str) -> Iterator[Sequence[Item]]:
+        """Yield items of a partition as they are stored, damaged ones too; at most 1 MB at a time."""
+        after: Mapping[str, str] | None = None
+        while True:
+            page = self._items.query(Query(keys.partition, low, high, after=after))
+            if page.items:
+                yield page.items
+            after = page.next
+            if after is None:
+                return
+
+
+def _key(item: Item) -> Key:
+    return Key(str(item["pk"]), item_name(item))
+
+
+def _chunks(whole: Sequence[_T]) -> Iterator[Sequence[_T]]:
+    for start in range(0, len(whole), _CHUNK):
+        yield whole[start : start + _CHUNK]
+
+
+def _batches(chunk: Sequence[object]) -> int:
+    return -(-len(chunk) // MAX_WRITE_ITEMS)

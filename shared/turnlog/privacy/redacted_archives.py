@@ -1,0 +1,162 @@
+"""Segments and full snapshots without a message that was redacted: packed again, and the bytes before erased.
+
+New bytes are stored before what names them, and what was named before is erased last: a reader finds the one or the other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from hashlib import sha256
+
+from turnlog.core.errors import ConflictError
+from turnlog.log.keys import INDEX_BLOBS, SEGMENT_BLOBS, SNAPSHOT_BLOBS, SessionKeys
+from turnlog.log.packing import line_digest
+from turnlog.log.records import Record, Records
+from turnlog.log.redacted_lines import Redacted
+from turnlog.ports import BlobStore
+from turnlog.snapshots.full import INLINE_BYTES, SnapshotStretch, parts_content, parts_of
+from turnlog.snapshots.segment_format import SegmentWriter, previous_hash, read_segment
+from turnlog.snapshots.segments import Segment, Segments
+
+_TRIES = 5
+
+
+class RedactedParts:
+    """Replaces the segments and snapshots of sessions."""
+
+    def __init__(self, blobs: BlobStore, segments: Segments, records: Records) -> None:
+        self._blobs = blobs
+        self._segments = segments
+        self._records = records
+
+    def replace(self, keys: SessionKeys, redacted: Redacted) -> tuple[int, int]:
+        """How many segments and parts of snapshots were packed again, and how many blobs erased."""
+        done = self._replace_segments(keys, redacted)
+        for record in list(self._records.every(keys.snapshots)):
+            if record.content.get("kind") == "full":
+                done += self._replace_record(keys, record, redacted)
+        return done, self._erase_left(keys, redacted)
+
+    # ------------------------------------------------------------ segments
+
+    def _replace_segments(self, keys: SessionKeys, redacted: Redacted) -> int:
+        segments = list(self._segments.list(keys))
+        holding = [one for one in segments if one.first <= redacted.position <= one.last]
+        if holding:
+            name = keys.segment_blob(holding[0].first, holding[0].last, holding[0].sha256)
+            if not _holds(self._data(keys, name, holding[0].first, holding[0].last), redacted):
+                return 0
+        return sum(self._replace_segment(keys, one, redacted) for one in segments if one.last >= redacted.position)
+
+    def _replace_segment(self, keys: SessionKeys, segment: Segment, redacted: Redacted) -> bool:
+        for _ in range(_TRIES):
+            name = keys.segment_blob(segment.first, segment.last, segment.sha256)
+            is_lost = self._blobs.get(name) is None
+            data = self._data(keys, name, segment.first, segment.last)
+            packed = without(data, redacted)
+            if packed is None and not is_lost:
+                return False
+            if self._segments.exchange(keys, segment, packed or data):
+                return True
+            now = self._segments.containing(keys, segment.first)
+            if now is None:
+                return False
+            segment = now
+        raise ConflictError("others replace the same segment; try again", retry_after_seconds=1)
+
+    def _data(self, keys: SessionKeys, name: str, first: int, last: int) -> bytes:
+        """A segment's bytes; from the log where its blob is gone, which is what ends between two steps leave."""
+        return self._blobs.get(name) or self._segments.pack(keys, first, last)
+
+    # ------------------------------------------------------------ snapshots
+
+    def _replace_record(self, keys: SessionKeys, record: Record, redacted: Redacted) -> int:
+        for _ in range(_TRIES):
+            before = parts_of(record)
+            held = [part for part in before if part.first <= redacted.position <= part.last]
+            if not held or not _holds(self._bytes(keys, held[0]), redacted):
+                return 0
+            after = [self._part(keys, record, part, redacted) for part in before]
+            if after == list(before):
+                return 0
+            changed = replace(record, content={**record.content, **parts_content(after)})
+            if self._records.exchange(keys.snapshots, record, changed):
+                return sum(one != other for one, other in zip(before, after, strict=True))
+            now = self._records.get(keys.snapshots, record.id)
+            if now is None:
+                return 0
+            record = now
+        raise ConflictError("others replace the same snapshot; try again", retry_after_seconds=1)
+
+    def _part(self, keys: SessionKeys, record: Record, part: SnapshotStretch, redacted: Redacted) -> SnapshotStretch:
+        if part.last < redacted.position:
+            return part
+        data = self._bytes(keys, part)
+        packed = without(data, redacted)
+        if packed is None and (part.inline is not None or self._blobs.get(keys.blob_prefix + part.blob) is not None):
+            return part
+        packed = packed or data
+        digest = sha256(packed).hexdigest()
+        if part.inline is not None and len(packed) <= INLINE_BYTES:
+            return replace(part, sha256=digest, size_bytes=len(packed), inline=packed)
+        if part.blob.startswith(SEGMENT_BLOBS):
+            name = keys.segment_blob(part.first, part.last, digest)
+        else:
+            name = f"{keys.snapshot_blob(record.id)}~{digest}"
+        self._blobs.put(name, packed)
+        return SnapshotStretch(part.first, part.last, digest, len(packed), name[len(keys.blob_prefix) :])
+
+    def _bytes(self, keys: SessionKeys, part: SnapshotStretch) -> bytes:
+        if part.inline is not None:
+            return part.inline
+        return self._data(keys, keys.blob_prefix + part.blob, part.first, part.last)
+
+    # ------------------------------------------------------------ what is left
+
+    def _erase_left(self, keys: SessionKeys, redacted: Redacted) -> int:
+        """Blobs that nothing names any more, or not yet, and that hold what is redacted."""
+        erased, named = 0, {keys.segment_blob(one.first, one.last, one.sha256) for one in self._segments.list(keys)}
+        for record in self._records.every(keys.snapshots):
+            named |= {keys.blob_prefix + part.blob for part in parts_of(record) if part.inline is None}
+        for kind in (SEGMENT_BLOBS, SNAPSHOT_BLOBS):
+            for name in self._blobs.names(keys.blob_prefix + kind):
+                if name in named or (kind == SEGMENT_BLOBS and _last(keys, name) < redacted.position):
+                    continue
+                data = self._blobs.get(name)
+                if data is not None and without(data, redacted) is not None:
+                    erased += self._blobs.erase(name, keep=named)
+        return erased + self._erase_indexes(keys, named)
+
+    def _erase_indexes(self, keys: SessionKeys, named: set[str]) -> int:
+        """The indexes of segments that are no more: they have the words. Readers make those of the others."""
+        prefix, erased = keys.blob_prefix + INDEX_BLOBS, 0
+        for name in self._blobs.names(prefix):
+            if keys.blob_prefix + SEGMENT_BLOBS + name[len(prefix) :] not in named:
+                erased += self._blobs.erase(name)
+        return erased
+
+
+def without(data: bytes, redacted: Redacted) -> bytes | None:
+    """The bytes of a segment without what is redacted; None where it holds nothing of it."""
+    writer: SegmentWriter | None = None
+    is_changed = False
+    for sealed in read_segment(data, name=""):
+        if writer is None:
+            writer = SegmentWriter(previous_hash(data))
+        lines = redacted.applied(sealed.lines, sealed.commit.header.first)
+        is_changed = is_changed or lines != list(sealed.lines)
+        writer.add(sealed.item, lines, sealed.contents)
+    return writer.finish() if writer is not None and is_changed else None
+
+
+def _holds(data: bytes, redacted: Redacted) -> bool:
+    """Whether the message is in a segment that has its position."""
+    for sealed in read_segment(data, name=""):
+        at = redacted.position - sealed.commit.header.first
+        if 0 <= at < len(sealed.lines):
+            return line_digest(sealed.lines[at]) == redacted.digest
+    return False
+
+
+def _last(keys: SessionKeys, name: str) -> int:
+    return int(name[len(keys.blob_prefix) + len(SEGMENT_BLOBS) :].split("-")[1])

@@ -1,0 +1,225 @@
+"""Redacting a message: overwritten where it is stored, and then in everything that was made of it.
+
+What was made of it is of the session that stores it and of all that were forked from that: copies in forks' bases, summaries,
+segments, full snapshots, payloads, exports. Each step does again what is not done, so it goes on wherever it was interrupted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from turnlog.core.errors import CorruptError, NotFoundError
+from turnlog.core.events import MessageEvent
+from turnlog.core.json_values import JsonObject, encode_json
+from turnlog.core.lazy_dataclass import lazy_dataclass
+from turnlog.core.messages import Message, neutral
+from turnlog.log.caches import summary_in
+from turnlog.log.commit_items import MAX_EVENTS, first_position
+from turnlog.log.commits import stored_lines
+from turnlog.log.headers import hashed_header, log_key
+from turnlog.log.keys import BLOB_PLACE, COMMITS_TO, SessionKeys, answers_prefix, commit_sort_key, export_blob
+from turnlog.log.packing import line_digest, pack
+from turnlog.log.redacted_lines import Redacted, bare_summary, covers, place_left, redacted_message
+from turnlog.log.tombstones import is_cache_tombstone, is_slot_tombstone
+from turnlog.log.verified import VERIFIED
+from turnlog.ports import BlobStore, Equal, Item, ItemTable, Key, Query, item_size_bytes
+from turnlog.privacy.redacted_archives import RedactedParts
+from turnlog.providers.base import Turn
+from turnlog.providers.registry import codec_of
+from turnlog.sessions.session_log import Forks, SessionLog
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class Counts:
+    """What was overwritten, and what was deleted."""
+
+    commits: int = 0
+    parts: int = 0
+    blobs: int = 0
+    memories: int = 0
+
+    def plus(self, other: Counts) -> Counts:
+        return Counts(
+            self.commits + other.commits,
+            self.parts + other.parts,
+            self.blobs + other.blobs,
+            self.memories + other.memories,
+        )
+
+
+class Redaction:
+    """Redacts messages of an engine's sessions."""
+
+    def __init__(self, log: SessionLog, blobs: BlobStore, forks: Forks, parts: RedactedParts) -> None:
+        self._log = log
+        self._items: ItemTable = log.items
+        self._blobs = blobs
+        self._forks = forks
+        self._parts = parts
+
+    def find(self, keys: SessionKeys, position: int) -> tuple[Redacted, SessionKeys]:
+        """What is to be done, and where the message is stored. `NotFoundError` where the session has no message there."""
+        commit = self._log.commits.containing(keys, position)
+        if commit is None or position > (commit.until or commit.header.last):
+            raise _no_message(position)
+        home = keys.home(commit.home)
+        key = Key(home.partition, commit_sort_key(commit.header.first))
+        item = self._items.get_many([key]).get(key)
+        if item is None:
+            raise _no_message(position)
+        line = stored_lines(item)[position - commit.header.first]
+        (event,) = self._log.commits.whole(keys, [(commit, position)])
+        if not isinstance(event, MessageEvent):
+            raise _no_message(position)
+        if event.redacted:
+            return Redacted(position, line_digest(line), line, is_done=True), home
+        return Redacted(position, line_digest(line), redacted_message(line, *_neutral_body(event))), home
+
+    def family(self, keys: SessionKeys, home: SessionKeys, position: int) -> list[SessionKeys]:
+        """The sessions that have the message, or may have: the one that stores it, and its forks, and theirs."""
+        found = dict[str, SessionKeys]()
+        waiting = [SessionKeys(home.owner, home.session_id)]
+        if home.is_base:
+            waiting += self._parent(waiting[0])
+        while waiting:
+            one = waiting.pop()
+            if one.session_id in found:
+                continue
+            found[one.session_id] = one
+            waiting += [child for child in self._forks.of(one) if self._may_share(child, position)]
+        found.setdefault(keys.session_id, keys)
+        return [found[session_id] for session_id in sorted(found)]
+
+    def overwrite(self, keys: SessionKeys, redacted: Redacted, *, alone: bool = False) -> Counts:
+        """The message in the log that is stored under these keys, and every summary of it; ``alone``: only the message."""
+        done, high = 0, commit_sort_key(redacted.position) if alone else COMMITS_TO
+        for items in self._pages(keys, commit_sort_key(max(1, redacted.position - MAX_EVENTS + 1)), high):
+            for item in items:
+                done += self._overwrite_one(item, redacted)
+        return Counts(commits=done)
+
+    def clear(self, keys: SessionKeys, redacted: Redacted) -> Counts:
+        """Everything of one session that was made of the message; when it returns, nothing of it is left there."""
+        done = Counts()
+        if self.has(keys, redacted):
+            done = self.overwrite(keys, redacted).plus(self.overwrite(keys.base, redacted))
+            self._clear_cached_summary(keys, redacted.position)
+        self._items.delete_many([keys.words])
+        parts, blobs = self._parts.replace(keys, redacted)
+        for place in self._places(keys, redacted):
+            blobs += self._delete_payload(keys, place)
+        answers = answers_prefix(keys.owner, keys.session_id)
+        for name in (export_blob(keys.owner, keys.session_id), export_blob(keys.owner, ""), answers):
+            blobs += self._blobs.erase(name)
+        return done.plus(Counts(parts=parts, blobs=blobs))
+
+    # ------------------------------------------------------------ the log
+
+    def _overwrite_one(self, item: Item, redacted: Redacted) -> int:
+        while not is_slot_tombstone(item):
+            first, lines = first_position(item), stored_lines(item)
+            after = redacted.applied(lines, first)
+            if after == lines:
+                return 0
+            bare = {name: value for name, value in item.items() if name != "b"}
+            covered = hashed_header(log_key(item), item)
+            packed = pack(b"\n".join(after), beside=covered, item_bytes=item_size_bytes(bare) + 1)
+            lost = self._items.put({**bare, "b": packed}, condition=Equal("b", item["b"]))
+            VERIFIED.forget(item)
+            if lost is None:
+                return 1
+            if lost.existing is None:
+                return 0
+            item = lost.existing
+        return 0
+
+    def has(self, keys: SessionKeys, redacted: Redacted) -> bool:
+        """Whether the message is in the session's log, as far as that can still be read."""
+        try:
+            commit = self._log.commits.containing(keys, redacted.position)
+        except NotFoundError:
+            return False
+        if commit is None:
+            return False
+        home = keys.home(commit.home)
+        key = Key(home.partition, commit_sort_key(commit.header.first))
+        item = self._items.get_many([key]).get(key)
+        if item is None or is_slot_tombstone(item):
+            return False
+        return line_digest(stored_lines(item)[redacted.position - commit.header.first]) == redacted.digest
+
+    def _clear_cached_summary(self, keys: SessionKeys, position: int) -> None:
+        while True:
+            item = self._items.get_many([keys.summary]).get(keys.summary)
+            if item is None or is_cache_tombstone(item):
+                return
+            line, _, _ = summary_in(item)
+            bare = bare_summary(line)
+            if not covers(line, position) or bare == line:
+                return
+            if self._items.put({**item, "b": pack(encode_json(bare))}, condition=Equal("b", item["b"])) is None:
+                return
+
+    def _places(self, keys: SessionKeys, redacted: Redacted) -> Iterator[str]:
+        """Where payloads were of what is redacted now."""
+        found = {place_left(redacted.line)} - {""}
+        for place in (keys, keys.base):
+            for items in self._pages(place, commit_sort_key(redacted.position + 1), COMMITS_TO):
+                for item in items:
+                    if item.get("k") == "y":
+                        found |= {place_left(line) for line in stored_lines(item)} - {""}
+        return iter(sorted(found))
+
+    def _delete_payload(self, keys: SessionKeys, place: str) -> int:
+        if place.startswith(BLOB_PLACE):
+            return sum(self._blobs.erase(one.payload_blob(place)) for one in (keys, keys.base))
+        self._items.delete_many([Key(one.partition, place) for one in (keys, keys.base)])
+        return 0
+
+    # ------------------------------------------------------------ forks
+
+    def _parent(self, keys: SessionKeys) -> list[SessionKeys]:
+        """The session that a fork began as. It is erased or has expired; full snapshots of it may be there."""
+        begin = self._log.commits.begin(keys)
+        parent = begin.lines[0].get("of") if begin is not None else None
+        return [SessionKeys(keys.owner, parent)] if isinstance(parent, str) else []
+
+    def _may_share(self, child: SessionKeys, position: int) -> bool:
+        item = self._items.get_many([child.commit(1)]).get(child.commit(1))
+        if item is None:
+            return False
+        return is_slot_tombstone(item) or ("fp" in item and first_position(item) > position)
+
+    def _pages(self, keys: SessionKeys, low: str, high: str) -> Iterator[Sequence[Item]]:
+        after: Mapping[str, str] | None = None
+        while True:
+            page = self._items.query(Query(keys.partition, low, high, after=after))
+            yield [item for item in page.items if not is_slot_tombstone(item) and "fp" not in item]
+            after = page.next
+            if after is None:
+                return
+
+
+def _neutral_body(event: MessageEvent) -> tuple[str, JsonObject]:
+    """Format and body: the message's own format where that has one body for what is left of it."""
+    if event.body is None:
+        raise CorruptError("a message without body", item=commit_sort_key(event.position))
+    message = neutral(codec_of(event.format).parse(event.body, is_error=event.envelope.is_error))
+    ids = tuple(call.id for call in message.tool_calls)
+    turn = Turn(message, "", None, ids, tuple(one.tool_call_id for one in message.tool_results))
+    for format in (event.format, "turnlog"):
+        bodies = codec_of(format).bodies(turn)
+        if len(bodies) == 1 and _is_same(codec_of(format).parse(bodies[0]), message):
+            return format, bodies[0]
+    return event.format, {"role": message.given_role or message.role, "content": None}
+
+
+def _is_same(made: Message, message: Message) -> bool:
+    """Whether windows see the same speaker, calls and results."""
+    calls, wanted = ([(call.id, call.name) for call in one.tool_calls] for one in (made, message))
+    results, answered = ([one.tool_call_id for one in told.tool_results] for told in (made, message))
+    return (made.role, calls, results) == (message.role, wanted, answered)
+
+
+def _no_message(position: int) -> NotFoundError:
+    return NotFoundError(f"no message at position {position}", code="no_message")

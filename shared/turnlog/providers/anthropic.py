@@ -1,0 +1,316 @@
+"""Anthropic Messages.
+
+Sources of the shapes and rules: https://docs.anthropic.com/en/api/messages,
+https://docs.anthropic.com/en/docs/agents-and-tools/tool-use/implement-tool-use and
+https://docs.anthropic.com/en/docs/build-with-claude/extended-thinking.
+
+Neighbours of one role are sent as they are, for the provider puts them together; only results that answer one assistant
+message are gathered into one user message. Thinking is sent as it came, or not at all.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, islice
+from typing import Literal
+
+from turnlog.core.json_values import JsonObject, JsonValue
+from turnlog.core.messages import Block, Media, Message, Opaque, Text, Thinking, ToolCall, ToolResult
+from turnlog.providers.alternation import Layout, apart, has_results, with_results_first, with_thinking_first
+from turnlog.providers.base import Bodies, Rendered, Turn
+from turnlog.providers.blocks import (
+    given_role,
+    invalid,
+    is_safe_id,
+    is_tool_name,
+    json_text,
+    legal_tool_name,
+    placeholder_text,
+    role_with,
+    string,
+    tool_input,
+)
+from turnlog.providers.tools import converted
+
+FORMAT = "anthropic"
+_MAX_ID = 64
+_IMAGES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
+_THINKING = ("thinking", "redacted_thinking")
+_ONLY_HERE = frozenset(
+    {"tool_use", "tool_result", "redacted_thinking", "server_tool_use", "search_result", "mcp_tool_use"}
+)
+
+
+class AnthropicCodec:
+    """The `anthropic` format; see `turnlog.providers.base.Codec`."""
+
+    format = FORMAT
+
+    def recognises(self, body: JsonObject) -> bool:
+        content = body.get("content")
+        return isinstance(content, list) and any(map(_is_only_here, content))
+
+    def parse(self, body: JsonObject, *, is_error: bool | None = None) -> Message:
+        given = given_role(body)
+        content, calls, results = list[Block](), list[ToolCall](), list[ToolResult]()
+        for at, block in enumerate(_content(body.get("content"), "/content")):
+            kind = _kind(block, f"/content/{at}")
+            if kind == "tool_use":
+                calls.append(
+                    ToolCall(string(block.get("id")), string(block.get("name")), json_text(block.get("input")))
+                )
+            elif kind == "tool_result":
+                failed = block.get("is_error") is True if is_error is None else is_error
+                inner = _content(block.get("content"), f"/content/{at}/content")
+                blocks = tuple(_block(one, f"/content/{at}/content") for one in inner)
+                results.append(ToolResult(string(block.get("tool_use_id")), blocks, is_error=failed))
+            else:
+                content.append(_block(block, f"/content/{at}"))
+        role = role_with(body, tuple(content), calls=bool(calls), results=bool(results))
+        return Message(role, tuple(content), tuple(calls), tuple(results), given_role=given)
+
+    def legal_id(self, call_id: str) -> bool:
+        return is_safe_id(call_id, longest=_MAX_ID)
+
+    def render(
+        self, turns: Sequence[Turn], *, system: str | None, tools: Sequence[JsonObject], bodies: Bodies | None = None
+    ) -> Rendered:
+        text, rest = apart(turns, system)
+        in_system = len(turns) - len(rest)
+        layout, told = Layout(_is_result, in_system=in_system), list[Sequence[JsonObject]]([()] * in_system)
+        made = [self.bodies(turn) for turn in rest] if bodies is None else bodies[in_system:]
+        valid = with_thinking_first(chain.from_iterable(made), _is_thinking)
+        for one in made:
+            told.append(tuple(islice(valid, len(one))))
+            for body in told[-1]:
+                if layout.has_only_results and has_results(body, _is_result):
+                    layout.join(body)
+                else:
+                    layout.put(body)
+            layout.end_turn()
+        messages, ends = layout.framed(_line)
+        return Rendered(messages, system=text, tools=self.tools(tools), ends=ends, bodies=told)
+
+    def bodies(self, turn: Turn) -> list[JsonObject]:
+        repaired = _repaired(turn) if turn.format == FORMAT and turn.body is not None else None
+        return _made(turn) if repaired is None else repaired
+
+    def tools(self, tools: Sequence[JsonObject]) -> list[JsonObject]:
+        return converted(tools, FORMAT)
+
+
+def _is_only_here(block: JsonValue) -> bool:
+    if not isinstance(block, dict):
+        return False
+    kind = string(block.get("type"))
+    if kind in ("image", "document"):
+        return isinstance(block.get("source"), dict)
+    is_known = kind in _ONLY_HERE or kind.endswith("_tool_result")
+    return is_known or (kind == "thinking" and isinstance(block.get("thinking"), str))
+
+
+def _content(value: JsonValue, pointer: str) -> list[JsonObject]:
+    if value is None:
+        return []
+    if isinstance(value, str):
+        return [{"type": "text", "text": value}]
+    if not isinstance(value, list) or not all(isinstance(block, dict) for block in value):
+        raise invalid(pointer, "content is neither a string, a list of blocks nor null")
+    return [block for block in value if isinstance(block, dict)]
+
+
+def _kind(block: JsonObject, pointer: str) -> str:
+    if not isinstance(block.get("type"), str):
+        raise invalid(pointer, "a content block has no type")
+    return string(block["type"])
+
+
+def _block(block: JsonObject, pointer: str) -> Block:
+    kind = _kind(block, pointer)
+    if kind == "text" and isinstance(block.get("text"), str):
+        return Text(string(block["text"]))
+    if kind == "thinking" and isinstance(block.get("thinking"), str):
+        return Thinking(string(block["thinking"]), string(block.get("signature")) or None)
+    if kind == "redacted_thinking":
+        return Thinking("", string(block.get("data")) or None)
+    source = block.get("source")
+    if kind in ("image", "document") and isinstance(source, dict):
+        media = _media(source, "image" if kind == "image" else "file", string(block.get("title")) or None)
+        if media is not None:
+            return media
+    return Opaque(FORMAT, block)
+
+
+def _media(source: JsonObject, kind: Literal["image", "file"], name: str | None) -> Media | None:
+    where, data, media_type = source.get("type"), string(source.get("data")), string(source.get("media_type")) or None
+    if where == "text" and data and kind == "file":
+        encoded = base64.b64encode(data.encode("utf-8", "surrogatepass")).decode("ascii")
+        return Media("file", media_type or "text/plain", data=encoded, name=name)
+    if where == "base64" and data:
+        return Media(kind, media_type, data=data, name=name)
+    if where == "url" and isinstance(source.get("url"), str):
+        return Media(kind, url=string(source["url"]), name=name)
+    if where == "file" and isinstance(source.get("file_id"), str):
+        return Media(kind, file_id=string(source["file_id"]), name=name)
+    return None
+
+
+def _is_result(block: JsonValue) -> bool:
+    return isinstance(block, dict) and block.get("type") == "tool_result"
+
+
+def _is_blank(block: JsonValue) -> bool:
+    """Text without a sign in it, which the provider refuses."""
+    return isinstance(block, dict) and block.get("type") == "text" and not string(block.get("text")).strip()
+
+
+def _line(text: str) -> JsonObject:
+    return {"role": "user", "content": text}
+
+
+# ---------------------------------------------------------------- rendering
+
+
+@dataclass(slots=True)
+class _Ids:
+    calls: Iterator[tuple[ToolCall, str]]
+    results: Iterator[str]
+    is_altered: bool = False
+
+
+def _repaired(turn: Turn) -> list[JsonObject] | None:
+    """The body as given, or a copy with repairs; None where it has to be made anew."""
+    body, message = turn.body, turn.message
+    assert body is not None  # noqa: S101 - the caller has looked
+    role = "user" if message.role == "tool" else message.role
+    content = body.get("content")
+    if body.get("role") != role or role not in ("user", "assistant"):
+        return None
+    if (message.tool_calls and role != "assistant") or (message.tool_results and role != "user"):
+        return None
+    if not isinstance(content, list):
+        return [body] if string(content).strip() else []
+    if role == "assistant" and any(isinstance(block, Media) for block in message.content):
+        return None
+    ids = _Ids(iter(zip(message.tool_calls, turn.call_ids, strict=True)), iter(turn.result_ids))
+    kept = [block if not isinstance(block, dict) else _repaired_block(block, ids) for block in content]
+    kept = [block for block in kept if not _is_blank(block)]
+    if ids.is_altered:
+        kept = [block for block in kept if not _is_thinking(block)]
+    while kept and _is_thinking(kept[-1]):
+        kept.pop()
+    if message.tool_results:
+        kept = with_results_first(kept, _is_result)
+    if not kept:
+        return []
+    return [body] if kept == content else [{**body, "content": kept}]
+
+
+def _repaired_block(block: JsonObject, ids: _Ids) -> JsonObject:
+    if block.get("type") == "tool_use":
+        call, call_id = next(ids.calls)
+        if is_tool_name(call.name) and isinstance(block.get("input"), dict):
+            return block if block.get("id") == call_id else {**block, "id": call_id}
+        ids.is_altered = True
+        return {**block, "id": call_id, "name": legal_tool_name(call.name), "input": tool_input(call)}
+    if _is_result(block):
+        call_id = next(ids.results)
+        repaired = block if block.get("tool_use_id") == call_id else {**block, "tool_use_id": call_id}
+        inner = block.get("content")
+        if isinstance(inner, list) and any(map(_is_blank, inner)):
+            repaired = {**repaired, "content": [one for one in inner if not _is_blank(one)]}
+        return repaired
+    return block
+
+
+def _is_thinking(block: JsonValue) -> bool:
+    return isinstance(block, dict) and block.get("type") in _THINKING
+
+
+def _made(turn: Turn) -> list[JsonObject]:
+    message = turn.message
+    results: list[JsonValue] = [
+        _made_result(result, call_id) for result, call_id in zip(message.tool_results, turn.result_ids, strict=True)
+    ]
+    calls: list[JsonValue] = [
+        {"type": "tool_use", "id": call_id, "name": legal_tool_name(call.name), "input": tool_input(call)}
+        for call, call_id in zip(message.tool_calls, turn.call_ids, strict=True)
+    ]
+    is_assistant = message.role == "assistant" or bool(calls)
+    content = _made_blocks(message.content, has_media=not is_assistant)
+    if is_assistant:
+        said: list[JsonObject] = [_message("assistant", [*content, *calls])]
+        answers: list[JsonObject] = [_message("user", results)]
+        # Results of the message's own calls come after them, results of others before.
+        is_own = bool(set(turn.call_ids) & set(turn.result_ids))
+        both = [*said, *answers] if is_own else [*answers, *said]
+    else:
+        both = [_message("user", [*results, *content])]
+    return [body for body in both if body["content"]]
+
+
+def _message(role: str, blocks: list[JsonValue]) -> JsonObject:
+    """Text alone as a string, for that is how most callers write it."""
+    only = blocks[0] if len(blocks) == 1 else None
+    if isinstance(only, dict) and only.keys() == {"type", "text"}:
+        return {"role": role, "content": only["text"]}
+    return {"role": role, "content": blocks}
+
+
+def _made_result(result: ToolResult, call_id: str) -> JsonObject:
+    made: JsonObject = {"type": "tool_result", "tool_use_id": call_id}
+    if content := _made_blocks(result.content):
+        made["content"] = content
+    return made | ({"is_error": True} if result.is_error else {})
+
+
+def _made_blocks(blocks: Sequence[Block], *, has_media: bool = True) -> list[JsonValue]:
+    """The blocks that are told here: no thinking, nothing that only another format has, no blank text; media by name only
+    where an assistant would show them."""
+    found = list[JsonValue]()
+    for block in blocks:
+        if isinstance(block, Media):
+            found.append(_media_block(block) if has_media else {"type": "text", "text": placeholder_text(block)})
+        elif isinstance(block, Text) and block.text.strip():
+            found.append({"type": "text", "text": block.text})
+        elif isinstance(block, Opaque) and block.format == FORMAT and not _is_blank(block.value):
+            found.append(block.value)
+    return found
+
+
+def _media_block(media: Media) -> JsonObject:
+    """The block; the name as text where the provider takes no such media."""
+    source = _source(media)
+    if source is None:
+        return {"type": "text", "text": placeholder_text(media)}
+    if media.kind == "image":
+        return {"type": "image", "source": source}
+    document: JsonObject = {"type": "document", "source": source}
+    return document | ({"title": media.name} if media.name else {})
+
+
+def _source(media: Media) -> JsonObject | None:
+    is_image = media.kind == "image"
+    if media.kind == "audio":
+        return None
+    if media.data:
+        media_type = media.media_type or ("image/png" if is_image else "application/pdf")
+        if media_type in (_IMAGES if is_image else {"application/pdf"}):
+            return {"type": "base64", "media_type": media_type, "data": media.data}
+        text = "" if is_image or media_type != "text/plain" else _plain_text(media.data)
+        return {"type": "text", "media_type": "text/plain", "data": text} if text.strip() else None
+    if media.file_id:
+        return {"type": "file", "file_id": media.file_id}
+    if media.url and media.url.startswith(("https://", "http://")):
+        return {"type": "url", "url": media.url}
+    return None
+
+
+def _plain_text(data: str) -> str:
+    try:
+        return base64.b64decode(data, validate=True).decode("utf-8")
+    except (binascii.Error, ValueError):
+        return ""

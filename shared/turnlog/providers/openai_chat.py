@@ -1,0 +1,289 @@
+"""OpenAI Chat Completions messages.
+
+Source of the shapes: https://platform.openai.com/docs/api-reference/chat/create. Legacy ``function_call`` and ``function``
+messages are understood, and rendered as tool calls.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TypeGuard
+
+from turnlog.core.json_values import JsonObject, JsonValue
+from turnlog.core.messages import Block, Media, Message, Opaque, Text, Thinking, ToolCall, ToolResult, text_of
+from turnlog.providers.base import BEFORE_ALL, Bodies, End, Rendered, Turn
+from turnlog.providers.blocks import (
+    given_role,
+    invalid,
+    is_tool_name,
+    json_text,
+    legal_tool_name,
+    marked_error,
+    media_from_url,
+    placeholder_text,
+    result_text,
+    role_of,
+    string,
+    text_with_placeholders,
+)
+from turnlog.providers.tools import converted
+
+FORMAT = "openai_chat"
+_DATA_URL = re.compile(r"data:([^;,]*)(?:;[^,]*)?;base64,(.*)", re.DOTALL)
+_AUTHOR_NAME = re.compile(r"[^\s<|\\/>]{1,64}")
+_MAX_ID = 40
+_PARTS_OF: dict[str, frozenset[str]] = {
+    "user": frozenset({"text", "image_url", "input_audio", "file"}),
+    "assistant": frozenset({"text", "refusal"}),
+}
+_TEXT_ONLY = frozenset({"text"})
+
+
+class OpenAIChatCodec:
+    """The `openai_chat` format; see `turnlog.providers.base.Codec`."""
+
+    format = FORMAT
+
+    def recognises(self, body: JsonObject) -> bool:
+        calls = body.get("tool_calls")
+        has_function = isinstance(calls, list) and any(isinstance(call, dict) and "function" in call for call in calls)
+        return (
+            has_function
+            or "tool_call_id" in body
+            or "function_call" in body
+            or body.get("role") in ("developer", "function")
+        )
+
+    def parse(self, body: JsonObject, *, is_error: bool | None = None) -> Message:
+        role, given = role_of(body), given_role(body)
+        content = _content(body.get("content"))
+        name = string(body.get("name"))
+        if role == "tool":
+            text = text_of(content)
+            result = ToolResult(
+                tool_call_id=string(body.get("tool_call_id")),
+                content=content,
+                name=name,
+                is_error=marked_error(text) if is_error is None else is_error,
+                by_name=given == "function",
+            )
+            return Message(role, tool_results=(result,), name=name, given_role=given)
+        reasoning = string(body.get("reasoning_content"))
+        if reasoning and role == "assistant":
+            content = (Thinking(reasoning), *content)
+        if isinstance(body.get("refusal"), str) and not content:
+            content = (Text(string(body["refusal"])),)
+        return Message(role, content=content, tool_calls=_calls(body), name=name, given_role=given)
+
+    def legal_id(self, call_id: str) -> bool:
+        return 0 < len(call_id) <= _MAX_ID
+
+    def render(
+        self, turns: Sequence[Turn], *, system: str | None, tools: Sequence[JsonObject], bodies: Bodies | None = None
+    ) -> Rendered:
+        messages, ends = list[JsonObject](), list[End]()
+        if system is not None:
+            messages.append({"role": "system", "content": system})
+        bodies = [self.bodies(turn) for turn in turns] if bodies is None else bodies
+        for made in bodies:
+            messages.extend(made)
+            ends.append(End(len(messages) - 1, 1) if messages else BEFORE_ALL)
+        return Rendered(messages=messages, tools=list(tools), ends=tuple(ends), bodies=bodies)
+
+    def bodies(self, turn: Turn) -> list[JsonObject]:
+        return _verbatim(turn) if turn.format == FORMAT and turn.body is not None else _made(turn)
+
+    def tools(self, tools: Sequence[JsonObject]) -> list[JsonObject]:
+        return converted(tools, FORMAT)
+
+
+def _content(value: JsonValue) -> tuple[Block, ...]:
+    if value is None:
+        return ()
+    if isinstance(value, str):
+        return (Text(value),)
+    if not isinstance(value, list):
+        raise invalid("/content", "content is neither a string, a list of parts nor null")
+    return tuple(_part(part) for part in value)
+
+
+def _part(part: JsonValue) -> Block:
+    if isinstance(part, str):
+        return Text(part)
+    if not isinstance(part, dict):
+        raise invalid("/content", "a content part is neither an object nor a string")
+    kind = part.get("type")
+    if kind == "text" and isinstance(part.get("text"), str):
+        return Text(string(part["text"]))
+    if kind == "refusal" and isinstance(part.get("refusal"), str):
+        return Text(string(part["refusal"]))
+    image = part.get("image_url")
+    if kind == "image_url" and isinstance(image, dict) and isinstance(image.get("url"), str):
+        return media_from_url(string(image["url"]), detail=string(image.get("detail")) or None)
+    audio = part.get("input_audio")
+    if kind == "input_audio" and _has_strings(audio, "data", "format"):
+        return Media("audio", media_type=f"audio/{string(audio.get('format'))}", data=string(audio.get("data")))
+    file = part.get("file")
+    if kind == "file" and (_has_strings(file, "file_data") or _has_strings(file, "file_id")):
+        return _file(file)
+    return Opaque(FORMAT, part)
+
+
+def _has_strings(value: JsonValue, *names: str) -> TypeGuard[JsonObject]:
+    return isinstance(value, dict) and all(isinstance(value.get(name), str) for name in names)
+
+
+def _file(file: JsonObject) -> Media:
+    data_url = _DATA_URL.fullmatch(string(file.get("file_data")))
+    return Media(
+        "file",
+        media_type=data_url[1] or None if data_url else None,
+        data=data_url[2] if data_url else string(file.get("file_data")) or None,
+        file_id=string(file.get("file_id")) or None,
+        name=string(file.get("filename")) or None,
+    )
+
+
+def _calls(body: JsonObject) -> tuple[ToolCall, ...]:
+    calls = body.get("tool_calls")
+    if calls is not None and not isinstance(calls, list):
+        raise invalid("/tool_calls", "tool_calls is neither a list nor null")
+    found = [_call(call, at) for at, call in enumerate(calls or [])]
+    legacy = body.get("function_call")
+    if isinstance(legacy, dict):
+        found.append(ToolCall("", string(legacy.get("name")), json_text(legacy.get("arguments"))))
+    return tuple(found)
+
+
+def _call(call: JsonValue, at: int) -> ToolCall:
+    if not isinstance(call, dict):
+        raise invalid(f"/tool_calls/{at}", "a tool call is not an object")
+    inner = call.get("function", call.get("custom"))
+    function = inner if isinstance(inner, dict) else call
+    arguments = function.get("arguments", function.get("input", function.get("args")))
+    return ToolCall(string(call.get("id")), string(function.get("name")), json_text(arguments))
+
+
+# ---------------------------------------------------------------- rendering
+
+
+def _verbatim(turn: Turn) -> list[JsonObject]:
+    """The body as given; a copy with repairs where the provider would refuse it."""
+    body, message = turn.body, turn.message
+    assert body is not None  # noqa: S101 - the caller has looked
+    if body.get("role") == "function" or body.get("function_call") is not None or not _legal_content(body, message):
+        return _made(turn)
+    repaired = dict(body)
+    if message.tool_calls:
+        calls = body["tool_calls"]
+        assert isinstance(calls, list)  # noqa: S101 - `_calls` found them there
+        repaired["tool_calls"] = [
+            _repaired_call(call, parsed, call_id)
+            for call, parsed, call_id in zip(calls, message.tool_calls, turn.call_ids, strict=True)
+        ]
+    elif repaired.get("tool_calls") is not None:
+        del repaired["tool_calls"]
+    if message.tool_results and repaired.get("tool_call_id") != turn.result_ids[0]:
+        repaired["tool_call_id"] = turn.result_ids[0]
+    if repaired.get("name") is not None and not _AUTHOR_NAME.fullmatch(message.name):
+        del repaired["name"]
+    return [repaired]
+
+
+def _legal_content(body: JsonObject, message: Message) -> bool:
+    content, refusal, audio = body.get("content"), body.get("refusal"), body.get("audio")
+    is_refusal, is_audio = isinstance(refusal, str), _has_strings(audio, "id")
+    if message.role == "assistant" and (
+        (refusal is not None and not is_refusal) or (audio is not None and not is_audio)
+    ):
+        return False
+    if isinstance(content, str):
+        return True
+    if content is None:
+        return message.role == "assistant" and (bool(message.tool_calls) or is_refusal or is_audio)
+    allowed = _PARTS_OF.get(string(body.get("role")), _TEXT_ONLY)
+    return (
+        isinstance(content, list)
+        and bool(content)
+        and all(isinstance(part, dict) and part.get("type") in allowed for part in content)
+        and not any(isinstance(block, Opaque) for block in message.content)
+    )
+
+
+def _repaired_call(call: JsonValue, parsed: ToolCall, call_id: str) -> JsonObject:
+    assert isinstance(call, dict)  # noqa: S101 - parsed before
+    function, custom, kind = call.get("function"), call.get("custom"), call.get("type")
+    is_legal = is_tool_name(parsed.name) and (
+        (kind == "function" and _has_strings(function, "name", "arguments"))
+        or (kind == "custom" and function is None and _has_strings(custom, "name", "input"))
+    )
+    if is_legal:
+        return call if call.get("id") == call_id else {**call, "id": call_id}
+    extra = function if isinstance(function, dict) else {}
+    inner: JsonObject = {**extra, "name": legal_tool_name(parsed.name), "arguments": parsed.arguments}
+    return {
+        **{key: call[key] for key in call if key in ("index",)},
+        "id": call_id,
+        "type": "function",
+        "function": inner,
+    }
+
+
+def _made(turn: Turn) -> list[JsonObject]:
+    message = turn.message
+    results: list[JsonObject] = [
+        {"role": "tool", "tool_call_id": call_id, "content": result_text(result)}
+        for result, call_id in zip(message.tool_results, turn.result_ids, strict=True)
+    ]
+    if message.role == "tool" or (results and not message.content and not message.tool_calls):
+        return results
+    made: JsonObject = {"role": message.given_role if message.given_role == "developer" else message.role}
+    if message.tool_calls:
+        made["content"] = text_with_placeholders(message) or None
+        made["tool_calls"] = [
+            {
+                "id": call_id,
+                "type": "function",
+                "function": {"name": legal_tool_name(call.name), "arguments": call.arguments},
+            }
+            for call, call_id in zip(message.tool_calls, turn.call_ids, strict=True)
+        ]
+    elif message.role == "user":
+        made["content"] = _user_content(message)
+    else:
+        made["content"] = text_with_placeholders(message)
+    if message.name and _AUTHOR_NAME.fullmatch(message.name):
+        made["name"] = message.name
+    return [*results, made]
+
+
+def _user_content(message: Message) -> JsonValue:
+    if not any(isinstance(block, Media) for block in message.content):
+        return text_with_placeholders(message)
+    parts = list[JsonValue]()
+    for block in message.content:
+        if isinstance(block, Text):
+            parts.append({"type": "text", "text": block.text})
+        elif isinstance(block, Media):
+            parts.append(_media_part(block))
+    return parts
+
+
+def _media_part(media: Media) -> JsonObject:
+    """The part; its name as text where the provider has no part for such media (a sound by address, an image by file id)."""
+    if media.kind == "audio" and media.data:
+        return {
+            "type": "input_audio",
+            "input_audio": {"data": media.data, "format": (media.media_type or "audio/wav").split("/")[-1]},
+        }
+    if media.kind == "file" and (media.file_id or media.data):
+        data = f"data:{media.media_type};base64,{media.data}" if media.media_type else media.data
+        file: JsonObject = {"file_id": media.file_id} if media.file_id else {"file_data": data}
+        return {"type": "file", "file": file | ({"filename": media.name} if media.name else {})}
+    if media.kind != "image" or not (media.url or media.data):
+        return {"type": "text", "text": placeholder_text(media)}
+    image: JsonObject = {"url": media.url or f"data:{media.media_type or 'image/png'};base64,{media.data}"}
+    if media.detail:
+        image["detail"] = media.detail
+    return {"type": "image_url", "image_url": image}

@@ -1,0 +1,196 @@
+"""How many tokens a message takes, by rule. Counted once, when a message is appended.
+
+A message is the sum of its parts, each counted alone, and `MESSAGE_OVERHEAD`; a window adds `WINDOW_OVERHEAD` once.
+Base64 is never tokenised: providers charge media by other measures.
+"""
+
+from __future__ import annotations
+
+import binascii
+import math
+import re
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from turnlog.core.json_values import JsonObject, JsonValue, encode_json
+from turnlog.core.messages import Block, Media, Message, Opaque, Text, Thinking
+
+if TYPE_CHECKING:
+    from turnlog.ports import TokenCounter
+
+
+MESSAGE_OVERHEAD = 4
+"""Tokens of a message besides its parts: its role and its borders."""
+WINDOW_OVERHEAD = 3
+"""Tokens of a window besides its messages: the answer's beginning (openai/openai-cookbook, How to count tokens)."""
+
+IMAGE_BASE, IMAGE_TILE = 85, 170
+IMAGE_UNKNOWN = IMAGE_BASE + 4 * IMAGE_TILE
+"""An image of unknown size, one known by address only included: as one of 1024 x 1024."""
+FILE_PAGE = 3_000
+"""A page of a PDF, text and picture: 1,500 to 3,000 tokens (Anthropic, PDF support); a file of unknown size is one."""
+FILE_PAGE_BYTES = 100_000
+TEXT_FILE_BYTES_PER_TOKEN = 3
+AUDIO_TOKENS_PER_SECOND = 10
+AUDIO_UNKNOWN = 60 * AUDIO_TOKENS_PER_SECOND
+"""A sound of unknown length, one known by address only included: a minute."""
+_BYTES_PER_SECOND, _PLAIN_BYTES_PER_SECOND = 16_000, 48_000
+"""Of compressed sound (128 kbit/s) and of WAV or PCM (16 bit, 24 kHz, one channel)."""
+
+_LONGEST_TOKENISED = 256
+_BASE64 = re.compile(r"[A-Za-z0-9+/_\-\r\n]+={0,2}[\r\n]{0,2}", re.ASCII)
+_DATA_URL = re.compile(r"data:(?P<type>[\w.+-]+/[\w.+-]+)?[^,]{0,200};base64,", re.ASCII)
+_TEXT_TYPES = re.compile(r"text/|application/(?:.*\+)?(?:json|xml|yaml|csv)", re.ASCII)
+_NO_BASE64 = re.compile(r"[^A-Za-z0-9+/]+", re.ASCII)
+_HEADER_BYTES = (3_072, 196_608)
+"""How far an image's size is looked for: the second try is for JPEGs with a preview in front."""
+
+
+def count_message(message: Message, counter: TokenCounter) -> int:
+    """Text, thinking, names, arguments, results by ``counter``, media by rule, opaque blocks as their compact JSON."""
+    texts = [message.name]
+    for call in message.tool_calls:
+        texts += [call.name, call.arguments]
+    tokens = MESSAGE_OVERHEAD + _count_blocks(message.content, counter)
+    for result in message.tool_results:
+        texts.append(result.name)
+        tokens += _count_blocks(result.content, counter)
+    return tokens + _count_texts(texts, counter)
+
+
+def count_head(text: str, limit: int, counter: TokenCounter) -> int:
+    """Tokens of the first ``limit`` characters of ``text``."""
+    return _count_texts([text[:limit]], counter)
+
+
+def count_tools(tools: Sequence[JsonObject], counter: TokenCounter) -> int:
+    """Tokens of the tools' compact JSON, 0 when there are none."""
+    return counter.count(encode_json(list(tools)).decode()) if tools else 0
+
+
+def count_media(media: Media) -> int:
+    """Tokens of an image, a file or a sound by rule; its name is not counted.
+
+    Image: OpenAI's rule (platform.openai.com/docs/guides/images-vision): 85, and unless ``detail`` is low 170 for each
+    512 px tile after the fit into 2048 x 2048 and then to 768 on the shortest side. The size is read from the header of
+    PNG, JPEG, GIF or WebP data; else `IMAGE_UNKNOWN`. File: text by `TEXT_FILE_BYTES_PER_TOKEN`, others (PDF)
+    `FILE_PAGE` for each `FILE_PAGE_BYTES` begun. Sound: `AUDIO_TOKENS_PER_SECOND`, its length estimated from its bytes.
+    """
+    data, media_type = media.data, media.media_type or ""
+    if not data and media.url and (match := _DATA_URL.match(media.url)):
+        data, media_type = media.url[match.end() :], match["type"] or media_type
+    if media.kind == "image":
+        return _count_image(data, media.detail)
+    size_bytes = len(data) * 3 // 4 if data else 0
+    if media.kind == "audio":
+        rate = _PLAIN_BYTES_PER_SECOND if re.search("wav|pcm", media_type) else _BYTES_PER_SECOND
+        return math.ceil(size_bytes * AUDIO_TOKENS_PER_SECOND / rate) if size_bytes else AUDIO_UNKNOWN
+    if size_bytes and _TEXT_TYPES.match(media_type):
+        return math.ceil(size_bytes / TEXT_FILE_BYTES_PER_TOKEN)
+    return FILE_PAGE * max(1, math.ceil(size_bytes / FILE_PAGE_BYTES))
+
+
+def image_size(data: str) -> tuple[int, int] | None:
+    """Width and height in pixels from the header of a base64 PNG, JPEG, GIF or WebP; None when it says none."""
+    for limit in _HEADER_BYTES:
+        size = _size_in(_decode_head(data, limit))
+        if size or len(data) * 3 // 4 <= limit:
+            break
+    return size if size and min(size) > 0 else None
+
+
+def _count_texts(texts: Iterable[str], counter: TokenCounter) -> int:
+    return sum(counter.count(text) for text in texts if text)
+
+
+def _count_blocks(blocks: Iterable[Block], counter: TokenCounter) -> int:
+    tokens = 0
+    for block in blocks:
+        if isinstance(block, Media):
+            tokens += count_media(block) + _count_texts([block.name or ""], counter)
+        elif isinstance(block, Opaque):
+            bare, images = _without_base64(block.value)
+            tokens += _count_texts([encode_json(bare).decode()], counter) + images
+        elif isinstance(block, Text | Thinking):
+            tokens += _count_texts([block.text], counter)
+    return tokens
+
+
+def _without_base64(value: JsonValue) -> tuple[JsonValue, int]:
+    """The value without its base64 strings, and the tokens of those that are images."""
+    if isinstance(value, str):
+        url = _DATA_URL.match(value)
+        data = value[url.end() :] if url else value
+        if not url and (len(value) <= _LONGEST_TOKENISED or not _BASE64.fullmatch(value)):
+            return value, 0
+        return value[: url.end()] if url else "", _count_image(data, None) if image_size(data) else 0
+    if isinstance(value, list):
+        items = [_without_base64(item) for item in value]
+        return [item for item, _ in items], sum(tokens for _, tokens in items)
+    if isinstance(value, dict):
+        members = {key: _without_base64(member) for key, member in value.items()}
+        return {key: member for key, (member, _) in members.items()}, sum(tokens for _, tokens in members.values())
+    return value, 0
+
+
+def _count_image(data: str | None, detail: str | None) -> int:
+    if detail == "low":
+        return IMAGE_BASE
+    size = image_size(data) if data else None
+    if size is None:
+        return IMAGE_UNKNOWN
+    scale = min(1.0, 2048 / max(size))
+    scale = min(scale, 768 / min(size))
+    # Rounded, so that 768.0000001 pixels are not two tiles.
+    tiles = [math.ceil(round(side * scale, 3) / 512) for side in size]
+    return IMAGE_BASE + IMAGE_TILE * tiles[0] * tiles[1]
+
+
+def _decode_head(data: str, limit: int) -> bytes:
+    """Up to ``limit`` bytes of base64, of either alphabet, line breaks allowed; what cannot be read is empty."""
+    head = _NO_BASE64.sub("", data[: limit * 4 // 3].replace("-", "+").replace("_", "/"))
+    try:
+        return binascii.a2b_base64(head[: len(head) // 4 * 4])
+    except binascii.Error:
+        return b""
+
+
+def _size_in(head: bytes) -> tuple[int, int] | None:
+    if head.startswith(b"\x89PNG\r\n\x1a\n") and len(head) >= 24:
+        return int.from_bytes(head[16:20]), int.from_bytes(head[20:24])
+    if head[:6] in (b"GIF87a", b"GIF89a") and len(head) >= 10:
+        return int.from_bytes(head[6:8], "little"), int.from_bytes(head[8:10], "little")
+    if head.startswith(b"\xff\xd8"):
+        return _jpeg_size(head)
+    if head[:4] == b"RIFF" and head[8:12] == b"WEBP" and len(head) >= 30:
+        return _webp_size(head)
+    return None
+
+
+def _jpeg_size(head: bytes) -> tuple[int, int] | None:
+    """Follows the segments to the frame header (ITU T.81, B.2.2)."""
+    position = 2
+    while position + 9 <= len(head) and head[position] == 0xFF:
+        marker = head[position + 1]
+        if marker == 0xFF:
+            position += 1
+        elif marker == 0x01 or 0xD0 <= marker <= 0xD8:
+            position += 2
+        elif 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
+            return int.from_bytes(head[position + 7 : position + 9]), int.from_bytes(head[position + 5 : position + 7])
+        else:
+            position += 2 + int.from_bytes(head[position + 2 : position + 4])
+    return None
+
+
+def _webp_size(head: bytes) -> tuple[int, int] | None:
+    """The three kinds of WebP (RFC 9649, 2.5 to 2.7)."""
+    kind = head[12:16]
+    if kind == b"VP8X":
+        return int.from_bytes(head[24:27], "little") + 1, int.from_bytes(head[27:30], "little") + 1
+    if kind == b"VP8L":
+        bits = int.from_bytes(head[21:25], "little")
+        return (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
+    if kind == b"VP8 ":
+        return int.from_bytes(head[26:28], "little") & 0x3FFF, int.from_bytes(head[28:30], "little") & 0x3FFF
+    return None

@@ -1,0 +1,157 @@
+"""Turnlog's own, provider-neutral message shape.
+
+``{id, created_at, role, author, content (text, blocks or null), tool_calls: [{id, name, args: object}],
+tool_results: [{tool_call_id, result: any JSON, is_error}], metadata, finish_reason}``; several results may stand in one
+message. Blocks: ``{"type": "text", "text"}``, ``{"type": "thinking", "text", "signature"}``, ``{"type": "image" | "file" |
+"audio", "media_type", "data" | "url" | "file_id", "name", "detail"}``; any other block is kept and never sent elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from turnlog.core.json_values import JsonObject, JsonValue
+from turnlog.core.messages import Block, Media, Message, Opaque, Text, Thinking, ToolCall, ToolResult
+from turnlog.providers.base import Bodies, End, Rendered, Turn
+from turnlog.providers.blocks import arguments_value, given_role, invalid, json_text, role_with, string
+
+FORMAT = "turnlog"
+_MEDIA = ("image", "file", "audio")
+
+
+class TurnlogCodec:
+    """The `turnlog` format; see `turnlog.providers.base.Codec`."""
+
+    format = FORMAT
+
+    def recognises(self, body: JsonObject) -> bool:
+        calls = body.get("tool_calls")
+        has_args = isinstance(calls, list) and any(isinstance(call, dict) and "args" in call for call in calls)
+        return has_args or "tool_results" in body or "author" in body
+
+    def parse(self, body: JsonObject, *, is_error: bool | None = None) -> Message:
+        results = body.get("tool_results")
+        calls = body.get("tool_calls")
+        for name, value in (("tool_results", results), ("tool_calls", calls)):
+            if value is not None and not isinstance(value, list):
+                raise invalid(f"/{name}", f"{name} is neither a list nor null")
+        content = _content(body.get("content"))
+        return Message(
+            role_with(body, content, calls=bool(calls), results=bool(results)),
+            content=content,
+            tool_calls=tuple(_call(call, at) for at, call in enumerate(calls if isinstance(calls, list) else [])),
+            tool_results=tuple(
+                _result(result, at, is_error) for at, result in enumerate(results if isinstance(results, list) else [])
+            ),
+            name=string(body.get("author")),
+            given_role=given_role(body),
+        )
+
+    def legal_id(self, call_id: str) -> bool:
+        return call_id != ""
+
+    def render(
+        self, turns: Sequence[Turn], *, system: str | None, tools: Sequence[JsonObject], bodies: Bodies | None = None
+    ) -> Rendered:
+        messages = [_rendered(turn) for turn in turns] if bodies is None else [made[0] for made in bodies]
+        ends = tuple(End(at, 1) for at in range(len(messages)))
+        told = [(message,) for message in messages]
+        return Rendered(messages=messages, system=system, tools=list(tools), ends=ends, bodies=told)
+
+    def bodies(self, turn: Turn) -> list[JsonObject]:
+        return [_rendered(turn)]
+
+    def tools(self, tools: Sequence[JsonObject]) -> list[JsonObject]:
+        return list(tools)
+
+
+def _content(value: JsonValue) -> tuple[Block, ...]:
+    if value is None:
+        return ()
+    if isinstance(value, str):
+        return (Text(value),)
+    if not isinstance(value, list):
+        raise invalid("/content", "content is neither a string, a list of blocks nor null")
+    return tuple(_block(block) for block in value)
+
+
+def _block(block: JsonValue) -> Block:
+    if not isinstance(block, dict):
+        raise invalid("/content", "a content block is not an object")
+    kind = block.get("type")
+    if kind == "text" and isinstance(block.get("text"), str):
+        return Text(string(block["text"]))
+    if kind == "thinking" and isinstance(block.get("text"), str):
+        return Thinking(string(block["text"]), string(block.get("signature")) or None)
+    for media in _MEDIA:
+        if kind == media:
+            fields = ("media_type", "data", "url", "file_id", "name", "detail")
+            return Media(media, **{name: string(block.get(name)) or None for name in fields})  # type: ignore[arg-type]
+    return Opaque(FORMAT, block)
+
+
+def _call(call: JsonValue, at: int) -> ToolCall:
+    if not isinstance(call, dict):
+        raise invalid(f"/tool_calls/{at}", "a tool call is not an object")
+    return ToolCall(string(call.get("id")), string(call.get("name")), json_text(call.get("args")))
+
+
+def _result(result: JsonValue, at: int, is_error: bool | None) -> ToolResult:
+    if not isinstance(result, dict):
+        raise invalid(f"/tool_results/{at}", "a tool result is not an object")
+    failed = result.get("is_error") is True if is_error is None else is_error
+    text = json_text(result.get("result"))
+    return ToolResult(string(result.get("tool_call_id")), (Text(text),) if text else (), is_error=failed)
+
+
+def _rendered(turn: Turn) -> JsonObject:
+    message = turn.message
+    if turn.format == FORMAT and turn.body is not None:
+        body = dict(turn.body)
+    else:
+        body = {
+            "role": message.given_role if message.role == "unknown" else message.role,
+            "content": _made_content(message),
+        }
+        if message.name:
+            body["author"] = message.name
+        if message.tool_calls:
+            body["tool_calls"] = [
+                {"id": call.id, "name": call.name, "args": arguments_value(call)} for call in message.tool_calls
+            ]
+        if message.tool_results:
+            body["tool_results"] = [
+                {"tool_call_id": result.tool_call_id, "result": result.text, "is_error": result.is_error}
+                for result in message.tool_results
+            ]
+    _set_ids(body, "tool_calls", "id", turn.call_ids)
+    _set_ids(body, "tool_results", "tool_call_id", turn.result_ids)
+    return body
+
+
+def _set_ids(body: JsonObject, key: str, field: str, ids: Sequence[str]) -> None:
+    entries = body.get(key)
+    if not isinstance(entries, list) or not ids:
+        return
+    body[key] = [
+        {**entry, field: call_id} if isinstance(entry, dict) and entry.get(field) != call_id else entry
+        for entry, call_id in zip(entries, ids, strict=True)
+    ]
+
+
+def _made_content(message: Message) -> JsonValue:
+    if not message.content:
+        return None
+    if all(isinstance(block, Text) for block in message.content):
+        return message.text
+    blocks = list[JsonValue]()
+    for block in message.content:
+        if isinstance(block, Text):
+            blocks.append({"type": "text", "text": block.text})
+        elif isinstance(block, Thinking):
+            blocks.append({"type": "thinking", **{k: v for k, v in asdict(block).items() if v is not None}})
+        elif isinstance(block, Media):
+            fields = {k: v for k, v in asdict(block).items() if v is not None and k != "kind"}
+            blocks.append({"type": block.kind, **fields})
+    return blocks

@@ -1,0 +1,170 @@
+"""What a route is, and how a request goes through one: its query and its body are checked, then its endpoint is called."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import field
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from turnlog.core.errors import InvalidInputError, Problem
+from turnlog.core.identity import Owner, serving
+from turnlog.core.json_values import JsonObject
+from turnlog.core.lazy_dataclass import lazy_dataclass
+from turnlog.core.models import Answer
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
+
+    from turnlog.app import Application
+    from turnlog.log.links import Download
+
+
+B = TypeVar("B", bound=BaseModel)
+MAX_POSITION = 999_999_999_999
+CORRELATION_HEADER = "X-Correlation-Id"
+JSON = "application/json"
+JSON_PATCH = "application/json-patch+json"
+MERGE_TYPES = (JSON, "application/merge-patch+json")
+"""Media types of bodies. A merge patch is an object like any other, so every route takes both."""
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class HttpRequest:
+    """A request, independent of how it came: ``body`` is parsed JSON that has passed `check_json`, or None."""
+
+    owner: Owner
+    path: Mapping[str, str] = field(default_factory=dict)
+    query: Mapping[str, str] = field(default_factory=dict)
+    body: object = None
+    idempotency_key: str | None = None
+    media_type: str = JSON
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class Response:
+    status: int
+    answer: Answer | JsonObject | Download
+
+
+Endpoint: TypeAlias = "Callable[[Application, HttpRequest], Response]"
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class Parameter:
+    """A query parameter. ``values`` closes a string to these."""
+
+    name: str
+    kind: Literal["integer", "string"]
+    description: str
+    minimum: int | None = None
+    maximum: int | None = None
+    default: int | str | None = None
+    values: tuple[str, ...] = ()
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class Route:
+    """``path`` has parameters in braces. ``writes``: it takes an ``Idempotency-Key``. ``resource`` names its function. ``is_file``:
+    its answer is bytes."""
+
+    method: Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
+    path: str
+    name: str
+    resource: str
+    summary: str
+    endpoint: Endpoint
+    body: type[BaseModel] | None = None
+    answers: Mapping[int, type[Answer]] = field(default_factory=dict)
+    parameters: tuple[Parameter, ...] = ()
+    writes: bool = False
+    free_body: bool = False
+    is_file: bool = False
+    media_types: tuple[str, ...] = MERGE_TYPES
+
+
+CURSOR = Parameter("cursor", "string", "`next_cursor` of the page before")
+
+
+def call(app: Application, route: Route, request: HttpRequest) -> Response:
+    """One request through the table: its query parameters are checked, then its endpoint is called for its owner's tenant."""
+    known = {parameter.name: parameter for parameter in route.parameters}
+    for name, value in request.query.items():
+        parameter = known.get(name)
+        if parameter is None:
+            raise invalid_parameter(f"/query/{name}", f"unknown query parameter {name[:64]!r}")
+        if parameter.values and value not in parameter.values:
+            raise invalid_parameter(f"/query/{name}", f"{name} is not one of {', '.join(parameter.values)}")
+    if route.body is None and not route.free_body and request.body is not None:
+        raise invalid_parameter("", f"{route.method} {route.path} takes no body")
+    with serving(request.owner.tenant_id):
+        return route.endpoint(app, request)
+
+
+def read_body(request: HttpRequest, model: type[B], *, is_optional: bool = False) -> B:
+    """The body as the model says. Without one, the model's defaults where it ``is_optional``.
+
+    Raises `InvalidInputError` with the pointer of each problem, 20 at most, and no contents.
+    """
+    if request.body is None and is_optional:
+        return model()
+    if not isinstance(request.body, dict):
+        raise not_an_object()
+    try:
+        return model.model_validate(request.body, strict=True)
+    except ValidationError as error:
+        problems = [
+            Problem(found["type"], _pointer(request.body, found), _WORDS.get(found["type"], found["msg"]))
+            for found in error.errors(include_url=False, include_input=False, include_context=False)[:20]
+        ]
+        raise InvalidInputError(f"{problems[0].pointer or 'body'}: {problems[0].message}", problems=problems) from error
+
+
+_MISSING = "missing"
+_WORDS = {"extra_forbidden": "unknown field", _MISSING: "the field is missing", "model_type": "not an object"}
+
+
+def _pointer(body: Any, error: ErrorDetails) -> str:
+    """Where an error is in the body, or would be. A location names the branches of unions too, which are nowhere in it."""
+    parts, found = list[int | str](), body
+    location = error["loc"]
+    for part in location[:-1] if error["type"] == _MISSING else location:
+        is_there = part in found if isinstance(found, dict) else isinstance(found, list) and isinstance(part, int)
+        if is_there:
+            parts.append(part)
+            found = found[part]
+    parts += location[-1:] if error["type"] == _MISSING else ()
+    return "".join("/" + str(part).replace("~", "~0").replace("/", "~1")[:128] for part in parts)
+
+
+def integer(request: HttpRequest, parameter: Parameter) -> int | None:
+    """A query parameter within its limits; None when it is not given."""
+    text = request.query.get(parameter.name)
+    if text is None:
+        return None
+    value = int(text) if text.isascii() and text.isdigit() and len(text) <= 15 else None
+    low, high = parameter.minimum, parameter.maximum
+    if value is None or (low is not None and value < low) or (high is not None and value > high):
+        raise invalid_parameter(f"/query/{parameter.name}", f"{parameter.name} is not an integer from {low} to {high}")
+    return value
+
+
+def moment(request: HttpRequest, parameter: Parameter) -> int | str | None:
+    """A position, or else a time as text; None when it is not given."""
+    text = request.query.get(parameter.name)
+    if text is None or not (text.isascii() and text.isdigit() and len(text) <= 15):
+        return text
+    if not 1 <= int(text) <= MAX_POSITION:
+        raise invalid_parameter(
+            f"/query/{parameter.name}", f"{parameter.name} is not a position from 1 to {MAX_POSITION}"
+        )
+    return int(text)
+
+
+def not_an_object() -> InvalidInputError:
+    return invalid_parameter("", "the body is not a JSON object")
+
+
+def invalid_parameter(pointer: str, message: str) -> InvalidInputError:
+    return InvalidInputError(message, problems=[Problem("invalid_parameter", pointer, message)])

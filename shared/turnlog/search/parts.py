@@ -1,0 +1,233 @@
+"""A part of a long text: by JSON pointer, by pattern, by lines, and never more than so many tokens.
+
+JSON of one line has no lines to choose from, so where a part of it is asked for, or it is too long, its lines are those of
+its values, each on one.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+from turnlog.core.errors import InvalidInputError, Problem
+from turnlog.core.lazy_dataclass import lazy_dataclass
+from turnlog.core.pattern_syntax import PatternError
+from turnlog.core.patterns import Pattern
+from turnlog.search.models import RecallQuery
+from turnlog.windows.bounds import upper_bound_tokens
+
+_KEYS_SHOWN = 20
+_MARK_TOKENS = 40
+"""Kept free for the mark of a cut."""
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class TextPart:
+    """``lines`` is how many there were to choose from; ``tokens`` an upper bound; ``note`` says why nothing is shown."""
+
+    text: str
+    lines: int
+    tokens: int
+    truncated: bool = False
+    note: str | None = None
+
+
+Extract: TypeAlias = Callable[[str, int], TextPart]
+IN_LINES = "JSON of one line, shown in several"
+MAX_INDENT = 32
+"""How deep values have lines of their own: without a limit the indentation is larger than any text."""
+_BAD_ESCAPE = re.compile(r"~(?![01])")
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class Capped:
+    text: str
+    tokens: int
+
+
+def part_of(query: RecallQuery) -> Extract:
+    """A function from a text and a number of tokens to the part; `InvalidInputError` when the query is none."""
+    pattern = _compiled(query.pattern)
+    steps = _pointer(query.pointer)
+    first, last = query.from_line or 1, query.to_line
+    is_part = pattern is not None or query.from_line is not None or query.to_line is not None
+    if last is not None and last < first:
+        raise _invalid("to_line", f"to_line {last} is before from_line {first}")
+
+    def extract(text: str, max_tokens: int) -> TextPart:
+        if steps is not None:
+            text, note = _pointed(text, steps)
+            if note:
+                return TextPart("", 0, 0, note=note)
+        in_lines = _in_lines(text) if "\n" not in text and (is_part or not _fits(text, max_tokens)) else None
+        lines = (in_lines or text).split("\n")
+        chosen = list(enumerate(lines, start=1))[first - 1 : last]
+        if not chosen:
+            return TextPart("", len(lines), 0, note=f"{_counted(len(lines))}; none from {first} on")
+        note = IN_LINES if in_lines else None
+        if pattern is not None:
+            found = pattern.lines(line for _, line in chosen)
+            if found.read < len(chosen):
+                note = f"the pattern takes too long: searched to line {chosen[0][0] + found.read - 1} only"
+            elif not found.lines:
+                note = f"no line matches, of {len(chosen)}"
+            chosen = [chosen[at] for at in found.lines]
+        return _shown(chosen, len(lines), max_tokens, numbered=pattern is not None, note=note)
+
+    return extract
+
+
+def capped(text: str, max_tokens: int) -> tuple[Capped, bool]:
+    """The text within so many tokens, and whether it was cut."""
+    part = _shown([(1, text)], 1, max_tokens, numbered=False, note=None)
+    return Capped(part.text, part.tokens), part.truncated
+
+
+def _counted(lines: int) -> str:
+    return "there is 1 line" if lines == 1 else f"there are {lines} lines"
+
+
+def _fits(text: str, max_tokens: int) -> bool:
+    """What has more characters is not counted whole."""
+    return len(text) <= 4 * max_tokens and upper_bound_tokens(text) <= max_tokens
+
+
+def _shown(
+    chosen: Sequence[tuple[int, str]], lines: int, max_tokens: int, *, numbered: bool, note: str | None
+) -> TextPart:
+    """As many of the lines as there is room for, and a mark that says how much more there is."""
+    room, tokens, shown = max_tokens - _MARK_TOKENS, 0, list[str]()
+    whole = [f"{number}: {line}" if numbered else line for number, line in chosen]
+    if sum(map(len, whole)) <= 4 * max_tokens:
+        everything = "\n".join(whole)
+        tokens = upper_bound_tokens(everything)
+        if tokens <= max_tokens:
+            return TextPart(everything, lines, tokens, note=note)
+        tokens = 0
+    for at, line in enumerate(whole):
+        cost = upper_bound_tokens(line[: 4 * max_tokens] + "\n")
+        if tokens + cost > room or len(line) > 4 * max_tokens:
+            rest = whole[at:]
+            head = "" if shown else _head(line, max(0, room))
+            left = sum(map(len, rest)) - len(head)
+            goes_on = f"; from_line={chosen[at][0]} goes on" if shown else ""
+            mark = f"...[{len(rest)} more lines, {left} characters{goes_on}]"
+            if not shown:
+                goes_on = f"; from_line={chosen[at + 1][0]} is behind this line" if len(rest) > 1 else ""
+                mark = f"...[{left} more characters, lines: {len(rest)}{goes_on}]"
+            text = "\n".join([*shown, mark]) if shown else head + mark
+            return TextPart(text, lines, upper_bound_tokens(text), truncated=True, note=note)
+        shown.append(line)
+        tokens += cost
+    return TextPart("\n".join(shown), lines, tokens, note=note)
+
+
+def _head(text: str, max_tokens: int) -> str:
+    """The longest beginning of so many tokens, to within a sixteenth."""
+    low, high = 0, min(len(text), 4 * max_tokens)
+    while high - low > max(1, high // 16):
+        middle = (low + high) // 2
+        if upper_bound_tokens(text[:middle]) <= max_tokens:
+            low = middle
+        else:
+            high = middle
+    head = text[:low]
+    return head[:-1] if head and 0xD800 <= ord(head[-1]) < 0xDC00 else head
+
+
+def _compiled(pattern: str | None) -> Pattern | None:
+    if pattern is None:
+        return None
+    try:
+        return Pattern(pattern)
+    except PatternError as error:
+        raise _invalid("pattern", str(error)) from error
+
+
+def _pointer(pointer: str | None) -> list[str] | None:
+    """The steps of a JSON pointer (RFC 6901)."""
+    if pointer is None:
+        return None
+    if pointer and not pointer.startswith("/"):
+        raise _invalid("pointer", "a JSON pointer is empty or begins with /")
+    if _BAD_ESCAPE.search(pointer):
+        raise _invalid("pointer", "~ stands before 0 or 1 in a JSON pointer")
+    return [step.replace("~1", "/").replace("~0", "~") for step in pointer.split("/")[1:]]
+
+
+def _pointed(text: str, steps: list[str]) -> tuple[str, str | None]:
+    """What the pointer names in the text's JSON: a string as it is, other values as JSON of several lines."""
+    try:
+        value = _parsed(text)
+    except (ValueError, RecursionError):
+        return "", "the result is not JSON, so a pointer leads nowhere"
+    for at, step in enumerate(steps):
+        if isinstance(value, dict) and step in value:
+            value = value[step]
+        elif isinstance(value, list) and step.isascii() and step.isdigit() and str(int(step[:9])) == step:
+            if int(step) >= len(value):
+                return "", f"the pointer leads nowhere: a list of {len(value)} at step {at + 1}"
+            value = value[int(step)]
+        else:
+            return "", f"the pointer leads nowhere at step {at + 1}: there is {_kind(value)}"
+    if isinstance(value, str):
+        return str(value), None
+    try:
+        return _written(value), None
+    except RecursionError:
+        return "", "what the pointer names is nested too deep"
+
+
+class _Number(str):
+    """A number, or what stands for one, as it was written: no digit of it may change."""
+
+    __slots__ = ()
+
+
+def _parsed(text: str) -> Any:
+    return json.loads(text, parse_int=_Number, parse_float=_Number, parse_constant=_Number)
+
+
+def _in_lines(text: str) -> str | None:
+    """The text's JSON in several lines, or None when it is no object or list."""
+    try:
+        value = _parsed(text) if text.lstrip()[:1] in ("{", "[") else None
+        return _written(value) if value else None
+    except (ValueError, RecursionError):
+        return None
+
+
+def _written(value: Any) -> str:
+    written = list[str]()
+    _write(value, 0, written)
+    return "".join(written)
+
+
+def _write(value: Any, depth: int, written: list[str]) -> None:
+    if isinstance(value, _Number):
+        written.append(str(value))
+    elif not isinstance(value, dict | list) or not value:
+        written.append(json.dumps(value, ensure_ascii=False))
+    else:
+        has_lines, (opening, closing) = depth < MAX_INDENT, "{}" if isinstance(value, dict) else "[]"
+        inner, outer = ("\n" + " " * (depth + 1), "\n" + " " * depth) if has_lines else ("", "")
+        written.append(opening)
+        for at, one in enumerate(value):
+            written.append((("," if has_lines else ", ") if at else "") + inner)
+            if isinstance(value, dict):
+                written.append(json.dumps(one, ensure_ascii=False) + ": ")
+            _write(value[one] if isinstance(value, dict) else one, depth + 1, written)
+        written.append(outer + closing)
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, dict):
+        keys = ", ".join(list(value)[:_KEYS_SHOWN])
+        return f"an object of {len(value)} keys: {keys[:400]}"
+    return f"a list of {len(value)}" if isinstance(value, list) else "a single value"
+
+
+def _invalid(name: str, message: str) -> InvalidInputError:
+    return InvalidInputError(message, problems=[Problem("invalid_parameter", f"/query/{name}", message)])

@@ -1,0 +1,88 @@
+"""How much content `turnlog serve` works on at once.
+
+JSON takes up to 50 times its bytes as Python objects (a list of empty lists does), so bytes are what is counted: those of a
+request's body, and those of stored content as it is read. Requests share a budget of them. One request at a time may go
+beyond it, however large it is; the others wait for it, and a request that would wait too long is told to come again.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from turnlog.core.errors import UnavailableError
+from turnlog.log.packing import counting_content
+
+
+class ContentBudget:
+    """Bytes of content that requests hold at once. ``waiting`` is how many of them may wait, each in a thread of the server."""
+
+    def __init__(self, size_bytes: int, *, waiting: int, wait_seconds: float) -> None:
+        self._free = size_bytes
+        self._waiting_left = waiting
+        self._wait_seconds = wait_seconds
+        self._is_exceeded = False
+        self._changed = threading.Condition()
+
+    @contextmanager
+    def request(self) -> Iterator[Callable[[int], None]]:
+        """Yield what takes bytes for one request, also those of stored content; they are given back at its end.
+
+        Taking raises `UnavailableError` (``busy``) when too many requests wait, or one waits too long.
+        """
+        share = _Share(self)
+        try:
+            with counting_content(share.take):
+                yield share.take
+        finally:
+            self._give_back(share)
+
+    def take(self, share: _Share, size: int) -> None:
+        with self._changed:
+            if not (share.is_beyond or self._has_room(size)):
+                self._wait(size)
+            if share.is_beyond:
+                return
+            if size <= self._free:
+                self._free -= size
+                share.held += size
+            else:
+                self._is_exceeded = share.is_beyond = True
+
+    def _has_room(self, size: int) -> bool:
+        return size <= self._free or not self._is_exceeded
+
+    def _wait(self, size: int) -> None:
+        is_free = False
+        if self._waiting_left:
+            self._waiting_left -= 1
+            try:
+                is_free = self._changed.wait_for(lambda: self._has_room(size), self._wait_seconds)
+            finally:
+                self._waiting_left += 1
+        if not is_free:
+            raise UnavailableError(
+                "other requests hold as much content as this server works on at once; try again",
+                code="busy",
+                retry_after_seconds=1,
+            )
+
+    def _give_back(self, share: _Share) -> None:
+        with self._changed:
+            self._free += share.held
+            if share.is_beyond:
+                self._is_exceeded = False
+            self._changed.notify_all()
+
+
+class _Share:
+    """A request's part of the budget. ``is_beyond``: it is the one that needs no more room."""
+
+    def __init__(self, budget: ContentBudget) -> None:
+        self.held = 0
+        self.is_beyond = False
+        self._budget = budget
+
+    def take(self, size: int) -> None:
+        self._budget.take(self, size)

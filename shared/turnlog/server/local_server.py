@@ -1,0 +1,268 @@
+"""`turnlog serve`: the route table on this machine, behind the same events that API Gateway sends."""
+
+from __future__ import annotations
+
+import errno
+import select
+import socket
+import threading
+from collections.abc import Iterable
+from contextlib import suppress
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from waitress.channel import HTTPChannel
+from waitress.parser import HTTPRequestParser, ParsingError
+from waitress.task import ErrorTask
+
+from turnlog.app import Application
+from turnlog.core.errors import InvalidInputError, TurnlogError, UnauthorizedError, UnavailableError
+from turnlog.core.jobs import JOB_KINDS
+from turnlog.core.json_values import encode_json
+from turnlog.http.lambda_api import make_handler, problem_document, status_of
+from turnlog.http.lambda_workers import make_worker
+from turnlog.http.route_table import ROUTES
+from turnlog.ports import Clock
+from turnlog.server.callers import Callers
+from turnlog.server.content_budget import ContentBudget
+from turnlog.server.lambda_events import LocalContext, http_answer, is_authorized, proxy_event
+from turnlog.server.poller import Poller
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import StartResponse, WSGIEnvironment
+
+
+HttpAnswer: TypeAlias = tuple[int, list[tuple[str, str]], bytes]
+LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+MAX_REQUEST_BYTES = 10 * 1024 * 1024
+_THREADS = 8
+_CONTENT_BYTES, _WAITING, _WAIT_SECONDS = 4 * 1024 * 1024, 4, 10.0
+"""Content that requests work on at once, beside one larger request; how many threads may wait for it, and how long."""
+_BODY_BUFFER_BYTES, _ANSWER_BUFFER_BYTES, _HEADER_BYTES = 64 * 1024, 128 * 1024, 32 * 1024
+"""What a connection holds in memory. More of a body or of an answer is in a temporary file until it is read or sent."""
+_CONNECTIONS, _OTHER_FILES = 1_000, 128
+"""Connections at once, as far as the process may have files open beside those of the engine. waitress takes 100 by itself: with as
+many clients that keep theirs open, one more waits for its first answer until one of them leaves."""
+_REQUEST_MS = 30_000
+_STOP_SECONDS, _FLUSH_STEP_SECONDS = 5.0, 0.05
+
+
+class LocalServer:
+    """An HTTP server over one application, with a worker for its queue. `run` serves until `stop`; `start` does so in a
+    thread."""
+
+    def __init__(
+        self,
+        app: Application,
+        clock: Clock,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 8787,
+        token: str | None = None,
+        allowed_hosts: Iterable[str] = (),
+    ) -> None:
+        if host not in LOOPBACK and token is None:
+            raise InvalidInputError(
+                f"serving on {host!r} needs a token: anyone who reaches it would be anyone", code="token_needed"
+            )
+        from waitress.server import create_server
+
+        self._callers = Callers((host, *allowed_hosts))
+        self._budget = ContentBudget(_CONTENT_BYTES, waiting=_WAITING, wait_seconds=_WAIT_SECONDS)
+        self._handler = make_handler(ROUTES, app)
+        self._clock = clock
+        self._token = token
+        listening = _listening(host, port)
+        self._sockets: dict[int, Any] = {}
+        server: Any = create_server(
+            self._serve,
+            map=self._sockets,
+            sockets=[listening],
+            threads=_THREADS,
+            connection_limit=_most_connections(),
+            asyncore_use_poll=hasattr(select, "poll"),  # select knows no file above 1,023
+            max_request_body_size=MAX_REQUEST_BYTES,
+            max_request_header_size=_HEADER_BYTES,
+            inbuf_overflow=_BODY_BUFFER_BYTES,
+            outbuf_overflow=_ANSWER_BUFFER_BYTES,
+            ident="turnlog",
+            clear_untrusted_proxy_headers=True,
+        )
+        server.channel_class = Channel
+        self._server = server
+        self.url = f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"
+        queue = app.engine.queue
+        worker = make_worker(JOB_KINDS, app)
+        chore = app.retain_sessions
+        self._poller = Poller(queue, worker, clock=clock, chore=chore) if queue is not None else None
+        self._is_running = False
+        self._finished = threading.Event()
+
+    def run(self) -> None:
+        """Serves until `stop` is called or the process gets Ctrl-C; requests under way are finished."""
+        self._is_running = True
+        try:
+            if self._poller is not None:
+                self._poller.start()  # in here: Ctrl-C between it and what follows must stop it too
+            self._server.run()
+            self._flush()
+        finally:
+            self._close()
+            if self._poller is not None:
+                self._poller.stop()
+            self._finished.set()
+
+    def start(self) -> LocalServer:
+        self._is_running = True
+        threading.Thread(target=self.run, name="turnlog-serve", daemon=True).start()
+        return self
+
+    def stop(self) -> None:
+        """Stops listening and waits for requests under way."""
+        self._server.task_dispatcher.shutdown(cancel_pending=True, timeout=_STOP_SECONDS)
+        if not self._is_running:
+            self._close()
+        elif not self._finished.is_set():
+            # Sockets belong to the serving thread: it closes them, and with the last one its loop ends.
+            with suppress(OSError):  # the serving thread may have ended, and closed its trigger, just now
+                self._server.trigger.pull_trigger(self._end)
+            self._finished.wait(_STOP_SECONDS)
+
+    def _end(self) -> None:
+        self._flush()
+        self._close()
+
+    def _flush(self) -> None:
+        """Sends what finished requests have answered and the sockets have not taken yet."""
+        from waitress import wasyncore
+
+        for _ in range(int(_STOP_SECONDS / _FLUSH_STEP_SECONDS)):
+            if not any(channel.total_outbufs_len for channel in self._server.active_channels.values()):
+                return
+            wasyncore.loop(timeout=_FLUSH_STEP_SECONDS, map=self._sockets, count=1)
+
+    def _close(self) -> None:
+        from waitress import wasyncore
+
+        wasyncore.close_all(self._sockets, ignore_all=True)
+
+    def _serve(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        try:
+            status, headers, data = self._answer(environ)
+        except TurnlogError as error:
+            status, headers, data = _refusal(error)
+        if environ["REQUEST_METHOD"] == "HEAD":
+            data = b""
+        start_response(f"{status} {_phrase(status)}", headers)
+        return [data]
+
+    def _answer(self, environ: WSGIEnvironment) -> HttpAnswer:
+        self._callers.check(environ)
+        if environ["REQUEST_METHOD"] in ("GET", "HEAD") and environ.get("PATH_INFO") == "/docs":
+            return _reference()  # tells nothing of anybody, so it asks for no token
+        if not is_authorized(environ, self._token):
+            raise UnauthorizedError("this server needs its bearer token")
+        with self._budget.request() as take:
+            length = int(environ.get("CONTENT_LENGTH") or 0)
+            take(length)
+            body = environ["wsgi.input"].read(length) if length else b""
+            event = proxy_event(environ, body, now_ms=self._clock.now_ms())
+            return http_answer(self._handler(event, LocalContext(_REQUEST_MS)))
+
+
+def _refusal(error: TurnlogError) -> HttpAnswer:
+    """Return the problem document of a request that reaches no route."""
+    headers = [("Content-Type", "application/problem+json")]
+    if error.retry_after_seconds is not None:
+        headers.append(("Retry-After", str(error.retry_after_seconds)))
+    if isinstance(error, UnauthorizedError):
+        headers.append(("WWW-Authenticate", "Bearer"))
+    return status_of(error), headers, encode_json(problem_document(error, ""))
+
+
+def _reference() -> HttpAnswer:
+    """The API for people."""
+    from turnlog.server.api_page import reference_page
+
+    data = reference_page().encode("utf-8")
+    policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
+    headers = [("Content-Type", "text/html; charset=utf-8"), ("Content-Security-Policy", policy)]
+    return 200, [*headers, ("Content-Length", str(len(data)))], data
+
+
+def _most_connections() -> int:
+    try:
+        import resource
+    except ImportError:  # Windows, where select takes 512 sockets
+        return 500
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return _CONNECTIONS if most == resource.RLIM_INFINITY else max(100, min(_CONNECTIONS, most - _OTHER_FILES))
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        # `localhost` is two addresses; of the two, clients that are given a number use 127.0.0.1.
+        family, _, _, _, address = min(found, key=lambda one: one[0] != socket.AF_INET)
+        return socket.create_server((str(address[0]), port), family=family)
+    except OSError as error:
+        code = "port_in_use" if error.errno == errno.EADDRINUSE else "cannot_listen"
+        reason = (error.strerror or str(error)).partition(" (while")[0]
+        raise UnavailableError(f"can't listen on {host}:{port}: {reason}", code=code) from error
+
+
+def _phrase(status: int) -> str:
+    try:
+        return HTTPStatus(status).phrase
+    except ValueError:
+        return "Unknown"
+
+
+_CODES = {413: "too_large", 431: "too_large", 500: "internal"}
+_DETAILS = {
+    413: "the body is too large",
+    431: "the headers are too large",
+    500: "unexpected error",
+    501: "a transfer encoding that this server does not know",
+}
+
+
+class _Refused(ErrorTask):
+    """One request that is none, as a problem document. Nothing that was sent is in it."""
+
+    def execute(self) -> None:
+        request: Any = self.request
+        error = request.error
+        status = int(error.code)
+        code, detail = _CODES.get(status, "malformed"), _DETAILS.get(status, "not a request of HTTP")
+        document = {
+            "type": f"https://turnlog.dev/problems/{code}",
+            "title": code.replace("_", " "),
+            "status": status,
+            "code": code,
+            "detail": detail,
+            "request_id": "",
+        }
+        data = encode_json(document)
+        self.status = f"{status} {error.reason}"
+        self.response_headers = [("Content-Type", "application/problem+json")]
+        self.set_close_on_finish()
+        self.content_length = len(data)
+        self.write(data)
+
+
+class _Parser(HTTPRequestParser):
+    """waitress's parser, which lets `ValueError` out for a target such as ``http://[``, and so closes without an answer."""
+
+    def parse_header(self, header_plus: bytes) -> None:
+        try:
+            super().parse_header(header_plus)
+        except ValueError as error:
+            raise ParsingError("Bad URI") from error
+
+
+class Channel(HTTPChannel):
+    """A connection whose refusals are problem documents."""
+
+    parser_class = _Parser
+    error_task_class = _Refused

@@ -1,0 +1,191 @@
+"""The moto engine: the template's service in this process, each route and each queue by the function that the template gives it.
+
+    with moto_service() as service:
+        server = StackServer(service, SystemClock(), port=0).start()
+
+DynamoDB, S3 and SQS are moto's, behind the guard of `turnlog.testing.moto_guard`: what DynamoDB refuses is refused here too.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, TypeAlias
+from unittest import mock
+
+from turnlog.app import Application, make_application
+from turnlog.core.errors import InvalidInputError
+from turnlog.core.jobs import QUEUES
+from turnlog.engines import aws_clients
+from turnlog.http.lambda_api import make_handler
+from turnlog.http.lambda_workers import make_worker
+from turnlog.http.route_table import routes_of
+from turnlog.ports import Clock, JobQueue
+from turnlog.server.local_server import LocalServer
+from turnlog.server.poller import Poller
+from turnlog.server.stack import EventSource, Function, Stack, deploy
+from turnlog.server.template import REGION, expand, need_extra, template_path, wiring_problems
+from turnlog.settings import Settings
+
+Handler: TypeAlias = Callable[[dict[str, Any], Any], dict[str, Any]]
+
+_LOCAL = {"TURNLOG_IDENTITY": "jwt", "TURNLOG_TENANT_CLAIM": "tenant", "TURNLOG_USER_CLAIM": "sub"}
+"""The one thing that is not as the template says: who calls comes from headers, as in every `turnlog serve`."""
+
+
+class MotoService:
+    """The functions of a deployed stack. Functions of one environment share an application, as they share a process here."""
+
+    def __init__(self, stack: Stack, clients: aws_clients.Clients, clock: Clock) -> None:
+        self.stack = stack
+        self._clients = clients
+        self._clock = clock
+        self._apps: dict[tuple[tuple[str, str], ...], Application] = {}
+        by_function = {name: self._http(stack.functions[name]) for name in set(stack.routes.values())}
+        self._handlers = {route: by_function[name] for route, name in stack.routes.items()}
+        self._pollers: list[Poller] = []
+
+    def app_of(self, function: str) -> Application:
+        """The application of a function, over the engine that its environment names."""
+        environment = {**self.stack.functions[function].environment, **_LOCAL}
+        key = tuple(sorted(environment.items()))
+        if key not in self._apps:
+            self._apps[key] = make_application(Settings.from_environment(environment), clock=self._clock)
+        return self._apps[key]
+
+    def handler(self, event: dict[str, Any], context: Any) -> dict[str, Any]:
+        """The answer of the function that has the event's route."""
+        route = event["routeKey"]
+        known = self._handlers.get(route) or next(iter(self._handlers.values()))
+        return known(event, context)
+
+    def queue_of(self, source: EventSource) -> JobQueue:
+        from turnlog.engines.sqs import SqsJobQueue
+
+        return SqsJobQueue(self._clients.sqs, source.queue_url, source.dead_letter_url)
+
+    def start_workers(self) -> None:
+        """Polls each event source's queue into its worker, until `close`."""
+        self._pollers = [make_poller(self, source, self._clock) for source in self.stack.sources]
+        for poller in self._pollers:
+            poller.start()
+
+    def close(self) -> None:
+        for poller in self._pollers:
+            poller.stop()
+        for app in self._apps.values():
+            app.close()
+
+    def _http(self, function: Function) -> Handler:
+        return make_handler(routes_of(function.resource), self.app_of(function.name))
+
+
+def make_poller(service: MotoService, source: EventSource, clock: Clock) -> Poller:
+    """The poller of one event source mapping: its queue, its worker's handler, its batch size."""
+    function = service.stack.functions[source.function]
+    worker = make_worker(QUEUES[function.resource], service.app_of(function.name))
+    chore = _retention(service) if function.resource == "erase" else None
+    return Poller(service.queue_of(source), worker, clock=clock, batch=source.batch, chore=chore)
+
+
+def _retention(service: MotoService) -> Callable[[], object] | None:
+    """What the template's schedule calls: nothing is scheduled here, so the eraser's poller does it."""
+    name = next((name for name, one in service.stack.functions.items() if one.resource == "retention"), None)
+    return (lambda: service.app_of(name).retain_sessions()) if name is not None else None
+
+
+class StackServer(LocalServer):
+    """The local server over a moto service."""
+
+    def __init__(self, service: MotoService, clock: Clock, **options: Any) -> None:
+        super().__init__(service.app_of(next(iter(service.stack.routes.values()))), clock, **options)
+        self._handler = service.handler
+
+
+@contextmanager
+def moto_service(
+    clock: Clock, *, template: Path | None = None, parameters: Mapping[str, str] | None = None
+) -> Iterator[MotoService]:
+    """The template's service within the block, with its workers; afterwards all of it is gone, and AWS was never called.
+
+    `InvalidInputError` when the extra is missing, or when the template's routes are not those of the route table.
+    """
+    need_extra()
+    from moto import mock_aws
+
+    from turnlog.testing.moto_guard import real_item_limit
+
+    with ExitStack() as stack:
+        stack.enter_context(no_real_credentials())
+        expanded = expand(template or template_path(), parameters)
+        problems = wiring_problems(expanded)
+        if problems:
+            raise InvalidInputError(f"template.yaml: {'; '.join(problems)}", code="wiring")
+        stack.enter_context(mock_aws())
+        stack.enter_context(real_item_limit())
+        stack.enter_context(quick_answers())
+        make_clients = stack.enter_context(guarded_clients())
+        clients = make_clients(REGION)
+        service = MotoService(deploy(expanded, clients), clients, clock)
+        stack.callback(service.close)
+        service.start_workers()
+        yield service
+
+
+@contextmanager
+def no_real_credentials() -> Iterator[None]:
+    """Within the block no credential, profile, region or endpoint of AWS is seen but made-up ones."""
+    made_up = {
+        "AWS_ACCESS_KEY_ID": "made-up",
+        "AWS_SECRET_ACCESS_KEY": "made-up",
+        "AWS_DEFAULT_REGION": REGION,
+        "AWS_REGION": REGION,
+        "AWS_CONFIG_FILE": os.devnull,
+        "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+        "AWS_EC2_METADATA_DISABLED": "true",
+    }
+    others = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
+    with mock.patch.dict(os.environ, {**others, **made_up}, clear=True):
+        yield
+
+
+@contextmanager
+def guarded_clients() -> Iterator[Callable[..., aws_clients.Clients]]:
+    """Every client that is made within the block is behind the guard, also those that an application makes for itself."""
+    from turnlog.testing.moto_guard import Guard
+
+    class GuardedClients(aws_clients.Clients):
+        def _make(self, service: str, read_timeout_seconds: float) -> Any:
+            client = super()._make(service, read_timeout_seconds)
+            Guard.attach(client)
+            return client
+
+    def make_clients(
+        region: str | None, endpoint_url: str | None = None, *, max_attempts: int = 4, tenant_role_arn: str = ""
+    ) -> GuardedClients:
+        return GuardedClients(region, endpoint_url, max_attempts, tenant_role_arn)
+
+    with mock.patch.object(aws_clients, "make_clients", make_clients):
+        yield make_clients
+
+
+@contextmanager
+def quick_answers() -> Iterator[None]:
+    """Within the block moto writes an item's values without looking for each in all ten types: half of its time was that."""
+    from moto.core.serialize import ResponseSerializer
+
+    as_moto_does = ResponseSerializer._serialize_type_structure
+
+    def serialize(self: Any, serialized: Any, value: Any, shape: Any, key: str) -> None:
+        if not key or shape.name != "AttributeValue" or not isinstance(value, dict):
+            as_moto_does(self, serialized, value, shape, key)
+            return
+        written = self.MAP_TYPE()
+        for kind in value:
+            self._serialize_structure_member(written, value, shape.members[kind], kind)
+        self._default_serialize(serialized, written, shape, key)
+
+    with mock.patch.object(ResponseSerializer, "_serialize_type_structure", serialize):
+        yield

@@ -1,0 +1,93 @@
+"""What SQS's event source mapping does in AWS: jobs of a queue into the worker's Lambda handler, on this machine."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from turnlog.core.errors import TurnlogError
+from turnlog.ports import Clock, Delivery, JobQueue
+from turnlog.server.lambda_events import LocalContext, sqs_event
+
+Handler = Callable[[dict[str, Any], Any], dict[str, Any]]
+_BATCH, _IDLE_SECONDS, _TROUBLE_SECONDS = 1, 0.2, 2.0
+"""A job that waits behind another in its batch may be visible again before it is begun, and its receive counts for nothing."""
+_STOP_SECONDS = 60
+_WORKER_MS = 24 * 3_600_000
+"""What is left of a worker's time: on this machine nobody ends it."""
+_CHORE_MS = 3_600_000
+_log = logging.getLogger("turnlog")
+
+
+class Poller:
+    """Polls one queue in a thread between `start` and `stop`. What a handler gives back comes again after its visibility."""
+
+    def __init__(
+        self,
+        queue: JobQueue,
+        handler: Handler,
+        *,
+        clock: Clock,
+        batch: int = _BATCH,
+        idle_seconds: float = _IDLE_SECONDS,
+        chore: Callable[[], object] | None = None,
+    ) -> None:
+        """``chore`` is done at the start and then every hour: what a schedule does in AWS."""
+        self._queue = queue
+        self._handler = handler
+        self._clock = clock
+        self._batch = batch
+        self._idle_seconds = idle_seconds
+        self._chore = chore
+        self._chore_ms = 0
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> Poller:
+        self._stopping.clear()
+        self._thread = threading.Thread(target=self._run, name="turnlog-poller", daemon=True)
+        self._thread.start()  # Ctrl-C may end this call when the thread runs: `stop` must know of it
+        return self
+
+    def stop(self) -> None:
+        """Takes no new batch, and waits for the one under way."""
+        self._stopping.set()
+        # One that is not alive here has ended, or sees that it must stop before it does anything.
+        if self._thread is not None and self._thread.is_alive():
+            self._thread.join(_STOP_SECONDS)
+        self._thread = None
+
+    def run_once(self) -> int:
+        """One batch, if there is one: how many jobs were received."""
+        deliveries = self._queue.receive(limit=self._batch)
+        if deliveries:
+            answer = self._handler(sqs_event(deliveries, now_ms=self._clock.now_ms()), LocalContext(_WORKER_MS))
+            failed = {failure["itemIdentifier"] for failure in answer.get("batchItemFailures", ())}
+            self._acknowledge([delivery for delivery in deliveries if delivery.job_id not in failed])
+        return len(deliveries)
+
+    def run_chore(self) -> None:
+        """The chore, if its time has come."""
+        now = self._clock.now_ms()
+        if self._chore is not None and now >= self._chore_ms:
+            self._chore_ms = now + _CHORE_MS
+            self._chore()
+
+    def _acknowledge(self, done: Sequence[Delivery]) -> None:
+        for delivery in done:
+            self._queue.acknowledge(delivery.receipt)
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                self.run_chore()
+                pause = 0.0 if self.run_once() else self._idle_seconds
+            except TurnlogError as error:
+                _log.warning("the queue can't be polled: %s", error.error_code)
+                pause = _TROUBLE_SECONDS
+            except Exception as error:  # noqa: BLE001 - the thread must go on; nothing is acknowledged
+                _log.error("the poller met %s", type(error).__name__)
+                pause = _TROUBLE_SECONDS
+            self._stopping.wait(pause)

@@ -1,0 +1,236 @@
+"""The stack of ``template.yaml`` without AWS: expanded by the SAM translator, its resources made by CloudFormation in an emulator.
+
+    template = expand(template_path())                      # offline; Lambda functions, routes and event sources read off it
+    stack = deploy(template, make_clients(REGION))          # what keeps data is made; every variable is resolved there
+
+What is deployed is the template's own table, bucket and queues, and each function's environment is the one that the template
+says: CloudFormation resolves it, as outputs of the stack.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from turnlog.core.errors import InvalidInputError, UnavailableError
+from turnlog.engines.aws_clients import Clients
+from turnlog.server.template import REGION, TEMPLATE, Template, expand, referred, template_path, text_of
+
+__all__ = [
+    "NOT_MADE",
+    "REGION",
+    "TEMPLATE",
+    "EventSource",
+    "Function",
+    "Resource",
+    "Stack",
+    "Template",
+    "deploy",
+    "expand",
+    "template_path",
+]
+
+STACK = "turnlog"
+MAX_BATCH = 10
+
+NOT_MADE: Mapping[str, str] = {
+    "AWS::ApiGatewayV2::Api": "the local server answers",
+    "AWS::ApiGatewayV2::ApiMapping": "the local server answers",
+    "AWS::ApiGatewayV2::Authorizer": "who calls comes from headers",
+    "AWS::ApiGatewayV2::DomainName": "the local server answers",
+    "AWS::ApiGatewayV2::Stage": "the local server answers",
+    "AWS::CloudWatch::Alarm": "nobody is called",
+    "AWS::CloudWatch::CompositeAlarm": "nobody is called",
+    "AWS::CloudWatch::Dashboard": "nobody looks at it",
+    "AWS::Events::Rule": "nothing is scheduled on this machine",
+    "AWS::IAM::ManagedPolicy": "moto asks for no permission",
+    "AWS::IAM::Policy": "moto asks for no permission",
+    "AWS::IAM::Role": "moto asks for no permission",
+    "AWS::Lambda::Alias": "the handler runs in this process",
+    "AWS::Lambda::EventInvokeConfig": "the handler runs in this process",
+    "AWS::Lambda::EventSourceMapping": "the poller calls the worker",
+    "AWS::Lambda::Function": "the handler runs in this process",
+    "AWS::Lambda::LayerVersion": "the package is already importable",
+    "AWS::Lambda::Permission": "moto asks for no permission",
+    "AWS::Lambda::Version": "the handler runs in this process",
+    "AWS::Logs::LogGroup": "logs go to this process's stderr",
+    "AWS::Logs::MetricFilter": "nobody looks at it",
+    "AWS::S3::BucketPolicy": "moto's CloudFormation has none",
+    "AWS::SNS::Subscription": "nobody is called",
+    "AWS::SNS::Topic": "nobody is called",
+    "AWS::SNS::TopicPolicy": "nobody is called",
+    "AWS::SQS::QueuePolicy": "moto asks for no permission",
+    "AWS::Scheduler::Schedule": "nothing is scheduled on this machine",
+}
+"""Resource types that are not made in the emulator, and why. Every other type of the template is, or `deploy` fails."""
+
+_NAME_PROPERTIES = {
+    "AWS::DynamoDB::Table": "TableName",
+    "AWS::S3::Bucket": "BucketName",
+    "AWS::SQS::Queue": "QueueName",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """What CloudFormation made: its logical id, its type, and the name that it has."""
+
+    logical_id: str
+    kind: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A Lambda function of the template. ``environment`` is as CloudFormation resolved it."""
+
+    name: str
+    handler: str
+    environment: Mapping[str, str]
+
+    @property
+    def resource(self) -> str:
+        """Whose routes or jobs it serves: the module of its handler, ``append`` of ``api.append.handler``."""
+        return self.handler.split(".")[-2] if self.handler.count(".") == 2 else ""
+
+
+@dataclass(frozen=True, slots=True)
+class EventSource:
+    """A queue whose jobs a function is called with, at most ``batch`` at once."""
+
+    function: str
+    queue_url: str
+    dead_letter_url: str
+    batch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """A deployed template."""
+
+    resources: tuple[Resource, ...]
+    functions: Mapping[str, Function]
+    routes: Mapping[str, str]
+    sources: tuple[EventSource, ...]
+
+
+def deploy(template: Template, clients: Clients, *, name: str = STACK) -> Stack:
+    """Makes the template's resources by CloudFormation where the clients lead, with fixed names where it gives none."""
+    made, asked = _made(template, name), _Outputs()
+    roles = {role for role, _ in template.of_type("AWS::IAM::Role")}
+    variables = {
+        function: {
+            variable: asked.add(_with_role_arns(value, roles, name))
+            for variable, value in properties.get("Environment", {}).get("Variables", {}).items()
+        }
+        for function, properties in template.of_type("AWS::Lambda::Function")
+    }
+    arns = {source: asked.add(properties["EventSourceArn"]) for source, properties in template.sources.items()}
+    dangling = {found for part in (made, asked.outputs) for found in referred(part)} & (
+        template.resources.keys() - made.keys()
+    )
+    if dangling:
+        raise InvalidInputError(
+            f"the template refers to what the emulator does not make: {', '.join(sorted(dangling))}",
+            code="invalid_template",
+        )
+    resources, outputs = _create(template, made, asked.outputs, clients, name)
+    resolved = {
+        function: {
+            variable: outputs[key] for variable, key in keys.items() if key in outputs
+        }  # AWS::NoValue has no output
+        for function, keys in variables.items()
+    }
+    return Stack(
+        resources=resources,
+        functions={
+            function: Function(function, handler, resolved[function]) for function, handler in template.handlers.items()
+        },
+        routes=template.routes,
+        sources=tuple(
+            _source(clients, outputs[arns[source]], str(properties["FunctionName"]), int(properties["BatchSize"]))
+            for source, properties in template.sources.items()
+        ),
+    )
+
+
+def _with_role_arns(expression: Any, roles: Collection[str], stack: str) -> Any:
+    """The expression with an ARN for each role that it names: roles are not made, and moto lets anybody assume any."""
+    if isinstance(expression, list):
+        return [_with_role_arns(one, roles, stack) for one in expression]
+    if not isinstance(expression, dict):
+        return expression
+    named = expression.get("Fn::GetAtt")
+    if isinstance(named, list) and named[0] in roles:
+        return {"Fn::Sub": f"arn:${{AWS::Partition}}:iam::${{AWS::AccountId}}:role/{stack}-{named[0]}"}
+    return {key: _with_role_arns(value, roles, stack) for key, value in expression.items()}
+
+
+class _Outputs:
+    """Expressions that CloudFormation is asked to resolve, each once."""
+
+    def __init__(self) -> None:
+        self.outputs: dict[str, dict[str, Any]] = {}
+        self._keys: dict[str, str] = {}
+
+    def add(self, expression: object) -> str:
+        """The key of the expression's output."""
+        value = expression if isinstance(expression, dict) else text_of(expression)
+        key = self._keys.setdefault(json.dumps(value, sort_keys=True), f"Value{len(self._keys)}")
+        self.outputs[key] = {"Value": value}
+        return key
+
+
+def _create(
+    template: Template, made: Mapping[str, Any], outputs: Mapping[str, Any], clients: Clients, name: str
+) -> tuple[tuple[Resource, ...], dict[str, str]]:
+    document = {key: value for key, value in template.document.items() if key != "Transform"}
+    body = json.dumps({**document, "Resources": made, "Outputs": outputs}, separators=(",", ":"))
+    client = clients.open("cloudformation", read_timeout_seconds=60)
+    given = [{"ParameterKey": key, "ParameterValue": value} for key, value in template.parameters.items()]
+    client.create_stack(StackName=name, TemplateBody=body, Parameters=given)
+    stack = client.describe_stacks(StackName=name)["Stacks"][0]
+    if stack["StackStatus"] != "CREATE_COMPLETE":
+        raise UnavailableError(f"the stack is {stack['StackStatus']}", code="not_deployed")
+    entries = client.describe_stack_resources(StackName=name)["StackResources"]
+    found = {entry["LogicalResourceId"]: entry for entry in entries if "LogicalResourceId" in entry}
+    conditional = {key for key, resource in made.items() if "Condition" in resource}
+    left_out = made.keys() - found.keys() - conditional
+    if left_out:
+        kinds = ", ".join(f"{key} ({made[key]['Type']})" for key in sorted(left_out))
+        raise UnavailableError(f"the emulator did not make {kinds}", code="not_deployed")
+    resources = tuple(
+        Resource(key, str(made[key]["Type"]), str(found[key]["PhysicalResourceId"])) for key in made if key in found
+    )
+    return resources, {one["OutputKey"]: str(one["OutputValue"]) for one in stack.get("Outputs", [])}
+
+
+def _source(clients: Clients, arn: str, function: str, batch: int) -> EventSource:
+    url = clients.sqs.get_queue_url(QueueName=arn.rpartition(":")[2])["QueueUrl"]
+    attributes = clients.sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["RedrivePolicy"])
+    policy = json.loads(attributes.get("Attributes", {}).get("RedrivePolicy", "{}"))
+    if not policy:
+        raise InvalidInputError(f"the queue of {function} has no dead-letter queue", code="invalid_template")
+    dead = clients.sqs.get_queue_url(QueueName=str(policy["deadLetterTargetArn"]).rpartition(":")[2])["QueueUrl"]
+    return EventSource(function, url, dead, min(batch, MAX_BATCH))
+
+
+def _made(template: Template, name: str) -> dict[str, Any]:
+    """The resources that the emulator makes, each with a name that the same template always gives."""
+    made: dict[str, Any] = {}
+    for logical_id, resource in template.resources.items():
+        if resource["Type"] in NOT_MADE:
+            continue
+        made[logical_id] = dict(resource)
+        property_name = _NAME_PROPERTIES.get(resource["Type"])
+        if property_name is not None:
+            named = {property_name: f"{name}-{logical_id.lower()}", **resource.get("Properties", {})}
+            made[logical_id]["Properties"] = named
+    for resource in made.values():
+        before = resource.pop("DependsOn", [])
+        waits = [key for key in ([before] if isinstance(before, str) else before) if key in made]
+        if waits:
+            resource["DependsOn"] = waits
+    return made

@@ -1,0 +1,106 @@
+"""Execution state of agents: reading and changing it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import cast
+
+from turnlog.core.actions import RUN, STATE_CHANGE
+from turnlog.core.agent_state import agent_of, agents_of, pending_of, run_patch, validate
+from turnlog.core.calls import UnansweredCall, open_call
+from turnlog.core.errors import NotFoundError, Problem
+from turnlog.core.events import StateEvent
+from turnlog.core.identity import Owner, check_agent_id
+from turnlog.core.json_values import JsonObject
+from turnlog.core.refs import Ref, id_key
+from turnlog.log.idempotency import raw_request_key
+from turnlog.log.keys import SessionKeys
+from turnlog.sessions.session_log import SessionLog
+from turnlog.sessions.state import ChangeState, check_agent, check_size
+from turnlog.sessions.state_models import AgentState
+from turnlog.sessions.state_store import SessionState, next_event
+
+
+class GetAgent:
+    """The use case: the execution state of one agent."""
+
+    def __init__(self, log: SessionLog) -> None:
+        self._log = log
+
+    def __call__(self, owner: Owner, session_id: str, agent_id: str) -> AgentState:
+        keys = SessionKeys(owner, session_id)
+        check_agent_id(agent_id)
+        header = self._log.commits.tail(keys).header
+        state = self._log.states.at(keys, header.last_state)
+        found = agent_of(state.value, agent_id)
+        if found is None:
+            raise NotFoundError(f"no agent {agent_id!r} in session {session_id!r}")
+        return AgentState(agent_id=agent_id, state=found, version=state.version)
+
+
+class PatchAgent:
+    """The use case: a JSON Merge Patch of one agent's execution state; an invalid result is refused."""
+
+    def __init__(self, log: SessionLog) -> None:
+        self._change = ChangeState(log)
+
+    def __call__(
+        self, owner: Owner, session_id: str, agent_id: str, patch: JsonObject, *, key: str | None = None
+    ) -> AgentState:
+        keys = SessionKeys(owner, session_id)
+        check_agent_id(agent_id)
+        request = raw_request_key(key, f"agent {agent_id}", patch)
+        whole: JsonObject = {"agents": {agent_id: {**patch, "agent_id": agent_id}}}
+
+        def patched(before: SessionState, position: int) -> tuple[StateEvent, SessionState]:
+            event, after = next_event(before, position=position, action=STATE_CHANGE, patch=whole, agent_id=agent_id)
+            check_agent(agent_of(after.value, agent_id) or {}, agent_id)
+            return event, after
+
+        return agent_answer(self._change(keys, patched, request=request), agent_id)
+
+
+def agent_answer(state: SessionState, agent_id: str) -> AgentState:
+    return AgentState(agent_id=agent_id, state=agent_of(state.value, agent_id) or {}, version=state.version)
+
+
+def run_event(
+    run: JsonObject | None, answered: Iterable[UnansweredCall], state: SessionState, *, position: int, action: str = RUN
+) -> tuple[StateEvent, SessionState, list[Problem]] | None:
+    """The state event of an append, the state after it, and what is wrong with the agent that ``run`` names; None: no event.
+
+    An action waits for a call; ``answered`` are the calls that the append answers, so what waited for one of them is over.
+    """
+    patches: JsonObject = {name: {"pending_action": None} for name in over(state.value, list(answered))}
+    agent_id: str | None = next(iter(patches)) if len(patches) == 1 else None
+    if run is not None:
+        agent_id, patch = run_patch(run)
+        patches[agent_id] = {**cast("JsonObject", patches.get(agent_id, {})), **patch}
+    if not patches:
+        return None
+    event, after = next_event(state, position=position, action=action, patch={"agents": patches}, agent_id=agent_id)
+    check_size(after.value, state.value)
+    problems = validate(agent_of(after.value, agent_id) or {}) if run is not None and agent_id is not None else []
+    return event, after, problems
+
+
+def over(state: JsonObject, answered: list[UnansweredCall]) -> list[str]:
+    """The agents whose pending action waits for one of the calls."""
+    found = list[str]()
+    for agent_id, agent in agents_of(state).items():
+        pending = pending_of(agent)
+        if pending is not None and any(is_of(pending, call) for call in answered):
+            found.append(agent_id)
+    return found
+
+
+def is_of(pending: JsonObject, call: UnansweredCall) -> bool:
+    """Whether a pending action waits for the call: by its ``ref``, else by its ``call_id``."""
+    if isinstance(pending.get("ref"), str):
+        return pending["ref"] == str(call.ref)
+    call_id = pending.get("call_id")
+    return isinstance(call_id, str) and bool(call_id) and id_hash(call_id) == call.id_hash
+
+
+def id_hash(call_id: str) -> bytes:
+    return open_call(Ref(1, 0), key=id_key(call_id), name="").id_hash

@@ -1,0 +1,324 @@
+"""Appending messages: two requests, one of them a write."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, cast
+
+from turnlog.core.actions import RUN
+from turnlog.core.calls import MessageOutline, OpenCalls, UnansweredCall, pair
+from turnlog.core.errors import HeadMismatchError, InvalidInputError, LoopUnfinishedError, Problem, RunActiveError
+from turnlog.core.events import Event, MessageEvent, Notes, StateEvent
+from turnlog.core.identity import Owner
+from turnlog.core.json_values import JsonObject
+from turnlog.core.loops import DISORDER, Arrival, Disorder, Flow, accept, repeated_ids, with_open_calls
+from turnlog.core.refs import Ref
+from turnlog.core.session_settings import SessionSettings
+from turnlog.core.summaries import CompressionRequest
+from turnlog.log.commits import Commit, Draft, Tail, WriteResult
+from turnlog.log.headers import Header, following
+from turnlog.log.idempotency import request_key
+from turnlog.log.keys import SessionKeys
+from turnlog.log.reading import located
+from turnlog.ports import TokenCounter
+from turnlog.providers.registry import CODECS
+from turnlog.sessions.agents import run_event
+from turnlog.sessions.incoming import (
+    USAGE_IGNORED,
+    Incoming,
+    calibrated,
+    message_event,
+    recalls,
+    sent_after,
+    understand_batch,
+)
+from turnlog.sessions.message_models import Appended, CallRef, Warning
+from turnlog.sessions.message_models import AppendMessages as AppendBody
+from turnlog.sessions.session_log import CurrentSettings, SessionLog, check_active
+from turnlog.sessions.state import has_pending
+from turnlog.sessions.state_store import SessionState
+
+if TYPE_CHECKING:
+    from turnlog.summaries.trigger import AskForSegments, AskForSummaries, Compression
+
+_RUN_HASH_BYTES = 6
+
+
+class AppendToSession:
+    """The use case. Nothing is lost, order is by position, and a request with a key has one effect."""
+
+    def __init__(
+        self,
+        log: SessionLog,
+        counter: TokenCounter,
+        ask: AskForSummaries,
+        ask_segments: AskForSegments,
+        snapshots: Callable[[Owner, str, Header, Header, SessionSettings], None],
+    ) -> None:
+        """``snapshots`` is called after appends to sessions that make snapshots by themselves."""
+        self._log = log
+        self._counter = counter
+        self._ask = ask
+        self._ask_segments = ask_segments
+        self._snapshots = snapshots
+
+    def __call__(self, owner: Owner, session_id: str, body: AppendBody, *, key: str | None = None) -> Appended:
+        keys = SessionKeys(owner, session_id)
+        request = request_key(key, "append", body)
+        given = understand_batch(body, self._counter)
+        append = Appending(self._log, keys, body, given, self._ask.asked)
+        written = self._log.commits.write(keys, append.compose, request)
+        events = self._log.commits.events(keys, [written.commit], fetch=written.repeated)
+        if not written.repeated:
+            append.write_caches(written)
+            events = [_whole(event, given, written.commit) for event in events]
+        settings = append.settings(written.tail)
+        compression = self._ask.send(owner, session_id, written.commit.header, settings)
+        before = written.tail.header
+        self._ask_segments.send(owner, session_id, written.commit.header, before)
+        if settings.snapshots is not None:
+            self._snapshots(owner, session_id, written.commit.header, before, settings)
+        return _answer(written.commit, events, compression)
+
+
+class Appending:
+    """One request on its way into the log."""
+
+    def __init__(
+        self,
+        log: SessionLog,
+        keys: SessionKeys,
+        body: AppendBody,
+        given: list[Incoming],
+        asked: Callable[[Header, SessionSettings], CompressionRequest | None],
+        *,
+        action: str = RUN,
+    ) -> None:
+        """``action`` is what history tells of its state event."""
+        self._log = log
+        self._asked = asked
+        self._action = action
+        self._keys = keys
+        self._body = body
+        self._given = given
+        self._in_force: CurrentSettings | None = None
+        self._state: SessionState | None = None
+
+    def settings(self, tail: Tail) -> SessionSettings:
+        """Return the settings in force at the end of the log, as `compose` has read them if it has run."""
+        return (self._in_force or self._log.short_settings(self._keys, tail)).settings
+
+    @property
+    def state(self) -> SessionState | None:
+        """After the append, where it changes the state."""
+        return self._state
+
+    def compose(self, tail: Tail) -> Draft:
+        header = tail.header
+        self._in_force = self._log.short_settings(self._keys, tail)
+        self._check_head(header)
+        settings = self._in_force.settings
+        first = header.last + 1
+        time_ms = max(self._log.clock.now_ms(), header.time_ms + 1)
+        timed_out = not header.pending and time_ms - header.time_ms > settings.loop_timeout_seconds * 1000
+        arrivals = self._arrivals(first, timed_out)
+        before = self._exact_open_calls(header, arrivals)
+        flow, opens, warnings = self._folded(with_open_calls(header.flow, before), arrivals, header)
+        run = self._run_hash(header, flow)
+        warnings += self._check_run(header, flow, timed_out)
+        sent = sent_after(self._body, header, time_ms)
+        calibration, ignored = calibrated(self._body, header, opens_loop=any(opens))
+        warnings += ignored
+        state_event, problems = self._state_event(header, first + len(arrivals), _answered(before, flow))
+        warnings += problems
+        if settings.strict:
+            _refuse(header, arrivals, warnings)
+        has_tools = settings.recall == "always" and self._action == RUN
+        told = recalls(arrivals, self._given, before, tail, has_tools=has_tools)
+        events = [
+            replace(
+                message_event(given, position=arrival.position, opens_loop=number), recall=told.get(arrival.position)
+            )
+            for arrival, given, number in zip(arrivals, self._given, opens, strict=True)
+        ]
+        events[0] = replace(events[0], notes=self._notes(warnings))
+        all_events: list[Event] = [*events, *([state_event] if state_event else [])]
+        new = replace(
+            following(header, kind="m", events=len(all_events), now_ms=time_ms),
+            flow=flow,
+            last_state=state_event.position if state_event is not None else header.last_state,
+            run=run,
+            sent=sent,
+            calibration=calibration,
+            pending=has_pending(self._state) if self._state is not None else header.pending,
+        )
+        new = replace(new, asked=self._asked(new, settings))
+        return Draft(new, tuple(all_events), tuple(given.facts for given in self._given))
+
+    def write_caches(self, written: WriteResult) -> None:
+        """Brings caches up to date. The commit is durable already: a cache that can't be written now is mended by a reader."""
+        if self._state is not None:
+            self._log.states.remember(self._keys, self._state)
+        self._log.touch(self._keys, written.tail, written.commit.header, in_force=self._in_force)
+
+    def _check_head(self, header: Header) -> None:
+        check_active(header)
+        if_head = self._body.if_head
+        if if_head is None or if_head == header.last:
+            return
+        raise HeadMismatchError(f"the head is {header.last}, not {if_head}", details={"head": header.last})
+
+    def _arrivals(self, first: int, timed_out: bool) -> list[Arrival]:
+        return [
+            Arrival(
+                position=first + at,
+                index=at,
+                message=given.message,
+                facts=given.facts,
+                tokens=given.tokens,
+                interrupted=given.envelope.status == "interrupted",
+                timed_out=timed_out and at == 0,
+            )
+            for at, given in enumerate(self._given)
+        ]
+
+    def _exact_open_calls(self, header: Header, arrivals: Sequence[Arrival]) -> OpenCalls:
+        """The open calls; read from the open loop when the header had no room for all and the request has results."""
+        known = header.flow.open_calls
+        if not known.more or not any(arrival.facts.results for arrival in arrivals):
+            return known
+        in_loop = self._open_loop(header)[0]
+        listed = {call.ref for call in in_loop.calls}
+        older = tuple(
+            call for call in known.calls if call.ref not in listed and call.ref.position < header.flow.loop.start
+        )
+        return OpenCalls(older + in_loop.calls)
+
+    def _open_loop(self, header: Header) -> tuple[OpenCalls, set[str]]:
+        """One more read: the calls of the open loop that are open, and the ids of all its calls."""
+        pages = self._log.commits.in_view_on(self._keys, header, first=max(1, header.flow.loop.start))
+        commits = [commit for page in pages for commit in page]
+        messages = list[tuple[int, MessageOutline]]()
+        for message in located(self._log.commits, self._keys, commits):
+            if message.event.envelope.status == "complete":
+                messages.append((message.event.position, message.facts))
+        ids = {call.key for _, facts in messages for call in facts.calls if call.key}
+        return pair(messages).open, ids
+
+    def _folded(
+        self, flow: Flow, arrivals: Sequence[Arrival], header: Header
+    ) -> tuple[Flow, list[int], list[Disorder]]:
+        warnings, opens, unmatched = list[Disorder](), list[int](), list[tuple[Arrival, int]]()
+        before = flow.open_calls
+        for arrival in arrivals:
+            accepted = accept(flow, arrival)
+            flow = accepted.flow
+            opens.append(accepted.opens_loop)
+            warnings.extend(accepted.warnings)
+            unmatched.extend((arrival, at) for at in accepted.unmatched)
+        warnings.extend(repeated_ids(arrivals, before))
+        if unmatched:
+            _, ids = self._open_loop(header) if header.flow.loop.number else (None, set[str]())
+            ids |= {call.key for arrival in arrivals for call in arrival.facts.calls if call.key}
+            for arrival, at in unmatched:
+                code = "second_result" if arrival.facts.results[at].key in ids else "orphan_result"
+                where = f"/tool_results/{at}" if at else ""
+                warnings.append(Disorder(code, arrival.position, f"/messages/{arrival.index}{where}"))
+        warnings.sort(key=lambda warning: (warning.position, warning.code, warning.pointer))
+        return flow, opens, warnings
+
+    def _run_hash(self, header: Header, flow: Flow) -> bytes:
+        if self._body.run_id is not None:
+            return hashlib.sha256(self._body.run_id.encode("utf-8", "surrogatepass")).digest()[:_RUN_HASH_BYTES]
+        return header.run if flow.loop.number == header.flow.loop.number else b""
+
+    def _check_run(self, header: Header, flow: Flow, timed_out: bool) -> list[Disorder]:
+        loop = header.flow.loop
+        is_running = bool(header.run) and loop.number > 0 and not loop.final and not timed_out
+        if self._body.run_id is None or not is_running or self._run_hash(header, flow) == header.run:
+            return []
+        return [Disorder("run_active", header.last + 1, "/run_id")]
+
+    def _state_event(
+        self, header: Header, position: int, answered: Sequence[UnansweredCall]
+    ) -> tuple[StateEvent | None, list[Disorder]]:
+        self._state = None
+        run = cast("JsonObject | None", self._body.run)
+        if run is None and not (header.pending and answered):
+            return None, []
+        state = self._log.states.at(self._keys, header.last_state)
+        found = run_event(run, answered, state, position=position, action=self._action)
+        if found is None:
+            return None, []
+        event, self._state, problems = found
+        return event, [Disorder(problem.code, position, f"/run{problem.pointer}") for problem in problems]
+
+    def _notes(self, warnings: Sequence[Disorder]) -> Notes | None:
+        usage, window = self._body.usage, self._body.window
+        notes = Notes(
+            warnings=tuple((warning.code, warning.position, warning.pointer) for warning in warnings),
+            usage=(usage.input_tokens, usage.output_tokens) if usage else None,
+            window=(window.position, window.tokens) if window else None,
+        )
+        return notes if notes != Notes() else None
+
+
+def _answered(before: OpenCalls, flow: Flow) -> list[UnansweredCall]:
+    """The calls that were open before and are not after."""
+    still_open = {call.ref for call in flow.open_calls.calls}
+    return [call for call in before.calls if call.ref not in still_open]
+
+
+def _refuse(header: Header, arrivals: Sequence[Arrival], warnings: Sequence[Disorder]) -> None:
+    """What a strict session does not take. Usage that teaches nothing is no disorder of messages."""
+    warnings = [warning for warning in warnings if warning.code != USAGE_IGNORED]
+    if any(warning.code == "run_active" for warning in warnings):
+        raise RunActiveError("another run is active in the open loop")
+    loop = header.flow.loop
+    for arrival in arrivals:
+        facts = arrival.facts
+        if facts.role == "user" and loop.has_user and not loop.final and not arrival.timed_out:
+            raise LoopUnfinishedError(f"loop {loop.number} has no final reply yet")
+        loop = loop.after(
+            facts.role,
+            position=arrival.position,
+            has_calls=bool(facts.calls),
+            interrupted=arrival.interrupted,
+            timed_out=arrival.timed_out,
+        )
+    if warnings:
+        problems = [Problem(warning.code, warning.pointer, warning.message) for warning in warnings]
+        raise InvalidInputError(f"the session is strict: {problems[0].message}", code="disorder", problems=problems)
+
+
+def _whole(event: Event, given: Sequence[Incoming], commit: Commit) -> Event:
+    """A just written event with the body that was given, as a reader would fetch it."""
+    at = event.position - commit.header.first
+    return replace(event, body=given[at].body) if isinstance(event, MessageEvent) else event
+
+
+def _answer(commit: Commit, events: Sequence[Event], compression: Compression) -> Appended:
+    messages = [event for event in events if isinstance(event, MessageEvent)]
+    header, notes = commit.header, messages[0].notes or Notes()
+    refs = list[CallRef]()
+    for event in messages:
+        if event.body is not None:
+            for at, call in enumerate(CODECS[event.format].parse(event.body).tool_calls):
+                refs.append(
+                    CallRef(position=event.position, index=at, call_id=call.id, ref=str(Ref(event.position, at)))
+                )
+    return Appended(
+        first=header.first,
+        last=messages[-1].position,
+        head=header.last,
+        loop=header.flow.loop.number or None,
+        tokens=sum(event.tokens for event in messages),
+        refs=refs,
+        compression=compression,
+        warnings=[
+            Warning(code=code, position=position, pointer=pointer, message=DISORDER[code])
+            for code, position, pointer in notes.warnings
+        ],
+    )

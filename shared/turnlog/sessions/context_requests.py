@@ -1,0 +1,178 @@
+"""From a call to what is asked of a window: now, and as the same call would have asked before."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import cast
+
+from turnlog.core.calibration import Calibration
+from turnlog.core.errors import BudgetTooSmallError
+from turnlog.core.json_values import JsonObject
+from turnlog.core.lazy_dataclass import lazy_dataclass
+from turnlog.core.prefix_breaks import BreakReason
+from turnlog.core.session_settings import DEFAULT_OUTPUT_RESERVE, SessionSettings
+from turnlog.log.commits import Commit
+from turnlog.log.headers import Header
+from turnlog.log.keys import SessionKeys
+from turnlog.sessions.context_models import BudgetAnswer, WindowOptions
+from turnlog.sessions.session_log import SessionLog
+from turnlog.windows.budgets import Budget, budget_for
+from turnlog.windows.build import WindowRequest, upper_bound_of_json
+from turnlog.windows.policy import policy_of
+from turnlog.windows.recall import with_recall
+from turnlog.windows.steps import Room
+
+
+def effective(budget: BudgetAnswer) -> Budget:
+    """The budget in our tokens: never more than the provider would count as the budget."""
+    return Budget(max(1, budget.tokens * 100 // _percent(budget)), budget.source)
+
+
+def room_of(header: Header, settings: SessionSettings, models: Mapping[str, int] | None) -> Room:
+    """The budget of a session's window that names none, in our tokens, and what system text, tools and summary take of it."""
+    reserve = settings.output_reserve if settings.output_reserve is not None else DEFAULT_OUTPUT_RESERVE
+    found = budget_for(budget=None, model=settings.model, output_reserve=reserve, own=models)
+    summary = header.summary.own_tokens if header.summary is not None else 0
+    fixed = settings.system_tokens + settings.tools_tokens + summary
+    return Room(int(found.tokens / header.calibration.factor), fixed)
+
+
+@contextmanager
+def counted_by_the_provider(budget: BudgetAnswer) -> Iterator[None]:
+    """Inside it `BudgetTooSmallError` is about our tokens; outside about the budget's."""
+    try:
+        yield
+    except BudgetTooSmallError as error:
+        percent = _percent(budget)
+        if percent == 100:
+            raise
+        needed = math.ceil(int(error.details["needed"]) * percent / 100)
+        raise BudgetTooSmallError(
+            f"the least window needs {needed} tokens; the budget is {budget.tokens}",
+            details={"needed": needed, "budget": budget.tokens},
+        ) from error
+
+
+def _percent(budget: BudgetAnswer) -> int:
+    return round(budget.factor * 100)
+
+
+Models = Mapping[str, int] | None
+
+
+def request_of(
+    body: WindowOptions,
+    settings: SessionSettings,
+    *,
+    calibration: Calibration | None = None,
+    models: Mapping[str, int] | None = None,
+) -> tuple[WindowRequest, BudgetAnswer]:
+    """What is asked for: the call's fields, and the session's where the call leaves them out. And the budget."""
+    reserve = body.output_reserve if body.output_reserve is not None else settings.output_reserve
+    policy = cast("str | JsonObject", body.policy if body.policy is not None else settings.policy)
+    tools: Sequence[JsonObject] = settings.tools
+    tools_tokens = settings.tools_tokens
+    if body.tools is not None:
+        tools = cast("list[JsonObject]", body.tools)
+        tools_tokens = upper_bound_of_json(tools) if tools else 0
+    found = budget_for(
+        budget=body.budget,
+        model=body.model if body.model is not None else settings.model,
+        output_reserve=reserve if reserve is not None else DEFAULT_OUTPUT_RESERVE,
+        own=models,
+    )
+    factor = calibration.factor if calibration is not None else 1.0
+    budget = BudgetAnswer(tokens=found.tokens, source=found.source, factor=factor)
+    request = WindowRequest(
+        policy=policy_of(policy),
+        budget=effective(budget),
+        format=body.format,
+        system=settings.system,
+        system_tokens=settings.system_tokens,
+        system_least=settings.system_tokens,
+        tools=tools,
+        tools_tokens=tools_tokens,
+        tools_least=settings.tools_tokens if body.tools is None else None,
+        include_current_loop=body.include_current_loop,
+        settle=body.settle,
+        apply_breakpoints=body.breakpoints == "apply",
+    )
+    return with_recall(request) if settings.recall == "always" else request, budget
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class ContextRequest:
+    """A call's request with what it was made of. ``tools`` are the call's own, as given."""
+
+    request: WindowRequest
+    budget: BudgetAnswer
+    settings: SessionSettings
+    model: str | None
+    tools: Sequence[JsonObject] | None
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class AskedBefore:
+    """What the same call would have asked for before a position: the summary, the learned factor and the session's settings are
+    as they were then (`turnlog.windows.build.Then`).
+
+    Of ``commits``, those that the window is made of. One request when the settings have changed since, else none.
+    """
+
+    log: SessionLog
+    keys: SessionKeys
+    header: Header
+    commits: Sequence[Commit]
+    asked: ContextRequest
+    unread: int
+    models: Models = None
+
+    def __call__(self, position: int | None) -> WindowRequest | BreakReason:
+        """Of what a window took from the settings, that is taken from them which they say now: a stored ``build`` says the
+        same as the call that made it."""
+        summary = self.header.summary if self.asked.request.summary is not None else None
+        if self.unread:
+            return "not_read"
+        if summary is not None and (position is None or position < summary.position):
+            return "summary"
+        if position is None:
+            return "first"
+        before = next((one.header for one in self.commits if one.header.first < position <= one.header.last + 1), None)
+        if before is None:
+            return "not_read"
+        if self.asked.request.policy.takes_summary and before.summary != self.header.summary:
+            return "summary"
+        if self.header.last_settings < position:
+            return self._with_budget(self.asked.request, self.asked.budget, before)
+        return self._with_settings(before)
+
+    def _with_settings(self, before: Header) -> WindowRequest | BreakReason:
+        now, request, budget = self.asked.settings, self.asked.request, self.asked.budget
+        then, _ = self.log.as_of(self.keys, replace(before, summary=None))
+        if request.policy == policy_of(now.policy):
+            request = replace(request, policy=policy_of(then.policy))
+        if request.policy.takes_summary != self.asked.request.policy.takes_summary and self.header.summary is not None:
+            # Other messages were read for it.
+            if self.asked.tools is None and then.tools != now.tools:
+                return "tools"
+            return "policy" if then.system == now.system else "system"
+        if self.asked.tools is None:
+            tokens = then.tools_tokens
+            request = replace(request, tools=then.tools, tools_tokens=tokens, tools_least=tokens)
+        if budget.source != "given" and _budget(now, self.models).tokens == budget.tokens:
+            budget = budget.model_copy(update={"tokens": _budget(then, self.models).tokens})
+        system, tokens = then.system, then.system_tokens
+        request = replace(request, system=system, system_tokens=tokens, system_least=tokens)
+        return self._with_budget(with_recall(request) if then.recall == "always" else request, budget, before)
+
+    def _with_budget(self, request: WindowRequest, budget: BudgetAnswer, before: Header) -> WindowRequest:
+        given = budget.model_copy(update={"factor": before.calibration.factor})
+        return request if given == self.asked.budget else replace(request, budget=effective(given))
+
+
+def _budget(settings: SessionSettings, models: Models) -> Budget:
+    reserve = settings.output_reserve if settings.output_reserve is not None else DEFAULT_OUTPUT_RESERVE
+    return budget_for(budget=None, model=settings.model, output_reserve=reserve, own=models)

@@ -1,0 +1,339 @@
+"""Creating a session."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, cast
+
+from turnlog.core.errors import (
+    ConflictError,
+    CorruptError,
+    InvalidInputError,
+    NotFoundError,
+    Problem,
+    SessionExistsError,
+)
+from turnlog.core.events import CloseEvent, CreateEvent
+from turnlog.core.identity import Owner, check_session_id
+from turnlog.core.json_values import JsonObject
+from turnlog.core.lazy_dataclass import lazy_dataclass
+from turnlog.core.loops import Flow
+from turnlog.core.memory import OffloadReason
+from turnlog.core.session_settings import SessionSettings
+from turnlog.log.caches import directory_item
+from turnlog.log.commits import Commit, Draft, Tail
+from turnlog.log.headers import CREATION, Header, following
+from turnlog.log.idempotency import raw_request_key, request_key
+from turnlog.log.keys import OwnerKeys, SessionKeys, commit_sort_key
+from turnlog.log.request_keys import RequestKey
+from turnlog.ports import Absent, Less, TokenCounter
+from turnlog.providers.token_rules import count_tools
+from turnlog.sessions.incoming import Incoming, message_event
+from turnlog.sessions.models import Bootstrap, CreateSession, Session
+from turnlog.sessions.models import ForkPoint as ForkPointBody
+from turnlog.sessions.read import session_answer
+from turnlog.sessions.session_log import CurrentSettings, SessionLog
+from turnlog.sessions.settings import check_settings_size, fields_of
+from turnlog.sessions.state import check_change
+from turnlog.sessions.state_store import created as created_state
+from turnlog.sessions.time_travel import ForkOrigin
+from turnlog.windows.build import system_cost
+from turnlog.windows.policy import policy_of
+
+if TYPE_CHECKING:
+    from turnlog.memory.bootstrap import BootstrapMessage
+    from turnlog.memory.hand_over import AskForOffloads
+
+
+_NOT_OF_A_FORK = frozenset({"state", "state_schema", "recall", "bootstrap"})
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class Created:
+    """``is_new`` is False when ``if_exists: return`` found the session."""
+
+    session: Session
+    is_new: bool
+
+
+class CreateSessions:
+    """The use case: one event at position 1 with all settings; exactly one of several racing creators wins."""
+
+    def __init__(
+        self, log: SessionLog, counter: TokenCounter, bring_memories: Callable[[Owner, Bootstrap], BootstrapMessage]
+    ) -> None:
+        self._log = log
+        self._counter = counter
+        self._bring_memories = bring_memories
+
+    def __call__(self, owner: Owner, body: CreateSession, *, key: str | None = None) -> Created:
+        request = request_key(key, "create", body)
+        keys = SessionKeys(
+            owner, check_session_id(body.session_id) if body.session_id is not None else self._new_id(owner, request)
+        )
+        if body.fork is not None:
+            return self._fork(keys, body, body.fork, request)
+        if body.bootstrap is not False and (body.session_id is not None or request is not None):
+            known = self._found(keys, body, request)
+            if known is not None:
+                return known
+        settings = self._settings(body)
+        state = cast("JsonObject | None", body.state)
+        check_settings_size(settings)
+        if state is not None:
+            check_change({}, state)
+        if settings.state_schema is not None:
+            from turnlog.sessions.state_schema import check_schema, check_state, check_work
+
+            work = check_work()
+            check_schema(settings.state_schema, work)
+            if state is not None:
+                check_state(state, settings.state_schema, work)
+        put = self._put(keys, settings, state, request, ask=_asked(body))
+        if put is None:
+            return self._existing(keys, body, request)
+        commit, settings = put
+        self._write_caches(keys, settings, commit, state)
+        return Created(session_answer(keys, settings, commit.header, created_ms=commit.header.time_ms), True)
+
+    def _fork(self, keys: SessionKeys, body: CreateSession, fork: ForkPointBody, request: RequestKey | None) -> Created:
+        """A session that begins as another was, with what is given in place of that one's settings."""
+        for name in _NOT_OF_A_FORK & body.model_fields_set:
+            message = f"a fork has the {name} of the session that it is made of"
+            raise InvalidInputError(message, problems=[Problem("invalid_with_fork", f"/{name}", message)])
+        known = self._found(keys, body, request)
+        if known is not None:
+            return known
+        parent = check_session_id(fork.session_id, pointer="/fork/session_id")
+        point = ForkOrigin(self._log, SessionKeys(keys.owner, parent), fork.at)
+        given = body.model_dump(exclude_unset=True, exclude={"session_id", "fork", "if_exists"})
+        settings = replace(point.settings, **fields_of(given, self._counter))
+        check_settings_size(settings)
+        self._announce(keys, settings)
+        commit = point.put(keys, settings, request=request)
+        if commit is None:
+            return self._existing(keys, body, request)
+        self._write_caches(keys, settings, commit)
+        point.write_caches(keys, commit.header)
+        return Created(session_answer(keys, settings, commit.header, created_ms=commit.header.time_ms), True)
+
+    def in_place(self, keys: SessionKeys, settings: SessionSettings) -> Session:
+        """A session with settings that are in force elsewhere, under an id that is made for this purpose alone: made before, it
+        is the same one. One that was begun with what is known of the user is begun so again."""
+        ask = Bootstrap.model_validate(settings.bootstrap["asked"]) if settings.bootstrap is not None else None
+        is_there = ask is not None and keys.commit(1) in self._log.items.get_many([keys.commit(1)])
+        put = self._put(keys, settings, None, None, ask=ask) if not is_there else None
+        if put is not None:
+            commit, settings = put
+            self._write_caches(keys, settings, commit)
+            return session_answer(keys, settings, commit.header, created_ms=commit.header.time_ms)
+        first = self._first(keys)
+        if first is None:
+            raise CorruptError("the first commit is missing", item=commit_sort_key(1))
+        return self._shown(keys, first)
+
+    def _put(
+        self,
+        keys: SessionKeys,
+        settings: SessionSettings,
+        state: JsonObject | None,
+        request: RequestKey | None,
+        *,
+        ask: Bootstrap | None,
+    ) -> tuple[Commit, SessionSettings] | None:
+        """The first commit of the session, and its settings; None when there is one.
+
+        Memory is asked after the session was announced: who erases the user's data meanwhile stops this session first.
+        """
+        now = self._announce(keys, settings)
+        known: BootstrapMessage | None = None
+        if ask is not None:
+            known = self._bring_memories(keys.owner, ask)
+            settings = replace(settings, bootstrap=known.record)
+        draft = _draft(keys, settings, state, now, request, known.message if known is not None else None)
+        commit = self._log.commits.put(keys, draft, nonce=self._log.ids.nonce())
+        return (commit, settings) if commit is not None else None
+
+    def _announce(self, keys: SessionKeys, settings: SessionSettings) -> int:
+        """An entry of the list says that the session is being created. Returns the time."""
+        now = self._log.clock.now_ms()
+        self._log.items.put(directory_item(keys, settings, created_ms=now, header=None), condition=Absent())
+        erasing = OwnerKeys(keys.owner).erasing
+        if self._log.items.get_many([erasing]):
+            raise ConflictError("this user's data is being erased", code="erasing", retry_after_seconds=900)
+        return now
+
+    def _found(self, keys: SessionKeys, body: CreateSession, request: RequestKey | None) -> Created | None:
+        """The session of that id, if there is one; or `SessionExistsError`. Asked before a fork looks at its parent, which may be
+        gone when the request comes again."""
+        first = keys.commit(1)
+        return self._existing(keys, body, request) if self._log.items.get_many([first]) else None
+
+    def _existing(self, keys: SessionKeys, body: CreateSession, request: RequestKey | None) -> Created:
+        first = self._first(keys)
+        repeated = first is not None and request is not None and request.matches(first.header.idempotency)
+        if first is not None and repeated:
+            return Created(self._shown(keys, first), True)
+        if body.if_exists == "error":
+            raise SessionExistsError(f"session {keys.session_id!r} exists")
+        tail = self._log.commits.tail(keys)
+        found = self._log.settings(keys, tail.meta, None, tail.header)
+        return Created(session_answer(keys, found.settings, tail.header, created_ms=found.created_ms), False)
+
+    def _first(self, keys: SessionKeys) -> Commit | None:
+        """The commit that has won the first slot. The id of a session that was erased, or has expired, is taken for a while."""
+        try:
+            self._log.commits.tail(keys)
+            return self._log.commits.begin(keys)
+        except NotFoundError as error:
+            message = f"session {keys.session_id!r} was erased: its id is free a day later"
+            raise SessionExistsError(message) from error
+
+    def _shown(self, keys: SessionKeys, first: Commit) -> Session:
+        """The session as it was created. Its caches may be missing: the first try can have ended right after its commit."""
+        in_force = self._log.settings_from_log(keys, first.header)
+        self._show(keys, in_force.settings, first)
+        return session_answer(keys, in_force.settings, first.header, created_ms=first.header.time_ms)
+
+    def _write_caches(
+        self, keys: SessionKeys, settings: SessionSettings, commit: Commit, state: JsonObject | None = None
+    ) -> None:
+        created, payload = commit.header.time_ms, commit.settings_payload
+        position = commit.header.last_settings
+        self._log.caches.write_settings(keys, settings, position=position, created_ms=created, payload=payload)
+        if state is not None:
+            self._log.states.remember(keys, created_state(state))
+        self._show(keys, settings, commit)
+
+    def _show(self, keys: SessionKeys, settings: SessionSettings, commit: Commit) -> None:
+        item = directory_item(keys, settings, created_ms=commit.header.time_ms, header=commit.header)
+        self._log.items.put(item, condition=Less("pos", commit.header.last))
+
+    def _new_id(self, owner: Owner, request: RequestKey | None) -> str:
+        if request is None:
+            return self._log.ids.new_id()
+        return made_id(owner, request.key_hash)
+
+    def _settings(self, body: CreateSession) -> SessionSettings:
+        policy = cast("str | JsonObject", body.policy if body.policy is not None else "default")
+        policy_of(policy)
+        tools = cast("tuple[JsonObject, ...]", tuple(body.tools or ()))
+        return SessionSettings(
+            title=body.title,
+            system=body.system,
+            system_tokens=system_cost(self._counter.count(body.system)) if body.system is not None else 0,
+            model=body.model,
+            tools=tools,
+            tools_tokens=count_tools(list(tools), self._counter),
+            output_reserve=body.output_reserve,
+            policy=policy,
+            metadata=cast("JsonObject | None", body.metadata),
+            strict=body.strict,
+            recall=body.recall,
+            loop_timeout_seconds=body.loop_timeout_seconds,
+            ttl_days=body.ttl_days,
+            inactive_after_days=body.inactive_after_days,
+            state_schema=cast("JsonObject | None", body.state_schema),
+            snapshots=body.snapshots.model_dump() if body.snapshots is not None else None,
+        )
+
+
+def made_id(owner: Owner, seed: bytes) -> str:
+    """A session's id that is always the same for a seed."""
+    whole = f"{owner.tenant_id}#{owner.user_id}#".encode() + seed
+    return "s" + base64.b32encode(hashlib.sha256(whole).digest()).decode("ascii").rstrip("=").lower()[:31]
+
+
+def _asked(body: CreateSession) -> Bootstrap | None:
+    if body.bootstrap is False:
+        return None
+    return body.bootstrap if isinstance(body.bootstrap, Bootstrap) else Bootstrap()
+
+
+def _draft(
+    keys: SessionKeys,
+    settings: SessionSettings,
+    state: JsonObject | None,
+    now: int,
+    request: RequestKey | None,
+    message: Incoming | None,
+) -> Draft:
+    header = Header(
+        first=1,
+        last=2 if message is not None else 1,
+        kind=CREATION,
+        time_ms=now,
+        nonce=b"",
+        # Nobody has said it: no role comes before the first one, and no loop is open.
+        flow=Flow(messages=1, tokens=message.tokens) if message is not None else Flow(),
+        idempotency=request.stamp if request else b"",
+        last_state=1 if state is not None else 0,
+        ttl_days=settings.ttl_days or 0,
+    )
+    create = CreateEvent(1, keys.session_id, settings, state)
+    if message is None:
+        return Draft(header, (create,))
+    return Draft(header, (create, message_event(message, position=2)), (None, message.facts))
+
+
+class EndSessions:
+    """The use case. An append in flight comes before the end or is refused; ending again is the same answer."""
+
+    def __init__(self, log: SessionLog, offload: AskForOffloads) -> None:
+        self._log = log
+        self._offload = offload
+
+    def __call__(self, owner: Owner, session_id: str, *, key: str | None = None) -> Session:
+        keys = SessionKeys(owner, session_id)
+        commit, found = self.close(keys, raw_request_key(key, "end session", {}), "ended")
+        return session_answer(keys, found.settings, commit.header, created_ms=found.created_ms)
+
+    def close(
+        self, keys: SessionKeys, request: RequestKey | None, reason: OffloadReason
+    ) -> tuple[Commit, CurrentSettings]:
+        """The commit that has ended the session, and the settings there. It is handed to long-term memory from then on."""
+
+        def compose(tail: Tail) -> Draft | Commit:
+            header = tail.header
+            if header.ended:
+                commit = self._log.commits.get(keys, header.ended)
+                if commit is None:
+                    raise CorruptError("the commit of the end is missing", item=commit_sort_key(header.ended))
+                return commit
+            self._offload.note(keys, reason)
+            new = following(header, kind="e", events=1, now_ms=self._log.clock.now_ms())
+            return Draft(replace(new, ended=new.first), (CloseEvent(new.first),))
+
+        written = self._log.commits.write(keys, compose, request)
+        header, tail = written.commit.header, written.tail
+        if written.repeated:
+            self._log.mend(keys, tail)
+            self._offload.send(keys, header, reason)
+            return written.commit, self._log.settings_at(keys, header)
+        found = self._log.settings(keys, tail.meta, None, header)
+        self._log.show(keys, header, found)
+        self._offload.send(keys, header, reason)
+        return written.commit, found
+
+
+class ResetSessions:
+    """The use case: the session ends, and there is one fresh session of its settings, however often this is asked for.
+
+    The fresh one's id is made of the commit that has ended the old one, so a retry after any crash finds it or makes it.
+    """
+
+    def __init__(self, log: SessionLog, end: EndSessions, create: CreateSessions) -> None:
+        self._log = log
+        self._end = end
+        self._create = create
+
+    def __call__(self, owner: Owner, session_id: str, *, key: str | None = None) -> Session:
+        keys = SessionKeys(owner, session_id)
+        closed, _ = self._end.close(keys, raw_request_key(key, "reset session", {}), "reset")
+        tail = self._log.commits.tail(keys)
+        settings = self._log.settings(keys, tail.meta, None, tail.header).settings
+        fresh = SessionKeys(owner, made_id(owner, b"reset#" + closed.header.hash))
+        return self._create.in_place(fresh, replace(settings, reset_of=session_id, forked_from=None, forked_at=None))

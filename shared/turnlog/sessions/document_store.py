@@ -1,0 +1,202 @@
+"""Documents beside the log: an item each, its content in the blob store where it is large.
+
+A document is written whole by one put. One that was deleted leaves a tombstone for two days, which a writer with an old revision
+finds. What a large document was before stays in the blob store until the session is erased.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+
+from turnlog.core.errors import CorruptError, NewerSchemaError
+from turnlog.core.lazy_dataclass import lazy_dataclass
+from turnlog.core.limits import PAGE_BYTES
+from turnlog.core.session_settings import SCHEMA_VERSION
+from turnlog.core.times import DAY_MS
+from turnlog.log.headers import item_name
+from turnlog.log.keys import DOCUMENTS, SessionKeys
+from turnlog.log.packing import pack, unpack
+from turnlog.log.parallel import in_parallel
+from turnlog.ports import Absent, AttributeValue, BlobStore, Clock, Condition, Equal, Item, ItemTable, Query
+from turnlog.sessions.document_models import Document, Writing
+
+INLINE_BYTES = 256 * 1024
+"""Packed. A larger one is a blob; an item of this size costs less than a request more for each reading."""
+_FIELDS_BYTES = 128
+"""Of a document in an answer: the names of its fields, its revision and its time."""
+_TOMBSTONE_SECONDS = 2 * DAY_MS // 1000
+_LAST = "\U0010ffff"
+_NEXT = "\x01"
+"""Behind a key it is the least that is greater: keys are printable."""
+_PARALLEL, _TRIES = 8, 20
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class Range:
+    """Documents whose keys begin with ``prefix``, in order of their keys (bytes of UTF-8). ``after`` is the last key that is not
+    wanted any more, ``until`` the last one that is, both as the order goes."""
+
+    prefix: str = ""
+    after: str | None = None
+    until: str | None = None
+    descending: bool = False
+    limit: int = 100
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class DocumentPage:
+    """``next`` is the key to go on after; None: nothing follows."""
+
+    documents: tuple[Document, ...]
+    next: str | None
+
+
+class DocumentStore:
+    """Reads and writes documents of sessions. Whether there is such a session is not asked here."""
+
+    def __init__(self, items: ItemTable, blobs: BlobStore, clock: Clock) -> None:
+        self._items = items
+        self._blobs = blobs
+        self._clock = clock
+
+    def get_many(self, keys: SessionKeys, wanted: Sequence[str]) -> tuple[list[Document], list[str]]:
+        """Those that there are, and the keys that were not looked at because there was enough to read already."""
+        found = self._items.get_many([keys.document(key) for key in wanted])
+        items = [item for key in wanted if (item := found.get(keys.document(key))) is not None]
+        documents, next_key = self._read(keys, items)
+        if next_key is None:
+            return documents, []
+        unread = list(wanted)[list(wanted).index(next_key) + 1 :]
+        return documents, unread
+
+    def page(self, keys: SessionKeys, wanted: Range) -> DocumentPage:
+        """A page of at most ``limit`` documents, and of about 1 MB as they are stored."""
+        low, high = DOCUMENTS + wanted.prefix, DOCUMENTS + wanted.prefix + _LAST
+        if wanted.descending:
+            low = max(low, DOCUMENTS + wanted.until) if wanted.until is not None else low
+            high = min(high, DOCUMENTS + wanted.after) if wanted.after is not None else high
+        else:
+            low = max(low, DOCUMENTS + wanted.after + _NEXT) if wanted.after is not None else low
+            high = min(high, DOCUMENTS + wanted.until) if wanted.until is not None else high
+        # Downwards there is no greatest key below another: that one comes along, if there is such a document.
+        limit = wanted.limit + (wanted.descending and wanted.after is not None)
+        page = self._items.query(Query(keys.partition, low, high, descending=wanted.descending, limit=limit))
+        items = [item for item in page.items if key_of(item) != wanted.after]
+        documents, next_key = self._read(keys, items[: wanted.limit])
+        if next_key is None and items and (page.next is not None or len(items) > wanted.limit):
+            next_key = key_of(items[: wanted.limit][-1])
+        return DocumentPage(tuple(documents), next_key)
+
+    def write(self, keys: SessionKeys, writing: Writing) -> Document | None:
+        """Writes the document; None where its condition does not hold. A repeated writing of the same revision has one effect."""
+        item = self._item(keys, writing)
+        if writing.if_revision is None:
+            self._items.put(item)
+            return self._written(writing, item)
+        condition: Condition = Equal("n", writing.if_revision) if writing.if_revision else Absent()
+        for _ in range(_TRIES):
+            lost = self._items.put(item, condition=condition)
+            if lost is None or (lost.existing is not None and lost.existing.get("n") == writing.revision):
+                return self._written(writing, item)
+            is_gone = lost.existing is None or is_deleted(lost.existing)
+            if writing.if_revision or not is_gone:
+                return None
+            condition = Equal("n", _text(lost.existing, "n")) if lost.existing is not None else Absent()
+        return None
+
+    def write_many(self, keys: SessionKeys, writings: Sequence[Writing]) -> list[Document | None]:
+        """In parallel; together not atomic."""
+        if len(writings) == 1:
+            return [self.write(keys, writings[0])]
+        return in_parallel(lambda one: self.write(keys, one), writings, threads=_PARALLEL)
+
+    def delete(self, keys: SessionKeys, gone: Sequence[str], revision: str) -> None:
+        """None of them is there any more, whether or not it was."""
+        ttl = self._clock.now_ms() // 1000 + _TOMBSTONE_SECONDS
+
+        def put(name: str) -> None:
+            key = keys.document(name)
+            self._items.put({"pk": key.pk, "sk": key.sk, "v": SCHEMA_VERSION, "n": revision, "x": 1, "ttl": ttl})
+
+        in_parallel(put, gone, threads=_PARALLEL)
+
+    def every(self, keys: SessionKeys) -> Iterator[Document]:
+        """All of them in order, a page in memory at a time."""
+        after: str | None = None
+        while True:
+            page = self.page(keys, Range(after=after))
+            yield from page.documents
+            after = page.next
+            if after is None:
+                return
+
+    # ------------------------------------------------------------ steps
+
+    def _item(self, keys: SessionKeys, writing: Writing) -> dict[str, AttributeValue]:
+        key, packed = keys.document(writing.key), pack(writing.data, beside=writing.key.encode())
+        item: dict[str, AttributeValue] = {"pk": key.pk, "sk": key.sk, "v": SCHEMA_VERSION, "n": writing.revision}
+        item["t"] = self._clock.now_ms() if writing.updated_ms is None else writing.updated_ms
+        if len(packed) <= INLINE_BYTES:
+            return item | {"b": packed}
+        name = f"{_digest(writing.key)}-{writing.revision}"
+        self._blobs.put(keys.document_blob(name), packed)
+        return item | {"bn": name}
+
+    def _written(self, writing: Writing, item: Item) -> Document:
+        return Document(writing.key, writing.data, writing.revision, _number(item, "t"))
+
+    def _read(self, keys: SessionKeys, items: Iterable[Item]) -> tuple[list[Document], str | None]:
+        """The documents, and the last key of them where there was enough before the end."""
+        documents, size = list[Document](), 0
+        for item in items:
+            _check_version(item)
+            if is_deleted(item):
+                continue
+            document = self._document(keys, item)
+            size += -(-len(document.data) // 3) * 4 + len(document.key.encode()) + _FIELDS_BYTES
+            if documents and size > PAGE_BYTES:
+                return documents, documents[-1].key
+            documents.append(document)
+        return documents, None
+
+    def _document(self, keys: SessionKeys, item: Item) -> Document:
+        name, key, packed = item_name(item), key_of(item), item.get("b")
+        if not isinstance(packed, bytes):
+            packed = self._blobs.get(keys.document_blob(_text(item, "bn")))
+        if packed is None:
+            raise CorruptError("the content of a document is missing", item=name)
+        data = unpack(packed, item=name, beside=key.encode())
+        return Document(key, data, _text(item, "n"), _number(item, "t"))
+
+
+def key_of(item: Item) -> str:
+    return item_name(item)[len(DOCUMENTS) :]
+
+
+def is_deleted(item: Item) -> bool:
+    return "x" in item
+
+
+def _check_version(item: Item) -> None:
+    version = _number(item, "v")
+    if version > SCHEMA_VERSION:
+        raise NewerSchemaError(f"schema version {version} is newer than {SCHEMA_VERSION}", item=item_name(item))
+
+
+def _digest(key: str) -> str:
+    return hashlib.sha256(key.encode()).hexdigest()[:24]
+
+
+def _text(item: Item, name: str) -> str:
+    value = item.get(name)
+    if not isinstance(value, str):
+        raise CorruptError(f"attribute {name!r} of a document is damaged", item=item_name(item))
+    return value
+
+
+def _number(item: Item, name: str) -> int:
+    value = item.get(name)
+    if not isinstance(value, int):
+        raise CorruptError(f"attribute {name!r} of a document is damaged", item=item_name(item))
+    return value

@@ -1,0 +1,176 @@
+"""Documents of a session: read and written beside its log, while the session is there."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import secrets
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from turnlog.core.errors import DocumentChangedError, InvalidInputError, MalformedError, Problem, TooLargeError
+from turnlog.core.identity import Owner
+from turnlog.core.models import Cursors
+from turnlog.core.times import LAST_MS, milliseconds_of, rfc3339
+from turnlog.log.idempotency import raw_request_key
+from turnlog.log.keys import SessionKeys
+from turnlog.sessions.document_models import (
+    MAX_DATA_CHARS,
+    MAX_DOCUMENT_BYTES,
+    Document,
+    DocumentAnswer,
+    DocumentsAnswer,
+    NewDocument,
+    ReadDocuments,
+    WriteDocuments,
+    Writing,
+    WrittenDocument,
+    WrittenDocuments,
+    check_document_key,
+)
+from turnlog.sessions.document_store import DocumentStore, Range
+from turnlog.sessions.session_log import SessionLog, check_active
+
+if TYPE_CHECKING:
+    from turnlog.snapshots.export_models import ExportedDocument
+
+READING_MS = 5_000
+"""As long a reading may go on without asking again whether the session is there."""
+_READINGS = Cursors(secrets.token_bytes(32))
+"""Signed by this process: another one asks again."""
+
+
+class GetDocuments:
+    """The use case: documents by their keys, or a range of them."""
+
+    def __init__(self, log: SessionLog, documents: DocumentStore) -> None:
+        self._log = log
+        self._documents = documents
+
+    def __call__(self, owner: Owner, session_id: str, body: ReadDocuments) -> DocumentsAnswer:
+        keys, wanted = SessionKeys(owner, session_id), _wanted(body)
+        reading = self._checked(keys, body.reading)
+        if isinstance(wanted, Range):
+            page = self._documents.page(keys, wanted)
+            return DocumentsAnswer(
+                documents=list(map(document_answer, page.documents)), next=page.next, reading=reading
+            )
+        found, unread = self._documents.get_many(keys, wanted)
+        return DocumentsAnswer(documents=list(map(document_answer, found)), unread=unread, reading=reading)
+
+    def _checked(self, keys: SessionKeys, reading: str | None) -> str:
+        """The given reading while it is fresh, else one that begins now, or `NotFoundError`."""
+        now, scope = self._log.clock.now_ms(), f"documents {keys.partition}"
+        if reading is not None:
+            try:
+                if 0 <= now - int(_READINGS.read(reading, scope=scope)["t"]) < READING_MS:
+                    return reading
+            except MalformedError:
+                pass
+        self._log.commits.tail(keys)
+        return _READINGS.write({"t": str(now)}, scope=scope)
+
+
+class PutDocuments:
+    """The use case: documents written and deleted. An ended session takes none."""
+
+    def __init__(self, log: SessionLog, documents: DocumentStore) -> None:
+        self._log = log
+        self._documents = documents
+
+    def __call__(
+        self, owner: Owner, session_id: str, body: WriteDocuments, *, key: str | None = None
+    ) -> WrittenDocuments:
+        keys, request = SessionKeys(owner, session_id), raw_request_key(key, "documents", {})
+        beside = request.key_hash if request is not None else self._log.ids.nonce()
+        first = [_writing(one, beside, f"/put/{at}") for at, one in enumerate(body.put)]
+        then = [_writing(one, beside, f"/then/{at}") for at, one in enumerate(body.then)]
+        gone = [check_document_key(one, pointer=f"/delete/{at}") for at, one in enumerate(body.delete)]
+        if not (first or then or gone):
+            raise _invalid("", "nothing is to be written or deleted")
+        check_distinct([*(one.key for one in first), *(one.key for one in then), *gone])
+        check_active(self._log.commits.tail(keys).header)
+        written = [*self._write(keys, first), *self._write(keys, then)]
+        if gone:
+            self._documents.delete(keys, gone, _revision(beside, "", b""))
+        return WrittenDocuments(documents=list(map(_written, written)))
+
+    def _write(self, keys: SessionKeys, writings: Sequence[Writing]) -> list[Document]:
+        if not writings:
+            return []
+        written = self._documents.write_many(keys, writings)
+        found = list[Document]()
+        for one, writing in zip(written, writings, strict=True):
+            if one is None:
+                reason = "is there already" if not writing.if_revision else "has another revision"
+                raise DocumentChangedError(f"document {writing.key[:80]!r} {reason}", details={"key": writing.key})
+            found.append(one)
+        return found
+
+
+def _wanted(body: ReadDocuments) -> Range | list[str]:
+    """What a body asks for, or `InvalidInputError`."""
+    given = [name for name in ("prefix", "after", "until") if getattr(body, name) is not None]
+    if body.keys is not None:
+        if given or body.order != "asc":
+            raise _invalid(f"/{given[0] if given else 'order'}", "keys are read alone, or a range is")
+        return [check_document_key(key, pointer=f"/keys/{at}") for at, key in enumerate(dict.fromkeys(body.keys))]
+    for name in given:
+        if value := getattr(body, name):
+            check_document_key(value, pointer=f"/{name}")
+    return Range(body.prefix or "", body.after, body.until, body.order == "desc", body.limit)
+
+
+def exported_writing(document: ExportedDocument, pointer: str) -> Writing:
+    """What an exported document is written again by: never in place of another."""
+    key = check_document_key(document.key, pointer=f"{pointer}/key")
+    try:
+        updated_ms = milliseconds_of(document.updated_at)
+    except (ValueError, OverflowError):
+        updated_ms = -1
+    if not 0 <= updated_ms <= LAST_MS:
+        raise _invalid(f"{pointer}/updated_at", "not a time of RFC 3339 from 1970 on")
+    return Writing(key, _data(document.data, pointer), document.revision, "", updated_ms)
+
+
+def _data(text: str, pointer: str) -> bytes:
+    if len(text) > MAX_DATA_CHARS:
+        raise TooLargeError(f"a document has at most {MAX_DOCUMENT_BYTES:,} bytes")
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise _invalid(f"{pointer}/data", "data is not base64") from error
+
+
+def _writing(document: NewDocument, beside: bytes, pointer: str) -> Writing:
+    data = _data(document.data, pointer)
+    if document.if_absent and document.if_revision is not None:
+        raise _invalid(f"{pointer}/if_revision", "a document can't be absent and have a revision")
+    key = check_document_key(document.key, pointer=f"{pointer}/key")
+    return Writing(key, data, _revision(beside, key, data), "" if document.if_absent else document.if_revision)
+
+
+def check_distinct(keys: Sequence[str]) -> None:
+    """`InvalidInputError` when a request names a document twice: which one is to stay?"""
+    if len(set(keys)) < len(keys):
+        raise _invalid("", "a document is named twice")
+
+
+def _revision(beside: bytes, key: str, data: bytes) -> str:
+    """The same for a repeated request."""
+    return hashlib.sha256(b"\0".join((beside, key.encode(), hashlib.sha256(data).digest()))).hexdigest()[:16]
+
+
+def document_answer(document: Document) -> DocumentAnswer:
+    data = base64.b64encode(document.data).decode("ascii")
+    time = rfc3339(document.updated_ms)
+    return DocumentAnswer(key=document.key, data=data, revision=document.revision, updated_at=time)
+
+
+def _written(document: Document) -> WrittenDocument:
+    return WrittenDocument(key=document.key, revision=document.revision, updated_at=rfc3339(document.updated_ms))
+
+
+def _invalid(pointer: str, message: str) -> InvalidInputError:
+    return InvalidInputError(message, problems=[Problem("invalid_document", pointer, message)])

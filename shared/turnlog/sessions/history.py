@@ -1,0 +1,329 @@
+"""The history of a session, read off its log: every event is one entry, so none is ever pruned. And entries of a caller's own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, cast
+
+from turnlog.core import actions
+from turnlog.core.errors import TooLargeError
+from turnlog.core.events import (
+    CloseEvent,
+    CreateEvent,
+    DiscardEvent,
+    Event,
+    ForkEvent,
+    MessageEvent,
+    NoteEvent,
+    RewindEvent,
+    SettingsEvent,
+    StateEvent,
+    SummaryEvent,
+)
+from turnlog.core.identity import Owner, check_agent_id
+from turnlog.core.json_patch import difference
+from turnlog.core.json_values import JsonObject, JsonValue, encode_json
+from turnlog.core.limits import PAGE_BYTES
+from turnlog.core.positions import Stretch, without
+from turnlog.core.refs import Ref
+from turnlog.core.session_settings import SessionSettings
+from turnlog.core.times import rfc3339
+from turnlog.log.commits import Commit, Draft, Tail, checked_chain
+from turnlog.log.headers import Header, following
+from turnlog.log.idempotency import request_key
+from turnlog.log.keys import MAX_POSITION, SessionKeys
+from turnlog.log.read_lines import payload_of
+from turnlog.log.reading import Located, located
+from turnlog.sessions.messages import MAX_LIMIT, ReadMessages
+from turnlog.sessions.moments import header_of
+from turnlog.sessions.session_log import SessionLog
+from turnlog.sessions.state_models import Diff, HistoryEntry, HistoryPage, RecordHistory
+from turnlog.sessions.state_models import Stretch as StretchAnswer
+from turnlog.sessions.state_store import keys_told
+
+MAX_METADATA_BYTES = 64 * 1024
+_FILTERED_COMMITS, _FILTERED_PAGES = 500, 4
+"""A filter looks through so many commits, then answers with what it has and where to go on."""
+
+
+class ReadHistory:
+    """The use case: entries newest first, at most 4 MB; one request, with a filter at most 4, and the diffs out of line."""
+
+    def __init__(self, log: SessionLog) -> None:
+        self._log = log
+
+    def __call__(
+        self,
+        owner: Owner,
+        session_id: str,
+        *,
+        limit: int = 100,
+        before: int | None = None,
+        action: str | None = None,
+        agent: str | None = None,
+    ) -> HistoryPage:
+        keys = SessionKeys(owner, session_id)
+        if before is not None:
+            before = min(before, self._log.commits.tail(keys).header.last + 1)
+        has_filter = action is not None or agent is not None
+        found, size, below = list[HistoryEntry](), 0, before if before is not None else MAX_POSITION + 1
+        for _ in range(_FILTERED_PAGES if has_filter else 1):
+            commits = self._commits(keys, below, _FILTERED_COMMITS if has_filter else limit + 1)
+            if before is None and below > MAX_POSITION:
+                self._check(keys, commits)
+            if not commits:
+                return HistoryPage(entries=found, next=None)
+            wanted = [
+                one
+                for one in self._listed(keys, commits)
+                if one.position < below and action in (None, one.action) and agent in (None, one.agent_id)
+            ]
+            taken = list[_Listed]()
+            for one in wanted:
+                size += one.size_bytes
+                if len(found) + len(taken) == limit or ((found or taken) and size > PAGE_BYTES):
+                    entries = self._entries(keys, taken)
+                    return HistoryPage(entries=[*found, *entries], next=int(([*found, *entries])[-1].history_id))
+                taken.append(one)
+            found += self._entries(keys, taken)
+            below = commits[0].header.first
+            if below == 1:
+                return HistoryPage(entries=found, next=None)
+        return HistoryPage(entries=found, next=below)
+
+    def _check(self, keys: SessionKeys, newest: Sequence[Commit]) -> None:
+        """That there is a session, by its newest commits."""
+        if newest:
+            self._log.commits.check_alive(keys, newest[-1].header)
+        else:
+            self._log.commits.tail(keys)
+
+    def _commits(self, keys: SessionKeys, below: int, limit: int) -> list[Commit]:
+        """The newest commits with an event below a position, oldest first."""
+        if below <= 1:
+            return []
+        commits = checked_chain(next(self._log.commits.stored.back(keys, below - 1, limit=limit), ())[::-1])
+        if below <= MAX_POSITION and (not commits or commits[-1].header.last < below - 1):
+            raise self._log.commits.missing(keys, below - 1)
+        return commits
+
+    def _listed(self, keys: SessionKeys, commits: Sequence[Commit]) -> Iterator[_Listed]:
+        """All events of commits, newest first, without what they have out of line."""
+        messages = {one.event.position: one for one in located(self._log.commits, keys, commits)}
+        for commit in reversed(commits):
+            events = self._log.commits.events(keys, [commit], fetch=False)
+            agent_id = next((one.agent_id for one in events if isinstance(one, StateEvent)), None)
+            for event in reversed(events):
+                yield _Listed(commit, event, messages.get(event.position), agent_id)
+
+    def _entries(self, keys: SessionKeys, listed: Sequence[_Listed]) -> list[HistoryEntry]:
+        whole = self._log.commits.whole(keys, [(one.commit, one.position) for one in listed if one.is_out_of_line])
+        by_position = {event.position: event for event in whole}
+        return [one.entry(by_position.get(one.position, one.event)) for one in listed]
+
+
+class _Listed:
+    """An event on its way to be an entry."""
+
+    def __init__(self, commit: Commit, event: Event, message: Located | None, agent_id: str | None) -> None:
+        self.commit = commit
+        self.event = event
+        self._message = message
+        self.action = _action(event, message)
+        self.agent_id = event.agent_id if isinstance(event, StateEvent | NoteEvent) else agent_id
+
+    @property
+    def position(self) -> int:
+        return self.event.position
+
+    @property
+    def is_out_of_line(self) -> bool:
+        """Whether there is more to fetch. Of messages, summaries and settings an entry has nothing that is."""
+        return self._payload is not None and isinstance(self.event, StateEvent | CreateEvent | NoteEvent)
+
+    @property
+    def size_bytes(self) -> int:
+        if isinstance(self.event, MessageEvent | SummaryEvent | SettingsEvent | ForkEvent):
+            return 0
+        out_of_line = self._payload.size_bytes if self._payload is not None else 0
+        return out_of_line + len(encode_json(self._line))
+
+    def entry(self, event: Event) -> HistoryEntry:
+        first = last = event.position
+        if isinstance(event, SummaryEvent):
+            first, last = event.first, event.last
+        return HistoryEntry(
+            history_id=str(event.position),
+            agent_id=self.agent_id,
+            action=self.action,
+            created_at=rfc3339(self.commit.header.time_ms),
+            first=first,
+            last=last,
+            diff=_diff(event),
+            metadata=_metadata(event, self._message),
+        )
+
+    @property
+    def _line(self) -> JsonObject:
+        return self.commit.lines[self.event.position - self.commit.header.first]
+
+    @property
+    def _payload(self):  # type: ignore[no-untyped-def]
+        return payload_of(self._line)
+
+
+class RecordEntries:
+    """The use case: an entry of the caller's own in the history, one commit that changes nothing."""
+
+    def __init__(self, log: SessionLog) -> None:
+        self._log = log
+
+    def __call__(self, owner: Owner, session_id: str, body: RecordHistory, *, key: str | None = None) -> HistoryEntry:
+        keys = SessionKeys(owner, session_id)
+        actions.own_action(body.action, pointer="/action")
+        if body.agent_id is not None:
+            check_agent_id(body.agent_id)
+        metadata = cast("JsonObject | None", body.metadata)
+        if len(encode_json(metadata)) > MAX_METADATA_BYTES:
+            raise TooLargeError(f"metadata is over the limit of {MAX_METADATA_BYTES} bytes")
+        request = request_key(key, "history", body)
+
+        def compose(tail: Tail) -> Draft | Commit:
+            header = tail.header
+            state = self._log.states.at(keys, header.last_state)
+            event = NoteEvent(header.last + 1, body.action, body.agent_id, metadata, keys_told(state.value))
+            draft = following(header, kind="h", events=1, now_ms=self._log.clock.now_ms())
+            return Draft(draft, (event,))
+
+        written = self._log.commits.write(keys, compose, request)
+        commit = written.commit
+        if not written.repeated:
+            self._log.touch(keys, written.tail, commit.header)
+        (event,) = self._log.commits.whole(keys, [(commit, commit.header.first)])
+        return _Listed(commit, event, None, None).entry(event)
+
+
+def _action(event: Event, message: Located | None) -> str:
+    if isinstance(event, StateEvent | NoteEvent):
+        return event.action
+    if isinstance(event, SummaryEvent):
+        return actions.SUMMARY_PUBLISHED
+    if isinstance(event, DiscardEvent):
+        return actions.SUMMARY_DISCARDED
+    if isinstance(event, SettingsEvent):
+        return actions.POLICY_CHANGE
+    if isinstance(event, CloseEvent):
+        return actions.END
+    if isinstance(event, ForkEvent):
+        return actions.FORK
+    if isinstance(event, RewindEvent):
+        return actions.REWIND if event.snapshot_id is None else actions.RESTORE
+    if message is None:
+        return actions.CREATE
+    if isinstance(event, MessageEvent) and event.recall is not None:
+        return actions.TOOL_RECALLED
+    if message.facts.results:
+        return actions.TOOL_RESULT
+    return actions.TOOL_CALL if message.facts.calls else actions.MESSAGE_ADDED
+
+
+def _diff(event: Event) -> JsonObject | list[JsonValue] | None:
+    if isinstance(event, CreateEvent):
+        return _replaced(event.state) if event.state is not None else None
+    if not isinstance(event, StateEvent):
+        return None
+    return event.patch if event.patch is not None else _replaced(event.full)
+
+
+def _replaced(value: JsonValue) -> list[JsonValue]:
+    return [{"op": "replace", "path": "", "value": value}]
+
+
+def _metadata(event: Event, message: Located | None) -> JsonObject:
+    if isinstance(event, StateEvent):
+        return _keys(event.keys_before, event.keys_after)
+    if isinstance(event, NoteEvent):
+        return {**(event.metadata or {}), **_keys(event.keys, event.keys)}
+    if isinstance(event, CreateEvent):
+        return _keys((), keys_told(event.state or {}))
+    if isinstance(event, SummaryEvent):
+        loops: list[JsonValue] = [event.first_loop, event.last_loop]
+        return {"loops": loops, "tokens": event.tokens, "summariser": event.summariser}
+    if isinstance(event, RewindEvent):
+        return {"to": event.to, **({"snapshot_id": event.snapshot_id} if event.snapshot_id is not None else {})}
+    if isinstance(event, ForkEvent):
+        return {"session_id": event.parent, "at": event.at}
+    if isinstance(event, DiscardEvent):
+        return {"summary": event.summary}
+    if isinstance(event, SettingsEvent):
+        return {"changed": list(event.changed)}
+    if message is None:
+        return {}
+    refs: list[JsonValue] = [str(Ref(event.position, at)) for at in range(len(message.facts.calls))]
+    found: JsonObject = {"role": message.facts.given_role, "loop": message.loop or None}
+    if isinstance(event, MessageEvent) and event.recall is not None:
+        found |= {"answers": list(event.recall.answers), "recalled": list(event.recall.places)}
+    return found | ({"refs": refs} if refs else {})
+
+
+def _keys(before: Sequence[str] | None, after: Sequence[str] | None) -> JsonObject:
+    return {
+        "old_state_keys": list(before) if before is not None else None,
+        "new_state_keys": list(after) if after is not None else None,
+    }
+
+
+_ORIGIN = frozenset({"reset_of", "forked_from", "forked_at"})
+
+
+class CompareMoments:
+    """The use case. ``to`` may come before ``from_``, and either may be a moment that a rewind has taken out of view."""
+
+    def __init__(self, log: SessionLog, read_messages: ReadMessages) -> None:
+        self._log = log
+        self._read_messages = read_messages
+
+    def __call__(
+        self,
+        owner: Owner,
+        session_id: str,
+        *,
+        from_: int | str,
+        to: int | str | None = None,
+        after: int = 0,
+        limit: int = MAX_LIMIT,
+    ) -> Diff:
+        """``to`` is the head when it is left out. ``after`` and ``limit`` are of the messages."""
+        keys = SessionKeys(owner, session_id)
+        before = header_of(self._log, keys, from_, pointer="/query/from")
+        head = self._log.commits.tail(keys).header
+        then = head if to is None else header_of(self._log, keys, to, pointer="/query/to")
+        shown_before, shown = self._shown(keys, before), self._shown(keys, then)
+        page = self._read_messages.among(keys, then, without(shown, shown_before), after=after, limit=limit)
+        return Diff(
+            from_position=before.last,
+            to_position=then.last,
+            messages=page.messages,
+            next=page.next,
+            left=[StretchAnswer(first=first, last=last) for first, last in without(shown_before, shown)],
+            state=self._changes(keys, before, then),
+            settings=self._other_settings(keys, before, then),
+            summary_from=before.summary.position if before.summary is not None else None,
+            summary_to=then.summary.position if then.summary is not None else None,
+        )
+
+    def _shown(self, keys: SessionKeys, header: Header) -> Sequence[Stretch]:
+        return self._log.commits.view(keys, header).up_to(header.last)
+
+    def _changes(self, keys: SessionKeys, before: Header, then: Header) -> list[Any]:
+        if before.last_state == then.last_state:
+            return []
+        states = [self._log.states.at(keys, header.last_state).value for header in (before, then)]
+        return list(difference(*states))
+
+    def _other_settings(self, keys: SessionKeys, before: Header, then: Header) -> list[str]:
+        if before.last_settings == then.last_settings:
+            return []
+        old, new = (self._log.settings_at(keys, header).settings for header in (before, then))
+        named = (name for name in SessionSettings.__slots__ if not name.endswith("_tokens") and name not in _ORIGIN)
+        return [name for name in named if getattr(old, name) != getattr(new, name)]

@@ -1,0 +1,217 @@
+"""Messages that come from a caller: recognised, understood, and counted, once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+from turnlog.core.calibration import Calibration, ratio_of
+from turnlog.core.calls import MessageOutline, OpenCalls, open_call, outline_of, pair
+from turnlog.core.errors import CorruptError, InvalidInputError, Problem, TooLargeError
+from turnlog.core.events import HEAD_TOKEN_CHARS, Envelope, MessageEvent, Recall
+from turnlog.core.json_values import JsonObject, encode_json
+from turnlog.core.lazy_dataclass import lazy_dataclass
+from turnlog.core.loops import Arrival, Disorder
+from turnlog.core.messages import Message
+from turnlog.core.recall_calls import RECALL_TOOL, SEARCH_TOOL, ArgumentsError, asked_for, ref_of
+from turnlog.core.refs import Ref
+from turnlog.log.commits import Tail, events_of, read_commit
+from turnlog.log.headers import Header, Sent
+from turnlog.ports import TokenCounter
+from turnlog.providers.base import Codec
+from turnlog.providers.registry import CODECS, codec_of, recognise
+from turnlog.providers.token_rules import count_head, count_message
+from turnlog.sessions.message_models import MAX_APPEND_BYTES, AppendMessages, Meta
+
+MAX_MESSAGE_BYTES = 1024 * 1024
+MAX_CALLS = 10_000
+"""Tool calls and results of one request together."""
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class Incoming:
+    """``head_tokens`` counts the text's first `HEAD_TOKEN_CHARS` characters when there are more."""
+
+    body: JsonObject
+    envelope: Envelope
+    codec: Codec
+    message: Message
+    facts: MessageOutline
+    tokens: int
+    head_tokens: int | None
+    recalled: tuple[str | int, ...] | None = None
+    """What the caller says that a recall brought back."""
+
+
+def understand(
+    body: dict[str, Any], at: int, counter: TokenCounter, *, codec: Codec | None = None, meta: Meta | None = None
+) -> Incoming:
+    """One message of a request, the one at index ``at``; `InvalidInputError` with its pointer when it is no message."""
+    given = cast("JsonObject", body)
+    codec = codec if codec is not None else recognise(given)
+    try:
+        message = codec.parse(given, is_error=meta.is_error if meta is not None else None)
+    except InvalidInputError as error:
+        problems = [replace(problem, pointer=f"/messages/{at}{problem.pointer}") for problem in error.problems]
+        raise InvalidInputError(error.detail, code=error.error_code, problems=problems) from error
+    recalled = meta.recalled if meta is not None else None
+    if recalled is not None and not message.tool_results:
+        text = "recalled is for a message with a tool's result"
+        raise InvalidInputError(text, problems=[Problem("no_result", f"/meta/{at}/recalled", text)])
+    text = message.text
+    return Incoming(
+        body=given,
+        envelope=Envelope(**meta.model_dump(exclude={"recalled"})) if meta is not None else Envelope(),
+        codec=codec,
+        message=message,
+        facts=outline_of(message),
+        tokens=count_message(message, counter),
+        head_tokens=count_head(text, HEAD_TOKEN_CHARS, counter) if len(text) > HEAD_TOKEN_CHARS else None,
+        recalled=tuple(recalled) if recalled is not None else None,
+    )
+
+
+def message_event(given: Incoming, *, position: int, opens_loop: int = 0) -> MessageEvent:
+    """The message as it is put into the log."""
+    return MessageEvent(
+        position=position,
+        format=given.codec.format,
+        tokens=given.tokens,
+        envelope=given.envelope,
+        body=given.body,
+        opens_loop=opens_loop,
+        head_tokens=given.head_tokens,
+    )
+
+
+def understand_batch(request: AppendMessages, counter: TokenCounter) -> list[Incoming]:
+    """The messages of an append, within the limits of one commit."""
+    if request.meta is not None and len(request.meta) != len(request.messages):
+        message = f"meta has {len(request.meta)} entries for {len(request.messages)} messages"
+        raise InvalidInputError(message, problems=[Problem("meta_length", "/meta", message)])
+    _check_sizes(request.messages)
+    codec = codec_of(request.format) if request.format is not None else None
+    metas = request.meta or [Meta()] * len(request.messages)
+    pairs = zip(request.messages, metas, strict=True)
+    batch, calls = list[Incoming](), 0
+    for at, (body, meta) in enumerate(pairs):
+        batch.append(understand(body, at, counter, codec=codec, meta=meta))
+        calls = with_calls(calls, batch[-1].facts, at)
+    return batch
+
+
+def with_calls(count: int, facts: MessageOutline, at: int) -> int:
+    """Return the count of calls and results with those of the message at index ``at``. Refuse more than a request may have."""
+    count += len(facts.calls) + len(facts.results)
+    if count > MAX_CALLS:
+        message = f"the messages up to this one have {count} tool calls and results; a request has at most {MAX_CALLS}"
+        raise TooLargeError(message, problems=[Problem("too_many_calls", f"/messages/{at}", message)])
+    return count
+
+
+def _check_sizes(messages: Sequence[dict[str, Any]]) -> None:
+    sizes = [len(encode_json(message)) for message in messages]
+    for at, size in enumerate(sizes):
+        if size > MAX_MESSAGE_BYTES:
+            message = f"a message of {size} bytes is over the limit of {MAX_MESSAGE_BYTES}"
+            raise TooLargeError(message, problems=[Problem("message_too_large", f"/messages/{at}", message)])
+    if sum(sizes) > MAX_APPEND_BYTES:
+        raise TooLargeError(f"messages of {sum(sizes)} bytes are over the limit of {MAX_APPEND_BYTES} for one commit")
+
+
+USAGE_IGNORED = "usage_ignored"
+
+
+def sent_after(body: AppendMessages, header: Header, time_ms: int) -> Sent | None:
+    """The newest window that is known to have been sent. One of a position that the log has not reached is refused."""
+    if body.window is None:
+        return header.sent
+    if body.window.position > header.last:
+        message = f"the window's position {body.window.position} is above the head, {header.last}"
+        raise InvalidInputError(message, problems=[Problem("invalid_parameter", "/window/position", message)])
+    return Sent(body.window.position, time_ms)
+
+
+def calibrated(body: AppendMessages, header: Header, *, opens_loop: bool) -> tuple[Calibration, list[Disorder]]:
+    """The session's token factor after the append. Counts that can't be true teach nothing and are reported."""
+    ratio, ignored = None, list[Disorder]()
+    if body.usage is not None and body.window is not None:
+        try:
+            ratio = ratio_of(body.usage.input_tokens, body.window.tokens)
+        except ValueError:
+            ignored.append(Disorder(USAGE_IGNORED, header.last + 1, "/usage"))
+    return header.calibration.after(ratio, opens_loop=opens_loop), ignored
+
+
+_NAMES = (RECALL_TOOL, SEARCH_TOOL)
+_HASHES = frozenset(open_call(Ref(1, 0), key="", name=name).name_hash for name in _NAMES)
+
+
+def recalls(
+    arrivals: Sequence[Arrival], given: Sequence[Incoming], before: OpenCalls, tail: Tail, *, has_tools: bool
+) -> Mapping[int, Recall]:
+    """By position. What was recalled is as the caller says, else as the calls ask by ref, where their arguments are at hand.
+
+    ``has_tools``: the session's windows have our tools. Without them only what the caller says counts: a tool of one of the names
+    may be its own.
+    """
+    told = {arrival.position: one.recalled for arrival, one in zip(arrivals, given, strict=True)}
+    if not any(arrival.facts.results for arrival in arrivals):
+        return {}
+    ours = {call.ref for call in before.calls if call.name_hash in _HASHES}
+    ours |= {
+        Ref(one.position, at) for one in arrivals for at, call in enumerate(one.facts.calls) if call.name in _NAMES
+    }
+    if not (ours and has_tools) and all(places is None for places in told.values()):
+        return {}
+    answered: dict[int, list[Ref]] = {}
+    complete = ((one.position, one.facts) for one in arrivals if not one.interrupted)
+    for (position, _), ref in sorted(pair(complete, before=before).call_of.items()):
+        if ref in ours:
+            answered.setdefault(position, []).append(ref)
+    found = dict[int, Recall]()
+    messages = _AtHand(arrivals, given, tail)
+    for position, places in told.items():
+        refs = answered.get(position, [])
+        if places is not None or (refs and has_tools):
+            asked = dict.fromkeys(place for ref in refs for place in messages.asked(ref)) if places is None else places
+            found[position] = Recall(tuple(map(str, refs)), tuple(asked))
+    return found
+
+
+class _AtHand:
+    """The messages of a request, and of the newest commit before it."""
+
+    def __init__(self, arrivals: Sequence[Arrival], given: Sequence[Incoming], tail: Tail) -> None:
+        self._given = {arrival.position: one.message for arrival, one in zip(arrivals, given, strict=True)}
+        self._tail = tail
+        self._older: dict[int, Message] | None = None
+
+    def asked(self, ref: Ref) -> Iterable[str]:
+        """The refs that a call names in its arguments."""
+        message = self._given.get(ref.position)
+        if message is None and ref.position >= self._tail.header.first:
+            if self._older is None:
+                self._older = dict(_messages(self._tail))
+            message = self._older.get(ref.position)
+        if message is None or ref.index >= len(message.tool_calls):
+            return
+        call = message.tool_calls[ref.index]
+        if call.name != RECALL_TOOL:
+            return
+        try:
+            places = asked_for(call.name, call.arguments).places
+        except ArgumentsError:
+            return
+        yield from (found for found in map(ref_of, places) if found is not None)
+
+
+def _messages(tail: Tail) -> Iterator[tuple[int, Message]]:
+    """Those of the newest commit whose bodies it has. One that is damaged is its readers' to tell."""
+    try:
+        for event in events_of(read_commit(tail.item), {}):
+            if isinstance(event, MessageEvent) and event.body is not None:
+                yield event.position, CODECS[event.format].parse(event.body)
+    except (CorruptError, InvalidInputError):
+        return

@@ -1,0 +1,280 @@
+"""Paging through the full history, and through run loops."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Literal, cast
+
+from turnlog.core.calls import Pairing, pair
+from turnlog.core.errors import CorruptError, MalformedError
+from turnlog.core.identity import Owner
+from turnlog.core.json_values import JsonObject, encode_json, parse_strict_json
+from turnlog.core.lazy_dataclass import lazy_dataclass
+from turnlog.core.limits import PAGE_BYTES
+from turnlog.core.loops import LoopStatus
+from turnlog.core.messages import Message
+from turnlog.core.positions import Stretch, VisibleRanges
+from turnlog.core.refs import Ref
+from turnlog.core.times import rfc3339
+from turnlog.log.commit_items import MAX_EVENTS
+from turnlog.log.commits import Commit
+from turnlog.log.headers import Header
+from turnlog.log.keys import MAX_POSITION, SessionKeys, commit_sort_key
+from turnlog.log.reading import Located, located
+from turnlog.providers.base import Turn
+from turnlog.providers.registry import codec_of
+from turnlog.sessions.message_models import LoopAnswer, LoopCall, LoopPage, MessagePage, StoredMessage
+from turnlog.sessions.moments import header_of
+from turnlog.sessions.session_log import SessionLog
+
+MAX_LIMIT = 100
+_PAGE_COMMITS = 64
+
+
+class ReadMessages:
+    """The use case: pages of messages as given, in either order, of at most 4 MiB of JSON each."""
+
+    def __init__(self, log: SessionLog) -> None:
+        self._log = log
+
+    def __call__(
+        self,
+        owner: Owner,
+        session_id: str,
+        *,
+        after: int = 0,
+        before: int | None = None,
+        limit: int = MAX_LIMIT,
+        order: Literal["asc", "desc"] = "asc",
+        format: str | None = None,
+        at: int | str | None = None,
+        in_view: bool = False,
+    ) -> MessagePage:
+        """The full history; with ``in_view`` without what rewinds have taken out of view, with ``at`` what was in view then."""
+        keys = SessionKeys(owner, session_id)
+        if format is not None:
+            codec_of(format)
+        if at is None:
+            newest = self._log.commits.tail(keys).header
+        wanted = _Wanted(after + 1, (before if before is not None else MAX_POSITION + 1) - 1, order == "desc")
+        if at is not None:
+            messages = self._in_view(keys, header_of(self._log, keys, at, pointer="/query/at"), wanted)
+        elif in_view:
+            messages = self._in_view(keys, newest, wanted)
+        else:
+            end = replace(newest, last=min(newest.last, wanted.last), view=VisibleRanges())
+            messages = self._in_view(keys, end, wanted, limit=min(_PAGE_COMMITS, limit + MAX_EVENTS))
+        return _page(messages, limit, format)
+
+    def among(
+        self, keys: SessionKeys, header: Header, stretches: Sequence[Stretch], *, after: int, limit: int
+    ) -> MessagePage:
+        """A page of those in view at a header whose positions are in some stretches of it."""
+        first = max(after + 1, stretches[0][0]) if stretches else MAX_POSITION
+        messages = self._in_view(keys, header, _Wanted(first, header.last, False)) if first <= header.last else ()
+        return _page((one for one in messages if _is_in(one.event.position, stretches)), limit, None)
+
+    def _in_view(
+        self, keys: SessionKeys, header: Header, wanted: _Wanted, *, limit: int = _PAGE_COMMITS
+    ) -> Iterator[Located]:
+        """Yield the wanted messages in view at a header, reading so many commits at a time."""
+        log = self._log.commits
+        if wanted.first > header.last:
+            return
+        read = log.in_view if wanted.descending else log.in_view_on
+        for commits in read(keys, header, first=wanted.first, limit=limit):
+            yield from wanted.of(located(log, keys, commits, fetch=True))
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class _Wanted:
+    """Positions, and the order they are asked for in."""
+
+    first: int
+    last: int
+    descending: bool
+
+    def of(self, messages: Sequence[Located]) -> Iterator[Located]:
+        here = [one for one in messages if self.first <= one.event.position <= self.last]
+        return reversed(here) if self.descending else iter(here)
+
+
+def _is_in(position: int, stretches: Sequence[Stretch]) -> bool:
+    return any(first <= position <= last for first, last in stretches)
+
+
+def _page(messages: Iterable[Located], limit: int, format: str | None) -> MessagePage:
+    """As many as the limits of a page allow, and where the next one goes on."""
+    found, size = list[StoredMessage](), 0
+    for count, one in enumerate(messages):
+        here = _stored(one, format)
+        size += sum(len(encode_json(stored.model_dump(mode="python"))) for stored in here)
+        if count == limit or (found and size > PAGE_BYTES):
+            return MessagePage(messages=found, next=found[-1].position)
+        found.extend(here)
+    return MessagePage(messages=found, next=None)
+
+
+class ReadLoops:
+    """The use case: run loops, newest first."""
+
+    def __init__(self, log: SessionLog) -> None:
+        self._log = log
+
+    def __call__(self, owner: Owner, session_id: str, *, limit: int = 20, before: int | None = None) -> LoopPage:
+        keys = SessionKeys(owner, session_id)
+        tail = self._log.commits.tail(keys)
+        timeout_ms = self._log.short_settings(keys, tail).settings.loop_timeout_seconds * 1000
+        newest = tail.header.flow.loop.number
+        wanted = min(newest, before - 1) if before is not None else newest
+        oldest = max(1, wanted - limit + 1)
+        if wanted < 1:
+            return LoopPage(loops=[], next=None)
+        messages = self._loops(keys, tail.header, range(oldest, wanted + 1))
+        is_over = bool(tail.header.ended) or (
+            not tail.header.pending and self._log.clock.now_ms() - tail.header.time_ms > timeout_ms
+        )
+        by_loop = dict[int, list[Located]]()
+        for one in messages:
+            by_loop.setdefault(one.loop, []).append(one)
+        pairing = pair((one.event.position, one.facts) for one in messages if one.event.envelope.status == "complete")
+        loops, size = list[LoopAnswer](), 0
+        for number in sorted(by_loop, reverse=True):
+            loop = _loop_answer(number, by_loop[number], pairing, is_open=number == newest and not is_over)
+            size += len(encode_json(loop.model_dump(mode="python")))
+            if loops and size > PAGE_BYTES:
+                return LoopPage(loops=loops, next=loops[-1].loop)
+            loops.append(loop)
+        return LoopPage(loops=loops, next=oldest if oldest > 1 else None)
+
+    def _loops(self, keys: SessionKeys, header: Header, loops: range) -> list[Located]:
+        """The messages in view of a range of loops, oldest first; those of user and assistant whole.
+
+        Of loops that lie far back the commits behind them are found by halving, and not read.
+        """
+        log = self._log.commits
+        end = header if loops.stop > header.flow.loop.number else self._header_behind(keys, header, loops.stop)
+        commits = list[Commit]()
+        for page in log.in_view(keys, end, limit=_PAGE_COMMITS):
+            commits = [*page, *commits]
+            if commits[0].header.flow.loop.number < loops.start:
+                break
+        found = [one for one in located(log, keys, commits) if one.loop in loops]
+        wanted = [one.event for one in found if one.event.body is None and one.facts.role in ("user", "assistant")]
+        bodies = log.fetch(keys, wanted)
+        return [Located(bodies.get(one.event.position, one.event), one.loop, one.time_ms) for one in found]
+
+    def _header_behind(self, keys: SessionKeys, header: Header, loop: int) -> Header:
+        """The header of the commit in view that opens a loop, by halving; cut to the view where that is shorter."""
+        stretches = self._log.commits.view(keys, header).up_to(header.last)
+        for at, (first, last) in enumerate(stretches):
+            newest = self._at(keys, last)
+            if newest.flow.loop.number < loop and at + 1 < len(stretches):
+                continue
+            low, high = first, last
+            while low < high:
+                middle = (low + high) // 2
+                here = self._at(keys, middle)
+                if here.flow.loop.number >= loop:
+                    high = middle
+                else:
+                    low = max(middle, here.last) + 1
+            found = self._at(keys, high)
+            return replace(found, last=min(found.last, last), view=VisibleRanges(tuple(stretches[:at]), first))
+        return header
+
+    def _at(self, keys: SessionKeys, position: int) -> Header:
+        commit = self._log.commits.containing(keys, position)
+        if commit is None:
+            raise CorruptError("a commit is missing", item=commit_sort_key(position))
+        return commit.header
+
+
+def _stored(one: Located, wanted: str | None) -> list[StoredMessage]:
+    """The message; as several of one position where the format asked for has no one body for it. The first has the tokens."""
+    event, envelope = one.event, one.event.envelope
+    if event.body is None:
+        raise CorruptError("a message without body", item=commit_sort_key(event.position))
+    bodies = [event.body] if wanted is None or wanted == event.format else _converted(one, wanted)
+    return [
+        StoredMessage(
+            position=event.position,
+            loop=one.loop or None,
+            format=wanted or event.format,
+            body=body,
+            tokens=0 if at else event.tokens,
+            created_at=envelope.created_at or rfc3339(one.time_ms),
+            status=envelope.status,
+            id=envelope.id,
+            author=envelope.author,
+            pin=envelope.pin,
+            metadata=envelope.metadata,
+            finish_reason=envelope.finish_reason,
+            is_error=envelope.is_error,
+            redacted=event.redacted,
+            origin=envelope.origin,
+        )
+        for at, body in enumerate(bodies)
+    ]
+
+
+def _converted(one: Located, wanted: str) -> list[JsonObject]:
+    """The message in another format, by itself: ids as they were given."""
+    message = cast("Message", one.message)
+    turn = Turn(
+        message,
+        one.event.format,
+        one.event.body,
+        tuple(call.id for call in message.tool_calls),
+        tuple(result.tool_call_id for result in message.tool_results),
+    )
+    return codec_of(wanted).bodies(turn) or [{"role": message.given_role, "content": None}]
+
+
+def _loop_answer(number: int, messages: Sequence[Located], pairing: Pairing, *, is_open: bool) -> LoopAnswer:
+    complete = [one for one in messages if one.event.envelope.status == "complete"]
+    users = [one for one in complete if one.facts.role == "user" and one.facts.head and not one.facts.calls]
+    replies = [one for one in complete if one.facts.role == "assistant"]
+    last_reply = replies[-1] if replies else None
+    is_final = last_reply is not None and not last_reply.facts.calls
+    over: LoopStatus = "closed" if is_final else "interrupted"
+    by_position = {one.event.position: one for one in complete}
+    return LoopAnswer(
+        loop=number,
+        status="open" if is_open else over,
+        started_at=rfc3339(messages[0].time_ms),
+        ended_at=None if is_open else rfc3339(messages[-1].time_ms),
+        first=messages[0].event.position,
+        last=messages[-1].event.position,
+        user_message="\n".join(one.facts.head for one in users) if users else None,
+        reply=last_reply.facts.head if last_reply is not None and is_final else None,
+        tool_calls=[call for one in complete for call in _calls(one, pairing, by_position)],
+        tokens=sum(one.event.tokens for one in messages),
+    )
+
+
+def _calls(one: Located, pairing: Pairing, by_position: dict[int, Located]) -> Iterable[LoopCall]:
+    message = one.message
+    if message is None:
+        return
+    for at, call in enumerate(message.tool_calls):
+        place = pairing.result_of.get(Ref(one.event.position, at))
+        result = by_position.get(place[0]) if place else None
+        yield LoopCall(
+            ref=str(Ref(one.event.position, at)),
+            call_id=call.id,
+            name=call.name,
+            arguments=_arguments(call.arguments),
+            called_at=rfc3339(one.time_ms),
+            is_error=result.facts.results[place[1]].is_error if result is not None and place else None,
+            tokens=result.event.tokens if result is not None else 0,
+        )
+
+
+def _arguments(text: str) -> object:
+    """Arguments as JSON, or as the text that the model wrote where that is no JSON that we send."""
+    try:
+        return parse_strict_json(text)
+    except MalformedError:
+        return text

@@ -1,0 +1,190 @@
+"""Reading one session, and listing an owner's sessions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+
+from turnlog.core.errors import CorruptError, NotFoundError, UnavailableError
+from turnlog.core.identity import Owner
+from turnlog.core.loops import Flow, LoopState
+from turnlog.core.models import Cursors
+from turnlog.core.session_settings import SCHEMA_VERSION, SessionSettings
+from turnlog.core.times import rfc3339
+from turnlog.log.caches import directory_item, is_settled, is_touch, read_meta, session_id_of, status_of
+from turnlog.log.headers import Covered, Header, Sent, item_name
+from turnlog.log.keys import OwnerKeys, SessionKeys
+from turnlog.log.tombstones import MATERIALISING, is_cache_tombstone, is_slot_tombstone
+from turnlog.ports import Item, Less, Query
+from turnlog.sessions.models import Bootstrapped, Session, SessionPage, Status
+from turnlog.sessions.session_log import SessionLog
+
+
+def session_answer(keys: SessionKeys, settings: SessionSettings, header: Header, *, created_ms: int) -> Session:
+    flow = header.flow
+    return Session(
+        session_id=keys.session_id,
+        user=keys.owner.user,
+        title=settings.title,
+        status=header.status,
+        created_at=rfc3339(created_ms),
+        updated_at=rfc3339(header.active_ms),
+        head=header.last,
+        messages=flow.messages,
+        loops=flow.loop.number,
+        tokens=flow.tokens,
+        summary_to=header.summary.last if header.summary is not None else None,
+        last_sent_at=rfc3339(header.sent.time_ms) if header.sent is not None else None,
+        last_sent_position=header.sent.position if header.sent is not None else None,
+        policy=settings.policy,
+        model=settings.model,
+        recall=settings.recall,
+        metadata=settings.metadata,
+        reset_of=settings.reset_of,
+        ttl_days=settings.ttl_days,
+        expires_at=rfc3339(header.expires_ms) if header.expires_ms is not None else None,
+        inactive_after_days=settings.inactive_after_days,
+        forked_from=settings.forked_from,
+        forked_at=settings.forked_at,
+        bootstrap=_bootstrapped(settings),
+        schema_version=SCHEMA_VERSION,
+    )
+
+
+def _bootstrapped(settings: SessionSettings) -> Bootstrapped | None:
+    found = settings.bootstrap
+    return Bootstrapped.model_validate(found["found"]) if found is not None else None
+
+
+DEFAULT_LIMIT = 20
+_FILTERED_ITEMS, _MAX_PAGES = 200, 5
+"""A filter looks through so many entries and pages of them, then answers with what it has and where to go on."""
+
+
+class GetSession:
+    """The use case: one session, as of its newest commit."""
+
+    def __init__(self, log: SessionLog) -> None:
+        self._log = log
+
+    def __call__(self, owner: Owner, session_id: str) -> Session:
+        keys = SessionKeys(owner, session_id)
+        tail = self._log.commits.tail(keys)
+        found = self._log.short_settings(keys, tail)
+        if tail.meta is not None and read_meta(tail.meta).missing > 1:
+            found = self._log.settings(keys, tail.meta, None, tail.header)
+        return session_answer(keys, found.settings, tail.header, created_ms=found.created_ms)
+
+
+class ListSessions:
+    """The use case: the caller's sessions, newest activity first. Counts and order lag by up to five minutes.
+
+    An append brings the session's entry up to date once in five minutes. The entry of a session that has gone quiet since is
+    settled here: read from the log and written once, so that it is exact from then on.
+    """
+
+    def __init__(self, log: SessionLog) -> None:
+        self._log = log
+
+    def __call__(
+        self,
+        owner: Owner,
+        *,
+        limit: int = DEFAULT_LIMIT,
+        cursor: str | None = None,
+        status: Status | None = None,
+    ) -> SessionPage:
+        cursors = Cursors(self._log.cursor_secret())
+        scope = f"sessions {owner.tenant_id} {owner.user_id} {status or ''}"
+        after: Mapping[str, str] | None = cursors.read(cursor, scope=scope) if cursor is not None else None
+        found, partition = list[Item](), OwnerKeys(owner).partition
+        size = limit + 1 if status is None else max(limit + 1, _FILTERED_ITEMS)
+        for _ in range(_MAX_PAGES):
+            page = self._log.items.query(
+                Query(
+                    partition,
+                    "",
+                    "~",
+                    descending=True,
+                    limit=size,
+                    index="activity",
+                    consistent=False,
+                    after=after,
+                )
+            )
+            found.extend(item for item in page.items if self._is_shown(owner, item, status))
+            after = page.next
+            if len(found) > limit or after is None:
+                break
+        if len(found) > limit:
+            after = {name: str(found[limit - 1][name]) for name in ("pk", "sk", "g1pk", "g1sk")}
+        read = [self._session(owner, item) for item in found[:limit]]
+        sessions = [one for one in read if one is not None and status in (None, one.status)]
+        return SessionPage(sessions=sessions, next_cursor=cursors.write(after, scope=scope) if after else None)
+
+    def _is_shown(self, owner: Owner, item: Item, status: str | None) -> bool:
+        """A session being created is shown once its first commit is there, even if its creator went away right after it."""
+        if status_of(item) == "creating":
+            keys = SessionKeys(owner, session_id_of(item))
+            found = self._log.items.get_many([keys.commit(1), keys.meta])
+            if is_slot_tombstone(found.get(keys.commit(1), {})) or MATERIALISING in found.get(keys.meta, {}):
+                return False
+            return status in (None, "active")
+        return status in (None, status_of(item))
+
+    def _session(self, owner: Owner, item: Item) -> Session | None:
+        """None for one that is gone: erased since the index was read, or expired."""
+        keys, now = SessionKeys(owner, session_id_of(item)), self._log.clock.now_ms()
+        if status_of(item) == "creating" or not is_settled(item, now):
+            with suppress(NotFoundError):
+                return self._from_log(keys)
+            return None
+        meta = read_meta(item)
+        settings = meta.settings
+        header = _header_of(item, settings.ttl_days or 0)
+        if header.expires_ms is not None and now >= header.expires_ms:
+            return None
+        if meta.missing > 1:
+            system = self._log.items.get_many([keys.system]).get(keys.system)
+            if system is None or is_cache_tombstone(system):
+                with suppress(NotFoundError):
+                    return self._from_log(keys)
+                return None
+            settings = self._log.caches.settings_in(keys, system)
+        return session_answer(keys, settings, header, created_ms=meta.created_ms)
+
+    def _from_log(self, keys: SessionKeys) -> Session:
+        """The session as of its newest commit; its entry in the list is written anew."""
+        tail = self._log.commits.tail(keys)
+        found = self._log.settings(keys, tail.meta, None, tail.header)
+        header = tail.header
+        settled = is_touch(header.time_ms, self._log.clock.now_ms())
+        entry = directory_item(keys, found.settings, created_ms=found.created_ms, header=header, settled=settled)
+        with suppress(UnavailableError):  # the answer is right whether or not the entry could be written
+            self._log.items.put(entry, condition=Less("pos", header.last + 1, or_absent=False))
+        return session_answer(keys, found.settings, header, created_ms=found.created_ms)
+
+
+def _header_of(item: Item, ttl_days: int) -> Header:
+    """As much of a header as an entry of the list has."""
+    counts, position, active = item.get("ct"), item.get("pos"), item.get("a")
+    if not isinstance(counts, str) or not isinstance(position, int) or not isinstance(active, int):
+        raise CorruptError("an entry of the list is damaged", item=item_name(item))
+    messages, tokens, loops = (int(count) for count in counts.split(" "))
+    flow = Flow(loop=LoopState(number=loops), messages=messages, tokens=tokens)
+    covered = item.get("sm")
+    summary = Covered.decode(covered) if isinstance(covered, str) else None
+    sent = item.get("ws")
+    return Header(
+        first=position,
+        last=position,
+        kind="m",
+        time_ms=active,
+        nonce=b"",
+        flow=flow,
+        summary=summary,
+        sent=Sent.decode(sent) if isinstance(sent, str) else None,
+        ended=position if status_of(item) == "ended" else 0,
+        ttl_days=ttl_days,
+        idle_ms=active if status_of(item) == "inactive" else 0,
+    )

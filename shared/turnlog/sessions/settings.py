@@ -1,0 +1,102 @@
+"""Changing a session's settings: one commit that holds them all, so that windows of earlier moments are as they were."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, cast
+
+from turnlog.core.errors import InvalidInputError, Problem, TooLargeError, UnavailableError
+from turnlog.core.events import SettingsEvent
+from turnlog.core.identity import Owner
+from turnlog.core.json_values import JsonObject, JsonValue, encode_json, measured
+from turnlog.core.session_settings import SessionSettings
+from turnlog.log.commits import Commit, Draft, Tail, WriteResult
+from turnlog.log.headers import following
+from turnlog.log.idempotency import raw_request_key
+from turnlog.log.keys import SessionKeys
+from turnlog.ports import TokenCounter
+from turnlog.providers.token_rules import count_tools
+from turnlog.sessions.models import Session, UpdateSession
+from turnlog.sessions.read import session_answer
+from turnlog.sessions.session_log import CurrentSettings, SessionLog
+from turnlog.windows.build import system_cost
+from turnlog.windows.policy import policy_of
+
+MAX_SETTINGS_BYTES = 4 * 1024 * 1024
+MAX_SETTINGS_VALUES = 250_000
+
+
+def fields_of(given: dict[str, Any], counter: TokenCounter) -> dict[str, Any]:
+    """What is given, as fields of settings; null is a field's default. Tokens are counted here, once."""
+    default = SessionSettings()
+    fields = {name: value if value is not None else getattr(default, name) for name, value in given.items()}
+    if "policy" in fields:
+        policy_of(fields["policy"])
+    if "system" in fields:
+        text = fields["system"]
+        fields["system_tokens"] = system_cost(counter.count(text)) if text is not None else 0
+    if "tools" in fields:
+        tools = cast("list[JsonObject]", list(fields["tools"]))
+        fields |= {"tools": tuple(tools), "tools_tokens": count_tools(tools, counter)}
+    return fields
+
+
+def check_settings_size(settings: SessionSettings) -> None:
+    content = [settings.system, list(settings.tools), settings.policy, settings.metadata]
+    count, _ = measured(cast("JsonValue", content))
+    if count > MAX_SETTINGS_VALUES:
+        message = f"system text, tools, policy and metadata have {count} JSON values together; {MAX_SETTINGS_VALUES} are the limit"
+        raise TooLargeError(message)
+    if len(encode_json(content)) > MAX_SETTINGS_BYTES:
+        raise TooLargeError(f"system text, tools, policy and metadata are over the limit of {MAX_SETTINGS_BYTES} bytes")
+
+
+class UpdateSessions:
+    """The use case: a field that is given is set, null sets it to its default, and what is left out stays."""
+
+    def __init__(self, log: SessionLog, counter: TokenCounter) -> None:
+        self._log = log
+        self._counter = counter
+
+    def __call__(self, owner: Owner, session_id: str, body: UpdateSession, *, key: str | None = None) -> Session:
+        keys, given = SessionKeys(owner, session_id), body.model_dump(exclude_unset=True)
+        if not given:
+            message = "no setting is given"
+            raise InvalidInputError(message, problems=[Problem("missing", "", message)])
+        request = raw_request_key(key, "update session", given)
+        fields, in_force = fields_of(given, self._counter), CurrentSettings(SessionSettings(), 0)
+
+        def compose(tail: Tail) -> Draft | Commit:
+            nonlocal in_force
+            header = tail.header
+            before = self._log.settings(keys, tail.meta, None, header)
+            in_force = replace(before, settings=replace(before.settings, **fields))
+            check_settings_size(in_force.settings)
+            new = following(header, kind="p", events=1, now_ms=self._log.clock.now_ms())
+            event = SettingsEvent(new.first, in_force.settings, tuple(sorted(given)))
+            ttl_days = in_force.settings.ttl_days or 0
+            return Draft(replace(new, last_settings=new.first, ttl_days=ttl_days), (event,))
+
+        written = self._log.commits.write(keys, compose, request)
+        header = written.commit.header
+        if written.repeated:
+            in_force = self._log.settings_at(keys, header)
+            self._log.mend(keys, written.tail)
+        else:
+            self._write_caches(keys, written, in_force)
+        return session_answer(keys, in_force.settings, header, created_ms=in_force.created_ms)
+
+    def _write_caches(self, keys: SessionKeys, written: WriteResult, in_force: CurrentSettings) -> None:
+        """The commit is durable already: a cache that can't be written now is mended by a reader."""
+        commit = written.commit
+        payload = commit.settings_payload
+        with suppress(UnavailableError):
+            self._log.caches.write_settings(
+                keys,
+                in_force.settings,
+                position=commit.header.first,
+                created_ms=in_force.created_ms,
+                payload=payload,
+            )
+        self._log.show(keys, commit.header, in_force)

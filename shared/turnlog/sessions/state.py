@@ -1,0 +1,198 @@
+"""The session's state: read at any moment, replaced, patched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeAlias, cast
+
+from turnlog.core.actions import own_action
+from turnlog.core.agent_state import agents_of, validate
+from turnlog.core.errors import InvalidInputError, Problem, TooLargeError, VersionMismatchError
+from turnlog.core.events import StateEvent
+from turnlog.core.identity import Owner, check_agent_id
+from turnlog.core.json_patch import Patch, equal
+from turnlog.core.json_values import MAX_DEPTH, JsonObject, encode_json, measured
+from turnlog.log.commits import Draft, Tail, WriteResult
+from turnlog.log.headers import following
+from turnlog.log.idempotency import raw_request_key
+from turnlog.log.keys import SessionKeys
+from turnlog.log.request_keys import RequestKey
+from turnlog.sessions.moments import commit_at, resolved
+from turnlog.sessions.session_log import SessionLog, check_active
+from turnlog.sessions.state_models import ReplaceState, StateAnswer
+from turnlog.sessions.state_store import MAX_STATE_BYTES, SessionState, next_event, replacing_event, state_version_at
+
+MAX_STATE_DEPTH = MAX_DEPTH - 1
+"""A level less than of a request: a request that puts the state has it in a field."""
+MAX_STATE_VALUES = 250_000
+"""Objects, lists, texts, numbers and the rest, the state itself among them: each read and change goes through all of them."""
+Change: TypeAlias = Callable[[SessionState, int], tuple[StateEvent, SessionState]]
+"""From the state and the position of the event to be, to the event and the state after it. May raise to refuse."""
+
+
+class ChangeState:
+    """What the use cases that change the state have in common."""
+
+    def __init__(self, log: SessionLog) -> None:
+        self._log = log
+
+    def __call__(
+        self, keys: SessionKeys, change: Change, *, request: RequestKey | None, if_version: int | None = None
+    ) -> SessionState:
+        """Return the state after the change; for a repeated request, as it was after the first one."""
+        changing = Changing(self._log, keys, change, if_version=if_version)
+        written = self._log.commits.write(keys, changing.compose, request)
+        if written.repeated:
+            return self._log.states.at(keys, written.commit.header.last_state)
+        changing.write_caches(written)
+        return changing.state
+
+
+class Changing:
+    """One change of the state on its way into the log."""
+
+    def __init__(self, log: SessionLog, keys: SessionKeys, change: Change, *, if_version: int | None = None) -> None:
+        self._log = log
+        self._keys = keys
+        self._change = change
+        self._if_version = if_version
+        self._before = self.state = SessionState({}, -1)
+
+    def compose(self, tail: Tail) -> Draft:
+        header, if_version = tail.header, self._if_version
+        check_active(header)
+        if if_version is not None and if_version != header.last_state:
+            message = f"the version of the state is {header.last_state}, not {if_version}"
+            raise VersionMismatchError(message, details={"version": header.last_state})
+        if self._before.version != header.last_state:
+            self._before = self._log.states.at(self._keys, header.last_state)
+        position = header.last + 1
+        event, self.state = self._change(self._before, position)
+        check_change(self._before.value, self.state.value)
+        schema = self._log.state_schema(self._keys, tail)
+        if schema is not None:
+            from turnlog.sessions.state_schema import check_state, check_work
+
+            check_state(self.state.value, schema, check_work())
+        draft = following(header, kind="s", events=1, now_ms=self._log.clock.now_ms())
+        return Draft(replace(draft, last_state=position, pending=has_pending(self.state)), (event,))
+
+    def write_caches(self, written: WriteResult) -> None:
+        """Bring the state's cache and the list's entry up to date with the commit."""
+        self._log.states.remember(self._keys, self.state)
+        self._log.touch(self._keys, written.tail, written.commit.header)
+
+
+def check_change(before: JsonObject, after: JsonObject) -> None:
+    """Refuses a state that is too large or too deep, and execution states that the change has made invalid."""
+    check_size(after, before)
+    agents = after.get("agents")
+    if agents is not None and not isinstance(agents, dict):
+        raise _invalid([Problem("wrong_type", "/agents", "agents is not an object")])
+    earlier_agents = agents_of(before)
+    for agent_id, state in (agents or {}).items():
+        if agent_id in earlier_agents and equal(earlier_agents[agent_id], state):
+            continue
+        if not isinstance(state, dict):
+            raise _invalid([Problem("wrong_type", f"/agents/{agent_id}", "an execution state is not an object")])
+        check_agent_id(agent_id, pointer="/agents")
+        check_agent(state, agent_id, pointer=f"/agents/{agent_id}")
+
+
+def check_size(state: JsonObject, before: JsonObject) -> None:
+    """Refuse a state that is too deep or too large. One of earlier versions with more values may be changed, but not grow."""
+    count, depth = measured(state)
+    if depth > MAX_STATE_DEPTH:
+        raise InvalidInputError(
+            f"state is deeper than {MAX_STATE_DEPTH} levels",
+            problems=[Problem("too_deep", "", f"state is deeper than {MAX_STATE_DEPTH} levels")],
+        )
+    if count > MAX_STATE_VALUES and count > measured(before)[0]:
+        raise TooLargeError(f"a state of {count} JSON values is over the limit of {MAX_STATE_VALUES}")
+    if len(encode_json(state)) > MAX_STATE_BYTES:
+        raise TooLargeError(f"state is over the limit of {MAX_STATE_BYTES} bytes")
+
+
+def check_agent(state: JsonObject, agent_id: str, *, pointer: str = "") -> None:
+    """Refuses an execution state that is not valid. ``pointer`` is where it stands."""
+    problems = validate(state)
+    if not problems and state["agent_id"] != agent_id:
+        problems = [Problem("wrong_agent_id", "/agent_id", "agent_id is not the name that the state stands under")]
+    if problems:
+        raise _invalid([replace(one, pointer=pointer + one.pointer) for one in problems])
+
+
+def has_pending(state: SessionState) -> bool:
+    """Whether an agent waits for a decision."""
+    return any(
+        isinstance(agent, dict) and agent.get("pending_action") is not None for agent in agents_of(state.value).values()
+    )
+
+
+def _invalid(problems: list[Problem]) -> InvalidInputError:
+    message = f"the execution state is not valid: {problems[0].message}"
+    return InvalidInputError(message, code="invalid_state", problems=problems)
+
+
+class GetState:
+    """The use case: the state at the head, at a position or at a time."""
+
+    def __init__(self, log: SessionLog) -> None:
+        self._log = log
+
+    def __call__(self, owner: Owner, session_id: str, *, at: int | str | None = None) -> StateAnswer:
+        keys = SessionKeys(owner, session_id)
+        if at is None:
+            version = self._log.commits.tail(keys).header.last_state
+        else:
+            position = resolved(self._log, keys, at, pointer="/query/at")
+            version = state_version_at(commit_at(self._log, keys, position, pointer="/query/at"), position)
+        return _answer(self._log.states.at(keys, version))
+
+
+class PutState:
+    """The use case: another state in place of the one there is."""
+
+    def __init__(self, log: SessionLog) -> None:
+        self._change = ChangeState(log)
+
+    def __call__(self, owner: Owner, session_id: str, body: ReplaceState, *, key: str | None = None) -> StateAnswer:
+        value, action = cast("JsonObject", body.state), own_action(body.action, pointer="/action")
+        request = raw_request_key(key, "put state", {"state": value, "action": action})
+
+        def replaced(before: SessionState, position: int) -> tuple[StateEvent, SessionState]:
+            return replacing_event(before, value, position=position, action=action)
+
+        keys = SessionKeys(owner, session_id)
+        return _answer(self._change(keys, replaced, request=request, if_version=body.if_version))
+
+
+class PatchState:
+    """The use case: a Merge Patch or a JSON Patch of the state, applied whole or refused."""
+
+    def __init__(self, log: SessionLog) -> None:
+        self._change = ChangeState(log)
+
+    def __call__(
+        self,
+        owner: Owner,
+        session_id: str,
+        patch: Patch,
+        *,
+        action: str | None = None,
+        if_version: int | None = None,
+        key: str | None = None,
+    ) -> StateAnswer:
+        said = own_action(action, pointer="/query/action")
+        request = raw_request_key(key, "patch state", {"patch": patch, "action": said})
+
+        def patched(before: SessionState, position: int) -> tuple[StateEvent, SessionState]:
+            return next_event(before, position=position, action=said, patch=patch, agent_id=None)
+
+        keys = SessionKeys(owner, session_id)
+        return _answer(self._change(keys, patched, request=request, if_version=if_version))
+
+
+def _answer(state: SessionState) -> StateAnswer:
+    return StateAnswer(state=state.value, version=state.version)

@@ -1,0 +1,219 @@
+"""The session's state, folded from its events: the newest whole state before, and the patches after it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from turnlog.core.errors import CorruptError, PatchError, UnavailableError
+from turnlog.core.events import MAX_KEYS_TOLD, CreateEvent, StateEvent
+from turnlog.core.json_patch import OPERATION_STEPS, Patch, applied, difference, folded
+from turnlog.core.json_values import JsonObject, encode_json
+from turnlog.core.lazy_dataclass import lazy_dataclass
+from turnlog.log.caches import CachedState, Caches
+from turnlog.log.commit_items import shared_position
+from turnlog.log.commits import Commit, CommitLog, read_commit
+from turnlog.log.keys import SessionKeys, commit_sort_key
+from turnlog.log.packing import pack
+from turnlog.ports import Item
+
+FULL_EVERY = 32
+FOLD_STEPS = 32_768
+"""The patches after a whole state may take so many steps to fold, one step counted for each 8 bytes of them: some milliseconds."""
+_BYTES_PER_STEP = 8
+MAX_STATE_BYTES = 5 * 1024 * 1024
+INLINE_BYTES = 32 * 1024
+"""Of an item that holds a state, or the patches since a whole one, packed."""
+_NOT_TRIED_BYTES = 8 * INLINE_BYTES
+"""More than this is not compressed to see whether it would fit."""
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class SessionState:
+    """``version`` is the position of the newest state event, 0 before the first; ``count`` how many there were.
+
+    ``base`` is the position of the event that holds a whole state (0: none was needed), ``since`` the patches after it;
+    None where only the folded state was read. ``steps`` are what folding these patches takes.
+    """
+
+    value: JsonObject
+    version: int = 0
+    count: int = 0
+    base: int = 0
+    since: tuple[Patch, ...] | None = ()
+    steps: int = 0
+
+
+class States:
+    """Reads the state of sessions, and keeps the cache of the newest."""
+
+    def __init__(self, commits: CommitLog, caches: Caches) -> None:
+        self._commits = commits
+        self._caches = caches
+
+    def at(self, keys: SessionKeys, version: int) -> SessionState:
+        """The state after the state event at this position.
+
+        One request while the cache is up to date, two more for a large state; at most 35 from the log alone.
+        """
+        if version == 0:
+            return SessionState({})
+        cached = self._caches.read_state(keys)
+        patches, position = list[Patch](), version
+        while True:
+            if cached is not None and cached.position == position:
+                base = self._cached(keys, cached)
+                break
+            event = self._event(keys, position)
+            if isinstance(event, CreateEvent):
+                base = SessionState(event.state or {}, position, 0, position)
+                break
+            if event.full is not None:
+                base = SessionState(event.full, position, event.count, position)
+                break
+            if event.patch is None:
+                raise CorruptError("a state event without a change", item=commit_sort_key(position))
+            patches.append(event.patch)
+            if event.previous == 0:
+                base = SessionState({})
+                break
+            if event.previous >= position:
+                raise CorruptError("a state event changes one that is not before it", item=commit_sort_key(position))
+            position = event.previous
+        return self._folded(base, patches[::-1], version)
+
+    def _cached(self, keys: SessionKeys, cached: CachedState) -> SessionState:
+        if cached.base is None:
+            return SessionState(cached.content, cached.position, cached.count, since=None)
+        value: JsonObject = {}
+        if cached.base:
+            event = self._event(keys, cached.base)
+            found = event.state if isinstance(event, CreateEvent) else event.full
+            if found is None:
+                raise CorruptError(
+                    "no whole state where the cache says there is one", item=commit_sort_key(cached.base)
+                )
+            value = found
+        base = SessionState(value, cached.base, cached.count - len(cached.content), cached.base)
+        return self._folded(base, cached.content, cached.position)
+
+    def _folded(self, base: SessionState, patches: Sequence[Patch], version: int) -> SessionState:
+        try:
+            value, steps = folded(base.value, patches)
+        except PatchError as error:
+            raise CorruptError("a stored patch does not apply", item=commit_sort_key(version)) from error
+        since = (*base.since, *patches) if base.since is not None else None
+        return SessionState(
+            value, version, base.count + len(patches), base.base, since, base.steps + steps + _read_steps(patches)
+        )
+
+    def _event(self, keys: SessionKeys, position: int) -> StateEvent | CreateEvent:
+        commit = self._commits.containing(keys, position)
+        if commit is None:
+            raise CorruptError("a state event is missing", item=commit_sort_key(position))
+        (event,) = self._commits.whole(keys, [(commit, position)])
+        if not isinstance(event, StateEvent | CreateEvent):
+            raise CorruptError("no state event where the log says there is one", item=commit_sort_key(position))
+        return event
+
+    def remember(self, keys: SessionKeys, state: SessionState, *, rewound: int = 0) -> None:
+        """Brings the cache up to date. The commit is durable already: what can't be written now is folded by a reader."""
+        folded = _small(state.value)
+        packed = folded if folded is not None or state.since is None else _small(list(state.since))
+        if packed is None:
+            return
+        base = state.base if folded is None else None
+        try:
+            self._caches.write_state(
+                keys, packed, position=state.version, count=state.count, base=base, rewound=rewound
+            )
+        except UnavailableError:
+            return
+
+
+def created(value: JsonObject) -> SessionState:
+    """The state that a session is created with."""
+    return SessionState(value, 1, 0, 1)
+
+
+def next_event(
+    state: SessionState, *, position: int, action: str, patch: Patch, agent_id: str | None
+) -> tuple[StateEvent, SessionState]:
+    """Return the event that changes the state by a patch, and the state after it. Refuses as `applied` does."""
+    value, steps = applied(state.value, patch)
+    return _event(state, value, steps, position=position, action=action, patch=patch, agent_id=agent_id)
+
+
+def replacing_event(
+    state: SessionState, value: JsonObject, *, position: int, action: str
+) -> tuple[StateEvent, SessionState]:
+    """Return the event that puts a whole state in place of another: their difference, where that is smaller."""
+    patch: Patch | None = difference(state.value, value)
+    if len(encode_json(patch)) >= len(encode_json(value)):
+        patch = None
+    steps = OPERATION_STEPS * len(patch or ())
+    return _event(state, value, steps, position=position, action=action, patch=patch, agent_id=None)
+
+
+def _event(
+    state: SessionState,
+    value: JsonObject,
+    steps: int,
+    *,
+    position: int,
+    action: str,
+    patch: Patch | None,
+    agent_id: str | None,
+) -> tuple[StateEvent, SessionState]:
+    """``steps`` are what applying the patch has taken."""
+    count = state.count + 1
+    since = (*state.since, patch) if state.since is not None and patch is not None else None
+    steps += state.steps + _read_steps([patch] if patch is not None else [])
+    is_full = patch is None or count % FULL_EVERY == 0 or steps > FOLD_STEPS
+    if not is_full and _small(value) is None:
+        # Too large for the cache, which holds the patches since a whole one then.
+        is_full = since is None or _small(list(since)) is None
+    event = StateEvent(
+        position=position,
+        action=action,
+        patch=patch,
+        previous=state.version,
+        count=count,
+        agent_id=agent_id,
+        full=value if is_full else None,
+        keys_before=keys_told(state.value),
+        keys_after=keys_told(value),
+    )
+    if is_full:
+        return event, SessionState(value, position, count, position)
+    return event, SessionState(value, position, count, state.base, since, steps)
+
+
+def _read_steps(patches: Sequence[Patch]) -> int:
+    """Return the steps that reading stored patches takes, beside folding them."""
+    return sum(len(encode_json(patch)) for patch in patches) // _BYTES_PER_STEP
+
+
+def keys_told(value: JsonObject) -> tuple[str, ...]:
+    """The names that history tells of a state."""
+    return tuple(sorted(value)[:MAX_KEYS_TOLD])
+
+
+def state_version_at(item: Item, position: int) -> int:
+    """The position of the newest state event up to a position of the commit in ``item``."""
+    commit: Commit = read_commit(item)
+    header, position = commit.header, shared_position(item, position)
+    if header.last_state <= position:
+        return header.last_state
+    line: dict[str, Any] = commit.lines[header.last_state - header.first]
+    previous: int = line["q"]
+    return previous
+
+
+def _small(value: Any) -> bytes | None:
+    """A value packed for an item, None when it is too large for one."""
+    content = encode_json(value)
+    if len(content) > _NOT_TRIED_BYTES:
+        return None
+    packed = pack(content)
+    return packed if len(packed) <= INLINE_BYTES else None

@@ -1,0 +1,253 @@
+"""Commits as lines of JSON that anyone can read, from which each is given back byte by byte.
+
+    {"position": 2, "header": {…}, "bytes": {"h": "9f…", …}, "events": [{…}, …], "payloads": {"R#…": {…}}}
+
+``header`` and ``bytes`` are the attributes of the commit's item, the latter in hexadecimal; ``events`` are its stored lines;
+``payloads`` are what it has out of line, wherever that was stored. The chain hash ``h`` proves all of it but for the payloads,
+whose digests are in the events. What is read may come from anyone: every line is checked before anything of it is used.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import types
+from collections.abc import Callable, Mapping
+from functools import cache
+from itertools import chain
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from turnlog.core.errors import CorruptError, InvalidInputError, MalformedError, NewerSchemaError
+from turnlog.core.events import (
+    CreateEvent,
+    Event,
+    ForkEvent,
+    MessageEvent,
+    Payload,
+    RewindEvent,
+    SettingsEvent,
+    StateEvent,
+)
+from turnlog.core.json_values import JsonObject, JsonValue, check_json, decode_json, encode_json
+from turnlog.core.session_settings import SessionSettings
+from turnlog.core.times import DAY_MS, LAST_MS
+from turnlog.log.commit_items import MAX_EVENTS
+from turnlog.log.commits import Commit, events_of
+from turnlog.log.headers import Header, chain_hash, hashed_header, read_header
+from turnlog.log.keys import MAX_POSITION, commit_sort_key
+from turnlog.log.packing import line_digest
+from turnlog.log.payloads import digest_of, is_blob
+from turnlog.log.read_lines import payload_of, upcast
+from turnlog.log.tombstones import MATERIALISING
+from turnlog.ports import AttributeValue, Item
+from turnlog.providers.registry import codec_of
+from turnlog.snapshots.segment_format import SealedCommit
+
+
+def check_shape(value: object, expected: Any, *, name: str = "") -> None:
+    """`MalformedError` names the first field whose value is of another type. A bool is no number; what is in a JSON object or list
+    is not looked at."""
+    if not _fits(value, expected, name):
+        raise MalformedError(f"{name or 'it'} is no {getattr(expected, '__name__', expected)}")
+
+
+def _fits(value: object, expected: Any, name: str) -> bool:
+    origin, inner = get_origin(expected), get_args(expected)
+    if origin in (Union, types.UnionType):
+        return any(_fits_alone(value, one, name) for one in inner)
+    if origin is Literal:
+        return value in inner and type(value) in {type(one) for one in inner}
+    if origin is tuple:
+        return isinstance(value, tuple) and _is_tuple_of(value, inner, name)
+    if origin in (dict, list):
+        return isinstance(value, origin)
+    if dataclasses.is_dataclass(expected):
+        return isinstance(value, expected) and _checked(value, name)  # type: ignore[arg-type]
+    return type(value) is expected
+
+
+def _fits_alone(value: object, expected: Any, name: str) -> bool:
+    """One of several classes is checked on where the value is of it, so that the error names the field."""
+    if dataclasses.is_dataclass(expected) and not isinstance(value, expected):  # type: ignore[arg-type]
+        return False
+    return _fits(value, expected, name)
+
+
+def _is_tuple_of(value: tuple[object, ...], inner: tuple[Any, ...], name: str) -> bool:
+    if len(inner) == 2 and inner[1] is Ellipsis:
+        return all(_fits(one, inner[0], name) for one in value)
+    return len(value) == len(inner) and all(_fits(one, kind, name) for one, kind in zip(value, inner, strict=True))
+
+
+def _checked(value: object, name: str) -> bool:
+    cls: Any = type(value)
+    for field, expected in _fields(cls).items():
+        check_shape(getattr(value, field), expected, name=f"{name}.{field}" if name else field)
+    return True
+
+
+@cache
+def _fields(cls: Any) -> dict[str, Any]:
+    return get_type_hints(cls, localns={"JsonValue": object})
+
+
+_PLACE = re.compile(r"R#\d{12}~[0-9a-f]{16}\d{2}|blob:payload/\d{12}-[0-9a-f]{16}\d{2}")
+_NAME = re.compile(r"[a-z]{1,4}")
+_LATEST_MS = LAST_MS // 2
+_MOST_DAYS = _LATEST_MS // DAY_MS
+"""So that the time at which a session expires can be told too."""
+_OURS = frozenset({"pk", "sk", "b", "ttl", "mk", "fp", "bs", "fa", MATERIALISING})
+
+
+def commit_line(sealed: SealedCommit, blob_of: Callable[[Payload], bytes]) -> JsonObject:
+    """A commit as its line says it."""
+    told = sorted(sealed.item.items())
+    header = {name: value for name, value in told if name != "sk" and not isinstance(value, bytes)}
+    found = {name: value.hex() for name, value in told if isinstance(value, bytes)}
+    payloads: JsonObject = {}
+    for payload in sealed.commit.payloads:
+        content = blob_of(payload) if is_blob(payload) else sealed.contents[payload.place]
+        payloads[payload.place] = decode_json(content)
+    line: dict[str, Any] = {"position": sealed.commit.header.first, "header": header, "bytes": found}
+    line["events"] = [decode_json(event) for event in sealed.lines]
+    return line | ({"payloads": payloads} if payloads else {})
+
+
+def position_in(given: str | dict[str, Any]) -> tuple[int, dict[str, Any]]:
+    """The position of a line, and the line as JSON; `InvalidInputError` when it is none of ours. It is given as text or as JSON."""
+    try:
+        line = json.loads(given) if isinstance(given, str) else given
+        position = line["position"]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        line, position = {}, None
+    if not isinstance(position, int) or isinstance(position, bool) or not 1 <= position <= MAX_POSITION:
+        raise InvalidInputError("a line of the export is no commit", code="bad_export")
+    return position, line
+
+
+def commit_of(given: str | dict[str, Any], *, previous: bytes) -> SealedCommit:
+    """The commit of a line that follows on the chain hash ``previous``; `InvalidInputError` says which it is and what is wrong."""
+    position, line = position_in(given)
+    try:
+        return _read(line, position, previous)
+    except NewerSchemaError as error:
+        raise InvalidInputError(f"commit {position}: {error.detail}", code="newer_export") from error
+    except (CorruptError, MalformedError) as error:
+        raise InvalidInputError(f"commit {position}: {error.detail}", code="bad_export") from error
+    except (KeyError, ValueError, TypeError, AttributeError, AssertionError, IndexError, OverflowError) as error:
+        message = f"commit {position} is no commit of ours: {type(error).__name__}"
+        raise InvalidInputError(message, code="bad_export") from error
+
+
+def _read(line: Mapping[str, Any], position: int, previous: bytes) -> SealedCommit:
+    item: dict[str, AttributeValue] = {"sk": commit_sort_key(position)}
+    for name, value in line["header"].items():
+        item[_checked_name(name)] = _text_or_number(value)
+    for name, value in line["bytes"].items():
+        item[_checked_name(name)] = bytes.fromhex(value)
+    for values in (*line["events"], *line.get("payloads", {}).values()):
+        for value in values.values():
+            check_json(value)
+    lines = tuple(encode_json(event) for event in line["events"])
+    header = read_header(item)
+    if not 1 <= len(lines) <= MAX_EVENTS or header.last != position + len(lines) - 1:
+        raise ValueError("events")
+    if chain_hash(previous, hashed_header(str(item["sk"]), item), list(map(line_digest, lines))) != item["h"]:
+        raise CorruptError("the chain hash does not follow from the commit before", item=str(item["sk"]))
+    parsed = [upcast(decode_json(one), header.version) for one in lines]
+    commit = Commit(header, tuple(parsed), until=_until(item, header))
+    contents = _contents(commit, line.get("payloads", {}))
+    sealed = SealedCommit(commit, item, lines, contents)
+    # What can't be read back is never stored.
+    _check_header(header)
+    for event in events_of(commit, contents):
+        _check_event(event)
+    return sealed
+
+
+def _check_header(header: Header) -> None:
+    check_shape(header, Header)
+    _check_days(header.ttl_days)
+    if not (0 <= header.time_ms <= _LATEST_MS and 0 <= header.idle_ms <= _LATEST_MS):
+        raise MalformedError("its time is none that a clock shows")
+    places = (header.last_state, header.last_settings, header.ended, header.rewound, header.redacted, header.view.since)
+    _check_places(header.last + 1, *places, *chain(*header.view.closed))
+    if header.view.is_cut and not header.view.closed:
+        raise MalformedError("its view is cut and shows nothing")
+
+
+def _check_event(event: Event) -> None:
+    """It is what its class says, and a message is read in its format."""
+    check_shape(event, type(event))
+    if isinstance(event, MessageEvent):
+        if event.body is None:
+            raise MalformedError("a message has no body")
+        try:
+            codec_of(event.format).parse(event.body, is_error=event.envelope.is_error)
+        except InvalidInputError as error:
+            raise MalformedError(error.detail) from error
+    if isinstance(event, CreateEvent | SettingsEvent | ForkEvent):
+        _check_settings(event.settings)
+    if isinstance(event, StateEvent):
+        _check_places(event.position, event.previous)
+    if isinstance(event, RewindEvent | ForkEvent):
+        _check_places(event.position, event.to if isinstance(event, RewindEvent) else event.at, *chain(*event.closed))
+
+
+def _check_settings(settings: SessionSettings) -> None:
+    _check_days(settings.ttl_days or 0)
+    _check_days(settings.inactive_after_days or 0)
+    if settings.model is not None and not settings.model.encode("utf-8"):
+        raise MalformedError("a model without a name")
+
+
+def _check_places(position: int, *places: int) -> None:
+    """What an event or a header names lies before it; 0 is nothing."""
+    if not all(0 <= place < position for place in places):
+        raise MalformedError("it names a position that is not before it")
+
+
+def _check_days(days: int) -> None:
+    if not 0 <= days <= _MOST_DAYS:
+        raise MalformedError(f"{days} days are more than {_MOST_DAYS}")
+
+
+def _until(item: Item, header: Header) -> int | None:
+    """Where a commit that was shared in part ends for this session."""
+    until = item.get("fu")
+    if until is not None and not (isinstance(until, int) and header.first <= until < header.last):
+        raise MalformedError("it is shared up to a position that it has not")
+    return until
+
+
+def _contents(commit: Commit, given: Mapping[str, JsonValue]) -> dict[str, bytes]:
+    contents = {_checked_place(place): encode_json(value) for place, value in given.items()}
+    payloads = [payload for payload in map(payload_of, commit.lines) if payload is not None]
+    if {payload.place for payload in payloads} != set(contents):
+        raise CorruptError("its payloads are not those that it names", item=commit_sort_key(commit.header.first))
+    for payload in payloads:
+        content = contents[payload.place]
+        if digest_of(content) != payload.digest or len(content) != payload.size_bytes:
+            raise CorruptError("a payload is not the one its commit names", item=payload.place)
+    return contents
+
+
+def _checked_name(name: str) -> str:
+    if name in _OURS or not _NAME.fullmatch(name):
+        raise ValueError("header")
+    return name
+
+
+def _checked_place(place: str) -> str:
+    if not _PLACE.fullmatch(place):
+        raise ValueError("place")
+    return place
+
+
+def _text_or_number(value: object) -> str | int:
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        raise TypeError("header")
+    if isinstance(value, str):
+        value.encode("utf-8")  # no table has a lone surrogate
+    return value

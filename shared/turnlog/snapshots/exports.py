@@ -1,0 +1,318 @@
+"""Exports: one session, or all of a person, as a zip of JSON Lines with a manifest. Streamed: no more than a page is in memory.
+
+For each session: what people read (``session.json``, ``messages.jsonl``, ``state.json``, ``history.jsonl``, ``snapshots.jsonl``)
+and what it is made of (``log.jsonl``, ``documents.jsonl``), from which an import makes an equal session. Nothing in it says whose
+it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from hashlib import sha256
+from tempfile import TemporaryFile
+from typing import Any, BinaryIO, cast
+from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
+
+from turnlog.core.errors import ConflictError, InvalidInputError, NotFoundError, SessionExistsError
+from turnlog.core.events import CreateEvent, Payload
+from turnlog.core.identity import Owner
+from turnlog.core.json_values import JsonObject, JsonValue, encode_json
+from turnlog.jobs.models import Job
+from turnlog.jobs.worker import StartJobs
+from turnlog.log.caches import session_id_of
+from turnlog.log.headers import GENESIS, Header, short_hash
+from turnlog.log.idempotency import request_key
+from turnlog.log.keys import DIRECTORY_FROM, DIRECTORY_TO, OwnerKeys, SessionKeys, export_blob
+from turnlog.log.lines import settings_object
+from turnlog.log.links import Link, Links
+from turnlog.log.payloads import Payloads
+from turnlog.log.tombstones import MATERIALISING
+from turnlog.memory.read import memory_answer
+from turnlog.ports import BlobStore, MemoryEngine, Query
+from turnlog.sessions.document_models import Writing
+from turnlog.sessions.document_store import DocumentStore
+from turnlog.sessions.documents import check_distinct, document_answer, exported_writing
+from turnlog.sessions.history import ReadHistory
+from turnlog.sessions.messages import ReadMessages
+from turnlog.sessions.read import session_answer
+from turnlog.sessions.session_log import SessionLog
+from turnlog.snapshots.create import snapshot_fields
+from turnlog.snapshots.exchange import commit_line, commit_of, position_in
+from turnlog.snapshots.export_models import FORMAT, FORMAT_VERSION, Export, ExportSession, ImportCommits, Imported
+from turnlog.snapshots.materialise import Materialiser, stored_commits
+from turnlog.snapshots.restore import told
+from turnlog.snapshots.segment_format import SealedCommit
+from turnlog.version import __version__
+
+MAX_POSITIONS = 1_024
+"""A request exports a history of at most so many positions itself; a longer one is a job."""
+_FRESH_MS = 60 * 60 * 1000
+_ZIP_TIME = (1980, 1, 1, 0, 0, 0)
+_COPY_BYTES = 64 * 1024
+_PAGE_MEMORIES = 100
+
+
+class ExportSessions:
+    """The use case. The newest export of a session, and of a person, takes the place of the one before."""
+
+    def __init__(
+        self,
+        log: SessionLog,
+        payloads: Payloads,
+        blobs: BlobStore,
+        links: Links,
+        start_job: StartJobs,
+        memory: Callable[[], MemoryEngine | None],
+        documents: DocumentStore,
+    ) -> None:
+        self._log = log
+        self._payloads = payloads
+        self._blobs = blobs
+        self._links = links
+        self._start_job = start_job
+        self._memory = memory
+        self._documents = documents
+
+    def __call__(self, owner: Owner, session_id: str, body: ExportSession, *, key: str | None = None) -> Export | Job:
+        keys = SessionKeys(owner, session_id)
+        header = self._log.commits.tail(keys).header
+        if body.mode == "async" or header.last > MAX_POSITIONS:
+            request = request_key(key, f"export {session_id}", body)
+            return self._start_job(owner, "export", session_id, {}, request)
+        result: dict[str, Any] = self.run(owner, session_id, {})
+        link = self.link(owner, session_id)
+        return Export(url=link.url, expires_at=link.expires_at, **result)
+
+    def everything(self, owner: Owner) -> Job:
+        """All of a person, as a job; within an hour the same one."""
+        begun = self._log.clock.now_ms() // _FRESH_MS * _FRESH_MS
+        job_id = f"{begun:013d}-{short_hash('export everything').hex()}"
+        return self._start_job(owner, "export", "", {}, job_id=job_id)
+
+    def link(self, owner: Owner, session_id: str) -> Link:
+        """Where the newest export is."""
+        filename = f"{session_id or 'turnlog'}.zip"
+        return self._links.make(owner, export_blob(owner, session_id), filename=filename)
+
+    def run(self, owner: Owner, session_id: str, _options: JsonObject) -> JsonObject:
+        """A job's work: size, hash and counts of the file."""
+        with TemporaryFile() as file:
+            result = self._write(file, owner, [session_id] if session_id else None)
+            file.seek(0)
+            self._blobs.put(export_blob(owner, session_id), cast("BinaryIO", file))
+        return result
+
+    # ------------------------------------------------------------ the file
+
+    def _write(self, file: Any, owner: Owner, session_ids: Iterable[str] | None) -> JsonObject:
+        sessions = list[JsonObject]()
+        with ZipFile(file, "w", ZIP_DEFLATED) as archive:
+            for session_id in session_ids if session_ids is not None else self._all_of(owner):
+                try:
+                    sessions.append(self._session(archive, SessionKeys(owner, session_id)))
+                except NotFoundError:
+                    # One that is being created, or that has been deleted since it was listed.
+                    if session_ids is not None:
+                        raise
+            manifest: JsonObject = {
+                "format": FORMAT,
+                "version": FORMAT_VERSION,
+                "made_by": f"turnlog {__version__}",
+                "sessions": cast("JsonValue", sessions),
+            }
+            if session_ids is None:
+                manifest["memory"] = _member(archive, "memory.jsonl", self._memories(owner))
+            _member(archive, "manifest.json", [encode_json(manifest)])
+        positions = sum(cast("int", one["head"]) for one in sessions)
+        file.seek(0)
+        digest, size = sha256(), 0
+        while chunk := file.read(_COPY_BYTES):
+            digest.update(chunk)
+            size += len(chunk)
+        return {"size_bytes": size, "sha256": digest.hexdigest(), "sessions": len(sessions), "positions": positions}
+
+    def _all_of(self, owner: Owner) -> Iterator[str]:
+        """Every session of an owner, read consistently."""
+        after: Mapping[str, str] | None = None
+        while True:
+            query = Query(OwnerKeys(owner).partition, DIRECTORY_FROM, DIRECTORY_TO, after=after)
+            page = self._log.items.query(query)
+            yield from map(session_id_of, page.items)
+            after = page.next
+            if after is None:
+                return
+
+    def _session(self, archive: ZipFile, keys: SessionKeys) -> JsonObject:
+        """The members of one session: as of its head when they were begun, documents as they are when they are read."""
+        tail = self._log.commits.tail(keys)
+        header = tail.header
+        found = self._log.settings(keys, tail.meta, None, header)
+        state = self._log.states.at(keys, header.last_state)
+        answer = session_answer(keys, found.settings, header, created_ms=found.created_ms)
+        told = {**answer.model_dump(exclude={"user"}), "settings": settings_object(found.settings)}
+        members = {
+            "session.json": [encode_json(told)],
+            "messages.jsonl": self._messages(keys, header),
+            "state.json": [encode_json({"state": state.value, "version": state.version})],
+            "history.jsonl": self._history(keys, header),
+            "snapshots.jsonl": self._snapshots(keys),
+            "log.jsonl": self._log_lines(keys, header),
+            "documents.jsonl": self._document_lines(keys),
+        }
+        folder = f"sessions/{keys.session_id}/"
+        return {
+            "session_id": keys.session_id,
+            "head": header.last,
+            "hash": header.hash.hex(),
+            "messages": header.flow.messages,
+            "members": {name: _member(archive, folder + name, lines) for name, lines in members.items()},
+        }
+
+    def _messages(self, keys: SessionKeys, header: Header) -> Iterator[bytes]:
+        read, after = ReadMessages(self._log), 0
+        while True:
+            page = read(keys.owner, keys.session_id, after=after, before=header.last + 1)
+            yield from (encode_json(one.model_dump()) for one in page.messages)
+            if page.next is None:
+                return
+            after = page.next
+
+    def _history(self, keys: SessionKeys, header: Header) -> Iterator[bytes]:
+        """Newest first, as they are listed."""
+        read, before = ReadHistory(self._log), header.last + 1
+        while True:
+            page = read(keys.owner, keys.session_id, before=before, limit=1_000)
+            yield from (encode_json(one.model_dump()) for one in page.entries)
+            if page.next is None:
+                return
+            before = page.next
+
+    def _snapshots(self, keys: SessionKeys) -> Iterator[bytes]:
+        for record in self._log.records.every(keys.snapshots):
+            yield encode_json(snapshot_fields(record))
+
+    def _memories(self, owner: Owner) -> Iterator[bytes]:
+        """What is known of a person beyond the sessions, newest first, as it is listed."""
+        engine, after = self._memory(), None
+        while engine is not None:
+            page = engine.page(owner, limit=_PAGE_MEMORIES, after=after)
+            yield from (encode_json(memory_answer(one).model_dump()) for one in page.memories)
+            after = page.next
+            if after is None:
+                return
+
+    def _log_lines(self, keys: SessionKeys, header: Header) -> Iterator[bytes]:
+        def blob_of(payload: Payload) -> bytes:
+            return self._payloads.fetch(keys, [payload])[payload.place]
+
+        for sealed in stored_commits(self._log.commits, self._payloads, keys, header.last):
+            yield encode_json(commit_line(sealed, blob_of))
+
+    def _document_lines(self, keys: SessionKeys) -> Iterator[bytes]:
+        for document in self._documents.every(keys):
+            yield encode_json(document_answer(document).model_dump())
+
+
+def _member(archive: ZipFile, name: str, lines: Iterable[bytes]) -> JsonObject:
+    """Writes a member a line at a time; what the manifest says of it."""
+    info = ZipInfo(name, date_time=_ZIP_TIME)
+    info.compress_type = ZIP_DEFLATED
+    digest, size, count = sha256(), 0, 0
+    with archive.open(info, "w", force_zip64=True) as member:
+        for line in lines:
+            whole = line + b"\n"
+            member.write(whole)
+            digest.update(whole)
+            size, count = size + len(whole), count + 1
+    return {"sha256": digest.hexdigest(), "size_bytes": size, "lines": count}
+
+
+class ImportSessions:
+    """The use case: one batch. Nothing of it is written before all of it has been checked."""
+
+    def __init__(self, log: SessionLog, materialiser: Materialiser, documents: DocumentStore) -> None:
+        self._log = log
+        self._materialiser = materialiser
+        self._documents = documents
+
+    def __call__(self, owner: Owner, session_id: str, body: ImportCommits) -> Imported:
+        keys, whole = SessionKeys(owner, session_id), bytes.fromhex(body.hash)
+        token = sha256(f"import {body.head} {body.hash}".encode()).digest()[:16]
+        writings = [exported_writing(one, f"/documents/{at}") for at, one in enumerate(body.documents)]
+        check_distinct([one.key for one in writings])
+        first = position_in(body.commits[0])[0] if body.commits else body.head + 1
+        if first > 1 and not self._is_claimed(keys, token):
+            return self._existing(keys, body, whole)
+        if not body.commits:
+            newest = self._newest(keys, body.head, whole)
+            return self._rest(keys, body, newest, writings, token)
+        commits = self._checked(keys, first, body)
+        if first == 1:
+            event = next(iter(commits[0].events), None)
+            if commits[0].commit.header.kind != "c" or not isinstance(event, CreateEvent):
+                raise InvalidInputError("a log begins with the creation of its session", code="bad_export")
+            if not self._materialiser.begin(keys, commits[0], token):
+                return self._existing(keys, body, whole)
+        self._materialiser.add(keys, commits, _no_blob)
+        return self._rest(keys, body, commits[-1].commit.header, writings, token)
+
+    def _rest(
+        self, keys: SessionKeys, body: ImportCommits, newest: Header, writings: Sequence[Writing], token: bytes
+    ) -> Imported:
+        """Behind the commits: documents, and the session is there when nothing is to follow."""
+        if writings and newest.last < body.head:
+            raise InvalidInputError("documents come when all commits are here", code="bad_export")
+        if writings:
+            # What is there already was written by another try, or by who has seen the session meanwhile.
+            self._documents.write_many(keys, writings)
+        if newest.last < body.head or body.more:
+            return Imported(session_id=keys.session_id, status="partial", position=newest.last)
+        if newest.expires_ms is not None and self._log.clock.now_ms() >= newest.expires_ms:
+            # It would be gone as soon as it is there.
+            newest = told(self._log, keys, newest, token, {"imported": True, "position": newest.last})
+        self._materialiser.finish(keys, newest, token)
+        return Imported(session_id=keys.session_id, status="imported", position=body.head)
+
+    def _checked(self, keys: SessionKeys, first: int, body: ImportCommits) -> list[SealedCommit]:
+        """All commits of the batch: they follow on one another, and on what is there."""
+        previous: bytes | None = GENESIS
+        if first > 1:
+            before_it = self._materialiser.ending_at(keys, first - 1)
+            previous = before_it.hash if before_it is not None else None
+        if previous is None:
+            raise ConflictError(f"the commit before position {first} is not here yet", code="import_gap")
+        commits, at, before = list[SealedCommit](), first, 0
+        for line in body.commits:
+            sealed = commit_of(line, previous=previous)
+            header = sealed.commit.header
+            if header.first != at or header.last > body.head or header.time_ms <= before:
+                raise InvalidInputError(f"commit {header.first} does not follow on the one before", code="bad_export")
+            previous, at, before = header.hash, header.last + 1, header.time_ms
+            commits.append(sealed)
+        newest: Header = commits[-1].commit.header
+        if newest.last == body.head and newest.hash.hex() != body.hash:
+            raise InvalidInputError("the log does not end with the hash of its manifest", code="bad_export")
+        return commits
+
+    def _newest(self, keys: SessionKeys, head: int, whole: bytes) -> Header:
+        """That of the last commit, when all are here."""
+        header = self._materialiser.ending_at(keys, head)
+        if header is None or header.hash != whole:
+            raise ConflictError(f"the commit before position {head + 1} is not here yet", code="import_gap")
+        return header
+
+    def _is_claimed(self, keys: SessionKeys, token: bytes) -> bool:
+        found = self._log.items.get_many([keys.meta]).get(keys.meta, {})
+        return found.get(MATERIALISING) == token
+
+    def _existing(self, keys: SessionKeys, body: ImportCommits, whole: bytes) -> Imported:
+        """The session, where it has the very history of the file."""
+        self._log.commits.tail(keys)
+        commit = self._log.commits.containing(keys, body.head)
+        if commit is None or commit.header.last != body.head or commit.header.hash != whole:
+            raise SessionExistsError(f"there is another session {keys.session_id!r}")
+        return Imported(session_id=keys.session_id, status="existing", position=body.head)
+
+
+def _no_blob(payload: Payload) -> bytes:
+    raise InvalidInputError(f"the export lacks the payload {payload.place}", code="bad_export")

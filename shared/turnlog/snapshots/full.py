@@ -1,0 +1,304 @@
+"""Full snapshots: a record that names the segments of a session's log, and the tail that no segment has.
+
+Segments are shared by all snapshots of a session and by its log; a tail belongs to its snapshot alone. A tail of a few kilobytes
+is in the record. So another snapshot writes the segments that are new, one tail and one record.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from hashlib import sha256
+from typing import Any
+
+from turnlog.core.errors import CorruptError
+from turnlog.core.json_values import JsonObject
+from turnlog.core.lazy_dataclass import lazy_dataclass
+from turnlog.core.positions import last_of_stretch, stretch_of
+from turnlog.log.headers import GENESIS, chain_hash, hashed_header
+from turnlog.log.keys import COMMITS_FROM, COMMITS_TO, PAYLOAD_BLOBS, SessionKeys, commit_sort_key
+from turnlog.log.packing import line_digest, pack
+from turnlog.log.records import Record, Records
+from turnlog.log.verified import VERIFIED
+from turnlog.ports import MAX_PAGE_BYTES, BlobStore, Clock, Condition, Item, Key, Lost, Page, Query, item_size_bytes
+from turnlog.snapshots.segment_format import SealedCommit, read_segment
+from turnlog.snapshots.segments import Segment, Segments
+
+INLINE_BYTES = 4 * 1024
+"""A tail of at most so many bytes is kept in the snapshot's record."""
+_OPEN_PARTS = 2
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class SnapshotStretch:
+    """A stretch of the history: a segment, or what no segment has. ``inline`` are its bytes where they have no blob."""
+
+    first: int
+    last: int
+    sha256: str
+    size_bytes: int
+    blob: str
+    inline: bytes | None = None
+
+    def encode(self) -> JsonObject:
+        found: JsonObject = {"r": [self.first, self.last, self.size_bytes], "d": self.sha256, "b": self.blob}
+        return found | ({"x": b64encode(self.inline).decode("ascii")} if self.inline is not None else {})
+
+    @classmethod
+    def decode(cls, found: Mapping[str, Any]) -> SnapshotStretch:
+        first, last, size = found["r"]
+        inline = b64decode(found["x"]) if "x" in found else None
+        return cls(first, last, found["d"], size, found["b"], inline)
+
+
+def digest_of_parts(parts: Sequence[SnapshotStretch]) -> str:
+    """SHA-256 over a line ``<first>-<last>-<sha256>`` for each part: it binds every byte of the history."""
+    lines = "".join(f"{part.first}-{part.last}-{part.sha256}\n" for part in parts)
+    return sha256(lines.encode("ascii")).hexdigest()
+
+
+class Archive:
+    """The history of a session up to a position. ``parts`` follow one another; names of their blobs are behind its prefix."""
+
+    def __init__(
+        self, blobs: BlobStore, keys: SessionKeys, parts: Sequence[SnapshotStretch], *, last_hash: str
+    ) -> None:
+        self.keys = keys
+        self._blobs = blobs
+        self._parts = tuple(parts)
+        self._firsts = [part.first for part in parts]
+        self._last_hash = last_hash
+        self._open: OrderedDict[int, list[SealedCommit]] = OrderedDict()
+
+    @property
+    def parts(self) -> tuple[SnapshotStretch, ...]:
+        return self._parts
+
+    def commits(self) -> Iterator[SealedCommit]:
+        """All commits in order, one part in memory at a time. That they are those of the snapshot is proved on the way:
+        `CorruptError` at the latest at the end."""
+        previous, at = GENESIS, 1
+        for part in self._parts:
+            for index, sealed in enumerate(self._read(part)):
+                if index == 0:
+                    covered = hashed_header(commit_sort_key(part.first), sealed.item)
+                    digests = list(map(line_digest, sealed.lines))
+                    if chain_hash(previous, covered, digests) != sealed.commit.header.hash:
+                        raise CorruptError("a part of a snapshot does not follow on the one before", item=part.blob)
+                if sealed.commit.header.first != at:
+                    raise CorruptError("a part of a snapshot has not the positions that it says", item=part.blob)
+                at, previous = sealed.commit.header.last + 1, sealed.commit.header.hash
+                yield sealed
+            if at != part.last + 1:
+                raise CorruptError("a part of a snapshot has not the positions that it says", item=part.blob)
+        if previous.hex() != self._last_hash:
+            raise CorruptError("a snapshot does not end with the commit that it was made at", item=commit_sort_key(at))
+
+    def from_position(self, position: int) -> Iterator[SealedCommit]:
+        """The commits of the part that holds a position, and of those after it."""
+        for index in range(max(0, bisect_right(self._firsts, position) - 1), len(self._parts)):
+            yield from self.part(index)
+
+    def part(self, index: int) -> list[SealedCommit]:
+        found = self._open.get(index)
+        if found is None:
+            found = self._open[index] = list(self._read(self._parts[index]))
+            while len(self._open) > _OPEN_PARTS:
+                self._open.popitem(last=False)
+        self._open.move_to_end(index)
+        return found
+
+    def _read(self, part: SnapshotStretch) -> Iterator[SealedCommit]:
+        data = part.inline
+        if data is None:
+            name = self.keys.blob_prefix + part.blob
+            data = VERIFIED.blob(name, part.sha256, lambda: self._blobs.get(name))
+            if data is None:
+                raise CorruptError("a part of a snapshot is missing", item=part.blob)
+        return read_segment(data, name=part.blob)
+
+
+class ArchiveItems:
+    """`ItemTable` over an archive: the commits and their payloads, nothing else. What is written goes nowhere: caches are all
+    that a reader writes."""
+
+    def __init__(self, archive: Archive) -> None:
+        self._archive = archive
+        self._partition = archive.keys.partition
+
+    def get_many(self, keys: Sequence[Key], *, consistent: bool = True) -> dict[Key, Item]:
+        found = dict[Key, Item]()
+        for key in keys:
+            item = self._get(key) if key.pk == self._partition else None
+            if item is not None:
+                found[key] = item
+        return found
+
+    def query(self, query: Query) -> Page:
+        low, high, after = max(query.low, COMMITS_FROM), min(query.high, COMMITS_TO), query.after
+        if after is not None:
+            edge = after["sk"]
+            low, high = (low, min(high, edge)) if query.descending else (max(low, edge), high)
+        found, size = list[Item](), 0
+        for sealed in self._within(low, high, descending=query.descending) if query.pk == self._partition else ():
+            if after is not None and sealed.item["sk"] == after["sk"]:
+                continue
+            item = commit_item(self._partition, sealed)
+            size += item_size_bytes(item)
+            if found and (size > MAX_PAGE_BYTES or len(found) == query.limit):
+                return Page(tuple(found), {"pk": self._partition, "sk": str(found[-1]["sk"])})
+            found.append(item)
+        return Page(tuple(found), None)
+
+    def put(self, item: Item, *, condition: Condition | None = None) -> Lost | None:
+        return None
+
+    def write_many(self, items: Sequence[Item]) -> None:
+        return
+
+    def delete_many(self, keys: Sequence[Key]) -> None:
+        return
+
+    def _within(self, low: str, high: str, *, descending: bool) -> Iterator[SealedCommit]:
+        parts = list(enumerate(self._archive.parts))
+        for index, part in reversed(parts) if descending else parts:
+            if commit_sort_key(part.last) < low or commit_sort_key(part.first) > high:
+                continue
+            commits = self._archive.part(index)
+            for sealed in reversed(commits) if descending else commits:
+                if low <= str(sealed.item["sk"]) <= high:
+                    yield sealed
+
+    def _get(self, key: Key) -> Item | None:
+        kind, _, rest = key.sk.partition("#")
+        digits = rest.partition("~")[0]
+        if kind not in ("C", "R") or not digits.isdigit():
+            return None
+        # A payload's slot is the one that its commit tried first; what won it may have pushed the commit into the next part.
+        for sealed in self._archive.from_position(int(digits)):
+            if kind == "R" and key.sk in sealed.contents:
+                return payload_item(key, sealed.contents[key.sk])
+            if kind == "C" and str(sealed.item["sk"]) >= key.sk:
+                return commit_item(key.pk, sealed) if sealed.item["sk"] == key.sk else None
+        return None
+
+
+def commit_item(partition: str, sealed: SealedCommit) -> Item:
+    """The item of a commit as it was stored, in another partition."""
+    item: dict[str, Any] = {"pk": partition, **sealed.item}
+    covered = hashed_header(str(item["sk"]), item)
+    item["b"] = pack(b"\n".join(sealed.lines), beside=covered, item_bytes=item_size_bytes(item) + 1)
+    return item
+
+
+def payload_item(key: Key, content: bytes) -> Item:
+    return {"pk": key.pk, "sk": key.sk, "b": pack(content)}
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class RetainedBlobs:
+    """What the full snapshots of a session need of its blobs. ``names`` are behind the session's prefix; payloads are needed up to
+    position ``until`` (0: there is no full snapshot)."""
+
+    names: frozenset[str]
+    until: int
+
+    def needs(self, name: str) -> bool:
+        """Whether a blob, named without the session's prefix, must stay."""
+        if name.startswith(PAYLOAD_BLOBS):
+            return int(name[len(PAYLOAD_BLOBS) :].partition("-")[0]) <= self.until
+        return name in self.names
+
+
+def parts_of(record: Record) -> tuple[SnapshotStretch, ...]:
+    """The parts of a full snapshot, also of what is left of a deleted one."""
+    found: Any = record.content.get("parts", [])
+    return tuple(SnapshotStretch.decode(one) for one in found)
+
+
+def parts_content(parts: Sequence[SnapshotStretch]) -> JsonObject:
+    """What the record of a full snapshot has of its parts."""
+    return {
+        "parts": [part.encode() for part in parts],
+        "size": sum(part.size_bytes for part in parts),
+        "digest": digest_of_parts(parts),
+    }
+
+
+def kept_by(records: Iterable[Record]) -> RetainedBlobs:
+    """What these snapshots need; those of kind ``ref`` need nothing."""
+    full = [record for record in records if record.content.get("kind") == "full"]
+    names = {part.blob for record in full for part in parts_of(record) if part.inline is None}
+    return RetainedBlobs(frozenset(names), max((part.last for record in full for part in parts_of(record)), default=0))
+
+
+class FullSnapshots:
+    """Makes the parts of full snapshots, and reads them."""
+
+    def __init__(self, blobs: BlobStore, segments: Segments, records: Records, clock: Clock) -> None:
+        self._blobs = blobs
+        self._segments = segments
+        self._records = records
+        self._clock = clock
+
+    def unsealed(self, keys: SessionKeys, last: int) -> int:
+        """How many stretches of the log up to a position are complete and not sealed yet. One request."""
+        newest = self._segments.newest(keys)
+        stretch = stretch_of(newest.first) + 1 if newest is not None else 0
+        return max(0, last // last_of_stretch(0) - stretch)
+
+    def make(self, keys: SessionKeys, record_id: str, last: int, *, deadline_ms: int) -> list[SnapshotStretch] | None:
+        """The parts of the history up to a position, stored; None when there was no time for all of it.
+
+        Done again, it goes on where it ended, and writes nothing that is there already.
+        """
+        segments = self._sealed(keys, last)
+        at = segments[-1].last if segments else 0
+        stretch = stretch_of(segments[-1].first) + 1 if segments else 0
+        while last >= last_of_stretch(stretch):
+            if self._clock.now_ms() >= deadline_ms:
+                return None
+            made = self._segments.seal(keys, stretch)
+            if made is None:
+                break
+            segments.append(made)
+            at, stretch = made.last, stretch + 1
+        parts = [_part(keys, segment) for segment in segments]
+        if at < last:
+            parts.append(self._tail(keys, record_id, at + 1, last))
+        return parts
+
+    def archive(self, keys: SessionKeys, record: Record) -> Archive:
+        return Archive(self._blobs, keys, parts_of(record), last_hash=str(record.content["hash"]))
+
+    def kept(self, keys: SessionKeys) -> RetainedBlobs:
+        """What all full snapshots of a session need when its log expires. What they need besides are their records."""
+        return kept_by(self._records.every(keys.snapshots))
+
+    def _sealed(self, keys: SessionKeys, last: int) -> list[Segment]:
+        """The segments from the beginning on, without a gap; none that reaches beyond the position."""
+        found = list[Segment]()
+        for segment in self._segments.list(keys):
+            if segment.first != (found[-1].last + 1 if found else 1) or segment.last > last:
+                break
+            found.append(segment)
+        return found
+
+    def _tail(self, keys: SessionKeys, record_id: str, first: int, last: int) -> SnapshotStretch:
+        packed = self._segments.pack(keys, first, last)
+        name = keys.snapshot_blob(record_id)
+        part = SnapshotStretch(first, last, sha256(packed).hexdigest(), len(packed), name[len(keys.blob_prefix) :])
+        if len(packed) <= INLINE_BYTES:
+            return replace(part, inline=packed)
+        self._blobs.put(name, packed)
+        return part
+
+
+def _part(keys: SessionKeys, segment: Segment) -> SnapshotStretch:
+    name = keys.segment_blob(segment.first, segment.last, segment.sha256)
+    return SnapshotStretch(
+        segment.first, segment.last, segment.sha256, segment.size_bytes, name[len(keys.blob_prefix) :]
+    )

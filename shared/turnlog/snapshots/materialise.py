@@ -1,0 +1,214 @@
+"""Sessions made of stored commits: the same positions, times, hashes, envelopes and payloads, under another id or the same again.
+
+One at a time may make a session of an id: its first slot holds the claim, which is the first commit without its kind, so that
+nobody reads it and nobody wins the slot. ``D#META`` is marked until all is there, and a log with that mark has no end: the session
+is seen whole or not at all. Whoever has the same token goes on with it; what is there already stays as it is.
+
+A session that has expired begins again in place of the tombstone in its first slot (`FirstSlot`). Its claim is on the index as that
+was: one that is left behind is erased as all else of an expired session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TypeAlias
+
+from turnlog.core.errors import ConflictError, NotFoundError, SessionExistsError
+from turnlog.core.events import Payload
+from turnlog.core.session_settings import SessionSettings
+from turnlog.log.caches import directory_item
+from turnlog.log.commit_items import logged
+from turnlog.log.commits import CommitLog, checked_chain, read_commit, stored_lines
+from turnlog.log.headers import Header, item_name
+from turnlog.log.keys import COMMITS_FROM, OwnerKeys, SessionKeys, commit_sort_key
+from turnlog.log.packing import pack
+from turnlog.log.parallel import in_parallel
+from turnlog.log.payloads import Payloads, is_blob
+from turnlog.log.tombstones import (
+    BARE,
+    FREE,
+    KEEPS,
+    MATERIALISING,
+    QUIET_MS,
+    SINCE,
+    expired_tombstone,
+    id_claimed,
+    keeps_snapshots,
+    since_of,
+    still_erased,
+)
+from turnlog.ports import Absent, AttributeValue, BlobStore, Condition, Equal, Item, Key, Query
+from turnlog.sessions.session_log import SessionLog, as_shared
+from turnlog.snapshots.full import commit_item, payload_item
+from turnlog.snapshots.segment_format import SealedCommit
+
+_KIND, _HIDDEN_KIND = "k", "mk"
+_OF_CLAIM = (KEEPS, SINCE, "g2pk", "g2sk")
+"""What the claim of a session that begins again has of the tombstone before it."""
+_BATCH = 25
+_PARALLEL, _FEW = 8, 4
+
+BlobOf: TypeAlias = Callable[[Payload], bytes]
+"""The content of a payload in the blob store."""
+
+
+def stored_commits(log: CommitLog, payloads: Payloads, keys: SessionKeys, last: int) -> Iterator[SealedCommit]:
+    """The commits of a log up to a position, in order and checked, a page at a time; also what it shares with another."""
+    newest: Sequence[Item] = ()
+    for stored in log.stored_on(keys, 1, last, limit=_BATCH * 4, exact=True):
+        items = list(map(as_shared, stored))
+        commits = checked_chain([*newest, *items])[len(newest) :]
+        beside = [one for commit in commits for one in commit.payloads if not is_blob(one)]
+        contents = payloads.fetch(keys, beside)
+        for item, commit in zip(items, commits, strict=True):
+            own = {one.place: contents[one.place] for one in commit.payloads if not is_blob(one)}
+            bare = {name: value for name, value in logged(item).items() if name not in ("pk", "b")}
+            yield SealedCommit(commit, bare, tuple(stored_lines(item)), own)
+        newest = items[-1:] or newest
+
+
+class Materialiser:
+    """Writes sessions out of commits. In order: `begin`, `add` for all of them, `finish`."""
+
+    def __init__(self, log: SessionLog, blobs: BlobStore) -> None:
+        self._log = log
+        self._items = log.items
+        self._blobs = blobs
+
+    def begin(self, keys: SessionKeys, first: SealedCommit, token: bytes, *, again: bool = False) -> bool:
+        """Claims the id for a session that begins with this commit. False: a session that began so is there.
+
+        Another session is `SessionExistsError`; another token's claim, or slots of an erased session, are `ConflictError`. With
+        ``again`` it may be that of an expired session of which nothing is in the way any more.
+        """
+        slot = keys.commit(1)
+        found = self._items.get_many([slot, keys.meta])
+        existing = found.get(slot)
+        if existing is not None and existing.get(MATERIALISING) == token and keeps_snapshots(existing):
+            # Nobody takes it from one who is at work.
+            renewed = {**existing, SINCE: max(self._log.clock.now_ms(), since_of(existing) + 1)}
+            self._items.put(renewed, condition=Equal(SINCE, since_of(existing)))
+        if found.get(keys.meta, {}).get(MATERIALISING) == token:
+            return True
+        if existing is None or (again and existing.get(FREE) == BARE):
+            existing = self._claim(keys, first, token, existing)
+        if existing is not None and not _is_claim(existing, first, token, again=again):
+            return False
+        self._mark(keys, token)
+        return True
+
+    def _claim(self, keys: SessionKeys, first: SealedCommit, token: bytes, tombstone: Item | None) -> Item | None:
+        """Claims the first slot while it is as it was read; what stands in the way."""
+        now, created_ms = self._log.clock.now_ms(), first.commit.header.time_ms
+        entry = directory_item(keys, SessionSettings(), created_ms=created_ms, header=None)
+        lost = self._items.put(entry, condition=Absent())
+        if lost is not None and lost.existing is not None and keeps_snapshots(lost.existing) and tombstone is not None:
+            self._items.put(entry, condition=Equal(KEEPS, 1))
+        if self._items.get_many([OwnerKeys(keys.owner).erasing]):
+            raise ConflictError("this user's data is being erased", code="erasing", retry_after_seconds=900)
+        claim = dict(commit_item(keys.partition, first))
+        claim[_HIDDEN_KIND] = claim.pop(_KIND)
+        claim[MATERIALISING] = token
+        condition: Condition = Absent()
+        if tombstone is not None:
+            due = expired_tombstone(keys, b"", now_ms=now, since_ms=max(now, since_of(tombstone) + 1))
+            claim |= {name: value for name, value in due.items() if name in _OF_CLAIM}
+            condition = Equal(SINCE, since_of(tombstone))
+        lost = self._items.put(claim, condition=condition)
+        if lost is not None and lost.existing is None:
+            raise ConflictError("the session of this id was erased: take another id", code="session_erased")
+        return lost.existing if lost is not None else None
+
+    def add(self, keys: SessionKeys, commits: Iterable[SealedCommit], blob_of: BlobOf) -> None:
+        """Payloads before the commits that name them, so many commits at a time. The first commit's slot is left to `finish`."""
+        batch = list[SealedCommit]()
+        for sealed in commits:
+            batch.append(sealed)
+            if len(batch) == _BATCH:
+                self._write(keys, batch, blob_of)
+                batch = []
+        self._write(keys, batch, blob_of)
+
+    def finish(self, keys: SessionKeys, header: Header, token: bytes) -> None:
+        """The session is seen from here on. ``header`` is that of its newest commit."""
+        slot = keys.commit(1)
+        claim = dict(self._items.get_many([slot]).get(slot, {}))
+        if claim.get(MATERIALISING) == token:
+            commit = _claimed_commit(claim)
+            lost = self._items.put(commit, condition=Equal(MATERIALISING, token))
+            claim = commit if lost is None else dict(lost.existing or {})
+        if _KIND not in claim:
+            raise NotFoundError(f"session {keys.session_id!r} was erased meanwhile")
+        self._log.show(keys, header, self._log.settings_from_log(keys, header))
+
+    def _mark(self, keys: SessionKeys, token: bytes) -> None:
+        mark: dict[str, AttributeValue] = {"pk": keys.partition, "sk": keys.meta.sk, "pos": 0, MATERIALISING: token}
+        lost = self._items.put(mark, condition=Absent())
+        if lost is None or lost.existing is None or MATERIALISING in lost.existing:
+            return
+        slot = keys.commit(1)
+        if MATERIALISING in self._items.get_many([slot]).get(slot, {}):
+            # A cache that an erased session of this id has left.
+            self._items.put(mark, condition=Equal("pos", lost.existing.get("pos", 0)))
+
+    def _write(self, keys: SessionKeys, batch: Sequence[SealedCommit], blob_of: BlobOf) -> None:
+        payloads = [(sealed, payload) for sealed in batch for payload in sealed.commit.payloads]
+        in_parallel(
+            lambda one: self._put_payload(keys, one[0].contents, one[1], blob_of), payloads, threads=_PARALLEL, few=_FEW
+        )
+        later = [one for one in batch if one.commit.header.first > 1]
+        in_parallel(lambda sealed: self._put_commit(keys, sealed), later, threads=_PARALLEL, few=_FEW)
+
+    def _put_payload(self, keys: SessionKeys, contents: Mapping[str, bytes], payload: Payload, blob_of: BlobOf) -> None:
+        if not is_blob(payload):
+            item = payload_item(Key(keys.partition, payload.place), contents[payload.place])
+            self._items.put(item, condition=Absent())
+            return
+        name = keys.payload_blob(payload.place)
+        content = contents.get(payload.place)
+        self._blobs.put(name, pack(content if content is not None else blob_of(payload)))
+
+    def _put_commit(self, keys: SessionKeys, sealed: SealedCommit) -> None:
+        item = commit_item(keys.partition, sealed)
+        lost = self._items.put(item, condition=Absent())
+        if lost is not None and lost.existing is not None and lost.existing.get("h") != item["h"]:
+            raise ConflictError(f"slot {item_name(item)} has another commit", code="session_exists")
+
+    # ------------------------------------------------------------ what is there
+
+    def has(self, keys: SessionKeys, header: Header) -> bool:
+        """Whether the session, whole, has this very commit."""
+        slot = keys.commit(header.first)
+        item = self._items.get_many([slot]).get(slot)
+        return item is not None and "k" in item and read_commit(item).header.hash == header.hash
+
+    def ending_at(self, keys: SessionKeys, last: int) -> Header | None:
+        """The header of the commit that ends at a position, also of the one that is the claim; None: it is not there."""
+        query = Query(keys.partition, COMMITS_FROM, commit_sort_key(last), descending=True, limit=1)
+        items = self._items.query(query).items
+        if not items or items[0].get("l") != last:
+            return None
+        return read_commit(_claimed_commit(items[0]) if MATERIALISING in items[0] else items[0]).header
+
+
+def _claimed_commit(claim: Item) -> dict[str, AttributeValue]:
+    """The first commit, as it is when the session is seen."""
+    commit = {name: value for name, value in claim.items() if name not in (MATERIALISING, *_OF_CLAIM)}
+    commit[_KIND] = commit.pop(_HIDDEN_KIND)
+    return commit
+
+
+def _is_claim(existing: Item, first: SealedCommit, token: bytes, *, again: bool) -> bool:
+    """Whether the first slot is claimed by this token; False: a session is there that began with the same commit."""
+    holder = existing.get(MATERIALISING)
+    if holder == token:
+        return True
+    if holder is not None:
+        raise id_claimed()
+    if _KIND not in existing and again and keeps_snapshots(existing):
+        raise still_erased(QUIET_MS)
+    if _KIND not in existing:
+        raise ConflictError("the session of this id was erased: take another id", code="session_erased")
+    if existing.get("h") != first.item["h"]:
+        raise SessionExistsError("there is another session of this id")
+    return False

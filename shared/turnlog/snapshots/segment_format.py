@@ -1,0 +1,289 @@
+"""The bytes of a segment: a stretch of commits with their payloads, from which each commit is given back exactly.
+
+    magic, version, codec, sizes of head and hashes | head, bzip2 of JSON | hashes, as they are | body, bzip2 of lines
+
+The **body** has each commit's lines as they are stored, and after the line of a payload beside the commits that payload's content;
+one in the blob store stays there, named by its line with its digest. The **head** has the headers, each as what can't be foretold
+from the commit before and from its own lines. Nonces, hashes of idempotency keys and other bytes that no compression makes
+smaller stand apart. Chain hashes are not stored, but for the first's predecessor and the last: they follow.
+
+`_foretold` is part of the format: another one is another version.
+"""
+
+from __future__ import annotations
+
+import json
+from bz2 import BZ2Compressor, BZ2Decompressor
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeGuard
+
+from turnlog.core.errors import CorruptError, NewerSchemaError
+from turnlog.core.events import Event
+from turnlog.core.json_values import JsonObject, encode_json
+from turnlog.core.lazy_dataclass import lazy_dataclass
+from turnlog.log.commits import Commit, events_of
+from turnlog.log.headers import KEY_ENTRY_BYTES, KEY_HASH_BYTES, chain_hash, hashed_header, read_header
+from turnlog.log.keys import commit_sort_key, position_of
+from turnlog.log.packing import MAX_UNPACKED_BYTES, line_digest
+from turnlog.log.payloads import digest_of, is_blob
+from turnlog.log.read_lines import payload_of, upcast
+from turnlog.ports import AttributeValue, Item
+
+VERSION = 1
+_MAGIC, _BZIP2 = b"TLsg", 2
+_PREFIX_BYTES = 14
+_MAX_HEAD_BYTES = 4 * 1024 * 1024
+_CHUNK_BYTES = 64 * 1024
+_APART = frozenset({"pk", "sk", "h", "b"})
+_RING_ENTRIES = 24
+"""Keys in the ring of a header. It is foretold as it was before there were key records: a header without it says so."""
+_FLAGS = "ol."
+"""The flags of ``ol``, told apart from its numbers. No attribute of a header has a dot in its name."""
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class SealedCommit:
+    """A commit out of a segment. ``item`` is as it was stored, without ``pk`` and ``b``; ``lines`` are the content of its ``b``;
+    ``contents`` are its payloads by place, but for those in the blob store."""
+
+    commit: Commit
+    item: Item
+    lines: tuple[bytes, ...]
+    contents: Mapping[str, bytes]
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        """Whole, but for payloads in the blob store: those are as if not fetched."""
+        return tuple(events_of(self.commit, self.contents))
+
+
+class SegmentWriter:
+    """Packs commits in order; holds what is packed, and nothing of the commits but their headers."""
+
+    def __init__(self, previous: bytes) -> None:
+        """``previous`` is the chain hash before the first commit."""
+        self._head: JsonObject = {"q": previous.hex()}
+        self._entries = list[JsonObject]()
+        self._hashes, self._body = bytearray(), bytearray()
+        self._compressor = BZ2Compressor()
+        self._before: Item = {}
+        self._shape: JsonObject = {}
+
+    def add(self, item: Item, lines: Sequence[bytes], contents: Mapping[str, bytes]) -> None:
+        """The next commit's item, the lines of its content, and its payloads but for those in the blob store."""
+        parsed = [json.loads(line) for line in lines]
+        self._entries.append(self._entry(_told(item), position_of(str(item["sk"])), parsed))
+        self._before = item
+        for line, one in zip(lines, parsed, strict=True):
+            self._write(line)
+            payload = payload_of(one)
+            if payload is not None and not is_blob(payload):
+                self._write(contents[payload.place])
+
+    def finish(self) -> bytes:
+        head = {**self._head, "h": _hex(self._before["h"]), "f": self._first, "c": self._entries}
+        packer = BZ2Compressor()
+        packed = packer.compress(encode_json(head)) + packer.flush()
+        self._body += self._compressor.flush()
+        sizes = len(packed).to_bytes(4, "big") + len(self._hashes).to_bytes(4, "big")
+        return b"".join([_MAGIC, bytes([VERSION, _BZIP2]), sizes, packed, self._hashes, self._body])
+
+    def _write(self, line: bytes) -> None:
+        self._body += self._compressor.compress(line + b"\n")
+
+    def _entry(self, told: dict[str, AttributeValue], first: int, lines: Sequence[dict[str, Any]]) -> JsonObject:
+        if not self._entries:
+            self._first = first
+        key = told.get("ik")
+        if not isinstance(key, bytes) or key == self._before.get("ik"):
+            key = b""
+        foretold = _foretold(self._before, first, lines, key)
+        entry: JsonObject = {"n": len(lines)} if len(lines) > 1 else {}
+        gone = sorted(name for name in foretold if name not in told)
+        if gone:
+            entry["-"] = list(gone)
+        shape: JsonObject = {}
+        for name in sorted(told):
+            value, expected = told[name], foretold.get(name)
+            if value == expected and type(value) is type(expected):
+                continue
+            if isinstance(value, bytes):
+                self._hashes += value
+                shape[name] = len(value)
+            else:
+                entry["=" + name] = value - expected if name == "t" and _number(value) and _number(expected) else value
+        if shape != self._shape:
+            entry["#"] = self._shape = shape
+        return entry
+
+
+def previous_hash(data: bytes) -> bytes:
+    """The chain hash before the first commit of a segment, which `read_segment` has read."""
+    end = _PREFIX_BYTES + int.from_bytes(data[6:10], "big")
+    return bytes.fromhex(_head(data[_PREFIX_BYTES:end])["q"])
+
+
+def read_segment(data: bytes, *, name: str) -> Iterator[SealedCommit]:
+    """The commits in order, unpacked one after the other. `CorruptError` names the segment, at the latest at its end.
+
+    ``data`` is taken to be what was written (its name has its hash); the chain hashes prove the commits.
+    """
+    if len(data) < _PREFIX_BYTES or data[:4] != _MAGIC:
+        raise CorruptError("no segment, or one that is cut short", item=name)
+    if data[4] > VERSION:
+        raise NewerSchemaError(f"segment version {data[4]} is newer than {VERSION}", item=name)
+    if data[4] != VERSION or data[5] != _BZIP2:
+        raise CorruptError(f"unknown segment version {data[4]} or codec {data[5]}", item=name)
+    head_end = _PREFIX_BYTES + int.from_bytes(data[6:10], "big")
+    hashes_end = head_end + int.from_bytes(data[10:14], "big")
+    try:
+        body = memoryview(data)[hashes_end:]
+        yield from _commits(_head(data[_PREFIX_BYTES:head_end]), data[head_end:hashes_end], body, name)
+    except CorruptError:
+        raise
+    except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+        raise CorruptError(f"a segment is damaged: {type(error).__name__}", item=name) from error
+
+
+def _commits(head: dict[str, Any], hashes: bytes, body: memoryview, name: str) -> Iterator[SealedCommit]:
+    lines = _lines(body)
+    chained, first = bytes.fromhex(head["q"]), int(head["f"])
+    before: Item = {}
+    shape: dict[str, int] = {}
+    at = 0
+    for entry in head["c"]:
+        shape = entry.get("#", shape)
+        found = dict[str, AttributeValue]()
+        for attribute, size in shape.items():
+            found[attribute] = _exactly(hashes, at, size)
+            at += size
+        stored, contents, parsed = list[bytes](), dict[str, bytes](), list[dict[str, Any]]()
+        for _ in range(entry.get("n", 1)):
+            line = _next(lines)
+            stored.append(line)
+            parsed.append(json.loads(line))
+            payload = payload_of(parsed[-1])
+            if payload is not None and not is_blob(payload):
+                content = contents[payload.place] = _next(lines)
+                if digest_of(content) != payload.digest:
+                    raise CorruptError("a payload in a segment is not the one its commit names", item=name)
+        item = _item(entry, found, before, first, parsed)
+        covered = hashed_header(str(item["sk"]), item)
+        chained = item["h"] = chain_hash(chained, covered, list(map(line_digest, stored)))
+        header = read_header(item)
+        if header.last != first + len(stored) - 1:
+            raise CorruptError("a commit in a segment has not the events of its positions", item=name)
+        until = item.get("fu")
+        parsed_lines = tuple(upcast(line, header.version) for line in parsed)
+        commit = Commit(header, parsed_lines, until=until if isinstance(until, int) else None)
+        yield SealedCommit(commit, item, tuple(stored), contents)
+        before, first = item, header.last + 1
+    if chained.hex() != head["h"] or at != len(hashes) or next(lines, None) is not None:
+        raise CorruptError("a segment does not end as it says", item=name)
+
+
+def _item(
+    entry: dict[str, Any], found: dict[str, AttributeValue], before: Item, first: int, lines: Sequence[dict[str, Any]]
+) -> dict[str, AttributeValue]:
+    key = found.get("ik", b"")
+    told = _foretold(before, first, lines, key if isinstance(key, bytes) else b"")
+    for attribute in entry.get("-", ()):
+        del told[attribute]
+    for field, value in entry.items():
+        if field[0] == "=":
+            attribute, expected = field[1:], told.get(field[1:])
+            told[attribute] = value + expected if attribute == "t" and _number(expected) else value
+    told |= found
+    if _FLAGS in told:
+        told["ol"] = " ".join(str(told.pop(name)) for name in ("ol", _FLAGS))
+    return told | {"sk": commit_sort_key(first)}
+
+
+def _told(item: Item) -> dict[str, AttributeValue]:
+    """The attributes that an entry has to tell."""
+    told = {name: value for name, value in item.items() if name not in _APART}
+    loop = told.get("ol")
+    if isinstance(loop, str) and " " in loop:
+        told["ol"], _, told[_FLAGS] = loop.rpartition(" ")
+    return told
+
+
+def _foretold(before: Item, first: int, lines: Sequence[dict[str, Any]], key: bytes) -> dict[str, AttributeValue]:
+    """What is likely to stand in a header: as before, and what the lines add to the totals. A guess costs nothing but bytes."""
+    told = _told(before)
+    messages, tokens, *_ = _numbers(told.get("ct"), 2)
+    lead_messages, lead_tokens, *closed = _numbers(told.get("lt"), 4)
+    for at, line in enumerate(lines):
+        if line.get("k") != "m":
+            continue
+        number = line.get("o", 0)
+        if number == 1:
+            lead_messages, lead_tokens = messages, tokens
+        elif number:
+            closed = [messages - lead_messages, tokens - lead_tokens]
+        if number:
+            told["ol"] = f"{number} {first + at}"
+        messages, tokens = messages + 1, tokens + line["t"]
+    totals = [lead_messages, lead_tokens, *closed]
+    if any(totals):
+        told["lt"] = " ".join(map(str, totals))
+    recent = told.get("w", b"")
+    if key and isinstance(recent, bytes):
+        entry = key[:KEY_HASH_BYTES] + first.to_bytes(4, "big")
+        told["w"] = (recent + entry)[-_RING_ENTRIES * KEY_ENTRY_BYTES :]
+    return told | {"ct": f"{messages} {tokens}", "l": first + len(lines) - 1}
+
+
+def _numbers(value: AttributeValue | None, count: int) -> list[int]:
+    return [int(number) for number in value.split(" ")] if isinstance(value, str) else [0] * count
+
+
+def _number(value: object) -> TypeGuard[int]:
+    return isinstance(value, int)
+
+
+def _head(packed: bytes) -> dict[str, Any]:
+    unpacker = BZ2Decompressor()
+    content = unpacker.decompress(packed, _MAX_HEAD_BYTES)
+    if not unpacker.eof or unpacker.unused_data:
+        raise EOFError
+    found: dict[str, Any] = json.loads(content)
+    return found
+
+
+def _lines(packed: memoryview) -> Iterator[bytes]:
+    """The body's lines; never holds more than one of them and a chunk."""
+    unpacker, rest, at = BZ2Decompressor(), bytearray(), 0
+    while not unpacker.eof:
+        given = packed[at : at + _CHUNK_BYTES] if unpacker.needs_input else b""
+        if unpacker.needs_input and not given:
+            raise EOFError
+        at += len(given)
+        *whole, tail = unpacker.decompress(given, _CHUNK_BYTES).split(b"\n")
+        for line in whole:
+            yield bytes(rest) + line
+            rest.clear()
+        rest += tail
+        if len(rest) > MAX_UNPACKED_BYTES:
+            raise ValueError
+    if rest or unpacker.unused_data or at < len(packed):
+        raise EOFError
+
+
+def _next(lines: Iterator[bytes]) -> bytes:
+    line = next(lines, None)
+    if line is None:
+        raise EOFError
+    return line
+
+
+def _exactly(data: bytes, at: int, size: int) -> bytes:
+    if at + size > len(data):
+        raise EOFError
+    return data[at : at + size]
+
+
+def _hex(value: AttributeValue) -> str:
+    if not isinstance(value, bytes):
+        raise TypeError
+    return value.hex()

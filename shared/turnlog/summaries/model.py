@@ -1,0 +1,284 @@
+"""A summariser with a model, whichever it is: the prompt, a bounded number of tries, and the checks of what it answers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from importlib.resources import files
+from string import Template
+from typing import Literal, Protocol, TypeAlias
+
+from turnlog.core.errors import SummaryRefusedError, UnavailableError
+from turnlog.core.lazy_dataclass import lazy_dataclass
+from turnlog.core.limits import seconds_left
+from turnlog.core.summaries import LoopText, Summarised, SummaryRequest
+from turnlog.core.text import Script, main_script, script_shares
+from turnlog.ports import Clock, IdSource, TokenCounter
+from turnlog.providers.blocks import fenced
+
+Reason: TypeAlias = Literal[
+    "empty",
+    "cut_off",
+    "filtered",
+    "source_too_long",
+    "too_long",
+    "not_shorter",
+    "role_markers",
+    "orders",
+    "wrong_language",
+    "echo",
+]
+"""``cut_off``: the model ran into its limit; ``filtered``: the provider or the model declined; ``source_too_long``: there is
+more to be summarised than a model is given."""
+
+_SPOKEN_BY = (
+    r"human|user|assistant|system|developer|tool|ai|用户|使用者|助手|助理|系统|系統"
+    r"|ユーザー|アシスタント|システム|사용자|어시스턴트|시스템"
+)
+_ROLE = re.compile(
+    rf"^[ \t>#*_\-\[(]*(?:{_SPOKEN_BY})[ \t*_\])]*[:：]"  # "User:", "**Assistant**:", "[System]:", "用户："
+    rf"|^#+[ \t]*(?:{_SPOKEN_BY})[ \t]*$"
+    r"|<\|[a-z_]{2,40}\|>"  # ChatML and Llama 3
+    r"|</?\s*(?:system|user|assistant|human|developer|tool|instructions?|turn)\b[^>\n]{0,80}>"
+    r"|\[/?INST\]|<</?SYS>>|<(?:start|end)_of_turn>|<\\?\s*/?\s*turnlog-data",
+    re.IGNORECASE | re.MULTILINE,
+)
+_ORDERS = re.compile(
+    r"^[^\w\n]*(?:please\s+|now\s+)?(?:ignore|disregard|forget|override)\s+(?:(?:all|any|the|your|these|of)\s+){0,3}"
+    r"(?:previous|prior|above|earlier|preceding|foregoing|system)\b"
+    r"|^[^\w\n]*(?:请|請)?(?:忽略|无视|無視|忘记|忘記)[^\n。]{0,8}(?:以上|之前|前面|先前|上述|所有)[^\n。]{0,8}(?:指令|指示|提示|说明|規則|规则)"
+    r"|^[^\w\n]*you\s+(?:are\s+now|must\s+now)\b",
+    re.IGNORECASE | re.MULTILINE,
+)
+_SENTENCE_END = re.compile(r"(?<=[.!?。！？])\s+")
+_CLEAR_SHARE, _LEAST_SHARE = 0.7, 0.3
+_ECHO_CHARS = 60
+
+
+def refusal(
+    text: str, *, tokens: int, max_tokens: int, source_tokens: int, said: str, instructions: str
+) -> Reason | None:
+    """Why the text is no summary of a source, or None.
+
+    ``said`` is what the source says in words, ``instructions`` what the model was told to do.
+    """
+    if not text.strip():
+        return "empty"
+    if tokens > max_tokens:
+        return "too_long"
+    if tokens >= source_tokens:
+        return "not_shorter"
+    if _ROLE.search(text):
+        return "role_markers"
+    if _repeats(text, instructions):
+        return "echo"
+    if _ORDERS.search(_SENTENCE_END.sub("\n", text)):
+        return "orders"
+    if not _keeps_language(text, said):
+        return "wrong_language"
+    return None
+
+
+def _keeps_language(text: str, said: str) -> bool:
+    """A history in two languages may be told in either."""
+    spoken, shares, told = main_script(said), script_shares(said), script_shares(text)
+    if spoken is None or shares[spoken] < _CLEAR_SHARE or not told:
+        return True
+    return told.get(spoken, 0.0) >= _LEAST_SHARE
+
+
+def _repeats(text: str, instructions: str) -> bool:
+    """Whether a stretch of the instructions stands in the text, spaces and line ends aside."""
+    flat, told = " ".join(text.split()), " ".join(instructions.split())
+    starts = [0, *(found.end() for found in re.finditer(" ", told))]
+    return any(told[start : start + _ECHO_CHARS] in flat for start in starts if start + _ECHO_CHARS <= len(told))
+
+
+MAX_RECORD_TOKENS = 48_000
+"""The most that a model is given of a history."""
+_WIDTHS = ((600, 40), (300, 20), (160, 8), (80, 3))
+"""Characters of a text, and calls of a loop, from the most generous to the least."""
+_CALL_CHARS = 160
+_LANGUAGES: dict[Script, str] = {
+    "chinese": "Write in Chinese (请用中文书写), as the person and the agent do.",
+    "japanese": "Write in Japanese (日本語で書いてください), as the person and the agent do.",
+    "korean": "Write in Korean (한국어로 쓰세요), as the person and the agent do.",
+}
+_SAME_LANGUAGE = "Write in the language that the person and the agent speak in the record."
+_AIM = 0.7
+"""A model counts badly: it is asked for so much of what there is room for."""
+_WORDS_PER_TOKEN, _CHARACTERS_PER_TOKEN = 0.75, 1.3
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class Prompt:
+    """``system`` are the instructions, ``record`` is data. ``record_tokens`` are those of what stands in the record."""
+
+    system: str
+    record: str
+    record_tokens: int
+
+
+def prompt_for(request: SummaryRequest, counter: TokenCounter) -> Prompt | None:
+    """The prompt; None when the history is too long for one even in its shortest form."""
+    system = _system(request)
+    for width, calls in _WIDTHS:
+        told = "\n".join(line for loop in request.loops for line in _lines(loop, width, calls))
+        tokens = sum(counter.count(text) for text in (request.previous, *request.parts, told))
+        if tokens <= MAX_RECORD_TOKENS:
+            return Prompt(system, "\n\n".join(_fenced(request, told)), tokens)
+    return None
+
+
+def _fenced(request: SummaryRequest, told: str) -> Iterator[str]:
+    if request.previous:
+        yield fenced("summary of what came before", request.previous)
+    for at, part in enumerate(request.parts, start=1):
+        yield fenced(f"record of the conversation, part {at} of {len(request.parts)}", part)
+    if told or not request.parts:
+        yield fenced("record of the conversation", told)
+
+
+def _system(request: SummaryRequest) -> str:
+    script = main_script(request.said)
+    room = request.max_tokens * _AIM
+    limit = f"{max(10, round(room * _WORDS_PER_TOKEN, -1)):.0f} words"
+    if script in _LANGUAGES:
+        limit = f"{max(20, round(room * _CHARACTERS_PER_TOKEN, -1)):.0f} characters"
+    language = _LANGUAGES.get(script, _SAME_LANGUAGE) if script else _SAME_LANGUAGE
+    return _rules().substitute(language=language, limit=limit)
+
+
+@cache
+def _rules() -> Template:
+    return Template(files(__package__).joinpath("prompt.txt").read_text(encoding="utf-8").strip())
+
+
+def _lines(loop: LoopText, width: int, calls: int) -> Iterator[str]:
+    yield f"exchange {loop.number}, asked: {_line(loop.asked, width)}".rstrip()
+    for call in loop.calls[:calls]:
+        yield f"exchange {loop.number}, called: {_line(call, _CALL_CHARS)}"
+    if len(loop.calls) > calls:
+        yield f"exchange {loop.number}, called: {len(loop.calls) - calls} more"
+    if loop.reply:
+        yield f"exchange {loop.number}, answered: {_line(loop.reply, width)}"
+    elif loop.interrupted:
+        yield f"exchange {loop.number} was interrupted before an answer"
+
+
+def _line(text: str, width: int) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= width else line[:width] + "..."
+
+
+MAX_TRIES = 3
+_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.5, 5.0
+_RETRY_SHARE = 0.25
+"""Of the time-out: a try that begins later could end after everyone has given up."""
+_MOST_CHARS = 64
+"""Of a token, in any text that somebody would read."""
+_ROOM_TOKENS, _USUAL_LIMIT = 1_024, 4_096
+
+Ending: TypeAlias = Literal["done", "cut_off", "filtered"]
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class ModelAnswer:
+    """What a model said and what it cost. None: the provider gave no count."""
+
+    text: str
+    ending: Ending = "done"
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+
+
+class ChatModel(Protocol):
+    """One call of a model, without a second try.
+
+    Raises `UnavailableError` (outage, time-out, no answer that can be read), `ThrottledError`, `SummariserConfigError`.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    def answer(self, prompt: Prompt, *, max_tokens: int) -> ModelAnswer:
+        """The answer of at most ``max_tokens`` tokens, thinking included."""
+
+
+class ModelSummariser:
+    """Implements `Summariser`. Outages are tried again within the time-out; an answer that fails the checks is not.
+
+    All tries end within 1.25 x ``timeout_seconds``, which is what one of them may take, and a pause.
+    """
+
+    def __init__(
+        self, model: ChatModel, counter: TokenCounter, clock: Clock, ids: IdSource, *, timeout_seconds: float
+    ) -> None:
+        self._model = model
+        self._counter = counter
+        self._clock = clock
+        self._ids = ids
+        self._timeout_seconds = timeout_seconds
+
+    @property
+    def name(self) -> str:
+        return self._model.name
+
+    def summarise(self, request: SummaryRequest) -> Summarised:
+        """As the port says; `SummaryRefusedError` has the tokens that the refused answer cost."""
+        prompt = prompt_for(request, self._counter)
+        if prompt is None:
+            raise _refused("source_too_long", self.name, 0, 0)
+        answer = self._tried(prompt, _limit(request.max_tokens))
+        text = answer.text.strip()
+        # Counting takes its time with megabytes that nobody asked for.
+        is_short = len(text) <= request.max_tokens * _MOST_CHARS
+        tokens = self._counter.count(text) if is_short else request.max_tokens + 1
+        spent_in, spent_out = answer.input_tokens, answer.output_tokens
+        if spent_in is None:
+            spent_in = self._counter.count(prompt.system) + self._counter.count(prompt.record)
+        if spent_out is None:
+            spent_out = tokens
+        reason: Reason | None = answer.ending if answer.ending != "done" else None
+        reason = reason or refusal(
+            text,
+            tokens=tokens,
+            max_tokens=request.max_tokens,
+            source_tokens=prompt.record_tokens,
+            said=request.said,
+            instructions=prompt.system,
+        )
+        if reason is not None:
+            raise _refused(reason, self.name, spent_in, spent_out)
+        return Summarised(text, self.name, spent_in, spent_out)
+
+    def _tried(self, prompt: Prompt, max_tokens: int) -> ModelAnswer:
+        started, tries = self._clock.now_ms(), 0
+        while True:
+            try:
+                return self._model.answer(prompt, max_tokens=max_tokens)
+            except UnavailableError as error:
+                tries += 1
+                pause = self._pause_seconds(error, tries)
+                late = (self._clock.now_ms() - started) / 1000 + pause > self._timeout_seconds * _RETRY_SHARE
+                if tries >= MAX_TRIES or late or pause >= seconds_left():
+                    raise
+            self._clock.sleep(pause)
+
+    def _pause_seconds(self, error: UnavailableError, tries: int) -> float:
+        """Longer each time, with jitter, and never shorter than the provider asks for."""
+        own: float = _FIRST_PAUSE_SECONDS * 2 ** (tries - 1) * (0.5 + self._ids.jitter())
+        return max(min(own, _LONGEST_PAUSE_SECONDS), error.retry_after_seconds or 0)
+
+
+def _limit(max_tokens: int) -> int:
+    """What the provider is told: a model that thinks needs room for it, and many take no more than `_USUAL_LIMIT`."""
+    return max(max_tokens, min(2 * max_tokens + _ROOM_TOKENS, _USUAL_LIMIT))
+
+
+def _refused(reason: Reason, name: str, input_tokens: int, output_tokens: int) -> SummaryRefusedError:
+    return SummaryRefusedError(
+        f"the answer of {name} is no summary: {reason}",
+        details={"reason": reason, "input_tokens": input_tokens, "output_tokens": output_tokens},
+    )

@@ -1,0 +1,112 @@
+"""A model behind any endpoint that speaks OpenAI's chat completions, with the standard library only.
+
+No redirect is followed and no proxy is asked, so that key and conversation go to the given address and nowhere else.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+from typing import Any
+
+from turnlog.core.errors import InvalidInputError, SummariserConfigError, ThrottledError, UnavailableError
+from turnlog.core.json_values import encode_json
+from turnlog.core.summaries import TIMED_OUT, UNREADABLE
+from turnlog.engines.http_post import Posted, post, web_address
+from turnlog.ports import Clock
+from turnlog.summaries.model import Ending, ModelAnswer, Prompt
+from turnlog.version import __version__
+
+_MAX_ANSWER_BYTES = 4 * 1024 * 1024
+_THINKING = re.compile(r"\s*<think>.*?</think>", re.DOTALL)
+_ENDINGS: dict[Any, Ending] = {"length": "cut_off", "content_filter": "filtered"}
+
+
+class OpenAiCompatibleModel:
+    """Implements `ChatModel` on ``{base_url}/chat/completions``. ``timeout_seconds`` is for a call as a whole."""
+
+    def __init__(self, base_url: str, model: str, *, api_key: str, timeout_seconds: float, clock: Clock) -> None:
+        url = web_address(base_url)
+        if url is None:
+            raise InvalidInputError("TURNLOG_SUMMARY_URL is no http or https address", code="invalid_settings")
+        self.name = f"openai:{model}"
+        self._url = url._replace(path=url.path.rstrip("/") + "/chat/completions")
+        self._model = model
+        self._timeout_seconds = timeout_seconds
+        self._clock = clock
+        self._headers = {
+            "Accept": "application/json",
+            "Content-Type": "application/json",
+            "User-Agent": f"turnlog/{__version__}",
+        }
+        if api_key:
+            self._headers["Authorization"] = f"Bearer {api_key}"
+        self._limit_name = "max_tokens"
+
+    def answer(self, prompt: Prompt, *, max_tokens: int) -> ModelAnswer:
+        posted = self._post(prompt, max_tokens)
+        if posted.status == 400 and self._limit_name == "max_tokens" and _is_about_max_tokens(posted.body):
+            # OpenAI's newer models take the limit under another name; the older ones and most servers know the first only.
+            self._limit_name = "max_completion_tokens"
+            posted = self._post(prompt, max_tokens)
+        if posted.status != 200:
+            raise _error(self.name, posted)
+        return _read(self.name, posted.body)
+
+    def _post(self, prompt: Prompt, max_tokens: int) -> Posted:
+        content = {
+            "model": self._model,
+            "messages": [{"role": "system", "content": prompt.system}, {"role": "user", "content": prompt.record}],
+            self._limit_name: max_tokens,
+        }
+        try:
+            return post(
+                self._url,
+                encode_json(content),
+                self._headers,
+                timeout_seconds=self._timeout_seconds,
+                clock=self._clock,
+                max_bytes=_MAX_ANSWER_BYTES,
+            )
+        except TimeoutError:
+            raise UnavailableError(f"{self.name} gave no answer in time", code=TIMED_OUT) from None
+        except (OSError, http.client.HTTPException) as error:
+            raise UnavailableError(f"{self.name} gave no answer: {type(error).__name__}") from None
+
+
+def _is_about_max_tokens(body: bytes) -> bool:
+    try:
+        return bool(json.loads(body)["error"]["param"] == "max_tokens")
+    except (ValueError, KeyError, TypeError):
+        return False
+
+
+def _error(name: str, posted: Posted) -> UnavailableError | SummariserConfigError:
+    """By the status alone: the body may repeat what was sent."""
+    status, seconds = posted.status, posted.retry_after_seconds
+    if status == 429:
+        return ThrottledError(f"{name} was throttled", retry_after_seconds=seconds)
+    if status in (408, 409, 425) or status >= 500:
+        return UnavailableError(f"{name} answered {status}", retry_after_seconds=seconds)
+    return SummariserConfigError(f"{name} answered {status}", details={"model_status": status})
+
+
+def _read(name: str, body: bytes) -> ModelAnswer:
+    try:
+        answer = json.loads(body)
+        choice = answer["choices"][0]
+        text = choice["message"].get("content") or ""
+        declined = bool(choice["message"].get("refusal"))
+        if not isinstance(text, str):
+            raise TypeError
+        usage = answer.get("usage") or {}
+        counts = _count(usage.get("prompt_tokens")), _count(usage.get("completion_tokens"))
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
+        raise UnavailableError(f"the answer of {name} is no chat completion", code=UNREADABLE) from None
+    ending: Ending = "filtered" if declined else _ENDINGS.get(choice.get("finish_reason"), "done")
+    return ModelAnswer(_THINKING.sub("", text, count=1) if _THINKING.match(text) else text, ending, *counts)
+
+
+def _count(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None

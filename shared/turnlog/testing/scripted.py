@@ -1,0 +1,83 @@
+"""A memory engine that knows what a test tells it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import TypeAlias
+
+from turnlog.core.errors import TurnlogError
+from turnlog.core.identity import Owner
+from turnlog.core.memory import Memory, MemoryPage, Offloaded
+from turnlog.core.summaries import Summarised, SummaryRequest
+
+Says: TypeAlias = "Sequence[Memory] | Exception | Callable[[Owner, str], Says]"
+"""What is known, an error to raise, or what makes one of them of an owner and a question."""
+
+
+class ScriptedMemory:
+    """`MemoryEngine` that says the same whenever it is asked. ``asked`` are the owners and questions, ``told`` the ids of parts."""
+
+    name = "scripted"
+
+    def __init__(self, says: Says = ()) -> None:
+        self.says = says
+        self.asked: list[tuple[Owner, str]] = []
+        self.told: list[str] = []
+
+    def remember(self, part: Offloaded) -> int:
+        self.told.append(part.id)
+        return 0
+
+    def known(self, owner: Owner, question: str, *, limit: int, timeout_seconds: float) -> list[Memory]:
+        self.asked.append((owner, question))
+        said = self.says
+        while callable(said):
+            said = said(owner, question)
+        if isinstance(said, Exception):
+            raise said
+        return list(said)[:limit]
+
+    def page(self, owner: Owner, *, limit: int, after: str | None = None) -> MemoryPage:
+        return MemoryPage(tuple(self.known(owner, "", limit=limit, timeout_seconds=1)))
+
+    def forget(self, owner: Owner, memory_ids: Collection[str]) -> None:
+        if not callable(self.says) and not isinstance(self.says, Exception):
+            self.says = [memory for memory in self.says if memory.id not in memory_ids]
+
+    def erase(self, owner: Owner, session_id: str | None = None, *, position: int | None = None) -> int:
+        return 0
+
+
+Outcome: TypeAlias = "str | Summarised | TurnlogError | Callable[[SummaryRequest], Outcome]"
+"""A text, a text with its cost, an error to raise, or what makes one of them of the request."""
+
+
+class ScriptedSummariser:
+    """`Summariser` that has one outcome for each request, in order. ``requests`` are those that were made.
+
+    A request too many is an `AssertionError`, unless ``then`` is what every later one gets.
+    """
+
+    def __init__(
+        self, outcomes: Sequence[Outcome] = (), *, then: Outcome | None = None, name: str = "scripted"
+    ) -> None:
+        self.name = name
+        self.requests: list[SummaryRequest] = []
+        self._outcomes = list(outcomes)
+        self._then = then
+
+    def summarise(self, request: SummaryRequest) -> Summarised:
+        self.requests.append(request)
+        outcome = self._outcomes.pop(0) if self._outcomes else self._then
+        while callable(outcome):
+            outcome = outcome(request)
+        if outcome is None:
+            raise AssertionError(f"request {len(self.requests)} has no outcome in the script")
+        if isinstance(outcome, TurnlogError):
+            raise outcome
+        return Summarised(outcome, self.name) if isinstance(outcome, str) else outcome
+
+    @property
+    def is_done(self) -> bool:
+        """Whether every outcome of the script has been given."""
+        return not self._outcomes

@@ -1,0 +1,258 @@
+"""Checking stored sessions: the chain of commits, checksums, payloads, the head against the caches, and the blobs that are named.
+
+Only reads. A session that is erased, redacted or written to meanwhile is checked once more before anything is said of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from hashlib import sha256
+
+from turnlog.core.errors import CorruptError, TurnlogError, UnavailableError
+from turnlog.core.identity import owner_of_ids
+from turnlog.log.commit_items import is_tombstone
+from turnlog.log.commits import Commit, checked_chain, read_commit
+from turnlog.log.headers import Header, item_name, read_header
+from turnlog.log.keys import DOCUMENTS, SessionKeys, commit_sort_key
+from turnlog.log.payloads import Payloads, is_blob
+from turnlog.log.records import Record
+from turnlog.log.tombstones import MATERIALISING, is_cache_tombstone
+from turnlog.ports import BlobStore, Clock, IdSource, Inspectable, Item, ItemTable, Query
+from turnlog.sessions.document_store import DocumentStore, is_deleted, key_of
+from turnlog.sessions.session_log import SessionLog
+from turnlog.snapshots.full import FullSnapshots, parts_of
+from turnlog.snapshots.segment_format import SealedCommit
+from turnlog.snapshots.segments import Segment, Segments
+from turnlog.upkeep.models import Damage, Verification
+
+Progress = Callable[[Verification], None]
+_CACHES = (("D#", "H"), ("O#", "P"), ("S#", "T"))
+"""Sort keys of items that may say which position they reflect."""
+
+
+class VerifySessions:
+    """The use case: what is wrong with a session, or with all that an engine holds."""
+
+    def __init__(self, items: ItemTable, blobs: BlobStore, clock: Clock, ids: IdSource) -> None:
+        self.items = items
+        self.blobs = blobs
+        self.payloads = Payloads(items, blobs)
+        # What has expired is checked until it is erased.
+        self.log = SessionLog(items, self.payloads, clock, ids, expires=False)
+        self.segments = Segments(items, blobs, self.payloads, self.log.commits)
+        self.snapshots = FullSnapshots(blobs, self.segments, self.log.records, clock)
+        self.documents = DocumentStore(items, blobs, clock)
+
+    def session(self, keys: SessionKeys) -> Verification:
+        """Check one session. An id that has no session counts none."""
+        first = _Check(self, keys).run()
+        # What was erased or redacted while it was read is no damage.
+        return _Check(self, keys).run() if first.damages else first
+
+    def every(self, table: Inspectable, progress: Progress) -> Verification:
+        """Check everything in an engine, whoever owns it. ``progress`` is told the sum after each session."""
+        done = Verification(damages=[_damage("", detail) for detail in table.damages()])
+        for partition in table.partitions():
+            keys = _session_of(partition)
+            if keys is None:
+                done = done.plus(self._decoded(partition))
+                continue
+            done = done.plus(self.session(keys))
+            progress(done)
+        return done
+
+    def read(self, partition: str, low: str, high: str) -> Iterator[Sequence[Item]]:
+        """Read items page by page."""
+        after: Mapping[str, str] | None = None
+        while True:
+            page = self.items.query(Query(partition, low, high, after=after))
+            yield page.items
+            after = page.next
+            if after is None:
+                return
+
+    def _decoded(self, partition: str) -> Verification:
+        """Read every item of a partition that is no session's."""
+        damages = list[Damage]()
+        with noting(damages, None):
+            for _ in self.read(partition, "", "~"):
+                pass
+        return Verification(damages=damages)
+
+
+class _Check:
+    """One look at a session."""
+
+    def __init__(self, readers: VerifySessions, keys: SessionKeys) -> None:
+        self._readers = readers
+        self._keys = keys
+        self._commits = readers.log.commits
+        self._damages = list[Damage]()
+        self._counts = {"sessions": 0, "commits": 0, "payloads": 0, "segments": 0, "snapshots": 0, "documents": 0}
+        self._hashes = dict[int, bytes]()
+        """Of the commits where segments end."""
+
+    def run(self) -> Verification:
+        with self._noting():
+            self._check_log()
+        with self._noting():
+            for record in self._readers.log.records.every(self._keys.snapshots):
+                if record.content.get("kind") == "full":
+                    self._check_snapshot(record)
+        with self._noting():
+            for items in self._readers.read(self._keys.partition, DOCUMENTS, DOCUMENTS + "\U0010ffff"):
+                for item in items:
+                    self._check_document(item)
+        return Verification(**self._counts, damages=self._damages)
+
+    # ------------------------------------------------------------ the log
+
+    def _check_log(self) -> None:
+        # The caches first: what is written meanwhile makes the log longer than they say, never shorter.
+        caches = [item for low, high in _CACHES for items in self._read(low, high) for item in items]
+        caches = [item for item in caches if not is_cache_tombstone(item)]
+        segments = list(self._readers.segments.list(self._keys))
+        newest = next(self._commits.stored.back(self._keys, limit=1), ())
+        if is_tombstone(newest) or any(MATERIALISING in item for item in (*caches, *newest)):
+            return  # erased, or not made yet
+        if not newest:
+            if caches:
+                raise CorruptError("the session has caches and no commit", item=commit_sort_key(1))
+            return
+        self._counts["sessions"] += 1
+        header = read_header(newest[0])
+        for item in caches:
+            self._check_position(item, header)
+        self._hashes = dict.fromkeys((segment.last for segment in segments), b"")
+        self._walk(header)
+        for segment in segments:
+            with self._noting():
+                self._check_segment(segment)
+
+    def _check_position(self, item: Item, head: Header) -> None:
+        position = item.get("pos")
+        if isinstance(position, int) and position > head.last:
+            detail = f"it reflects position {position}, and the log ends at {head.last}: commits are missing"
+            self._note(item_name(item), detail)
+
+    def _walk(self, head: Header) -> None:
+        before: Sequence[Item] = ()
+        expected = 1
+        for items in self._commits.stored.on(self._keys, 1, head.last):
+            for commit in self._chained(before, items):
+                if commit.header.first != expected and not before:
+                    self._note(commit_sort_key(expected), f"the log begins at position {commit.header.first}")
+                expected = commit.header.last + 1
+                before = items[-1:]
+                if commit.header.last in self._hashes:
+                    self._hashes[commit.header.last] = commit.header.hash
+                self._check_commit(commit)
+        if expected != head.last + 1:
+            self._note(
+                commit_sort_key(expected), f"the log ends at {expected - 1}, and its newest commit at {head.last}"
+            )
+
+    def _chained(self, before: Sequence[Item], items: Sequence[Item]) -> list[Commit]:
+        """Read commits as a chain; where that breaks, those that can be read by themselves."""
+        with self._noting():
+            return checked_chain([*before, *items])[len(before) :]
+        commits = list[Commit]()
+        for item in items:
+            with self._noting():
+                commits.append(read_commit(item))
+        return commits
+
+    def _check_commit(self, commit: Commit) -> None:
+        self._counts["commits"] += 1
+        self._counts["payloads"] += len(commit.payloads)
+        with self._noting(commit_sort_key(commit.header.first)):
+            self._commits.events(self._keys, [commit])
+
+    # ------------------------------------------------------------ blobs
+
+    def _check_segment(self, segment: Segment) -> None:
+        self._counts["segments"] += 1
+        last = b""
+        for sealed in self._readers.segments.commits(self._keys, segment):
+            last = sealed.commit.header.hash
+            self._check_sealed(sealed)
+        if last != self._hashes[segment.last]:
+            raise CorruptError("a segment does not hold the commits of the log", item=f"G#{segment.first:012d}")
+
+    def _check_snapshot(self, record: Record) -> None:
+        self._counts["snapshots"] += 1
+        with self._noting(self._keys.snapshots.record(record.id).sk):
+            for part in parts_of(record):
+                # Asked for by itself: the archive may have it from a former read.
+                data = part.inline or self._readers.blobs.get(self._keys.blob_prefix + part.blob)
+                if data is None or sha256(data).hexdigest() != part.sha256:
+                    raise CorruptError("a part of a snapshot is missing or damaged", item=part.blob)
+            for sealed in self._readers.snapshots.archive(self._keys, record).commits():
+                self._check_sealed(sealed)
+
+    def _check_sealed(self, sealed: SealedCommit) -> None:
+        """Check the payloads that a segment names and does not hold."""
+        self._readers.payloads.fetch(self._keys, [payload for payload in sealed.commit.payloads if is_blob(payload)])
+
+    def _check_document(self, item: Item) -> None:
+        if is_deleted(item):
+            return
+        self._counts["documents"] += 1
+        with self._noting(item_name(item)):
+            self._readers.documents.get_many(self._keys, [key_of(item)])
+
+    # ------------------------------------------------------------ helpers
+
+    def _read(self, low: str, high: str) -> Iterator[Sequence[Item]]:
+        return self._readers.read(self._keys.partition, low, high)
+
+    @contextmanager
+    def _noting(self, item: str = "") -> Iterator[None]:
+        with noting(self._damages, self._keys, item):
+            yield
+
+    def _note(self, item: str, detail: str) -> None:
+        self._damages.append(_damage(item, detail, self._keys))
+
+
+@contextmanager
+def noting(damages: list[Damage], keys: SessionKeys | None, item: str = "") -> Iterator[None]:
+    """Add to ``damages`` what goes wrong in the block. Raises an error of the engine that is no damage."""
+    try:
+        yield
+    except UnavailableError as error:
+        if error.error_code != "storage_damaged":
+            raise
+        damages.append(_damage(item, error.detail, keys, code=error.error_code))
+    except TurnlogError as error:
+        name = str(error.details.get("item", item))
+        detail = error.detail.removesuffix(f" (item {name!r})")
+        damages.append(_damage(name, detail, keys, code=error.error_code))
+    except (ValueError, LookupError, TypeError) as error:
+        damages.append(_damage(item, f"can't be read ({type(error).__name__})", keys))
+
+
+def _damage(item: str, detail: str, keys: SessionKeys | None = None, *, code: str = "corrupt") -> Damage:
+    if keys is None:
+        return Damage(item=item, code=code, detail=detail)
+    owner = keys.owner
+    return Damage(
+        tenant_id=owner.tenant_id,
+        user_id=owner.user_id,
+        session_id=keys.session_id,
+        item=item,
+        code=code,
+        detail=detail,
+    )
+
+
+def _session_of(partition: str) -> SessionKeys | None:
+    """Return the keys of a session's partition. What a fork has of an erased session is read with the fork."""
+    parts = partition.split("#")
+    if len(parts) != 6 or (parts[0], parts[2], parts[4]) != ("T", "U", "S"):
+        return None
+    try:
+        return SessionKeys(owner_of_ids(parts[1], parts[3]), parts[5])
+    except TurnlogError:
+        return None

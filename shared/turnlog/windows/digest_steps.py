@@ -1,0 +1,208 @@
+"""Steps that send past loops as digests."""
+
+from __future__ import annotations
+
+import math
+import re
+from bisect import bisect_left
+from dataclasses import replace
+from typing import Literal, TypeAlias
+
+from pydantic import ConfigDict, Field, model_validator
+
+from turnlog.core.events import SummaryEvent
+from turnlog.windows.bounds import upper_bound_tokens
+from turnlog.windows.costs import LINE_TOKENS, bare_tokens, past_tokens
+from turnlog.windows.digests import Tally, final_reply, value_cost
+from turnlog.windows.steps import LEDGER_PER_LOOP, MAX_MESSAGE_CHARS, Room, Step, digest, out
+from turnlog.windows.summaries import most_tokens_around, summary_tokens
+from turnlog.windows.text import escaped
+from turnlog.windows.view import Loop, SummaryWording, WindowDraft
+
+WEEK_SECONDS = 7 * 24 * 3600
+NO_REPLY = "no_reply"
+Interrupted: TypeAlias = Literal["mark", "drop"]
+
+
+class Loops(Step):
+    """Past loops become digests, the newest ``whole`` excepted; at most ``max`` of them, none older than ``max_age_seconds``.
+
+    A digest is the user's messages and the final reply, each cut to its first ``max_message_chars`` characters, and a note
+    with a line per tool call and at most ``ledger`` values that stood in calls and results. Age is measured
+    at the time of the commit that opened the current loop. null: no such limit. A loop without a final reply is a digest that
+    says so; with ``interrupted: "drop"`` it is out instead.
+    """
+
+    step: Literal["loops"] = "loops"
+    max: int | None = Field(default=10, ge=0, le=1_000_000)
+    max_age_seconds: int | None = Field(default=WEEK_SECONDS, ge=0)
+    max_message_chars: int = Field(default=MAX_MESSAGE_CHARS, ge=1, le=1_000_000)
+    whole: int = Field(default=0, ge=0, le=1_000_000)
+    ledger: int = Field(default=LEDGER_PER_LOOP, ge=0, le=100)
+    interrupted: Interrupted = "mark"
+
+    def apply(self, view: WindowDraft, room: Room) -> WindowDraft:
+        now_ms = view.loops[-1].opened_ms if view.loops else 0
+        changed = [self._demoted(loop, newer, now_ms) for newer, loop in enumerate(reversed(view.past))]
+        return view.with_past(reversed(changed))
+
+    def _demoted(self, loop: Loop, newer: int, now_ms: int) -> Loop:
+        """``newer`` past loops came after it."""
+        if self.max is not None and newer >= self.max:
+            return out(loop, "max_loops")
+        if self.max_age_seconds is not None and now_ms - loop.last_ms > self.max_age_seconds * 1000:
+            return out(loop, "max_age")
+        if newer < self.whole:
+            return loop
+        return _as_digest(loop, "past_loop", self)
+
+
+class Crossing(Step):
+    """All whole until the messages reach the ``high`` mark of the budget; then the oldest loops become digests, down to ``low``.
+
+    Borders stand on a grid over the running totals, so the window's beginning stays the same between two crossings and a
+    provider's prompt cache holds. Digests have room up to what ``high`` leaves; the oldest beyond it are out. A loop without a
+    final reply is a digest that says so; with ``interrupted: "drop"`` it is out instead.
+    """
+
+    step: Literal["crossing"] = "crossing"
+    high: float = Field(default=0.8, gt=0, le=1)
+    low: float = Field(default=0.5, ge=0, lt=1)
+    max_message_chars: int = Field(default=MAX_MESSAGE_CHARS, ge=1, le=1_000_000)
+    ledger: int = Field(default=LEDGER_PER_LOOP, ge=0, le=100)
+    interrupted: Interrupted = "mark"
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Crossing:
+        if self.low >= self.high:
+            raise ValueError("low must be smaller than high")
+        return self
+
+    def apply(self, view: WindowDraft, room: Room) -> WindowDraft:
+        border = self.border(view.total, room, summary_tokens(view.summary, view.told.label))
+        before = [loop for loop in view.past if loop.before < border]
+        digests = [_as_digest(loop, "high_mark", self) for loop in before]
+        least = [_least(loop, smaller) for loop, smaller in zip(before, digests, strict=True)]
+        if past_tokens(least) > LINE_TOKENS:
+            # Else the line about what is left out would take more than all of them do.
+            least = _evicted(digests, (1 - self.high) * room.tokens)
+        return view.with_past([*least, *view.past[len(before) :]])
+
+    def border(self, total: int, room: Room, summary: int) -> float:
+        """Loops that were opened at a smaller running total than this become digests. ``total`` is the one at the log's end,
+        ``summary`` what a summary takes of the window."""
+        high = self.high * room.tokens - room.fixed - summary
+        size = max(1.0, (self.high - self.low) * room.tokens)
+        return size * math.ceil(max(0.0, total - high) / size)
+
+
+def _as_digest(loop: Loop, reason: str, step: Loops | Crossing) -> Loop:
+    """The loop as a digest; or out, where it has no reply and the step drops such loops."""
+    if step.interrupted == "drop" and loop.level == "whole" and final_reply(loop) is None:
+        return out(loop, NO_REPLY)
+    return digest(loop, reason, step.max_message_chars, step.ledger)
+
+
+def _least(loop: Loop, smaller: Loop) -> Loop:
+    """The loop as a digest, where one says something and is smaller; out where it is dropped."""
+    if smaller.reason == NO_REPLY:
+        return smaller
+    return smaller if smaller.level == "digest" and past_tokens([smaller]) < past_tokens([loop]) else loop
+
+
+def _evicted(digests: list[Loop], room: float) -> list[Loop]:
+    """Digests have the room beyond the high mark; the oldest that do not fit are out."""
+    if past_tokens(digests) <= room:
+        return digests
+    room, kept, full, tally = room - LINE_TOKENS, list[Loop](), False, Tally()
+    for loop in reversed(digests):
+        cost = bare_tokens(loop) + tally.add(*loop.notes)
+        full = full or cost > room
+        room -= 0 if full else cost
+        kept.append(out(loop, "digests_full") if full else loop)
+    return kept[::-1]
+
+
+Facts: TypeAlias = "tuple[tuple[int, str], ...]"
+MAX_LABEL_CHARS = 100
+_LINE = re.compile(r"^(?=.)", re.M)
+_WORD = re.compile(r"(?<=[\s。！？；，、])(?=\S)")
+_FACTS_SHARE = 0.5
+"""Values have at least this share of the room, as when the summary is made."""
+_VALUES_TOKENS = upper_bound_tokens("\nvalues: ")
+
+
+class Summary(Step):
+    """The summary in force stands for the loops that it covers. Without this step they are read and sent as any other.
+
+    It takes at most ``max_tokens`` of the window, its fence included; null: as many as it was made with. Beyond that its oldest
+    lines and values are not shown, and its first line says how much: the summary itself stays whole.
+
+    It is the message of ``as``, fenced as data whoever's it is: ``user``, unless there is a reason for another. ``label``
+    introduces its text; null: in the text's language.
+    """
+
+    model_config = ConfigDict(populate_by_name=True, serialize_by_alias=True)
+
+    step: Literal["summary"] = "summary"
+    max_tokens: int | None = Field(default=None, ge=128, le=1_000_000)
+    as_: Literal["user", "assistant", "system"] = Field(default="user", alias="as")
+    label: str | None = Field(default=None, max_length=MAX_LABEL_CHARS)
+
+    def apply(self, view: WindowDraft, room: Room) -> WindowDraft:
+        if view.summary is None:
+            return view
+        covered = view.summary.last_loop
+        view = view.with_past(out(loop, "summary") if loop.number <= covered else loop for loop in view.past)
+        view = replace(view, told=SummaryWording(self.as_, self.label))
+        if view.summary is None or self.max_tokens is None:
+            return view
+        if summary_tokens(view.summary, self.label) <= self.max_tokens:
+            return view
+        return replace(view, summary=_shortened(view.summary, self.max_tokens, self.label), summary_reason="max_tokens")
+
+
+def _shortened(event: SummaryEvent, max_tokens: int, label: str | None) -> SummaryEvent:
+    """The summary's newest lines and values within a bound, and a line that says what is missing.
+
+    Cut where a line begins, else a word, else a character. Charged with upper bounds: what is left has no stored count.
+    """
+    text = event.text.strip()
+    mark_tokens = upper_bound_tokens(_mark(len(text), len(event.facts)) + "\n")
+    room = max_tokens - most_tokens_around(event, label) - mark_tokens
+    facts, facts_tokens = _newest(event.facts, max(int(room * _FACTS_SHARE), room - _tokens(text)))
+    start = _start(text, room - facts_tokens)
+    left = text[start:].strip()
+    mark = _mark(len(text) - len(left), len(event.facts) - len(facts))
+    shown = "\n".join(part for part in (mark, left) if part)
+    return replace(event, text=shown, facts=facts, tokens=mark_tokens + _tokens(left) + facts_tokens)
+
+
+def _newest(facts: Facts, room: int) -> tuple[Facts, int]:
+    """The newest values that there is room for, and the most that they take together."""
+    tokens, first = _VALUES_TOKENS, len(facts)
+    while first and tokens + value_cost(facts[first - 1][1]) <= room:
+        first -= 1
+        tokens += value_cost(facts[first][1])
+    return facts[first:], tokens if first < len(facts) else 0
+
+
+def _start(text: str, room: int) -> int:
+    """Where the text's end begins that takes at most so many tokens."""
+    for starts in (_starts(_LINE, text), _starts(_WORD, text), range(len(text))):
+        at = bisect_left(starts, True, key=lambda start: _tokens(text[start:].strip()) <= room)
+        if at < len(starts):
+            return starts[at]
+    return len(text)
+
+
+def _starts(pattern: re.Pattern[str], text: str) -> list[int]:
+    return [found.start() for found in pattern.finditer(text)]
+
+
+def _tokens(text: str) -> int:
+    return upper_bound_tokens(escaped(text))
+
+
+def _mark(chars: int, values: int) -> str:
+    return f"[shortened: {chars} characters and {values} values of this summary are not shown here]"

@@ -1,0 +1,236 @@
+"""`with_state`: a node between two conversions, sync or async, whatever part of the state it returns."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import inspect
+import operator
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from tests.agents.test_conversion import CALL, bodies, graph_state, messages, session_of
+from turnlog.agents.graph_state import load_graph_state, save_graph_state, with_state
+from turnlog.app import make_application
+from turnlog.client.model import Turnlog
+from turnlog.engines.system import SystemClock
+from turnlog.server.local_server import LocalServer
+from turnlog.settings import Settings
+
+REPLY = {"role": "assistant", "content": "Aisle 4."}
+
+
+@pytest.fixture
+def log() -> Iterator[Turnlog]:
+    with Turnlog.open("memory://") as made:
+        yield made
+
+
+def run_sync(node: Callable[[Any], Any], state: Any, session: Any, **more: Any) -> Any:
+    return with_state(node, session, **more)(state)
+
+
+def run_async(node: Callable[[Any], Any], state: Any, session: Any, **more: Any) -> Any:
+    async def waiting(state: Any) -> Any:
+        await asyncio.sleep(0)
+        return node(state)
+
+    return asyncio.run(with_state(waiting, session, **more)(state))
+
+
+EITHER = pytest.mark.parametrize("run", [run_sync, run_async])
+
+
+@EITHER
+@pytest.mark.parametrize("whole", [False, True])
+def test_what_a_node_is_given_and_what_it_says_is_in_the_log_once(log: Turnlog, run: Any, whole: bool) -> None:
+    session, state = session_of(log), graph_state()
+    seen = list[Any]()
+
+    def node(given: dict[str, Any]) -> dict[str, Any]:
+        seen.append(given)
+        return {"messages": [*given["messages"], REPLY] if whole else [REPLY], "iteration": 3, "finish_reason": "stop"}
+
+    answer = run(node, state, session, snapshot_after="post_execution")
+    assert bodies(session) == [*state["full_messages"], REPLY]
+    assert {name: seen[0][name] for name in state} == state and seen[0]["metadata"]["validation_errors"] == []
+    assert set(answer) == {"messages", "iteration", "finish_reason", "metadata"}, (
+        "a part of the state, and what is told"
+    )
+    assert answer["messages"][-1] == REPLY and len(answer["messages"]) == (4 if whole else 1)
+    entries = list(session.history(action="state_conversion"))
+    assert answer["metadata"]["history_id"] == entries[0].history_id and len(entries) == 2
+    assert answer["metadata"]["snapshot_id"] == session.snapshot("pre_execution").snapshot_id
+    assert session.snapshot("pre_execution").position == 1
+    assert len(session.snapshot("post_execution").content.messages) == 4
+    back = load_graph_state(session).state
+    assert (back["iteration"], back["finish_reason"], back["messages"][-1]) == (3, "stop", REPLY)
+    again = run(lambda given: None, {**state, "messages": back["messages"], "full_messages": back["messages"]}, session)
+    assert set(again) == {"metadata"} and len(bodies(session)) == 4
+
+
+@EITHER
+def test_a_result_of_a_call_that_an_earlier_message_made_is_no_problem(log: Turnlog, run: Any) -> None:
+    session = session_of(log)
+    state = {
+        "messages": [{"role": "user", "content": "?"}, {"role": "assistant", "content": None, "tool_calls": [CALL]}]
+    }
+    result = {"role": "tool", "tool_call_id": "c1", "content": "aisle 4"}
+    assert "errors" not in run(lambda given: {"messages": [result]}, state, session)
+    orphan = {"role": "tool", "tool_call_id": "c9", "content": "?"}
+    answer = run(lambda given: {"messages": [orphan]}, {"messages": [*state["messages"], result]}, session)
+    assert [(one["code"], one["pointer"]) for one in answer["errors"]] == [("result_without_call", "/messages/0")]
+    assert bodies(session) == [*state["messages"], result, orphan]
+
+
+@EITHER
+def test_problems_of_what_came_in_and_of_what_went_out_are_in_the_answer(log: Turnlog, run: Any) -> None:
+    session = session_of(log)
+    state = {"messages": messages(1), "iteration": 11, "max_iterations": 10, "errors": ["older"]}
+    answer = run(lambda given: {"context": 7}, state, session)
+    told = [one["code"] for one in answer["metadata"]["validation_errors"]]
+    assert told == ["iteration_above_maximum", "wrong_type"]
+    assert answer["errors"][0] == "older" and [one["code"] for one in answer["errors"][1:]] == told
+    added = run(lambda given: {"context": 7}, state, session, reducers={"errors": operator.add})
+    assert [one["code"] for one in added["errors"]] == told, "a graph that adds them up gets the new ones"
+
+
+@EITHER
+def test_a_node_that_compresses_keeps_the_log_whole(log: Turnlog, run: Any) -> None:
+    session, full = session_of(log), messages(30)
+    short = [{"role": "system", "content": "Summary"}, *full[-3:]]
+    given = {"messages": full, "compression_applied": False}
+    answer = run(
+        lambda state: {"messages": short, "compression_applied": True, "conversation_summary": "S"}, given, session
+    )
+    assert bodies(session) == full
+    state = {**given, **answer}
+    answer = run(lambda state: {"messages": [*state["messages"], REPLY]}, state, session)
+    assert bodies(session) == [*full, REPLY]
+    assert load_graph_state(session).state["messages"] == [*short, REPLY]
+
+
+@EITHER
+def test_a_full_list_that_the_node_left_as_it_was_hides_nothing(log: Turnlog, run: Any) -> None:
+    session, full = session_of(log), messages(130)
+    run(lambda state: {"messages": [REPLY]}, {"messages": full, "full_messages": full}, session)
+    assert bodies(session) == [*full, REPLY]
+    assert session.agent("main").state["graph"]["view"] is None
+    back = load_graph_state(session).state
+    assert back["messages"] == back["full_messages"] == [*full, REPLY]
+
+
+@EITHER
+def test_what_a_node_raises_is_raised_and_its_state_was_saved(log: Turnlog, run: Any) -> None:
+    session = session_of(log)
+
+    def node(state: Any) -> Any:
+        raise KeyError("of the node's own")
+
+    with pytest.raises(KeyError, match="of the node's own"):
+        run(node, graph_state(), session)
+    assert len(bodies(session)) == 3 and session.snapshot("pre_execution").position == 1
+
+
+@EITHER
+def test_handlers_reach_the_node_and_are_not_stored(log: Turnlog, run: Any) -> None:
+    session, seen = session_of(log), list[Any]()
+
+    def handler() -> str:
+        return "called"
+
+    run(lambda state: seen.append(state["callback_meta"]["h"]()), graph_state(callback_meta={"h": handler}), session)
+    assert seen == ["called"] and "handler" not in str(session.state().state)
+
+
+@dataclasses.dataclass
+class DataState:
+    messages: list[Any]
+    iteration: int = 1
+
+
+class ModelState(BaseModel):
+    messages: list[Any]
+    iteration: int = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Command:
+    """As a graph framework's: where to go, and a part of the state."""
+
+    goto: str
+    update: Any = None
+
+
+@EITHER
+@pytest.mark.parametrize("kind", [DataState, ModelState])
+def test_states_may_be_dataclasses_or_models(log: Turnlog, run: Any, kind: Any) -> None:
+    session, seen = session_of(log), list[Any]()
+
+    def node(state: Any) -> Any:
+        seen.append(state)
+        return {"iteration": state.iteration + 1, "messages": [REPLY]}
+
+    given = kind(messages=messages(1))
+    run(node, given, session)
+    assert seen == [given] and bodies(session) == [*messages(1), REPLY]
+    assert session.agent("main").state["iteration"] == 2
+
+
+@EITHER
+def test_a_command_goes_where_it_went_and_its_part_of_the_state_is_saved(log: Turnlog, run: Any) -> None:
+    session = session_of(log)
+    answer = run(lambda state: Command("next", {"messages": [REPLY]}), {"messages": messages(1)}, session)
+    assert answer.goto == "next" and answer.update["messages"] == [REPLY] and answer.update["metadata"]["history_id"]
+    assert bodies(session) == [*messages(1), REPLY]
+    for other in (Command("next"), "a text", [1]):
+        assert run(lambda state, other=other: other, {"messages": messages(1)}, session) == other
+
+
+def test_the_session_may_depend_on_the_state_and_the_node_keeps_its_signature(log: Turnlog) -> None:
+    def node(state: dict[str, Any], config: Any, *, writer: Any = None) -> dict[str, Any]:
+        """Says hello."""
+        return {"messages": [{"role": "assistant", "content": f"{config} {writer}"}]}
+
+    wrapped = with_state(node, lambda state: log.sessions.get_or_create(state["thread"]))
+    assert inspect.signature(wrapped) == inspect.signature(node) and wrapped.__doc__ == "Says hello."
+    for name in ("a", "b"):
+        wrapped({"messages": messages(1), "thread": name}, "c", writer="w")
+        assert bodies(log.sessions.get(name)) == [*messages(1), {"role": "assistant", "content": "c w"}]
+
+
+def test_an_object_that_is_called_may_be_a_node(log: Turnlog) -> None:
+    class Sync:
+        def __call__(self, state: Any) -> Any:
+            return {"messages": [REPLY]}
+
+    class Async:
+        async def __call__(self, state: Any) -> Any:
+            return {"messages": [REPLY]}
+
+    session = session_of(log)
+    with_state(Sync(), session)({"messages": messages(1)})
+    asyncio.run(with_state(Async(), log.sessions.create("t"))({"messages": messages(1)}))
+    assert bodies(session) == bodies(log.sessions.get("t")) == [*messages(1), REPLY]
+
+
+@pytest.mark.network
+def test_a_service_over_http_holds_it_as_an_engine_does() -> None:
+    app = make_application(Settings(engine="memory://", identity="jwt"))
+    server = LocalServer(app, SystemClock(), port=0).start()
+    try:
+        with Turnlog.open(server.url) as log:
+            session, state = session_of(log), graph_state(iteration=11, callback_meta={"h": print})
+            answer = with_state(lambda given: {"messages": [REPLY]}, session)(state)
+            assert [one["code"] for one in answer["errors"]] == ["iteration_above_maximum"]
+            assert bodies(session) == [*state["full_messages"], REPLY]
+            loaded = load_graph_state(session).state
+            assert (loaded["iteration"], loaded["their_own"]) == (11, state["their_own"])
+            refused = save_graph_state(session, {**state, "dump": "x" * 3_900_000, "more": "y" * 1_000_000})
+            assert refused.problems[-1].code == "too_large"
+    finally:
+        server.stop()
+        app.close()

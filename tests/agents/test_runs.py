@@ -1,0 +1,345 @@
+"""Runs: what a model says is done and kept, wherever it stops it goes on, and nothing a model or a tool does breaks the log."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.agents import events
+from tests.agents.scripts import FORMATS, TOOLS, Script, calls, says
+from tests.conftest import Harness
+from tests.effort import boundaries
+from turnlog import lint
+from turnlog.agents import Hooks, Reply, RequestedCall
+from turnlog.client.model import Session, Turnlog
+from turnlog.core.errors import InvalidInputError, UnavailableError
+
+
+@pytest.fixture
+def session(harness: Harness) -> Session:
+    return harness.log().sessions.create("s", tools=TOOLS)
+
+
+def results(session: Session) -> list[tuple[str, bool]]:
+    """What the tools have answered, and whether it is an error."""
+    loops = [call for loop in session.loops() for call in loop.tool_calls]
+    return [(str(session.recall(call.ref).content), bool(call.is_error)) for call in loops]
+
+
+def find(q: str) -> dict[str, str]:
+    return {"found": q}
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_course_in_every_providers_shape(session: Session, format: Any) -> None:
+    model = Script(
+        calls(("c1", "find", {"q": "a"}), ("c2", "find", {"q": "b"}), format=format),
+        calls(("c3", "recall_tool_call", {"ref": "4.0"}), format=format),
+        says("Here it is.", format),
+    )
+    with session.run(model, {"find": find}, format=format) as run:
+        outcome = run.send("Where is it?")
+    assert (outcome.status, outcome.text, outcome.iterations) == ("final", "Here it is.", 3)
+    for window in model.windows:
+        answer = lint([*window.messages], format=format)
+        assert answer.valid, answer.problems
+    first, second, third = results(session)
+    assert (first, second) == (('{"found": "a"}', False), ('{"found": "b"}', False))
+    assert third[0].startswith("4.0 find") and not third[1]
+    assert "tool_recalled" in {entry.action for entry in session.history()}
+    newest = list(session.messages())[-1]
+    assert newest.finish_reason in ("stop", "completed", "end_turn")
+    state = session.agent().state
+    assert (state["run_id"], state["iteration"], state["max_iterations"]) == (outcome.run_id, 3, 20)
+
+
+def test_what_a_model_gets_wrong_it_reads(session: Session) -> None:
+    def breaks(q: str) -> None:
+        raise RuntimeError(f"no {q}")
+
+    model = Script(
+        calls(("c1", "nothing", {}), ("c2", "find", {"z": 1}), ("c3", "find", "[1]"), ("c4", "delete", {"q": "x"})),
+        calls(("c5", "recall_tool_call", "{}"), ("c6", "find", "")),
+        says("Sorry."),
+    )
+    with session.run(model, {"find": find, "delete": breaks}) as run:
+        assert run.send("Go").status == "final"
+    told = dict(zip(("c1", "c2", "c3", "c4", "c5", "c6"), results(session), strict=True))
+    # Loops are newest first, and there is one.
+    assert all(is_error for _, is_error in told.values())
+    assert told["c1"][0] == "There is no tool 'nothing'. Tools: delete, find."
+    assert "do not fit" in told["c2"][0] and told["c3"][0] == "The arguments are not a JSON object."
+    assert told["c4"][0] == "RuntimeError: no x"
+    assert "give the ref" in told["c5"][0]
+    assert lint([*model.windows[-1].messages], format="openai_chat").valid
+
+
+def test_no_function_is_stored(session: Session) -> None:
+    with session.run(Script(says("Hi")), {"find": find}) as run:
+        run.send("Hello")
+    assert "function" not in str(session.state().state)
+
+
+def test_it_is_not_called_more_often_than_it_may_and_goes_on_when_it_may(session: Session) -> None:
+    again = [calls((f"c{at}", "find", {"q": "x"})) for at in range(3)]
+    with session.run(Script(*again), {"find": find}, max_iterations=2) as run:
+        outcome = run.send("Go")
+    assert (outcome.status, outcome.iterations) == ("max_iterations", 2)
+    assert len(results(session)) == 2, "what was called is answered"
+    refused = session.run(Script(), max_iterations=2).resume()
+    assert (refused.status, refused.run_id) == ("max_iterations", outcome.run_id)
+    more = session.run(Script(says("Done")), {"find": find}, max_iterations=3).resume()
+    assert (more.status, more.iterations, more.run_id) == ("final", 3, outcome.run_id)
+    assert session.run(Script()).resume().status == "idle"
+    fresh = session.run(Script(says("Hello"))).send("Hi")
+    assert fresh.iterations == 1 and fresh.run_id != outcome.run_id
+
+
+@pytest.mark.parametrize("decision", ["approve", "reject"])
+def test_a_call_that_needs_it_waits_for_a_decision_in_another_process(
+    harness: Harness, session: Session, decision: Any
+) -> None:
+    deleted = list[str]()
+    tools = {"find": find, "delete": lambda q: deleted.append(q)}
+    many = calls(("c1", "find", {"q": "a"}), ("c2", "delete", {"q": "b"}), ("c3", "delete", {"q": "c"}))
+    with session.run(Script(many), tools, approve={"delete"}) as run:
+        outcome = run.send("Clean up")
+    assert outcome.status == "pending" and deleted == []
+    assert outcome.pending is not None and (outcome.pending["call_id"], outcome.pending["name"]) == ("c2", "delete")
+
+    def other(*said: Any) -> Any:
+        elsewhere = harness.log().sessions.get("s")
+        return elsewhere.run(Script(*said), tools, approve=lambda call: call.name == "delete")
+
+    assert other().resume().status == "pending", "it waits until it is decided"
+    session.decide_pending(decision, reason="policy")
+    second = other().resume()
+    assert second.status == "pending" and second.pending is not None and second.pending["call_id"] == "c3"
+    assert deleted == (["b"] if decision == "approve" else [])
+    session.decide_pending(decision)
+    done = other(says("Done")).resume()
+    assert (done.status, done.iterations, done.run_id) == ("final", 2, outcome.run_id)
+    assert deleted == (["b", "c"] if decision == "approve" else [])
+    told = results(session)
+    assert [is_error for _, is_error in told] == [False, decision == "reject", decision == "reject"]
+    assert decision == "approve" or told[1][0] == "This action was rejected. Reason: policy"
+    assert session.agent().state.get("pending_action") is None
+
+
+def test_hooks_see_everything_and_may_put_other_things_in_its_place(session: Session) -> None:
+    seen = list[str]()
+
+    class Watch(Hooks):
+        def before_model(self, window: Any) -> Any:
+            seen.append("before_model")
+            return window.model_copy(update={"messages": [*window.messages, {"role": "user", "content": "hooked"}]})
+
+        def after_model(self, messages: Sequence[Any]) -> Any:
+            seen.append("after_model")
+            return [{**messages[0], "content": "changed"}] if messages[0].get("content") else None
+
+        def before_tool(self, call: RequestedCall) -> Any:
+            seen.append(f"before {call.id} {call.ref}")
+            return {"cached": True} if call.id == "c2" else None
+
+        def after_tool(self, call: RequestedCall, result: str, is_error: bool) -> Any:
+            seen.append(f"after {call.id} {result}")
+            return result.upper()
+
+    model = Script(calls(("c1", "find", {"q": "a"}), ("c2", "find", {"q": "b"})), says("said"))
+    with session.run(model, {"find": find}, hooks=[Watch()]) as run:
+        outcome = run.send("Go")
+    assert outcome.text == "changed" and [text for text, _ in results(session)] == [
+        '{"FOUND": "A"}',
+        '{"CACHED": TRUE}',
+    ]
+    assert model.windows[0].messages[-1]["content"] == "hooked"
+    first, second = next(iter(session.loops())).tool_calls
+    assert seen == [
+        "before_model",
+        "after_model",
+        f"before c1 {first.ref}",
+        'after c1 {"found": "a"}',
+        f"before c2 {second.ref}",
+        'after c2 {"cached": true}',
+        "before_model",
+        "after_model",
+    ]
+
+
+@pytest.mark.parametrize("is_broken", [False, True])
+def test_a_model_that_streams(session: Session, is_broken: bool) -> None:
+    seen = list[Any]()
+
+    class Watch(Hooks):
+        def on_event(self, event: Any) -> Any:
+            seen.append(event)
+
+    many = list(events.chat({"role": "assistant", "content": "Hello"}, list))
+    given = many[:4] if is_broken else many
+    run = session.run(Script(lambda: iter(given)), hooks=[Watch()])
+    if not is_broken:
+        assert run.send("Hi").text == "Hello"
+        assert list(session.messages())[-1].status == "complete"
+    else:
+        with pytest.raises(InvalidInputError, match="ended before"):
+            run.send("Hi")
+        broken = list(session.messages())[-1]
+        assert (broken.body, broken.status) == ({"role": "assistant", "content": "Hel"}, "interrupted")
+        assert session.run(Script(says("Hello"))).resume().text == "Hello"
+    assert seen == given
+
+
+def test_a_stream_that_breaks_leaves_all_that_it_has_said(session: Session) -> None:
+    """Also more messages than one append takes."""
+    items = [
+        {"type": "function_call", "call_id": f"c{at}", "name": "find", "arguments": '{"q": "a"}'} for at in range(30)
+    ]
+    given = [one for one in events.responses(items, lambda text: [text]) if one["type"] != "response.completed"]
+    with pytest.raises(InvalidInputError, match="ended before"):
+        session.run(Script(lambda: iter(given)), format="openai_responses").send("Hi")
+    kept = [one for one in session.messages() if one.status == "interrupted"]
+    assert [one.body["call_id"] for one in kept] == [f"c{at}" for at in range(30)]
+
+
+def test_a_model_that_fails_leaves_a_session_that_goes_on(session: Session) -> None:
+    with pytest.raises(ZeroDivisionError):
+        session.run(Script(ZeroDivisionError())).send("Hi")
+    for nothing in ([], Reply([]), {"choices": []}):
+        with pytest.raises(InvalidInputError, match="nothing"):
+            session.run(Script(nothing)).resume()
+    for wrong in ("text", 3):
+        with pytest.raises(InvalidInputError, match="a model answers with"):
+            session.run(Script(wrong)).resume()
+    assert session.run(Script(says("Hello"))).resume().text == "Hello"
+    assert [one.body["content"] for one in session.messages()] == ["Hi", "Hello"]
+
+
+def test_agents_of_one_session_by_their_names(session: Session) -> None:
+    planner = session.run(
+        Script(calls(("p1", "find", {"q": "x"}))),
+        {"find": find},
+        agent_id="planner",
+        author="planner",
+        max_iterations=1,
+    )
+    assert planner.send("Plan").status == "max_iterations"
+    session.append(calls(("w1", "find", {"q": "y"})), meta=[{"author": "worker"}])
+    asked = list[str]()
+    worker = session.run(
+        Script(says("Worked")), {"find": lambda q: asked.append(q)}, agent_id="worker", author="worker"
+    )
+    assert worker.resume().text == "Worked" and asked == ["y"]
+    assert [one.author for one in session.messages()] == ["planner", "planner", "planner", "worker", "worker", "worker"]
+    assert session.agent("planner").state["iteration"] == session.agent("worker").state["iteration"] == 1
+    assert session.agent("planner").state["run_id"] != session.agent("worker").state["run_id"]
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_d1_stopped_at_any_call_of_the_store_it_goes_on(harness: Harness, when: str) -> None:
+    """What the user said is sent again while it is not there; whatever came after that is gone on with."""
+
+    def course(session: Session, said: list[Any]) -> Any:
+        return session.run(Script(*said), {"find": find})
+
+    script = [calls(("c1", "find", {"q": "a"})), says("Done")]
+    clean = harness.log(user="clean").sessions.create("s", tools=TOOLS)
+    before = harness.faults.calls
+    course(clean, list(script)).send("Go")
+    for at in boundaries(harness.faults.calls - before, harness.name):
+        session = harness.log(user=f"u{when}{at}").sessions.create("s", tools=TOOLS)
+        harness.faults.fail(at, when)
+        try:
+            outcome = course(session, list(script)).send("Go")
+        except UnavailableError:
+            harness.faults.clear()
+            said = list(session.messages())
+            left = script[sum(one.body["role"] == "assistant" for one in said) :]
+            outcome = course(session, list(left)).resume() if said else course(session, list(left)).send("Go")
+        harness.faults.clear()
+        roles = [one.body["role"] for one in session.messages()]
+        assert roles == ["user", "assistant", "tool", "assistant"]
+        assert outcome.status == ("final" if outcome.messages else "idle")
+
+
+def test_killed_in_a_tool_another_process_goes_on(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/agent.db"
+    script = textwrap.dedent(f"""
+        import os
+        from tests.agents.scripts import TOOLS, Script, calls
+        from turnlog import Turnlog
+        session = Turnlog.open({url!r}).sessions.create("s", tools=TOOLS)
+        session.run(Script(calls(("c1", "find", {{"q": "a"}}))), {{"find": lambda q: os._exit(7)}}).send("Go")
+    """)
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert ran.returncode == 7, ran.stderr
+    with Turnlog.open(url) as log:
+        session = log.sessions.get("s")
+        outcome = session.run(Script(says("Done")), {"find": find}).resume()
+        assert (outcome.status, outcome.text, outcome.iterations) == ("final", "Done", 2)
+        assert results(session) == [('{"found": "a"}', False)]
+
+
+# ------------------------------------------------------------ asyncio
+
+
+def test_async_functions_and_others_together(session: Session) -> None:
+    async def model(window: Any) -> Any:
+        await asyncio.sleep(0)
+        return (
+            says("Done")
+            if any(one["role"] == "tool" for one in window.messages)
+            else calls(("c1", "find", {"q": "a"}), ("c2", "delete", {"q": "b"}))
+        )
+
+    async def delete(q: str) -> str:
+        await asyncio.sleep(0)
+        return f"deleted {q}"
+
+    async def course() -> Any:
+        async with session.run_async(model, {"find": find, "delete": delete}) as run:
+            return await run.send("Go")
+
+    assert asyncio.run(course()).text == "Done"
+    assert [text for text, _ in results(session)] == ['{"found": "a"}', "deleted b"]
+
+
+def test_an_async_stream(session: Session) -> None:
+    async def stream() -> Any:
+        for event in events.chat({"role": "assistant", "content": "Hello"}, list):
+            yield event
+
+    assert asyncio.run(session.run_async(Script(stream)).send("Hi")).text == "Hello"
+
+
+def test_a_cancelled_run_goes_on(session: Session) -> None:
+    started = asyncio.Event()
+
+    async def forever(window: Any) -> Any:
+        started.set()
+        await asyncio.sleep(3600)
+
+    async def course() -> None:
+        task = asyncio.create_task(session.run_async(forever).send("Hi"))
+        await started.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(course())
+    assert session.run(Script(says("Hello"))).resume().text == "Hello"
+
+
+def test_async_functions_need_an_async_run(session: Session) -> None:
+    async def model(window: Any) -> Any:
+        return says("never")
+
+    with pytest.raises(InvalidInputError, match="run_async"):
+        session.run(model).send("Hi")

@@ -1,0 +1,221 @@
+"""Streams of a session: whole, broken, left, cancelled; appended once in any case."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+
+from tests.agents import events
+from tests.conftest import Harness
+from tests.effort import boundaries
+from turnlog.client.model import Session
+from turnlog.core.errors import SessionEndedError, UnavailableError
+
+WHOLE = {"role": "assistant", "content": "Hello there"}
+ITEMS = [
+    {"type": "reasoning", "id": "rs", "summary": []},
+    {"type": "function_call", "call_id": "c1", "name": "f", "arguments": "{}"},
+]
+
+
+def each(text: str) -> list[str]:
+    return list(text)
+
+
+def chunks() -> list[dict[str, Any]]:
+    return list(events.chat(WHOLE, each))
+
+
+def asked(harness: Harness) -> Session:
+    session = harness.log().sessions.create("s")
+    session.append({"role": "user", "content": "Hi"})
+    return session
+
+
+def stored(session: Session) -> list[tuple[Any, str]]:
+    return [(one.body, one.status) for one in session.messages()][1:]
+
+
+class BrokenError(Exception):
+    """The connection to the provider is gone."""
+
+
+def breaking(many: list[dict[str, Any]], at: int) -> Iterator[dict[str, Any]]:
+    yield from many[:at]
+    raise BrokenError
+
+
+def test_a8_events_pass_through_and_one_message_is_kept(harness: Harness) -> None:
+    session, seen = asked(harness), list[Any]()
+    with session.stream(iter(chunks()), run_id="r1") as stream:
+        assert stream.partial == [] and stream.appended is None
+        for chunk in stream:
+            seen.append(chunk)
+            if stream.text == "Hell":
+                assert stream.partial == [{"role": "assistant", "content": "Hell"}]
+                assert stored(session) == [], "nothing is kept before its end"
+    assert seen == chunks()
+    assert stored(session) == [(WHOLE, "complete")]
+    assert stream.appended is not None and stream.appended.first == stream.appended.last == 3
+    newest = list(session.messages())[-1]
+    assert newest.finish_reason == "stop"
+    assert stream.save() == stream.appended and session.info().head == 3
+
+
+def test_it_needs_no_with(harness: Harness) -> None:
+    session = asked(harness)
+    assert len(list(session.stream(chunks()))) == len(chunks())
+    assert stored(session) == [(WHOLE, "complete")]
+
+
+@pytest.mark.parametrize("at", range(2, 13, 5))
+@pytest.mark.parametrize("on_break", ["keep", "drop"])
+def test_a8_one_that_breaks(harness: Harness, at: int, on_break: Any) -> None:
+    session = asked(harness)
+    with pytest.raises(BrokenError), session.stream(breaking(chunks(), at), on_break=on_break) as stream:
+        for _ in stream:
+            pass
+    said = {"role": "assistant", "content": "Hello there"[: at - 1]}
+    assert stored(session) == ([(said, "interrupted")] if on_break == "keep" else [])
+    assert said not in session.context(format="openai_chat").messages, "it is in no window"
+    session.append(WHOLE)
+    assert session.context(format="openai_chat").messages[-1] == WHOLE
+
+
+def test_a8_what_was_whole_before_it_broke_is_whole(harness: Harness) -> None:
+    session, many = asked(harness), chunks()
+    with pytest.raises(BrokenError):
+        list(session.stream(breaking(many, len(many))))
+    assert stored(session) == [(WHOLE, "complete")]
+
+
+def test_a8_one_that_is_left_or_whose_reader_fails(harness: Harness) -> None:
+    session, closed = asked(harness), list[int]()
+
+    class Connection(list[dict[str, Any]]):
+        def close(self) -> None:
+            closed.append(1)
+
+    with session.stream(Connection(chunks())) as stream:
+        for _ in stream:
+            if stream.text == "Hel":
+                break
+    with pytest.raises(ZeroDivisionError), session.stream(Connection(chunks())) as stream:
+        for _ in stream:
+            if stream.text == "He":
+                raise ZeroDivisionError
+    assert [(body["content"], status) for body, status in stored(session)] == [
+        ("Hel", "interrupted"),
+        ("He", "interrupted"),
+    ]
+    assert closed == [1, 1]
+    assert list(stream) == [], "it is over"
+
+
+def test_one_that_said_nothing_leaves_nothing(harness: Harness) -> None:
+    session = asked(harness)
+    with pytest.raises(BrokenError):
+        list(session.stream(breaking(chunks(), 0)))
+    assert stored(session) == []
+
+
+def test_items_of_an_answer_are_one_commit(harness: Harness) -> None:
+    session = asked(harness)
+    stream = session.stream(
+        events.responses(ITEMS, each), format="openai_responses", meta={"author": "main", "id": "x"}
+    )
+    assert list(stream) == list(events.responses(ITEMS, each))
+    assert stored(session) == [(item, "complete") for item in ITEMS]
+    first, second = list(session.messages())[1:]
+    assert (first.author, second.author, first.id, second.id) == ("main", "main", "x", None)
+    assert stream.appended is not None and (stream.appended.first, stream.appended.last) == (3, 4)
+    assert [one.name for one in next(session.loops()).tool_calls] == ["f"]
+
+
+def test_an_answer_of_more_items_than_a_commit_takes(harness: Harness) -> None:
+    session = asked(harness)
+    many = [{**ITEMS[1], "call_id": f"c{at}"} for at in range(30)]
+    list(session.stream(events.responses(many, each), format="openai_responses"))
+    assert stored(session) == [(item, "complete") for item in many]
+
+
+def test_a_session_that_has_ended_meanwhile_is_told_and_the_streams_own_error_goes_first(harness: Harness) -> None:
+    session = asked(harness)
+    session.end()
+    with pytest.raises(SessionEndedError):
+        list(session.stream(chunks()))
+    with pytest.raises(BrokenError) as caught:
+        list(session.stream(breaking(chunks(), 5)))
+    assert "not saved" in caught.value.__notes__[0]
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a8_d1_saved_again_after_a_fault_it_is_there_once(harness: Harness, when: str) -> None:
+    clean = harness.log(user="clean").sessions.create("s")
+    before = harness.faults.calls
+    list(clean.stream(chunks()))
+    for at in boundaries(harness.faults.calls - before, harness.name):
+        session = harness.log(user=f"u{when}{at}").sessions.create("s")
+        stream = session.stream(chunks())
+        harness.faults.fail(at, when)
+        try:
+            list(stream)
+        except UnavailableError:
+            assert stream.save() is not None
+        harness.faults.clear()
+        assert [one.body for one in session.messages()] == [WHOLE]
+
+
+# ------------------------------------------------------------ asyncio
+
+
+async def asynchronous(many: list[dict[str, Any]], *, wait_at: int | None = None) -> AsyncIterator[dict[str, Any]]:
+    for at, one in enumerate(many):
+        if at == wait_at:
+            await asyncio.sleep(3600)
+        yield one
+
+
+def test_async_events_pass_through(harness: Harness) -> None:
+    session = asked(harness)
+
+    async def run() -> list[Any]:
+        async with session.stream_async(asynchronous(chunks())) as stream:
+            return [chunk async for chunk in stream]
+
+    assert asyncio.run(run()) == chunks()
+    assert stored(session) == [(WHOLE, "complete")]
+
+
+def test_a_cancelled_one_is_kept_before_the_cancellation_goes_on(harness: Harness) -> None:
+    session = asked(harness)
+
+    async def read() -> None:
+        async with session.stream_async(asynchronous(chunks(), wait_at=4)) as stream:
+            async for _ in stream:
+                pass
+
+    async def run() -> None:
+        task = asyncio.create_task(read())
+        await asyncio.sleep(0.05)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(run())
+    assert stored(session) == [({"role": "assistant", "content": "Hel"}, "interrupted")]
+
+
+def test_an_async_one_that_is_left(harness: Harness) -> None:
+    session = asked(harness)
+
+    async def run() -> None:
+        async with session.stream_async(asynchronous(chunks()), on_break="drop") as stream:
+            async for _ in stream:
+                break
+
+    asyncio.run(run())
+    assert stored(session) == []

@@ -1,0 +1,705 @@
+"""Each command, for people and for scripts; and a wrong input at each entrance: one clear line, never a traceback."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from tests.conftest import SAMPLES
+from turnlog import Turnlog, __version__, cli
+from turnlog.app import make_application
+from turnlog.cli.app import app
+from turnlog.cli.options import sqlite_url
+from turnlog.cli.replaying.transcripts import read_transcripts, sample_of
+from turnlog.cli.screen import plain
+from turnlog.engines.system import SystemClock
+from turnlog.http.openapi import json_schemas
+from turnlog.server.local_server import LocalServer
+from turnlog.settings import Settings
+
+SESSION = "support-42"
+
+
+@pytest.fixture(autouse=True)
+def _clean(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("URL", "DATA", "TENANT", "USER", "TOKEN", "ENGINE"):
+        monkeypatch.delenv(f"TURNLOG_{name}", raising=False)
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """A data folder with one session of the sample."""
+    folder = tmp_path / "data"
+    sample = json.loads((SAMPLES / "support-agent.json").read_text("utf-8"))
+    with Turnlog.open(sqlite_url(folder)) as log:
+        session = log.sessions.create(SESSION, title="A projector\x1b[31m", tools=sample["tools"])
+        for at in range(0, len(sample["messages"]), 25):
+            session.append(*sample["messages"][at : at + 25])
+    return folder
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(one) for one in arguments], prog_name="turnlog", catch_exceptions=False)
+
+
+def ok(*arguments: object) -> str:
+    result = run(*arguments)
+    assert (result.exit_code, result.stderr) == (0, ""), result.output
+    assert "\x1b" not in result.stdout
+    return result.stdout
+
+
+def as_json(*arguments: object) -> Any:
+    return json.loads(ok(*arguments, "--json"))
+
+
+def refused(*arguments: object, code: int, says: str) -> None:
+    """One line on stderr, nothing on stdout, the exit code; with --json too."""
+    for more in ((), ("--json",)):
+        result = run(*arguments, *more)
+        assert (result.exit_code, result.stdout) == (code, ""), result.output
+        assert result.stderr.startswith("turnlog: ") and result.stderr.count("\n") == 1
+        assert re.search(says, result.stderr), result.stderr
+        assert "Traceback" not in result.stderr
+
+
+# ---------------------------------------------------------------- the program
+
+
+def test_without_a_command_it_says_what_there_is() -> None:
+    said = ok()
+    for name in ("serve", "replay", "context", "loops", "sessions", "show", "lint", "schema", "doctor"):
+        assert re.search(rf"\b{name}\b", said)
+    assert ok("--version") == f"turnlog {__version__}\n"
+    for name in ("serve", "context", "replay"):
+        assert "--json" in ok(name, "--help")
+
+
+def test_main_exits_with_the_code(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["--version"])
+    assert ended.value.code == 0 and capsys.readouterr().out == f"turnlog {__version__}\n"
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["bogus"])
+    assert ended.value.code == 2
+
+
+def test_without_its_extra_it_says_how_to_install_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "rich" else find(name))
+    with pytest.raises(SystemExit) as ended:
+        cli.main([])
+    assert ended.value.code == 1
+    assert capsys.readouterr().err == "turnlog: the command line needs rich: pip install 'turnlog[cli]'\n"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["bogus"],
+        ["show"],
+        ["context", "a", "--budget", "0"],
+        ["context", "a", "--budget", "x"],
+        ["show", "a", "--nope"],
+    ],
+)
+def test_wrong_usage_is_2(arguments: list[str]) -> None:
+    result = run(*arguments)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith("turnlog: ") and result.stderr.count("\n") == 1
+
+
+# ---------------------------------------------------------------- reading sessions
+
+
+def test_sessions(data: Path) -> None:
+    listed = as_json("sessions", "--data", data)
+    assert [one["session_id"] for one in listed["sessions"]] == [SESSION]
+    assert listed["sessions"][0]["messages"] == 86 and listed["more"] is False
+    said = ok("sessions", "--data", data)
+    assert SESSION in said and "86" in said and "A projector" in said
+    assert as_json("sessions", "--data", data, "--user", "bob") == {"sessions": [], "more": False}
+    assert ok("--user", "bob", "sessions", "--data", data) == "no sessions\n"
+
+
+def test_sessions_says_when_there_are_more(data: Path) -> None:
+    with Turnlog.open(sqlite_url(data)) as log:
+        log.sessions.create("another")
+    assert as_json("sessions", "--data", data, "--limit", 1)["more"] is True
+    assert "--limit" in ok("sessions", "--data", data, "--limit", 1)
+
+
+def test_what_stands_before_the_command_and_in_the_environment_counts_too(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = as_json("sessions", "--data", data)
+    assert as_json("--data", data, "sessions") == wanted
+    monkeypatch.setenv("TURNLOG_DATA", str(data))
+    assert as_json("sessions") == wanted
+    assert as_json("--user", "bob", "sessions", "--user", "me") == wanted, "what stands after the command wins"
+
+
+def test_show(data: Path) -> None:
+    shown = as_json("show", SESSION, "--data", data)
+    assert [one["position"] for one in shown["messages"]] == list(range(2, 88)) and shown["next"] is None
+    page = as_json("show", SESSION, "--data", data, "--after", 10, "--limit", 3)
+    assert [one["position"] for one in page["messages"]] == [11, 12, 13] and page["next"] == 13
+    said = ok("show", SESSION, "--data", data, "--limit", 4)
+    assert "more characters]" in said and "→ get_customer(" in said and "more: --after 5" in said
+    assert "more characters]" not in ok("show", SESSION, "--data", data, "--full")
+
+
+def test_show_does_not_obey_what_is_stored(data: Path) -> None:
+    with Turnlog.open(sqlite_url(data)) as log:
+        log.sessions.create("evil", title="\x1b]0;title\x07").append(
+            {"role": "user", "content": "\x1b[2Jgone\u202e \ud83d"},
+            {"role": "assistant", "content": "[red]not markup[/red] :smile:", "name": "\x1b[31m"},
+            {"role": "assistant", "tool_calls": [{"id": "1", "function": {"name": "\x9b5m", "arguments": "\x1b"}}]},
+        )
+    for arguments in (("show", "evil"), ("context", "evil", "--messages"), ("loops", "evil"), ("sessions",)):
+        said = ok(*arguments, "--data", data)
+        assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\ud800-\udfff]", said)
+    assert "[red]not markup[/red] :smile:" in ok("show", "evil", "--data", data)
+    assert as_json("show", "evil", "--data", data)["messages"][0]["body"]["content"] == "\x1b[2Jgone\u202e \ud83d"
+
+
+def test_plain_keeps_lines_and_scripts() -> None:
+    assert plain("a\r\nb\tc 你好 🙂") == "a\nb\tc 你好 🙂"
+    assert plain("a\rb\x1b[0m") == "a\ufffdb\ufffd[0m"
+    assert plain(" a \n b ", lines=False) == "a b"
+
+
+def test_loops(data: Path) -> None:
+    found = as_json("loops", SESSION, "--data", data)["loops"]
+    assert [one["loop"] for one in found] == list(range(12, 0, -1))
+    said = ok("loops", SESSION, "--data", data)
+    assert said.count("closed") == 11 and "74–83" in said
+
+
+def test_context(data: Path) -> None:
+    window = as_json("context", SESSION, "--data", data, "--budget", 4000)
+    assert 0 < window["tokens"] <= 4000 and window["manifest"]["budget"] == {"tokens": 4000, "source": "given"}
+    said = ok("context", SESSION, "--data", data, "--budget", 4000)
+    for level in ("whole", "digest", "out"):
+        assert level in said
+    assert re.search(r"loop 12 +84–87 +whole +█", said) and "of 4,000 tokens" in said and "loops 1–" in said
+    assert "digest" not in ok("context", SESSION, "--data", data, "--policy", "full").partition("█")[0]
+    assert "Hello! The projector" in ok("context", SESSION, "--data", data, "--messages")
+
+
+def test_context_shows_how_much_the_call_before_was_sent_and_why_no_more(data: Path) -> None:
+    window = as_json("context", SESSION, "--data", data)
+    said = ok("context", SESSION, "--data", data)
+    assert window["prefix"]["reason"] is None
+    assert f"▔ {window['prefix']['stable_tokens']:,} tokens as the call before\n" in said
+    said = ok("context", SESSION, "--data", data, "--policy", "run_loops", "--at", "74")
+    assert re.search(r"[0-9,]+ tokens as the call before; broken at [0-9]+: past_loop\n", said)
+    assert "no call before" in ok("context", SESSION, "--data", data, "--at", "1")
+
+
+def test_context_takes_every_way_to_name_a_policy(data: Path) -> None:
+    by_name = as_json("context", SESSION, "--data", data, "--policy", "turns(2)")
+    by_body = as_json("context", SESSION, "--data", data, "--policy", '{"steps": [{"step": "turns", "n": 2}]}')
+    assert by_name == by_body and by_name["tokens"] < as_json("context", SESSION, "--data", data)["tokens"]
+    assert as_json("context", SESSION, "--data", data, "--model", "gpt-4o")["manifest"]["budget"]["source"] == "model"
+    assert as_json("context", SESSION, "--data", data, "--format", "turnlog")["messages"]
+
+
+def test_context_at_a_moment_of_the_past_and_what_differs_from_another(data: Path) -> None:
+    past = as_json("context", SESSION, "--data", data, "--at", "5")
+    assert (past["head"], past["manifest"]["build"]["position"]) == (5, 5)
+    assert as_json("context", SESSION, "--data", data, "--at", past["manifest"]["build"]["clock"])["head"] >= 5
+    found = ok("context", SESSION, "--data", data, "--against", "5")
+    assert "came" in found and "head 5 -> " in found
+    both = as_json("context", SESSION, "--data", data, "--at", "6", "--against", "5")
+    assert (both["window"]["head"], both["against"]) == (6, past)
+    assert "no difference" in ok("context", SESSION, "--data", data, "--at", "5", "--against", "5")
+    refused("context", SESSION, "--data", data, "--at", "9999", code=2, says="above the head")
+    refused("context", SESSION, "--data", data, "--against", "then", code=2, says="neither a position nor a time")
+
+
+def test_end_and_reset_and_the_list_by_status(data: Path) -> None:
+    assert ok("end", SESSION, "--data", data) == f"{SESSION} has ended\n"
+    assert as_json("end", SESSION, "--data", data)["status"] == "ended"
+    fresh = as_json("reset", SESSION, "--data", data)
+    assert (fresh["reset_of"], fresh["messages"], fresh["status"]) == (SESSION, 0, "active")
+    assert ok("reset", SESSION, "--data", data) == f"{SESSION} has ended; {fresh['session_id']} is in its place\n"
+    for status, wanted in (("ended", SESSION), ("active", fresh["session_id"])):
+        listed = as_json("sessions", "--data", data, "--status", status)["sessions"]
+        assert [one["session_id"] for one in listed] == [wanted]
+    refused("sessions", "--data", data, "--status", "nope", code=2, says="status")
+
+
+def test_search_over_many_sessions_has_the_words_of_all_of_them(tmp_path: Path) -> None:
+    """In a folder that no service works on."""
+    with Turnlog.open(sqlite_url(tmp_path / "data")) as log:
+        for at in range(20):
+            text = "the umbrella is blue" if at == 0 else "nothing to tell"
+            log.sessions.create(f"s{at}").append({"role": "user", "content": text})
+    found = as_json("search", "--all", "umbrella", "--data", tmp_path / "data")
+    assert [one["session_id"] for one in found["results"]] == ["s0"]
+
+
+def test_erase_asks_erases_and_tells(data: Path) -> None:
+    asked = CliRunner().invoke(app, ["erase", SESSION, "--data", str(data)], input="n\n", prog_name="turnlog")
+    assert (asked.exit_code, "nothing was erased" in asked.stderr) == (2, True)
+    assert SESSION in ok("sessions", "--data", data)
+    said = ok("erase", SESSION, "--data", data, "--yes")
+    assert re.search(
+        rf"session {SESSION}: [0-9,]+ commits, .* requests, 0 memories; job .* looks again 15 minutes later", said
+    )
+    refused("show", SESSION, "--data", data, code=1, says="not_found")
+    assert ok("sessions", "--data", data) == "no sessions\n"
+    receipt = as_json("erase", "--me", "--yes", "--data", data)
+    assert (receipt["kind"], receipt["session_id"], receipt["result"]["status"]) == ("erase_user", "", "erasing")
+    refused("erase", "--data", data, code=2, says="name a session")
+    refused("erase", SESSION, "--me", "--data", data, code=2, says="name a session")
+    refused("erase", "nope", "--yes", "--data", data, code=1, says="not_found")
+
+
+def test_sessions_shows_what_expires(data: Path) -> None:
+    assert "expires" not in ok("sessions", "--data", data)
+    with Turnlog.open(sqlite_url(data)) as log:
+        log.sessions.create("short", ttl_days=3)
+    told = ok("sessions", "--data", data)
+    assert "expires" in told and "never" in told
+
+
+def test_wrong_input_of_the_reading_commands(data: Path) -> None:
+    for command in ("show", "context", "loops", "end", "reset"):
+        refused(command, "nope", "--data", data, code=1, says=r"no session 'nope' \(not_found\)")
+        refused(command, "a b", "--data", data, code=2, says="session id 'a b'")
+        refused(command, SESSION, "--data", data, "--user", "bob", code=1, says="not_found")
+        refused(command, SESSION, code=1, says="no data in '.turnlog'.*turnlog serve")
+        refused(command, SESSION, "--url", "http://a:b", code=2, says="invalid_url")
+    refused("sessions", "--data", data / "nope", code=1, says="no_data")
+    refused("context", SESSION, "--data", data, "--policy", "nope", code=2, says="policy 'nope'.*/policy")
+    refused("context", SESSION, "--data", data, "--policy", "{", code=2, says="--policy: ")
+    refused("context", SESSION, "--data", data, "--policy", '{"steps": 1}', code=2, says="invalid_policy at /policy/")
+    refused("context", SESSION, "--data", data, "--budget", "9", code=2, says="needs [0-9]+ tokens.*budget_too_small")
+    refused("context", SESSION, "--data", data, "--format", "nope", code=2, says="format")
+
+
+def test_a_damaged_data_folder_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "turnlog.db").write_bytes(b"no database at all" * 100)
+    refused("sessions", "--data", tmp_path, code=1, says=".")
+
+
+# ---------------------------------------------------------------- a service
+
+
+@pytest.fixture
+def served() -> Iterator[LocalServer]:
+    application = make_application(Settings(engine="memory://", identity="jwt"))
+    server = LocalServer(application, SystemClock(), port=0, token="s3cret").start()
+    yield server
+    server.stop()
+    application.close()
+
+
+def test_recall_and_search_show_what_is_in_the_log(tmp_path: Path) -> None:
+    where = ("--data", str(tmp_path))
+    call = {"id": "c1", "type": "function", "function": {"name": "cat", "arguments": "{}"}}
+    with Turnlog.open(f"sqlite:///{tmp_path}/turnlog.db") as log:
+        log.sessions.create("a").append(
+            {"role": "user", "content": "show the boats"},
+            {"role": "assistant", "content": None, "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": "c1", "content": "one\ntwo\nthree"},
+        )
+    assert as_json("recall", "a", "3.0", "--from-line", "2", "--to-line", "2", *where)["content"] == "two"
+    assert as_json("recall", "a", "c1", "--pattern", "^t", *where)["content"] == "2: two\n3: three"
+    assert as_json("search", "a", "a boat", "--limit", "1", *where)["results"][0]["position"] == 2
+    for options, positions in (
+        (("--role", "tool"), {4}),
+        (("--tool", "cat", "--after", "3"), {4}),
+        (("--loop", "1", "--before", "3"), {2}),
+        (("--before", "2020-01-01T00:00:00Z"), set()),
+    ):
+        found = as_json("search", "a", "boats one", *options, *where)["results"]
+        assert {one["position"] for one in found} == positions, options
+    everywhere = as_json("search", "--all", "boats", *where)
+    assert (everywhere["results"][0]["session_id"], everywhere["results"][0]["position"]) == ("a", 2)
+    assert as_json("search", "--all", "one", "--role", "tool", *where)["results"][0]["ref"] == "3.0"
+    assert "a, position 2, loop 1, user: show the ⟦boats⟧" in ok("search", "--all", "boats", *where)
+    refused("search", "boats", *where, code=2, says="--all")
+    refused("search", "--all", "a", "boats", *where, code=2, says="--all")
+    refused("search", "--all", "boats", "--loop", "1", *where, code=2, says="--loop")
+
+
+@pytest.mark.network
+def test_commands_speak_to_a_service(served: LocalServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Turnlog.open(served.url, token="s3cret", user="ada") as log:
+        log.sessions.create("a", recall="never").append({"role": "user", "content": "hi"})
+    where = ("--url", served.url, "--token", "s3cret", "--user", "ada")
+    assert as_json("sessions", *where)["sessions"][0]["messages"] == 1
+    assert as_json("show", "a", *where)["messages"][0]["body"] == {"role": "user", "content": "hi"}
+    assert as_json(*where, "context", "a")["messages"] == [{"role": "user", "content": "hi"}]
+    assert len(as_json("loops", "a", *where)["loops"]) == 1
+    refused("sessions", "--url", served.url, code=1, says="bearer token.*--token")
+    monkeypatch.setenv("TURNLOG_URL", served.url)
+    monkeypatch.setenv("TURNLOG_TOKEN", "s3cret")
+    assert as_json("sessions") == {"sessions": [], "more": False}
+
+
+@pytest.mark.network
+def test_a_service_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SystemClock, "sleep", lambda clock, seconds: None)
+    refused("sessions", "--url", "http://127.0.0.1:1", code=1, says="connection refused.*turnlog serve")
+    refused("replay", SAMPLES, "--url", "http://127.0.0.1:1", code=1, says="unreachable")
+
+
+@pytest.mark.network
+def test_serve_refuses_what_it_can_not_do(served: LocalServer, tmp_path: Path) -> None:
+    refused("serve", "--port", served.url.rpartition(":")[2], "--engine", "memory", code=1, says="port_in_use.*--port")
+    refused("serve", "--host", "0.0.0.0", "--engine", "memory", code=2, says="needs a token.*--token")  # noqa: S104
+    refused("serve", "--host", "no such host", "--token", "x", "--engine", "memory", code=2, says="invalid_host")
+    refused("serve", "--allow-host", "http://a", "--engine", "memory", code=2, says="without scheme and port")
+    refused(
+        "serve", "--host", "no-such-host.invalid", "--token", "x", "--engine", "memory", code=1, says="cannot_listen"
+    )
+    refused("serve", "--engine", "nope", code=2, says="engine 'nope' is not one of embedded, memory, moto")
+    (tmp_path / "file").write_text("")
+    refused(
+        "serve",
+        "--port",
+        "0",
+        "--data",
+        tmp_path / "file",
+        code=1,
+        says="can.t make the folder .*file exists.*no_folder",
+    )
+    assert run("serve", "--port", "70000").exit_code == 2
+
+
+# ---------------------------------------------------------------- replay
+
+
+@pytest.mark.network
+@pytest.mark.parametrize("engine", ["embedded", pytest.param("memory", marks=pytest.mark.full)])
+def test_replay(engine: str) -> None:
+    report = as_json("replay", SAMPLES, "--engine", engine, "--budget", 6000)
+    assert report["ok"] and report["findings"] == []
+    assert set(report["sources"]) == {"coding-agent", "messy", "support-agent", "travel-agent-zh"}
+    assert report["total"]["sessions"] == 13 and report["total"]["invalid"] == report["total"]["lost"] == 0
+    assert report["warnings"]["orphan_result"] == 2 and report["repeated_ids"] == 1
+
+
+@pytest.mark.network
+def test_replay_prints_tables(data: Path) -> None:
+    said = ok("replay", SAMPLES, "--limit", 2, "--policy", "run_loops")
+    assert re.search(r"coding-agent +1 +125 +41 ", said) and "total" in said and "every message came back" in said
+    assert "open_calls" in said
+    assert as_json("replay", SAMPLES, "--sample", 3)["total"]["sessions"] == 3
+
+
+@pytest.mark.network
+def test_replay_with_summaries() -> None:
+    asked = ("replay", SAMPLES / "support-agent.json", "--compress", "loops > 4")
+    report = as_json(*asked)
+    (session,) = report["compression"]["sessions"]
+    assert report["ok"] and session["made"] == session["jobs"]["published"] >= 1 and session["wrong"] == 0
+    assert session["saved"] == session["source_tokens"] - session["tokens"] > 0
+    said = ok(*asked)
+    assert "Summaries made meanwhile" in said and "every summary is of closed loops, no job is left" in said
+    refused("replay", SAMPLES, "--compress", "now", code=2, says="trigger 'now' is not like")
+    refused("replay", SAMPLES, "--compress", "loops > 4", "--policy", "full", code=2, says="summary")
+
+
+@pytest.mark.network
+def test_replay_keeps_its_folder_when_asked() -> None:
+    result = run("replay", SAMPLES / "messy.jsonl", "--keep", "--json")
+    assert result.exit_code == 0 and json.loads(result.stdout)["ok"]
+    folder = result.stderr.rsplit(" ", 1)[1].strip().rstrip("`")
+    try:
+        assert len(as_json("sessions", "--data", folder)["sessions"]) == 10
+    finally:
+        __import__("shutil").rmtree(folder)
+
+
+@pytest.mark.network
+def test_replay_takes_a_loader(tmp_path: Path) -> None:
+    loader = tmp_path / "load.py"
+    loader.write_text(
+        "def iter_sessions(path):\n"
+        "    for line in open(path, encoding='utf-8'):\n"
+        "        yield {'id': line.strip(), 'source': 'lines', 'messages': [{'role': 'user', 'content': line}]}\n"
+    )
+    (tmp_path / "log.txt").write_text("one\ntwo\n")
+    report = as_json("replay", tmp_path / "log.txt", "--loader", loader)
+    assert report["sources"]["lines"]["messages"] == 2
+
+
+@pytest.mark.network
+def test_replay_fails_when_a_message_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('[{"role": "user", "content": {"not": "content"}}]')
+    result = run("replay", tmp_path / "a.json")
+    assert (result.exit_code, result.stderr) == (1, "")
+    assert "something is lost or not valid" in result.stdout and "content is neither" in result.stdout
+
+
+@pytest.mark.network
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("", "not JSON"),
+        ("{", "not JSON"),
+        ('{"messages": 1}', "neither"),
+        ("[1, 2]", "neither"),
+        ('{"messages": [1]}', "message 1 is not an object"),
+        ('{"messages": [], "tools": 1}', "tools"),
+        ('{"a": 1, "a": 2}', "twice"),
+        ('{"messages": []}\n{"messages": [}\n', "line 2"),
+        ('{"messages": [{"role": "user", "content": NaN}]}', "NaN"),
+        (b"\xff\xfe", "UTF-8"),
+    ],
+)
+def test_files_that_are_no_conversations(tmp_path: Path, content: str | bytes, says: str) -> None:
+    file = tmp_path / "bad.jsonl"
+    file.write_bytes(content if isinstance(content, bytes) else content.encode())
+    refused("replay", file, code=2, says=f"bad.jsonl.*{says}")
+    refused("lint", file, code=2, says=f"bad.jsonl.*{says}")
+
+
+@pytest.mark.network
+def test_wrong_input_of_replay(tmp_path: Path) -> None:
+    loader = tmp_path / "load.py"
+    refused("replay", "nope.json", code=2, says="no file 'nope.json'")
+    refused("replay", tmp_path, code=2, says="no .json")
+    refused("replay", SAMPLES, "--policy", "nope", code=2, says="policy 'nope'")
+    refused("replay", SAMPLES, "--format", "nope", code=2, says="format")
+    refused("replay", SAMPLES, "--engine", "moto", code=2, says="engine 'moto'")
+    refused("replay", SAMPLES, "--loader", loader, code=2, says="no loader")
+    for content, says in (
+        ("import no_such_module", "ModuleNotFoundError"),
+        ("x = 1", "iter_sessions"),
+        ("def iter_sessions(path):\n    raise KeyError('id')", "KeyError"),
+        ("def iter_sessions(path):\n    return [{'id': 1}]", "neither"),
+        ("def iter_sessions(path: return", "SyntaxError"),
+    ):
+        loader.write_text(content)
+        refused("replay", SAMPLES, "--loader", loader, code=2, says=says)
+
+
+# ---------------------------------------------------------------- without a service
+
+
+def test_lint(tmp_path: Path) -> None:
+    valid = as_json("lint", SAMPLES / "support-agent.json")
+    assert valid["valid"] and valid["histories"][0]["problems"] == []
+    assert ok("lint", SAMPLES / "support-agent.json") == "1 history, all valid by the rules of openai_chat\n"
+    messy = run("lint", SAMPLES / "messy.jsonl", "--json")
+    assert (messy.exit_code, messy.stderr) == (1, "")
+    found = json.loads(messy.stdout)
+    assert not found["valid"] and len(found["histories"]) == 10
+    problem = next(one for one in found["histories"] if one["id"] == "unanswered-call")["problems"][0]
+    assert problem["rule"] == "call_unanswered" and problem["pointer"] == "/messages/2/tool_calls/0"
+    assert all(problem[name] for name in ("message", "provider_says", "fix", "source"))
+    assert {one["format"] for one in found["histories"]} == {"openai_chat"}
+    said = run("lint", SAMPLES / "messy.jsonl")
+    assert said.exit_code == 1
+    for part in ("unanswered-call /messages/2/tool_calls/0: call_unanswered", "answer: 400", "fix: ", "problems in"):
+        assert part in said.stdout
+
+
+def test_a_terminal_without_unicode_is_no_error(data: Path) -> None:
+    runner = CliRunner(charset="ascii")
+    for arguments in (("doctor",), ("show", SESSION, "--data", data), ("lint", SAMPLES / "messy.jsonl")):
+        result = runner.invoke(app, [str(one) for one in arguments], catch_exceptions=False)
+        assert result.exit_code in (0, 1) and "?" in result.stdout
+    result = runner.invoke(app, ["loops", SESSION, "--data", str(data), "--json"], catch_exceptions=False)
+    assert len(json.loads(result.stdout)["loops"]) == 12
+
+
+def test_lint_reads_one_history_however_it_is_written(tmp_path: Path) -> None:
+    messages = [{"role": "user", "content": "a"}, {"role": "tool", "tool_call_id": "x", "content": "b"}]
+    forms = {
+        "list.json": json.dumps(messages),
+        "object.json": json.dumps({"messages": messages}),
+        "lines.jsonl": "\n".join(json.dumps(message) for message in messages),
+        "pretty.json": "\ufeff" + json.dumps({"id": "list", "messages": messages}, indent=2),
+        "of_one.json": json.dumps([{"messages": messages}]),
+    }
+    for name, content in forms.items():
+        (tmp_path / name).write_text(content, "utf-8")
+        found = json.loads(run("lint", tmp_path / name, "--json").stdout)
+        assert [one["messages"] for one in found["histories"]] == [2], name
+        assert [one["rule"] for one in found["histories"][0]["problems"]] == ["orphan_result"], name
+
+
+ITEMS = [
+    {"role": "user", "content": "hi"},
+    {"type": "reasoning", "id": "rs_1", "summary": []},
+    {"type": "function_call", "call_id": "a", "name": "f", "arguments": "{}"},
+]
+BLOCKS = [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": "x"}]}]
+UNTYPED = [{"role": "user", "content": [{"toolResult": {"toolUseId": "a", "content": [{"text": "x"}]}}]}]
+SPEC = {"toolSpec": {"name": "f", "inputSchema": {"json": {}}}}
+REQUESTS: dict[str, tuple[object, str, str]] = {
+    "responses": ({"model": "m", "input": ITEMS, "instructions": "Be brief."}, "openai_responses", "call_unanswered"),
+    "items": (ITEMS, "openai_responses", "call_unanswered"),
+    "one item": (ITEMS[2:], "openai_responses", "call_unanswered"),
+    "anthropic": (
+        {"model": "m", "max_tokens": 9, "system": [{"type": "text", "text": "Be brief."}], "messages": BLOCKS},
+        "anthropic",
+        "result_unknown",
+    ),
+    "converse": (
+        {"modelId": "m", "system": [{"text": "x"}], "messages": UNTYPED, "toolConfig": {"tools": [SPEC]}},
+        "bedrock_converse",
+        "result_unknown",
+    ),
+}
+"""What a request's body looks like -> it, its format and the rule that it breaks."""
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+def test_lint_takes_a_whole_request_and_recognises_its_format(tmp_path: Path, name: str) -> None:
+    request, format, rule = REQUESTS[name]
+    (tmp_path / "request.json").write_text(json.dumps(request), "utf-8")
+    for more in ((), ("--format", format)):
+        result = run("lint", tmp_path / "request.json", "--json", *more)
+        (history,) = json.loads(result.stdout)["histories"]
+        assert (result.exit_code, history["format"]) == (1, format)
+        assert [problem["rule"] for problem in history["problems"]] == [rule]
+
+
+def test_lint_recognises_each_history_by_itself(tmp_path: Path) -> None:
+    file = tmp_path / "many.jsonl"
+    file.write_text("".join(json.dumps({"messages": one}) + "\n" for one in (ITEMS, BLOCKS, UNTYPED, ITEMS[:1])))
+    result = run("lint", file, "--json")
+    histories = json.loads(result.stdout)["histories"]
+    assert [(one["id"], one["format"], one["valid"]) for one in histories] == [
+        ("many:1", "openai_responses", False),
+        ("many:2", "anthropic", False),
+        ("many:3", "bedrock_converse", False),
+        ("many:4", "openai_chat", True),
+    ]
+    said = run("lint", file).stdout
+    assert said.endswith(
+        "3 problems in 3 of 4 histories by the rules of anthropic, bedrock_converse, openai_chat, openai_responses\n"
+    )
+
+
+def test_lint_reads_standard_input() -> None:
+    def lint(content: str | bytes) -> Result:
+        return CliRunner().invoke(app, ["lint", "-", "--json"], input=content, catch_exceptions=False)
+
+    found = lint(json.dumps({"messages": BLOCKS}))
+    assert found.exit_code == 1 and json.loads(found.stdout)["histories"][0]["id"] == "stdin"
+    assert lint('{"role": "user", "content": "a"}\n{"role": "user", "content": "b"}\n').exit_code == 0
+    for wrong in ("", "{", '{"messages": [1]}', b"\xff"):
+        refusal = lint(wrong)
+        assert (refusal.exit_code, refusal.stdout) == (2, "") and refusal.stderr.count("\n") == 1
+
+
+def test_lint_says_no_contents(tmp_path: Path) -> None:
+    canary = "canary-7f3a9c"
+    file = tmp_path / "a.json"
+    wrong = [{"role": "user", "content": canary}, {"role": "tool", "tool_call_id": "x", "content": canary}]
+    for content in (
+        wrong,
+        [*wrong, canary],
+        {"messages": wrong, "tools": canary},
+        [{"author": "x", "content": canary}],
+    ):
+        file.write_text(json.dumps(content))
+        result = run("lint", file)
+        assert result.exit_code in (1, 2) and canary not in result.output
+
+
+def test_wrong_input_of_lint_and_schema(tmp_path: Path) -> None:
+    (tmp_path / "own.json").write_text('[{"role": "user", "author": "ada", "content": "hi"}]')
+    refused("lint", tmp_path / "own.json", code=2, says="'own'.*'turnlog'.*no rules.*unknown_format")
+    (tmp_path / "system.json").write_text('{"messages": [], "system": [7]}')
+    refused("lint", tmp_path / "system.json", code=2, says="system is not a text")
+    refused("lint", "nope.json", code=2, says="no file 'nope.json'")
+    refused("lint", SAMPLES, "--format", "nope", code=2, says="no rules for format 'nope'.*openai_chat")
+    refused("schema", "nope", code=2, says="message, policy, state, window")
+
+
+def test_state_and_history_show_what_was_done(data: Path) -> None:
+    assert "no state" in ok("state", SESSION, "--data", data)
+    with Turnlog.open(sqlite_url(data)) as log:
+        session = log.sessions.get(SESSION)
+        head = session.info().head
+        session.put_state({"lang": "zh", "odd\x1b[31m": [None, "\x1b"]}, action="handover")
+        session.patch_agent({"iteration": 1}, agent_id="planner")
+    shown = ok("state", SESSION, "--data", data)
+    assert re.search(r'^lang +"zh" *$', shown, re.M) and f"version {head + 2}" in shown and "planner" in shown
+    assert "planner" not in ok("state", SESSION, "--at", head + 1, "--data", data)
+    found = as_json("state", SESSION, "--at", head + 1, "--data", data)
+    assert (found["state"]["lang"], found["version"]) == ("zh", head + 1)
+    shown = ok("history", SESSION, "--limit", 2, "--data", data)
+    assert [line.split()[0] for line in shown.splitlines()] == ["id", str(head + 2), str(head + 1), "more"]
+    assert "handover" in shown and "planner" in shown
+    found = as_json("history", SESSION, "--agent", "planner", "--data", data)
+    assert [entry["action"] for entry in found["entries"]] == ["state_change"] and not found["more"]
+    assert as_json("history", SESSION, "--action", "handover", "--data", data)["entries"][0]["first"] == head + 1
+    refused("state", SESSION, "--at", "soon", "--data", data, code=2, says="invalid_input at /query/at")
+    refused("history", "nobody", "--data", data, code=1, says="not_found")
+
+
+@pytest.mark.parametrize("name", ["message", "policy", "state", "window"])
+def test_schema(name: str) -> None:
+    assert as_json("schema", name) == json.loads(ok("schema", name)) == json_schemas()[name]
+
+
+def test_doctor(data: Path) -> None:
+    found = as_json("doctor", "--data", data)
+    assert found["ok"]
+    checks = {check["name"]: check["detail"] for check in found["checks"]}
+    assert {"python", "turnlog", "sqlite", "vocabulary", "token counter", "engine", "pydantic"} <= set(checks)
+    assert checks["turnlog"] == __version__ and checks["sqlite"] == sqlite3.sqlite_version
+    assert "1 sessions" in checks["data folder"]
+    assert "✓" in ok("doctor") and "✗" not in ok("doctor")
+
+
+def test_doctor_says_what_is_broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("turnlog.cli.checks.make_counter", lambda name: (_ for _ in ()).throw(OSError("no file")))
+    result = run("doctor", "--json")
+    assert (result.exit_code, result.stderr) == (1, "")
+    found = json.loads(result.stdout)
+    assert [check["name"] for check in found["checks"] if not check["ok"]] == ["token counter"]
+    assert run("doctor").exit_code == 1
+
+
+# ---------------------------------------------------------------- reading files
+
+
+def test_sources_of_a_folder(tmp_path: Path) -> None:
+    conversation = '[{"role": "user", "content": "a"}]'
+    for name in ("x/1.json", "x/deep/2.json", "y/3.jsonl", "4.json", "note.txt"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(conversation)
+    assert [(one.source, one.id) for one in read_transcripts([tmp_path])] == [
+        ("4", "4"),
+        ("x", "1"),
+        ("x", "2"),
+        ("y", "3"),
+    ]
+
+
+def test_a_sample_is_fixed_and_has_every_source(tmp_path: Path) -> None:
+    file = tmp_path / "many.json"
+    file.write_text(
+        json.dumps([{"id": f"{n}", "source": "big" if n < 90 else f"small{n}", "messages": []} for n in range(94)])
+    )
+    everything = read_transcripts([file])
+    sample = sample_of(everything, 10)
+    assert sample == sample_of(everything, 10) and len(sample) == 10
+    assert {one.source for one in sample} == {"big", "small90", "small91", "small92", "small93"}
+    assert [int(one.id) for one in sample] == sorted(int(one.id) for one in sample)
+    assert sample_of(everything, 500) == everything

@@ -1,0 +1,49 @@
+# ruff: noqa: F811 - fixtures of another module
+"""`turnlog diff`, `rewind`, `fork` and `show` of a moment."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.cli.test_cli import SESSION, as_json, data, ok, refused  # noqa: F401 - fixtures
+from turnlog import Turnlog
+from turnlog.cli.options import sqlite_url
+
+
+def test_rewind_says_how_to_undo_it_and_undoes_it(data: Path) -> None:
+    before = as_json("show", SESSION, "--in-view", "--limit", "500", "--data", data)["messages"]
+    head = as_json("rewind", SESSION, "--to", "5", "--data", data)["head"]
+    shown = as_json("show", SESSION, "--in-view", "--data", data)["messages"]
+    assert [one["position"] for one in shown] == [one["position"] for one in before if one["position"] <= 5]
+    assert len(as_json("show", SESSION, "--limit", "500", "--data", data)["messages"]) == len(before)
+    assert as_json("show", SESSION, "--at", "5", "--data", data)["messages"] == shown
+    said = ok("rewind", SESSION, "--to", str(head - 1), "--if-head", str(head), "--data", data)
+    assert f"is as it was at {head - 1}" in said
+    assert said.rstrip().endswith(f"undo with --to {head}")
+    assert as_json("show", SESSION, "--in-view", "--limit", "500", "--data", data)["messages"] == before
+
+
+def test_fork_and_diff(data: Path) -> None:
+    made = as_json("fork", SESSION, "--as", "what-if", "--at", "5", "--title", "What if", "--data", data)
+    assert (made["forked_from"], made["forked_at"], made["title"]) == (SESSION, 5, "What if")
+    assert "is what" in ok("fork", SESSION, "--data", data)
+    with Turnlog.open(sqlite_url(data)) as log:
+        fork = log.sessions.get("what-if")
+        fork.put_state({"lang": "en"})
+        fork.update(policy="full")
+        fork.append({"role": "user", "content": "And now?"})
+    found = as_json("diff", "what-if", "--from", "5", "--data", data)
+    assert [one["body"]["content"] for one in found["messages"]] == ["And now?"]
+    said = ok("diff", "what-if", "--from", "5", "--data", data)
+    assert "And now?" in said and "+ state /lang: 'en'" in said and "~ settings: title, policy" in said
+    ok("rewind", "what-if", "--to", "3", "--data", data)
+    assert "positions 4–" in ok("diff", "what-if", "--from", "9", "--data", data)
+
+
+def test_what_is_wrong_is_said_in_a_line(data: Path) -> None:
+    refused("rewind", SESSION, "--to", "99999", "--data", data, code=2, says="above the head")
+    refused("rewind", SESSION, "--to", "yesterday", "--data", data, code=2, says="neither a position nor a time")
+    refused("rewind", SESSION, "--to", "3", "--if-head", "2", "--data", data, code=1, says="head_mismatch")
+    refused("fork", SESSION, "--as", SESSION, "--data", data, code=1, says="session_exists")
+    refused("fork", "not-there", "--data", data, code=1, says="no session 'not-there'")
+    refused("diff", SESSION, "--from", "0", "--data", data, code=2, says="from is not a position")

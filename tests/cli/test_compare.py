@@ -1,0 +1,90 @@
+"""The difference between two manifests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.effort import is_full
+from tests.properties.building import Asked, stored, window
+from tests.properties.histories import disorderly
+from turnlog import Turnlog, build_window
+from turnlog.cli.context import Change, compare
+from turnlog.core.errors import BudgetTooSmallError
+from turnlog.sessions.context_models import WindowAnswer
+
+MESSAGES: list[dict[str, Any]] = [
+    message
+    for number in range(8)
+    for message in (
+        {"role": "user", "content": f"Question {number} " + "about the order " * 30},
+        {"role": "assistant", "content": f"Answer {number} " + "it has left the house " * 30},
+    )
+]
+
+
+def told(before: WindowAnswer, after: WindowAnswer) -> list[tuple[str, str, int | None]]:
+    return [(one.change, one.part.kind, one.part.loop) for one in compare(before.manifest.parts, after.manifest.parts)]
+
+
+def test_a_window_does_not_differ_from_itself() -> None:
+    found = build_window(MESSAGES, budget=900)
+    assert compare(found.manifest.parts, found.manifest.parts) == ()
+
+
+def test_a_new_exchange_is_new_and_nothing_else() -> None:
+    before, after = build_window(MESSAGES[:4]), build_window(MESSAGES[:6])
+    assert told(before, after) == [("came", "loop", 3)]
+    assert told(after, before) == [("went", "loop", 3)]
+
+
+def test_a_message_within_a_loop_is_told_with_its_loop() -> None:
+    before, after = build_window(MESSAGES[:3]), build_window(MESSAGES[:4])
+    changes = compare(before.manifest.parts, after.manifest.parts)
+    assert [(one.change, one.part.kind, one.part.first) for one in changes] == [
+        ("tokens", "loop", 3),
+        ("came", "message", 4),
+    ]
+    assert {one.tokens for one in changes} == {after.tokens - before.tokens}
+
+
+def test_a_crossing_is_told_by_loops_with_levels_and_tokens() -> None:
+    before, after = build_window(MESSAGES), build_window(MESSAGES, budget=1_000)
+    changes = compare(before.manifest.parts, after.manifest.parts)
+    levels = [(one.part.loop, one.before.level, one.after.level) for one in changes if one.before and one.after]
+    assert levels and {level for _, _, level in levels} <= {"digest", "out"}
+    assert all(one.tokens < 0 and one.part.kind == "loop" for one in changes if one.change == "level")
+    assert {one.change for one in changes} <= {"level", "came"}, "a line may come"
+    assert sum(one.tokens for one in changes) == after.tokens - before.tokens
+
+
+def test_a_summary_comes_where_it_is_sent() -> None:
+    with Turnlog.open("memory://") as log:
+        session = log.sessions.create("s", system="Be brief.")
+        for question, answer in zip(MESSAGES[::2], MESSAGES[1::2], strict=True):
+            session.append(question, answer)
+        head = session.info().head
+        session.compress(keep_loops=1)
+        found = told(session.context(at=head), session.context())
+    assert ("came", "summary", None) in found
+    assert {change for change, kind, _ in found if kind == "loop"} <= {"went", "level"}
+
+
+@settings(max_examples=60, derandomize=not is_full(), deadline=None)
+@given(disorderly(max_size=30), st.integers(300, 3000), st.integers(0, 30))
+def test_the_changes_of_loops_and_single_parts_add_up(history: Any, budget: int, upto: int) -> None:
+    held = stored(history)
+    try:
+        before, after = window(held, Asked("full", 10_000_000), upto=upto), window(held, Asked("default", budget))
+    except BudgetTooSmallError:
+        return
+    changes = compare(before.manifest.parts, after.manifest.parts)
+    assert sum(one.tokens for one in changes if not _is_within_a_loop(one)) == after.tokens - before.tokens
+    back = compare(after.manifest.parts, before.manifest.parts)
+    assert sorted(one.tokens for one in back) == sorted(-one.tokens for one in changes)
+
+
+def _is_within_a_loop(change: Change) -> bool:
+    return change.part.kind == "message" and change.part.loop is not None

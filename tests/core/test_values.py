@@ -1,0 +1,244 @@
+"""Lazy dataclasses are what the standard library makes, and compile nothing before a method is called."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import inspect
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import FrozenInstanceError, asdict, astuple, field, fields, is_dataclass, replace
+from typing import Any, ClassVar
+
+import pytest
+
+from tests.conftest import ROOT
+from turnlog.core import lazy_dataclass as values
+
+ours = values.lazy_dataclass
+
+
+def _classes(dataclass: Callable[..., Any]) -> dict[str, type[Any]]:
+    @dataclass(frozen=True, slots=True)
+    class Plain:
+        """With a docstring."""
+
+        a: int
+        b: str = "b"
+
+    @dataclass(frozen=True, slots=True)
+    class Made:
+        of: ClassVar[int] = 3
+        a: int
+        b: list[int] = field(default_factory=list)
+        c: int = field(default=1, compare=False)
+        d: str = field(default="secret", repr=False)
+        e: int = field(default=2, hash=False)
+
+        @property
+        def twice(self) -> int:
+            return self.a * 2
+
+    @dataclass(frozen=True, slots=True)
+    class Checked:
+        a: int = 0
+
+        def __post_init__(self) -> None:
+            if self.a < 0:
+                raise ValueError("negative")
+
+    @dataclass(frozen=True, slots=True)
+    class Own:
+        a: int
+
+        def __eq__(self, other: object) -> bool:
+            return isinstance(other, Own) and self.a % 2 == other.a % 2
+
+        def __hash__(self) -> int:
+            return self.a % 2
+
+        def __repr__(self) -> str:
+            return "own"
+
+    @dataclass(frozen=True, slots=True)
+    class Empty:
+        """No fields."""
+
+    return {kind.__name__: kind for kind in (Plain, Made, Checked, Own, Empty)}
+
+
+OURS, THEIRS = _classes(ours), _classes(dataclasses.dataclass)
+ARGUMENTS: tuple[tuple[str, tuple[Any, ...], dict[str, Any]], ...] = (
+    ("Plain", (1,), {}),
+    ("Plain", (1, "x"), {}),
+    ("Plain", (), {"a": 1, "b": "x"}),
+    ("Plain", (), {}),
+    ("Plain", (1, "x", 2), {}),
+    ("Plain", (1,), {"c": 2}),
+    ("Plain", (1,), {"a": 2}),
+    ("Made", (1,), {}),
+    ("Made", (1, [2], 3, "d", 4), {}),
+    ("Made", (1,), {"e": 5}),
+    ("Checked", (), {}),
+    ("Checked", (-1,), {}),
+    ("Own", (3,), {}),
+    ("Empty", (), {}),
+    ("Empty", (1,), {}),
+)
+
+
+def _tried(act: Callable[[], Any]) -> str:
+    """What comes of it, in words."""
+    try:
+        return str(act())
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+
+
+@pytest.mark.parametrize(("name", "args", "kwargs"), ARGUMENTS)
+def test_an_instance_is_made_and_shown_alike(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def made(kind: type[Any]) -> list[str]:
+        acts: tuple[Callable[[Any], object], ...] = (repr, asdict, astuple)
+        return [_tried(lambda act=act: act(kind(*args, **kwargs))) for act in acts]  # type: ignore[misc]
+
+    assert made(OURS[name]) == made(THEIRS[name])
+
+
+@pytest.mark.parametrize("kinds", [OURS, THEIRS], ids=["ours", "theirs"])
+def test_instances_compare_by_their_fields(kinds: dict[str, type[Any]]) -> None:
+    plain, made, own, empty = kinds["Plain"], kinds["Made"], kinds["Own"], kinds["Empty"]
+    assert plain(1) == plain(1, "b") != plain(1, "c")
+    assert plain(1) != made(1)
+    assert plain(1).__eq__(1) is NotImplemented
+    assert len({plain(1), plain(1, "b"), plain(2)}) == 2
+    assert made(1, [1], 1) == made(1, [1], 2), "what is not to be compared is not"
+    assert made(1, (), 1, "d", 2) != made(1, (), 1, "d", 3)
+    assert hash(made(1, (), 1, "d", 2)) == hash(made(1, (), 1, "d", 3)), "what is not to be hashed is not"
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(made(1))
+    assert own(1) == own(3)
+    assert hash(own(5)) == 1
+    assert empty() == empty()
+    assert made(1).b is not made(1).b
+
+
+@pytest.mark.parametrize("kinds", [OURS, THEIRS], ids=["ours", "theirs"])
+def test_an_instance_does_not_change(kinds: dict[str, type[Any]]) -> None:
+    one = kinds["Plain"](1)
+    with pytest.raises(FrozenInstanceError, match="cannot assign to field 'a'"):
+        one.a = 2
+    with pytest.raises(FrozenInstanceError, match="cannot delete field 'a'"):
+        del one.a
+    with pytest.raises((FrozenInstanceError, TypeError)):
+        one.other = 2
+    assert not hasattr(one, "__dict__")
+    assert replace(one, a=2) == kinds["Plain"](2)
+    with pytest.raises(ValueError, match="negative"):
+        replace(kinds["Checked"](1), a=-1)
+
+
+def test_a_class_tells_the_same_of_itself() -> None:
+    for name, kind in OURS.items():
+        other = THEIRS[name]
+        assert is_dataclass(kind)
+        assert [(one.name, one.type, one.default, one.compare) for one in fields(kind)] == [
+            (one.name, one.type, one.default, one.compare) for one in fields(other)
+        ]
+        assert kind.__match_args__ == other.__match_args__  # type: ignore[attr-defined]
+        assert kind.__slots__ == other.__slots__  # type: ignore[attr-defined]
+        assert kind.__dataclass_params__.frozen  # type: ignore[attr-defined]
+        assert kind.__dataclass_params__.eq  # type: ignore[attr-defined]
+    match OURS["Plain"](1, "x"):
+        case object(a=1, b="x"):
+            pass
+        case found:
+            pytest.fail(f"{found}")
+
+
+@ours(frozen=True, slots=True)
+class Found:
+    """At the top of a module, as pickle wants it."""
+
+    a: int
+    b: tuple[int, ...] = ()
+
+
+def test_instances_are_copied_and_pickled() -> None:
+    one = Found(1, (2,))
+    for other in (copy.copy(one), copy.deepcopy(one), pickle.loads(pickle.dumps(one))):  # noqa: S301 - our own
+        assert other == one
+        assert other is not one
+
+
+def test_a_recursive_instance_is_shown() -> None:
+    inner: list[Any] = []
+    one = OURS["Made"](1, inner)
+    inner.append(one)
+    assert "b=[...]" in repr(one)
+
+
+def test_nothing_is_compiled_before_it_is_called() -> None:
+    @ours(frozen=True, slots=True)
+    class Late:
+        """Made here."""
+
+        a: int
+
+    def names() -> set[str]:
+        return {getattr(Late, name).__name__ for name in ("__init__", "__eq__", "__hash__")}
+
+    assert names() == {"first_init", "first_eq", "first_hash"}
+    one = Late(1)
+    assert names() == {"__init__", "first_eq", "first_hash"}
+    assert hash(one) == hash(Late(1))
+    assert names() == {"__init__", "__eq__", "__hash__"}
+    assert list(inspect.signature(Late).parameters) == ["a"]
+
+
+@pytest.mark.parametrize("parameters", [{"frozen": False, "slots": True}, {"frozen": True, "slots": False}])
+def test_another_kind_is_refused(parameters: dict[str, bool]) -> None:
+    with pytest.raises(TypeError, match="only"):
+        ours(**parameters)
+
+
+@pytest.mark.parametrize("option", [{"init": False}, {"kw_only": True}])
+def test_a_field_that_is_no_positional_parameter_is_refused(option: dict[str, bool]) -> None:
+    with pytest.raises(TypeError, match="every field is a positional parameter"):
+
+        @ours(frozen=True, slots=True)
+        class Odd:
+            a: int = field(default=1, **option)
+
+
+def test_a_class_costs_no_compilation() -> None:
+    """Counted: the standard library compiles six functions for each."""
+    program = (
+        "import sys\nfrom turnlog.core import lazy_dataclass as values\nfound = []\n"
+        "sys.addaudithook(lambda name, args: found.append(name) if name == 'compile' else None)\n"
+        "before = len(found)\n"
+        "@values.dataclass(frozen=True, slots=True)\n"
+        "class A:\n    a: int\n    b: int = 0\n"
+        "made = len(found)\nA(1) == A(2)\nprint(made - before, len(found) - made)"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    made, used = map(int, ran.stdout.split())
+    assert made == 0
+    assert used > 0
+
+
+def test_every_frozen_class_of_the_functions_is_of_this_kind() -> None:
+    """All but the linter's, which shares no code with the rest, and what is never imported in a function."""
+    shared = ROOT / "shared" / "turnlog"
+    folders = ("agents", "cli", "client", "importers", "integrations", "lint", "server", "testing")
+    apart = tuple(shared / name for name in (*folders, "core/lazy_dataclass.py"))
+    frozen = "@dataclass(frozen=True, slots=True)"
+    sources = {path: path.read_text(encoding="utf-8") for path in shared.rglob("*.py")}
+    found = {
+        path: text for path, text in sources.items() if frozen in text and not any(map(path.is_relative_to, apart))
+    }
+    assert len(found) > 60
+    assert [
+        path for path, text in found.items() if "from turnlog.core.lazy_dataclass import dataclass" not in text
+    ] == []

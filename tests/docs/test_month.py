@@ -1,0 +1,75 @@
+"""The bill of a month is arithmetic over what is metered; docs/costs.md is made of it (tests/docs/test_generated.py)."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from benchmarks import month
+from benchmarks.cost import PRICES, LambdaModel
+from turnlog.server.stack import expand, template_path
+
+PAGE = (Path(__file__).parent.parent.parent / "docs" / "costs.md").read_text(encoding="utf-8")
+
+
+def lives() -> list[month.Life]:
+    """The table of what one session takes, read back."""
+    row = r"^\| ([\w: ]+) \| ([\d,]+) \| ([\d,]+) \| ([\d,]+) \| ([\d,.]+) \| ([\d,]+) \| ([\d,]+) \|$"
+    found = list[month.Life]()
+    for name, *cells in re.findall(row, PAGE, re.M):
+        calls, requests, writes, reads, stored, own = (float(cell.replace(",", "")) for cell in cells)
+        found.append(month.Life(name, int(calls), writes, reads, int(requests), int(stored), own))
+    return found
+
+
+def test_the_page_has_both_kinds_and_every_size() -> None:
+    """That its figures are those that are metered now is a test of the generated pages."""
+    assert [one.name for one in lives()] == list(month.KINDS)
+    for size in month.SIZES:
+        assert f"\n| {size:,} |" in PAGE
+
+
+def test_a_session_is_metered_alike_each_time() -> None:
+    name = next(iter(month.KINDS))
+    assert month.metered(name) == month.metered.__wrapped__(name)
+
+
+def test_a_month_is_the_sum_of_its_sessions() -> None:
+    one = month.Life("one", 2, 3, 4, 5, 1_000_000, 0)
+    model = LambdaModel(wait_ms_per_request=0)
+    made = month.month([one, one], 10, model, queues=0, alarm_metrics=2, dashboards=1)
+    assert (made.sessions, made.api_requests, made.stored_gb) == (300, 600, pytest.approx(0.3))
+    assert made.by_service["DynamoDB"] == pytest.approx(900 * 0.625e-6 + 1_200 * 0.125e-6)
+    assert made.by_service["HTTP API"] == pytest.approx(600e-6)
+    assert made.by_service["Lambda"] == pytest.approx(600 * PRICES["Lambda request"])
+    assert made.by_service["standing"] == pytest.approx(3.2)
+    assert made.total == pytest.approx(sum(made.by_service.values()))
+    assert made.storage == pytest.approx(0.3 * 0.45)
+
+
+def test_an_alarm_of_a_formula_is_billed_for_each_of_its_metrics() -> None:
+    alarms = [alarm for _, alarm in expand(template_path()).of_type("AWS::CloudWatch::Alarm")]
+    formulas = [alarm for alarm in alarms if "Metrics" in alarm]
+    in_formulas = [str(entry) for alarm in formulas for entry in alarm["Metrics"] if "Expression" not in entry]
+    assert month.standing()["alarm_metrics"] == len(alarms) - len(formulas) + len(in_formulas) > len(alarms)
+    assert f"{month.standing()['alarm_metrics']} metrics of alarms" in PAGE
+
+
+def test_a_bigger_month_costs_in_proportion_but_for_what_stands() -> None:
+    model, (small, large) = LambdaModel(), (1_000, 30_000)
+    one, many = (month.month(lives(), size, model, **month.standing()) for size in (small, large))
+    rest = one.by_service.keys() - {"standing", "X-Ray"}
+    assert {name: many.by_service[name] for name in rest} == {
+        name: pytest.approx(30 * one.by_service[name]) for name in rest
+    }
+    assert many.by_service["standing"] == one.by_service["standing"] > 0
+
+
+@pytest.mark.parametrize(("calls_a_second", "traced"), [(0.5, 0.5), (1, 1), (101, 6)])
+def test_x_ray_takes_one_trace_a_second_and_a_share_of_the_others(calls_a_second: float, traced: float) -> None:
+    a_day = 86_400
+    one = month.Life("one", round(calls_a_second * 10), 0, 0, 0, 0, 0)
+    made = month.month([one, one], a_day // 10, LambdaModel(), queues=0, alarm_metrics=0, dashboards=0)
+    assert made.by_service["X-Ray"] == pytest.approx(traced * a_day * month.DAYS * 5e-6)

@@ -1,0 +1,190 @@
+"""The shipped contracts on the embedded engines: SQLite and a folder, and the same in memory."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.effort import is_full
+from turnlog.core.errors import InvalidInputError, UnavailableError
+from turnlog.engines.files import FileBlobStore, MemoryBlobStore
+from turnlog.engines.sqlite import MEMORY, SqliteDatabase
+from turnlog.engines.sqlite_items import SqliteItemTable
+from turnlog.engines.sqlite_jobs import SqliteJobQueue
+from turnlog.engines.system import SystemClock
+from turnlog.testing.contracts import (
+    Advance,
+    BlobStoreContract,
+    ItemTableContract,
+    JobQueueContract,
+    RedrivableContract,
+)
+from turnlog.testing.fixed import FixedClock, SequentialIds
+
+
+@pytest.fixture(params=["file", "memory"])
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SqliteDatabase]:
+    database = SqliteDatabase(tmp_path / "turnlog.db" if request.param == "file" else MEMORY)
+    yield database
+    database.close()
+
+
+class TestSqliteItemTable(ItemTableContract):
+    @pytest.fixture
+    def table(self, database: SqliteDatabase) -> SqliteItemTable:
+        return SqliteItemTable(database, SystemClock().now_ms)
+
+
+class TestFileBlobStore(BlobStoreContract):
+    @pytest.fixture
+    def blobs(self, tmp_path: Path) -> FileBlobStore:
+        return FileBlobStore(tmp_path / "blobs")
+
+
+class TestMemoryBlobStore(BlobStoreContract):
+    @pytest.fixture
+    def blobs(self) -> MemoryBlobStore:
+        return MemoryBlobStore()
+
+
+class TestSqliteJobQueue(JobQueueContract, RedrivableContract):
+    @pytest.fixture
+    def clock(self) -> FixedClock:
+        return FixedClock()
+
+    @pytest.fixture
+    def advance(self, clock: FixedClock) -> Advance:
+        return clock.advance
+
+    @pytest.fixture
+    def queue(self, database: SqliteDatabase, clock: FixedClock) -> SqliteJobQueue:
+        return SqliteJobQueue(
+            database,
+            SequentialIds(),
+            clock.now_ms,
+            visibility_seconds=self.visibility_seconds,
+            max_receives=self.max_receives,
+        )
+
+    def test_receive_is_fair_between_groups(self, queue: SqliteJobQueue) -> None:
+        for at in range(30):
+            queue.send(f"noisy {at}", group="noisy")
+        queue.send("quiet", group="quiet")
+        assert "quiet" in [delivery.body for delivery in queue.receive(limit=2)]
+
+
+@pytest.mark.parametrize("name", ["../out", "a/../../b", "/absolute", "a//b", "", ".hidden", "a/.b"])
+def test_a_blob_name_cannot_leave_the_folder(tmp_path: Path, name: str) -> None:
+    with pytest.raises(InvalidInputError):
+        FileBlobStore(tmp_path / "blobs").put(name, b"x")
+    assert not list(tmp_path.rglob("*x*"))
+
+
+def test_folders_that_go_while_they_are_read_or_written_are_no_error(tmp_path: Path) -> None:
+    """A put, a listing and an erasure of one folder at once: each is done, or told that its file has been erased."""
+    blobs, told, stop = FileBlobStore(tmp_path), list[Exception](), threading.Event()
+
+    def repeat(do: Callable[[int], object]) -> None:
+        number = 0
+        while not stop.is_set() and not told:
+            try:
+                do(number := number + 1)
+            except Exception as error:
+                told.append(error)
+
+    def put(number: int) -> None:
+        with suppress(UnavailableError):  # erased before it was in place
+            blobs.put(f"s/{number % 7}/{number % 3}/x", b"x")
+
+    threads = [
+        threading.Thread(target=repeat, args=(do,))
+        for do in (put, put, lambda _: blobs.names("s/"), lambda _: blobs.erase("s/"))
+    ]
+    for thread in threads:
+        thread.start()
+    stop.wait(5 if is_full() else 0.5)
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert told == []
+    blobs.erase("s/")
+    assert blobs.names("") == []
+
+
+def test_a_folder_that_can_not_be_read_is_never_taken_as_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An erasure would be said to be done."""
+    blobs, scandir = FileBlobStore(tmp_path), os.scandir
+    blobs.put("s/a/x", b"x")
+
+    def refused(path: Any) -> Any:
+        if str(path).endswith("a"):
+            raise PermissionError(13, "Permission denied")
+        return scandir(path)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "scandir", refused)
+        for read in (blobs.names, blobs.erase):
+            with pytest.raises(UnavailableError, match="Permission denied"):
+                read("s/")
+    assert blobs.names("s/") == ["s/a/x"]
+
+
+@pytest.mark.parametrize("place", ["a file/turnlog.db", "a file/x/turnlog.db", "x" * 300 + "/turnlog.db", "folder"])
+def test_a_place_that_can_have_no_database_is_a_typed_error(tmp_path: Path, place: str) -> None:
+    (tmp_path / "a file").write_text("x")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(UnavailableError), SqliteDatabase(tmp_path / place).reading():
+        pass
+
+
+def test_a_closed_database_says_so(tmp_path: Path) -> None:
+    database = SqliteDatabase(tmp_path / "turnlog.db")
+    database.close()
+    with pytest.raises(UnavailableError, match="closed"):
+        database.connection()
+
+
+def test_close_waits_for_what_another_thread_is_doing(database: SqliteDatabase) -> None:
+    begun, go, found = threading.Event(), threading.Event(), list[object]()
+
+    def use() -> None:
+        with database.writing() as connection:
+            begun.set()
+            go.wait(10)
+            found.append(connection.execute("DELETE FROM jobs").rowcount)
+        found.append("committed")
+
+    using, closing = threading.Thread(target=use), threading.Thread(target=database.close)
+    using.start()
+    assert begun.wait(10)
+    closing.start()
+    closing.join(0.2)
+    assert closing.is_alive() and not found
+    go.set()
+    using.join()
+    closing.join(10)
+    assert found == [0, "committed"] and not closing.is_alive()
+    assert database.open_connections == 0
+    with pytest.raises(UnavailableError, match="closed"), database.reading():
+        pass
+
+
+def test_a_file_that_is_no_database_is_a_typed_error(tmp_path: Path) -> None:
+    (tmp_path / "turnlog.db").write_bytes(b"not a database" * 1000)
+    with pytest.raises(UnavailableError, match="SQLite"), SqliteDatabase(tmp_path / "turnlog.db").reading():
+        pass
+
+
+def test_a_database_of_a_newer_format_is_refused(tmp_path: Path) -> None:
+    database = SqliteDatabase(tmp_path / "turnlog.db")
+    with database.writing() as connection:
+        connection.execute("PRAGMA user_version=99")
+    database.close()
+    with pytest.raises(UnavailableError, match="newer"), SqliteDatabase(tmp_path / "turnlog.db").reading():
+        pass

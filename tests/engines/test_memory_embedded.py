@@ -1,0 +1,24 @@
+"""The shipped contract of memory engines on the embedded one, over each engine's table."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.conftest import Harness
+from turnlog.memory.embedded import EmbeddedMemory, by
+from turnlog.memory.sentences import SentenceFacts
+from turnlog.memory.store import Memories
+from turnlog.search.fts5 import Fts5SearchEngine
+from turnlog.testing.contracts import MemoryEngineContract, Settle
+
+
+class TestEmbeddedMemory(MemoryEngineContract):
+    @pytest.fixture
+    def memory(self, harness: Harness) -> EmbeddedMemory:
+        return EmbeddedMemory(
+            Memories(harness.app.engine.items), by(SentenceFacts()), Fts5SearchEngine(before_weight=0.0)
+        )
+
+    @pytest.fixture
+    def settle(self) -> Settle:
+        return lambda: None

@@ -1,0 +1,369 @@
+"""Whose file the embedded engine takes, which it refuses as it is, and how it brings a file of format 1 to its own."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from turnlog import Turnlog
+from turnlog.core.errors import UnavailableError
+from turnlog.engines import sqlite_file
+from turnlog.engines.files import make_folder
+from turnlog.engines.sqlite import SqliteDatabase
+from turnlog.engines.sqlite_file import APPLICATION_ID, FORMAT
+from turnlog.engines.sqlite_items import SqliteItemTable
+from turnlog.ports import Absent, Key
+from turnlog.testing.fixed import FixedClock
+
+FORMAT_1 = """
+CREATE TABLE IF NOT EXISTS items (
+    pk TEXT NOT NULL, sk TEXT NOT NULL, size INTEGER NOT NULL, attributes BLOB NOT NULL, data BLOB NOT NULL,
+    g1pk TEXT, g1sk TEXT, g2pk TEXT, g2sk TEXT,
+    PRIMARY KEY (pk, sk)
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS activity ON items (g1pk, g1sk) WHERE g1pk IS NOT NULL;
+CREATE INDEX IF NOT EXISTS expiry ON items (g2pk, g2sk) WHERE g2pk IS NOT NULL;
+CREATE TABLE IF NOT EXISTS jobs (
+    id TEXT PRIMARY KEY, grp TEXT NOT NULL, body TEXT NOT NULL, visible_ms INTEGER NOT NULL,
+    receives INTEGER NOT NULL DEFAULT 0, receipt TEXT, dead INTEGER NOT NULL DEFAULT 0, sent INTEGER NOT NULL
+);
+CREATE INDEX IF NOT EXISTS jobs_visible ON jobs (dead, visible_ms);
+PRAGMA user_version=1;
+"""
+"""What Turnlog made before its files had an ``application_id``."""
+
+
+def made(path: Path, script: str) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript(script)
+
+
+def format_1(path: Path) -> None:
+    made(path, "PRAGMA journal_mode=WAL;" + FORMAT_1)
+    rows = [("p", "plain", b'{"pk":"p","sk":"plain"}'), ("p", "late", b'{"pk":"p","sk":"late","ttl":4102444800}')]
+    rows += [("p", "over", b'{"pk":"p","sk":"over","ttl":1000}'), ("p", "damaged", b'{"ttl":12')]
+    rows += [("p", "a list", b'[{"ttl":12}]'), ("p", "deep", b'{"ttl":' + b"[" * 100_000)]
+    with closing(sqlite3.connect(path)) as connection:
+        for row in rows:
+            connection.execute("INSERT INTO items (pk, sk, size, attributes, data) VALUES (?, ?, 9, ?, x'')", row)
+        connection.commit()
+
+
+def in_wal_only(path: Path, script: str) -> None:
+    """A database whose tables are in its WAL: the process that made it was killed."""
+    code = (
+        "import os, sqlite3, sys; c = sqlite3.connect(sys.argv[1]); c.execute('PRAGMA journal_mode=WAL');"
+        "c.executescript(sys.argv[2]); os._exit(0)"
+    )
+    subprocess.run([sys.executable, "-c", code, str(path), script], check=True)
+    assert Path(f"{path}-wal").stat().st_size > 0
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def stamp(path: Path) -> tuple[int, int]:
+    with closing(sqlite3.connect(path)) as connection:
+        application_id = connection.execute("PRAGMA application_id").fetchone()[0]
+        return application_id, connection.execute("PRAGMA user_version").fetchone()[0]
+
+
+def opened(path: Path) -> None:
+    with closing(SqliteDatabase(path)) as database, database.reading() as connection:
+        connection.execute("SELECT count(*) FROM items").fetchone()
+
+
+def mine(version: int = 0, application_id: int = 0, table: str = "mine (a)") -> str:
+    return f"CREATE TABLE {table}; PRAGMA user_version={version}; PRAGMA application_id={application_id};"
+
+
+FOREIGN: dict[str, Callable[[Path], None]] = {
+    "user_version 0": lambda path: made(path, mine()),
+    "user_version 1": lambda path: made(path, mine(1)),
+    "user_version 7": lambda path: made(path, mine(7)),
+    "an application_id": lambda path: made(path, mine(1, 0x12345678)),
+    "a negative application_id": lambda path: made(path, mine(1, -5)),
+    "an application_id and no tables": lambda path: made(path, "PRAGMA application_id=5; VACUUM;"),
+    "a table named items": lambda path: made(path, mine(1, table="items (id INTEGER PRIMARY KEY, name)")),
+    "tables named items and jobs": lambda path: made(path, mine(1, table="items (a)") + "CREATE TABLE jobs (b);"),
+    "our tables, no version": lambda path: made(path, FORMAT_1 + "PRAGMA user_version=0;"),
+    "no tables, a version": lambda path: made(path, "PRAGMA user_version=7;"),
+    "no tables, UTF-16": lambda path: made(path, "PRAGMA encoding='UTF-16'; CREATE TABLE a (b); DROP TABLE a;"),
+    "a WAL": lambda path: made(path, "PRAGMA journal_mode=WAL;" + mine()),
+    "tables in the WAL only": lambda path: in_wal_only(path, mine()),
+    "text": lambda path: path.write_text("hello, this is not a database\n" * 100) and None,
+    "a short file": lambda path: path.write_bytes(b"x") and None,
+    "zeros": lambda path: path.write_bytes(bytes(8192)) and None,
+    "an encrypted database": lambda path: path.write_bytes(os.urandom(8192)) and None,
+    "a folder": lambda path: path.mkdir(),
+    "a pipe": lambda path: os.mkfifo(path),
+}
+
+
+@pytest.mark.parametrize("kind", FOREIGN)
+def test_a_file_of_another_program_is_refused_and_stays_as_it_is(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "a ü?#%20.db"
+    FOREIGN[kind](path)
+    names, before = sorted(tmp_path.iterdir()), {} if path.is_fifo() else contents(tmp_path)
+    with pytest.raises(UnavailableError, match=r"a ü\?#%20.db.*name another file") as caught:
+        opened(path)
+    assert caught.value.error_code == "foreign_file"
+    assert sorted(tmp_path.iterdir()) == names
+    assert path.is_fifo() or contents(tmp_path) == before
+
+
+def test_a_file_that_another_program_is_writing_is_refused_without_waiting(tmp_path: Path) -> None:
+    path = tmp_path / "theirs.db"
+    made(path, "PRAGMA journal_mode=WAL;" + mine())
+    with closing(sqlite3.connect(path, isolation_level=None)) as theirs:
+        theirs.execute("BEGIN IMMEDIATE")
+        theirs.execute("INSERT INTO mine VALUES (1)")
+        before = contents(tmp_path)
+        with pytest.raises(UnavailableError, match="another program"):
+            opened(path)
+        assert contents(tmp_path) == before
+        theirs.execute("COMMIT")
+    with closing(sqlite3.connect(path)) as theirs:
+        assert theirs.execute("SELECT * FROM mine").fetchall() == [(1,)]
+
+
+@pytest.mark.parametrize("size", [0, None], ids=["empty", "header"])
+def test_an_empty_database_is_taken(tmp_path: Path, size: int | None) -> None:
+    path = tmp_path / "new.db"
+    if size is None:
+        made(path, "CREATE TABLE a (b); DROP TABLE a;")
+    else:
+        path.touch()
+    opened(path)
+    assert stamp(path) == (APPLICATION_ID, FORMAT)
+
+
+def test_a_file_of_a_newer_format_is_refused_and_stays_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "turnlog.db"
+    opened(path)
+    made(path, f"PRAGMA user_version={FORMAT + 1}")
+    before = contents(tmp_path)
+    with pytest.raises(UnavailableError, match=f"format {FORMAT + 1}, newer than {FORMAT}") as caught:
+        opened(path)
+    assert caught.value.error_code == "newer_schema"
+    assert contents(tmp_path) == before
+
+
+def test_a_header_that_is_damaged_is_told_as_damage(tmp_path: Path) -> None:
+    path = tmp_path / "turnlog.db"
+    opened(path)
+    path.write_bytes(b"x" + path.read_bytes()[1:])
+    with pytest.raises(UnavailableError, match="damaged") as caught:
+        opened(path)
+    assert caught.value.error_code == "storage_damaged"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="users and modes as on POSIX")
+@pytest.mark.parametrize(("file_mode", "folder_mode"), [(0o444, 0o755), (0o400, 0o755), (0o000, 0o755), (0o644, 0o555)])
+def test_a_file_that_can_t_be_written_is_a_typed_error(tmp_path: Path, file_mode: int, folder_mode: int) -> None:
+    folder = tmp_path / "data"
+    path = folder / "turnlog.db"
+    opened(path)
+    path.chmod(file_mode)
+    folder.chmod(folder_mode)
+    before = contents(folder)
+
+    def attempt() -> None:
+        if os.geteuid() == 0:  # for whom modes are no obstacle
+            os.chdir(folder)
+            os.setgid(65534)
+            os.setuid(65534)
+        else:
+            os.chdir(folder)
+        try:
+            opened(Path("turnlog.db"))
+        except UnavailableError as error:
+            os._exit(0 if error.error_code == "no_access" else 2)
+        os._exit(1)
+
+    child = multiprocessing.get_context("fork").Process(target=attempt)
+    child.start()
+    child.join()
+    folder.chmod(0o755)
+    path.chmod(0o644)
+    assert child.exitcode == 0
+    assert contents(folder) == before
+
+
+# ------------------------------------------------------------ format 1
+
+
+@pytest.mark.parametrize("in_wal", [False, True])
+def test_a_file_of_format_1_is_recognised_and_brought_to_this_format(tmp_path: Path, in_wal: bool) -> None:
+    path = tmp_path / "turnlog.db"
+    if in_wal:
+        insert = "INSERT INTO items (pk, sk, size, attributes, data) VALUES ('p', 'plain', 9, '{\"pk\":\"p\"}', x'');"
+        in_wal_only(path, FORMAT_1 + insert)
+    else:
+        format_1(path)
+    with closing(SqliteDatabase(path)) as database:
+        assert SqliteItemTable(database).get_many([Key("p", "plain")])
+        with database.reading() as connection:
+            ttls = dict(connection.execute("SELECT sk, ttl FROM items").fetchall())
+    damaged = {"damaged": None, "a list": None, "deep": None}
+    assert ttls == ({"plain": None} if in_wal else {"plain": None, "late": 4102444800, "over": 1000, **damaged})
+    assert stamp(path) == (APPLICATION_ID, FORMAT)
+
+
+def test_a_new_and_a_changed_file_have_one_schema(tmp_path: Path) -> None:
+    format_1(tmp_path / "old.db")
+    schemas = []
+    for name in ("old.db", "new.db"):
+        opened(tmp_path / name)
+        with closing(sqlite3.connect(tmp_path / name)) as connection:
+            columns = connection.execute("SELECT * FROM pragma_table_info('items')").fetchall()
+            indexes = connection.execute("SELECT name, sql FROM sqlite_master WHERE type = 'index' ORDER BY name")
+            schemas.append((columns, indexes.fetchall()))
+    assert schemas[0] == schemas[1]
+
+
+def _open_and_count(path: str, start: float) -> int:
+    import time
+
+    time.sleep(max(0, start - time.time()))
+    with closing(SqliteDatabase(path)) as database, database.writing() as connection:
+        connection.execute(
+            "INSERT INTO jobs (id, grp, body, visible_ms, sent) VALUES (hex(randomblob(8)), '', '', 0, 0)"
+        )
+        return int(connection.execute("SELECT count(*) FROM items").fetchone()[0])
+
+
+@pytest.mark.parametrize("is_old", [False, True], ids=["new", "format 1"])
+def test_several_processes_open_one_file_for_the_first_time_at_once(tmp_path: Path, is_old: bool) -> None:
+    import time
+
+    path = tmp_path / "turnlog.db"
+    if is_old:
+        format_1(path)
+    with multiprocessing.get_context("spawn").Pool(4) as pool:
+        counts = pool.starmap(_open_and_count, [(str(path), time.time() + 2)] * 8)
+    assert counts == [6 if is_old else 0] * 8
+    assert stamp(path) == (APPLICATION_ID, FORMAT)
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT count(*) FROM jobs").fetchone() == (8,)
+        assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+@pytest.mark.parametrize("is_old", [False, True], ids=["new", "format 1"])
+def test_a_change_of_format_that_is_killed_is_done_by_the_next_process(tmp_path: Path, is_old: bool) -> None:
+    path = tmp_path / "turnlog.db"
+    if is_old:
+        format_1(path)
+    code = """
+import os, sys
+from turnlog.adapters.embedded import sqlite_file
+from turnlog.engines.sqlite import SqliteDatabase
+made = sqlite_file._make_current
+sqlite_file._make_current = lambda *arguments: (made(*arguments), os._exit(9))
+SqliteDatabase(sys.argv[1]).connection()
+"""
+    assert subprocess.run([sys.executable, "-c", code, str(path)], check=False).returncode == 9
+    opened(path)
+    assert stamp(path) == (APPLICATION_ID, FORMAT)
+    if is_old:
+        with closing(sqlite3.connect(path)) as connection:
+            assert connection.execute("SELECT count(*), count(ttl) FROM items").fetchone() == (6, 2)
+
+
+def test_a_process_of_the_former_version_goes_on_beside(tmp_path: Path) -> None:
+    """Its connection was open when the file was changed; its statements name their columns."""
+    path = tmp_path / "turnlog.db"
+    format_1(path)
+    with closing(sqlite3.connect(path, isolation_level=None)) as former:
+        former.execute("SELECT count(*) FROM items").fetchone()
+        opened(path)
+        former.execute(
+            "INSERT OR REPLACE INTO items (pk, sk, size, attributes, data) VALUES ('p', 'new', 9, '{}', x'')"
+        )
+        assert former.execute("SELECT count(*) FROM items").fetchone() == (7,)
+
+
+# ------------------------------------------------------------ expired items
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[SqliteDatabase]:
+    with closing(SqliteDatabase(tmp_path / "turnlog.db")) as database:
+        yield database
+
+
+def test_items_go_when_their_ttl_has_passed_and_others_stay(database: SqliteDatabase) -> None:
+    clock = FixedClock()
+    table = SqliteItemTable(database, clock.now_ms)
+    now = clock.now_ms() // 1000
+    table.put({"pk": "p", "sk": "plain"})
+    table.write_many([{"pk": "p", "sk": f"{number:03d}", "ttl": now + 60} for number in range(100)])
+    clock.advance(60)
+    table.put({"pk": "p", "sk": "y", "ttl": now + 3600})
+    assert (
+        len(table.get_many([Key("p", f"{number:03d}") for number in range(100)])) == 100
+    )  # not yet: it is this second
+    clock.advance(1)
+    for number in range(25):
+        table.put({"pk": "p", "sk": "z", "ttl": now + 3600 + number})
+    assert not table.get_many([Key("p", f"{number:03d}") for number in range(100)])
+    assert len(table.get_many([Key("p", name) for name in ("plain", "y", "z")])) == 3
+
+
+def test_a_put_without_ttl_and_one_that_lost_remove_nothing(database: SqliteDatabase) -> None:
+    clock = FixedClock()
+    table = SqliteItemTable(database, clock.now_ms)
+    table.write_many([{"pk": "p", "sk": "over", "ttl": 1}, {"pk": "p", "sk": "there"}])
+    table.write_many([{"pk": "p", "sk": "again"}])
+    SqliteItemTable(database).put({"pk": "p", "sk": "over", "ttl": 1})
+    table.put({"pk": "p", "sk": "other"})
+    assert table.put({"pk": "p", "sk": "there", "ttl": 1}, condition=Absent()) is not None
+    assert table.get_many([Key("p", "over")])
+
+
+def test_the_index_answers_which_items_are_over(database: SqliteDatabase) -> None:
+    """No put reads the table from one end to the other."""
+    from turnlog.engines import sqlite_items
+
+    with database.reading() as connection:
+        plan = connection.execute("EXPLAIN QUERY PLAN " + sqlite_items._REMOVE_EXPIRED, (0, 4)).fetchall()
+    steps = [row[3] for row in plan if row[3].startswith(("SCAN", "SEARCH"))]
+    assert steps and not any(step.startswith("SCAN items") for step in steps), steps
+    assert any("expired" in step for step in steps)
+
+
+# ------------------------------------------------------------ folders
+
+
+def test_a_new_data_folder_is_durable_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced, sync = list[Path](), os.fsync
+
+    def noted(descriptor: int) -> None:
+        synced.append(Path(f"/proc/self/fd/{descriptor}").readlink())
+        sync(descriptor)
+
+    if not Path("/proc/self/fd").is_dir():
+        pytest.skip("names of open files are read from /proc")
+    monkeypatch.setattr(os, "fsync", noted)
+    opened(tmp_path / "a" / "b" / "turnlog.db")
+    assert {tmp_path, tmp_path / "a"} <= set(synced)
+    synced.clear()
+    make_folder(tmp_path / "a" / "b")
+    assert synced == []
+
+
+def test_a_service_s_file_has_the_id(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    with Turnlog.open(f"sqlite:///{path}") as log:
+        log.sessions.create("s")
+        header = path.read_bytes()[:100]
+        assert int.from_bytes(header[68:72], "big") == sqlite_file.APPLICATION_ID  # in the file itself, not in its WAL

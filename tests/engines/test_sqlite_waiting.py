@@ -1,0 +1,140 @@
+"""Writers of one SQLite file wait for its lock as equals: none sleeps long while another comes and goes."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from turnlog.core.errors import UnavailableError
+from turnlog.engines import sqlite, sqlite_file
+from turnlog.engines.sqlite import SqliteDatabase
+from turnlog.engines.sqlite_file import BUSY_TIMEOUT_SECONDS
+
+LONGEST_PAUSE_SECONDS = 0.005
+"""About as long as one other commit takes."""
+
+
+@pytest.fixture
+def waiting(tmp_path: Path) -> Iterator[SqliteDatabase]:
+    database = SqliteDatabase(tmp_path / "turnlog.db")
+    database.connection()
+    yield database
+    database.close()
+
+
+@pytest.fixture
+def other(tmp_path: Path, waiting: SqliteDatabase) -> Iterator[sqlite3.Connection]:
+    """A writer of another process, which has the lock."""
+    connection = sqlite3.connect(tmp_path / "turnlog.db", isolation_level=None)
+    connection.execute("BEGIN IMMEDIATE")
+    yield connection
+    connection.close()
+
+
+class Time:
+    """In place of the module's: no test waits. ``on_sleep`` is called with the number of the pause."""
+
+    def __init__(self, on_sleep: Callable[[int], None] = lambda number: None) -> None:
+        self.pauses = list[float]()
+        self._on_sleep = on_sleep
+
+    def sleep(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+        self._on_sleep(len(self.pauses))
+
+    def monotonic(self) -> float:
+        return sum(self.pauses)
+
+
+def test_a_writer_asks_again_soon_and_has_the_lock_when_it_is_free(
+    waiting: SqliteDatabase, other: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    time = Time(lambda number: other.execute("COMMIT") and None if number == 3 else None)
+    monkeypatch.setattr(sqlite_file, "time", time)
+    with waiting.writing() as connection:
+        connection.execute("DELETE FROM jobs")
+    assert len(time.pauses) == 3
+    assert max(time.pauses) <= LONGEST_PAUSE_SECONDS
+
+
+def test_a_writer_that_never_gets_the_lock_says_so_in_time(
+    waiting: SqliteDatabase, other: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    time = Time()
+    monkeypatch.setattr(sqlite_file, "time", time)
+    with pytest.raises(UnavailableError, match="locked") as caught, waiting.writing():
+        pytest.fail("the other has the lock")
+    assert caught.value.retry_after_seconds == 1
+    assert BUSY_TIMEOUT_SECONDS <= sum(time.pauses) <= BUSY_TIMEOUT_SECONDS + LONGEST_PAUSE_SECONDS
+    other.execute("COMMIT")
+    with waiting.writing() as connection:
+        connection.execute("DELETE FROM jobs")
+
+
+def test_an_error_that_is_no_lock_is_not_waited_out(waiting: SqliteDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
+    time = Time()
+    monkeypatch.setattr(sqlite_file, "time", time)
+    with pytest.raises(UnavailableError, match="within a transaction"), waiting.writing(), waiting.writing():
+        pytest.fail("SQLite has no transactions in transactions")
+    assert time.pauses == []
+
+
+def test_all_else_still_waits_as_sqlite_does(
+    waiting: SqliteDatabase, other: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Readers wait for a file that another process opens, recovers or closes."""
+
+    def busy_timeout() -> float:
+        with waiting.reading() as connection:
+            return float(connection.execute("PRAGMA busy_timeout").fetchone()[0]) / 1000
+
+    assert busy_timeout() == BUSY_TIMEOUT_SECONDS
+    monkeypatch.setattr(sqlite_file, "time", Time())
+    with pytest.raises(UnavailableError), waiting.writing():
+        pytest.fail("the other has the lock")
+    assert busy_timeout() == BUSY_TIMEOUT_SECONDS
+
+
+def test_who_opens_a_new_file_while_another_does_asks_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SQLite's own waiting is not asked when a file becomes one with a WAL."""
+    first = sqlite3.connect(tmp_path / "turnlog.db", isolation_level=None)
+    first.execute("BEGIN EXCLUSIVE")
+    time = Time(lambda number: first.execute("COMMIT") and None if number == 3 else None)
+    monkeypatch.setattr(sqlite_file, "time", time)
+    database = SqliteDatabase(tmp_path / "turnlog.db")
+    assert database.connection().execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    assert len(time.pauses) == 3
+    database.close()
+    first.close()
+
+
+def test_a_new_file_that_stays_locked_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = sqlite3.connect(tmp_path / "turnlog.db", isolation_level=None)
+    first.execute("BEGIN EXCLUSIVE")
+    time = Time()
+    monkeypatch.setattr(sqlite_file, "time", time)
+    database = SqliteDatabase(tmp_path / "turnlog.db")
+    with pytest.raises(UnavailableError, match="locked"), database.writing():
+        pass
+    assert sum(time.pauses) >= BUSY_TIMEOUT_SECONDS
+    database.close()
+    first.close()
+
+
+def test_a_writer_that_is_interrupted_when_it_has_the_lock_gives_it_back(
+    waiting: SqliteDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(connection: sqlite3.Connection, statement: str) -> None:
+        connection.execute(statement)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(sqlite, "until_free", interrupted)
+        with pytest.raises(KeyboardInterrupt), waiting.writing():
+            pass
+    assert not waiting.connection().in_transaction
+    with waiting.writing() as connection:
+        connection.execute("DELETE FROM jobs")

@@ -1,0 +1,269 @@
+"""An import that was stopped goes on, a second one writes nothing, a source that has grown gives what is new, and one that has
+changed is refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.effort import boundaries, examples
+from tests.importers.reading import CODING, CODING_ID, FLAT, held, lost, sample, statuses, told, written
+from turnlog.client.model import Turnlog
+from turnlog.core.errors import HeadMismatchError, SessionEndedError, TurnlogError
+from turnlog.importers import SourceChangedError, import_files
+from turnlog.importers.files import SourceFile
+from turnlog.importers.flat import read
+from turnlog.importers.running import shape_named
+from turnlog.importers.writing import import_session
+
+
+@pytest.fixture
+def log() -> Iterator[Turnlog]:
+    """What depends on no engine; what does asks for the harness."""
+    with Turnlog.open("memory://") as made:
+        yield made
+
+
+def long_flat(count: int = 60, **more: Any) -> dict[str, Any]:
+    messages = [
+        {"kind": ("user", "assistant")[at % 2], "content": f"message {at}", "timestamp": 1763683200000 + at * 1000}
+        for at in range(count)
+    ]
+    return {"id": "long", "systemMessage": {"content": "Be brief."}, "messages": messages, **more}
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_d1_an_import_killed_at_any_call_goes_on_where_it_stopped(harness: Any, tmp_path: Path, when: str) -> None:
+    """Calls are counted in a clean run; each is tried in an owner of its own."""
+    path = written(tmp_path, "long.json", long_flat(26))
+    import_files(harness.log(user="first of all"), [path]).check()
+    clean, before = harness.log(user="clean"), harness.faults.calls
+    import_files(clean, [path]).check()
+    calls, wanted, tried = harness.faults.calls - before, held(clean.sessions.get("long")), 0
+    for at in boundaries(calls, harness.name):
+        log = harness.log(user=f"u{when}{at}")
+        harness.faults.fail(at, when)
+        try:
+            import_files(log, [path]).check()
+        except TurnlogError:
+            assert not harness.faults.is_pending
+        tried += not harness.faults.is_pending
+        harness.faults.clear()
+        report = import_files(log, [path]).check()
+        assert report.written + report.sessions[0].present == 26
+        assert held(log.sessions.get("long")) == wanted
+        assert statuses(import_files(log, [path])) == ["same"]
+    assert tried == len(boundaries(calls, harness.name)) > 2
+
+
+def test_two_imports_at_once_write_it_once(harness: Any, tmp_path: Path) -> None:
+    """The second one reads before the first one writes, and writes after it."""
+    (source,) = read(SourceFile(written(tmp_path, "long.json", long_flat())))
+    log, other = harness.log(), harness.log()
+    started = list[int]()
+
+    def meanwhile(count: int) -> None:
+        if not started:
+            started.append(count)
+            import_session(other, source)
+
+    import_session(log, source, on_messages=meanwhile)
+    assert [one.body["content"] for one in log.sessions.get("long").messages()] == [f"message {at}" for at in range(60)]
+
+
+def test_who_writes_into_the_session_meanwhile_stops_the_import(log: Turnlog, tmp_path: Path) -> None:
+    (source,) = read(SourceFile(written(tmp_path, "long.json", long_flat())))
+
+    def meanwhile(count: int) -> None:
+        if count == 25:
+            log.sessions.get("long").append({"role": "user", "content": "me too"})
+
+    with pytest.raises(HeadMismatchError):
+        import_session(log, source, on_messages=meanwhile)
+    assert log.sessions.get("long").info().messages == 26
+
+
+def test_a_second_import_sends_no_write(harness: Any, tmp_path: Path) -> None:
+    path = written(tmp_path, "long.json", long_flat(lastSentToLLMAt=1763683210000))
+    log = harness.log()
+    import_files(log, [path]).check()
+    sent = list[str]()
+    backend = log._backend
+    call = backend.call
+    backend.call = lambda operation, **given: (sent.append(operation), call(operation, **given))[1]  # type: ignore[assignment, func-returns-value]
+    assert statuses(import_files(log, [path])) == ["same"]
+    assert set(sent) == {"get_session", "read_messages"}
+
+
+def test_a_source_that_has_grown_gives_what_is_new_and_its_settings(harness: Any, tmp_path: Path) -> None:
+    log = harness.log()
+    path = written(tmp_path, "long.json", long_flat(30, lastSentToLLMAt=1763683205000))
+    import_files(log, [path]).check()
+    written(tmp_path, "long.json", long_flat(61, lastSentToLLMAt=1763683245000, mood="new"))
+    dry, report = import_files(log, [path], dry_run=True), import_files(log, [path])
+    assert told(dry) == told(report)
+    (row,) = report.sessions
+    assert (row.status, row.present, row.written) == ("grown", 30, 31)
+    imported = (log.sessions.get("long").info().metadata or {})["imported"]
+    assert (imported["mood"], imported["last_sent_at"]) == ("new", "2025-11-21T00:00:45.000Z")
+    at = {one.position: one.created_at for one in log.sessions.get("long").messages()}
+    assert at[imported["last_sent_position"]] == "2025-11-21T00:00:45.000Z"
+    assert statuses(import_files(log, [path])) == ["same"]
+
+
+def test_only_settings_that_have_changed_are_told_as_that(log: Turnlog, tmp_path: Path) -> None:
+    path = written(tmp_path, "long.json", long_flat())
+    import_files(log, [path]).check()
+    written(tmp_path, "long.json", long_flat(systemMessage={"content": "Be long."}))
+    dry, report = import_files(log, [path], dry_run=True), import_files(log, [path])
+    assert told(dry) == told(report) and statuses(report) == ["settings"] and report.written == 0
+    assert "Be long." in held(log.sessions.get("long"))["system"]
+
+
+def test_metadata_of_ones_own_stays_when_the_source_changes(log: Turnlog, tmp_path: Path) -> None:
+    path = written(tmp_path, "long.json", long_flat())
+    import_files(log, [path]).check()
+    session = log.sessions.get("long")
+    session.update(metadata={**(session.info().metadata or {}), "mine": 1})
+    written(tmp_path, "long.json", long_flat(mood="new"))
+    import_files(log, [path]).check()
+    metadata = session.info().metadata or {}
+    assert (metadata["mine"], metadata["imported"]["mood"]) == (1, "new")
+
+
+def test_a_state_that_was_changed_here_is_not_overwritten(harness: Any, tmp_path: Path) -> None:
+    log = harness.log()
+    document = {"id": "d", "version": 1, "state": {"a": 1}, "history": [{"role": "user", "text": "hi"}]}
+    path = written(tmp_path, "d.json", document)
+    import_files(log, [path]).check()
+    written(tmp_path, "d.json", {**document, "state": {"a": 2}})
+    assert statuses(import_files(log, [path])) == ["settings"]
+    session = log.sessions.get("d")
+    assert session.state().state == {"a": 2}
+    assert next(session.history()).action == "policy_change" and next(session.history(action="import")).diff is not None
+    session.put_state({"a": "mine"})
+    written(tmp_path, "d.json", {**document, "state": {"a": 3}})
+    dry, report = import_files(log, [path], dry_run=True), import_files(log, [path])
+    assert told(dry) == told(report)
+    assert [one.reason for one in report.sessions[0].warnings] == ["state_kept"]
+    assert session.state().state == {"a": "mine"}
+    assert statuses(import_files(log, [path])) == ["same"]
+
+
+@pytest.mark.parametrize("at", [0, 24, 25, 58, 59])
+def test_an_earlier_message_that_has_changed_is_refused_by_name(log: Turnlog, tmp_path: Path, at: int) -> None:
+    path = written(tmp_path, "long.json", long_flat())
+    import_files(log, [path]).check()
+    changed = long_flat(70)
+    changed["messages"][at]["content"] += "!"
+    written(tmp_path, "long.json", changed)
+    before = held(log.sessions.get("long"))
+    dry, report = import_files(log, [path], dry_run=True), import_files(log, [path])
+    assert told(dry) == told(report) and statuses(report) == ["refused"] and not report.ok
+    with pytest.raises(
+        SourceChangedError, match=f"message {at + 1} of 'long' is not message {at + 2} of session 'long'"
+    ) as raised:
+        report.check()
+    assert raised.value.details == {"place": f"message {at + 1}", "position": at + 2}
+    assert held(log.sessions.get("long")) == before
+
+
+@pytest.mark.parametrize("field", ["timestamp", "kind", "note", "id"])
+def test_a_change_beside_the_text_is_a_change_too(log: Turnlog, tmp_path: Path, field: str) -> None:
+    path = written(tmp_path, "long.json", long_flat(3))
+    import_files(log, [path]).check()
+    changed = long_flat(3)
+    changed["messages"][1][field] = 7 if field == "timestamp" else "other"
+    assert statuses(import_files(log, [written(tmp_path, "long.json", changed)])) == ["refused"]
+
+
+def test_a_refused_session_does_not_stop_the_others(log: Turnlog, tmp_path: Path) -> None:
+    log.sessions.create("b").append({"role": "user", "content": "somebody else's"})
+    path = written(tmp_path, "many.json", [long_flat(2, id=name) for name in ("a", "b", "c")])
+    assert statuses(import_files(log, [path])) == ["new", "refused", "new"]
+
+
+def test_what_was_said_in_turnlog_after_an_import_stays_and_a_source_that_grew_is_refused(
+    log: Turnlog, tmp_path: Path
+) -> None:
+    path = written(tmp_path, "long.json", long_flat(4))
+    import_files(log, [path]).check()
+    log.sessions.get("long").append({"role": "user", "content": "and now here"})
+    (row,) = import_files(log, [path]).sessions
+    assert (row.status, row.more) == ("same", 1)
+    assert statuses(import_files(log, [written(tmp_path, "long.json", long_flat(6))])) == ["refused"]
+
+
+def test_what_a_rewind_has_taken_out_of_view_is_still_in_the_log(log: Turnlog, tmp_path: Path) -> None:
+    path = written(tmp_path, "long.json", long_flat(6))
+    import_files(log, [path]).check()
+    log.sessions.get("long").rewind(4)
+    assert statuses(import_files(log, [path])) == ["same"]
+
+
+def test_an_ended_session_takes_nothing_more(log: Turnlog, tmp_path: Path) -> None:
+    path = written(tmp_path, "long.json", long_flat(4))
+    import_files(log, [path]).check()
+    log.sessions.get("long").end()
+    assert statuses(import_files(log, [path])) == ["same"]
+    written(tmp_path, "long.json", long_flat(6))
+    dry, report = import_files(log, [path], dry_run=True), import_files(log, [path])
+    assert told(dry) == told(report)
+    with pytest.raises(SessionEndedError, match="'long' has ended, and message 5 is not in it"):
+        report.check()
+
+
+def test_a_partial_answer_may_become_a_whole_one(log: Turnlog, tmp_path: Path) -> None:
+    first = sample(FLAT)
+    path = written(tmp_path, "travel-7.json", first)
+    import_files(log, [path]).check()
+    longer = {**first, "partialMessage": {"content": "I am booking it", "timestamp": 1763683206500}}
+    assert import_files(log, [written(tmp_path, "travel-7.json", longer)]).written == 1
+    whole = {"kind": "assistant", "content": "I am booking it now. Done.", "timestamp": 1763683207000}
+    last = {**first, "messages": [*first["messages"], whole], "partialMessage": None}
+    assert import_files(log, [written(tmp_path, "travel-7.json", last)]).written == 1
+    assert statuses(import_files(log, [path])) == ["same"]
+    said = [(one.status, one.body["content"]) for one in log.sessions.get("travel-7").messages()][-3:]
+    assert said == [
+        ("interrupted", "I am book"),
+        ("interrupted", "I am booking it"),
+        ("complete", "I am booking it now. Done."),
+    ]
+
+
+LINES = CODING.read_text("utf-8").splitlines()
+
+
+@settings(max_examples=examples(40), deadline=None)
+@given(cuts=st.sets(st.integers(4, len(LINES)), max_size=4))
+def test_a_log_that_is_imported_while_it_grows_loses_nothing(tmp_path_factory: Any, cuts: set[int]) -> None:
+    """Also in the middle of an answer, whose blocks come line by line."""
+    path = tmp_path_factory.mktemp("grows") / f"{CODING_ID}.jsonl"
+    with Turnlog.open("memory://") as log:
+        for cut in [*sorted(cuts), len(LINES)]:
+            path.write_text("\n".join(LINES[:cut]), "utf-8")
+            dry, report = import_files(log, [path], dry_run=True), import_files(log, [path])
+            assert told(dry) == told(report)
+            report.check()
+            assert import_files(log, [path]).written == 0
+        sessions = [log.sessions.get(CODING_ID), log.sessions.get(f"{CODING_ID}-a2018e5")]
+        lines = [json.loads(line) for line in LINES if line.startswith('{"') and line.endswith("}")]
+        assert lost(lines, sessions) == []
+        whole = next(shape_named("coding_agent").count(SourceFile(CODING)) for _ in [0])
+        assert whole <= sum(session.info().messages for session in sessions) <= whole + len(cuts)
+        blocks = [block for one in sessions[0].messages() for block in one.body["content"] if isinstance(block, dict)]
+        assert [block["id"] for block in blocks if block["type"] == "tool_use"] == ["toolu_1", "toolu_2"]
+
+
+def test_a_dry_run_of_a_first_import_writes_nothing_at_all(harness: Any, tmp_path: Path) -> None:
+    log = harness.log()
+    list(log.sessions.list())
+    report = import_files(log, [written(tmp_path, "long.json", long_flat())], dry_run=True)
+    assert (report.written, statuses(report), report.dry_run) == (60, ["new"], True)
+    assert list(log.sessions.list()) == [] and not log.sessions.exists("long")

@@ -1,0 +1,323 @@
+"""Each shape of a source: all of it is kept, in order, and said in windows as it was said there."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.conftest import DATA, ROOT
+from tests.effort import examples
+from tests.importers.reading import (
+    CODING,
+    CODING_ID,
+    DOCUMENT,
+    FLAT,
+    JSON,
+    copied,
+    held,
+    imported_twice,
+    lost,
+    sample,
+    statuses,
+    told,
+    written,
+)
+from turnlog.client.model import Turnlog
+from turnlog.core.errors import InvalidInputError
+from turnlog.core.json_values import encode_json
+from turnlog.importers import NewerSourceError, UnknownSourceError, import_files
+from turnlog.importers.files import SourceFile
+from turnlog.importers.running import SHAPES, shape_of
+from turnlog.providers.registry import CODECS
+
+
+@pytest.fixture
+def log() -> Iterator[Turnlog]:
+    """What depends on no engine; what does asks for the harness."""
+    with Turnlog.open("memory://") as made:
+        yield made
+
+
+def test_a_flat_list_is_kept_whole_with_its_times(harness: Any) -> None:
+    log = harness.log()
+    report = imported_twice(log, FLAT)
+    assert statuses(report) == ["new"] and report.sessions[0].shape == "flat"
+    session = log.sessions.get("travel-7")
+    messages = list(session.messages())
+    given = sample(FLAT)["messages"]
+    assert [one.body["role"] for one in messages] == [*(one["kind"] for one in given), "assistant"]
+    assert [one.body["content"] for one in messages[:-1]] == [one.get("content") for one in given]
+    assert messages[0].created_at == "2025-11-21T00:00:01.000Z" and messages[0].id == "m-1"
+    calls = messages[1].body["tool_calls"]
+    assert [call["function"]["arguments"] for call in calls] == [call["input"] for call in given[1]["toolCalls"]]
+    assert [one.status for one in messages] == ["complete"] * 6 + ["interrupted"]
+    assert lost(sample(FLAT), [session]) == []
+    window = session.context(format="openai_chat")
+    assert window.messages[0]["content"].startswith("You book trains.") and "I am book" not in json.dumps(
+        window.messages
+    )
+
+
+def test_what_the_model_was_sent_last_is_told_as_a_time_and_a_position(log: Turnlog) -> None:
+    import_files(log, [FLAT]).check()
+    session = log.sessions.get("travel-7")
+    imported = (session.info().metadata or {})["imported"]
+    assert imported["last_sent_at"] == "2025-11-21T00:00:04.500Z"
+    seen = [one.created_at <= imported["last_sent_at"] for one in session.messages()]
+    assert [one.position <= imported["last_sent_position"] for one in session.messages()] == seen
+    assert session.info().last_sent_at is None, "no window of ours was sent"
+
+
+def test_a_flat_list_may_be_messages_alone_and_one_file_may_have_many(log: Turnlog, tmp_path: Path) -> None:
+    alone = written(tmp_path, "alone.json", sample(FLAT)["messages"])
+    many = written(tmp_path, "many.json", [{**sample(FLAT), "id": name} for name in ("a", "b")])
+    lines = written(
+        tmp_path, "more.jsonl", [json.dumps({**sample(FLAT), "id": "c"}), json.dumps(sample(FLAT) | {"id": 7})]
+    )
+    report = import_files(log, [alone, many, lines]).check()
+    assert [one.session_id for one in report.sessions] == ["alone", "a", "b", "c", "7"]
+    assert [one.messages for one in report.sessions] == [6, 7, 7, 7, 7]
+
+
+def test_a_session_document_is_kept_whole_with_its_state(harness: Any) -> None:
+    log = harness.log()
+    report = imported_twice(log, DOCUMENT)
+    assert statuses(report) == ["new"] and report.sessions[0].shape == "document"
+    session = log.sessions.get("s-1")
+    assert session.state().state == sample(DOCUMENT)["state"]
+    assert (session.info().metadata or {})["team"] == "north"
+    assert lost(sample(DOCUMENT), [session]) == []
+    window = session.context(format="openai_chat")
+    roles = [one["role"] for one in window.messages if one["role"] != "system"]
+    assert roles == ["user", "assistant", "tool", "assistant"]
+    assert [one.created_at for one in session.messages()] == [one["timestamp"] for one in sample(DOCUMENT)["history"]]
+
+
+@pytest.mark.parametrize("version", [2, 17, "1", True, -1, 1.5])
+def test_a_document_of_a_newer_version_is_refused_by_name_before_anything_is_written(
+    log: Turnlog, tmp_path: Path, version: Any
+) -> None:
+    documents = [sample(DOCUMENT), {**sample(DOCUMENT), "id": "s-2", "version": version}]
+    path = written(tmp_path, "two.json", documents)
+    with pytest.raises(NewerSourceError, match=f"'s-2' has version '{version}'; the newest we read is 1"):
+        import_files(log, [path])
+    assert list(log.sessions.list()) == []
+
+
+def test_a_coding_agents_log_is_kept_line_by_line(harness: Any) -> None:
+    log = harness.log()
+    report = imported_twice(log, CODING)
+    assert [(one.session_id, one.messages) for one in report.sessions] == [(CODING_ID, 6), (f"{CODING_ID}-a2018e5", 2)]
+    main, agent = (log.sessions.get(one.session_id) for one in report.sessions)
+    answer = list(main.messages())[1]
+    assert [block["type"] for block in answer.body["content"]] == ["thinking", "text", "tool_use", "tool_use"]
+    assert [loop.first for loop in main.loops()] == [7, 2]
+    lines = [
+        json.loads(line) for line in CODING.read_text("utf-8").splitlines() if line.startswith('{"') and line[-1] == "}"
+    ]
+    assert lost(lines, [main, agent]) == []
+    assert [one.reason for one in report.sessions[0].skipped].count("malformed") == 2
+    assert "cut off" in json.dumps(held(main)) and "Kept by hand" in json.dumps(held(main))
+    for format in CODECS.keys() - {"turnlog"}:
+        window = main.context(format=format)
+        assert log.lint(window.messages, format=format).problems == []
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # files that the loader leaves open
+def test_real_logs_of_coding_agents_are_kept_whole(real_data: ModuleType, tmp_path: Path) -> None:
+    for path in sorted((DATA / "dev" / "session-share").rglob("*.jsonl")):
+        with Turnlog.open("memory://") as log:
+            report = import_files(log, [path]).check()
+            sessions = [log.sessions.get(one.session_id) for one in report.sessions if one.status != "skipped"]
+            bodies = [one.body for session in sessions for one in session.messages()]
+            (known,) = list(real_data.load_file(str(path)))
+            calls = [
+                b["id"] for body in bodies for b in body["content"] if isinstance(b, dict) and b["type"] == "tool_use"
+            ]
+            assert calls == [call["id"] for one in known["messages"] for call in one.get("tool_calls") or []]
+            lines = [json.loads(line) for line in path.read_text("utf-8").splitlines() if line.startswith("{")]
+            assert lost(lines, sessions) == []
+            assert import_files(log, [path]).written == 0
+
+
+def test_each_sample_is_recognised_as_what_it_is_and_nothing_else() -> None:
+    ours = ROOT / "examples" / "conversations"
+    others = [(path, "messages") for path in sorted(ours.iterdir())]
+    for path, name in ((FLAT, "flat"), (DOCUMENT, "document"), (CODING, "coding_agent"), *others):
+        assert [shape.name for shape in SHAPES if shape.recognises(SourceFile(path))] == [name]
+    assert shape_of(SourceFile(Path(__file__))) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{}",
+        "[]",
+        "null",
+        '{"messages": []}',
+        '{"messages": [7]}',
+        '[["hi"]]',
+        "\x00",
+        "a\nb",
+        '{"history": 1, "id": 2}',
+    ],
+)
+def test_a_file_without_a_shape_is_refused_by_name(log: Turnlog, tmp_path: Path, text: str) -> None:
+    path = tmp_path / "what.json"
+    path.write_text(text, "utf-8")
+    with pytest.raises(UnknownSourceError, match=r"what\.json' is none of: "):
+        import_files(log, [path])
+    assert statuses(import_files(log, [tmp_path])) == ["skipped"]
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (b'{"messages": [], "messages": []}', "an object has the key 'messages' twice"),
+        (b'{"kind": NaN}', "NaN is not JSON"),
+        (b'{"a": [1,\n2', "it is not JSON: Expecting ',' delimiter at line 2 column 2"),
+        (b"\xff\xfe", "is not UTF-8 at byte 0"),
+    ],
+)
+def test_a_file_that_is_no_json_is_refused_with_what_is_wrong(
+    log: Turnlog, tmp_path: Path, data: bytes, why: str
+) -> None:
+    path = tmp_path / "what.json"
+    path.write_bytes(data)
+    with pytest.raises(UnknownSourceError, match=re.escape(why)):
+        import_files(log, [path])
+
+
+def test_a_shape_may_be_named_and_must_be_the_files(log: Turnlog, tmp_path: Path) -> None:
+    assert statuses(import_files(log, [FLAT], shape="flat")) == ["new"]
+    with pytest.raises(UnknownSourceError, match="flat message lists"):
+        import_files(log, [DOCUMENT], shape="flat")
+    with pytest.raises(UnknownSourceError, match="no shape 'nothing'; there are "):
+        import_files(log, [FLAT], shape="nothing")
+    with pytest.raises(InvalidInputError, match="no file"):
+        import_files(log, [tmp_path / "nowhere"])
+
+
+def test_an_id_that_we_do_not_take_is_replaced_by_one_that_is_always_the_same(log: Turnlog, tmp_path: Path) -> None:
+    path = written(tmp_path, "odd.json", {**sample(FLAT), "id": "user/1: ☃"})
+    report = imported_twice(log, path)
+    assert [one.reason for one in report.sessions[0].warnings][:1] == ["id_made"]
+    info = log.sessions.get(report.sessions[0].session_id).info()
+    assert (info.metadata or {})["imported"]["id"] == "user/1: ☃"
+
+
+def test_a_message_over_the_limit_is_cut_and_said_to_be(log: Turnlog, tmp_path: Path) -> None:
+    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "QUJD" * 300_000}}
+    deep: Any = "bottom"
+    for _ in range(29):
+        deep = [deep]
+    flat = {
+        "id": "big",
+        "messages": [
+            {"kind": "user", "content": "x" * 1_500_000},
+            {"kind": "user", "content": [{"type": "text", "text": "see"}, picture]},
+            {"kind": "assistant", "content": "fine", "raw": deep, "dump": "y" * 3_000_000},
+        ],
+    }
+    report = imported_twice(log, written(tmp_path, "big.json", flat))
+    changes = [(one.place, one.reason) for one in report.sessions[0].changed]
+    assert [(place, reason.split(" ")[0]) for place, reason in changes] == [
+        ("message 1", "cut"),
+        ("message 2", "cut"),
+        ("message 3", "as_text"),
+        ("message 3", "cut"),
+    ]
+    bodies = [one.body for one in log.sessions.get("big").messages()]
+    assert bodies[0]["content"].endswith("[1,499,000 characters left out by the import]")
+    assert [part["type"] for part in bodies[1]["content"]] == ["text", "text"]
+    assert all(len(encode_json(body)) <= 1024 * 1024 for body in bodies)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {},
+        {"kind": None},
+        {"kind": "user"},
+        {"kind": "tool"},
+        {"kind": "wizard", "content": "hm"},
+        {"kind": "user", "content": {"a": [1]}},
+        {"kind": "user", "content": 7, "timestamp": "yesterday"},
+        {"kind": "user", "content": "x", "timestamp": -1},
+        {"kind": "assistant", "toolCalls": {"id": "c"}},
+        {"kind": "assistant", "toolCalls": [{}, {"id": 3, "input": {"a": 1}}]},
+        {"kind": "assistant", "toolCalls": [7]},
+        {"kind": "user", "content": "x", "id": "", "imported": 1, "metadata": {"imported": 2}},
+        7,
+        None,
+        "hm",
+    ],
+)
+def test_disorder_in_a_flat_list_is_kept_and_told(tmp_path: Path, message: Any) -> None:
+    source = {"id": "s", "systemMessage": 7, "messages": [{"kind": "user", "content": "hi"}, message]}
+    with Turnlog.open("memory://") as log:
+        imported_twice(log, written(tmp_path, "s.json", source))
+        missing = lost(source, [log.sessions.get("s")])
+        assert [one for one in missing if one is not None and not isinstance(one, int)] == []
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {},
+        {"role": "user"},
+        {"role": "user", "text": ["a"], "metadata": 3},
+        {"role": "tool", "tool_result": "42"},
+        {"role": "tool", "tool_result": {"content": "a", "is_error": True}},
+        {"role": "tool", "tool_result": [{"tool_call_id": "c1", "content": "a"}, {"content": "b", "took": "long"}]},
+        {"role": "tool", "tool_result": [1]},
+        {"role": "assistant", "tool_calls": 1},
+        {"role": "assistant", "text": "x", "metadata": {"imported": "theirs"}, "more": "ours"},
+        None,
+    ],
+)
+def test_disorder_in_a_document_is_kept_and_told(tmp_path: Path, message: Any) -> None:
+    source = {**sample(DOCUMENT), "state": ["odd"], "metadata": {"imported": "theirs too"}}
+    source["history"] = [*source["history"], message]
+    with Turnlog.open("memory://") as log:
+        imported_twice(log, written(tmp_path, "s.json", source))
+        missing = lost(source, [log.sessions.get("s-1")])
+        assert [one for one in missing if one is not None and not isinstance(one, int)] == []
+
+
+MESSAGE = st.dictionaries(
+    st.sampled_from(["kind", "content", "toolCalls", "callId", "timestamp", "id", "role", "metadata"])
+    | st.text(max_size=5),
+    JSON | st.sampled_from(["user", "assistant", "tool"]) | st.integers(0, 2 * 10**12),
+    max_size=6,
+)
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(messages=st.lists(MESSAGE, min_size=1, max_size=4), extra=st.dictionaries(st.text(max_size=6), JSON, max_size=3))
+def test_any_flat_list_is_imported_once_and_told_alike_dry(
+    tmp_path_factory: pytest.TempPathFactory, messages: list[Any], extra: dict[str, Any]
+) -> None:
+    source = {**extra, "id": "s", "lastSentToLLMAt": None, "messages": messages}
+    path = written(tmp_path_factory.mktemp("any"), "s.json", source)
+    with Turnlog.open("memory://") as log:
+        dry, report = import_files(log, [path], dry_run=True), import_files(log, [path])
+        assert told(dry) == told(report)
+        if report.ok:
+            assert report.written == len(messages) and import_files(log, [path]).written == 0
+            missing = [one for one in lost(source, [log.sessions.get("s")]) if one is not None and one != ""]
+            assert [one for one in missing if not (isinstance(one, int) and not isinstance(one, bool))] == []
+
+
+def test_names_of_files_are_told_in_reports(log: Turnlog, tmp_path: Path) -> None:
+    path = copied(FLAT, tmp_path)
+    assert [one.file for one in import_files(log, [tmp_path]).sessions] == [str(path)]

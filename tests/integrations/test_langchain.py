@@ -1,0 +1,285 @@
+"""A middleware of LangChain's agents over the log: real agents with a tool, other middleware beside it, sync and async."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from tests.conftest import ROOT, Harness
+from turnlog.client.model import Session, Turnlog
+from turnlog.core.errors import InvalidInputError
+
+THREAD = {"configurable": {"thread_id": "desk"}}
+
+
+@pytest.fixture(scope="module")
+def agents() -> Any:
+    return importlib.import_module("tests.integrations.langchain_agents")
+
+
+@pytest.fixture
+def log() -> Iterator[Turnlog]:
+    """What depends on no engine; what does asks for the harness."""
+    with Turnlog.open("memory://") as made:
+        yield made
+
+
+def asked(agent: Any, *questions: str, config: Any = THREAD, is_async: bool = False, **more: Any) -> Any:
+    given = {"messages": [{"role": "user", "content": one} for one in questions], **more}
+    return asyncio.run(agent.ainvoke(given, config)) if is_async else agent.invoke(given, config)
+
+
+def kept(session: Session) -> list[Any]:
+    """Messages as objects, as the log has them."""
+    from turnlog.agents.graph_state.messages import given_of
+
+    return [given_of(one) for one in session.messages()]
+
+
+def saver() -> Any:
+    return importlib.import_module("langgraph.checkpoint.memory").InMemorySaver()
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_real_agent_with_a_tool_is_in_the_log_once_and_as_it_is(
+    harness: Harness, agents: Any, is_async: bool
+) -> None:
+    log, model = harness.log(), agents.Scripted()
+    agent = agents.agent(log, model=model, checkpointer=saver(), title="Desk")
+    for question in ("What is the price of SKU-1?", "And of SKU-2?"):
+        state = asked(agent, question, is_async=is_async)
+    session = log.sessions.get("desk")
+    assert kept(session) == state["messages"] and len(state["messages"]) == 8
+    assert [type(one) for one in kept(session)] == [type(one) for one in state["messages"]]
+    assert session.info().title == "Desk"
+    assert model.sent[-1][1:] == state["messages"][:-1], "objects as they are, the thinking with its signature"
+    assert [len(one) for one in model.sent] == [2, 4, 6, 8]
+    assert [loop.reply for loop in session.loops()] == ["SKU-2 costs 12.50", "SKU-1 costs 12.50"]
+
+
+def test_without_a_checkpointer_the_log_is_the_memory(harness: Harness, agents: Any) -> None:
+    log, model = harness.log(), agents.Scripted()
+    for question in ("What is the price of SKU-1?", "And of SKU-2?"):
+        state = asked(agents.agent(log, model=model), question)
+        assert len(state["messages"]) == 4
+    said = kept(log.sessions.get("desk"))
+    assert len(said) == 8 and said[4:] == state["messages"]
+    assert model.sent[-1][1:] == said[:-1], "what the state does not have is read from the log, as it was said"
+
+
+def test_a_window_is_within_its_budget_and_valid(log: Turnlog, agents: Any) -> None:
+    model = agents.Scripted()
+    agent = agents.agent(log, model=model, checkpointer=saver(), budget=1_200, system_prompt="Be brief. " * 20)
+    for at in range(12):
+        state = asked(agent, f"{'Please look well. ' * 20} What is the price of SKU-{at}?")
+    assert len(state["messages"]) == 48
+    library = importlib.import_module("langchain_core.messages")
+    for sent in model.sent:
+        assert [one.type for one in sent].count("system") == 1 and sent[0].text.startswith("Be brief.")
+        body = library.convert_to_openai_messages(sent)
+        for one in body:
+            if isinstance(one["content"], list):
+                one["content"] = [part for part in one["content"] if part["type"] != "thinking"]
+        window = log.build_window(body, tools=[])
+        assert window.tokens < 1_200
+        assert log.lint(body, format="openai_chat").problems == []
+    assert len(model.sent[-1]) < 20
+    assert kept(log.sessions.get("desk")) == state["messages"]
+
+
+def test_a_reply_is_kept_with_its_window_and_what_the_provider_counted(log: Turnlog, agents: Any) -> None:
+    middleware = agents.TurnlogMiddleware(log)
+    calls = list[dict[str, Any]]()
+    backend = log._backend
+    call = backend.call
+
+    def watched(operation: str, **given: Any) -> Any:
+        if operation == "append_messages":
+            calls.append(given["body"])
+        return call(operation, **given)
+
+    backend.call = watched  # type: ignore[method-assign]
+    agent = agents.create_agent(agents.Scripted(), [agents.price], middleware=[middleware])
+    asked(agent, "What is the price of SKU-1?")
+    assert [len(one["messages"]) for one in calls] == [1, 1, 1, 1]
+    assert [one.get("usage") for one in calls] == [
+        None,
+        {"input_tokens": 10, "output_tokens": 5},
+        None,
+        calls[1]["usage"],
+    ]
+    assert [bool(one.get("window")) for one in calls] == [False, True, False, True]
+    assert not middleware._done and not middleware._sent
+
+
+def test_the_tools_bring_back_what_is_left_out(log: Turnlog, agents: Any) -> None:
+    model = agents.Scripted()
+    agent = agents.agent(log, model=model)
+    asked(agent, "What is the price of SKU-1?")
+    call = {"name": "search_history", "args": {"q": "SKU-1"}, "id": "s1"}
+    wrong = {"name": "recall_tool_call", "args": {}, "id": "s2"}
+    model.says += [agents.AIMessage("", tool_calls=[call, wrong]), agents.AIMessage("Found.")]
+    state = asked(agent, "What did I ask?")
+    found, told = state["messages"][2:4]
+    assert "⟦SKU-1⟧" in found.text and found.status == "success" and told.status == "error"
+    assert {"recall_tool_call", "search_history", "price"} == set(model.tools[-1])
+    recalled = next(log.sessions.get("desk").history(action="tool_recalled"), None)
+    assert recalled is not None
+    plain = agents.Scripted()
+    asked(agents.agent(log, model=plain, recall=False), "Hello SKU-3?", config={"configurable": {"thread_id": "other"}})
+    assert plain.tools == [["price"]] * 2 and plain.sent[0][0].type == "human"
+
+
+def test_which_session_it_is(log: Turnlog, agents: Any) -> None:
+    asked(agents.agent(log, session_id="fixed"), "Price of SKU-1?", config={})
+    asked(
+        agents.agent(log, session_id=lambda given: f"user-{given['user']}"), "x?", config={"configurable": {"user": 7}}
+    )
+    assert {one.session_id for one in log.sessions.list()} == {"fixed", "user-7"}
+    with pytest.raises(InvalidInputError, match="thread_id"):
+        asked(agents.agent(log), "Price of SKU-1?", config={})
+
+
+def test_a_run_that_failed_goes_on_and_says_nothing_twice(harness: Harness, agents: Any) -> None:
+    failures = iter([True, False])
+
+    @agents.tool
+    def price(sku: str) -> str:
+        """The price of an article."""
+        if next(failures):
+            raise RuntimeError("no answer")
+        return f"{sku} costs 12.50"
+
+    log, model = harness.log(), agents.Scripted()
+    agent = agents.agent(log, model=model, tools=[price], checkpointer=saver())
+    with pytest.raises(RuntimeError):
+        asked(agent, "What is the price of SKU-1?")
+    session = log.sessions.get("desk")
+    assert [one.type for one in kept(session)] == ["human", "ai"], "the call is in the log before its tool runs"
+    state = agent.invoke(None, THREAD)
+    assert kept(session) == state["messages"] and len(state["messages"]) == 4 and len(model.sent) == 2
+
+
+def test_a_fault_anywhere_and_a_retry_say_nothing_twice(harness: Harness, agents: Any) -> None:
+    from tests.effort import boundaries
+    from turnlog.core.errors import UnavailableError
+
+    before = harness.faults.calls
+    asked(agents.agent(harness.log(user="clean")), "What is the price of SKU-1?")
+    for at in boundaries(harness.faults.calls - before, harness.name):
+        log, when = harness.log(user=f"u{at}"), ("before", "after")[at % 2]
+        agent = agents.agent(log, checkpointer=saver())
+        harness.faults.fail(at, when)
+        try:
+            state = asked(agent, "What is the price of SKU-1?")
+        except UnavailableError:
+            harness.faults.clear()
+            state = agent.invoke(None, THREAD)
+        harness.faults.clear()
+        assert [one.type for one in state["messages"]] == ["human", "ai", "tool", "ai"]
+        assert kept(log.sessions.get("desk")) == state["messages"]
+
+
+def test_what_other_middleware_changes_and_removes_is_told_and_the_log_keeps_it(log: Turnlog, agents: Any) -> None:
+    from langchain.agents.middleware import AgentMiddleware, SummarizationMiddleware
+    from langchain_core.messages import HumanMessage
+
+    class Edits(AgentMiddleware):  # type: ignore[type-arg]
+        def after_model(self, state: Any, runtime: Any) -> Any:
+            first = state["messages"][0]
+            return {"messages": [HumanMessage("[edited]", id=first.id)]} if first.text.endswith("SKU-0?") else None
+
+    writes = agents.Scripted(says=[agents.AIMessage("a summary")] * 9)
+    short = SummarizationMiddleware(writes, trigger=("messages", 5), keep=("messages", 2))
+    agent = agents.agent(log, more=[Edits(), short], checkpointer=saver())
+    for at in range(3):
+        state = asked(agent, f"What is the price of SKU-{at}?")
+    session = log.sessions.get("desk")
+    assert any("a summary" in one.text for one in state["messages"]) and len(state["messages"]) < 12
+    assert [one.type for one in kept(session)] == ["human", "ai", "tool", "ai"] * 3
+    assert kept(session)[0].text == "What is the price of SKU-0?"
+    (edited,) = [one.metadata for one in session.history(action="message_edited")]
+    assert edited is not None and (edited["message_id"], edited["position"]) == (kept(session)[0].id, 2)
+    assert sum(one.metadata["count"] for one in session.history(action="messages_removed") if one.metadata) >= 4
+
+
+def test_what_middleware_around_it_puts_into_a_request_is_sent_and_not_kept(log: Turnlog, agents: Any) -> None:
+    from langchain.agents.middleware import AgentMiddleware
+    from langchain_core.messages import HumanMessage
+
+    class Reminds(AgentMiddleware):  # type: ignore[type-arg]
+        def wrap_model_call(self, request: Any, handler: Any) -> Any:
+            last = request.messages[-1]
+            changed = last.model_copy(update={"content": last.text + " (now)"})
+            return handler(request.override(messages=[HumanMessage("First."), *request.messages[:-1], changed]))
+
+    model = agents.Scripted()
+    agent = agents.create_agent(model, [agents.price], middleware=[Reminds(), agents.TurnlogMiddleware(log)])
+    asked(agent, "What is the price of SKU-1?")
+    assert [one.text for one in model.sent[0][1:]] == ["First.", "What is the price of SKU-1? (now)"]
+    assert kept(log.sessions.get("desk"))[0].text == "What is the price of SKU-1?"
+    assert len(kept(log.sessions.get("desk"))) == 4
+
+
+def test_what_is_redacted_before_it_is_never_in_the_log(log: Turnlog, agents: Any) -> None:
+    from langchain.agents.middleware import PIIMiddleware
+
+    model = agents.Scripted(says=[agents.AIMessage("I write to eve@example.com.")])
+    hides = PIIMiddleware("email", apply_to_input=True, apply_to_output=True)
+    agent = agents.create_agent(model, [], middleware=[hides, agents.TurnlogMiddleware(log)])
+    asked(agent, "I am ada@example.com")
+    said = str(kept(log.sessions.get("desk")))
+    assert "@example.com" not in said and said.count("[REDACTED_EMAIL]") == 2
+    assert not list(log.sessions.get("desk").history(action="message_edited"))
+
+
+def test_a_call_that_waits_for_a_human_is_in_the_log_when_it_is_decided(log: Turnlog, agents: Any) -> None:
+    from langchain.agents.middleware import HumanInTheLoopMiddleware
+    from langgraph.types import Command
+
+    model = agents.Scripted()
+    agent = agents.agent(log, model=model, more=[HumanInTheLoopMiddleware({"price": True})], checkpointer=saver())
+    assert "__interrupt__" in asked(agent, "What is the price of SKU-1?")
+    assert [one.type for one in kept(log.sessions.get("desk"))] == ["human"]
+    edited = {"type": "edit", "edited_action": {"name": "price", "args": {"sku": "SKU-9"}}}
+    state = agent.invoke(Command(resume={"decisions": [edited]}), THREAD)
+    said = kept(log.sessions.get("desk"))
+    assert said == state["messages"] and [one.type for one in said] == ["human", "ai", "tool", "ai"]
+    assert "SKU-9 costs 12.50" in said[2].text and model.sent[-1][1:] == said[:-1]
+
+
+def test_runs_side_by_side_on_one_session_lose_nothing(harness: Harness, agents: Any) -> None:
+    log = harness.log()
+    log.sessions.create("desk")
+    with ThreadPoolExecutor(4) as pool:
+        runs = [pool.submit(asked, agents.agent(harness.log()), f"What is the price of SKU-{at}?") for at in range(4)]
+    ids = [one.id for run in runs for one in run.result()["messages"]]
+    stored = [one.id for one in kept(log.sessions.get("desk"))]
+    assert len(stored) == len(set(stored)) and set(ids) == set(stored)
+
+
+def test_a_call_that_could_not_be_read_breaks_no_window(log: Turnlog, agents: Any) -> None:
+    wrong: Any = {"name": "price", "args": "{", "id": "c9", "error": "no JSON", "type": "invalid_tool_call"}
+    model = agents.Scripted(says=[agents.AIMessage("I try", invalid_tool_calls=[wrong])])
+    agent = agents.agent(log, model=model, checkpointer=saver())
+    asked(agent, "What is the price of SKU-1?")
+    asked(agent, "And of SKU-2?")
+    assert not any(one.invalid_tool_calls for one in model.sent[-1] if one.type == "ai")
+    body = importlib.import_module("langchain_core.messages").convert_to_openai_messages(model.sent[-1])
+    assert log.lint(body, format="openai_chat").problems == []
+
+
+def test_the_example_runs() -> None:
+    ran = subprocess.run(
+        [sys.executable, str(ROOT / "examples" / "langchain_agent.py")], capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert "SKU-1 costs 12.50" in ran.stdout and "SKU-2 costs 12.50" in ran.stdout
+    assert "8 messages kept" in ran.stdout

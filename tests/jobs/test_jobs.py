@@ -1,0 +1,325 @@
+"""Jobs: a record, a message with ids only, and a worker that may get it twice, late, or broken (S1, S4, V2, V4, V6)."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from typing import Any
+
+import pytest
+
+from tests.summaries.test_compress import filled, turn
+from turnlog.client.model import Session
+from turnlog.core.errors import MalformedError, NotFoundError, UnavailableError
+from turnlog.core.jobs import JOB_KINDS
+from turnlog.http.lambda_workers import make_worker
+from turnlog.ports import Delivery
+from turnlog.server.lambda_events import LocalContext, sqs_event
+from turnlog.server.poller import Poller
+from turnlog.summaries import rounds
+
+
+def poller(harness: Any, kinds: Any = JOB_KINDS) -> Poller:
+    return Poller(harness.app.engine.queue, make_worker(kinds, harness.app), clock=harness.clock)
+
+
+def deliver(harness: Any, *bodies: str, milliseconds: int = 60_000, kinds: Any = JOB_KINDS) -> set[str]:
+    """The message ids that the worker gives back."""
+    deliveries = [Delivery(f"m{at}", body, f"r{at}", 1) for at, body in enumerate(bodies)]
+    answer = make_worker(kinds, harness.app)(sqs_event(deliveries, now_ms=0), LocalContext(milliseconds))
+    return {failure["itemIdentifier"] for failure in answer["batchItemFailures"]}
+
+
+def waiting(harness: Any) -> list[str]:
+    return [delivery.body for delivery in harness.app.engine.queue.receive()]
+
+
+def test_a_poller_whose_start_was_ended_by_ctrl_c_is_stopped_too(harness: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it uses is closed after `stop`."""
+    begun, go, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def chore() -> None:
+        begun.set()
+        go.wait(10)
+        ended.set()
+
+    class Interrupted(threading.Thread):
+        def start(self) -> None:
+            super().start()
+            assert begun.wait(10)
+            raise KeyboardInterrupt
+
+    queue = harness.app.engine.queue
+    polling = Poller(queue, make_worker(JOB_KINDS, harness.app), clock=harness.clock, chore=chore)
+    with monkeypatch.context() as patched:
+        patched.setattr("turnlog.server.poller.threading.Thread", Interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            polling.start()
+    stopping = threading.Thread(target=polling.stop)
+    stopping.start()
+    stopping.join(0.2)
+    assert stopping.is_alive()
+    go.set()
+    stopping.join(10)
+    assert ended.is_set() and not stopping.is_alive()
+
+
+def test_a_job_goes_through_the_queue(harness: Any) -> None:
+    log = harness.log()
+    session = filled(log, 6)
+    job = session.compress(mode="async", keep_loops=1)
+    assert (job.kind, job.status, job.session_id, job.attempts) == ("compress", "queued", "s", 0)
+    assert log.job(job.job_id) == job
+    assert session.summary() is None
+    assert poller(harness).run_once() == 1
+    done = log.job(job.job_id)
+    assert (done.status, done.attempts, done.error) == ("done", 1, None)
+    summary = session.summary()
+    assert done.result == {"status": "published", "reason": None, "position": summary.position, "last": summary.last}
+    assert poller(harness).run_once() == 0, "acknowledged"
+
+
+def test_a_snapshot_job(harness: Any) -> None:
+    log = harness.log()
+    session = filled(log, 2)
+    job = session.create_snapshot("night", mode="async", metadata={"a": 1})
+    poller(harness).run_once()
+    done = log.job(job.job_id)
+    assert done.status == "done"
+    found = session.snapshot("night")
+    assert done.result == {"snapshot_id": found.snapshot_id, "position": found.position}
+
+
+def test_v2_a_message_has_ids_only(harness: Any) -> None:
+    log = harness.log(tenant="acme inc.", user="ada@example.com")
+    session = filled(log, 3, "s", title="canary-title")
+    job = session.compress(mode="async")
+    (body,) = waiting(harness)
+    assert "ada@" not in body
+    assert "canary" not in body
+    message = json.loads(body)
+    assert set(message) == {"v", "job_id", "kind", "tenant", "user", "session_id"}
+    assert message["job_id"] == job.job_id
+
+
+def test_s1_delivered_twice_late_and_after_another_summary(harness: Any) -> None:
+    log = harness.log()
+    session = filled(log, 6)
+    session.compress(mode="async", keep_loops=1)
+    (body,) = waiting(harness)
+    assert deliver(harness, body) == set()
+    head = session.info().head
+    assert deliver(harness, body, body) == set()
+    assert session.info().head == head, "the same message again changes nothing"
+    for number in range(7, 10):
+        session.append(*turn(number))
+    assert deliver(harness, body) == set()
+    assert session.info().head == head + 12
+
+
+def test_the_same_key_is_the_same_job(harness: Any) -> None:
+    log = harness.log()
+    session = filled(log, 4)
+    first = session.compress(mode="async", key="k")
+    assert session.compress(mode="async", key="k") == first
+    assert [job.job_id for job in log.jobs()] == [first.job_id]
+    assert len(waiting(harness)) == 2, "sent again, for the first try may have ended before it was sent"
+    poller(harness)
+    assert session.create_snapshot(mode="async", key="other").job_id != first.job_id
+
+
+POISON = [
+    "",
+    "no json",
+    "[]",
+    "{}",
+    '{"v": 2, "job_id": "1-a", "kind": "compress", "tenant": "t", "user": "u", "session_id": "s"}',
+    '{"v": 1, "job_id": "1-a", "kind": "bake", "tenant": "t", "user": "u", "session_id": "s"}',
+    '{"v": 1, "job_id": "1-a", "kind": "compress", "tenant": "t#U", "user": "u", "session_id": "s"}',
+    '{"v": 1, "job_id": "1-a", "kind": "compress", "tenant": "", "user": "u", "session_id": "s"}',
+    '{"v": 1, "job_id": "1", "job_id": "2", "kind": "compress", "tenant": "t", "user": "u", "session_id": "s"}',
+    "[" * 10_000,
+]
+
+
+def test_v4_one_poison_message_never_stops_its_neighbours(harness: Any) -> None:
+    log = harness.log()
+    bodies = list[str]()
+    for at in range(9):
+        filled(log, 5, f"s{at}").compress(mode="async", keep_loops=1)
+    queue = harness.app.engine.queue
+    while got := queue.receive():
+        bodies += [delivery.body for delivery in got]
+    assert len(bodies) == 9
+    for poison in POISON:
+        assert deliver(harness, poison) == {"m0"}, poison[:80]
+    assert deliver(harness, *bodies[:4], "poison", *bodies[4:]) == {"m4"}
+    assert {job.status for job in log.jobs()} == {"done"}
+
+
+def test_a_worker_takes_its_own_kind_only(harness: Any) -> None:
+    log = harness.log()
+    filled(log, 1).create_snapshot(mode="async")
+    (body,) = waiting(harness)
+    assert deliver(harness, body, kinds=["compress"]) == {"m0"}
+    assert next(log.jobs()).status == "queued"
+    assert deliver(harness, body, kinds=["snapshot"]) == set()
+    assert next(log.jobs()).status == "done"
+
+
+def test_a_message_of_another_session_than_its_job_is_poison(harness: Any) -> None:
+    log = harness.log()
+    filled(log, 4).compress(mode="async")
+    filled(log, 4, "other")
+    (body,) = waiting(harness)
+    assert deliver(harness, body.replace('"s"', '"other"')) == {"m0"}
+
+
+def test_v6_no_job_is_begun_near_the_deadline(harness: Any) -> None:
+    log = harness.log()
+    session = filled(log, 5)
+    session.compress(mode="async", keep_loops=1)
+    (body,) = waiting(harness)
+    head = session.info().head
+    assert deliver(harness, body, body, milliseconds=10_000) == {"m0", "m1"}
+    assert session.info().head == head
+    assert deliver(harness, body) == set()
+
+
+def test_what_can_never_work_is_settled_in_the_record(harness: Any) -> None:
+    log = harness.log()
+    session = filled(log, 4)
+    job = session.compress(mode="async", keep_loops=0)
+    (body,) = waiting(harness)
+    items = harness.app.engine.items
+    from turnlog.log.keys import SessionKeys
+
+    keys = SessionKeys(log._backend._owner, "s")
+    commit = dict(items.get_many([keys.commit(6)])[keys.commit(6)])
+    items.put(commit | {"b": commit["b"][:-3]})
+    assert deliver(harness, body) == set()
+    failed = log.job(job.job_id)
+    assert (failed.status, failed.attempts, failed.error.code) == ("failed", 1, "corrupt")
+    assert "C#000000000006" in failed.error.detail
+
+
+def test_s4_what_may_work_later_is_tried_again(harness: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = harness.log()
+    session = filled(log, 5)
+    job = session.compress(mode="async", keep_loops=1)
+    (body,) = waiting(harness)
+    monkeypatch.setattr(rounds, "read_loops", _down)
+    assert deliver(harness, body) == {"m0"}
+    assert deliver(harness, body) == {"m0"}
+    found = log.job(job.job_id)
+    assert (found.status, found.attempts, found.error.code) == ("queued", 2, "unavailable")
+    session.append({"role": "user", "content": "goes on"})
+    session.context()
+    monkeypatch.undo()
+    assert deliver(harness, body) == set()
+    found = log.job(job.job_id)
+    assert (found.status, found.attempts, found.error) == ("done", 3, None)
+
+
+def _down(*_: Any) -> str:
+    raise UnavailableError("the table is down")
+
+
+def test_poison_becomes_a_dead_letter(harness: Any) -> None:
+    if harness.name == "moto":
+        pytest.skip("moto's clock is not ours: tests/e2e/test_serve_moto.py shows it")
+    queue = harness.app.engine.queue
+    queue.send("poison", group="acme")
+    worker = poller(harness)
+    for _ in range(5):
+        assert worker.run_once() == 1
+        harness.clock.advance(361)
+    assert worker.run_once() == 0
+    assert [letter.body for letter in queue.dead_letters()] == ["poison"]
+
+
+def test_jobs_are_listed_newest_first_with_a_filter(harness: Any) -> None:
+    log = harness.log()
+    session, made = filled(log, 2), list[str]()
+    for at in range(7):
+        made.append(session.create_snapshot(f"n{at}", mode="async").job_id)
+        harness.clock.advance(1)
+    assert [job.job_id for job in log.jobs()] == made[::-1]
+    first = log._backend.call("list_jobs", query={"limit": 3})
+    rest = log._backend.call("list_jobs", query={"cursor": first.next_cursor})
+    assert [job.job_id for job in [*first.jobs, *rest.jobs]] == made[::-1]
+    poller(harness).run_once()
+    assert {job.status for job in log.jobs(status="done")} == {"done"}
+    assert list(log.jobs(status="failed")) == []
+
+
+def test_t1_t2_another_owner_sees_no_job(harness: Any) -> None:
+    log, other = harness.log(), harness.log(user="eve")
+    session = filled(log, 2)
+    job = session.create_snapshot(mode="async")
+    session.create_snapshot(mode="async")
+    with pytest.raises(NotFoundError):
+        other.job(job.job_id)
+    assert list(other.jobs()) == []
+    cursor = log._backend.call("list_jobs", query={"limit": 1}).next_cursor
+    with pytest.raises(MalformedError):
+        other._backend.call("list_jobs", query={"cursor": cursor})
+
+
+@pytest.mark.parametrize("job_id", ["", "x", "1", "../S#s", "1700000000000-", "1700000000000-a#b", "9" * 200])
+def test_an_id_that_is_none(log: Any, job_id: str) -> None:
+    with pytest.raises(NotFoundError):
+        log._backend.call("get_job", path={"job_id": job_id})
+
+
+def test_a_job_for_no_session_is_refused_before_it_is_one(log: Any) -> None:
+    with pytest.raises(NotFoundError):
+        Session(log._backend, "nobody").compress(mode="async")
+    assert list(log.jobs()) == []
+
+
+def test_v2_contents_are_not_logged(harness: Any, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    log = harness.log()
+    session = filled(log, 5)
+    session.append({"role": "user", "content": "canary-7731"})
+    session.compress(mode="async", keep_loops=0)
+    poller(harness).run_once()
+    deliver(harness, '{"canary-7732": 1}')
+    ours = "\n".join(record.getMessage() for record in caplog.records if record.name.startswith("turnlog"))
+    assert "is done" in ours
+    assert "canary" not in ours
+
+
+def test_an_engine_without_a_queue_says_so(harness: Any) -> None:
+    from dataclasses import replace
+
+    from turnlog.app import Application
+    from turnlog.client.in_process import InProcessBackend
+    from turnlog.client.model import Turnlog
+    from turnlog.core.identity import Owner
+    from turnlog.settings import Settings
+    from turnlog.testing.fixed import SequentialIds
+
+    engine = replace(harness.app.engine, queue=None)
+    app = Application(engine, Settings(), clock=harness.clock, ids=SequentialIds(5_000))
+    log = Turnlog(InProcessBackend(app, Owner.of("acme", "bob")))
+    session = filled(log, 4)
+    with pytest.raises(UnavailableError) as raised:
+        session.compress(mode="async")
+    assert raised.value.error_code == "no_queue"
+    assert session.compress().status == "published"
+
+
+def test_each_job_of_this_machine_is_received_alone_and_has_time_enough(
+    harness: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a model of summaries a worker asks for more time before it begins a job."""
+    for number in range(3):
+        filled(harness.log(), 4, f"s{number}").compress(mode="async")
+    monkeypatch.setattr(type(harness.app), "longest_summary_ms", 600_000 * 5 // 4)
+    polling = poller(harness)
+    assert [polling.run_once() for _ in range(4)] == [1, 1, 1, 0]
+    assert all(job.status == "done" for job in harness.log().jobs())
+    assert not harness.app.engine.queue.dead_letters()

@@ -1,0 +1,190 @@
+"""Redrive: dead letters and failed jobs go back into their queues, and what is over is not done again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.jobs.test_jobs import poller, waiting
+from tests.summaries.test_compress import filled
+from turnlog.app import Application
+from turnlog.client.in_process import InProcessBackend
+from turnlog.client.model import Turnlog
+from turnlog.client.over_http import HttpBackend
+from turnlog.core.errors import InvalidInputError, NotFoundError, SummariserConfigError, UnavailableError
+from turnlog.core.identity import Owner
+from turnlog.ports import JobQueue
+from turnlog.settings import Settings
+from turnlog.testing.fixed import SequentialIds
+from turnlog.testing.scripted import ScriptedSummariser
+
+
+@pytest.fixture(autouse=True)
+def _at_once(harness: Any) -> None:
+    """moto has one host, which knows all letters: nothing is to be waited for."""
+    if harness.name == "moto":
+        harness.app.engine.queue._look_seconds = 0
+
+
+def bury(harness: Any, *bodies: str) -> None:
+    """Makes dead letters of what waits in the queue and of these bodies."""
+    queue = harness.app.engine.queue
+    bodies = (*waiting(harness), *bodies)
+    if harness.name == "moto":  # its clock is not ours
+        for body in bodies:
+            queue._client.send_message(QueueUrl=queue._dead_letters, MessageBody=body)
+        return
+    for body in bodies:
+        queue.send(body, group="acme")
+    for _ in range(6):
+        queue.receive()
+        harness.clock.advance(361)
+    assert queue.receive() == []
+
+
+def letters(harness: Any) -> set[str]:
+    return {letter.body for letter in harness.app.engine.queue.dead_letters()}
+
+
+def test_dead_letters_of_every_owner_go_back_and_are_done(harness: Any) -> None:
+    log, other = harness.log(), harness.log(user="eve")
+    for owner in (log, other):
+        filled(owner, 5).compress(mode="async", keep_loops=1)
+    bury(harness)
+    assert letters(harness)
+    redriven = log.redrive()
+    assert (redriven.dead_letters >= 2, redriven.jobs, redriven.left) == (True, [], 0)
+    assert letters(harness) == set()
+    poller(harness).run_once()
+    assert [job.status for one in (log, other) for job in one.jobs()] == ["done", "done"]
+    assert log.redrive().dead_letters == 0
+
+
+def test_a_letter_that_is_no_job_stays(harness: Any) -> None:
+    log = harness.log()
+    filled(log, 5).compress(mode="async", keep_loops=1)
+    bury(harness, "poison", '{"v": 2}')
+    redriven = log.redrive()
+    assert (redriven.dead_letters >= 1, redriven.left) == (True, 2)
+    harness.clock.advance(1)
+    assert letters(harness) == {"poison", '{"v": 2}'}
+
+
+def test_one_dead_letter_by_the_id_of_its_job(harness: Any) -> None:
+    log = harness.log()
+    first, second = (filled(log, 5, name).compress(mode="async", keep_loops=1) for name in ("a", "b"))
+    bury(harness)
+    redriven = log.redrive(second.job_id)
+    assert (redriven.dead_letters >= 1, redriven.jobs) == (True, [second.job_id])
+    poller(harness).run_once()
+    assert log.job(second.job_id).status == "done"
+    assert log.job(first.job_id).status == "queued"
+    assert {first.job_id in body for body in letters(harness)} == {True}
+
+
+def test_failed_jobs_are_queued_again_when_their_cause_is_mended(harness: Any) -> None:
+    log = harness.log()
+    harness.app.compress_session._summariser = ScriptedSummariser(
+        [SummariserConfigError("no such model")] * 2, then="All of it was about orders."
+    )
+    failed = [filled(log, 5, name).compress(mode="async", keep_loops=1) for name in ("a", "b")]
+    poller(harness).run_once()
+    assert [job.status for job in log.jobs()] == ["failed", "failed"]
+    assert log.redrive().jobs == [], "failed jobs are asked for"
+    assert log.redrive(failed[0].job_id).jobs == [failed[0].job_id]
+    again = log.job(failed[0].job_id)
+    assert (again.status, again.error, again.attempts) == ("queued", None, 1)
+    poller(harness).run_once()
+    assert log.redrive(failed=True).jobs == [failed[1].job_id]
+    poller(harness).run_once()
+    assert [(job.status, job.attempts, job.error) for job in log.jobs()] == [("done", 2, None)] * 2
+    assert log.sessions.get("b").summary().text == "All of it was about orders."
+
+
+def test_a_job_whose_message_is_lost_gets_a_new_one_and_twice_is_done_once(harness: Any) -> None:
+    log = harness.log()
+    session = filled(log, 5)
+    job = session.compress(mode="async", keep_loops=1)
+    waiting(harness)  # taken, and the worker ends
+    for _ in range(2):
+        assert log.redrive(job.job_id).jobs == [job.job_id]
+    while poller(harness).run_once():
+        pass
+    done = log.job(job.job_id)
+    assert (done.status, done.attempts) == ("done", 1)
+    with pytest.raises(InvalidInputError, match="done"):
+        log.redrive(job.job_id)
+
+
+def test_t1_a_job_of_another_owner_is_missing(harness: Any) -> None:
+    job = filled(harness.log(), 5).compress(mode="async")
+    for job_id in (job.job_id, "1700000000000-none", "x"):
+        with pytest.raises(NotFoundError):
+            harness.log(user="eve").redrive(job_id)
+
+
+def test_a_redrive_whose_answer_is_lost_is_repeated(harness: Any) -> None:
+    """At every call of it, before and after: the job is done all the same, once."""
+    log = harness.log()
+    session = filled(log, 5)
+    harness.app.compress_session._summariser = ScriptedSummariser([SummariserConfigError("no")] * 30)
+    job = session.compress(mode="async", keep_loops=1)
+    poller(harness).run_once()
+    calls = tried = 0
+    for at in range(20):
+        for when in ("before", "after") if at else ("never",):
+            before = harness.faults.calls
+            if at:
+                harness.faults.fail(at, when)
+                with pytest.raises(UnavailableError):
+                    log.redrive(job.job_id)
+                tried += 1
+            log.redrive(job.job_id)
+            calls = calls or harness.faults.calls - before
+            assert log.job(job.job_id).status == "queued"
+            while poller(harness).run_once():
+                pass
+            assert log.job(job.job_id).status == "failed"
+        if at == calls:
+            break
+    assert tried == 2 * calls > 0
+
+
+def test_an_engine_without_a_queue_or_behind_a_service_says_so(harness: Any) -> None:
+    class Plain:
+        """A queue that can't."""
+
+    for queue in (None, Plain()):
+        engine = replace(harness.app.engine, queue=queue)
+        app = Application(engine, Settings(), clock=harness.clock, ids=SequentialIds(9_000))
+        with pytest.raises(UnavailableError) as raised:
+            Turnlog(InProcessBackend(app, Owner.of("acme", "ada"))).redrive()
+        assert raised.value.error_code == "no_queue"
+    with pytest.raises(InvalidInputError) as refused:
+        Turnlog(HttpBackend("http://127.0.0.1:1")).redrive()
+    assert refused.value.error_code == "needs_engine"
+
+
+def test_a_message_in_a_queue_of_another_kind_stays(harness: Any) -> None:
+    """Where each kind has its queue: its worker would never do it."""
+    log = harness.log()
+    filled(log, 5).compress(mode="async")
+    bury(harness)
+
+    class Empty:
+        def redrive(self, _group_of: Any) -> int:
+            return 0
+
+    job = log.sessions.get("s").create_snapshot(mode="async")
+    only = replace(harness.app.engine, queue=None, queues={"compress": harness.app.engine.queue})
+    app = Application(only, Settings(), clock=harness.clock, ids=SequentialIds(8_000))
+    with pytest.raises(UnavailableError, match="'snapshot'"):
+        Turnlog(InProcessBackend(app, Owner.of("acme", "ada"))).redrive(job.job_id)
+    own: JobQueue = Empty()  # type: ignore[assignment]
+    engine = replace(harness.app.engine, queues={"compress": own})
+    app = Application(engine, Settings(), clock=harness.clock, ids=SequentialIds(9_000))
+    redriven = Turnlog(InProcessBackend(app, Owner.of("acme", "ada"))).redrive()
+    assert redriven.dead_letters == 0
+    assert redriven.left >= 1

@@ -1,0 +1,185 @@
+"""What is known of a person: merged, replaced, counted, capped, forgotten; by pages, whatever others do at the same time."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+
+from tests.conftest import Harness
+from tests.log.test_crashes import fresh
+from turnlog.core.errors import MalformedError
+from turnlog.core.identity import Owner
+from turnlog.core.memory import MemoryFact, Offloaded
+from turnlog.log.keys import OwnerKeys
+from turnlog.memory.profile import SessionFact, least_worth, memories_of, normal
+from turnlog.memory.store import MAX_FACTS, MAX_PART_FACTS, Memories
+from turnlog.ports import MAX_ITEM_BYTES, BlobStore, ItemTable, item_size_bytes
+from turnlog.testing.contracts.memory import part_of
+from turnlog.testing.explorer import ScheduleRun, explore
+
+SQLITE = pytest.mark.parametrize("harness", ["sqlite"], indirect=True)
+"""What is decided above the engines is tried on one of them."""
+ADA = Owner.of("acme", "ada")
+
+
+def fact(text: str, subject: str = "", *, position: int = 2, time_ms: int = 1_000) -> MemoryFact:
+    return MemoryFact("entity", text, subject, position, time_ms)
+
+
+def part(session_id: str, number: int = 1) -> Offloaded:
+    return part_of(ADA, session_id, [], first=number)
+
+
+def texts(memories: Memories) -> list[str]:
+    return [one.text for one in memories.of(ADA)]
+
+
+def test_said_again_is_confirmed_and_said_otherwise_replaces() -> None:
+    told = [
+        SessionFact(fact("I live in Lisbon", "home", time_ms=1), "s1"),
+        SessionFact(fact("i live in  LISBON!", "home", time_ms=2), "s2"),
+        SessionFact(fact("I live in Porto", "home", time_ms=3), "s3"),
+        SessionFact(fact("I have a dog", time_ms=4), "s3"),
+    ]
+    for order in itertools.permutations(told):
+        found = memories_of(order, normal)
+        assert [(one.text, one.session_id, one.confirmations, one.replaced_by) for one in found] == [
+            ("I have a dog", "s3", 1, None),
+            ("I live in Porto", "s3", 1, None),
+            ("i live in  LISBON!", "s2", 2, "i live in porto"),
+        ]
+
+
+def test_said_again_after_something_else_it_is_in_force_again() -> None:
+    told = [SessionFact(fact(f"I live in {city}", "home", time_ms=at), f"s{at}") for at, city in enumerate("ABA")]
+    assert [(one.text, one.replaced_by) for one in memories_of(told, normal)] == [
+        ("I live in A", None),
+        ("I live in B", "i live in a"),
+    ]
+
+
+def test_the_same_message_twice_confirms_nothing() -> None:
+    told = [SessionFact(fact("I have a dog"), "s1")] * 3
+    assert [one.confirmations for one in memories_of(told, normal)] == [1]
+
+
+def test_what_goes_first_is_what_was_replaced_then_the_least_confirmed_then_the_oldest() -> None:
+    told = [
+        SessionFact(fact("old home", "home", time_ms=9), "s1"),
+        SessionFact(fact("new home", "home", time_ms=10), "s1"),
+        SessionFact(fact("twice", time_ms=1), "s1"),
+        SessionFact(fact("twice", time_ms=2), "s2"),
+        SessionFact(fact("once", time_ms=3), "s1"),
+    ]
+    found = memories_of(told, normal)
+    assert [one.text for one in least_worth(found, 4)] == ["old home", "once", "new home", "twice"]
+    assert least_worth(found, -3) == []
+
+
+def test_a_person_has_at_most_so_many_facts_and_the_newest_stay(harness: Harness) -> None:
+    memories = Memories(harness.app.engine.items)
+    for number in range(0, MAX_FACTS + 150, 50):
+        facts = [fact(f"I have {number + at} cats", time_ms=number + at) for at in range(50)]
+        assert memories.add(part(f"s{number}"), facts) == 50
+    found = texts(memories)
+    assert len(found) == MAX_FACTS
+    assert found[0] == f"I have {MAX_FACTS + 149} cats" and found[-1] == "I have 150 cats"
+    assert memories.add(part("s0"), [fact("I have 0 cats")]) == 0, "nor is what went made again"
+
+
+@SQLITE
+def test_an_item_is_small_whatever_is_said(harness: Harness) -> None:
+    memories = Memories(harness.app.engine.items)
+    facts = [fact("".join(chr(0x4E00 + (at * 7919 + n * 104729) % 20_000) for n in range(1_000))) for at in range(150)]
+    assert memories.add(part("s"), facts) == MAX_PART_FACTS
+    (item,) = harness.app.engine.items.get_many([OwnerKeys(ADA).memories("s", part("s").id)]).values()
+    assert item_size_bytes(item) < MAX_ITEM_BYTES / 3
+    assert {len(text) for text in texts(memories)} == {300}
+
+
+@SQLITE
+def test_pages_are_stable_while_others_are_added_and_forgotten(harness: Harness) -> None:
+    log, memories = harness.log(), Memories(harness.app.engine.items)
+    memories.add(part("s"), [fact(f"fact {at}", time_ms=at // 3, position=at) for at in range(20)])
+    seen, cursor = list[str](), None
+    while True:
+        page = log.memory_page(limit=4, cursor=cursor)
+        seen += [one.text for one in page.memories]
+        memories.add(part(f"new{len(seen)}"), [fact(f"later {len(seen)}", time_ms=10_000)])
+        log.forget(page.memories[0].memory_id)
+        cursor = page.next_cursor
+        if cursor is None:
+            break
+    assert seen == [f"fact {at}" for at in reversed(range(20))]
+
+
+@SQLITE
+def test_t2_a_cursor_is_bound_to_its_caller(harness: Harness) -> None:
+    memories = Memories(harness.app.engine.items)
+    memories.add(part("s"), [fact(f"fact {at}", position=at) for at in range(5)])
+    cursor = harness.log().memory_page(limit=2).next_cursor
+    assert cursor is not None
+    for wrong, log in ((cursor, harness.log(user="bob")), ("x", harness.log()), (cursor + "AAAA", harness.log())):
+        with pytest.raises(MalformedError):
+            log.memory_page(cursor=wrong)
+
+
+def test_t1_nobody_sees_or_forgets_another_s(harness: Harness) -> None:
+    mine, other = harness.log(), harness.log(user="bob")
+    Memories(harness.app.engine.items).add(part("s"), [fact("I have a dog")])
+    (one,) = mine.memory()
+    assert list(other.memory()) == []
+    assert other.forget(one.memory_id) == mine.forget("unknown").model_copy(update={"memory_id": one.memory_id})
+    assert list(mine.memory()) == [one]
+    assert list(harness.log(tenant="umbrella").memory()) == []
+    mine.forget(one.memory_id)
+    assert list(mine.memory()) == []
+
+
+@SQLITE
+def test_v1_what_reading_and_keeping_take(harness: Harness) -> None:
+    memories = Memories(harness.app.engine.items)
+    for number in range(20):
+        memories.add(part(f"s{number}"), [fact(f"fact {number} {at}", position=at) for at in range(10)])
+    spent = list[int]()
+    for ask in (
+        lambda: memories.of(ADA),
+        lambda: memories.add(part("new"), [fact("new")]),
+        lambda: memories.told(part("new")),
+        lambda: memories.add(part("new"), [fact("new")]),
+    ):
+        before = harness.faults.calls
+        ask()
+        spent.append(harness.faults.calls - before)
+    assert spent == [1, 2, 1, 1]
+
+
+def test_d2_every_order_of_keeping_forgetting_and_erasing() -> None:
+    """What is kept at the same time is kept; what is forgotten stays forgotten, though it be told again."""
+
+    def prepare(items: Any) -> None:
+        Memories(items).add(part("s", 1), [fact("I have a dog"), fact("I have a cat", position=4)])
+
+    def make() -> tuple[ItemTable, BlobStore]:
+        items, blobs = fresh(lambda _log: None)()
+        prepare(items)
+        return items, blobs
+
+    def keeping(items: ItemTable, _: BlobStore) -> Any:
+        Memories(items).add(part("s", 9), [fact("I have a bird", position=10)])
+        return Memories(items).add(part("s", 1), [fact("I have a dog"), fact("I have a cat", position=4)])
+
+    def forgetting(items: ItemTable, _: BlobStore) -> Any:
+        memories = Memories(items)
+        return memories.forget(ADA, [one.id for one in memories.of(ADA) if one.text == "I have a dog"])
+
+    def erasing(items: ItemTable, _: BlobStore) -> Any:
+        return Memories(items).erase_message(ADA, "s", 4)
+
+    def check(run: ScheduleRun, items: ItemTable, _: BlobStore) -> None:
+        assert not [one for one in run.results if isinstance(one, BaseException)], run.results
+        assert texts(Memories(items)) == ["I have a bird"]
+
+    assert explore([keeping, forgetting, erasing], make, check, max_preemptions=2, only_conflicts=True) > 2

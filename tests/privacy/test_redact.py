@@ -1,0 +1,365 @@
+"""E5: a redacted body is nowhere; the log proves itself as before, and every window stays valid."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from hashlib import sha256
+
+import pytest
+
+from tests.conftest import Harness
+from tests.effort import boundaries, is_full
+from tests.log.everything import held, local_blobs, places_of, sqlite_items
+from tests.log.test_crashes import fresh
+from tests.privacy.test_erase import KEYS, OWNER, worked
+from tests.privacy.test_erase_orders import at_s, with_queue
+from tests.summaries.test_compress import turn
+from turnlog.client.in_process import InProcessBackend
+from turnlog.client.model import Session, Turnlog
+from turnlog.core.errors import NotFoundError
+from turnlog.core.jobs import JOB_KINDS
+from turnlog.lint.linter import lint
+from turnlog.log.commits import checked_chain
+from turnlog.log.keys import SessionKeys
+from turnlog.log.redacted_lines import Redacted
+from turnlog.ports import BlobStore, ItemTable
+from turnlog.privacy import redacted_archives as redacted_parts
+from turnlog.privacy.erase_session import SECOND_PASS_SECONDS
+from turnlog.snapshots.full import parts_of
+from turnlog.snapshots.segment_format import read_segment
+from turnlog.testing.explorer import Crash, ScheduleRun, explore
+
+CANARY = "canary-8d20"
+FORMATS = ("openai_chat", "openai_responses", "anthropic", "bedrock_converse")
+
+
+def noise(size: int) -> str:
+    return CANARY + "".join(f"{at * 7919 % 1_000_003:06x}" for at in range(size // 6))
+
+
+def said(harness: Harness, content: str, *, many: bool = False) -> tuple[Session, int]:
+    """A session with one message that has the canary, in everything that is made of messages."""
+    session = harness.log().sessions.create("s")
+    session.append(*turn(1))
+    meta = [{"metadata": {"m": CANARY}, "author": CANARY, "id": CANARY}]
+    position = session.append({"role": "user", "content": content}, meta=meta).first
+    call = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": '{"path": "/etc/hosts"}'}}
+    session.append(
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c1", "content": "found"},
+        {"role": "assistant", "content": "done"},
+    )
+    session.append(*turn(2))
+    session.append(*turn(3))
+    session.create_snapshot("inline", kind="full")
+    session.compress(keep_loops=1)
+    if many:
+        for at in range(12):
+            session.append(*({"role": "user", "content": f"more {at} {n}"} for n in range(25)))
+        harness.log().run_jobs()
+    session.create_snapshot("full", kind="full")
+    return session, position
+
+
+@pytest.mark.parametrize("size", [0, 6_000, 60_000])
+def test_e5_a_redacted_body_is_nowhere(harness: Harness, size: int) -> None:
+    if harness.name == "moto" and size != 60_000 and not is_full():
+        pytest.skip("the largest has blobs too")
+    session, position = said(harness, noise(size), many=size == 6_000)
+    fork = session.fork(session_id="forked")
+    fork.append({"role": "user", "content": "on"})
+    fork.create_snapshot("full", kind="full")
+    session._backend.call("export_session", path=session._path, body={})
+    assert held(CANARY, harness)
+    job = session.redact(position)
+    assert (job.kind, job.status) == ("redact", "queued")
+    for one in (session, fork):
+        assert CANARY not in repr(list(one.messages()))
+        (message,) = [message for message in one.messages() if message.position == position]
+        assert (message.redacted, message.body) == (True, {"role": "user", "content": "[redacted]"})
+    assert worked(harness, job).result["status"] == "redacted"
+    bodies_are_gone(harness)
+    for one in (session, fork):
+        assert CANARY not in repr(list(one.history()))
+        assert not one.search(CANARY).results
+        for format in FORMATS:
+            one.context(format=format)
+        assert one.snapshot("full").position
+    with pytest.raises(NotFoundError):
+        session.redact(1)
+    with pytest.raises(NotFoundError):
+        session.redact(10**6)
+
+
+def bodies_are_gone(harness: Harness) -> None:
+    """Also where `held` does not look: in snapshots that are whole in their record."""
+    assert held(CANARY, harness) == []
+    for session_id in ("s", "forked"):
+        for record in harness.app.log.records.every(SessionKeys(OWNER, session_id).snapshots):
+            for part in parts_of(record) if record.content["kind"] == "full" else ():
+                if part.inline is not None:
+                    lines = [line for one in read_segment(part.inline, name="x") for line in one.lines]
+                    assert CANARY.encode() not in b"\n".join(lines)
+                    continue
+                assert harness.app.engine.blobs.get(f"acme/ada/{session_id}/{part.blob}") is not None
+
+
+def verified(harness: Harness, keys: SessionKeys) -> int:
+    """How many commits there are, when each follows on the one before."""
+    items = [item for page in harness.app.log.commits.stored.on(keys, 1, exact=True) for item in page]
+    return len(checked_chain(items))
+
+
+def test_e5_the_log_proves_itself_and_snapshots_are_read_as_before(harness: Harness) -> None:
+    session, position = said(harness, CANARY)
+    inline = session.snapshot("inline")
+    before = verified(harness, KEYS)
+    assert "E#SUM" in held(CANARY, harness)
+    worked(harness, session.redact(position))
+    bodies_are_gone(harness)
+    assert verified(harness, KEYS) == before + 1
+    whole = session.snapshot("inline")
+    assert (whole.position, whole.sha256 != inline.sha256) == (inline.position, True)
+    assert whole.content is not None
+    shown = {message.position: message for message in whole.content.messages}
+    assert shown[position].redacted
+    assert (shown[position].metadata, shown[position].author) == (None, None)
+    assert [one.action for one in session.history()][:1] == ["redact"]
+    restored = session.restore_snapshot("inline", as_="fork")
+    assert verified(harness, SessionKeys(OWNER, restored.session_id))
+
+
+@pytest.mark.parametrize("room", [0, -1])
+def test_e5_a_part_stays_in_its_record_while_there_is_room(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch, room: int
+) -> None:
+    """A redaction may make a part larger. What has no room in the record goes into a blob, and no other part does."""
+    session, position = said(harness, "a secret")
+    (before, *_) = [parts_of(one) for one in harness.app.log.records.every(KEYS.snapshots)]
+    assert all(part.inline is not None for part in before)
+    packed = redacted_parts.without(before[-1].inline or b"", at_position(harness, position))
+    assert packed is not None
+    monkeypatch.setattr(redacted_parts, "INLINE_BYTES", len(packed) + room)
+    worked(harness, session.redact(position))
+    (after, *_) = [parts_of(one) for one in harness.app.log.records.every(KEYS.snapshots)]
+    assert [part.inline is not None for part in after] == [room == 0]
+    assert after[-1].size_bytes == len(packed) and after[-1].sha256 == sha256(packed).hexdigest()
+    data = after[-1].inline or harness.app.engine.blobs.get(KEYS.blob_prefix + after[-1].blob)
+    assert data == packed
+    content = session.snapshot("inline").content
+    assert "a secret" not in repr(content) and "[redacted]" in repr(content)
+
+
+def test_e5_the_receipt_counts_what_was_packed_again(harness: Harness) -> None:
+    session, position = said(harness, noise(6_000), many=True)
+    records, segments = harness.app.log.records, harness.app.redact_message._redaction._parts._segments
+
+    def parts() -> list[str]:
+        of_snapshots = [part.sha256 for record in records.every(KEYS.snapshots) for part in parts_of(record)]
+        return [*of_snapshots, *(segment.sha256 for segment in segments.list(KEYS))]
+
+    before = parts()
+    receipt = worked(harness, session.redact(position)).result
+    changed = sum(one != other for one, other in zip(before, parts(), strict=True))
+    assert receipt["parts"] == changed > 1
+    assert receipt["commits"] >= 1
+
+
+def test_a_record_is_exchanged_only_while_it_is_as_it_was_read(harness: Harness) -> None:
+    session = harness.log().sessions.create("s")
+    session.create_snapshot("n")
+    records, shelf = harness.app.log.records, KEYS.snapshots
+    (first,) = records.every(shelf)
+    second, third = (replace(first, content={**first.content, "metadata": {"n": number}}) for number in (2, 3))
+    assert records.exchange(shelf, first, second) is True
+    assert records.exchange(shelf, first, third) is False
+    assert list(records.every(shelf)) == [second]
+
+
+def at_position(harness: Harness, position: int) -> Redacted:
+    redacted, _ = harness.app.redact_message._redaction.find(KEYS, position)
+    return redacted
+
+
+def test_e5_a_second_time_changes_nothing(harness: Harness) -> None:
+    session, position = said(harness, CANARY)
+    first = worked(harness, session.redact(position, key="once"))
+    head = session.info().head
+    assert session.redact(position, key="once") == first
+    worked(harness, session.redact(position))
+    assert session.info().head == head
+    assert [one.action for one in session.history()].count("redact") == 1
+
+
+def test_e5_a_summary_is_made_again_and_the_old_moment_has_none_of_it(harness: Harness) -> None:
+    session, position = said(harness, CANARY)
+    then = session.summary()
+    assert CANARY in then.text + repr(then.facts)
+    worked(harness, session.redact(position))
+    assert session.summary() is None
+    assert CANARY not in session.context(at=then.position).model_dump_json()
+    session.compress(keep_loops=1)
+    assert CANARY not in session.summary().text
+    session.rewind(then.position)
+    assert session.summary().text == "[redacted]"
+    bodies_are_gone(harness)
+
+
+def test_e5_a_fork_whose_parent_is_erased_has_a_copy_that_is_redacted(harness: Harness) -> None:
+    session, position = said(harness, noise(6_000))
+    fork = session.fork("forked")
+    worked(harness, session.erase())
+    assert held(CANARY, harness)
+    worked(harness, fork.redact(position))
+    bodies_are_gone(harness)
+    assert verified(harness, SessionKeys(OWNER, "forked"))
+    assert fork.context().messages
+
+
+def test_e1_what_lies_behind_a_forks_moment_is_not_in_its_copy(harness: Harness) -> None:
+    session = harness.log().sessions.create("s")
+    session.append({"role": "user", "content": "shared"}, {"role": "user", "content": noise(6_000)})
+    fork = session.fork("forked", at=2)
+    worked(harness, session.erase())
+    bodies_are_gone(harness)
+    assert [message.body["content"] for message in fork.messages()] == ["shared"]
+    assert verified(harness, SessionKeys(OWNER, "forked"))
+
+
+BODIES = {
+    "openai_chat": [
+        {"role": "user", "content": CANARY},
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "look", "arguments": f'"{CANARY}"'}}],
+        },
+        {"role": "tool", "tool_call_id": "c1", "content": CANARY},
+        {"role": "assistant", "content": CANARY},
+    ],
+    "anthropic": [
+        {"role": "user", "content": [{"type": "text", "text": CANARY}]},
+        {
+            "role": "assistant",
+            "content": [
+                {"type": "thinking", "thinking": CANARY, "signature": CANARY},
+                {"type": "tool_use", "id": "c1", "name": "look", "input": {"q": CANARY}},
+            ],
+        },
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c1", "content": CANARY}]},
+        {"role": "assistant", "content": [{"type": "text", "text": CANARY}]},
+    ],
+    "bedrock_converse": [
+        {"role": "user", "content": [{"text": CANARY}]},
+        {"role": "assistant", "content": [{"toolUse": {"toolUseId": "c1", "name": "look", "input": {"q": CANARY}}}]},
+        {"role": "user", "content": [{"toolResult": {"toolUseId": "c1", "content": [{"text": CANARY}]}}]},
+        {"role": "assistant", "content": [{"text": CANARY}]},
+    ],
+    "openai_responses": [
+        {"role": "user", "content": CANARY},
+        {"type": "function_call", "call_id": "c1", "name": "look", "arguments": f'{{"q": "{CANARY}"}}'},
+        {"type": "function_call_output", "call_id": "c1", "output": CANARY},
+        {"role": "assistant", "content": CANARY},
+    ],
+}
+
+
+@pytest.mark.parametrize("given", BODIES)
+def test_every_window_stays_valid_in_every_format(harness: Harness, given: str) -> None:
+    if harness.name == "moto" and not is_full():
+        pytest.skip("says nothing of engines")
+    session = harness.log().sessions.create("s")
+    messages = session.append(*BODIES[given], format=given)
+    session.append({"role": "user", "content": "on"})
+    for position in range(messages.first, messages.last + 1):
+        session.redact(position)
+        for format in BODIES:
+            window = session.context(format=format)
+            assert not lint(window.messages, format=format)
+    for stored in session.messages():
+        assert CANARY not in stored.model_dump_json()
+    assert [call.name for loop in session.loops() for call in loop.tool_calls] == ["look"]
+
+
+PREEMPTIONS = 2 if is_full() else 1
+SAID = {"role": "user", "content": CANARY}
+OTHERS = {
+    "append": at_s(lambda session: session.append({"role": "user", "content": "more"}, key="k")),
+    "compress": at_s(lambda session: session.compress(keep_loops=1)),
+    "snapshot": at_s(lambda session: session.create_snapshot("a", kind="full")),
+    "rewind": at_s(lambda session: session.rewind(5)),
+    "fork": at_s(lambda session: session.fork("forked") and None),
+}
+
+
+def prepared(log: Turnlog) -> None:
+    log.sessions.create("s").append(SAID, *turn(1), *turn(2), *turn(3))
+
+
+def asked(items: ItemTable, blobs: BlobStore) -> None:
+    """The request alone; `swept` does what its job does at last."""
+    app, _ = with_queue(items, blobs, 5000)
+    Session(InProcessBackend(app, OWNER), "s").redact(2, key="redact")
+
+
+def redacting(items: ItemTable, blobs: BlobStore) -> None:
+    """The request and both passes of its job."""
+    app, clock = with_queue(items, blobs, 5000)
+    Session(InProcessBackend(app, OWNER), "s").redact(2, key="redact")
+    for _ in range(2):
+        for delivery in app.engine.queue.receive() if app.engine.queue else ():
+            app.run_job(delivery.body, kinds=JOB_KINDS)
+        clock.advance(SECOND_PASS_SECONDS)
+
+
+def swept(items: ItemTable, blobs: BlobStore) -> None:
+    app, _ = with_queue(items, blobs, 10**9)
+    found, home = app.redact_message._redaction.find(KEYS, 2)
+    for one in app.redact_message._redaction.family(KEYS, home, 2):
+        app.redact_message._redaction.clear(one, found)
+    assert places_of(CANARY, sqlite_items(items), local_blobs(blobs)) == []
+    log = app.log.commits
+    for session_id in ("s", "forked"):
+        keys = SessionKeys(OWNER, session_id)
+        checked_chain([item for page in log.stored.on(keys, 1, exact=True) for item in page])
+
+
+@pytest.mark.parametrize("other", OTHERS)
+def test_d2_every_order_of_redacting_and_another_request(other: str) -> None:
+    """Both are done; no summary of the old text is in force; and the last pass leaves nothing."""
+
+    def check(run: ScheduleRun, items: ItemTable, blobs: BlobStore) -> None:
+        for result in run.results:
+            assert not isinstance(result, BaseException), result
+        app, _ = with_queue(items, blobs, 10**8)
+        summary = app.log.summaries.in_force(KEYS, app.log.commits.tail(KEYS).header.summary)
+        assert summary is None or CANARY not in summary.event.text
+        swept(items, blobs)
+
+    limit = {"max_preemptions": PREEMPTIONS, "only_conflicts": True}
+    assert explore([OTHERS[other], redacting if is_full() else asked], fresh(prepared), check, **limit) > 1
+
+
+def test_d1_a_crash_at_any_request_leaves_what_the_same_request_again_completes() -> None:
+    calls = 0
+
+    def check(run: ScheduleRun, items: ItemTable, blobs: BlobStore) -> None:
+        nonlocal calls
+        calls = max(calls, len(run.schedule))
+        redacting(items, blobs)
+        app, _ = with_queue(items, blobs, 10**8)
+        assert [one.action for one in Session(InProcessBackend(app, OWNER), "s").history()].count("redact") == 1
+        swept(items, blobs)
+
+    def crowded(log: Turnlog) -> None:
+        prepared(log)
+        session = log.sessions.get("s")
+        session.compress(keep_loops=1)
+        session.create_snapshot("a", kind="full")
+        session.fork("forked")
+
+    explore([redacting], fresh(crowded), check)
+    assert calls > 20
+    for at in boundaries(calls, "explored"):
+        explore([redacting], fresh(crowded), check, crash=Crash(0, at, after=False))
+        explore([redacting], fresh(crowded), check, crash=Crash(0, at, after=True))

@@ -1,0 +1,225 @@
+"""The `anthropic` codec."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from turnlog.core.errors import InvalidInputError
+from turnlog.core.messages import Media, Message, Opaque, Text, Thinking, ToolCall, ToolResult
+from turnlog.providers.alternation import CONTINUE, FIRST_USER
+from turnlog.providers.anthropic import AnthropicCodec
+from turnlog.providers.base import Turn
+from turnlog.providers.registry import recognise
+
+CODEC = AnthropicCodec()
+THINKING = {"type": "thinking", "thinking": "hm", "signature": "c2ln"}
+CALL = {"type": "tool_use", "id": "a", "name": "f", "input": {"q": 1}, "cache_control": {"type": "ephemeral"}}
+RESULT = {"type": "tool_result", "tool_use_id": "a", "content": "out", "x": 1}
+
+
+def given(body: dict[str, Any], *, calls: tuple[str, ...] = (), results: tuple[str, ...] = ()) -> Turn:
+    return Turn(CODEC.parse(body), "anthropic", body, calls, results)
+
+
+def sent(*turns: Turn, system: str | None = None) -> Any:
+    return CODEC.render(turns, system=system, tools=()).messages
+
+
+# ---------------------------------------------------------------- reading
+
+
+def test_an_assistant_message_is_understood() -> None:
+    server = {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}}
+    body = {"role": "assistant", "content": [THINKING, {"type": "text", "text": "hi", "citations": []}, server, CALL]}
+    message = CODEC.parse(body)
+    assert message.content == (Thinking("hm", "c2ln"), Text("hi"), Opaque("anthropic", server))
+    assert message.tool_calls == (ToolCall("a", "f", '{"q":1}'),)
+    assert message.role == "assistant"
+
+
+@pytest.mark.parametrize(
+    ("source", "media"),
+    [
+        ({"type": "base64", "media_type": "application/pdf", "data": "AA=="}, Media("file", "application/pdf", "AA==")),
+        ({"type": "text", "media_type": "text/plain", "data": "hé"}, Media("file", "text/plain", "aMOp")),
+        ({"type": "url", "url": "https://x/a.pdf"}, Media("file", url="https://x/a.pdf")),
+        ({"type": "file", "file_id": "f1"}, Media("file", file_id="f1")),
+    ],
+)
+def test_documents_both_ways(source: dict[str, Any], media: Media) -> None:
+    block = {"type": "document", "source": source}
+    assert CODEC.parse({"role": "user", "content": [block]}).content == (media,)
+    assert CODEC.bodies(Turn(Message("user", (media,)))) == [{"role": "user", "content": [block]}]
+
+
+@pytest.mark.parametrize(
+    ("media", "source"),
+    [
+        (Media("image", "image/png", data="AA=="), {"type": "base64", "media_type": "image/png", "data": "AA=="}),
+        (Media("image", url="https://x/a.png"), {"type": "url", "url": "https://x/a.png"}),
+        (Media("image", file_id="f"), {"type": "file", "file_id": "f"}),
+        (Media("image", "image/tiff", data="AA=="), None),
+        (Media("audio", "audio/wav", data="AA=="), None),
+        (Media("file", "application/zip", data="AA==", name="a.zip"), None),
+        (Media("image", url="data:x"), None),
+    ],
+)
+def test_media_of_others(media: Media, source: dict[str, Any] | None) -> None:
+    (block,) = CODEC.bodies(
+        Turn(Message("tool", tool_results=(ToolResult("a", (media,)),), content=()), result_ids=("a",))
+    )
+    (inner,) = block["content"][0]["content"]  # type: ignore[call-overload,index]
+    if source is None:
+        assert inner == {"type": "text", "text": f"[{media.kind}{': ' + media.name if media.name else ''}]"}
+    else:
+        assert inner["source"] == source
+
+
+@pytest.mark.parametrize("meta", [None, True, False])
+def test_the_error_of_a_result_is_the_blocks_unless_the_caller_says(meta: bool | None) -> None:
+    message = CODEC.parse({"role": "user", "content": [{**RESULT, "is_error": True}]}, is_error=meta)
+    assert message.role == "tool"
+    assert message.tool_results == (ToolResult("a", (Text("out"),), is_error=meta is not False),)
+
+
+@pytest.mark.parametrize("content", [5, ["a"], [{"text": "no type"}], [{"type": "tool_result", "content": 5}]])
+def test_what_is_no_content_is_refused(content: Any) -> None:
+    with pytest.raises(InvalidInputError):
+        CODEC.parse({"role": "user", "content": content})
+
+
+@pytest.mark.parametrize(
+    ("body", "format"),
+    [
+        ({"role": "assistant", "content": [THINKING]}, "anthropic"),
+        ({"role": "assistant", "content": [CALL]}, "anthropic"),
+        ({"role": "user", "content": [{"type": "image", "source": {"type": "url"}}]}, "anthropic"),
+        ({"role": "user", "content": [{"type": "image", "url": "x"}], "author": "a"}, "turnlog"),
+        ({"role": "user", "content": [{"type": "text", "text": "x"}]}, "openai_chat"),
+        ({"role": "user", "content": [{"text": "x"}]}, "bedrock_converse"),
+        ({"role": "user", "content": [{"type": "input_text", "text": "x"}]}, "openai_responses"),
+        ({"type": "function_call", "call_id": "a"}, "openai_responses"),
+        ({"role": "user", "content": [{"type": "input_audio", "input_audio": {}}]}, "openai_chat"),
+    ],
+)
+def test_a_body_is_recognised_by_what_one_format_has(body: dict[str, Any], format: str) -> None:
+    assert recognise(body).format == format
+
+
+# ---------------------------------------------------------------- the same format again
+
+
+def test_a_turn_comes_back_equal() -> None:
+    bodies = [
+        {"role": "user", "content": "hi", "x": 1},
+        {"role": "assistant", "content": [THINKING, {"type": "text", "text": "t", "new": 2}, {"type": "novel"}, CALL]},
+        {"role": "user", "content": [RESULT, {"type": "text", "text": "and?", "cache_control": {}}]},
+    ]
+    turns = [given(bodies[0]), given(bodies[1], calls=("a",)), given(bodies[2], results=("a",))]
+    assert sent(*turns) == bodies
+
+
+def test_an_id_is_repaired_and_thinking_stays() -> None:
+    (body,) = CODEC.bodies(given({"role": "assistant", "content": [THINKING, CALL]}, calls=("b",)))
+    assert body == {"role": "assistant", "content": [THINKING, {**CALL, "id": "b"}]}
+
+
+@pytest.mark.parametrize(("value", "sent_as"), [("text", {"_raw": "text"}), (None, {}), ([1], {"_raw": "[1]"})])
+def test_input_that_is_no_object_is_wrapped_and_thinking_dropped(value: Any, sent_as: Any) -> None:
+    (body,) = CODEC.bodies(given({"role": "assistant", "content": [THINKING, {**CALL, "input": value}]}, calls=("a",)))
+    assert body == {"role": "assistant", "content": [{**CALL, "input": sent_as}]}
+
+
+def test_blank_text_is_left_out_and_thinking_with_nothing_behind_it() -> None:
+    blank = {"type": "text", "text": " \n"}
+    assert CODEC.bodies(given({"role": "assistant", "content": [THINKING, blank]})) == []
+    assert CODEC.bodies(given({"role": "user", "content": ""})) == []
+    (body,) = CODEC.bodies(given({"role": "user", "content": [{**RESULT, "content": [blank]}]}, results=("a",)))
+    assert body["content"] == [{**RESULT, "content": []}]
+
+
+def test_a_result_behind_text_is_sent_before_it() -> None:
+    text = {"type": "text", "text": "see"}
+    turns = [
+        given({"role": "user", "content": "hi"}),
+        given({"role": "assistant", "content": [CALL]}, calls=("a",)),
+        given({"role": "user", "content": [text, RESULT]}, results=("a",)),
+    ]
+    assert sent(*turns)[-1] == {"role": "user", "content": [RESULT, text]}
+
+
+# ---------------------------------------------------------------- of other formats
+
+
+def test_results_of_one_turn_are_gathered_before_any_text() -> None:
+    calls = tuple(ToolCall(name, "f", "") for name in "ab")
+    results = [Turn(Message("tool", tool_results=(ToolResult(one, (Text(one),)),)), result_ids=(one,)) for one in "ab"]
+    turns = [
+        Turn(Message("user", (Text("hi"),))),
+        Turn(Message("assistant", (Thinking("x", "y"), Text("so")), calls), call_ids=("a", "b")),
+        *results,
+        Turn(Message("user", (Text("and"),))),
+    ]
+    assert sent(*turns) == [
+        {"role": "user", "content": "hi"},
+        {
+            "role": "assistant",
+            "content": [
+                {"type": "text", "text": "so"},
+                {"type": "tool_use", "id": "a", "name": "f", "input": {}},
+                {"type": "tool_use", "id": "b", "name": "f", "input": {}},
+            ],
+        },
+        {
+            "role": "user",
+            "content": [
+                {"type": "tool_result", "tool_use_id": one, "content": [{"type": "text", "text": one}]} for one in "ab"
+            ],
+        },
+        {"role": "user", "content": "and"},
+    ]
+
+
+def test_system_messages_go_apart_or_into_a_fence() -> None:
+    turns = [
+        Turn(Message("system", (Text("b"),))),
+        Turn(Message("user", (Text("u"),))),
+        Turn(Message("system", (Text("c"),))),
+    ]
+    rendered = CODEC.render(turns, system="a", tools=())
+    assert rendered.system == "a\n\nb"
+    assert [message["content"] for message in rendered.messages] == [
+        "u",
+        "<turnlog-data kind='system message'>\nc\n</turnlog-data>",
+    ]
+
+
+def test_neutral_lines_stand_where_the_user_is_missing() -> None:
+    assert sent(Turn(Message("assistant", (Text("hello"),)))) == [
+        {"role": "user", "content": FIRST_USER},
+        {"role": "assistant", "content": "hello"},
+        {"role": "user", "content": CONTINUE},
+    ]
+    assert sent() == [{"role": "user", "content": FIRST_USER}]
+
+
+def test_a_result_that_failed_says_so() -> None:
+    turn = Turn(Message("tool", tool_results=(ToolResult("a", (), is_error=True),)), result_ids=("a",))
+    assert CODEC.bodies(turn) == [
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "is_error": True}]}
+    ]
+
+
+@pytest.mark.parametrize(("call_id", "legal"), [("toolu_01-A", True), ("", False), ("a b", False), ("x" * 65, False)])
+def test_ids(call_id: str, legal: bool) -> None:
+    assert CODEC.legal_id(call_id) is legal
+
+
+def test_thinking_is_left_out_of_a_turn_that_does_not_begin_with_it() -> None:
+    text = {"type": "text", "text": "t"}
+    late = given({"role": "assistant", "content": [THINKING, text]})
+    before = given({"role": "assistant", "content": "first"})
+    assert [message["content"] for message in sent(before, late)[1:3]] == ["first", [text]]
+    assert [message["content"] for message in sent(late, late)[1:3]] == [[THINKING, text]] * 2

@@ -1,0 +1,158 @@
+"""The `bedrock_converse` codec."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from turnlog.core.errors import InvalidInputError
+from turnlog.core.messages import Media, Message, Opaque, Text, Thinking, ToolCall, ToolResult
+from turnlog.providers.alternation import CONTINUE, FIRST_USER
+from turnlog.providers.base import Turn
+from turnlog.providers.bedrock_converse import DOCUMENT_TEXT, NO_OUTPUT, BedrockConverseCodec, document_name
+
+CODEC = BedrockConverseCodec()
+REASONING = {"reasoningContent": {"reasoningText": {"text": "hm", "signature": "c2ln"}}}
+CALL = {"toolUse": {"toolUseId": "a", "name": "f", "input": {"q": 1}}}
+RESULT = {"toolResult": {"toolUseId": "a", "content": [{"json": {"n": 1}}], "status": "success"}}
+
+
+def given(body: dict[str, Any], *, calls: tuple[str, ...] = (), results: tuple[str, ...] = ()) -> Turn:
+    return Turn(CODEC.parse(body), "bedrock_converse", body, calls, results)
+
+
+def sent(*turns: Turn) -> Any:
+    return CODEC.render(turns, system=None, tools=()).messages
+
+
+def test_a_message_is_understood() -> None:
+    point = {"cachePoint": {"type": "default"}}
+    cited = {"citationsContent": {"content": [{"text": "a"}, {"text": "b"}], "citations": []}}
+    redacted = {"reasoningContent": {"redactedContent": "eA=="}}
+    message = CODEC.parse({"role": "assistant", "content": [REASONING, redacted, {"text": "hi"}, cited, point, CALL]})
+    assert message.content == (
+        Thinking("hm", "c2ln"),
+        Thinking("", "eA=="),
+        Text("hi"),
+        Text("ab"),
+        Opaque("bedrock_converse", point),
+    )
+    assert message.tool_calls == (ToolCall("a", "f", '{"q":1}'),)
+    failed = {"toolResult": {**RESULT["toolResult"], "status": "error"}}
+    assert CODEC.parse({"role": "user", "content": [failed]}).tool_results == (
+        ToolResult("a", (Text('{"n":1}'),), is_error=True),
+    )
+
+
+@pytest.mark.parametrize("content", [5, ["a"], [{"toolResult": {"content": 5}}]])
+def test_what_is_no_content_is_refused(content: Any) -> None:
+    with pytest.raises(InvalidInputError):
+        CODEC.parse({"role": "user", "content": content})
+
+
+def test_a_turn_comes_back_equal() -> None:
+    bodies = [
+        {"role": "user", "content": [{"text": "hi"}, {"guardContent": {"text": {}}}], "x": 1},
+        {"role": "assistant", "content": [REASONING, {"text": "t"}, CALL]},
+        {"role": "user", "content": [RESULT, {"text": "and?"}, {"cachePoint": {"type": "default"}}]},
+    ]
+    assert sent(given(bodies[0]), given(bodies[1], calls=("a",)), given(bodies[2], results=("a",))) == bodies
+
+
+def test_neighbours_of_one_role_are_joined_and_lines_stand_at_the_ends() -> None:
+    said = [Turn(Message("assistant", (Text(text),))) for text in "ab"]
+    assert sent(*said) == [
+        {"role": "user", "content": [{"text": FIRST_USER}]},
+        {"role": "assistant", "content": [{"text": "a"}, {"text": "b"}]},
+        {"role": "user", "content": [{"text": CONTINUE}]},
+    ]
+
+
+def test_results_of_a_turn_are_one_message_with_what_the_user_says_behind_them() -> None:
+    calls = tuple(ToolCall(one, "a b", "no json") for one in "ab")
+    results = [
+        Turn(Message("tool", tool_results=(ToolResult(one, (), is_error=True),)), result_ids=(one,)) for one in "ab"
+    ]
+    turns = [
+        Turn(Message("assistant", tool_calls=calls), call_ids=("a", "b")),
+        *results,
+        Turn(Message("user", (Text("x"),))),
+    ]
+    assistant, user = sent(*turns)[1:]
+    assert [block["toolUse"]["input"] for block in assistant["content"]] == [{"_raw": "no json"}] * 2
+    assert user["content"] == [
+        *({"toolResult": {"toolUseId": one, "content": [{"text": NO_OUTPUT}], "status": "error"}} for one in "ab"),
+        {"text": "x"},
+    ]
+
+
+def test_repairs() -> None:
+    body = {"role": "assistant", "content": [REASONING, CALL]}
+    assert CODEC.bodies(given(body, calls=("b",)))[0]["content"] == [
+        REASONING,
+        {"toolUse": {**CALL["toolUse"], "toolUseId": "b"}},
+    ]
+    (wrapped,) = CODEC.bodies(
+        given({"role": "assistant", "content": [REASONING, {"toolUse": {"name": "f", "input": "x"}}]}, calls=("b",))
+    )
+    assert wrapped["content"] == [{"toolUse": {"name": "f", "input": {"_raw": "x"}, "toolUseId": "b"}}]
+    assert CODEC.bodies(given({"role": "assistant", "content": [REASONING, {"text": " "}]})) == []
+    (empty,) = CODEC.bodies(
+        given(
+            {"role": "user", "content": [{"toolResult": {"toolUseId": "a", "content": [{"text": ""}]}}]}, results=("a",)
+        )
+    )
+    assert empty["content"] == [{"toolResult": {"toolUseId": "a", "content": [{"text": NO_OUTPUT}]}}]
+
+
+# ---------------------------------------------------------------- media
+
+
+@pytest.mark.parametrize(
+    ("media", "block"),
+    [
+        (Media("image", "image/png", data="AA=="), {"image": {"format": "png", "source": {"bytes": "AA=="}}}),
+        (
+            Media("image", "image/jpeg", url="s3://b/k"),
+            {"image": {"format": "jpeg", "source": {"s3Location": {"uri": "s3://b/k"}}}},
+        ),
+        (
+            Media("file", "text/csv", data="AA==", name="my_list.csv"),
+            {"document": {"format": "csv", "name": "my list csv", "source": {"bytes": "AA=="}}},
+        ),
+        (Media("image", url="https://x/a.png"), {"text": "[image]"}),
+        (Media("audio", data="AA=="), {"text": "[audio]"}),
+        (Media("file", "application/zip", data="AA==", name="a.zip"), {"text": "[file: a.zip]"}),
+    ],
+)
+def test_media_of_others(media: Media, block: dict[str, Any]) -> None:
+    assert CODEC.bodies(Turn(Message("user", (media,)))) == [{"role": "user", "content": [block]}]
+
+
+def test_documents_have_names_of_their_own_and_text_beside_them() -> None:
+    pdf = Media("file", "application/pdf", data="AA==", name="a/b")
+    (message,) = sent(Turn(Message("user", (pdf, pdf))))
+    assert [block["document"]["name"] for block in message["content"][:2]] == ["a b", "a b (2)"]
+    assert message["content"][2:] == [{"text": DOCUMENT_TEXT}]
+
+
+@pytest.mark.parametrize(
+    ("name", "legal"),
+    [
+        ("Report (v2) [a]-1", "Report (v2) [a]-1"),
+        ("a  b", "a b"),
+        ("é", "document"),
+        ("x" * 300, "x" * 200),
+        ("", "document"),
+    ],
+)
+def test_document_names(name: str, legal: str) -> None:
+    assert document_name(name) == legal
+
+
+def test_a_document_is_read_and_comes_back() -> None:
+    block = {"document": {"format": "pdf", "name": "a", "source": {"bytes": "AA=="}}}
+    body = {"role": "user", "content": [block, {"text": "x"}]}
+    assert CODEC.parse(body).content[0] == Media("file", "application/pdf", data="AA==", name="a")
+    assert sent(given(body)) == [body]

@@ -1,0 +1,328 @@
+"""The `openai_chat` codec: what it reads of each shape, and what it sends of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from turnlog.core.errors import InvalidInputError
+from turnlog.core.messages import Media, Message, Opaque, Text, Thinking, ToolCall, ToolResult
+from turnlog.lint.linter import lint
+from turnlog.providers.base import Turn
+from turnlog.providers.blocks import legal_tool_name
+from turnlog.providers.openai_chat import OpenAIChatCodec
+
+CODEC = OpenAIChatCodec()
+PNG = "data:image/png;base64,iVBORw0KGgo="
+
+
+def call(call_id: Any = "a", name: Any = "f", arguments: Any = "{}", **extra: Any) -> dict[str, Any]:
+    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}, **extra}
+
+
+def sent(
+    body: dict[str, Any], *, ids: tuple[str, ...] = ("a", "b", "c"), results: tuple[str, ...] = ("r",)
+) -> list[Any]:
+    """The body as it is sent in its own format, its calls under the first of ``ids``."""
+    message = CODEC.parse(body)
+    turn = Turn(message, "openai_chat", body, ids[: len(message.tool_calls)], results[: len(message.tool_results)])
+    return CODEC.render([turn], system=None, tools=()).messages
+
+
+def made(message: Message, **ids: tuple[str, ...]) -> list[Any]:
+    """The message as it is sent when it came in another format."""
+    return CODEC.render([Turn(message, **ids)], system=None, tools=()).messages
+
+
+# ---------------------------------------------------------------- reading
+
+
+@pytest.mark.parametrize(
+    ("given", "role"),
+    [
+        ("system", "system"),
+        ("developer", "system"),
+        ("user", "user"),
+        ("assistant", "assistant"),
+        ("tool", "tool"),
+        ("function", "tool"),
+        ("critic", "unknown"),
+        ("User", "unknown"),
+    ],
+)
+def test_roles(given: str, role: str) -> None:
+    message = CODEC.parse({"role": given, "content": "x"})
+    assert (message.role, message.given_role) == (role, given)
+
+
+@pytest.mark.parametrize(
+    ("content", "blocks"),
+    [
+        ("hi", (Text("hi"),)),
+        ("", (Text(""),)),
+        (None, ()),
+        ([], ()),
+        ([{"type": "text", "text": "a"}, "b"], (Text("a"), Text("b"))),
+        ([{"type": "refusal", "refusal": "no"}], (Text("no"),)),
+        ([{"type": "text"}], (Opaque("openai_chat", {"type": "text"}),)),
+        ([{"type": "hologram"}], (Opaque("openai_chat", {"type": "hologram"}),)),
+        (
+            [{"type": "image_url", "image_url": {"url": PNG, "detail": "low"}}],
+            (Media("image", media_type="image/png", data="iVBORw0KGgo=", detail="low"),),
+        ),
+        ([{"type": "image_url", "image_url": {"url": "https://x/y.png"}}], (Media("image", url="https://x/y.png"),)),
+        (
+            [{"type": "image_url", "image_url": "https://x"}],
+            (Opaque("openai_chat", {"type": "image_url", "image_url": "https://x"}),),
+        ),
+        (
+            [{"type": "input_audio", "input_audio": {"data": "AA==", "format": "mp3"}}],
+            (Media("audio", media_type="audio/mp3", data="AA=="),),
+        ),
+        (
+            [{"type": "input_audio", "input_audio": {}}],
+            (Opaque("openai_chat", {"type": "input_audio", "input_audio": {}}),),
+        ),
+        (
+            [{"type": "file", "file": {"file_id": "f1", "filename": "a.pdf"}}],
+            (Media("file", file_id="f1", name="a.pdf"),),
+        ),
+        (
+            [{"type": "file", "file": {"file_data": "data:application/pdf;base64,AA=="}}],
+            (Media("file", media_type="application/pdf", data="AA=="),),
+        ),
+        ([{"type": "file", "file": {"file_data": "AA=="}}], (Media("file", data="AA=="),)),
+        ([{"type": "file", "file": {}}], (Opaque("openai_chat", {"type": "file", "file": {}}),)),
+    ],
+)
+def test_content(content: Any, blocks: tuple[Any, ...]) -> None:
+    assert CODEC.parse({"role": "user", "content": content}).content == blocks
+
+
+def test_a_refusal_is_text_where_there_is_no_content_and_reasoning_is_thinking() -> None:
+    assert CODEC.parse({"role": "assistant", "content": None, "refusal": "I won't"}).text == "I won't"
+    message = CODEC.parse({"role": "assistant", "content": "x", "reasoning_content": "hm"})
+    assert message.content == (Thinking("hm"), Text("x"))
+
+
+@pytest.mark.parametrize(
+    ("given", "parsed"),
+    [
+        (call("i", "f", '{"a": 1}'), ToolCall("i", "f", '{"a": 1}')),
+        (call(None, None, None), ToolCall("", "", "")),
+        (call(arguments={"a": "é"}), ToolCall("a", "f", '{"a":"é"}')),
+        ({"id": "i", "type": "custom", "custom": {"name": "sh", "input": "ls"}}, ToolCall("i", "sh", "ls")),
+        ({"id": "i", "name": "f", "args": {"a": 1}}, ToolCall("i", "f", '{"a":1}')),
+    ],
+)
+def test_calls(given: Any, parsed: ToolCall) -> None:
+    assert CODEC.parse({"role": "assistant", "content": None, "tool_calls": [given]}).tool_calls == (parsed,)
+
+
+def test_legacy_function_calls_and_results() -> None:
+    message = CODEC.parse({"role": "assistant", "content": None, "function_call": {"name": "f", "arguments": "{}"}})
+    assert message.tool_calls == (ToolCall("", "f", "{}"),)
+    message = CODEC.parse({"role": "function", "name": "f", "content": "42"})
+    assert message.tool_results == (ToolResult("", (Text("42"),), name="f", by_name=True),)
+
+
+@pytest.mark.parametrize(
+    ("text", "meta", "is_error"),
+    [("x", None, False), ("[error] x", None, True), ("[error] x", False, False), ("x", True, True)],
+)
+def test_a_result_is_an_error_by_its_mark_unless_the_caller_says_otherwise(
+    text: str, meta: bool | None, is_error: bool
+) -> None:
+    message = CODEC.parse({"role": "tool", "tool_call_id": "a", "content": text}, is_error=meta)
+    assert [result.is_error for result in message.tool_results] == [is_error]
+
+
+@pytest.mark.parametrize(
+    ("body", "pointer"),
+    [
+        ({"content": "x"}, "/role"),
+        ({"role": "", "content": "x"}, "/role"),
+        ({"role": 1}, "/role"),
+        ({"role": "user", "content": 5}, "/content"),
+        ({"role": "user", "content": {"a": 1}}, "/content"),
+        ({"role": "user", "content": [5]}, "/content"),
+        ({"role": "assistant", "tool_calls": {}}, "/tool_calls"),
+        ({"role": "assistant", "tool_calls": [call(), "x"]}, "/tool_calls/1"),
+    ],
+)
+def test_what_is_no_message_is_refused_with_a_pointer(body: dict[str, Any], pointer: str) -> None:
+    with pytest.raises(InvalidInputError) as raised:
+        CODEC.parse(body)
+    assert [problem.pointer for problem in raised.value.problems] == [pointer]
+
+
+# ---------------------------------------------------------------- sending as given
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"role": "user", "content": "hi", "x_trace": {"deep": [1]}},
+        {
+            "role": "user",
+            "content": [{"type": "image_url", "image_url": {"url": PNG}, "cache_control": {"type": "ephemeral"}}],
+        },
+        {
+            "role": "assistant",
+            "content": "x",
+            "refusal": None,
+            "tool_calls": None,
+            "function_call": None,
+            "audio": None,
+        },
+        {"role": "assistant", "content": "x", "name": None},
+        {"role": "assistant", "content": None, "refusal": "no"},
+        {"role": "assistant", "content": None, "audio": {"id": "audio_1"}},
+        {"role": "assistant", "content": None, "tool_calls": [call("a", index=0)], "reasoning_content": "hm"},
+        {"role": "assistant", "tool_calls": [{"id": "a", "type": "custom", "custom": {"name": "sh", "input": "ls"}}]},
+        {"role": "developer", "content": "x", "name": "ops"},
+        {"role": "tool", "tool_call_id": "r", "content": "x", "name": "f"},
+        {"role": "assistant", "content": ""},
+    ],
+)
+def test_a_legal_body_is_sent_as_given(body: dict[str, Any]) -> None:
+    assert sent(body) == [body]
+
+
+@pytest.mark.parametrize(
+    ("body", "wanted"),
+    [
+        ({"role": "user", "content": None, "k": 1}, {"role": "user", "content": ""}),
+        ({"role": "assistant", "content": []}, {"role": "assistant", "content": ""}),
+        (
+            {"role": "assistant", "content": "x", "tool_calls": [], "k": 1},
+            {"role": "assistant", "content": "x", "k": 1},
+        ),
+        ({"role": "user", "content": "x", "name": "a b", "k": 1}, {"role": "user", "content": "x", "k": 1}),
+        ({"role": "user", "content": "x", "name": ""}, {"role": "user", "content": "x"}),
+        ({"role": "assistant", "content": "x", "refusal": 5}, {"role": "assistant", "content": "x"}),
+        ({"role": "assistant", "content": None, "audio": {}}, {"role": "assistant", "content": ""}),
+        (
+            {"role": "system", "content": [{"type": "image_url", "image_url": {"url": PNG}}]},
+            {"role": "system", "content": "[image]"},
+        ),
+        ({"role": "tool", "content": "x", "tool_call_id": ""}, {"role": "tool", "content": "x", "tool_call_id": "r"}),
+        (
+            {"role": "assistant", "content": None, "tool_calls": [call("")], "k": 1},
+            {"role": "assistant", "content": None, "tool_calls": [call("a")], "k": 1},
+        ),
+        (
+            {"role": "assistant", "content": "x", "tool_calls": [call(arguments={"q": 1})]},
+            {"role": "assistant", "content": "x", "tool_calls": [call(arguments='{"q":1}')]},
+        ),
+        (
+            {
+                "role": "assistant",
+                "content": None,
+                "tool_calls": [{"id": "a", "type": "custom", "custom": {"name": "s h"}}],
+            },
+            {"role": "assistant", "content": None, "tool_calls": [call(name=legal_tool_name("s h"), arguments="")]},
+        ),
+        (
+            {"role": "assistant", "content": "x", "function_call": {"name": "f", "arguments": "{}"}},
+            {"role": "assistant", "content": "x", "tool_calls": [call()]},
+        ),
+        ({"role": "function", "name": "f", "content": "42"}, {"role": "tool", "tool_call_id": "r", "content": "42"}),
+    ],
+)
+def test_what_the_provider_would_refuse_is_repaired_and_nothing_else(
+    body: dict[str, Any], wanted: dict[str, Any]
+) -> None:
+    assert sent(body) == [wanted]
+    alone = [found.rule for found in lint([wanted], format="openai_chat")]
+    assert set(alone) <= {"call_unanswered", "orphan_result"}
+
+
+# ---------------------------------------------------------------- sending what came in another format
+
+
+@pytest.mark.parametrize(
+    ("message", "content"),
+    [
+        (Message("user", (Text("a"), Text("b"))), "a\nb"),
+        (Message("user", (Thinking("hm"), Opaque("turnlog", {}), Text("b"))), "b"),
+        (
+            Message("user", (Text("a"), Media("image", data="AA==", media_type="image/gif", detail="low"))),
+            [
+                {"type": "text", "text": "a"},
+                {"type": "image_url", "image_url": {"url": "data:image/gif;base64,AA==", "detail": "low"}},
+            ],
+        ),
+        (Message("user", (Media("image", file_id="f1", name="plan"),)), [{"type": "text", "text": "[image: plan]"}]),
+        (
+            Message("user", (Media("audio", data="AA==", media_type="audio/mp3"),)),
+            [{"type": "input_audio", "input_audio": {"data": "AA==", "format": "mp3"}}],
+        ),
+        (Message("user", (Media("audio", url="https://x/y.wav"),)), [{"type": "text", "text": "[audio]"}]),
+        (
+            Message("user", (Media("file", data="AA==", media_type="text/plain", name="a.txt"),)),
+            [{"type": "file", "file": {"file_data": "data:text/plain;base64,AA==", "filename": "a.txt"}}],
+        ),
+        (Message("user", (Media("file", file_id="f1"),)), [{"type": "file", "file": {"file_id": "f1"}}]),
+        (
+            Message("user", (Media("file", url="https://x/a.pdf", name="a.pdf"),)),
+            [{"type": "text", "text": "[file: a.pdf]"}],
+        ),
+        (Message("assistant", (Text("a"), Media("image", url="https://x"))), "a\n[image]"),
+    ],
+)
+def test_made_content(message: Message, content: Any) -> None:
+    found = made(message)
+    assert found == [{"role": message.role, "content": content}]
+    assert lint(found, format="openai_chat") == []
+
+
+def test_made_calls_and_results_each_in_a_message_of_its_own() -> None:
+    results = (ToolResult("x", (Text("1"),)), ToolResult("y", (Text("2"),), is_error=True))
+    found = made(
+        Message("assistant", (Text("so"),), tool_calls=(ToolCall("x", "a b", "{}"), ToolCall("y", "g", "no json"))),
+        call_ids=("c1", "c2"),
+    ) + made(Message("tool", tool_results=results), result_ids=("c1", "c2"))
+    assert found == [
+        {
+            "role": "assistant",
+            "content": "so",
+            "tool_calls": [call("c1", legal_tool_name("a b")), call("c2", "g", "no json")],
+        },
+        {"role": "tool", "tool_call_id": "c1", "content": "1"},
+        {"role": "tool", "tool_call_id": "c2", "content": "[error] 2"},
+    ]
+    assert lint(found, format="openai_chat") == []
+
+
+def test_an_author_is_named_where_the_provider_takes_the_name() -> None:
+    assert made(Message("user", (Text("x"),), name="ada"))[0]["name"] == "ada"
+    assert "name" not in made(Message("user", (Text("x"),), name="Ada L."))[0]
+
+
+def test_the_system_text_is_the_first_message() -> None:
+    rendered = CODEC.render([Turn(Message("user", (Text("x"),)))], system="be brief", tools=[{"type": "function"}])
+    assert rendered.messages[0] == {"role": "system", "content": "be brief"}
+    assert (rendered.system, rendered.tools) == (None, [{"type": "function"}])
+
+
+@pytest.mark.parametrize("name", ["f", "get-it_2", "n" * 64])
+def test_a_legal_name_stays(name: str) -> None:
+    assert legal_tool_name(name) == name
+
+
+def test_an_illegal_name_becomes_a_legal_one_and_names_stay_apart() -> None:
+    names = ["", "查天气", "查地图", "a.b", "a b", "a/b", "n" * 65, "n" * 66, "\ud83d", "_", "__ __"]
+    made_names = [legal_tool_name(name) for name in names]
+    assert len(set(made_names)) == len(names)
+    assert all(
+        0 < len(name) <= 64 and name.isascii() and name.replace("-", "").replace("_", "").isalnum()
+        for name in made_names
+        if name != "_"
+    )
+
+
+@pytest.mark.parametrize(("call_id", "is_legal"), [("", False), ("a", True), ("x" * 40, True), ("x" * 41, False)])
+def test_legal_ids(call_id: str, is_legal: bool) -> None:
+    assert CODEC.legal_id(call_id) is is_legal

@@ -1,0 +1,160 @@
+"""The `openai_responses` codec."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from turnlog import build_window
+from turnlog.core.errors import InvalidInputError
+from turnlog.core.messages import Media, Message, Opaque, Text, Thinking, ToolCall, ToolResult
+from turnlog.providers.alternation import FIRST_USER
+from turnlog.providers.base import Turn
+from turnlog.providers.openai_responses import OpenAIResponsesCodec
+
+CODEC = OpenAIResponsesCodec()
+USER = {"role": "user", "content": [{"type": "input_text", "text": "hi"}]}
+REASONING = {
+    "type": "reasoning",
+    "id": "rs_1",
+    "summary": [{"type": "summary_text", "text": "hm"}],
+    "encrypted_content": "x",
+}
+SAID = {
+    "type": "message",
+    "id": "msg_1",
+    "role": "assistant",
+    "phase": "final",
+    "content": [{"type": "output_text", "text": "so", "annotations": []}],
+}
+SEARCH = {"type": "web_search_call", "id": "ws_1", "status": "completed"}
+
+
+def call(call_id: str, **more: Any) -> dict[str, Any]:
+    return {"type": "function_call", "id": f"fc_{call_id}", "call_id": call_id, "name": "f", "arguments": "{}", **more}
+
+
+def output(call_id: str, value: Any = "out") -> dict[str, Any]:
+    return {"type": "function_call_output", "call_id": call_id, "output": value}
+
+
+@pytest.mark.parametrize(
+    ("item", "message"),
+    [
+        (USER, Message("user", (Text("hi"),), given_role="user")),
+        (call("a"), Message("assistant", tool_calls=(ToolCall("a", "f", "{}"),), given_role="function_call")),
+        (REASONING, Message("assistant", (Thinking("hm"),), given_role="reasoning")),
+        (SEARCH, Message("assistant", (Opaque("openai_responses", SEARCH),), given_role="web_search_call")),
+        (
+            output("a", "[error] no"),
+            Message(
+                "tool",
+                tool_results=(ToolResult("a", (Text("[error] no"),), is_error=True),),
+                given_role="function_call_output",
+            ),
+        ),
+        (
+            {"type": "custom_tool_call", "call_id": "a", "name": "f", "input": "x"},
+            Message("assistant", tool_calls=(ToolCall("a", "f", "x"),), given_role="custom_tool_call"),
+        ),
+    ],
+)
+def test_an_item_is_understood(item: dict[str, Any], message: Message) -> None:
+    assert CODEC.parse(item) == message
+
+
+@pytest.mark.parametrize("item", [{"type": 5}, {"type": "a b"}, {"type": "message"}, {"role": "user", "content": [1]}])
+def test_what_is_no_item_is_refused(item: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInputError):
+        CODEC.parse(item)
+
+
+@pytest.mark.parametrize(
+    ("part", "media"),
+    [
+        (
+            {"type": "input_image", "image_url": "https://x", "detail": "low"},
+            Media("image", url="https://x", detail="low"),
+        ),
+        ({"type": "input_image", "file_id": "f", "detail": "auto"}, Media("image", file_id="f", detail="auto")),
+        ({"type": "input_file", "file_id": "f"}, Media("file", file_id="f")),
+        ({"type": "input_file", "file_url": "https://x"}, Media("file", url="https://x")),
+        (
+            {"type": "input_file", "file_data": "data:application/pdf;base64,AA==", "filename": "a"},
+            Media("file", "application/pdf", data="AA==", name="a"),
+        ),
+    ],
+)
+def test_media_both_ways(part: dict[str, Any], media: Media) -> None:
+    assert CODEC.parse({"role": "user", "content": [part]}).content == (media,)
+    assert CODEC.bodies(Turn(Message("user", (media,)))) == [{"role": "user", "content": [part]}]
+    (made,) = CODEC.bodies(Turn(Message("tool", tool_results=(ToolResult("a", (media,)),)), result_ids=("a",)))
+    assert made["output"] == [part]
+
+
+# ---------------------------------------------------------------- windows of items
+
+
+def test_items_come_back_equal_and_in_order() -> None:
+    items = [USER, REASONING, call("a"), call("b"), output("a"), output("b"), SEARCH, SAID]
+    assert build_window(items, format="openai_responses").messages == items
+
+
+def test_parallel_calls_are_one_message_elsewhere() -> None:
+    items = [USER, REASONING, call("a"), call("b"), output("a"), output("b")]
+    chat = build_window(items, format="openai_chat").messages
+    assert [one["id"] for one in chat[1]["tool_calls"]] == ["a", "b"]
+    assert [message["role"] for message in chat] == ["user", "assistant", "tool", "tool"]
+    claude = build_window(items, format="anthropic").messages
+    assert [message["role"] for message in claude] == ["user", "assistant", "user"]
+    assert [block["type"] for block in claude[1]["content"]] == ["tool_use", "tool_use"]
+
+
+def test_reasoning_stays_with_its_item_or_goes_with_it() -> None:
+    later = [USER, {**SAID, "id": "msg_2"}, {"role": "user", "content": "go"}]
+    items = [USER, REASONING, SAID, *later]
+    for n in range(7):
+        sent = build_window(items, format="openai_responses", policy=f"messages({n})").messages
+        assert (REASONING in sent) == (SAID in sent)
+    assert REASONING not in build_window([USER, REASONING, USER], format="openai_responses").messages
+    shortened = build_window(items, format="openai_responses", policy="run_loops").messages
+    assert {"role": "assistant", "content": "so"} in shortened
+
+
+def test_one_open_call_holds_its_parallel_calls_back() -> None:
+    window = build_window([USER, call("a"), call("b"), output("a")], format="openai_responses")
+    assert window.messages == [USER]
+    assert [one.call_id for one in window.open_calls] == ["b"]
+
+
+def test_an_unanswered_call_of_a_custom_tool_is_settled_in_kind() -> None:
+    custom = {"type": "custom_tool_call", "call_id": "a", "name": "f", "input": "x"}
+    sent = build_window([USER, custom, SAID], format="openai_responses").messages
+    assert [item.get("type") for item in sent] == [None, "custom_tool_call", "custom_tool_call_output", "message"]
+
+
+def test_repairs_of_items() -> None:
+    items = [
+        USER,
+        call("x" * 65),
+        output("x" * 65),
+        {"role": "user", "content": [{"type": "output_text", "text": "t"}]},
+    ]
+    sent = build_window(items, format="openai_responses").messages
+    assert sent[1:] == [
+        {**call("x" * 65), "call_id": "call_2_0"},
+        {**output("x" * 65), "call_id": "call_2_0"},
+        {"role": "user", "content": "t"},
+    ]
+
+
+def test_the_system_text_is_the_first_item_and_an_empty_input_has_a_line() -> None:
+    assert CODEC.render([], system="s", tools=()).messages == [{"role": "system", "content": "s"}]
+    assert CODEC.render([], system=None, tools=()).messages == [{"role": "user", "content": FIRST_USER}]
+
+
+def test_no_item_is_sent_twice() -> None:
+    turns = [Turn(CODEC.parse(item), "openai_responses", item) for item in (REASONING, SAID, REASONING, SAID)]
+    without = {key: value for key, value in SAID.items() if key != "id"}
+    assert CODEC.render(turns, system=None, tools=()).messages == [REASONING, SAID, without]

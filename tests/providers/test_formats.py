@@ -1,0 +1,116 @@
+"""Sessions in every provider's format: appended without naming it, read back equal, and sent in any."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from turnlog import Turnlog
+from turnlog.providers.registry import CODECS, recognise
+
+CALLS: dict[str, list[dict[str, Any]]] = {
+    "openai_chat": [
+        {
+            "role": "assistant",
+            "content": "I look.",
+            "tool_calls": [
+                {"id": one, "type": "function", "function": {"name": "look", "arguments": "{}"}} for one in "ab"
+            ],
+        },
+        *({"role": "tool", "tool_call_id": one, "content": "found"} for one in "ab"),
+    ],
+    "openai_responses": [
+        {"type": "reasoning", "id": "rs_1", "summary": []},
+        *({"type": "function_call", "call_id": one, "name": "look", "arguments": "{}"} for one in "ab"),
+        *({"type": "function_call_output", "call_id": one, "output": "found"} for one in "ab"),
+    ],
+    "anthropic": [
+        {
+            "role": "assistant",
+            "content": [{"type": "tool_use", "id": one, "name": "look", "input": {}} for one in "ab"],
+        },
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": one, "content": "found"} for one in "ab"]},
+    ],
+    "bedrock_converse": [
+        {
+            "role": "assistant",
+            "content": [{"toolUse": {"toolUseId": one, "name": "look", "input": {}}} for one in "ab"],
+        },
+        {
+            "role": "user",
+            "content": [{"toolResult": {"toolUseId": one, "content": [{"text": "found"}]}} for one in "ab"],
+        },
+    ],
+    "turnlog": [
+        {"role": "assistant", "content": None, "tool_calls": [{"id": one, "name": "look", "args": {}} for one in "ab"]},
+        {"role": "tool", "tool_results": [{"tool_call_id": one, "result": "found", "is_error": False} for one in "ab"]},
+    ],
+}
+USER = {"role": "user", "content": "Where is it?"}
+
+
+@pytest.fixture
+def log() -> Iterator[Turnlog]:
+    with Turnlog.open("memory://") as log:
+        yield log
+
+
+@pytest.mark.parametrize("format", CODECS)
+def test_a_strict_session_takes_each_format_unnamed_and_gives_it_back(log: Turnlog, format: str) -> None:
+    session = log.sessions.create("s", strict=True, recall="never")
+    appended = session.append(USER, *CALLS[format])
+    assert appended.warnings == []
+    assert [ref.call_id for ref in appended.refs] == ["a", "b"]
+    stored = list(session.messages())
+    assert [one.body for one in stored] == [USER, *CALLS[format]]
+    assert {one.format for one in stored[1:]} == {format}
+    window = session.context(format=format)
+    assert window.messages[1:] == CALLS[format]
+
+
+@pytest.mark.parametrize("given", CODECS)
+@pytest.mark.parametrize("sent", CODECS)
+def test_calls_of_each_format_are_told_in_each(log: Turnlog, given: str, sent: str) -> None:
+    session = log.sessions.create("s", system="You find things.", recall="never")
+    session.append(USER, *CALLS[given])
+    window = session.context(format=sent)
+    assert window.requires_tool_config
+    assert window.tool_names == ["look"]
+    assert str(window.messages).count("found") == 2
+    is_first = sent in ("openai_chat", "openai_responses")
+    assert window.system == (None if is_first else "You find things.")
+    assert ("You find things." in str(window.messages)) == is_first
+
+
+def test_a_message_that_is_several_items_is_read_as_several_of_one_position(log: Turnlog) -> None:
+    session = log.sessions.create("s")
+    session.append(USER, CALLS["openai_chat"][0])
+    read = list(session.messages(format="openai_responses"))
+    assert [(one.position, one.body.get("type")) for one in read] == [
+        (2, None),
+        (3, None),
+        (3, "function_call"),
+        (3, "function_call"),
+    ]
+    assert sum(one.tokens for one in read) == sum(one.tokens for one in session.messages())
+
+
+def test_tools_are_sent_in_the_shape_of_the_format_and_within_the_budget(log: Turnlog) -> None:
+    tool = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
+    session = log.sessions.create("s", tools=[tool], recall="never")
+    session.append(USER)
+    window = session.context(format="bedrock_converse")
+    assert window.tools == [{"toolSpec": {"name": "look", "inputSchema": {"json": {"type": "object"}}}}]
+    assert (
+        sum(part.tokens for part in window.manifest.parts if part.kind in ("tools", "line", "loop")) + 3
+        == window.tokens
+    )
+
+
+@pytest.mark.parametrize("kind", [None, 1, True, [], {}, [[]], {"type": []}])
+def test_a_part_whose_type_is_no_text_is_of_no_format(kind: object) -> None:
+    """Strangers send what they like: nothing of it ends the search for a format with an untyped error."""
+    for body in ({"role": "user", "content": [{"type": kind}]}, {"type": kind, "content": [{"type": kind}]}):
+        assert recognise(body) is recognise({"role": "user", "content": "hi"})

@@ -1,0 +1,345 @@
+"""Properties A1 to A7: appends lose nothing, on every engine."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from turnlog.client.model import Session, Turnlog
+from turnlog.core.errors import (
+    ConflictError,
+    HeadMismatchError,
+    IdempotencyMismatchError,
+    InvalidInputError,
+    LoopUnfinishedError,
+    NotFoundError,
+    RunActiveError,
+    TooLargeError,
+)
+
+
+def user(text: str) -> dict[str, Any]:
+    return {"role": "user", "content": text}
+
+
+def assistant(text: str | None, *calls: tuple[str, str]) -> dict[str, Any]:
+    body: dict[str, Any] = {"role": "assistant", "content": text}
+    if calls:
+        body["tool_calls"] = [
+            {"id": call_id, "type": "function", "function": {"name": name, "arguments": "{}"}}
+            for call_id, name in calls
+        ]
+    return body
+
+
+def result(call_id: str, text: str) -> dict[str, Any]:
+    return {"role": "tool", "tool_call_id": call_id, "content": text}
+
+
+def bodies(session: Session) -> list[dict[str, Any]]:
+    return [message.body for message in session.messages()]
+
+
+def codes(answer: Any) -> list[str]:
+    return [warning.code for warning in answer.warnings]
+
+
+def in_threads(count: int, work: Callable[[int], None]) -> None:
+    failures = list[BaseException]()
+
+    def run(at: int) -> None:
+        try:
+            work(at)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=run, args=(at,)) for at in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise failures[0]
+
+
+@pytest.mark.parametrize("writers", [2, 16])
+def test_a1_concurrent_appenders_lose_nothing_and_leave_no_gap(log: Turnlog, writers: int) -> None:
+    session, each = log.sessions.create("shared"), 4
+
+    def work(writer: int) -> None:
+        for at in range(each):
+            key = f"{writer}-{at}"
+            while True:
+                try:
+                    session.append(user(key), key=key)
+                    break
+                except ConflictError:
+                    continue
+
+    in_threads(writers, work)
+    stored = list(session.messages())
+    assert [message.position for message in stored] == list(range(2, 2 + writers * each))
+    assert sorted(message.body["content"] for message in stored) == sorted(
+        f"{writer}-{at}" for writer in range(writers) for at in range(each)
+    )
+    assert [message.position for message in session.messages(order="desc")] == list(range(1 + writers * each, 1, -1))
+    for writer in range(writers):
+        own = [message.body["content"] for message in stored if message.body["content"].startswith(f"{writer}-")]
+        assert own == [f"{writer}-{at}" for at in range(each)]
+
+
+def test_a3_the_same_key_makes_one_commit_and_the_same_answer(log: Turnlog) -> None:
+    session = log.sessions.create("one")
+    first = session.append(user("hi"), assistant(None, ("c1", "f")), key="k")
+    session.append(result("c1", "42"), key="other")
+    assert session.append(user("hi"), assistant(None, ("c1", "f")), key="k") == first
+    assert len(bodies(session)) == 3
+
+
+def test_a4_the_same_key_with_another_payload_is_refused(log: Turnlog) -> None:
+    session = log.sessions.create("one")
+    session.append(user("hi"), key="k")
+    with pytest.raises(IdempotencyMismatchError):
+        session.append(user("ho"), key="k")
+    with pytest.raises(IdempotencyMismatchError):
+        session.append(user("hi"), run_id="r", key="k")
+    assert bodies(session) == [user("hi")]
+
+
+def test_a4_if_head_is_no_part_of_the_payload(log: Turnlog) -> None:
+    session = log.sessions.create("one")
+    first = session.append(user("hi"), key="k")
+    assert session.append(user("hi"), key="k", if_head=first.head) == first
+
+
+def test_a5_acknowledged_means_readable_at_once_by_anyone(log: Turnlog, harness: Any) -> None:
+    session = log.sessions.create("one")
+    for at in range(5):
+        answer = session.append(user(str(at)))
+        again = harness.log().sessions.get("one")
+        assert [message.body for message in again.messages()][-1] == user(str(at))
+        assert again.info().head == answer.head
+
+
+def test_a6_a_wrong_if_head_is_refused_with_the_head(log: Turnlog) -> None:
+    session = log.sessions.create("one")
+    answer = session.append(user("a"))
+    for wrong in (0, 1, answer.head + 1, 999_999):
+        with pytest.raises(HeadMismatchError) as caught:
+            session.append(user("b"), if_head=wrong)
+        assert caught.value.details["head"] == answer.head
+        with pytest.raises(HeadMismatchError):
+            session.append(user("b"), if_head=wrong, key=f"key {wrong}")
+    after = session.append(user("c"), if_head=answer.head)
+    assert after.first == answer.head + 1
+    assert bodies(session) == [user("a"), user("c")]
+
+
+DISORDER: dict[str, tuple[list[list[dict[str, Any]]], str]] = {
+    "orphan_result": ([[user("q")], [result("nobody", "x")]], "orphan_result"),
+    "second_result": (
+        [[user("q"), assistant(None, ("c1", "f"))], [result("c1", "1")], [result("c1", "2")]],
+        "second_result",
+    ),
+    "repeated_id": ([[user("q"), assistant(None, ("c1", "f"), ("c1", "g"))]], "repeated_id"),
+    "missing_id_of_a_call": ([[user("q"), assistant(None, ("", "f"))]], "missing_id"),
+    "missing_id_of_a_result": ([[user("q"), assistant(None, ("c1", "f"))], [result("", "x")]], "missing_id"),
+    "open_calls": ([[user("q"), assistant(None, ("c1", "f"))], [user("never mind")]], "open_calls"),
+    "result_out_of_order": (
+        [[user("q"), assistant(None, ("c1", "f"), ("c2", "g"))], [result("c2", "x")]],
+        "result_out_of_order",
+    ),
+    "consecutive_user": ([[user("a")], [user("b")]], "consecutive_user"),
+    "consecutive_assistant": ([[user("a"), assistant("b")], [assistant("c")]], "consecutive_assistant"),
+    "assistant_first": ([[assistant("hello")]], "assistant_first"),
+    "system_mid": ([[user("a")], [{"role": "system", "content": "s"}]], "system_mid"),
+    "user_tool_calls": ([[{**assistant("x", ("c1", "f")), "role": "user"}]], "user_tool_calls"),
+    "empty_content": ([[user("")]], "empty_content"),
+    "null_content": ([[user("a"), assistant(None)]], "empty_content"),
+    "unknown_role": ([[{"role": "exit", "content": "bye"}]], "unknown_role"),
+    "bad_arguments": (
+        [
+            [
+                user("q"),
+                {
+                    "role": "assistant",
+                    "content": None,
+                    "tool_calls": [{"id": "c", "type": "function", "function": {"name": "f", "arguments": "{oops"}}],
+                },
+            ]
+        ],
+        "bad_arguments",
+    ),
+    "control_chars": ([[user("a\x1b[31mred")]], "control_chars"),
+}
+
+
+@pytest.mark.parametrize("kind", DISORDER)
+def test_a7_every_kind_of_disorder_is_kept_and_reported(log: Turnlog, kind: str) -> None:
+    batches, code = DISORDER[kind]
+    session = log.sessions.create("messy")
+    answers = [session.append(*batch) for batch in batches]
+    assert bodies(session) == [message for batch in batches for message in batch]
+    assert code in codes(answers[-1])
+    for warning in answers[-1].warnings:
+        assert answers[-1].first <= warning.position <= answers[-1].last
+        assert warning.pointer.startswith("/messages/")
+        assert warning.message
+
+
+@pytest.mark.parametrize("kind", DISORDER)
+def test_a3_a_repeated_append_is_answered_as_the_first_was(log: Turnlog, kind: str) -> None:
+    """With its warnings, also when what follows has changed what is open."""
+    batches, code = DISORDER[kind]
+    session = log.sessions.create("messy")
+    for batch in batches[:-1]:
+        session.append(*batch)
+    first = session.append(*batches[-1], key="k", usage={"input_tokens": 9, "output_tokens": 2})
+    session.append(user("more"))
+    again = session.append(*batches[-1], key="k", usage={"input_tokens": 9, "output_tokens": 2})
+    assert code in codes(first)
+    assert again == first
+
+
+@pytest.mark.parametrize("kind", DISORDER)
+def test_a7_a_strict_session_refuses_disorder_and_keeps_nothing_of_the_batch(log: Turnlog, kind: str) -> None:
+    batches, code = DISORDER[kind]
+    session = log.sessions.create("strict", strict=True)
+    for batch in batches[:-1]:
+        session.append(*batch)
+    before = bodies(session)
+    with pytest.raises((InvalidInputError, LoopUnfinishedError)) as caught:
+        session.append(*batches[-1])
+    if isinstance(caught.value, InvalidInputError):
+        assert code in [problem.code for problem in caught.value.problems]
+    assert bodies(session) == before
+
+
+def test_a_clean_conversation_has_no_warning_and_passes_a_strict_session(log: Turnlog) -> None:
+    session = log.sessions.create("clean", strict=True)
+    answers = [
+        session.append(user("two cities?")),
+        session.append(assistant("Looking.", ("c1", "weather"), ("c2", "weather"))),
+        session.append(result("c1", "rain"), result("c2", "sun")),
+        session.append(assistant("Rain and sun.")),
+        session.append(user("thanks"), assistant("You are welcome.")),
+    ]
+    assert [codes(answer) for answer in answers] == [[]] * 5
+    assert [answer.loop for answer in answers] == [1, 1, 1, 1, 2]
+    assert [(ref.ref, ref.call_id) for ref in answers[1].refs] == [("3.0", "c1"), ("3.1", "c2")]
+
+
+def test_47_parallel_calls_are_paired_although_a_header_holds_16(log: Turnlog) -> None:
+    session = log.sessions.create("wide")
+    calls = [(f"call-{at}", "f") for at in range(47)]
+    session.append(user("go"), assistant(None, *calls))
+    answers = [session.append(*[result(call_id, "x") for call_id, _ in calls[at : at + 20]]) for at in (0, 20, 40)]
+    assert [codes(answer) for answer in answers] == [[], [], []]
+    assert codes(session.append(assistant("done"))) == []
+    assert session.context().open_calls == []
+
+
+def test_a_run_that_meets_another_is_warned_and_refused_when_strict(log: Turnlog, harness: Any) -> None:
+    for strict in (False, True):
+        session = log.sessions.create(f"runs-{strict}", strict=strict, loop_timeout_seconds=60)
+        session.append(user("go"), assistant(None, ("c1", "f")), run_id="run-1")
+        if strict:
+            with pytest.raises(RunActiveError):
+                session.append(result("c1", "x"), run_id="run-2")
+        else:
+            assert "run_active" in codes(session.append(result("c1", "x"), run_id="run-2"))
+        session.append(result("c1", "x") if strict else assistant("done"), run_id="run-1" if strict else "run-2")
+        harness.clock.advance(61)
+        assert "run_active" not in codes(session.append(user("again"), run_id="run-3"))
+
+
+def test_an_unfinished_loop_is_refused_when_strict_until_it_times_out(log: Turnlog, harness: Any) -> None:
+    session = log.sessions.create("strict", strict=True, loop_timeout_seconds=60)
+    session.append(user("go"), assistant(None, ("c1", "f")), result("c1", "x"))
+    with pytest.raises(LoopUnfinishedError):
+        session.append(user("hello?"))
+    with pytest.raises(LoopUnfinishedError):
+        session.append(assistant(None, ("c2", "f")), result("c2", "x"), user("hello?"))
+    harness.clock.advance(61)
+    assert session.append(user("hello?")).loop == 2
+
+
+def test_while_an_action_is_pending_the_loop_does_not_time_out(log: Turnlog, harness: Any) -> None:
+    session = log.sessions.create("waits", loop_timeout_seconds=60)
+    session.append(user("delete it"), assistant(None, ("c1", "delete")), run={"pending_action": {"call": "c1"}})
+    harness.clock.advance(3600)
+    assert next(session.loops()).status == "open"
+    session.append(result("c1", "done"), run={"pending_action": None})
+    harness.clock.advance(61)
+    assert next(session.loops()).status == "interrupted"
+
+
+def test_nothing_of_a_refused_batch_is_kept(log: Turnlog) -> None:
+    session = log.sessions.create("one")
+    head = session.info().head
+    for wrong in (
+        [user("ok"), {"content": "no role"}],
+        [user("ok"), {"role": "user", "content": 7}],
+        [user("ok"), {"role": "assistant", "content": "x", "tool_calls": "no list"}],
+        [user(str(at)) for at in range(26)],
+        [],
+    ):
+        with pytest.raises(InvalidInputError):
+            session.append(*wrong)
+    with pytest.raises(InvalidInputError):
+        session.append(user("a"), meta=[{}, {}])
+    with pytest.raises(TooLargeError):
+        session.append(user("ok"), user("x" * 1_048_576))
+    assert session.info().head == head
+    assert bodies(session) == []
+
+
+def test_what_is_kept_around_a_message_comes_back(log: Turnlog) -> None:
+    session = log.sessions.create("one")
+    meta = {
+        "id": "m-1",
+        "status": "interrupted",
+        "created_at": "2026-01-02T03:04:05+02:00",
+        "author": "planner",
+        "pin": True,
+        "metadata": {"trace": ["a", 1, None]},
+        "finish_reason": "length",
+        "is_error": False,
+    }
+    session.append(user("a"), assistant("par"), meta=[{}, meta])
+    stored = list(session.messages())[1].model_dump()
+    assert {name: stored[name] for name in meta} == meta
+
+
+def test_an_interrupted_stream_is_kept_marked_and_stays_out_of_the_window(log: Turnlog) -> None:
+    session = log.sessions.create("one", recall="never")
+    session.append(user("tell me"))
+    session.append(assistant("Once upon"), meta=[{"status": "interrupted"}])
+    assert codes(session.append(assistant("Once upon a time."))) == ["consecutive_assistant"]
+    assert session.context().messages == [user("tell me"), assistant("Once upon a time.")]
+    assert len(bodies(session)) == 3
+
+
+def test_a_session_that_is_not_there_is_not_found(log: Turnlog) -> None:
+    for call in (
+        lambda: log.sessions.get("nobody"),
+        lambda: Session(log._backend, "nobody").append(user("a")),
+        lambda: Session(log._backend, "nobody").context(),
+        lambda: list(Session(log._backend, "nobody").messages()),
+        lambda: list(Session(log._backend, "nobody").loops()),
+        lambda: Session(log._backend, "nobody").agent(),
+    ):
+        with pytest.raises(NotFoundError):
+            call()
+    assert not log.sessions.exists("nobody")
+
+
+@pytest.mark.parametrize("arguments", ['{"a": NaN}', '{"a": 1, "a": 2}', "[" * 50, "", "{", '{"a": 1e999}'])
+def test_loops_show_arguments_that_are_no_json_as_the_text_they_are(log: Turnlog, arguments: str) -> None:
+    session = log.sessions.create("odd")
+    call = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": arguments}}
+    session.append(user("q"), {"role": "assistant", "content": None, "tool_calls": [call]})
+    assert next(session.loops()).tool_calls[0].arguments == arguments

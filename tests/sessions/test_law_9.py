@@ -1,0 +1,74 @@
+"""W9 on every engine, in every provider's format: the recall tools and their line are there from the first window or never."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.summaries.test_compress import AMPLE, turn
+from turnlog.client.model import Session
+from turnlog.sessions.context_models import WindowAnswer
+from turnlog.windows.recall import RECALL_LINE, recall_tools
+
+FORMATS = ("openai_chat", "openai_responses", "anthropic", "bedrock_converse")
+OWN = {"type": "function", "function": {"name": "get_order", "parameters": {"type": "object"}}}
+BUDGET = 1_500
+
+
+def front(window: WindowAnswer, format: str) -> tuple[Any, Any]:
+    """What comes first in every provider's cache: the tools and the system text."""
+    is_first = format.startswith("openai")
+    return window.tools, window.messages[0] if is_first else window.system
+
+
+def windows(session: Session, format: str) -> Iterator[WindowAnswer]:
+    """The windows of a session that grows: empty, whole, under a budget that presses, summarised, of the past, rebuilt."""
+    yield session.context(format=format)
+    for number in range(1, 9):
+        session.append(*turn(number))
+        yield session.context(format=format, budget=(AMPLE, BUDGET)[number % 2])
+        if number in (4, 7):
+            session.compress(keep_loops=1)
+            for policy in ("default", "run_loops", "buffer", "turns(2)"):
+                yield session.context(format=format, policy=policy, budget=AMPLE)
+    newest = session.context(format=format)
+    assert {part.kind for part in newest.manifest.parts} >= {"summary", "loop"}
+    yield newest
+    yield session.context(format=format, at=6)
+    yield session.context(build=newest.manifest.build)
+    yield session.context(format=format, include_current_loop=False, settle=True)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("system", ["Be brief.", None])
+def test_W9_the_recall_tools_and_their_line_are_in_every_window(log: Any, format: str, system: str | None) -> None:
+    session = log.sessions.create("s", tools=[OWN], system=system)
+    fronts = [front(window, format) for window in windows(session, format)]
+    tools, told = fronts[0]
+    assert tools[-2:] == recall_tools(format) and len(tools) == 3
+    assert str(told).count(RECALL_LINE) == 1
+    assert fronts == [fronts[0]] * len(fronts)
+    again = log.sessions.create("s", recall="never", if_exists="return")
+    assert again.info().recall == "always" and front(again.context(format=format), format) == fronts[0]
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_W9_or_in_none(log: Any, format: str) -> None:
+    session = log.sessions.create("s", tools=[OWN], system="Be brief.", recall="never")
+    for window in windows(session, format):
+        assert "recall_tool_call" not in str(window.tools) and len(window.tools) == 1
+        assert RECALL_LINE not in str(window.messages) + str(window.system)
+    again = log.sessions.create("s", recall="always", if_exists="return")
+    assert again.info().recall == "never" and len(again.context(format=format).tools) == 1
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_W9_tools_of_the_call_have_them_behind_them(log: Any, format: str) -> None:
+    session = log.sessions.create("s", tools=[OWN])
+    session.append(*turn(1))
+    for own in ([], [OWN], [OWN, {**OWN, "function": {**OWN["function"], "name": "other"}}]):  # type: ignore[dict-item]
+        window = session.context(format=format, tools=own)
+        assert window.tools[len(own) :] == recall_tools(format)
+        assert session.context(build=window.manifest.build, tools=own) == window

@@ -1,0 +1,93 @@
+"""The list of sessions by status, page by page."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.conftest import Harness
+from turnlog.core.errors import InvalidInputError, MalformedError
+from turnlog.log.caches import TOUCH_MS
+from turnlog.sessions import read as read_session
+
+ASK = {"role": "user", "content": "And now?"}
+
+
+def _some(harness: Harness, count: int, ended: set[int]) -> None:
+    log = harness.log()
+    for at in range(count):
+        session = log.sessions.create(f"s{at}")
+        if at in ended:
+            session.end()
+        harness.clock.advance(1)
+
+
+def _pages(harness: Harness, status: str, limit: int) -> tuple[list[str], int]:
+    """What all pages have, and how many there are."""
+    found, cursor, pages = list[str](), None, 0
+    while True:
+        page = harness.log().sessions.page(limit=limit, cursor=cursor, status=status)  # type: ignore[arg-type]
+        assert len(page.sessions) <= limit
+        assert {one.status for one in page.sessions} <= {status}
+        found += [one.session_id for one in page.sessions]
+        cursor, pages = page.next_cursor, pages + 1
+        if cursor is None:
+            return found, pages
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 100])
+def test_each_status_is_listed_once_newest_first(harness: Harness, limit: int) -> None:
+    _some(harness, 7, ended={0, 3, 4})
+    assert _pages(harness, "ended", limit)[0] == ["s4", "s3", "s0"]
+    assert _pages(harness, "active", limit)[0] == ["s6", "s5", "s2", "s1"]
+    harness.clock.advance(2 * TOUCH_MS / 1000)
+    assert _pages(harness, "ended", limit)[0] == ["s4", "s3", "s0"], "settled entries say the same"
+    harness.log().sessions.get("s6").end()
+    assert _pages(harness, "ended", limit)[0][0] == "s6"
+    assert _pages(harness, "active", limit)[0] == ["s5", "s2", "s1"]
+
+
+def test_a_filter_looks_through_so_many_then_says_where_to_go_on(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(read_session, "_FILTERED_ITEMS", 2)
+    monkeypatch.setattr(read_session, "_MAX_PAGES", 2)
+    _some(harness, 11, ended={0, 1, 2})
+    first = harness.log().sessions.page(limit=1, status="ended")
+    assert first.sessions == [] and first.next_cursor is not None
+    found, pages = _pages(harness, "ended", 1)
+    assert found == ["s2", "s1", "s0"] and pages > 3
+    assert [one.session_id for one in harness.log().sessions.list(status="ended")] == ["s2", "s1", "s0"]
+
+
+def test_what_the_list_tells_of_long_settings_is_whole_whatever_wrote_its_entry(harness: Harness) -> None:
+    session = harness.log().sessions.create(
+        "s", metadata={"x": "y" * 2_000}, policy={"steps": [{"step": "loops", "max": 1}]}
+    )
+    told = session.info().metadata, session.info().policy
+    for touch in (
+        lambda: session.append(ASK),
+        lambda: session.put_state({}),
+        lambda: session.update(title="New"),
+        session.end,
+    ):
+        harness.clock.advance(TOUCH_MS / 1000)
+        touch()
+        (listed,) = harness.log().sessions.list()
+        assert (listed.metadata, listed.policy) == told
+
+
+def test_a_cursor_is_of_its_filter(harness: Harness) -> None:
+    _some(harness, 4, ended={0, 1})
+    sessions = harness.log().sessions
+    cursors = [sessions.page(limit=1, status=status).next_cursor for status in ("active", "ended", None)]  # type: ignore[arg-type]
+    for own, cursor in zip(("active", "ended", None), cursors, strict=True):
+        assert cursor is not None
+        for status in ("active", "ended", None):
+            if status == own:
+                sessions.page(limit=1, status=status, cursor=cursor)  # type: ignore[arg-type]
+                continue
+            with pytest.raises(MalformedError) as caught:
+                sessions.page(limit=1, status=status, cursor=cursor)  # type: ignore[arg-type]
+            assert caught.value.error_code == "bad_cursor"
+    with pytest.raises(InvalidInputError):
+        sessions.page(status="creating")  # type: ignore[arg-type]

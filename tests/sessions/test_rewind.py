@@ -1,0 +1,348 @@
+"""Rewinds: from one commit on all is as it was before, and nothing is lost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.conftest import Harness
+from tests.log.test_crashes import HUGE, LARGE, appending, application, fresh
+from tests.summaries.test_compress import AMPLE, filled, texts, turn
+from turnlog.client.model import Session, Turnlog
+from turnlog.core.errors import (
+    HeadMismatchError,
+    IdempotencyMismatchError,
+    InvalidInputError,
+    NotFoundError,
+    PatchError,
+    SessionEndedError,
+)
+from turnlog.core.positions import KEPT, VisibleRanges, without
+from turnlog.ports import BlobStore, ItemTable
+from turnlog.testing.explorer import ScheduleRun, explore
+from turnlog.testing.fixed import SequentialIds
+
+
+def said(n: int) -> list[dict[str, Any]]:
+    return [{"role": "user", "content": f"Question {n}"}, {"role": "assistant", "content": f"Answer {n}"}]
+
+
+def contents(session: Session, **options: Any) -> list[Any]:
+    return [one.body["content"] for one in session.messages(**options)]
+
+
+def seen(session: Session, **options: Any) -> list[Any]:
+    """What a window shows of what was said."""
+    return [one["content"] for one in session.context(budget=AMPLE, **options).messages if one["role"] != "system"]
+
+
+def everything(session: Session, **options: Any) -> list[Any]:
+    """All that is told of a moment."""
+    window = session.context(budget=AMPLE, **options)
+    found: list[Any] = [window.messages, window.tokens, window.open_calls, session.state(**options).model_dump()]
+    return [*found, [one.model_dump() for one in session.messages(**(options or {"in_view": True}))]]
+
+
+@pytest.fixture
+def rich(harness: Harness) -> Session:
+    """Loops, a call that waits, states, other settings, payloads out of line."""
+    session = harness.log().sessions.create("s", system="Be brief.", state={"a": 1})
+    session.append(*said(1))
+    session.patch_state({"b": 2})
+    call = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    session.append({"role": "user", "content": "Do it"}, {"role": "assistant", "content": None, "tool_calls": [call]})
+    session.append(LARGE, {"role": "assistant", "content": "Done"}, run={"iteration": 1})
+    session.update(system="Be long.", policy="run_loops")
+    session.put_state({"c": 3})
+    session.append(*said(3), {**HUGE, "role": "user"})
+    return session
+
+
+@pytest.mark.parametrize("harness", ["sqlite"], indirect=True)
+def test_at_every_position_all_is_as_it_was_there(rich: Session) -> None:
+    for position in range(1, rich.info().head + 1):
+        before = everything(rich, at=position)
+        told = rich.rewind(position)
+        assert told == rich.info()
+        assert everything(rich) == before, position
+        assert everything(rich, at=position) == before
+        head = rich.info().head
+        rich.rewind(head - 1)
+
+
+def test_the_log_keeps_everything_and_later_positions_go_on(log: Turnlog) -> None:
+    session = log.sessions.create("s")
+    session.append(*said(1), *said(2))
+    session.rewind(3)
+    answer = session.append(*said(3))
+    assert (answer.first, answer.loop) == (7, 2)
+    assert contents(session) == [text for n in (1, 2, 3) for text in (f"Question {n}", f"Answer {n}")]
+    assert contents(session, in_view=True) == seen(session) == ["Question 1", "Answer 1", "Question 3", "Answer 3"]
+    assert contents(session, in_view=True, order="desc") == seen(session)[::-1]
+    assert contents(session, at=5) == seen(session, at=5) == ["Question 1", "Answer 1", "Question 2", "Answer 2"]
+    assert [(one.loop, one.first, one.last) for one in session.loops()] == [(2, 7, 8), (1, 2, 3)]
+    assert [entry.action for entry in session.history()][2] == "rewind"
+    info = session.info()
+    assert (info.messages, info.loops, info.head) == (4, 2, 8)
+
+
+def test_a_rewind_is_rewound(log: Turnlog) -> None:
+    session = log.sessions.create("s")
+    for n in range(1, 5):
+        session.append(*said(n))
+    session.rewind(5)
+    session.append(*said(5))
+    session.rewind(3)
+    assert seen(session) == ["Question 1", "Answer 1"]
+    assert session.rewind(9).messages == 8
+    assert contents(session, in_view=True) == [text for n in range(1, 5) for text in (f"Question {n}", f"Answer {n}")]
+    session.rewind(12)
+    assert seen(session)[-2:] == ["Question 5", "Answer 5"], "what was said after the first rewind"
+    session.rewind(session.info().head)
+    assert seen(session)[-2:] == ["Question 5", "Answer 5"]
+
+
+def test_to_the_middle_of_a_commit(harness: Harness) -> None:
+    session = harness.log().sessions.create("s")
+    session.append(*said(1), *said(2), run={"iteration": 7})
+    assert session.agent().state["iteration"] == 7
+    session.rewind(4)
+    assert seen(session) == ["Question 1", "Answer 1", "Question 2"]
+    with pytest.raises(NotFoundError):
+        session.agent()
+    session.append({"role": "assistant", "content": "Another"})
+    assert seen(session)[2:] == ["Question 2", "Another"]
+    assert [(one.loop, one.last) for one in session.loops()] == [(2, 8), (1, 3)]
+
+
+@pytest.mark.parametrize("harness", ["sqlite"], indirect=True)
+def test_more_often_than_a_header_has_room_for(harness: Harness) -> None:
+    session, wanted = harness.log().sessions.create("s"), list[str]()
+    for n in range(2 * KEPT + 3):
+        session.append({"role": "user", "content": f"kept {n}"}, {"role": "user", "content": f"dropped {n}"})
+        wanted.append(f"kept {n}")
+        session.rewind(session.info().head - 1)
+    assert contents(session, in_view=True) == wanted
+    assert contents(session, in_view=True, order="desc") == wanted[::-1]
+    assert seen(session) == wanted
+    middle = 3 * KEPT
+    assert contents(session, at=middle) == seen(session, at=middle)
+    session.rewind(middle)
+    assert contents(session, in_view=True) == contents(session, at=middle)
+
+
+@pytest.mark.parametrize("keep", [3, 8])
+def test_s6_a_rewind_below_a_summary_brings_the_earlier_one_back(harness: Harness, keep: int) -> None:
+    session = filled(harness.log(), 6)
+    session.compress(keep_loops=1)
+    first = session.summary()
+    session.append(*turn(7))
+    session.append(*turn(8))
+    session.compress(keep_loops=1)
+    second = session.summary()
+    assert second.base == first.position
+    window = session.context(at=second.position - 1, budget=AMPLE)
+    session.rewind(second.position - 1)
+    assert session.summary() == first
+    assert session.context(budget=AMPLE).messages == window.messages
+    session.rewind(first.position - 1)
+    assert session.summary() is None
+    assert "Question 1" in texts(session.context(budget=AMPLE))
+    session.rewind(second.position)
+    assert session.summary() == second
+    session.append(*turn(9))
+    session.append(*turn(10))
+    session.compress(keep_loops=1)
+    assert session.summary().base == second.position
+
+
+def test_a_summary_that_was_begun_before_a_rewind_is_not_published_after_it(harness: Harness) -> None:
+    session = filled(harness.log(), 6)
+    compress = harness.app.compress_session
+    made = compress._summariser
+
+    class Rewinding:
+        is_done = False
+
+        def summarise(self, request: Any) -> Any:
+            if not self.is_done:
+                self.is_done = True
+                session.rewind(10)
+            return made.summarise(request)
+
+    compress._summariser = Rewinding()
+    session.compress(keep_loops=1)
+    summary = session.summary()
+    assert summary is None or summary.last <= 10
+
+
+def test_the_same_call_again_and_calls_that_are_refused(harness: Harness) -> None:
+    log = harness.log()
+    session = log.sessions.create("s")
+    session.append(*said(1), key="a")
+    session.append(*said(2))
+    with pytest.raises(HeadMismatchError):
+        session.rewind(3, if_head=4)
+    first = session.rewind(3, if_head=5, key="k")
+    session.append(*said(3))
+    assert session.rewind(3, if_head=5, key="k") == first
+    assert session.append(*said(1), key="a").last == 3, "an append of before the rewind is recognised"
+    with pytest.raises(IdempotencyMismatchError):
+        session.rewind(2, key="k")
+    with pytest.raises(InvalidInputError, match="above the head"):
+        session.rewind(99)
+    with pytest.raises(InvalidInputError):
+        session.rewind("yesterday")
+    with pytest.raises(NotFoundError):
+        Session(log._backend, "not-there").rewind(1)
+    with pytest.raises(NotFoundError):
+        Session(harness.log(user="bob")._backend, "s").rewind(1)
+    session.end()
+    with pytest.raises(SessionEndedError):
+        session.rewind(1)
+
+
+def test_to_a_time(harness: Harness) -> None:
+    session = harness.log().sessions.create("s")
+    session.append(*said(1))
+    harness.clock.advance(10)
+    then = session.info().updated_at
+    harness.clock.advance(10)
+    session.append(*said(2))
+    session.rewind(then)
+    assert seen(session) == ["Question 1", "Answer 1"]
+
+
+def test_diff_tells_what_came_and_what_left(rich: Session) -> None:
+    head = rich.info().head
+    found = rich.diff(3)
+    assert [one.position for one in found.messages] == [one.position for one in rich.page(after=3).messages]
+    assert (found.from_position, found.to_position, found.left) == (3, head, [])
+    assert {step["op"] for step in found.state} == {"add", "remove"}
+    assert found.settings == ["system", "policy"]
+    back = rich.diff(head, 3)
+    assert back.messages == []
+    assert [(one.first, one.last) for one in back.left] == [(4, head)]
+    rich.rewind(3)
+    rich.append(*said(9))
+    across = rich.diff(head)
+    assert [one.position for one in across.messages] == [head + 2, head + 3]
+    assert [(one.first, one.last) for one in across.left] == [(4, head)]
+    assert rich.diff(3, 3).model_dump(include={"messages", "left", "state", "settings"}) == {
+        "messages": [],
+        "left": [],
+        "state": [],
+        "settings": [],
+    }
+
+
+def test_diff_pages(log: Turnlog) -> None:
+    session, found, after = log.sessions.create("s"), list[int](), 0
+    for n in range(6):
+        session.append(*said(n))
+    while True:
+        page = session.diff(5, after=after, limit=3)
+        found += [one.position for one in page.messages]
+        if page.next is None:
+            break
+        after = page.next
+    assert found == list(range(6, 14))
+
+
+def test_v1_requests_do_not_grow_with_rewinds(harness: Harness) -> None:
+    if harness.meter is None:
+        pytest.skip("requests are metered on moto")
+    session = harness.log().sessions.create("s")
+    for n in range(6):
+        session.append(*said(n))
+        session.rewind(session.info().head)
+        session.append(*said(n))
+        session.rewind(session.info().head - 2)
+
+    def requests(call: Any) -> int:
+        before = sum(harness.meter.meter.requests.values())
+        call()
+        return int(sum(harness.meter.meter.requests.values()) - before)
+
+    assert requests(lambda: session.append(*said(9))) == 2
+    assert requests(lambda: session.context(budget=AMPLE)) == 1
+
+
+def test_stretches() -> None:
+    assert VisibleRanges.decode(VisibleRanges(((1, 5), (9, 12)), 20).encode()) == VisibleRanges(((1, 5), (9, 12)), 20)
+    assert VisibleRanges().encode() == ""
+    assert VisibleRanges().rewound(7, at=8) == VisibleRanges(), "to the head: nothing leaves"
+    assert VisibleRanges().rewound(5, at=8).rewound(9, at=12).closed == ((1, 5), (8, 9))
+    assert VisibleRanges().rewound(5, at=8).rewound(3, at=9) == VisibleRanges(((1, 3),), 9)
+    many = VisibleRanges(tuple((at, at) for at in range(1, 2 * KEPT, 2)), 99)
+    assert not many.cut().is_cut
+    longer = VisibleRanges(((1, 1), *((at + 2, at + 2) for at, _ in many.closed)), 99).cut()
+    assert longer.is_cut
+    assert VisibleRanges.decode(longer.encode()) == longer
+    assert without([(1, 10), (20, 30)], [(3, 4), (8, 22)]) == [(1, 2), (5, 7), (23, 30)]
+
+
+def rewinding(items: ItemTable, blobs: BlobStore) -> Any:
+    return Session(application(items, blobs, SequentialIds(2_000))._backend, "s").rewind(2)
+
+
+def test_d2_every_order_of_a_rewind_and_an_append() -> None:
+    """The append comes before the rewind, and then it has left the view, or after it. It is in the log in any case."""
+
+    def check(run: ScheduleRun, items: ItemTable, blobs: BlobStore) -> None:
+        session = application(items, blobs, SequentialIds(10**9)).sessions.get("s")
+        (at,) = (int(one.history_id) for one in session.history(action="rewind"))
+        everything = [one.position for one in session.messages()]
+        shown = [one.position for one in session.messages(in_view=True)]
+        assert len(everything) == 3
+        assert shown == [2, *(position for position in everything if position > at)]
+        assert session.info().messages == len(shown)
+
+    def prepare(log: Turnlog) -> None:
+        log.sessions.create("s").append({"role": "user", "content": "1"}, {"role": "user", "content": "2"})
+
+    assert explore([appending(1_000, "a"), rewinding], fresh(prepare), check) >= 6
+
+
+@pytest.mark.parametrize("harness", ["sqlite"], indirect=True)
+def test_d7_a_replay_is_the_state_at_every_position_and_time(rich: Session) -> None:
+    rich.rewind(5)
+    rich.patch_state({"d": 4})
+    fork = rich.fork("fork", at=6)
+    fork.patch_state([{"op": "add", "path": "/of", "value": "fork"}])
+    for session in (rich, fork):
+        for entry in list(session.history()):
+            position = int(entry.history_id)
+            found = session.replay(until=position)
+            assert (found.position, found.state) == (position, session.state(at=position).state)
+            by_time = session.replay(until=entry.created_at)
+            assert by_time.state == session.state(at=entry.created_at).state
+    assert rich.replay().changes == 3, "what was taken back is not counted"
+
+
+def test_a_replay_on_another_beginning(log: Turnlog) -> None:
+    session = log.sessions.create("s", state={"lang": "en"})
+    session.patch_state({"cart": 1})
+    assert session.replay(base_state={"lang": "zh"}).state == {"lang": "zh", "cart": 1}
+    session.patch_state([{"op": "replace", "path": "/lang", "value": "fr"}])
+    with pytest.raises(PatchError):
+        session.replay(base_state={})
+    with pytest.raises(InvalidInputError):
+        session.replay(until="yesterday")
+
+
+@pytest.mark.parametrize("harness", ["sqlite"], indirect=True)
+def test_going_back_to_a_silent_moment_is_an_activity(harness: Harness) -> None:
+    session = harness.log().sessions.create("s", inactive_after_days=2, ttl_days=3)
+    session.append(*said(1))
+    harness.clock.advance(2.5 * 24 * 3600)
+    assert harness.app.retain_sessions().timed_out == 1
+    silent = session.info()
+    assert silent.status == "inactive"
+    session.append(*said(2))
+    back = session.rewind(silent.head)
+    assert (back.status, back.messages) == ("active", 2)
+    assert back.expires_at > silent.expires_at
+    harness.clock.advance(2 * 24 * 3600)
+    assert seen(session) == ["Question 1", "Answer 1"], "it lives on"

@@ -1,0 +1,612 @@
+"""Exports and their imports: an equal session under any id and owner, whole or not at all; a hostile file is refused by name."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import threading
+import warnings
+import zipfile
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import DATA, SAMPLES, Harness, sqlite_harness
+from tests.privacy.test_erase import worked
+from tests.snapshots.test_restore import fold, info, items_of, step_of, unseen, varied
+from tests.snapshots.test_segments import KEYS, filled, noise, said
+from turnlog import import_files
+from turnlog.app import make_application
+from turnlog.cli.replaying.transcripts import read_transcripts
+from turnlog.client import documents, exports
+from turnlog.client.model import Session, Turnlog
+from turnlog.core import positions as borders
+from turnlog.core.errors import ConflictError, InvalidInputError, NotFoundError, SessionExistsError, UnavailableError
+from turnlog.core.identity import Owner
+from turnlog.core.json_values import encode_json
+from turnlog.engines.system import SystemClock
+from turnlog.jobs.models import Job
+from turnlog.log.keys import SessionKeys
+from turnlog.server.local_server import LocalServer
+from turnlog.sessions.message_models import MAX_APPEND_BYTES
+from turnlog.settings import Settings
+from turnlog.snapshots import exports as export_service
+
+
+def exported(source: Session | Turnlog) -> bytes:
+    into = io.BytesIO()
+    source.export(into)
+    return into.getvalue()
+
+
+def members(data: bytes) -> dict[str, bytes]:
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def zipped(found: dict[str, bytes], *, retell: bool = True) -> bytes:
+    """The file of other members; with ``retell`` the manifest tells of them as they are."""
+    if retell:
+        manifest = json.loads(found["manifest.json"])
+        for session in manifest["sessions"]:
+            for name, member in session["members"].items():
+                content = found.get(f"sessions/{session['session_id']}/{name}", b"")
+                member.update(sha256=sha256(content).hexdigest(), size_bytes=len(content), lines=content.count(b"\n"))
+        found = {**found, "manifest.json": json.dumps(manifest).encode()}
+    into = io.BytesIO()
+    with zipfile.ZipFile(into, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in found.items():
+            archive.writestr(name, content)
+    return into.getvalue()
+
+
+@pytest.fixture(autouse=True)
+def by_bucket(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    """Signed addresses lead to moto's bucket without a socket."""
+    from turnlog.client import over_http as downloads
+
+    def fetch(url: str, into: Any, **_: Any) -> None:
+        name = url.partition("?")[0].split("/", 3)[3]
+        data = request.getfixturevalue("harness").app.engine.blobs.get(name)
+        if data is None:
+            raise NotFoundError("gone")
+        into.write(data)
+
+    monkeypatch.setattr(downloads, "fetch", fetch)
+
+
+# ------------------------------------------------------------ equal
+
+
+@pytest.mark.parametrize("batch", [7])
+def test_an_import_of_an_export_is_an_equal_session(harness: Any, monkeypatch: pytest.MonkeyPatch, batch: int) -> None:
+    monkeypatch.setattr(borders, "SEGMENT_POSITIONS", 64)
+    monkeypatch.setattr(exports, "MAX_BATCH_COMMITS", batch)
+    session = varied(harness)
+    head = session.info().head
+    data = exported(session)
+    other = harness.log(user="eve")
+    (made,) = other.sessions.import_(io.BytesIO(data), session_id="copy")
+    assert (made.session_id, made.status, made.position) == ("copy", "imported", head)
+    copy, keys = other.sessions.get("copy"), SessionKeys(Owner.of("acme", "eve"), "copy")
+    assert items_of(harness, keys, head) == items_of(harness, KEYS, head)
+    assert fold(copy, head) == fold(session, head)
+    assert {**info(copy), "user": "ada"} == info(session)
+    again = members(exported(copy))
+    assert again["sessions/copy/log.jsonl"] == members(data)["sessions/s/log.jsonl"]
+    (repeated,) = other.sessions.import_(io.BytesIO(data), session_id="copy")
+    assert repeated.status == "existing"
+    assert copy.append(said(0)).head == head + 1
+    assert other.sessions.import_(io.BytesIO(data), session_id="copy")[0].status == "existing"
+
+
+def test_what_people_read_of_it(harness: Any) -> None:
+    session = filled(harness.log(user="someone"), 12, state={"a": 1}, title="A title", system="Be brief.")
+    session.create_snapshot("point")
+    found = members(exported(session))
+    assert not [name for name, content in found.items() if b"someone" in content or b"acme" in content]
+    manifest = json.loads(found["manifest.json"])
+    assert (manifest["format"], manifest["version"]) == ("turnlog-export", 2)
+    (told,) = manifest["sessions"]
+    for name, member in told["members"].items():
+        content = found[f"sessions/s/{name}"]
+        assert member == {
+            "sha256": sha256(content).hexdigest(),
+            "size_bytes": len(content),
+            "lines": content.count(b"\n"),
+        }
+    lines = [json.loads(line) for line in found["sessions/s/messages.jsonl"].splitlines()]
+    assert lines == [one.model_dump() for one in session.messages()]
+    assert json.loads(found["sessions/s/state.json"]) == {"state": {"a": 1}, "version": 1}
+    assert len(found["sessions/s/history.jsonl"].splitlines()) == len(list(session.history()))
+    assert json.loads(found["sessions/s/session.json"])["settings"]["system"] == "Be brief."
+    assert json.loads(found["sessions/s/snapshots.jsonl"])["name"] == "point"
+    assert exported(session) == exported(session), "the same session is the same file"
+
+
+def test_documents_come_back_with_their_session(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same bytes, revisions and times, also in a session that has ended and so takes none itself."""
+    monkeypatch.setattr(documents, "MAX_WRITTEN", 3)
+    session = harness.log().sessions.create("s")
+    session.documents.put_many({f"checkpoint/{at}": bytes([at]) * at for at in range(8)})
+    session.documents.put("é🙂", noise(600_000).encode())
+    session.documents.put("gone", b"x")
+    session.documents.delete(["gone"])
+    session.end()
+    kept, data = list(session.documents.list()), exported(session)
+    assert len(kept) == 9
+    harness.clock.advance(60_000)
+    other = harness.log(user="eve")
+    assert other.sessions.import_(io.BytesIO(data), session_id="copy")[0].status == "imported"
+    copy = other.sessions.get("copy")
+    assert list(copy.documents.list()) == kept
+    assert copy.info().status == "ended"
+    lines = members(exported(copy))["sessions/copy/documents.jsonl"]
+    assert lines == members(data)["sessions/s/documents.jsonl"]
+
+
+@pytest.mark.network
+def test_the_largest_commits_that_there_can_be_come_back_over_http(tmp_path: Path) -> None:
+    """An append of 4 MB is one line of the export, and fits into a request of the import, whatever has to be escaped in it; so do
+    several that are shorter."""
+    app = make_application(
+        Settings(engine=f"sqlite:///{tmp_path}/turnlog.db", identity="jwt", token_counter="estimate")
+    )
+    server = LocalServer(app, SystemClock(), port=0).start()
+    try:
+        with Turnlog.open(server.url) as log:
+            session = log.sessions.create("s")
+            text = 'é"\\\n' * 131_000
+            session.append(*({"role": "user", "content": f"{at}{text}"} for at in range(4)))
+            for at in range(8):
+                session.append({"role": "user", "content": f"{at}" + '"' * 300_000})
+            data = exported(session)
+            assert log.sessions.import_(io.BytesIO(data), session_id="copy")[0].status == "imported"
+            found, wanted = list(log.sessions.get("copy").messages()), list(session.messages())
+            assert sum(len(encode_json(one.body)) for one in wanted) > MAX_APPEND_BYTES * 2
+            assert found == wanted
+    finally:
+        server.stop()
+        app.close()
+
+
+@pytest.mark.parametrize("size", [10, 6_000, 60_000])
+def test_a_redacted_session_comes_back(harness: Harness, size: int) -> None:
+    """What was said is nowhere in the file, and the hashes still prove the rest."""
+    session = harness.log().sessions.create("s")
+    session.append(said(0), {"role": "user", "content": "CANARY " + noise(size)}, said(2))
+    assert worked(harness, session.redact(3)).status == "done"
+    data = exported(session)
+    assert not [name for name, content in members(data).items() if b"CANARY" in content]
+    other = harness.log(user="eve")
+    assert other.sessions.import_(io.BytesIO(data))[0].status == "imported"
+    found = list(other.sessions.get("s").messages())
+    assert found == list(session.messages())
+    assert [one.redacted for one in found] == [False, True, False]
+    assert exported(other.sessions.get("s")) == data
+
+
+def test_documents_of_a_stranger_s_file_are_left_out(harness: Harness, tmp_path: Path) -> None:
+    session = harness.log().sessions.create("s")
+    session.append(said(0))
+    session.documents.put_many({"checkpoint": b"makes what it likes", "b": b"2"})
+    data = exported(session)
+    other = harness.log(user="eve")
+    assert other.sessions.import_(io.BytesIO(data), documents=False)[0].status == "imported"
+    assert list(other.sessions.get("s").documents.list()) == []
+    assert list(other.sessions.get("s").messages()) == list(session.messages())
+    (tmp_path / "s.zip").write_bytes(data)
+    for is_mine, count in ((False, 0), (True, 2)):
+        third = harness.log(user=f"third{count}")
+        assert import_files(third, [tmp_path], documents=is_mine).written == 1
+        assert len(list(third.sessions.get("s").documents.list())) == count
+
+
+def test_an_import_again_leaves_later_documents_alone(harness: Harness) -> None:
+    session = harness.log().sessions.create("s")
+    session.documents.put_many({"a": b"old", "b": b"old"})
+    data = exported(session)
+    session.documents.put("a", b"new")
+    session.documents.delete(["b"])
+    assert harness.log().sessions.import_(io.BytesIO(data))[0].status == "existing"
+    assert {one.key: one.data for one in session.documents.list()} == {"a": b"new"}
+
+
+def test_a_session_is_not_seen_before_the_last_of_its_documents(harness: Harness) -> None:
+    session = harness.log().sessions.create("s")
+    session.documents.put("a", b"1")
+    found = members(exported(session))
+    (line,) = found["sessions/s/documents.jsonl"].splitlines()
+    manifest = json.loads(found["manifest.json"])["sessions"][0]
+    whole = {"head": manifest["head"], "hash": manifest["hash"]}
+    commits = found["sessions/s/log.jsonl"].decode().splitlines()
+
+    def send(session_id: str, **body: Any) -> Any:
+        log = harness.log(user="eve")
+        return log._backend.call("import_session", path={"session_id": session_id}, body={**whole, **body})
+
+    with pytest.raises(NotFoundError):
+        send("x", documents=[json.loads(line)])
+    assert send("x", commits=commits, more=True).status == "partial"
+    assert unseen(harness.log(user="eve"), "x", [])
+    assert send("x", documents=[json.loads(line)], more=True).status == "partial"
+    assert unseen(harness.log(user="eve"), "x", [])
+    for body in ({"commits": commits, "more": True}, {"documents": [json.loads(line)], "more": True}):
+        assert send("x", **body).status == "partial", "the same once more"
+    assert send("x").status == "imported"
+    copy = harness.log(user="eve").sessions.get("x")
+    assert list(copy.documents.list()) == list(session.documents.list())
+    assert send("x", documents=[json.loads(line)]).status == "existing"
+    assert send("y", commits=commits, documents=[json.loads(line)]).status == "imported", "all in one request"
+    assert list(harness.log(user="eve").sessions.get("y").documents.list()) == list(session.documents.list())
+
+
+def test_documents_before_their_commits_are_refused(harness: Harness) -> None:
+    session = filled(harness.log(), 4, batch=2)
+    session.documents.put("a", b"1")
+    found = members(exported(session))
+    document = json.loads(found["sessions/s/documents.jsonl"])
+    manifest = json.loads(found["manifest.json"])["sessions"][0]
+    body = {"head": manifest["head"], "hash": manifest["hash"]}
+    commits = found["sessions/s/log.jsonl"].decode().splitlines()
+    call, path = harness.log(user="eve")._backend.call, {"session_id": "x"}
+    with pytest.raises(InvalidInputError, match="when all commits are here"):
+        call("import_session", path=path, body={**body, "commits": commits[:1], "documents": [document]})
+    with pytest.raises(ConflictError) as raised:
+        call("import_session", path=path, body={**body, "documents": [document]})
+    assert raised.value.error_code == "import_gap"
+    assert call("import_session", path=path, body={**body, "commits": commits}).status == "imported"
+    assert list(harness.log(user="eve").sessions.get("x").documents.list()) == []
+
+
+def test_an_export_of_version_1_has_no_documents(harness: Harness) -> None:
+    session = filled(harness.log(), 4)
+    found = members(exported(session))
+    del found["sessions/s/documents.jsonl"]
+
+    def older(manifest: dict[str, Any]) -> None:
+        manifest["version"] = 1
+        del manifest["sessions"][0]["members"]["documents.jsonl"]
+
+    other = harness.log(user="eve")
+    assert other.sessions.import_(io.BytesIO(_manifest(older)(found)))[0].status == "imported"
+    assert list(other.sessions.get("s").messages()) == list(session.messages())
+
+
+def test_values_that_are_easily_changed_come_back(harness: Any) -> None:
+    session = harness.log().sessions.create("s")
+    deep: Any = "x"
+    for _ in range(27):
+        deep = [deep]
+    bodies = [
+        {"role": "user", "content": "a lone \ud83d surrogate, \u2028, \x00 and ä"},
+        {"role": "user", "content": "", "numbers": [1.0, 1e300, -0.0, 2**63, 1e-7, 100000.0], "deep": deep},
+    ]
+    for body in bodies:
+        session.append(body)
+    harness.log(user="eve").sessions.import_(io.BytesIO(exported(session)))
+    found = [one.body for one in Session(harness.log(user="eve")._backend, "s").messages()]
+    assert list(map(repr, found)) == list(map(repr, bodies))
+
+
+@pytest.mark.parametrize("harness", ["sqlite"], indirect=True)
+def test_a_pipe_is_written_to_and_a_link_stays(harness: Harness, tmp_path: Path) -> None:
+    """A file in their place would take them away, as it would `/dev/null`."""
+    session = harness.log().sessions.create("s")
+    session.append({"role": "user", "content": "hi"})
+    out = tmp_path / "out"
+    pipe, link, behind = out / "pipe", out / "link.zip", out / "folder" / "behind.zip"
+    behind.parent.mkdir(parents=True)
+    os.mkfifo(pipe)
+    through = list[bytes]()
+    reader = threading.Thread(target=lambda: through.append(pipe.read_bytes()), daemon=True)
+    reader.start()
+    session.export(pipe)
+    reader.join(10)
+    assert pipe.is_fifo() and [zipfile.is_zipfile(io.BytesIO(one)) for one in through] == [True]
+    behind.write_bytes(b"before")
+    link.symlink_to(behind)
+    session.export(link)
+    assert link.is_symlink() and zipfile.is_zipfile(behind) and zipfile.is_zipfile(link)
+    assert sorted(path.name for path in out.rglob("*.zip*")) == ["behind.zip", "link.zip"]
+
+
+def test_all_of_a_person_is_one_file_and_comes_back(harness: Any, tmp_path: Path) -> None:
+    log = harness.log()
+    for name in ("one", "two", "three"):
+        filled(log, 3, name)
+    filled(harness.log(user="eve"), 2, "hers")
+    (tmp_path / "all.zip").write_bytes(b"before")
+    made = log.export(tmp_path / "all.zip")
+    assert (made.sessions, made.positions) == (3, 12)
+    assert sha256((tmp_path / "all.zip").read_bytes()).hexdigest() == made.sha256
+    assert [one.name for one in tmp_path.iterdir() if one.suffix == ".zip"] == ["all.zip"]
+    other = harness.log(user="new")
+    with pytest.raises(InvalidInputError) as raised:
+        other.sessions.import_(tmp_path / "all.zip", session_id="x")
+    assert raised.value.error_code == "which_session"
+    assert other.sessions.import_(tmp_path / "all.zip", session="two", session_id="x")[0].session_id == "x"
+    assert {one.status for one in other.sessions.import_(tmp_path / "all.zip")} == {"imported"}
+    assert {one.session_id for one in other.sessions.list()} == {"one", "two", "three", "x"}
+
+
+def test_a_long_session_is_exported_by_a_job_whose_address_is_made_when_asked(
+    harness: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(export_service, "MAX_POSITIONS", 10)
+    session = filled(harness.log(), 20)
+    job = session._backend.call("export_session", path={"session_id": "s"})
+    assert isinstance(job, Job)
+    harness.log().run_jobs()
+    first, record = harness.log().job(job.job_id), next(harness.log().jobs())
+    assert "url" not in (record.result or {})
+    assert first.result is not None
+    assert first.result["positions"] == 21
+    harness.clock.advance(3600)
+    second = harness.log().job(job.job_id)
+    assert second.result is not None
+    into = io.BytesIO()
+    session._backend.download(second.result["url"], into)
+    assert len(into.getvalue()) == second.result["size_bytes"]
+    assert len(exported(session)) == len(into.getvalue())
+
+
+# ------------------------------------------------------------ never over another, whole or not at all
+
+
+def test_it_never_writes_over_another_session(harness: Any) -> None:
+    log = harness.log()
+    data = exported(filled(log, 5))
+    filled(log, 2, "taken")
+    with pytest.raises(SessionExistsError):
+        log.sessions.import_(io.BytesIO(data), session_id="taken")
+    session = Session(log._backend, "s")
+    session.append(said(7))
+    assert log.sessions.import_(io.BytesIO(data))[0].status == "existing"
+    assert session.info().messages == 6
+    other = harness.log(user="eve")
+    filled(other, 4, "s")
+    with pytest.raises(SessionExistsError):
+        other.sessions.import_(io.BytesIO(data))
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_d1_a_fault_at_every_call_of_an_import(harness: Any, monkeypatch: pytest.MonkeyPatch, when: str) -> None:
+    monkeypatch.setattr(exports, "MAX_BATCH_COMMITS", 2)
+    monkeypatch.setattr(documents, "MAX_WRITTEN", 2)
+    log = harness.log()
+    session = log.sessions.create("s", system=noise(5_000), state={"a": 1})
+    for size in (100, 9_000, 80_000):
+        session.append(said(0), {"role": "user", "content": noise(size)})
+    session.documents.put_many({"a": b"1", "b": b"2", "c": noise(600_000).encode()})
+    data, messages, kept = exported(session), list(session.messages()), list(session.documents.list())
+    calls, at = 0, 0
+    while at <= calls:
+        target, started = f"other{at}", harness.faults.calls
+        if at:
+            harness.faults.fail(at, when)
+            with contextlib.suppress(UnavailableError):
+                log.sessions.import_(io.BytesIO(data), session_id=target)
+            assert not harness.faults.is_pending, "the fault was never met: there are fewer calls than before"
+            assert target in [one.session_id for one in log.sessions.list()] or unseen(log, target, messages)
+        log.sessions.import_(io.BytesIO(data), session_id=target)
+        if not at:
+            calls = harness.faults.calls - started
+        found = log.sessions.get(target)
+        assert list(found.messages()) == messages
+        assert found.state().state == {"a": 1}
+        assert list(found.documents.list()) == kept
+        at += step_of(harness)
+    assert at > 15
+    assert len(list(log.sessions.list())) == len(range(0, at, step_of(harness))) + 1
+
+
+def test_two_files_for_one_id_do_not_mix(harness: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exports, "MAX_BATCH_COMMITS", 1)
+    log = harness.log()
+    files = [exported(filled(log, 3, name, batch=1)) for name in ("a", "b")]
+    harness.faults.fail(12, "before")
+    with pytest.raises(UnavailableError):
+        log.sessions.import_(io.BytesIO(files[0]), session_id="other")
+    with pytest.raises(ConflictError) as raised:
+        log.sessions.import_(io.BytesIO(files[1]), session_id="other")
+    assert raised.value.error_code == "id_claimed"
+    with pytest.raises(ConflictError):
+        log.sessions.create("other")
+    log.sessions.import_(io.BytesIO(files[0]), session_id="other")
+    assert len(list(log.sessions.get("other").messages())) == 3
+
+
+def test_t1_an_export_is_its_owners(harness: Any) -> None:
+    log = harness.log()
+    session = filled(log, 3)
+    made = session._backend.call("export_session", path={"session_id": "s"})
+    stranger = harness.log(user="eve")
+    with pytest.raises(NotFoundError):
+        exported(Session(stranger._backend, "s"))
+    if made.url.startswith("/"):
+        with pytest.raises(NotFoundError):
+            stranger._backend.download(made.url, io.BytesIO())
+    assert list(stranger.sessions.list()) == []
+    assert stranger.export(io.BytesIO()).sessions == 0
+
+
+# ------------------------------------------------------------ hostile files
+
+
+def _manifest(change: Callable[[dict[str, Any]], Any]) -> Callable[[dict[str, bytes]], bytes]:
+    def changed(found: dict[str, bytes]) -> bytes:
+        manifest = json.loads(found["manifest.json"])
+        change(manifest)
+        return zipped({**found, "manifest.json": json.dumps(manifest).encode()}, retell=False)
+
+    return changed
+
+
+def _log(change: Callable[[list[dict[str, Any]]], Any]) -> Callable[[dict[str, bytes]], bytes]:
+    """Another log, with a manifest that tells of it as it is."""
+
+    def changed(found: dict[str, bytes]) -> bytes:
+        lines = [json.loads(line) for line in found["sessions/s/log.jsonl"].splitlines()]
+        change(lines)
+        content = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
+        return zipped({**found, "sessions/s/log.jsonl": content})
+
+    return changed
+
+
+def _document(**change: Any) -> Callable[[dict[str, bytes]], bytes]:
+    """Another document, with a manifest that tells of it as it is."""
+
+    def changed(found: dict[str, bytes]) -> bytes:
+        return zipped({**found, _DOCUMENTS: json.dumps({**json.loads(found[_DOCUMENTS]), **change}).encode() + b"\n"})
+
+    return changed
+
+
+def _large(lines: list[dict[str, Any]]) -> dict[str, Any]:
+    return next(line for line in lines if "payloads" in line)
+
+
+def _elsewhere(lines: list[dict[str, Any]]) -> None:
+    line = _large(lines)
+    (place,) = line["payloads"]
+    other = "blob:../../eve/s/payload/x"
+    line["payloads"][other] = line["payloads"].pop(place)
+    next(event for event in line["events"] if "@" in event)["@"][0] = other
+
+
+_DOCUMENTS = "sessions/s/documents.jsonl"
+HOSTILE: dict[str, tuple[Callable[[dict[str, bytes]], bytes], str]] = {
+    "no zip": (lambda found: b"PK but no zip", "bad_export"),
+    "cut short": (lambda found: zipped(found)[:-30], "bad_export"),
+    "no manifest": (
+        lambda found: zipped({name: one for name, one in found.items() if name != "manifest.json"}, retell=False),
+        "bad_export",
+    ),
+    "a path": (lambda found: zipped({**found, "../../etc/passwd": b"x"}), "bad_export"),
+    "an absolute path": (lambda found: zipped({**found, "/sessions/s/log.jsonl": b"x"}), "bad_export"),
+    "another member": (lambda found: zipped({**found, "sessions/t/log.jsonl": b"x\n"}), "bad_export"),
+    "a bomb": (
+        lambda found: zipped({**found, "sessions/s/log.jsonl": b"\0" * 40 * 1024**2 + b"\n"}),
+        "bad_export",
+    ),
+    "a newer version": (_manifest(lambda one: one.update(version=3, made_by="turnlog 9.0")), "newer_export"),
+    "another format": (_manifest(lambda one: one.update(format="other")), "bad_export"),
+    "a manifest of nothing": (_manifest(lambda one: one.clear()), "bad_export"),
+    "another hash": (
+        _manifest(lambda one: one["sessions"][0]["members"]["log.jsonl"].update(sha256="0" * 64)),
+        "bad_export",
+    ),
+    "another size": (
+        _manifest(lambda one: one["sessions"][0]["members"]["log.jsonl"].update(size_bytes=1)),
+        "bad_export",
+    ),
+    "another head": (_manifest(lambda one: one["sessions"][0].update(head=3)), "bad_export"),
+    "another end": (_manifest(lambda one: one["sessions"][0].update(hash="0" * 32)), "bad_export"),
+    "an id that is none": (_manifest(lambda one: one["sessions"][0].update(session_id="../x")), "bad_export"),
+    "another text": (_log(lambda lines: lines[1]["events"][0]["b"].update(content="forged")), "bad_export"),
+    "another time": (_log(lambda lines: lines[1]["header"].update(t=1)), "bad_export"),
+    "a hole": (_log(lambda lines: lines.pop(1)), "bad_export"),
+    "another payload": (_log(lambda lines: _large(lines)["payloads"].clear()), "bad_export"),
+    "a payload elsewhere": (_log(_elsewhere), "bad_export"),
+    "an attribute of the table": (_log(lambda lines: lines[1]["header"].update(ttl=1)), "bad_export"),
+    "another partition": (_log(lambda lines: lines[1]["header"].update(pk="T#acme#U#eve#S#s")), "bad_export"),
+    "a newer commit": (_log(lambda lines: lines[1]["header"].update(v=99)), "newer_export"),
+    "no object": (_log(lambda lines: lines.__setitem__(1, "x")), "bad_export"),  # type: ignore[call-overload]
+    "no events": (_log(lambda lines: lines[1].update(events=[])), "bad_export"),
+    "a document that is no JSON": (lambda found: zipped({**found, _DOCUMENTS: b"{\n"}), "bad_export"),
+    "a document that is no object": (lambda found: zipped({**found, _DOCUMENTS: b"[]\n"}), "bad_export"),
+    "a document without bytes": (_document(data=None), "bad_export"),
+    "a document that is no base64": (_document(data="%"), "invalid_input"),
+    "a document of no name": (_document(key=""), "invalid_input"),
+    "a document whose name is no text": (_document(key="a\nb"), "invalid_input"),
+    "a revision that is a path": (_document(revision="../../../../x"), "invalid_input"),
+    "a time that is none": (_document(updated_at="9999-99-99T00:00:00Z"), "invalid_input"),
+    "a time that can't be told": (_document(updated_at="9999-12-31T23:59:59-23:59"), "invalid_input"),
+    "a time before all times": (_document(updated_at="0001-01-01T00:00:00Z"), "invalid_input"),
+    "a document with more": (_document(pk="T#acme#U#eve#S#s"), "invalid_input"),
+    "a document twice": (
+        lambda found: zipped({**found, _DOCUMENTS: found[_DOCUMENTS] * 2}),
+        "invalid_input",
+    ),
+    "other types": (_log(lambda lines: lines[1].update(header=[], bytes=7, events="x")), "bad_export"),
+}
+
+
+def test_a_hostile_file_is_refused_and_nothing_of_it_is_seen(harness: Any) -> None:
+    if harness.name == "moto":
+        pytest.skip("what is refused does not depend on the engine")
+    session = filled(harness.log(), 4, batch=2)
+    session.append({"role": "user", "content": noise(9_000)})
+    session.documents.put("plan", b"1")
+    found = members(exported(session))
+    other = harness.log(user="eve")
+    for name, (make, code) in HOSTILE.items():
+        with pytest.raises(InvalidInputError) as raised:
+            other.sessions.import_(io.BytesIO(make(found)), session_id="x")
+        assert raised.value.error_code == code, name
+        assert unseen(other, "x", []), name
+
+
+def test_a_file_that_unpacks_to_too_much_is_refused_before_it_is_unpacked(
+    harness: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from turnlog.client import exports as export_files
+
+    data = exported(filled(harness.log(), 4))
+    monkeypatch.setattr(export_files, "MAX_BYTES", 1_000)
+    with pytest.raises(InvalidInputError) as raised:
+        harness.log(user="eve").sessions.import_(io.BytesIO(data))
+    assert raised.value.error_code == "too_large"
+
+
+# ------------------------------------------------------------ conversations
+
+
+def _comes_back(harness: Any, messages: list[Any], at: int) -> None:
+    log, other = harness.log(user=f"a{at}"), harness.log(user=f"b{at}")
+    session = log.sessions.create("s")
+    for start in range(0, len(messages), 25):
+        session.append(*messages[start : start + 25])
+    session.create_snapshot("whole", kind="full")
+    other.sessions.import_(io.BytesIO(exported(session)))
+    copy = other.sessions.get("s")
+    assert list(copy.messages()) == list(session.messages())
+    assert copy.context(budget=50_000).messages == session.context(budget=50_000).messages
+    assert list(copy.history()) == list(session.history())
+
+
+def test_sample_conversations_come_back_equal(tmp_path: Path) -> None:
+    with sqlite_harness(tmp_path) as harness:
+        for at, one in enumerate(read_transcripts([SAMPLES])):
+            _comes_back(harness, list(one.messages), at)
+
+
+@pytest.mark.parametrize("source", ["agentdojo", "session-share"])
+def test_real_conversations_come_back_equal(tmp_path: Path, real_data: Any, source: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)  # the loader leaves its files to the garbage collector
+        found = [one["messages"] for one in real_data.iter_sessions(str(DATA / "dev" / source))]
+    with sqlite_harness(tmp_path) as harness:
+        for at, messages in enumerate(found[:3]):
+            _comes_back(harness, messages[:200], at)
+
+
+def test_everything_of_a_person_has_what_is_known_of_them(harness: Any) -> None:
+    log = harness.log()
+    session = log.sessions.create("s")
+    session.append({"role": "user", "content": "I live in Lisbon."})
+    session.end()
+    log.run_jobs()
+    harness.app.export_sessions.run(Owner.of("acme", "ada"), "", {})
+    found = members(harness.app.engine.blobs.get("~exports/acme/ada/everything.zip"))
+    (told,) = [json.loads(line) for line in found["memory.jsonl"].splitlines()]
+    assert (told["text"], told["session_id"], told["position"]) == ("I live in Lisbon", "s", 2)
+    assert json.loads(found["manifest.json"])["memory"]["lines"] == 1
+    assert "memory.jsonl" not in members(exported(session))

@@ -1,0 +1,157 @@
+"""Snapshots of kind `ref`: points of the log, listed and read (D6 for a pointer, T1, T2 for these routes)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from turnlog.client.model import Session
+from turnlog.core.errors import ConflictError, CorruptError, InvalidInputError, MalformedError, NotFoundError
+from turnlog.log.keys import SessionKeys
+
+
+def said(text: str) -> dict[str, Any]:
+    return {"role": "user", "content": text}
+
+
+@pytest.fixture
+def session(log: Any) -> Session:
+    made: Session = log.sessions.create("s", system="Be brief.", state={"mood": "calm"}, metadata={"team": "a"})
+    made.append(said("one"), {"role": "assistant", "content": "1"}, run={"iteration": 1})
+    return made
+
+
+def test_d6_a_snapshot_is_the_session_at_one_commit(session: Session) -> None:
+    made = session.create_snapshot("before", metadata={"why": "test"})
+    session.append(said("two"), run={"iteration": 2})
+    session.patch_agent({"iteration": 3})
+    for one in (session.snapshot("before"), session.snapshot(made.snapshot_id)):
+        assert one.model_dump(exclude={"content", "parts"}) == made.model_dump()
+        assert (one.name, one.kind, one.position, one.metadata) == ("before", "ref", 4, {"why": "test"})
+        content = one.content
+        assert [message.body["content"] for message in content.messages] == ["one", "1"]
+        assert content.next is None
+        assert content.state["mood"] == "calm"
+        assert content.state["agents"]["main"]["iteration"] == 1
+        assert (content.system, content.metadata, content.policy) == ("Be brief.", {"team": "a"}, "default")
+        assert (content.message_count, content.loops) == (2, 1)
+
+
+def test_names_may_repeat_and_stand_for_the_newest(harness: Any, session: Session) -> None:
+    first = session.create_snapshot("daily")
+    harness.clock.advance(1)
+    session.append(said("two"))
+    second = session.create_snapshot("daily")
+    assert first.snapshot_id != second.snapshot_id
+    assert session.snapshot("daily").snapshot_id == second.snapshot_id
+    assert session.snapshot(first.snapshot_id).position == 4
+
+
+def test_if_name_absent(harness: Any, session: Session) -> None:
+    first = session.create_snapshot("once", if_name_absent=True, key="k")
+    assert session.create_snapshot("once", if_name_absent=True, key="k") == first
+    with pytest.raises(ConflictError) as raised:
+        session.create_snapshot("once", if_name_absent=True)
+    assert raised.value.error_code == "snapshot_exists"
+    assert [one.snapshot_id for one in session.snapshots()] == [first.snapshot_id]
+
+
+def test_a_name_whose_snapshot_was_never_stored_is_free_after_a_minute(harness: Any, session: Session) -> None:
+    items, keys = harness.app.engine.items, SessionKeys(session._backend._owner, "s")
+    lost = keys.snapshots.name("once")
+    items.put({"pk": lost.pk, "sk": lost.sk, "id": "1700000000000-gone", "c": harness.clock.now_ms()})
+    with pytest.raises(ConflictError):
+        session.create_snapshot("once", if_name_absent=True)
+    harness.clock.advance(61)
+    made = session.create_snapshot("once", if_name_absent=True)
+    assert session.snapshot("once").snapshot_id == made.snapshot_id
+
+
+def test_pages_newest_first_with_filters(harness: Any, session: Session) -> None:
+    made = []
+    for at in range(13):
+        made.append(session.create_snapshot("odd" if at % 2 else "even", agent_id=f"a{at % 3}"))
+        harness.clock.advance(1)
+    wanted = [one.snapshot_id for one in reversed(made)]
+    call = session._backend.call
+    first = call("list_snapshots", path={"session_id": "s"}, query={"limit": 5})
+    rest = call("list_snapshots", path={"session_id": "s"}, query={"limit": 100, "cursor": first.next_cursor})
+    assert [one.snapshot_id for one in [*first.snapshots, *rest.snapshots]] == wanted
+    assert rest.next_cursor is None
+    assert [one.snapshot_id for one in session.snapshots(name="odd")] == [
+        one.snapshot_id for one in reversed(made) if one.name == "odd"
+    ]
+    assert {one.agent_id for one in session.snapshots(agent="a1")} == {"a1"}
+    with pytest.raises(MalformedError):
+        call("list_snapshots", path={"session_id": "s"}, query={"limit": 5, "cursor": first.next_cursor, "name": "odd"})
+
+
+def test_t1_t2_another_owner_sees_nothing(harness: Any, session: Session) -> None:
+    made = session.create_snapshot("mine")
+    session.create_snapshot("mine")
+    call = session._backend.call
+    cursor = call("list_snapshots", path={"session_id": "s"}, query={"limit": 1}).next_cursor
+    other = harness.log(user="eve")
+    stranger = Session(other._backend, "s")
+    for attempt in (
+        lambda: stranger.snapshot(made.snapshot_id),
+        lambda: stranger.snapshot("mine"),
+        lambda: list(stranger.snapshots()),
+        lambda: stranger.create_snapshot("x"),
+    ):
+        with pytest.raises(NotFoundError):
+            attempt()
+    other.sessions.create("s")
+    assert list(stranger.snapshots()) == []
+    with pytest.raises(MalformedError):
+        other._backend.call("list_snapshots", path={"session_id": "s"}, query={"cursor": cursor})
+
+
+def test_one_put_and_one_more_for_the_name(harness: Any, session: Session) -> None:
+    started = harness.faults.calls
+    session.create_snapshot()
+    assert harness.faults.calls - started == 2, "the tail, and one conditional put"
+    started = harness.faults.calls
+    session.create_snapshot("named")
+    assert harness.faults.calls - started == 3
+
+
+def test_a_log_that_is_another_one_is_told(harness: Any, session: Session) -> None:
+    session.create_snapshot("s1")
+    keys = SessionKeys(session._backend._owner, "s")
+    items = harness.app.engine.items
+    commit = dict(items.get_many([keys.commit(2)])[keys.commit(2)])
+    items.put(commit | {"h": bytes(16)})
+    with pytest.raises(CorruptError):
+        session.snapshot("s1")
+
+
+@pytest.mark.parametrize(
+    "body", [{"kind": "half"}, {"keep": 0}, {"name": ""}, {"name": "a/b"}, {"name": "a\n"}, {"agent_id": "ä"}]
+)
+def test_what_is_not_taken(session: Session, body: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInputError):
+        session._backend.call("create_snapshot", path={"session_id": "s"}, body=body)
+    assert list(session.snapshots()) == []
+
+
+def test_another_payload_with_the_same_key(session: Session) -> None:
+    session.create_snapshot("a", key="k")
+    with pytest.raises(InvalidInputError) as raised:
+        session.create_snapshot("b", key="k")
+    assert raised.value.error_code == "idempotency_mismatch"
+
+
+def test_a_long_session_is_read_on_by_its_pages(session: Session) -> None:
+    for at in range(6):
+        session.append(*(said(f"{at} {index}") for index in range(20)))
+    made = session.create_snapshot()
+    session.append(said("later"))
+    content = session.snapshot(made.snapshot_id).content
+    found = [message.body["content"] for message in content.messages]
+    assert len(found) == 100
+    page = session.page(after=content.next, before=made.position + 1)
+    found += [message.body["content"] for message in page.messages]
+    assert len(found) == content.message_count == 122
+    assert "later" not in found

@@ -1,0 +1,206 @@
+"""An append that crosses its policy's trigger asks for a summary: once, without waiting, and again when the job got lost."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from tests.jobs.test_jobs import poller, waiting
+from tests.summaries.test_compress import filled, turn
+from turnlog.client.model import Session
+from turnlog.core.errors import SummariserConfigError, UnavailableError
+from turnlog.core.identity import Owner
+from turnlog.core.summaries import COOL_DOWN_LOOPS, LEASE_MS
+from turnlog.log.keys import SessionKeys
+from turnlog.summaries.trigger import MAX_FAILURES, MAX_USELESS, REST_LOOPS, Attempts, read_attempts, write_attempts
+from turnlog.testing.scripted import Outcome, ScriptedSummariser
+
+OWNER = Owner.of("acme", "ada")
+POLICY = {
+    "steps": [{"step": "summary"}, {"step": "loops", "max": 3}],
+    "compress": {"any": [{"loops_over": 3}]},
+}
+LONG_POLICY = {
+    "steps": [{"step": "summary"}, *[{"step": "tokens", "n": 1_000_000 + at} for at in range(7)]],
+    "compress": {"any": [{"loops_over": 3}, *[{"tokens_over": 9_000_000 + at} for at in range(7)]]},
+}
+
+
+def asks(session: Session, turns: int, *, first: int = 1) -> list[int]:
+    """Appends turns, a message each time; the numbers of the turns in which one of them asked."""
+    return [
+        number
+        for number in range(first, first + turns)
+        for message in turn(number)
+        if session.append(message).compression == "queued"
+    ]
+
+
+@pytest.mark.parametrize("policy", [POLICY, LONG_POLICY])
+def test_the_append_that_crosses_asks_and_no_other(harness: Any, policy: Any) -> None:
+    log = harness.log()
+    session = log.sessions.create("s", policy=policy)
+    assert asks(session, 5) == [5], "the fifth opens when four are past"
+    (job,) = log.jobs()
+    assert (job.kind, job.status, job.session_id) == ("compress", "queued", "s")
+    assert session.summary() is None, "no append waits for it"
+    assert poller(harness).run_once() == 1
+    assert session.summary().last_loop == 2, "the newest two stay"
+
+
+def test_after_a_summary_it_takes_a_crossing_and_the_cool_down(harness: Any) -> None:
+    session = harness.log().sessions.create("s", policy=POLICY)
+    found = list[int]()
+    for number in range(1, 16):
+        found += asks(session, 1, first=number)
+        poller(harness).run_once()
+    assert found == [5, 7, 9, 11, 13, 15]
+    assert all(later - earlier >= COOL_DOWN_LOOPS for earlier, later in pairwise(found))
+
+
+def test_a_policy_without_a_trigger_is_off(harness: Any) -> None:
+    session = harness.log().sessions.create("s", policy="turns")
+    assert session.append({"role": "user", "content": "hi"}).compression == "off"
+    default = harness.log().sessions.create("t")
+    assert default.append({"role": "user", "content": "hi"}).compression == "none"
+
+
+def test_the_high_mark_of_the_budget_crosses(harness: Any) -> None:
+    session = harness.log().sessions.create("s", output_reserve=120_000)
+    found = list[str]()
+    while "queued" not in found:
+        before = session.info().tokens
+        found.append(session.append(*turn(len(found) + 1)).compression)
+    assert before <= 0.8 * 8_000 < session.info().tokens
+
+
+def test_the_same_append_again_gives_the_same_job(harness: Any) -> None:
+    log = harness.log()
+    session = log.sessions.create("s", policy=POLICY)
+    asks(session, 4)
+    first = session.append({"role": "user", "content": "five"}, key="k")
+    again = session.append({"role": "user", "content": "five"}, key="k")
+    assert first == again
+    assert first.compression == "queued"
+    assert len(list(log.jobs())) == 1
+    assert len(set(waiting(harness))) == 1
+
+
+def test_a_job_that_was_never_sent_is_asked_for_again_after_the_lease(harness: Any) -> None:
+    log = harness.log()
+    session = log.sessions.create("s", policy=POLICY)
+    asks(session, 4)
+    session.append({"role": "user", "content": "five"})
+    waiting(harness)  # taken, and the worker ends
+    harness.clock.advance(seconds=LEASE_MS // 1000 - 1)
+    assert session.append({"role": "assistant", "content": "still five"}).compression == "none"
+    harness.clock.advance(seconds=2)
+    assert session.append({"role": "assistant", "content": "and still"}).compression == "queued"
+    assert len(list(log.jobs())) == 2
+
+
+def test_an_outage_of_the_queue_fails_no_append(harness: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = harness.log().sessions.create("s", policy=POLICY)
+    asks(session, 4)
+
+    def down(*_arguments: Any, **_options: Any) -> None:
+        raise UnavailableError("the queue is down")
+
+    monkeypatch.setattr(harness.app.engine.queue_of("compress"), "send", down)
+    assert session.append({"role": "user", "content": "five"}).last > 0
+    assert list(session.messages())[-1].body == {"role": "user", "content": "five"}
+
+
+def test_several_appends_at_once_ask_once(harness: Any) -> None:
+    log = harness.log()
+    session = log.sessions.create("s", policy=POLICY)
+    asks(session, 4)
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda at: session.append({"role": "user", "content": f"{at}"}), range(4)))
+    assert [one.compression for one in found].count("queued") == 1
+    assert len(list(log.jobs())) == 1
+
+
+@pytest.mark.parametrize("attempts", [Attempts(failures=MAX_FAILURES, loop=4), Attempts(useless=MAX_USELESS, loop=4)])
+def test_a_session_that_can_t_be_compressed_is_left_alone(harness: Any, attempts: Attempts) -> None:
+    log = harness.log()
+    session = log.sessions.create("s", policy=POLICY)
+    asks(session, 4)
+    write_attempts(harness.app.engine.items, SessionKeys(OWNER, "s"), attempts)
+    assert session.append({"role": "user", "content": "five"}).compression == "off"
+    assert list(log.jobs()) == []
+    found = asks(session, REST_LOOPS + 4, first=6)
+    assert bool(found) == (attempts.useless > 0), "useless attempts are made again when there is more to cover"
+
+
+def script(harness: Any, *outcomes: Outcome) -> ScriptedSummariser:
+    summariser = ScriptedSummariser(outcomes)
+    harness.app.compress_session._summariser = summariser
+    return summariser
+
+
+def test_s4_a_summariser_that_is_down_uses_up_no_receives_and_is_asked_again(harness: Any) -> None:
+    log = harness.log()
+    summariser = script(harness, UnavailableError("down"), UnavailableError("down"), "All of it was about orders.")
+    session = log.sessions.create("s", policy=POLICY)
+    asks(session, 5)
+    for _ in range(2):
+        assert poller(harness).run_once() == 1
+        assert poller(harness).run_once() == 0, "acknowledged, not given back"
+        assert next(iter(log.jobs())).result["status"] == "postponed"
+        assert session.context(budget=100_000).messages, "windows go on"
+        harness.clock.advance(seconds=LEASE_MS // 1000 + 1)
+        assert session.append({"role": "assistant", "content": "and on"}).compression == "queued"
+    assert poller(harness).run_once() == 1
+    assert "about orders" in session.summary().text
+    assert summariser.is_done
+    assert not harness.app.engine.queue_of("compress").dead_letters()
+
+
+def test_after_three_failures_that_nothing_mends_it_is_off_until_one_works(
+    harness: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = harness.log()
+    script(harness, *[SummariserConfigError("no such model")] * 3, "All of it was about orders.")
+    session = log.sessions.create("s", policy=POLICY)
+    found = list[str]()
+    for number in range(1, 20):
+        found += [session.append(message).compression for message in turn(number)]
+        poller(harness).run_once()
+    assert found.count("queued") == MAX_FAILURES
+    assert found[-1] == "none"
+    assert "off" in found
+    assert [job.status for job in log.jobs()] == ["failed"] * MAX_FAILURES
+    assert "compression is off" in caplog.text
+    session.compress(mode="async")
+    poller(harness).run_once()
+    assert read_attempts(harness.app.engine.items, SessionKeys(OWNER, "s")) == Attempts()
+
+
+def test_attempts_that_save_nothing_are_counted(harness: Any) -> None:
+    log = harness.log()
+    session = log.sessions.create("s", policy=POLICY)
+    script(harness, *["much more than was ever said " * 400] * 9)
+    found = list[str]()
+    for number in range(1, 14):
+        found += [session.append(message).compression for message in turn(number, words=1)]
+        poller(harness).run_once()
+    assert found.count("queued") == MAX_USELESS
+    assert {job.result["reason"] for job in log.jobs()} == {"not_worth_it"}
+
+
+def test_a_library_without_a_service_does_its_jobs_when_it_is_told_to(harness: Any) -> None:
+    log = harness.log()
+    session = log.sessions.create("s", policy=POLICY)
+    asks(session, 5)
+    assert log.run_jobs() == 1
+    assert session.summary().last_loop == 2
+    assert log.run_jobs() == 0
+
+
+def test_filled_sessions_of_other_tests_ask_nothing(harness: Any) -> None:
+    session = filled(harness.log(), 6)
+    assert session.append({"role": "user", "content": "x"}).compression == "none"

@@ -1,0 +1,300 @@
+"""Policies as data: names, bodies, and what each step leaves of a session; the budget and where it comes from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from turnlog import build_window
+from turnlog.core.errors import InvalidInputError
+from turnlog.sessions.context_models import WindowAnswer
+from turnlog.windows.budgets import budget_for, context_of
+from turnlog.windows.policy import (
+    PRESETS,
+    Clause,
+    Crossing,
+    Loops,
+    Messages,
+    Policy,
+    Summary,
+    Tokens,
+    Trigger,
+    Turns,
+    policy_of,
+)
+from turnlog.windows.registry import known_steps
+
+TURNS = [
+    message
+    for number in range(1, 15)
+    for message in (
+        {"role": "user", "content": f"question {number}"},
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [{"id": f"c{number}", "type": "function", "function": {"name": "f", "arguments": "{}"}}],
+        },
+        {"role": "tool", "tool_call_id": f"c{number}", "content": f"result {number}"},
+        {"role": "assistant", "content": f"answer {number}"},
+    )
+] + [{"role": "user", "content": "question 15"}]
+
+
+def levels(answer: WindowAnswer) -> dict[int, tuple[str, str | None]]:
+    """Level and reason of every loop."""
+    return {part.loop: (part.level, part.reason) for part in answer.manifest.parts if part.kind == "loop" and part.loop}
+
+
+def counted(answer: WindowAnswer) -> dict[str, int]:
+    found = levels(answer).values()
+    return {level: sum(one[0] == level for one in found) for level in ("whole", "digest", "out")}
+
+
+# ---------------------------------------------------------------- names and bodies
+
+
+@pytest.mark.parametrize(
+    ("value", "policy"),
+    [
+        ("turns", Policy(steps=(Turns(n=10),))),
+        ("tokens", Policy(steps=(Tokens(n=4000),))),
+        ("buffer", Policy(steps=(Messages(n=20),))),
+        ("full", Policy()),
+        (
+            "run_loops",
+            Policy(
+                steps=(
+                    Summary(),
+                    Loops(max=10, max_age_seconds=604_800, max_message_chars=500, whole=0),
+                ),
+                compress=Trigger(any=(Clause(loops_over=10), Clause(fraction_over=0.8))),
+            ),
+        ),
+        (
+            "default",
+            Policy(
+                steps=(
+                    Summary(),
+                    Crossing(high=0.8, low=0.5, max_message_chars=500),
+                ),
+                compress=Trigger(any=(Clause(fraction_over=0.8),)),
+            ),
+        ),
+        ("turns(3)", Policy(steps=(Turns(n=3),))),
+        ("messages(0)", Policy(steps=(Messages(n=0),))),
+        ("tokens(100000000)", Policy(steps=(Tokens(n=100_000_000),))),
+        ({"steps": []}, Policy()),
+        (
+            {"steps": [{"step": "loops", "max": None, "whole": 2}, {"step": "tokens"}]},
+            Policy(steps=(Loops(max=None, whole=2), Tokens())),
+        ),
+    ],
+)
+def test_a_policy_is_a_presets_name_a_call_or_a_body(value: Any, policy: Policy) -> None:
+    assert policy_of(value) == policy
+
+
+@pytest.mark.parametrize("name", sorted(PRESETS))
+def test_a_presets_body_gives_the_preset(name: str) -> None:
+    assert policy_of(PRESETS[name].model_dump(mode="json")) == PRESETS[name]
+
+
+@pytest.mark.parametrize(
+    ("value", "pointer"),
+    [
+        ("", "/policy"),
+        ("fulll", "/policy"),
+        ("Full", "/policy"),
+        ("turns()", "/policy"),
+        ("turns(-1)", "/policy"),
+        ("turns( 3)", "/policy"),
+        ("turns(３)", "/policy"),
+        ("turns(1000001)", "/policy"),
+        ("messages(999999999)", "/policy"),
+        ("tokens(999999999)", "/policy"),
+        ("tokens(9999999999)", "/policy"),
+        ("buffer(3)", "/policy"),
+        ("turns(3)\n", "/policy"),
+        ({"steps": {}}, "/policy/steps"),
+        ({"step": []}, "/policy/step"),
+        ({"a/b~c": 1}, "/policy/a~1b~0c"),
+        ({"steps": [5]}, "/policy/steps/0"),
+        ({"steps": [{}]}, "/policy/steps/0"),
+        ({"steps": [{"step": "nap"}]}, "/policy/steps/0"),
+        ({"steps": [{"step": "turns", "n": "3"}]}, "/policy/steps/0/n"),
+        ({"steps": [{"step": "turns", "n": 3.0}]}, "/policy/steps/0/n"),
+        ({"steps": [{"step": "turns", "n": True}]}, "/policy/steps/0/n"),
+        ({"steps": [{"step": "full"}]}, "/policy/steps/0"),
+        ({"steps": [{"step": "turns"}, {"step": "loops", "whole": -1}]}, "/policy/steps/1/whole"),
+        ({"steps": [{"step": "loops", "max_message_chars": 0}]}, "/policy/steps/0/max_message_chars"),
+        ({"steps": [{"step": "loops", "depth": 1}]}, "/policy/steps/0/depth"),
+        ({"steps": [{"step": "crossing", "high": 1.5}]}, "/policy/steps/0/high"),
+        ({"steps": [{"step": "crossing", "high": 0.5, "low": 0.5}]}, "/policy/steps/0"),
+        ({"steps": [{"step": "turns"}] * 9}, "/policy/steps"),
+    ],
+)
+def test_any_other_value_is_refused_with_a_pointer(value: Any, pointer: str) -> None:
+    with pytest.raises(InvalidInputError) as raised:
+        policy_of(value)
+    assert raised.value.error_code == "invalid_policy"
+    assert raised.value.problems[0].pointer == pointer
+
+
+@pytest.mark.parametrize("policy", ["fulll", "turns(1000001)", {"steps": [{"step": "nap"}]}, 5, ["full"]])
+def test_build_window_refuses_it_too(policy: Any) -> None:
+    with pytest.raises(InvalidInputError) as raised:
+        build_window(TURNS, policy=policy)
+    assert raised.value.problems[0].pointer.startswith("/policy")
+
+
+# ---------------------------------------------------------------- what steps leave
+
+
+def test_full_keeps_everything() -> None:
+    assert build_window(TURNS, policy="full").messages == TURNS
+
+
+def test_turns_keeps_the_newest_past_loops_whole_and_the_rest_is_out() -> None:
+    answer = build_window(TURNS, policy="turns(3)")
+    assert counted(answer) == {"whole": 4, "digest": 0, "out": 11}
+    assert levels(answer)[11] == ("out", "turns")
+    assert answer.messages[1:] == TURNS[-13:]
+    assert answer.messages[0] == {
+        "role": "user",
+        "content": "[44 earlier messages (11 earlier exchanges) of this conversation not shown here]",
+    }
+
+
+def test_turns_0_keeps_the_current_loop_only() -> None:
+    assert build_window(TURNS, policy="turns(0)").messages[1:] == TURNS[-1:]
+
+
+def test_messages_counts_past_messages_and_never_splits_a_pair() -> None:
+    assert build_window(TURNS, policy="messages(3)").messages[1:] == TURNS[-4:]
+    assert build_window(TURNS, policy="messages(2)").messages[1:] == TURNS[-2:]
+    assert build_window(TURNS, policy="messages(4)").messages[1:] == TURNS[-5:]
+
+
+def test_the_buffer_is_20_messages_besides_the_current_loop() -> None:
+    assert build_window(TURNS, policy="buffer").messages[1:] == TURNS[-21:]
+
+
+def test_tokens_counts_past_messages_only() -> None:
+    answer = build_window(TURNS, policy="tokens(60)")
+    past = sum(part.tokens for part in answer.manifest.parts if part.kind == "message" and part.loop != 15)
+    assert 40 <= past <= 60
+    assert answer.messages[-1] == TURNS[-1]
+
+
+def test_run_loops_makes_digests_of_user_and_reply_and_keeps_ten() -> None:
+    answer = build_window(TURNS, policy="run_loops")
+    assert counted(answer) == {"whole": 1, "digest": 10, "out": 4}
+    assert (levels(answer)[4], levels(answer)[5]) == (("out", "max_loops"), ("digest", "past_loop"))
+    note = "<turnlog-data kind='notes on exchange 5'>\n18.0 f {}\n</turnlog-data>"
+    said = [message["content"] for message in answer.messages[1:5]]
+    assert said == ["question 5", "answer 5", note, "question 6"]
+
+
+def test_loops_can_keep_the_newest_whole() -> None:
+    answer = build_window(TURNS, policy={"steps": [{"step": "loops", "whole": 2, "max": None}]})
+    assert counted(answer) == {"whole": 3, "digest": 12, "out": 0}
+    assert answer.messages[-9:] == TURNS[-9:]
+
+
+def test_steps_compose() -> None:
+    answer = build_window(TURNS, policy={"steps": [{"step": "turns", "n": 5}, {"step": "loops", "whole": 1}]})
+    assert counted(answer) == {"whole": 2, "digest": 4, "out": 9}
+
+
+def test_limits_count_a_digest_as_what_it_is_and_take_it_whole() -> None:
+    digests = {"step": "loops", "max": None}
+    answer = build_window(TURNS, policy={"steps": [digests, {"step": "messages", "n": 7}]})
+    assert counted(answer) == {"whole": 1, "digest": 2, "out": 12}, "a digest is a question, a reply and a note"
+    assert levels(answer)[12] == ("out", "messages")
+    assert "exchange 12" not in str(answer.messages)
+    each = next(part.tokens for part in answer.manifest.parts if part.kind == "loop" and part.level == "digest")
+    some = build_window(TURNS, policy={"steps": [digests, {"step": "tokens", "n": 4 * each}]})
+    assert counted(some) == {"whole": 1, "digest": 4, "out": 10}
+
+
+def test_default_is_whole_up_to_the_high_mark_then_digests_then_out() -> None:
+    def words(number: int) -> str:
+        return f"{number} The quick brown fox jumps over the lazy dog. " * 20
+
+    messages = [{"role": role, "content": words(n)} for n in range(20) for role in ("user", "assistant")]
+    messages.append({"role": "user", "content": "and now?"})
+    total = build_window(messages, policy="full").tokens
+    assert counted(build_window(messages, budget=total * 2))["whole"] == 21
+    found = build_window(messages, budget=total // 2)
+    order = [level for level, _ in levels(found).values()]
+    assert order == sorted(order, key=["out", "digest", "whole"].index)
+    assert {"digest", "whole"} <= set(order)
+    assert found.tokens <= total // 2
+    assert {reason for level, reason in levels(found).values() if level == "digest"} == {"high_mark"}
+
+
+def test_errors_of_a_body_list_what_is_known() -> None:
+    with pytest.raises(InvalidInputError, match="step 'nap' is not one of turns, messages, tokens, "):
+        policy_of({"steps": [{"step": "nap"}]})
+    with pytest.raises(InvalidInputError, match="a step is an object with step, one of turns, "):
+        policy_of({"steps": ["turns"]})
+
+
+def test_the_schema_describes_every_step_by_its_name() -> None:
+    described = Policy.model_json_schema()["properties"]["steps"]["items"]["oneOf"]
+    assert [one["properties"]["step"]["const"] for one in described] == list(known_steps())
+    assert all(one["required"] == ["step"] for one in described)
+
+
+# ---------------------------------------------------------------- budgets
+
+
+@pytest.mark.parametrize(
+    ("model", "context"),
+    [
+        ("gpt-4o", 128_000),
+        ("gpt-4o-mini-2024-07-18", 128_000),
+        ("gpt-4.1-nano", 1_047_576),
+        ("openai/gpt-5-mini", 400_000),
+        ("us.anthropic.claude-sonnet-4-20250514-v1:0", 200_000),
+        ("Claude-3-5-Haiku", 200_000),
+        ("amazon.nova-micro-v1:0", 128_000),
+        ("eu.amazon.nova-pro-v1:0", 300_000),
+        ("my-own-model", None),
+    ],
+)
+def test_a_models_context_is_known_by_its_longest_prefix(model: str, context: int | None) -> None:
+    assert context_of(model) == context
+
+
+def test_the_budget_is_given_or_the_models_context_without_the_reserve() -> None:
+    assert budget_for(budget=50, model="gpt-4o", output_reserve=9) == (50, "given")
+    assert budget_for(budget=None, model="gpt-4o", output_reserve=1000) == (127_000, "model")
+    assert budget_for(budget=None, model="my-own", output_reserve=4096) == (123_904, "default")
+    assert budget_for(budget=None, model=None, output_reserve=4096) == (123_904, "default")
+    assert build_window([], model="gpt-4o", output_reserve=8000).manifest.budget.tokens == 120_000
+
+
+@pytest.mark.parametrize(
+    ("model", "context"),
+    [
+        ("my-own", 32_000),
+        ("My-Own-2", 32_000),
+        ("openrouter/vendor/my-own", 32_000),
+        ("gpt-4o", 1_000),
+        ("gpt-4o-mini", 2_000),
+        ("gpt-5", 400_000),
+        ("acme/exact", 64_000),
+        ("unknown", None),
+    ],
+)
+def test_own_models_add_to_the_table_and_replace_what_it_has(model: str, context: int | None) -> None:
+    own = {"my-own": 32_000, "gpt-4o": 1_000, "GPT-4o-mini": 2_000, "acme/exact": 64_000}
+    assert context_of(model, own) == context
+
+
+def test_a_budget_wins_over_own_models() -> None:
+    own = {"my-own": 32_000}
+    assert budget_for(budget=None, model="my-own", output_reserve=1_000, own=own) == (31_000, "model")
+    assert budget_for(budget=50, model="my-own", output_reserve=1_000, own=own) == (50, "given")

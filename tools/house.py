@@ -1,0 +1,156 @@
+"""Print the budgets of the code base beside their limits: size, language, duplication of names, shape of functions.
+
+    python tools/house.py           # the table
+    python tools/house.py --list    # and each place that counts against a limit of language
+
+`tests/docs/test_house.py` holds each figure at or below its ceiling, so a figure can only get better.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import statistics
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "shared" / "turnlog"
+GENERATED = {PACKAGE / "client" / "async_twins.py"}
+SMALL_LINES = 60
+LONGEST_LINE = 132
+RIDDLE = re.compile(r"(Of|What|The same|Whoever|How|It)\b")
+PRIVATE_LOCALS = frozenset({"one", "found", "given", "told"})
+FEATURES = ("memory", "summaries", "snapshots")
+
+
+@dataclass(frozen=True)
+class Source:
+    """A parsed Python file."""
+
+    path: Path
+    text: str
+    tree: ast.Module
+
+    @property
+    def lines(self) -> int:
+        return self.text.count("\n")
+
+
+@dataclass(frozen=True)
+class Budget:
+    """A measured figure, the limit it is to reach, and the places that count against it."""
+
+    name: str
+    value: float
+    limit: float
+    at_least: bool = False
+    places: tuple[str, ...] = ()
+
+    @property
+    def is_met(self) -> bool:
+        return self.value >= self.limit if self.at_least else self.value <= self.limit
+
+
+def sources(folder: Path = PACKAGE) -> list[Source]:
+    """Return every Python file below ``folder`` that is written by hand."""
+    files = sorted(path for path in folder.rglob("*.py") if path not in GENERATED)
+    return [Source(path, text, ast.parse(text)) for path in files for text in [path.read_text(encoding="utf-8")]]
+
+
+def budgets(files: list[Source]) -> list[Budget]:
+    """Measure every budget over the files of the package."""
+    modules = [source.lines for source in files if source.path.name != "__init__.py"]
+    classes = class_names(files)
+    docstrings = [(place, text) for source in files for place, text in first_lines(source)]
+    riddles = tuple(f"{place}: {text}" for place, text in docstrings if RIDDLE.match(text))
+    private = tuple(place for source in files for place in private_locals(source))
+    long_lines = tuple(place for source in files for place in lines_over(source, LONGEST_LINE))
+    return [
+        Budget("files", len(files), 290),
+        Budget("lines", sum(source.lines for source in files), 48_000),
+        Budget("lines of the median file", statistics.median(modules), 130, at_least=True),
+        Budget("files under 60 lines, % ", share(sum(lines < SMALL_LINES for lines in modules), len(modules)), 12),
+        Budget("class names with several meanings", len(classes), 5, places=tuple(classes)),
+        Budget("docstrings that begin like a riddle, %", share(len(riddles), len(docstrings)), 1, places=riddles),
+        Budget("locals called one, found, given, told", len(private), 0, places=private),
+        Budget(f"lines over {LONGEST_LINE} characters", len(long_lines), 0, places=long_lines),
+        *(Budget(f"packages that hold a part of {name}", len(packages_of(name)), 4) for name in FEATURES),
+    ]
+
+
+def share(part: int, whole: int) -> float:
+    """Return ``part`` of ``whole`` in percent, to one decimal."""
+    return round(100 * part / whole, 1)
+
+
+def class_names(files: list[Source]) -> list[str]:
+    """List names that more than one class of the package has."""
+    places = defaultdict[str, list[str]](list)
+    for source in files:
+        for node in source.tree.body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places[node.name].append(place_of(source, node))
+    return [f"{name}: {', '.join(where)}" for name, where in sorted(places.items()) if len(where) > 1]
+
+
+def first_lines(source: Source) -> Iterator[tuple[str, str]]:
+    """Yield place and first line of each docstring, of constants too."""
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            text = ast.get_docstring(node)
+            if text:
+                yield place_of(source, node), text.splitlines()[0]
+
+
+def private_locals(source: Source) -> Iterator[str]:
+    """Yield places where a local, a parameter or a loop variable has a name of our private language."""
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id in PRIVATE_LOCALS:
+            yield f"{place_of(source, node)} {node.id}"
+        elif isinstance(node, ast.arg) and node.arg in PRIVATE_LOCALS:
+            yield f"{place_of(source, node)} {node.arg}"
+
+
+def lines_over(source: Source, limit: int) -> Iterator[str]:
+    """Yield places of lines longer than ``limit`` characters."""
+    for number, line in enumerate(source.text.splitlines(), 1):
+        if len(line) > limit:
+            yield f"{source.path.relative_to(ROOT)}:{number}"
+
+
+def packages_of(feature: str) -> set[str]:
+    """Return the top packages with a file or folder that names the feature."""
+    stem = feature.rstrip("s").removesuffix("ie").removesuffix("y")
+    found_in = set[str]()
+    for path in PACKAGE.rglob("*.py"):
+        parts = path.relative_to(PACKAGE).with_suffix("").parts
+        if any(stem in part for part in parts):
+            found_in.add(parts[0])
+    return found_in
+
+
+def place_of(source: Source, node: ast.AST) -> str:
+    """Return ``file:line`` of a node, relative to the repository."""
+    return f"{source.path.relative_to(ROOT)}:{getattr(node, 'lineno', 1)}"
+
+
+def main() -> None:
+    """Print the table, and with ``--list`` the places."""
+    measured = budgets(sources())
+    width = max(len(budget.name) for budget in measured)
+    for budget in measured:
+        bound = "at least" if budget.at_least else "at most"
+        mark = "" if budget.is_met else "  <-"
+        print(f"{budget.name:<{width}}  {budget.value:>9,g}  {bound:>8} {budget.limit:,g}{mark}")
+    if "--list" in sys.argv[1:]:
+        for budget in measured:
+            for place in budget.places:
+                print(f"{budget.name}: {place}")
+
+
+if __name__ == "__main__":
+    main()

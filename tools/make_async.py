@@ -20,7 +20,7 @@ from typing import Any
 from turnlog.client.documents import DocumentReading, Documents
 from turnlog.client.model import Session, Sessions, Turnlog
 
-PAGE = Path(__file__).parent.parent / "shared" / "turnlog" / "client" / "asynchronous" / "twins.py"
+PAGE = Path(__file__).parent.parent / "shared" / "turnlog" / "client" / "async_twins.py"
 TWINS = {
     Turnlog: "TurnlogCalls",
     Sessions: "AsyncSessions",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from benchmarks.windows.histories import FORMAT, History, calls_in, said
 from benchmarks.windows.values import identifiers_of, leaves_of
-from turnlog.lint.linter import lint
+from turnlog.linter.rules import lint
 from turnlog.providers.token_rules import WINDOW_OVERHEAD
 
 _SAYING = ("user", "assistant", "tool")

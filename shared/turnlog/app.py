@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from turnlog.core.session_settings import SessionSettings
     from turnlog.jobs.redrive import RedriveJobs
     from turnlog.jobs.worker import GetJob, ListJobs, RunJob, StartJobs, Work
-    from turnlog.lint.use_case import LintHistories
+    from turnlog.linter.use_case import LintHistories
     from turnlog.log.headers import Header
     from turnlog.log.keys import SessionKeys
     from turnlog.log.links import Link, Links
@@ -358,7 +358,7 @@ class Application:
     # windows
     build_context: BuildContexts = use_case("sessions.context.BuildContexts", "log", "settings.models")
     build_window: BuildWindows = use_case("sessions.context.BuildWindows", "lazy_counter", "settings.models")
-    lint_messages: LintHistories = use_case("lint.use_case.LintHistories")
+    lint_messages: LintHistories = use_case("linter.use_case.LintHistories")
 
     # summaries
     extracts: Summariser = use_case("summaries.extractive.ExtractiveSummariser", "lazy_counter")

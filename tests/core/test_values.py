@@ -218,7 +218,7 @@ def test_a_class_costs_no_compilation() -> None:
         "import sys\nfrom turnlog.core import lazy_dataclass as values\nfound = []\n"
         "sys.addaudithook(lambda name, args: found.append(name) if name == 'compile' else None)\n"
         "before = len(found)\n"
-        "@values.dataclass(frozen=True, slots=True)\n"
+        "@values.lazy_dataclass(frozen=True, slots=True)\n"
         "class A:\n    a: int\n    b: int = 0\n"
         "made = len(found)\nA(1) == A(2)\nprint(made - before, len(found) - made)"
     )
@@ -229,16 +229,11 @@ def test_a_class_costs_no_compilation() -> None:
 
 
 def test_every_frozen_class_of_the_functions_is_of_this_kind() -> None:
-    """All but the linter's, which shares no code with the rest, and what is never imported in a function."""
+    """Frozen classes of the linter, which shares no code with the rest, and of what no function imports, may be others."""
     shared = ROOT / "shared" / "turnlog"
-    folders = ("agents", "cli", "client", "importers", "integrations", "lint", "server", "testing")
+    folders = ("agents", "cli", "client", "importers", "integrations", "linter", "server", "testing", "upkeep")
     apart = tuple(shared / name for name in (*folders, "core/lazy_dataclass.py"))
-    frozen = "@dataclass(frozen=True, slots=True)"
-    sources = {path: path.read_text(encoding="utf-8") for path in shared.rglob("*.py")}
-    found = {
-        path: text for path, text in sources.items() if frozen in text and not any(map(path.is_relative_to, apart))
-    }
-    assert len(found) > 60
-    assert [
-        path for path, text in found.items() if "from turnlog.core.lazy_dataclass import dataclass" not in text
-    ] == []
+    paths = [path for path in shared.rglob("*.py") if not any(map(path.is_relative_to, apart))]
+    sources = {path: path.read_text(encoding="utf-8") for path in paths}
+    assert len([path for path, text in sources.items() if "@lazy_dataclass(frozen=True, slots=True)" in text]) > 60
+    assert [path for path, text in sources.items() if "\n@dataclass(frozen=True, slots=True)\n" in text] == []

@@ -24,7 +24,7 @@ from turnlog.client.in_process import InProcessBackend
 from turnlog.client.model import Backend
 from turnlog.core.identity import Owner
 from turnlog.engines.system import SystemClock
-from turnlog.lint.linter import lint
+from turnlog.linter.rules import lint
 from turnlog.server.local_server import LocalServer
 from turnlog.settings import Settings
 

@@ -20,8 +20,8 @@ from turnlog.core.errors import InvalidInputError, MalformedError
 from turnlog.core.models import FORMATS
 from turnlog.http.lambda_api import make_handler
 from turnlog.http.route_table import BY_NAME, ROUTES, routes_of
-from turnlog.lint.linter import lint as violations_of
-from turnlog.lint.use_case import LINT_FORMATS, MAX_LINTED, MAX_PROBLEMS, LintAnswer, LintHistories, LintMessages
+from turnlog.linter.rules import lint as violations_of
+from turnlog.linter.use_case import LINT_FORMATS, MAX_LINTED, MAX_PROBLEMS, LintAnswer, LintHistories, LintMessages
 from turnlog.settings import Settings
 
 CANARY = "canary-7f3a9c"
@@ -114,7 +114,7 @@ def test_a_valid_history_has_no_problem(lint: Lint, format: str) -> None:
 
 
 def test_the_formats_are_those_that_have_rules() -> None:
-    from turnlog.lint import linter as rules
+    from turnlog.linter import rules
 
     assert set(LINT_FORMATS) == set(rules.FORMATS) == set(FORMATS) - {"turnlog"}
 

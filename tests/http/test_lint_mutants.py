@@ -7,21 +7,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
-
-from tests.http.events import event
 from tests.lint import (
     test_rules_anthropic,
     test_rules_bedrock_converse,
     test_rules_openai_chat,
     test_rules_openai_responses,
 )
-from tests.lint.rule_mutants import Cases
+from typer.testing import CliRunner
+
+from tests.http.events import event
+from tests.linter.rule_mutants import Cases
 from turnlog.app import make_application
 from turnlog.cli.app import app
 from turnlog.http.lambda_api import make_handler
 from turnlog.http.route_table import routes_of
-from turnlog.lint.use_case import LINT_FORMATS
+from turnlog.linter.use_case import LINT_FORMATS
 from turnlog.settings import Settings
 
 ALL: dict[str, Cases] = {

@@ -22,7 +22,7 @@ from turnlog.core.identity import Owner
 from turnlog.core.jobs import JOB_KINDS
 from turnlog.core.summaries import SummaryRequest
 from turnlog.http.lambda_workers import DEADLINE_MS, make_worker
-from turnlog.lint.linter import lint
+from turnlog.linter.rules import lint
 from turnlog.log.keys import SessionKeys
 from turnlog.ports import BlobStore, Delivery, ItemTable, Query
 from turnlog.server.lambda_events import LocalContext, sqs_event

@@ -21,7 +21,7 @@ from turnlog.core.identity import Owner
 from turnlog.engines.files import MemoryBlobStore
 from turnlog.engines.sqlite import MEMORY, SqliteDatabase
 from turnlog.engines.sqlite_items import SqliteItemTable
-from turnlog.lint.linter import lint
+from turnlog.linter.rules import lint
 from turnlog.log.commits import CommitLog
 from turnlog.log.keys import SessionKeys
 from turnlog.log.payloads import Payloads

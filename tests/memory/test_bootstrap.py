@@ -30,7 +30,7 @@ from turnlog.core.errors import (
 )
 from turnlog.core.memory import Memory
 from turnlog.importers.dual_write import DualWrite
-from turnlog.lint.linter import lint
+from turnlog.linter.rules import lint
 from turnlog.settings import Settings
 from turnlog.testing.contracts.memory import part_of
 from turnlog.testing.scripted import ScriptedMemory

@@ -18,7 +18,7 @@ from turnlog.client.in_process import InProcessBackend
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import NotFoundError
 from turnlog.core.jobs import JOB_KINDS
-from turnlog.lint.linter import lint
+from turnlog.linter.rules import lint
 from turnlog.log.commits import checked_chain
 from turnlog.log.keys import SessionKeys
 from turnlog.log.redacted_lines import Redacted

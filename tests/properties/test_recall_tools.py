@@ -13,7 +13,7 @@ from tests.effort import examples, is_full
 from turnlog import Turnlog, build_window
 from turnlog.core.errors import BudgetTooSmallError
 from turnlog.engines.tiktoken_counter import TiktokenCounter
-from turnlog.lint.linter import lint
+from turnlog.linter.rules import lint
 from turnlog.providers.registry import codec_of
 from turnlog.providers.token_rules import count_tools
 from turnlog.providers.tools import shape_of

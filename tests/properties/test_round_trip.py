@@ -26,7 +26,7 @@ from tests.properties.histories import (
     played,
 )
 from tests.properties.plain_pairing import plainly_paired, role_of
-from turnlog.lint.linter import lint
+from turnlog.linter.rules import lint
 from turnlog.windows.text import cut, fenced
 
 trips = settings(

@@ -20,7 +20,7 @@ from turnlog import Turnlog
 from turnlog.client.model import Session
 from turnlog.core.errors import BudgetTooSmallError
 from turnlog.core.summaries import SummaryRequest
-from turnlog.lint.linter import lint
+from turnlog.linter.rules import lint
 from turnlog.providers.registry import CODECS
 from turnlog.providers.token_rules import WINDOW_OVERHEAD, count_message
 from turnlog.sessions.context_models import WindowAnswer

@@ -49,8 +49,8 @@ from tests.properties.pipelines import STEPS, options_made, pipelines
 from tests.properties.plain_pairing import plainly_paired, role_of
 from tests.properties.plain_rules import RULES
 from turnlog.core.errors import BudgetTooSmallError
-from turnlog.lint.linter import FORMATS as LINTED
-from turnlog.lint.linter import lint
+from turnlog.linter.rules import FORMATS as LINTED
+from turnlog.linter.rules import lint
 from turnlog.providers.token_rules import count_tools
 from turnlog.windows.build import Window
 from turnlog.windows.manifest import ManifestPart

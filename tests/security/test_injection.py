@@ -15,7 +15,7 @@ from turnlog import Turnlog
 from turnlog.client.model import Session
 from turnlog.core.memory import Memory
 from turnlog.engines.tiktoken_counter import TiktokenCounter
-from turnlog.lint.linter import lint
+from turnlog.linter.rules import lint
 from turnlog.memory.bootstrap import memories_text
 from turnlog.providers.blocks import escaped, fenced
 from turnlog.testing.scripted import ScriptedMemory, ScriptedSummariser

@@ -48,8 +48,8 @@ from turnlog.http.route_table import ROUTES, HttpRequest, read_body
 from turnlog.importers.files import SourceFile
 from turnlog.importers.running import shape_of
 from turnlog.jobs.worker import read_message
-from turnlog.lint.linter import FORMATS as RULES
-from turnlog.lint.linter import lint
+from turnlog.linter.rules import FORMATS as RULES
+from turnlog.linter.rules import lint
 from turnlog.log.headers import read_header
 from turnlog.log.packing import pack, unpack
 from turnlog.memory import model as memory_model

@@ -13,7 +13,7 @@ from tests.effort import examples, is_full
 from tests.jobs.test_jobs import poller
 from tests.summaries.test_compress import filled, turn
 from turnlog.client.model import Session
-from turnlog.lint.linter import lint
+from turnlog.linter.rules import lint
 from turnlog.sessions.context_models import WindowAnswer
 from turnlog.summaries.trigger import KEEP_LOOPS, Reach
 from turnlog.windows.policy import policy_of

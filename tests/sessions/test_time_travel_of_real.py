@@ -12,7 +12,7 @@ import pytest
 from tests.conftest import DATA, Harness
 from tests.effort import examples
 from turnlog.client.model import Session
-from turnlog.lint.linter import lint
+from turnlog.linter.rules import lint
 
 BUDGET = 20_000
 GO_ON = {"role": "user", "content": "Please go on."}

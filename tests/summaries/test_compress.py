@@ -8,7 +8,7 @@ import pytest
 
 from turnlog.client.model import Session
 from turnlog.core.errors import CorruptError, InvalidInputError, NotFoundError
-from turnlog.lint.linter import lint
+from turnlog.linter.rules import lint
 from turnlog.log.keys import SessionKeys
 from turnlog.summaries import rounds as loops_to_cover
 

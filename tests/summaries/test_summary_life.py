@@ -21,7 +21,7 @@ from turnlog.core.errors import SummariserConfigError, UnavailableError
 from turnlog.core.events import SummaryEvent
 from turnlog.core.identity import Owner
 from turnlog.core.summaries import LEASE_MS
-from turnlog.lint.linter import lint
+from turnlog.linter.rules import lint
 from turnlog.log.keys import SessionKeys
 from turnlog.sessions.context_models import WindowAnswer
 from turnlog.settings import Settings

@@ -11,7 +11,7 @@ from tests.windows.test_windows_policies import TURNS
 from turnlog import Turnlog, build_window
 from turnlog.client.model import Session
 from turnlog.core.errors import BudgetTooSmallError, InvalidInputError
-from turnlog.lint.linter import lint
+from turnlog.linter.rules import lint
 from turnlog.sessions.context_models import WindowAnswer
 from turnlog.windows.policy import policy_of
 

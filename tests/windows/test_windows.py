@@ -11,7 +11,7 @@ from tests.properties.building import Asked, stored, window, window_by_cards
 from tests.properties.histories import Body, Given
 from turnlog import build_window
 from turnlog.core.errors import BudgetTooSmallError
-from turnlog.lint.linter import lint
+from turnlog.linter.rules import lint
 from turnlog.sessions.context_models import WindowAnswer
 from turnlog.windows.text import NOTHING_SAID, SETTLEMENT
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from turnlog.http import health_routes as health
 from turnlog.jobs import routes as jobs
-from turnlog.lint import routes as lint
+from turnlog.linter import routes as lint
 from turnlog.memory import routes as memory
 from turnlog.privacy import routes as erase
 from turnlog.routing import Route

@@ -38,7 +38,7 @@ RESOURCES: Mapping[str, tuple[str, ...]] = {
     "health": ("http.health_routes",),
     "history": ("sessions.history_routes",),
     "jobs": ("jobs.routes",),
-    "lint": ("lint.routes",),
+    "lint": ("linter.routes",),
     "memory": ("memory.routes",),
     "messages": ("sessions.message_routes",),
     "recall": ("search.recall_routes",),

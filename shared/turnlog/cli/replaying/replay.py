@@ -25,7 +25,7 @@ from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import BudgetTooSmallError, TurnlogError, UnavailableError
 from turnlog.core.json_values import canonical_json
 from turnlog.jobs.models import Job
-from turnlog.lint.linter import FORMATS, lint
+from turnlog.linter.rules import FORMATS, lint
 from turnlog.sessions.context_models import WindowAnswer
 from turnlog.sessions.message_models import Appended
 

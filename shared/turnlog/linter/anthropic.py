@@ -16,9 +16,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from turnlog.lint.anthropic_table import MAX_BREAKPOINTS, MAX_NAME, RULES
-from turnlog.lint.linter import Violation
-from turnlog.lint.reading import Findings, TurnPairing, is_filled, is_one_of, kind_of, quoted
+from turnlog.linter.anthropic_table import MAX_BREAKPOINTS, MAX_NAME, RULES
+from turnlog.linter.reading import Findings, TurnPairing, is_filled, is_one_of, kind_of, quoted
+from turnlog.linter.rules import Violation
 
 MAX_MESSAGES = 100_000
 

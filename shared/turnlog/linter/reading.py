@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeGuard
 
-from turnlog.lint.linter import Violation
+from turnlog.linter.rules import Violation
 
 
 @dataclass(frozen=True, slots=True)

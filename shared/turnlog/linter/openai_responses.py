@@ -17,9 +17,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from turnlog.lint.linter import Violation
-from turnlog.lint.openai_responses_table import MAX_ID, MAX_NAME, RULES
-from turnlog.lint.reading import Findings, entries, is_filled, is_one_of, kind_of, quoted
+from turnlog.linter.openai_responses_table import MAX_ID, MAX_NAME, RULES
+from turnlog.linter.reading import Findings, entries, is_filled, is_one_of, kind_of, quoted
+from turnlog.linter.rules import Violation
 
 _ID = re.compile(r"[a-zA-Z0-9_-]+")
 _NAME = re.compile(rf"[a-zA-Z0-9_-]{{1,{MAX_NAME}}}")

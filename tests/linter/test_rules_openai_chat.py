@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.lint.rule_mutants import (
+from tests.linter.rule_mutants import (
     Cases,
     Json,
     Path,
@@ -21,8 +21,8 @@ from tests.lint.rule_mutants import (
     near_values,
     replaced,
 )
-from turnlog.lint.linter import FORMATS, Violation, lint
-from turnlog.lint.openai_chat_table import RULES
+from turnlog.linter.openai_chat_table import RULES
+from turnlog.linter.rules import FORMATS, Violation, lint
 
 USER: Json = {"role": "user", "content": "What is the weather?"}
 SYSTEM: Json = {"role": "system", "content": "Be brief."}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from turnlog.lint.reading import Rule
+from turnlog.linter.reading import Rule
 
 MAX_ID = 40
 MAX_NAME = 64

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.lint.rule_mutants import (
+from tests.linter.rule_mutants import (
     Cases,
     Json,
     Path,
@@ -20,9 +20,9 @@ from tests.lint.rule_mutants import (
     mutants,
     near_values,
 )
-from turnlog.lint.anthropic import MAX_MESSAGES
-from turnlog.lint.anthropic_table import RULES, SOME_REFUSE
-from turnlog.lint.linter import lint
+from turnlog.linter.anthropic import MAX_MESSAGES
+from turnlog.linter.anthropic_table import RULES, SOME_REFUSE
+from turnlog.linter.rules import lint
 
 EPHEMERAL: Json = {"type": "ephemeral"}
 THOUGHT: Json = {"type": "thinking", "thinking": "hm", "signature": "sig"}

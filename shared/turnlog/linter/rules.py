@@ -33,25 +33,25 @@ Checker: TypeAlias = Callable[[object], list[Violation]]
 
 def _openai_chat(messages: object) -> list[Violation]:
     # Imported at the call: the checkers need `Violation` from here, and a caller of one format pays for that one only.
-    from turnlog.lint import openai_chat
+    from turnlog.linter import openai_chat
 
     return openai_chat.check(messages)
 
 
 def _openai_responses(messages: object) -> list[Violation]:
-    from turnlog.lint import openai_responses
+    from turnlog.linter import openai_responses
 
     return openai_responses.check(messages)
 
 
 def _anthropic(messages: object) -> list[Violation]:
-    from turnlog.lint import anthropic
+    from turnlog.linter import anthropic
 
     return anthropic.check(messages)
 
 
 def _bedrock_converse(messages: object) -> list[Violation]:
-    from turnlog.lint import bedrock_converse
+    from turnlog.linter import bedrock_converse
 
     return bedrock_converse.check(messages)
 

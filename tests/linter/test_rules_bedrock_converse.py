@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.lint.rule_mutants import (
+from tests.linter.rule_mutants import (
     Cases,
     Json,
     Path,
@@ -20,8 +20,8 @@ from tests.lint.rule_mutants import (
     mutants,
     near_values,
 )
-from turnlog.lint.bedrock_converse_table import RULES, SOME_REFUSE
-from turnlog.lint.linter import lint
+from turnlog.linter.bedrock_converse_table import RULES, SOME_REFUSE
+from turnlog.linter.rules import lint
 
 PNG: Json = {"image": {"format": "png", "source": {"bytes": "AAAA"}}}
 THOUGHT: Json = {"reasoningContent": {"reasoningText": {"text": "hm", "signature": "sig"}}}

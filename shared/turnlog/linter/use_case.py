@@ -10,7 +10,7 @@ from pydantic import Field
 from turnlog.core.errors import InvalidInputError, Problem
 from turnlog.core.json_values import JsonObject
 from turnlog.core.models import Answer, Body, GivenText, JsonObjectField
-from turnlog.lint.linter import FORMATS, Violation, lint
+from turnlog.linter.rules import FORMATS, Violation, lint
 from turnlog.providers import registry
 
 LintFormat: TypeAlias = Literal["openai_chat", "openai_responses", "anthropic", "bedrock_converse"]

@@ -16,9 +16,9 @@ import re
 from dataclasses import dataclass, field
 from typing import TypeGuard
 
-from turnlog.lint.linter import Violation
-from turnlog.lint.openai_chat_table import MAX_ID, MAX_NAME, ROLES, RULES
-from turnlog.lint.reading import Findings, entries, is_filled, kind_of, quoted
+from turnlog.linter.openai_chat_table import MAX_ID, MAX_NAME, ROLES, RULES
+from turnlog.linter.reading import Findings, entries, is_filled, kind_of, quoted
+from turnlog.linter.rules import Violation
 
 _FUNCTION_NAME = re.compile(rf"[a-zA-Z0-9_-]{{1,{MAX_NAME}}}")
 _AUTHOR_NAME = re.compile(r"[^\s<|\\/>]+")

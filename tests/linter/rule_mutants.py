@@ -14,8 +14,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from turnlog.lint.linter import lint as violations_of
-from turnlog.lint.reading import Rule
+from turnlog.linter.reading import Rule
+from turnlog.linter.rules import lint as violations_of
 
 Json = dict[str, Any]
 Path = tuple[str | int, ...]
@@ -149,7 +149,7 @@ def steps_of(lint: Callable[[object], object], messages: object) -> int:
     def count(frame: Any, event: str, arg: object) -> Any:
         nonlocal steps
         steps += event == "line"
-        return count if "/turnlog/lint/" in frame.f_code.co_filename.replace("\\", "/") else None
+        return count if "/turnlog/linter/" in frame.f_code.co_filename.replace("\\", "/") else None
 
     before = sys.gettrace()
     sys.settrace(count)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.lint.rule_mutants import (
+from tests.linter.rule_mutants import (
     Cases,
     Json,
     anything,
@@ -19,8 +19,8 @@ from tests.lint.rule_mutants import (
     mutants,
     near_values,
 )
-from turnlog.lint.linter import lint
-from turnlog.lint.openai_responses_table import RULES
+from turnlog.linter.openai_responses_table import RULES
+from turnlog.linter.rules import lint
 
 USER: Json = {"role": "user", "content": "What is the weather?"}
 PNG: Json = {"type": "input_image", "image_url": "data:image/png;base64,AAAA", "detail": "low"}

@@ -72,7 +72,7 @@ def _twin(kind: type, name: str) -> str:
     own = f"class {name}(Twin[{kind.__name__}]):"
     lines = [own, f'    """`{kind.__name__}` for asyncio: see `AsyncTurnlog`."""']
     if kind is Session:
-        lines += ["", "    def __init__(self, sync: Session, threads: Threads) -> None:"]
+        lines += ["", "    def __init__(self, sync: Session, threads: CallThreads) -> None:"]
         lines += ["        super().__init__(sync, threads)", "        self.id = sync.id", ""]
         lines += ["    def __repr__(self) -> str:", '        return f"AsyncSession({self.id!r})"']
     # Behind a method of a builtin's name, the builtin is no type any more.
@@ -164,7 +164,7 @@ def _imports(bodies: list[str]) -> str:
     needed = {name: homes[name] for name in sorted(used) if name in homes and name not in {*KINDS, "Paged"}}
     lines = [
         "from typing import TYPE_CHECKING",
-        "from turnlog.client.async_calls import AsyncPaged, Threads, Twin",
+        "from turnlog.client.async_calls import AsyncPaged, CallThreads, Twin",
         *(f"from {kind.__module__} import {kind.__name__}" for kind in TWINS),
     ]
     lines += ["", "if TYPE_CHECKING:"]

@@ -37,7 +37,7 @@ def page(tmp_path: Path) -> str:
 
 def test_the_page_counts_what_was_run(page: str) -> None:
     assert "**1 tests passed, 2 failed, 1 were skipped**" in page and "commit `abc1234`, begun 2026-11-22 09:16" in page
-    assert "| `tests/log` | " + full_report.AREAS["log"] + " | 1 | 1 | 1 | 2.0 |" in page
+    assert "| `tests/sessions` | " + full_report.AREAS["sessions"] + " | 1 | 1 | 1 | 2.0 |" in page
     assert "| `tests/sessions/test_fork.py::test_a` | 2.0 |" in page, "with all its parameters"
 
 
@@ -45,8 +45,8 @@ def test_what_failed_is_named(page: str) -> None:
     failed = page.partition("## Failed")[2].partition("## Skipped")[0]
     rows = re.findall(r"^\| `(\S+)` \| (\w+) at `\w+` \|$", failed, re.M)
     assert rows == [
-        ("tests/sessions/test_fork.py::test_a[moto]", "failed"),
         ("tests/docs/test_docs.py::test_c", "passed"),
+        ("tests/sessions/test_fork.py::test_a[moto]", "failed"),
     ]
     assert "| `tests/sessions/test_state.py::test_a[moto]` |  |" in failed, "of the second run"
 

@@ -23,9 +23,10 @@ from turnlog.cli.replaying.transcripts import Transcript, read_transcripts
 from turnlog.cli.screen import console, cut, number, plain, print_json, table
 from turnlog.client.model import Turnlog
 from turnlog.core.errors import InvalidInputError
+from turnlog.linter.models import RuleBroken
 from turnlog.linter.rules import FORMATS
 from turnlog.linter.rules import lint as violations_of
-from turnlog.linter.use_case import RuleBroken, format_of, problem_of
+from turnlog.linter.use_case import format_of, problem_of
 from turnlog.upkeep.models import Damage, Verification
 from turnlog.version import __version__
 

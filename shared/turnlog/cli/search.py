@@ -12,7 +12,7 @@ from turnlog.cli.options import Connection, Json, Session, connected, opened
 from turnlog.cli.screen import console, cut, number, plain, print_json, table
 from turnlog.client.finding import found_everywhere_text, found_text, recalled_text
 from turnlog.core.refs import is_ref
-from turnlog.memory.read import StoredMemory
+from turnlog.memory.models import StoredMemory
 
 Line = Annotated[int | None, typer.Option("--from-line", metavar="N", min=1, help="First line of the result.")]
 LastLine = Annotated[int | None, typer.Option("--to-line", metavar="N", min=1, help="Last line of the result.")]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from turnlog.client.async_calls import AsyncPaged, Threads, Twin
+from turnlog.client.async_calls import AsyncPaged, CallThreads, Twin
 from turnlog.client.documents import DocumentReading, Documents
 from turnlog.client.model import Session, Sessions, Turnlog
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from turnlog.client.parts import GivenPolicy
     from turnlog.core.models import FormatName
     from turnlog.jobs.models import Job, Redriven
-    from turnlog.linter.use_case import LintAnswer
-    from turnlog.memory.read import Forgotten, MemoryList, StoredMemory
+    from turnlog.linter.models import LintAnswer
+    from turnlog.memory.models import Forgotten, MemoryList, StoredMemory
     from turnlog.search.models import Recalled, SearchAnswer, SearchSessionsAnswer
     from turnlog.sessions.context_models import Build, WindowAnswer
     from turnlog.sessions.document_models import Document
@@ -249,7 +249,7 @@ class AsyncSessions(Twin[Sessions]):
 class AsyncSession(Twin[Session]):
     """`Session` for asyncio: see `AsyncTurnlog`."""
 
-    def __init__(self, sync: Session, threads: Threads) -> None:
+    def __init__(self, sync: Session, threads: CallThreads) -> None:
         super().__init__(sync, threads)
         self.id = sync.id
 

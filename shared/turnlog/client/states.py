@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from turnlog.client.backend import OwnerResource, Paged, SessionResource, given
 from turnlog.jobs.models import Job, JobPage, Redriven
-from turnlog.memory.read import Forgotten, MemoryList, StoredMemory
+from turnlog.memory.models import Forgotten, MemoryList, StoredMemory
 from turnlog.sessions.state_models import AgentState, Decided, HistoryEntry, HistoryPage, StateAnswer
 from turnlog.upkeep.models import Backup, Verification
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from turnlog.linter.use_case import LintAnswer, LintMessages
+from turnlog.linter.models import LintAnswer, LintMessages
 from turnlog.routing import HttpRequest, Response, Route, read_body
 
 if TYPE_CHECKING:

@@ -3,47 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, TypeAlias, cast, get_args
-
-from pydantic import Field
+from typing import Any, cast
 
 from turnlog.core.errors import InvalidInputError, Problem
 from turnlog.core.json_values import JsonObject
-from turnlog.core.models import Answer, Body, GivenText, JsonObjectField
+from turnlog.linter.models import (
+    MAX_PROBLEMS,
+    LintAnswer,
+    LintFormat,
+    LintMessages,
+    RuleBroken,
+)
 from turnlog.linter.rules import FORMATS, Violation, lint
 from turnlog.providers import registry
-
-LintFormat: TypeAlias = Literal["openai_chat", "openai_responses", "anthropic", "bedrock_converse"]
-LINT_FORMATS: tuple[str, ...] = get_args(LintFormat)
-MAX_LINTED = 100_000
-MAX_PROBLEMS = 1_000
-
-
-class LintMessages(Body):
-    """A list of messages as a provider is sent it; nothing is stored."""
-
-    messages: list[JsonObjectField] = Field(max_length=MAX_LINTED)
-    format: LintFormat | None = Field(default=None, description="Whose rules; recognised when left out")
-
-
-class RuleBroken(Answer):
-    """One rule broken at one place. ``pointer`` is a JSON pointer into the request; ``source`` an address that shows it."""
-
-    rule: str
-    pointer: GivenText
-    message: GivenText
-    provider_says: str
-    fix: str
-    source: str
-
-
-class LintAnswer(Answer):
-    """``problems`` are the first 1,000, in the order in which a reader from the top can know of them; ``total`` are all."""
-
-    valid: bool
-    format: LintFormat
-    total: int
-    problems: list[RuleBroken]
 
 
 class LintHistories:

@@ -4,47 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from pydantic import Field
-
 from turnlog.core.errors import NotFoundError
 from turnlog.core.identity import Owner
-from turnlog.core.memory import Memory, MemoryKind, MemoryPage, Offloaded
-from turnlog.core.models import Answer, Cursors
+from turnlog.core.memory import Memory, MemoryPage, Offloaded
+from turnlog.core.models import Cursors
 from turnlog.core.times import rfc3339
 from turnlog.log.keys import OwnerKeys
 from turnlog.log.tombstones import is_cache_tombstone, keeps_snapshots
+from turnlog.memory.models import Forgotten, MemoryList, StoredMemory
 from turnlog.ports import ItemTable, MemoryEngine
 from turnlog.sessions.session_log import SessionLog
-
-
-class StoredMemory(Answer):
-    """One thing that is known. ``session_id`` and ``position`` say where it was said; null where the engine does not tell.
-
-    ``replaced_by`` is the id of a newer one that says otherwise: this one is listed, and used no more. ``confirmations``: how often
-    it was said.
-    """
-
-    memory_id: str
-    kind: MemoryKind
-    text: str
-    created_at: str
-    session_id: str | None
-    position: int | None
-    confirmations: int
-    replaced_by: str | None
-
-
-class MemoryList(Answer):
-    engine: str | None = Field(description="Which engine keeps them; null: long-term memory is off")
-    memories: list[StoredMemory]
-    next_cursor: str | None
-
-
-class Forgotten(Answer):
-    memory_id: str
-
-
-MAX_LIMIT = 100
 
 
 class VisibleMemories:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from turnlog.memory.read import Forgotten, MemoryList
+from turnlog.memory.models import Forgotten, MemoryList
 from turnlog.routing import CURSOR, HttpRequest, Parameter, Response, Route, integer
 
 if TYPE_CHECKING:

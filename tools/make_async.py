@@ -185,7 +185,9 @@ def _names_of(module: str) -> dict[str, tuple[str, str]]:
     for statement in tree.body:
         targets = statement.targets if isinstance(statement, ast.Assign) else []
         targets = [statement.target] if isinstance(statement, ast.AnnAssign) else targets
-        found |= {one.id: (module, one.id) for one in targets if isinstance(one, ast.Name) and one.id not in found}
+        names = {target.id for target in targets if isinstance(target, ast.Name)}
+        names |= {statement.name} if isinstance(statement, ast.ClassDef) else set()
+        found |= {name: (module, name) for name in names if name not in found}
     return found
 
 

@@ -11,8 +11,8 @@ from tests.conftest import ROOT
 from tools.house import PACKAGE, RIDDLE, Budget, budgets, first_lines, private_locals, sources
 
 CEILINGS = {
-    "files": 366,
-    "lines": 57_700,
+    "files": 369,
+    "lines": 58_600,
     "class names with several meanings": 3,
     "docstrings that begin like a riddle, %": 11.6,
     "locals called one, found, given, told": 1_180,

@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.lint import (
+from typer.testing import CliRunner
+
+from tests.http.events import event
+from tests.linter import (
     test_rules_anthropic,
     test_rules_bedrock_converse,
     test_rules_openai_chat,
     test_rules_openai_responses,
 )
-from typer.testing import CliRunner
-
-from tests.http.events import event
 from tests.linter.rule_mutants import Cases
 from turnlog.app import make_application
 from turnlog.cli.app import app

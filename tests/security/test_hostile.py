@@ -267,7 +267,7 @@ def test_v3_a_hostile_file_is_refused_and_nothing_of_it_is_kept(tmp_path: Path) 
 
 def test_v3_hostile_lines_do_not_harm_their_neighbours(tmp_path: Path) -> None:
     """Of a log with lines; a file that is one list of sessions is taken whole or not at all."""
-    good = (ROOT / "tests" / "imports" / "samples" / "coding-agent.jsonl").read_bytes().splitlines()
+    good = (ROOT / "tests" / "importers" / "samples" / "coding-agent.jsonl").read_bytes().splitlines()
     bad = [one for one in REFUSED.values() if b"\n" not in one and one.strip() and len(one) < 50_000 and _is_utf8(one)]
     paths = [tmp_path / "good.jsonl", tmp_path / "mixed" / "good.jsonl", tmp_path / "flat.jsonl"]
     paths[1].parent.mkdir()

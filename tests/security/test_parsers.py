@@ -84,7 +84,7 @@ _CHECKED = (
     "stored by us, and its checksum or hash is compared before; damage is shown by tests/log/test_faults_of_items.py"
 )
 _OWN = "reads or makes values of the program's own"
-_FRAMEWORK = "reads what the framework's adapter has written itself; damage is shown by tests/frameworks"
+_FRAMEWORK = "reads what the framework's adapter has written itself; damage is shown by tests/integrations"
 _OURS = "a file of the project or of the person who starts it"
 NOT_INPUT: dict[str, str] = {
     **dict.fromkeys(
@@ -127,8 +127,8 @@ NOT_INPUT: dict[str, str] = {
                 "search/recall",
                 "snapshots/restore",
                 "cli/replaying/outcomes",
-                "memories",
-                "models",
+                "app",
+                "log/reading",
             ),
             *("engines/sqs", "client/exports", "client/over_http", "client/documents", "client/connections"),
             *("agents/graph_state/messages", "cli/options", "windows/ledger", "core/loops", "core/messages"),
@@ -146,8 +146,8 @@ NOT_INPUT: dict[str, str] = {
     "engines/aws_clients": "what botocore ships",
     "server/stack": _OURS,
     "server/template": _OURS,
-    "search/bedrock_embedder": "an answer of Bedrock; tests/embedders feeds it with what is none",
-    "cli/chat/posting": "an answer of the model that the person has chosen; tests/chat feeds it with what is none",
+    "search/bedrock_embedder": "an answer of Bedrock; tests/search feeds it with what is none",
+    "cli/chat/posting": "an answer of the model that the person has chosen; tests/cli feeds it with what is none",
     "agents/tools": "arguments of a model's calls; tests/runs feeds it with what is none",
 }
 """Module -> why what it reads is nobody else's."""
@@ -390,7 +390,7 @@ def imported(data: bytes) -> object:
 
 
 def import_samples() -> list[Any]:
-    folder = ROOT / "tests" / "imports" / "samples"
+    folder = ROOT / "tests" / "importers" / "samples"
     return [path.read_bytes() for path in sorted(folder.iterdir()) if path.is_file()] + [world().export, sdk_file()]
 
 

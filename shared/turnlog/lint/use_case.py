@@ -1,4 +1,4 @@
-"""Linting a list of messages by a provider's rules: pure, nothing is stored, nothing is counted."""
+"""The use case that checks a list of messages against a provider's rules. Nothing is stored or counted as usage."""
 
 from __future__ import annotations
 
@@ -20,14 +20,17 @@ MAX_PROBLEMS = 1_000
 
 
 class LintMessages(Body):
-    """A list of messages as a provider is sent it; nothing is stored."""
+    """A list of messages as a provider would receive it. Nothing is stored."""
 
     messages: list[JsonObjectField] = Field(max_length=MAX_LINTED)
-    format: LintFormat | None = Field(default=None, description="Whose rules; recognised when left out")
+    format: LintFormat | None = Field(default=None, description="Format whose rules apply; detected when left out")
 
 
 class RuleBroken(Answer):
-    """One rule broken at one place. ``pointer`` is a JSON pointer into the request; ``source`` an address that shows it."""
+    """A rule that the messages break, and where.
+
+    ``pointer`` is a JSON pointer into the request; ``source`` is the URL of a page that shows the provider's answer.
+    """
 
     rule: str
     pointer: GivenText
@@ -38,7 +41,10 @@ class RuleBroken(Answer):
 
 
 class LintAnswer(Answer):
-    """``problems`` are the first 1,000, in the order in which a reader from the top can know of them; ``total`` are all."""
+    """The result of a check.
+
+    ``problems`` holds the first 1,000 violations, in the order of the messages; ``total`` counts all of them.
+    """
 
     valid: bool
     format: LintFormat
@@ -47,32 +53,37 @@ class LintAnswer(Answer):
 
 
 class LintHistories:
-    """The use case: every rule that a list of messages breaks."""
+    """Use case: check a list of messages against the rules of a provider."""
 
     def __call__(self, body: LintMessages) -> LintAnswer:
-        """Raises `InvalidInputError` when the messages are of a format that has no rules."""
+        """Return the violations. Raises `InvalidInputError` when the messages have a format without rules."""
         format = body.format if body.format is not None else format_of(body.messages)
         return answer_of(format, lint(body.messages, format=format))
 
 
 def format_of(messages: Sequence[dict[str, Any]]) -> LintFormat:
-    """The format that most of the messages have something of; OpenAI Chat where nothing tells.
+    """Return the format that most messages have a mark of, or ``openai_chat`` when no message has one.
 
-    One message is recognised as an append does it. Raises `InvalidInputError` for Turnlog's own: no provider, no rules.
+    Each message is recognised as when it is appended to a session. Raises `InvalidInputError` for Turnlog's own format:
+    it belongs to no provider, so it has no rules.
     """
-    found = registry.format_of(cast("Sequence[JsonObject]", messages))
-    if found not in FORMATS:
-        message = f"the messages are of format {found!r}, which has no rules; there are some for {', '.join(FORMATS)}"
+    format_name = registry.format_of(cast("Sequence[JsonObject]", messages))
+    if format_name not in FORMATS:
+        message = (
+            f"the messages are of format {format_name!r}, which has no rules; there are some for {', '.join(FORMATS)}"
+        )
         raise InvalidInputError(message, problems=[Problem("no_rules", "/format", message)])
-    return cast("LintFormat", found)
+    return cast("LintFormat", format_name)
 
 
 def answer_of(format: LintFormat, violations: Sequence[Violation]) -> LintAnswer:
-    problems = [problem_of(one) for one in violations[:MAX_PROBLEMS]]
+    """Return the answer for ``violations``, of which it lists the first `MAX_PROBLEMS`."""
+    problems = [problem_of(violation) for violation in violations[:MAX_PROBLEMS]]
     return LintAnswer(valid=not violations, format=format, total=len(violations), problems=problems)
 
 
 def problem_of(violation: Violation) -> RuleBroken:
+    """Return a violation as the API shows it."""
     return RuleBroken(
         rule=violation.rule,
         pointer=violation.pointer,

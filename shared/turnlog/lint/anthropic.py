@@ -93,6 +93,7 @@ class _Reader:
 
     def __init__(self, findings: Findings) -> None:
         self._findings = findings
+        self._add = findings.add
         self._pairing = TurnPairing(findings)
         self._server_ids: set[str] = set()
         self._breakpoints = 0
@@ -116,7 +117,7 @@ class _Reader:
     def take(self, pointer: str, message: object, *, final: bool) -> None:
         self._message_pointer = pointer
         if not isinstance(message, dict):
-            self._findings.add("message_not_object", pointer, f"the message is {kind_of(message)}, not an object")
+            self._add("message_not_object", pointer, f"the message is {kind_of(message)}, not an object")
             self._end_malformed()
             return
         role, content = message.get("role"), message.get("content")
@@ -124,12 +125,12 @@ class _Reader:
             self._take_system(pointer, message, content)
             return
         if not is_one_of(role, {"user", "assistant"}):
-            self._findings.add("unknown_role", f"{pointer}/role", f"the role is {quoted(role)}")
+            self._add("unknown_role", f"{pointer}/role", f"the role is {quoted(role)}")
             self._end_malformed()
             return
         self._end_systems(role)
         if not self._has_turns and role == "assistant":
-            self._findings.add("first_not_user", f"{pointer}/role", "the first message is the assistant's")
+            self._add("first_not_user", f"{pointer}/role", "the first message is the assistant's")
         self._has_turns = True
         if role != self._role:
             self._end_turn()
@@ -144,7 +145,7 @@ class _Reader:
         last, kind = self._last_block
         is_unfinished = kind is not None and kind not in {"text", *_THINKING}
         if self._role == "assistant" and not (self._pairing.open or is_unfinished):
-            self._findings.add("ends_on_assistant", last or self._message_pointer, "the last turn is the assistant's")
+            self._add("ends_on_assistant", last or self._message_pointer, "the last turn is the assistant's")
         self._end_turn()
         self._pairing.end_turn()
 
@@ -152,9 +153,7 @@ class _Reader:
         if self._role == "user":
             self._pairing.end_turn()
         elif self._last_block[1] == "thinking":
-            self._findings.add(
-                "thinking_last", self._last_block[0], "the last block of the assistant's turn is thinking"
-            )
+            self._add("thinking_last", self._last_block[0], "the last block of the assistant's turn is thinking")
         self._start_turn()
 
     def _end_malformed(self) -> None:
@@ -172,23 +171,23 @@ class _Reader:
         self._system_pointers.append(f"{pointer}/role")
         pointer = f"{pointer}/content"
         if content in ("", []):
-            self._findings.add("content_empty", pointer, "the system message is empty")
+            self._add("content_empty", pointer, "the system message is empty")
         elif isinstance(content, list):
             for index, block in enumerate(content):
                 kind = block.get("type") if isinstance(block, dict) else None
                 if is_one_of(kind, _SYSTEM_TYPES):
                     self._check_block(f"{pointer}/{index}", block)
                 else:
-                    self._findings.add("system_block", f"{pointer}/{index}", f"a system message has {quoted(kind)}")
+                    self._add("system_block", f"{pointer}/{index}", f"a system message has {quoted(kind)}")
         elif isinstance(content, str):
             self._check_text(pointer, content)
         else:
-            self._findings.add("content_type", pointer, f"content is {kind_of(content)}")
+            self._add("content_type", pointer, f"content is {kind_of(content)}")
 
     def _end_systems(self, role: str) -> None:
         rule = "system_role" if self._systems_follow_user and role == "assistant" else "system_misplaced"
         for pointer in self._system_pointers:
-            self._findings.add(rule, pointer, "a system message stands in the list")
+            self._add(rule, pointer, "a system message stands in the list")
         self._system_pointers = []
 
     def _check_end(self, pointer: str, content: object) -> None:
@@ -197,14 +196,14 @@ class _Reader:
             pointer = f"{pointer}/{len(content) - 1}/text"
             content = block.get("text") if isinstance(block, dict) and block.get("type") == "text" else None
         if isinstance(content, str) and content.strip() and content != content.rstrip():
-            self._findings.add("trailing_whitespace", pointer, "the end of the assistant's last text is white space")
+            self._add("trailing_whitespace", pointer, "the end of the assistant's last text is white space")
 
     # --- content
 
     def _take_content(self, pointer: str, content: object, *, may_lack: bool) -> None:
         if content in ("", []):
             if not may_lack:
-                self._findings.add("content_empty", pointer, f"content is {kind_of(content)} with nothing in it")
+                self._add("content_empty", pointer, f"content is {kind_of(content)} with nothing in it")
         elif isinstance(content, str):
             self._check_text(pointer, content)
             self._note_block(pointer, "text")
@@ -212,7 +211,7 @@ class _Reader:
             for index, block in enumerate(content):
                 self._take_block(f"{pointer}/{index}", block)
         else:
-            self._findings.add("content_type", pointer, f"content is {kind_of(content)}")
+            self._add("content_type", pointer, f"content is {kind_of(content)}")
 
     def _note_block(self, pointer: str, kind: object) -> None:
         """Record a block of the turn; report thinking that comes after text or calls, once for each turn."""
@@ -221,9 +220,7 @@ class _Reader:
         self._last_block = (pointer, kind)
         if is_one_of(kind, _THINKING) and self._first_block[1] in {"text", "tool_use"} and not self._thinking_reported:
             self._thinking_reported = True
-            self._findings.add(
-                "thinking_not_first", self._first_block[0], f"{self._first_block[1]} comes before the thinking"
-            )
+            self._add("thinking_not_first", self._first_block[0], f"{self._first_block[1]} comes before the thinking")
 
     def _take_block(self, pointer: str, block: object) -> None:
         kind = block.get("type") if isinstance(block, dict) else None
@@ -233,47 +230,43 @@ class _Reader:
             elif kind == "tool_use" and self._role == "assistant":
                 self._take_call(pointer, block)
             elif kind == "tool_result" or (kind in _ASSISTANT_TYPES and self._role == "user"):
-                self._findings.add("block_wrong_role", f"{pointer}/type", f"{kind} in a message of the {self._role}")
+                self._add("block_wrong_role", f"{pointer}/type", f"{kind} in a message of the {self._role}")
             elif kind in {"server_tool_use", "mcp_tool_use"}:
                 self._take_server_call(pointer, block)
             elif kind.endswith("_tool_result"):
                 self._take_server_result(pointer, block)
             elif kind == "document" and self._role == "assistant":
-                self._findings.add(
-                    "document_in_assistant", f"{pointer}/type", "a document in a message of the assistant"
-                )
+                self._add("document_in_assistant", f"{pointer}/type", "a document in a message of the assistant")
             elif kind == "text" and block.get("citations") and self._role == "user":
-                self._findings.add("citations_in_user", f"{pointer}/citations", "citations in a message of the user")
+                self._add("citations_in_user", f"{pointer}/citations", "citations in a message of the user")
         self._note_block(pointer, kind if isinstance(kind, str) else "?")
 
     def _take_call(self, pointer: str, block: dict[str, object]) -> None:
         call_id, name, arguments = block.get("id"), block.get("name"), block.get("input")
         valid = _matches(call_id, _ID)
         if not valid:
-            self._findings.add("call_id", f"{pointer}/id", f"the id of the call is {quoted(call_id)}")
+            self._add("call_id", f"{pointer}/id", f"the id of the call is {quoted(call_id)}")
         if not _matches(name, _NAME):
-            self._findings.add("call_name", f"{pointer}/name", f"the name of the tool is {quoted(name)}")
+            self._add("call_name", f"{pointer}/name", f"the name of the tool is {quoted(name)}")
         if not isinstance(arguments, dict):
-            self._findings.add(
-                "input_not_object", f"{pointer}/input", f"the input is {kind_of(arguments)}, not an object"
-            )
+            self._add("input_not_object", f"{pointer}/input", f"the input is {kind_of(arguments)}, not an object")
         self._pairing.add_call(pointer, "id", call_id if valid and isinstance(call_id, str) else None)
 
     def _take_result(self, pointer: str, block: dict[str, object]) -> None:
         call_id = block.get("tool_use_id")
         valid = _matches(call_id, _ID)
         if not valid:
-            self._findings.add("result_id", f"{pointer}/tool_use_id", f"tool_use_id is {quoted(call_id)}")
+            self._add("result_id", f"{pointer}/tool_use_id", f"tool_use_id is {quoted(call_id)}")
         self._check_result(pointer, block)
         is_in_place = is_one_of(self._last_block[1], {"tool_result"}) or not self._last_block[0]
         is_answer = self._pairing.add_result(
             f"{pointer}/tool_use_id", call_id if valid and isinstance(call_id, str) else None
         )
         if is_answer and not is_in_place:
-            self._findings.add("result_after_content", pointer, "other content of the turn comes before the result")
+            self._add("result_after_content", pointer, "other content of the turn comes before the result")
         elif is_answer and self._first_results_message not in {"", self._message_pointer} and not self._split_reported:
             self._split_reported = True
-            self._findings.add("results_split", pointer, "other results of the turn are in a message before")
+            self._add("results_split", pointer, "other results of the turn are in a message before")
         self._first_results_message = self._first_results_message or self._message_pointer
 
     def _take_server_call(self, pointer: str, block: dict[str, object]) -> None:
@@ -282,14 +275,12 @@ class _Reader:
             self._pairing.register_id(f"{pointer}/id", call_id)
             self._server_ids.add(call_id)
         else:
-            self._findings.add("call_id", f"{pointer}/id", f"the id of the call is {quoted(call_id)}")
+            self._add("call_id", f"{pointer}/id", f"the id of the call is {quoted(call_id)}")
 
     def _take_server_result(self, pointer: str, block: dict[str, object]) -> None:
         call_id, pointer = block.get("tool_use_id"), f"{pointer}/tool_use_id"
         if not is_one_of(call_id, self._server_ids):
-            self._findings.add(
-                "server_result_unknown", pointer, f"no call of a server tool has the id {quoted(call_id)}"
-            )
+            self._add("server_result_unknown", pointer, f"no call of a server tool has the id {quoted(call_id)}")
 
     # --- one block by itself
 
@@ -299,23 +290,21 @@ class _Reader:
         Returns False when the block is not an object, or its type belongs to another API.
         """
         if not isinstance(block, dict):
-            self._findings.add("block_not_object", pointer, f"the block is {kind_of(block)}, not an object")
+            self._add("block_not_object", pointer, f"the block is {kind_of(block)}, not an object")
             return False
         kind = block.get("type")
         if not is_filled(kind) or kind in _OTHER_API_TYPES:
-            self._findings.add("block_type", f"{pointer}/type", f"the type of the block is {quoted(kind)}")
+            self._add("block_type", f"{pointer}/type", f"the type of the block is {quoted(kind)}")
             return False
         if kind in _KEYS:
             self._findings.unknown_keys(pointer, block, _KEYS[kind])
         for key in _REQUIRED_STRINGS.get(kind, ()):
             if not isinstance(block.get(key), str) or (key == "data" and not block[key]):
-                self._findings.add(
-                    "block_field", f"{pointer}/{key}", f"{key} is {kind_of(block.get(key))}, not a string"
-                )
+                self._add("block_field", f"{pointer}/{key}", f"{key} is {kind_of(block.get(key))}, not a string")
         if kind == "text" and isinstance(block.get("text"), str):
             self._check_text(f"{pointer}/text", block["text"])
         elif kind == "thinking" and not is_filled(block.get("signature")):
-            self._findings.add("thinking_signature", f"{pointer}/signature", "the thinking has no signature")
+            self._add("thinking_signature", f"{pointer}/signature", "the thinking has no signature")
         elif kind in _SOURCES:
             self._check_source(f"{pointer}/source", block.get("source"), _SOURCES[kind])
         elif kind == "search_result":
@@ -325,64 +314,62 @@ class _Reader:
 
     def _check_text(self, pointer: str, text: str) -> None:
         if not text.strip():
-            self._findings.add("text_blank", pointer, "the text is empty or white space only")
+            self._add("text_blank", pointer, "the text is empty or white space only")
 
     def _check_breakpoint(self, pointer: str, value: object) -> None:
         if value is None:
             return
         ttl = value.get("ttl") if isinstance(value, dict) else None
         if not (isinstance(value, dict) and value.get("type") == "ephemeral" and ttl in (None, "5m", "1h")):
-            self._findings.add("cache_control", pointer, f"cache_control is {kind_of(value)} of no known kind")
+            self._add("cache_control", pointer, f"cache_control is {kind_of(value)} of no known kind")
         self._breakpoints += 1
         if self._breakpoints == MAX_BREAKPOINTS + 1:
-            self._findings.add("too_many_breakpoints", pointer, f"{MAX_BREAKPOINTS} blocks before have cache_control")
+            self._add("too_many_breakpoints", pointer, f"{MAX_BREAKPOINTS} blocks before have cache_control")
 
     def _check_source(self, pointer: str, source: object, types: Mapping[str, tuple[str, frozenset[str]]]) -> None:
         kind = source.get("type") if isinstance(source, dict) else None
         if not isinstance(source, dict):
-            self._findings.add("source_type", pointer, f"the source is {kind_of(source)}, not an object")
+            self._add("source_type", pointer, f"the source is {kind_of(source)}, not an object")
         elif not is_one_of(kind, types):
-            self._findings.add("source_type", f"{pointer}/type", f"the type of the source is {quoted(kind)}")
+            self._add("source_type", f"{pointer}/type", f"the type of the source is {quoted(kind)}")
         else:
             key, media_types = types[kind]
             self._findings.unknown_keys(pointer, source, {"type", key, "media_type"} if media_types else {"type", key})
             if kind == "content" and isinstance(source.get(key), list):
                 self._check_nested(f"{pointer}/{key}", source[key], {"text", "image"})
             elif not is_filled(source.get(key)):
-                self._findings.add("source_field", f"{pointer}/{key}", f"{key} is {kind_of(source.get(key))}, or empty")
+                self._add("source_field", f"{pointer}/{key}", f"{key} is {kind_of(source.get(key))}, or empty")
             if media_types and not is_one_of(source.get("media_type"), media_types):
                 value = quoted(source.get("media_type"))
-                self._findings.add("media_type", f"{pointer}/media_type", f"the media type is {value}")
+                self._add("media_type", f"{pointer}/media_type", f"the media type is {value}")
 
     def _check_nested(self, pointer: str, blocks: object, block_types: set[str]) -> None:
         if not isinstance(blocks, list):
-            self._findings.add("block_field", pointer, f"content is {kind_of(blocks)}, not a list")
+            self._add("block_field", pointer, f"content is {kind_of(blocks)}, not a list")
             return
         for index, block in enumerate(blocks):
             kind = block.get("type") if isinstance(block, dict) else None
             if is_one_of(kind, block_types):
                 self._check_block(f"{pointer}/{index}", block)
             else:
-                self._findings.add("block_type", f"{pointer}/{index}", f"a block of type {quoted(kind)} stands here")
+                self._add("block_type", f"{pointer}/{index}", f"a block of type {quoted(kind)} stands here")
 
     def _check_result(self, pointer: str, block: dict[str, object]) -> None:
         content, error = block.get("content"), block.get("is_error")
         if error is not None and not isinstance(error, bool):
-            self._findings.add("is_error_type", f"{pointer}/is_error", f"is_error is {kind_of(error)}")
+            self._add("is_error_type", f"{pointer}/is_error", f"is_error is {kind_of(error)}")
         if error is True and content in (None, "", []):
-            self._findings.add("error_empty", f"{pointer}/content", "the result is an error and does not say which")
+            self._add("error_empty", f"{pointer}/content", "the result is an error and does not say which")
         if isinstance(content, list):
             for index, nested in enumerate(content):
                 kind = nested.get("type") if isinstance(nested, dict) else None
                 if is_one_of(kind, _TYPES_REFUSED_IN_RESULTS):
                     text = f"a result has a block of type {quoted(kind)}"
-                    self._findings.add("result_block_type", f"{pointer}/content/{index}/type", text)
+                    self._add("result_block_type", f"{pointer}/content/{index}/type", text)
                 else:
                     self._check_block(f"{pointer}/content/{index}", nested)
         elif content is not None and not isinstance(content, str):
-            self._findings.add(
-                "result_content", f"{pointer}/content", f"the content of the result is {kind_of(content)}"
-            )
+            self._add("result_content", f"{pointer}/content", f"the content of the result is {kind_of(content)}")
 
 
 def _matches(value: object, pattern: re.Pattern[str]) -> bool:

@@ -172,6 +172,7 @@ class _Reader:
 
     def __init__(self, findings: Findings) -> None:
         self._findings = findings
+        self._add = findings.add
         self._pairing = TurnPairing(findings)
         self._role: object = None
         self._role_pointer = ""
@@ -187,26 +188,24 @@ class _Reader:
         if is_one_of(role, {"user", "assistant"}) and isinstance(message, dict):
             self._take_turn(pointer, role, message.get("content"))
         elif role == "system":
-            self._findings.add("system_role", f"{pointer}/role", "a system message stands in the list")
+            self._add("system_role", f"{pointer}/role", "a system message stands in the list")
         else:
             if isinstance(message, dict):
-                self._findings.add("unknown_role", f"{pointer}/role", f"the role is {quoted(role)}")
+                self._add("unknown_role", f"{pointer}/role", f"the role is {quoted(role)}")
             self._pairing.end_turn()
             self._role, self._has_turns = None, True
 
     def end(self) -> None:
         if self._role == "assistant" and not self._pairing.open:
-            self._findings.add("ends_on_assistant", self._role_pointer, "the last message is the assistant's")
+            self._add("ends_on_assistant", self._role_pointer, "the last message is the assistant's")
         self._pairing.end_turn()
 
     def _take_turn(self, pointer: str, role: str, content: object) -> None:
         self._role_pointer = f"{pointer}/role"
         if not self._has_turns and role == "assistant":
-            self._findings.add("first_not_user", self._role_pointer, "the first message is the assistant's")
+            self._add("first_not_user", self._role_pointer, "the first message is the assistant's")
         elif role == self._role:
-            self._findings.add(
-                "roles_not_alternating", self._role_pointer, f"the message before has the role {role} too"
-            )
+            self._add("roles_not_alternating", self._role_pointer, f"the message before has the role {role} too")
         elif self._role == "user":
             self._pairing.end_turn()
         self._role, self._has_turns = role, True
@@ -217,7 +216,7 @@ class _Reader:
         counts = {"image": 0, "document": 0, "text": 0}
         self._only_results = True
         if not content:
-            self._findings.add("content_empty", pointer, "content is an empty list")
+            self._add("content_empty", pointer, "content is an empty list")
         for index, block in enumerate(content):
             if isinstance(block, dict):
                 for key in counts:
@@ -225,16 +224,16 @@ class _Reader:
                 self._take_block(f"{pointer}/{index}", block)
                 self._only_results &= not block.keys() - {"toolResult", "cachePoint"}
         if counts["image"] > MAX_IMAGES:
-            self._findings.add("too_many_images", pointer, f"the message has {counts['image']} images")
+            self._add("too_many_images", pointer, f"the message has {counts['image']} images")
         if counts["document"] > MAX_DOCUMENTS:
-            self._findings.add("too_many_documents", pointer, f"the message has {counts['document']} documents")
+            self._add("too_many_documents", pointer, f"the message has {counts['document']} documents")
         if counts["document"] and not counts["text"] and self._role == "user":
-            self._findings.add("document_without_text", pointer, "the message has a document and no text")
+            self._add("document_without_text", pointer, "the message has a document and no text")
 
     def _take_block(self, pointer: str, block: dict[str, object]) -> None:
         for key in ("image", "document"):
             if key in block and self._role == "assistant":
-                self._findings.add("media_wrong_role", f"{pointer}/{key}", f"{key} in a message of the assistant")
+                self._add("media_wrong_role", f"{pointer}/{key}", f"{key} in a message of the assistant")
         for key, role in (("toolUse", "assistant"), ("toolResult", "user"), ("reasoningContent", "assistant")):
             body = block.get(key)
             if not isinstance(body, dict) or body.get("type") is not None:  # typed: run by the provider
@@ -242,31 +241,27 @@ class _Reader:
             call_id = body.get("toolUseId")
             valid = call_id if isinstance(call_id, str) and _TOOL_USE_ID.fullmatch(call_id) else None
             if role != self._role:
-                self._findings.add("block_wrong_role", f"{pointer}/{key}", f"{key} in a message of the {self._role}")
+                self._add("block_wrong_role", f"{pointer}/{key}", f"{key} in a message of the {self._role}")
             elif key == "toolUse":
                 self._pairing.add_call(f"{pointer}/{key}", "toolUseId", valid)
             elif key == "toolResult":
                 if self._pairing.add_result(f"{pointer}/{key}/toolUseId", valid) and not self._only_results:
-                    self._findings.add(
-                        "result_after_content", f"{pointer}/{key}", "other content comes before the result"
-                    )
+                    self._add("result_after_content", f"{pointer}/{key}", "other content comes before the result")
                 if body.get("status") == "error" and body.get("content") == []:
-                    self._findings.add(
-                        "error_empty", f"{pointer}/{key}/content", "the result is an error without content"
-                    )
+                    self._add("error_empty", f"{pointer}/{key}/content", "the result is an error without content")
 
     # --- shapes
 
     def _check_value(self, pointer: str, value: object, spec: Spec) -> None:
         if isinstance(spec, frozenset):
             if not is_one_of(value, spec):
-                self._findings.add("enum_value", pointer, f"{quoted(value)} is none of {', '.join(sorted(spec))}")
+                self._add("enum_value", pointer, f"{quoted(value)} is none of {', '.join(sorted(spec))}")
         elif isinstance(spec, tuple):
             if isinstance(value, list):
                 for index, item in enumerate(value):
                     self._check_value(f"{pointer}/{index}", item, spec[0])
             else:
-                self._findings.add("field_type", pointer, f"the value is {kind_of(value)}, not a list")
+                self._add("field_type", pointer, f"the value is {kind_of(value)}, not a list")
         elif spec in _SHAPES:
             self._check_shape(pointer, value, _SHAPES[spec])
         else:
@@ -274,21 +269,19 @@ class _Reader:
 
     def _check_shape(self, pointer: str, value: object, shape: _Shape) -> None:
         if not isinstance(value, dict):
-            self._findings.add("field_type", pointer, f"the value is {kind_of(value)}, not an object")
+            self._add("field_type", pointer, f"the value is {kind_of(value)}, not an object")
             return
         self._findings.unknown_keys(pointer, value, shape.members)
         known = [key for key in shape.members if key in value]
         if shape.union and (len(known) > 1 or not value):
-            self._findings.add(
-                "union_members", pointer, f"the union has {len(known)} members: {', '.join(known) or 'none'}"
-            )
+            self._add("union_members", pointer, f"the union has {len(known)} members: {', '.join(known) or 'none'}")
         for key, spec in shape.members.items():
             if key in value:
                 self._check_value(f"{pointer}/{key}", value[key], spec)
             elif isinstance(spec, str) and spec in _RULES_WHEN_MISSING:
                 self._check_leaf(f"{pointer}/{key}", None, spec)
             elif key in shape.required:
-                self._findings.add("field_missing", f"{pointer}/{key}", f"{key} is missing")
+                self._add("field_missing", f"{pointer}/{key}", f"{key} is missing")
 
     def _check_leaf(self, pointer: str, value: object, leaf: str) -> None:
         is_valid, rule = _LEAVES[leaf]
@@ -302,4 +295,4 @@ class _Reader:
         if rule:
             # Arguments and texts can be anything, so violations do not quote them.
             description = kind_of(value) if leaf in {"input", "visible text"} else quoted(value)
-            self._findings.add(rule, pointer, f"the value is {description}")
+            self._add(rule, pointer, f"the value is {description}")

@@ -183,7 +183,7 @@ class _Pairing:
     """Reads the messages once and pairs each call with its result."""
 
     def __init__(self, findings: Findings) -> None:
-        self._findings = findings
+        self._add = findings.add
         self._ids: set[str] = set()
         self._calls: _OpenCalls | None = None
         self._function: tuple[str, object] | None = None
@@ -221,7 +221,7 @@ class _Pairing:
             calls.faulty_calls += 1
             return
         if call_id in self._ids:
-            self._findings.add("call_id_repeated", f"{pointer}/id", f"an earlier call has the id {quoted(call_id)} too")
+            self._add("call_id_repeated", f"{pointer}/id", f"an earlier call has the id {quoted(call_id)} too")
         self._ids.add(call_id)
         if call_id in calls.waiting:
             calls.faulty_calls += 1
@@ -229,11 +229,11 @@ class _Pairing:
             calls.waiting[call_id] = pointer
 
     def _take_result(self, pointer: str, call_id: object) -> None:
-        findings, calls = self._findings, self._calls
+        calls = self._calls
         if not is_filled(call_id):
-            findings.add("result_id", f"{pointer}/tool_call_id", f"tool_call_id is {quoted(call_id)}")
+            self._add("result_id", f"{pointer}/tool_call_id", f"tool_call_id is {quoted(call_id)}")
         if calls is None:
-            findings.add("orphan_result", f"{pointer}/role", "no assistant message with tool_calls comes right before")
+            self._add("orphan_result", f"{pointer}/role", "no assistant message with tool_calls comes right before")
         elif not is_filled(call_id):
             calls.faulty_results += 1
         elif call_id in calls.waiting:
@@ -242,33 +242,29 @@ class _Pairing:
         elif calls.faulty_calls:
             calls.faulty_calls -= 1
         elif call_id in calls.answered:
-            findings.add("second_result", f"{pointer}/tool_call_id", f"the call {quoted(call_id)} has a result already")
+            self._add("second_result", f"{pointer}/tool_call_id", f"the call {quoted(call_id)} has a result already")
         else:
-            findings.add("result_id_unknown", f"{pointer}/tool_call_id", f"no call before has the id {quoted(call_id)}")
+            self._add("result_id_unknown", f"{pointer}/tool_call_id", f"no call before has the id {quoted(call_id)}")
 
     def _end_calls(self) -> None:
         if self._calls is not None:
             for call_id, pointer in list(self._calls.waiting.items())[self._calls.faulty_results :]:
-                self._findings.add(
-                    "call_unanswered", pointer, f"the call {quoted(call_id)} has no tool message behind it"
-                )
+                self._add("call_unanswered", pointer, f"the call {quoted(call_id)} has no tool message behind it")
             self._calls = None
 
     def _take_function_result(self, pointer: str, name: object) -> None:
         function, self._function = self._function, None
         if function is None:
             text = "no assistant message with function_call comes right before"
-            self._findings.add("orphan_function_result", f"{pointer}/role", text)
+            self._add("orphan_function_result", f"{pointer}/role", text)
         elif _is_function_name(name) and _is_function_name(function[1]) and name != function[1]:
             text = f"the function called is {quoted(function[1])}, the result names {quoted(name)}"
-            self._findings.add("function_result_name", f"{pointer}/name", text)
+            self._add("function_result_name", f"{pointer}/name", text)
 
     def _end_function(self) -> None:
         if self._function is not None:
             pointer, name = self._function
-            self._findings.add(
-                "function_call_unanswered", pointer, f"no function message follows the call of {quoted(name)}"
-            )
+            self._add("function_call_unanswered", pointer, f"no function message follows the call of {quoted(name)}")
             self._function = None
 
 

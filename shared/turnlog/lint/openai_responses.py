@@ -97,6 +97,7 @@ class _Reader:
 
     def __init__(self, findings: Findings) -> None:
         self._findings = findings
+        self._add = findings.add
         self._item_ids: set[str] = set()
         self._kinds: dict[str, str] = {}
         self._waiting: dict[str, str] = {}
@@ -108,13 +109,13 @@ class _Reader:
 
     def take(self, pointer: str, item: object) -> None:
         if not isinstance(item, dict):
-            self._findings.add("item_not_object", pointer, f"the item is {kind_of(item)}, not an object")
+            self._add("item_not_object", pointer, f"the item is {kind_of(item)}, not an object")
             self._end_reasoning(has_follower=False)
             return
         kind = _kind(item)
         is_chat_message = kind != "message" and {"role", "content"} <= item.keys()
         if not is_filled(kind) or kind in _OTHER_API_TYPES or is_chat_message:
-            self._findings.add("item_type", f"{pointer}/type", f"the type of the item is {quoted(kind)}")
+            self._add("item_type", f"{pointer}/type", f"the type of the item is {quoted(kind)}")
             self._end_reasoning(has_follower=False)
             return
         if kind != "reasoning":
@@ -125,7 +126,7 @@ class _Reader:
         self._take_id(pointer, item.get("id"), kind)
         status = item.get("status")
         if kind in _KEYS and status is not None and not is_one_of(status, _STATUS):
-            self._findings.add("status_value", f"{pointer}/status", f"the status is {quoted(status)}")
+            self._add("status_value", f"{pointer}/status", f"the status is {quoted(status)}")
         if kind == "message":
             self._check_message(pointer, item)
         elif kind == "reasoning":
@@ -140,30 +141,28 @@ class _Reader:
         self._end_reasoning(has_follower=False)
         excused = self._faulty_outputs + self._references
         for call_id, pointer in list(self._waiting.items())[excused:]:
-            self._findings.add("call_unanswered", pointer, f"the call {quoted(call_id)} has no output behind it")
+            self._add("call_unanswered", pointer, f"the call {quoted(call_id)} has no output behind it")
 
     def _end_reasoning(self, *, has_follower: bool) -> None:
         if self._reasoning and not has_follower:
-            self._findings.add("reasoning_alone", self._reasoning, "no item of the model follows the reasoning")
+            self._add("reasoning_alone", self._reasoning, "no item of the model follows the reasoning")
         self._reasoning = ""
 
     def _take_id(self, pointer: str, item_id: object, kind: str) -> None:
         if kind == "item_reference":
             self._references += 1
             if not is_filled(item_id):
-                self._findings.add("reference_id", f"{pointer}/id", f"the id of the item is {quoted(item_id)}")
+                self._add("reference_id", f"{pointer}/id", f"the id of the item is {quoted(item_id)}")
                 return
         if item_id is None:
             return
         pointer = f"{pointer}/id"
         if not (isinstance(item_id, str) and _ID.fullmatch(item_id)):
-            self._findings.add("item_id", pointer, f"the id of the item is {quoted(item_id)}")
+            self._add("item_id", pointer, f"the id of the item is {quoted(item_id)}")
         elif item_id in self._item_ids:
-            self._findings.add("item_id_repeated", pointer, f"an earlier item has the id {quoted(item_id)} too")
+            self._add("item_id_repeated", pointer, f"an earlier item has the id {quoted(item_id)} too")
         elif not item_id.startswith(_ID_PREFIXES.get(kind, "")):
-            self._findings.add(
-                "item_id_prefix", pointer, f"the id {quoted(item_id)} does not begin with {_ID_PREFIXES[kind]}"
-            )
+            self._add("item_id_prefix", pointer, f"the id {quoted(item_id)} does not begin with {_ID_PREFIXES[kind]}")
         else:
             self._item_ids.add(item_id)
 
@@ -174,17 +173,15 @@ class _Reader:
         if kind in {"function_call", "custom_tool_call"}:
             name, key = item.get("name"), "arguments" if kind == "function_call" else "input"
             if not (isinstance(name, str) and _NAME.fullmatch(name)):
-                self._findings.add("call_name", f"{pointer}/name", f"the name of the called tool is {quoted(name)}")
+                self._add("call_name", f"{pointer}/name", f"the name of the called tool is {quoted(name)}")
             if not isinstance(item.get(key), str):
-                self._findings.add(
-                    f"{key}_not_string", f"{pointer}/{key}", f"{key} is {kind_of(item.get(key))}, not a string"
-                )
+                self._add(f"{key}_not_string", f"{pointer}/{key}", f"{key} is {kind_of(item.get(key))}, not a string")
         if not self._check_call_id(pointer, call_id):
             self._faulty_calls += 1
             return
         call_id = str(call_id)
         if call_id in self._kinds:
-            self._findings.add("call_id_repeated", f"{pointer}/call_id", f"an earlier call has {quoted(call_id)} too")
+            self._add("call_id_repeated", f"{pointer}/call_id", f"an earlier call has {quoted(call_id)} too")
             if call_id in self._waiting:
                 self._faulty_calls += 1
                 return
@@ -204,55 +201,51 @@ class _Reader:
         call_id = str(call_id)
         if call_id in self._kinds and self._kinds[call_id] != _CALL_TYPE_OF[kind]:
             description = f"the call {quoted(call_id)} is a {self._kinds[call_id]}, the output a {kind}"
-            self._findings.add("output_kind", f"{pointer}/type", description)
+            self._add("output_kind", f"{pointer}/type", description)
             self._waiting.pop(call_id, None)
         elif call_id in self._waiting:
             del self._waiting[call_id]
         elif self._faulty_calls:
             self._faulty_calls -= 1
         elif call_id in self._answered:
-            self._findings.add("second_output", id_pointer, f"the call {quoted(call_id)} has an output already")
+            self._add("second_output", id_pointer, f"the call {quoted(call_id)} has an output already")
         elif call_id not in self._kinds and not self._references:
-            self._findings.add("orphan_output", id_pointer, f"no call before has the call_id {quoted(call_id)}")
+            self._add("orphan_output", id_pointer, f"no call before has the call_id {quoted(call_id)}")
         self._answered.add(call_id)
 
     def _check_call_id(self, pointer: str, call_id: object) -> bool:
         if not is_filled(call_id):
-            self._findings.add("call_id", f"{pointer}/call_id", f"call_id is {quoted(call_id)}")
+            self._add("call_id", f"{pointer}/call_id", f"call_id is {quoted(call_id)}")
         elif len(call_id) > MAX_ID:
-            self._findings.add(
-                "call_id_too_long", f"{pointer}/call_id", f"{quoted(call_id)} has {len(call_id)} characters"
-            )
+            self._add("call_id_too_long", f"{pointer}/call_id", f"{quoted(call_id)} has {len(call_id)} characters")
         return is_filled(call_id)
 
     def _check_output(self, pointer: str, output: object) -> None:
         if isinstance(output, list):
             self._check_parts(pointer, output, _INPUTS)
         elif not isinstance(output, str):
-            self._findings.add("output_type", pointer, f"output is {kind_of(output)}")
+            self._add("output_type", pointer, f"output is {kind_of(output)}")
 
     # --- one item by itself
 
     def _check_message(self, pointer: str, item: dict[str, object]) -> None:
         role, content, phase = item.get("role"), item.get("content"), item.get("phase")
         if not is_one_of(role, _ROLES):
-            self._findings.add("unknown_role", f"{pointer}/role", f"the role is {quoted(role)}")
+            self._add("unknown_role", f"{pointer}/role", f"the role is {quoted(role)}")
         elif isinstance(content, list):
             self._check_parts(f"{pointer}/content", content, _OUTPUTS if role == "assistant" else _INPUTS)
         elif not isinstance(content, str):
-            self._findings.add("content_type", f"{pointer}/content", f"content is {kind_of(content)}")
+            self._add("content_type", f"{pointer}/content", f"content is {kind_of(content)}")
         if phase is not None and not is_one_of(phase, _PHASES):
-            self._findings.add("phase_value", f"{pointer}/phase", f"the phase is {quoted(phase)}")
+            self._add("phase_value", f"{pointer}/phase", f"the phase is {quoted(phase)}")
 
     def _check_parts(self, pointer: str, parts: list[object], types: frozenset[str]) -> None:
         for index, part in enumerate(parts):
             if not isinstance(part, dict):
-                self._findings.add(
-                    "part_not_object", f"{pointer}/{index}", f"the part is {kind_of(part)}, not an object"
-                )
+                self._add("part_not_object", f"{pointer}/{index}", f"the part is {kind_of(part)}, not an object")
             elif not is_one_of(part.get("type"), types):
                 text = f"a part of type {quoted(part.get('type'))} stands here"
-                self._findings.add("part_type", f"{pointer}/{index}/type", text)
+                self._add("part_type", f"{pointer}/{index}/type", text)
             else:
                 self._check_part(f"{pointer}/{index}", part, str(part["type"]))
 
@@ -261,19 +254,17 @@ class _Reader:
         if kind in {"input_image", "input_file"}:
             keys = ("image_url", "file_id") if kind == "input_image" else ("file_id", "file_data", "file_url")
             if not any(is_filled(part.get(key)) for key in keys):
-                self._findings.add("part_field", pointer, f"the part has none of {', '.join(keys)}")
+                self._add("part_field", pointer, f"the part has none of {', '.join(keys)}")
             detail = part.get("detail")
             if detail is not None and not is_one_of(detail, _DETAILS):
-                self._findings.add("part_field", f"{pointer}/detail", f"detail is {quoted(detail)}")
+                self._add("part_field", f"{pointer}/detail", f"detail is {quoted(detail)}")
         else:
             key = "refusal" if kind == "refusal" else "text"
             if not isinstance(part.get(key), str):
-                self._findings.add("part_field", f"{pointer}/{key}", f"{key} is {kind_of(part.get(key))}, not a string")
+                self._add("part_field", f"{pointer}/{key}", f"{key} is {kind_of(part.get(key))}, not a string")
             notes = part.get("annotations")
             if notes is not None and not isinstance(notes, list):
-                self._findings.add(
-                    "part_field", f"{pointer}/annotations", f"annotations is {kind_of(notes)}, not a list"
-                )
+                self._add("part_field", f"{pointer}/annotations", f"annotations is {kind_of(notes)}, not a list")
 
     def _check_reasoning(self, pointer: str, item: dict[str, object]) -> None:
         sealed = item.get("encrypted_content")
@@ -281,19 +272,17 @@ class _Reader:
         if item.get("content") is not None:
             self._check_texts(f"{pointer}/content", item["content"], "reasoning_text", "reasoning_content")
         if sealed is not None and not isinstance(sealed, str):
-            self._findings.add(
-                "reasoning_encrypted", f"{pointer}/encrypted_content", f"it is {kind_of(sealed)}, not a string"
-            )
+            self._add("reasoning_encrypted", f"{pointer}/encrypted_content", f"it is {kind_of(sealed)}, not a string")
 
     def _check_texts(self, pointer: str, texts: object, kind: str, rule: str) -> None:
         if not isinstance(texts, list):
-            self._findings.add(rule, pointer, f"the value is {kind_of(texts)}, not a list")
+            self._add(rule, pointer, f"the value is {kind_of(texts)}, not a list")
             return
         for index, part in enumerate(texts):
             if isinstance(part, dict) and part.get("type") == kind and isinstance(part.get("text"), str):
                 self._findings.unknown_keys(f"{pointer}/{index}", part, {"type", "text"})
             else:
-                self._findings.add(rule, f"{pointer}/{index}", f"the part is not of type {kind} with a text")
+                self._add(rule, f"{pointer}/{index}", f"the part is not of type {kind} with a text")
 
 
 def _kind(item: dict[str, object]) -> object:

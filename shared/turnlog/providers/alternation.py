@@ -56,6 +56,7 @@ class Layout:
         self._others: list[JsonValue] = []
         self._is_extended = False
         self._is_sorted = True
+        # Turns from `_first_turn` to before `_moved_turns` ended in the newest message before its blocks were reordered.
         self._first_turn = self._moved_turns = len(self._ends)
         self._moved_length = 0
 

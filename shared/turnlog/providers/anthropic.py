@@ -45,7 +45,7 @@ _OWN_BLOCK_TYPES = frozenset(
 
 
 class AnthropicCodec:
-    """The `anthropic` format; see `turnlog.providers.base.Codec`."""
+    """Codec of the `anthropic` format; see `turnlog.providers.base.Codec`."""
 
     format = FORMAT
 
@@ -273,10 +273,9 @@ def _result_block(result: ToolResult, call_id: str) -> JsonObject:
 
 
 def _rendered_blocks(blocks: Sequence[Block], *, has_media: bool = True) -> list[JsonValue]:
-    """Return the content blocks that this format has.
+    """Return the content blocks that this format has: no thinking, no blank text, no block that only another format has.
 
-    Leaves out thinking, blocks that only another format has, and blank texts. Without ``has_media``, as in an assistant message,
-    media are only named.
+    Without ``has_media``, as in an assistant message, media are only named.
     """
     made = list[JsonValue]()
     for block in blocks:

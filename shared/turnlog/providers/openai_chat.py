@@ -41,7 +41,7 @@ _TEXT_ONLY = frozenset({"text"})
 
 
 class OpenAIChatCodec:
-    """The `openai_chat` format; see `turnlog.providers.base.Codec`."""
+    """Codec of the `openai_chat` format; see `turnlog.providers.base.Codec`."""
 
     format = FORMAT
 

@@ -47,7 +47,7 @@ _ITEM_TYPE = re.compile(r"[a-z_]{1,64}")
 
 
 class OpenAIResponsesCodec:
-    """The `openai_responses` format; see `turnlog.providers.base.Codec`."""
+    """Codec of the `openai_responses` format; see `turnlog.providers.base.Codec`."""
 
     format = FORMAT
 

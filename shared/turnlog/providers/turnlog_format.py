@@ -21,7 +21,7 @@ _MEDIA = ("image", "file", "audio")
 
 
 class TurnlogCodec:
-    """The `turnlog` format; see `turnlog.providers.base.Codec`."""
+    """Codec of the `turnlog` format; see `turnlog.providers.base.Codec`."""
 
     format = FORMAT
 

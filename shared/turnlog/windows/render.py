@@ -78,6 +78,8 @@ class Share:
 
 
 class _Renderer:
+    """Makes turns from a view; keeps the call ids that the window has used."""
+
     def __init__(self, codec: Codec) -> None:
         self._codec = codec
         self._used: set[str] = set()

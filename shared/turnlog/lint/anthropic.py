@@ -187,7 +187,7 @@ class _Reader:
     def _end_systems(self, role: str) -> None:
         rule = "system_role" if self._systems_follow_user and role == "assistant" else "system_misplaced"
         for pointer in self._system_pointers:
-            self._add(rule, pointer, "a system message stands in the list")
+            self._add(rule, pointer, "the list has a system message")
         self._system_pointers = []
 
     def _check_end(self, pointer: str, content: object) -> None:
@@ -321,7 +321,7 @@ class _Reader:
             return
         ttl = value.get("ttl") if isinstance(value, dict) else None
         if not (isinstance(value, dict) and value.get("type") == "ephemeral" and ttl in (None, "5m", "1h")):
-            self._add("cache_control", pointer, f"cache_control is {kind_of(value)} of no known kind")
+            self._add("cache_control", pointer, f"cache_control is {kind_of(value)} without a known type and ttl")
         self._breakpoints += 1
         if self._breakpoints == MAX_BREAKPOINTS + 1:
             self._add("too_many_breakpoints", pointer, f"{MAX_BREAKPOINTS} blocks before have cache_control")
@@ -352,14 +352,14 @@ class _Reader:
             if is_one_of(kind, block_types):
                 self._check_block(f"{pointer}/{index}", block)
             else:
-                self._add("block_type", f"{pointer}/{index}", f"a block of type {quoted(kind)} stands here")
+                self._add("block_type", f"{pointer}/{index}", f"a block of type {quoted(kind)} is not allowed here")
 
     def _check_result(self, pointer: str, block: dict[str, object]) -> None:
         content, error = block.get("content"), block.get("is_error")
         if error is not None and not isinstance(error, bool):
             self._add("is_error_type", f"{pointer}/is_error", f"is_error is {kind_of(error)}")
         if error is True and content in (None, "", []):
-            self._add("error_empty", f"{pointer}/content", "the result is an error and does not say which")
+            self._add("error_empty", f"{pointer}/content", "the result is an error without content")
         if isinstance(content, list):
             for index, nested in enumerate(content):
                 kind = nested.get("type") if isinstance(nested, dict) else None

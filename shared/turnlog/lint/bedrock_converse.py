@@ -188,7 +188,7 @@ class _Reader:
         if is_one_of(role, {"user", "assistant"}) and isinstance(message, dict):
             self._take_turn(pointer, role, message.get("content"))
         elif role == "system":
-            self._add("system_role", f"{pointer}/role", "a system message stands in the list")
+            self._add("system_role", f"{pointer}/role", "the list has a system message")
         else:
             if isinstance(message, dict):
                 self._add("unknown_role", f"{pointer}/role", f"the role is {quoted(role)}")

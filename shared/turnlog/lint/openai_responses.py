@@ -244,7 +244,7 @@ class _Reader:
             if not isinstance(part, dict):
                 self._add("part_not_object", f"{pointer}/{index}", f"the part is {kind_of(part)}, not an object")
             elif not is_one_of(part.get("type"), types):
-                text = f"a part of type {quoted(part.get('type'))} stands here"
+                text = f"a part of type {quoted(part.get('type'))} is not allowed here"
                 self._add("part_type", f"{pointer}/{index}/type", text)
             else:
                 self._check_part(f"{pointer}/{index}", part, str(part["type"]))

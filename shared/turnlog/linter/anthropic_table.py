@@ -1,7 +1,7 @@
-"""What Anthropic Messages answers to a broken rule, and where that is written.
+"""The rules of Anthropic Messages: the provider's answer to each broken rule, the fix, and the source.
 
-``answer`` quotes the provider with ``…`` for the values; "400 invalid_request_error" alone means that the reference
-demands the shape and no thread with the words was found.
+``answer`` quotes the provider, with ``…`` for the values. A bare "400 invalid_request_error" means that the reference demands
+the shape and that we know no public thread with the provider's words.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SOME_REFUSE = frozenset(
         *("document_in_assistant", "citations_in_user"),
     }
 )
-"""The rules that only some models, API versions or hosts of this API keep; a history that keeps them goes anywhere."""
+"""Rules that only some models, API versions or hosts of this API enforce. A history that follows them works everywhere."""
 
 _REFERENCE = "https://platform.claude.com/docs/en/api/messages/create"
 _HANDLE = "https://platform.claude.com/docs/en/agents-and-tools/tool-use/handle-tool-calls"

@@ -1,7 +1,7 @@
-"""What Amazon Bedrock Converse answers to a broken rule, and where that is written.
+"""The rules of Amazon Bedrock Converse: the provider's answer to each broken rule, the fix, and the source.
 
-``answer`` quotes the provider with ``…`` for the values; "400 ValidationException" alone means that the reference
-demands the shape and no thread with the words was found.
+``answer`` quotes the provider, with ``…`` for the values. A bare "400 ValidationException" means that the reference demands
+the shape and that we know no public thread with the provider's words.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ MAX_DOCUMENT_NAME = 200
 MAX_DOCUMENTS = 5
 MAX_IMAGES = 20
 SOME_REFUSE = frozenset({"system_role", "ends_on_assistant", "result_after_content"})
-"""The rules that only some models keep; a history that keeps them goes to any."""
+"""Rules that only some models enforce. A history that follows them works with every model."""
 
 _API = "https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_"
 _SDK = "https://github.com/boto/botocore/blob/develop/botocore/validate.py"

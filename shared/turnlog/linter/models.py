@@ -21,14 +21,17 @@ MAX_PROBLEMS = 1_000
 
 
 class LintMessages(Body):
-    """A list of messages as a provider is sent it; nothing is stored."""
+    """A list of messages as a provider would receive it. Nothing is stored."""
 
     messages: list[JsonObjectField] = Field(max_length=MAX_LINTED)
-    format: LintFormat | None = Field(default=None, description="Whose rules; recognised when left out")
+    format: LintFormat | None = Field(default=None, description="Format whose rules apply; detected when left out")
 
 
 class RuleBroken(Answer):
-    """One rule broken at one place. ``pointer`` is a JSON pointer into the request; ``source`` an address that shows it."""
+    """A rule that the messages break, and where.
+
+    ``pointer`` is a JSON pointer into the request; ``source`` is the URL of a page that shows the provider's answer.
+    """
 
     rule: str
     pointer: GivenText
@@ -39,7 +42,10 @@ class RuleBroken(Answer):
 
 
 class LintAnswer(Answer):
-    """``problems`` are the first 1,000, in the order in which a reader from the top can know of them; ``total`` are all."""
+    """The result of a check.
+
+    ``problems`` holds the first 1,000 violations, in the order of the messages; ``total`` counts all of them.
+    """
 
     valid: bool
     format: LintFormat

@@ -1,7 +1,7 @@
-"""What OpenAI Chat Completions answers to a broken rule, and where that is written.
+"""The rules of OpenAI Chat Completions: the provider's answer to each broken rule, the fix, and the source.
 
-Where a thread shows the provider's words, ``answer`` quotes them with ``…`` for the values; "400
-invalid_request_error" alone means that the reference demands the shape and no thread with the words was found.
+``answer`` quotes the provider, with ``…`` for the values. A bare "400 invalid_request_error" means that the reference demands
+the shape and that we know no public thread with the provider's words.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ RULES: Mapping[str, Rule] = {
         f"Use an id of at most {MAX_ID} characters in the call and in its tool message.",
         f"{_GITHUB}agno-agi/agno/issues/5382",
     ),
-    # OpenAI itself has taken an id that came back in a later turn (tau-bench's runs of gpt-4o go on after one); other
-    # servers refuse it, and inside one message the results collide.
+    # OpenAI accepts an id that is used again in a later turn (tau-bench's runs of gpt-4o continue after one). Other
+    # servers refuse it, and within one message the results collide.
     "call_id_repeated": Rule(
         "400 of several servers of this API: duplicate tool_call_id (OpenAI: seen accepted across turns)",
         "Rename one of the calls, and the tool message that answers it.",
@@ -111,7 +111,7 @@ RULES: Mapping[str, Rule] = {
         "Keep one tool message for each call.",
         f"{_GITHUB}agno-agi/agno/issues/5116",
     ),
-    # Legacy functions: a call has no id, its result is the next message and names the function.
+    # Legacy functions: a call has no id; its result is the next message, which names the function.
     "function_call_wrong_role": Rule(_BAD, "Only an assistant message may have function_call.", _REFERENCE),
     "function_call_unanswered": Rule(
         "none seen (the reference shows the pair; the model reads a call without its result)",

@@ -1,7 +1,7 @@
-"""What OpenAI Responses answers to a broken rule, and where that is written.
+"""The rules of OpenAI Responses: the provider's answer to each broken rule, the fix, and the source.
 
-``answer`` quotes the provider with ``…`` for the values; "400 invalid_request_error" alone means that the reference
-demands the shape and no thread with the words was found.
+``answer`` quotes the provider, with ``…`` for the values. A bare "400 invalid_request_error" means that the reference demands
+the shape and that we know no public thread with the provider's words.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The rules of the providers."""
+"""The HTTP route of the linter."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ROUTES: tuple[Route, ...] = (
         "/v1/lint",
         "lint_messages",
         "lint",
-        "Which rules of a provider a list of messages breaks; nothing is stored",
+        "Check a list of messages against a provider's rules; nothing is stored",
         _lint,
         LintMessages,
         {200: LintAnswer},

@@ -1,7 +1,7 @@
-"""What the providers demand of a history, as a linter: an independent judge of our renderers and of strangers' logs.
+"""A linter for message lists: the rules that model providers enforce on a conversation history.
 
-Standard library only, and nothing shared with any renderer (a contract of import-linter): a mistake in one of the two
-cannot hide in the other.
+It checks Turnlog's renderers and logs from elsewhere. It uses only the standard library and shares no code with the
+renderers (import-linter enforces this), so that one mistake cannot hide in both.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import TypeAlias
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """One rule broken at one place.
+    """A rule that a list of messages breaks, and where.
 
     ``pointer`` is a JSON pointer (RFC 6901) into ``{"messages": [...]}``, e.g. ``/messages/3/tool_calls/0/id``.
-    ``answer`` is what the provider says to such a request; ``source`` is the address of the document or of the public
-    thread that shows it.
+    ``message`` says what is wrong there; ``fix`` says how to correct the history.
+    ``answer`` is the provider's error for such a request; ``source`` is the URL of the document or public thread that shows it.
     """
 
     rule: str
@@ -32,7 +32,7 @@ Checker: TypeAlias = Callable[[object], list[Violation]]
 
 
 def _openai_chat(messages: object) -> list[Violation]:
-    # Imported at the call: the checkers need `Violation` from here, and a caller of one format pays for that one only.
+    # Imported when called: the checkers import `Violation` from here, and a caller loads only the format it needs.
     from turnlog.linter import openai_chat
 
     return openai_chat.check(messages)
@@ -62,14 +62,14 @@ FORMATS: Mapping[str, Checker] = {
     "openai_chat": _openai_chat,
     "openai_responses": _openai_responses,
 }
-"""Format name -> its checker. A checker promises what `lint` promises; a new format is a module and a line here."""
+"""Format name -> its checker, which has the contract of `lint`. To add a format, write its module and add a line here."""
 
 
 def lint(messages: object, *, format: str) -> list[Violation]:
-    """Every violation of the provider's rules in ``messages``, a request's list of messages; empty when it is valid.
+    """Return every violation of the provider's rules in ``messages``, the message list of a request; empty when it is valid.
 
-    Takes any JSON value and never raises on one: a wrong type is a violation. Linear in the size of ``messages``.
-    Raises `ValueError` when there are no rules for ``format``.
+    Accepts any JSON value and never raises on one: a value of a wrong type is a violation. Linear in the size of ``messages``.
+    Raises `ValueError` when ``format`` is not a format in `FORMATS`.
     """
     checker = FORMATS.get(format)
     if checker is None:

@@ -1,4 +1,4 @@
-"""Linting a list of messages by a provider's rules: pure, nothing is stored, nothing is counted."""
+"""The use case that checks a list of messages against a provider's rules. Nothing is stored or counted as usage."""
 
 from __future__ import annotations
 
@@ -19,32 +19,37 @@ from turnlog.providers import registry
 
 
 class LintHistories:
-    """The use case: every rule that a list of messages breaks."""
+    """Use case: check a list of messages against the rules of a provider."""
 
     def __call__(self, body: LintMessages) -> LintAnswer:
-        """Raises `InvalidInputError` when the messages are of a format that has no rules."""
+        """Return the violations. Raises `InvalidInputError` when the messages have a format without rules."""
         format = body.format if body.format is not None else format_of(body.messages)
         return answer_of(format, lint(body.messages, format=format))
 
 
 def format_of(messages: Sequence[dict[str, Any]]) -> LintFormat:
-    """The format that most of the messages have something of; OpenAI Chat where nothing tells.
+    """Return the format that most messages have a mark of, or ``openai_chat`` when no message has one.
 
-    One message is recognised as an append does it. Raises `InvalidInputError` for Turnlog's own: no provider, no rules.
+    Each message is recognised as when it is appended to a session. Raises `InvalidInputError` for Turnlog's own format:
+    it belongs to no provider, so it has no rules.
     """
-    found = registry.format_of(cast("Sequence[JsonObject]", messages))
-    if found not in FORMATS:
-        message = f"the messages are of format {found!r}, which has no rules; there are some for {', '.join(FORMATS)}"
+    format_name = registry.format_of(cast("Sequence[JsonObject]", messages))
+    if format_name not in FORMATS:
+        message = (
+            f"the messages are of format {format_name!r}, which has no rules; there are some for {', '.join(FORMATS)}"
+        )
         raise InvalidInputError(message, problems=[Problem("no_rules", "/format", message)])
-    return cast("LintFormat", found)
+    return cast("LintFormat", format_name)
 
 
 def answer_of(format: LintFormat, violations: Sequence[Violation]) -> LintAnswer:
-    problems = [problem_of(one) for one in violations[:MAX_PROBLEMS]]
+    """Return the answer for ``violations``, of which it lists the first `MAX_PROBLEMS`."""
+    problems = [problem_of(violation) for violation in violations[:MAX_PROBLEMS]]
     return LintAnswer(valid=not violations, format=format, total=len(violations), problems=problems)
 
 
 def problem_of(violation: Violation) -> RuleBroken:
+    """Return a violation as the API shows it."""
     return RuleBroken(
         rule=violation.rule,
         pointer=violation.pointer,

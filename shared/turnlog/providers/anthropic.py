@@ -1,11 +1,11 @@
-"""Anthropic Messages.
+"""The codec of Anthropic Messages.
 
 Sources of the shapes and rules: https://docs.anthropic.com/en/api/messages,
 https://docs.anthropic.com/en/docs/agents-and-tools/tool-use/implement-tool-use and
 https://docs.anthropic.com/en/docs/build-with-claude/extended-thinking.
 
-Neighbours of one role are sent as they are, for the provider puts them together; only results that answer one assistant
-message are gathered into one user message. Thinking is sent as it came, or not at all.
+Consecutive messages of one role are sent as they are, because the provider merges them. Only the results that answer one
+assistant message are gathered into one user message. Thinking is sent unchanged or not at all.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Literal
 
 from turnlog.core.json_values import JsonObject, JsonValue
 from turnlog.core.messages import Block, Media, Message, Opaque, Text, Thinking, ToolCall, ToolResult
-from turnlog.providers.alternation import Layout, apart, has_results, with_results_first, with_thinking_first
+from turnlog.providers.alternation import Layout, has_results, split_system, with_results_first, with_thinking_first
 from turnlog.providers.base import Bodies, Rendered, Turn
 from turnlog.providers.blocks import (
     given_role,
@@ -39,38 +39,38 @@ FORMAT = "anthropic"
 _MAX_ID = 64
 _IMAGES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
 _THINKING = ("thinking", "redacted_thinking")
-_ONLY_HERE = frozenset(
+_OWN_BLOCK_TYPES = frozenset(
     {"tool_use", "tool_result", "redacted_thinking", "server_tool_use", "search_result", "mcp_tool_use"}
 )
 
 
 class AnthropicCodec:
-    """The `anthropic` format; see `turnlog.providers.base.Codec`."""
+    """Codec of the `anthropic` format; see `turnlog.providers.base.Codec`."""
 
     format = FORMAT
 
     def recognises(self, body: JsonObject) -> bool:
         content = body.get("content")
-        return isinstance(content, list) and any(map(_is_only_here, content))
+        return isinstance(content, list) and any(map(_is_own_block, content))
 
     def parse(self, body: JsonObject, *, is_error: bool | None = None) -> Message:
-        given = given_role(body)
+        role_name = given_role(body)
         content, calls, results = list[Block](), list[ToolCall](), list[ToolResult]()
-        for at, block in enumerate(_content(body.get("content"), "/content")):
-            kind = _kind(block, f"/content/{at}")
+        for index, block in enumerate(_content(body.get("content"), "/content")):
+            kind = _kind(block, f"/content/{index}")
             if kind == "tool_use":
                 calls.append(
                     ToolCall(string(block.get("id")), string(block.get("name")), json_text(block.get("input")))
                 )
             elif kind == "tool_result":
                 failed = block.get("is_error") is True if is_error is None else is_error
-                inner = _content(block.get("content"), f"/content/{at}/content")
-                blocks = tuple(_block(one, f"/content/{at}/content") for one in inner)
+                inner = _content(block.get("content"), f"/content/{index}/content")
+                blocks = tuple(_block(inner_block, f"/content/{index}/content") for inner_block in inner)
                 results.append(ToolResult(string(block.get("tool_use_id")), blocks, is_error=failed))
             else:
-                content.append(_block(block, f"/content/{at}"))
+                content.append(_block(block, f"/content/{index}"))
         role = role_with(body, tuple(content), calls=bool(calls), results=bool(results))
-        return Message(role, tuple(content), tuple(calls), tuple(results), given_role=given)
+        return Message(role, tuple(content), tuple(calls), tuple(results), given_role=role_name)
 
     def legal_id(self, call_id: str) -> bool:
         return is_safe_id(call_id, longest=_MAX_ID)
@@ -78,37 +78,38 @@ class AnthropicCodec:
     def render(
         self, turns: Sequence[Turn], *, system: str | None, tools: Sequence[JsonObject], bodies: Bodies | None = None
     ) -> Rendered:
-        text, rest = apart(turns, system)
-        in_system = len(turns) - len(rest)
-        layout, told = Layout(_is_result, in_system=in_system), list[Sequence[JsonObject]]([()] * in_system)
-        made = [self.bodies(turn) for turn in rest] if bodies is None else bodies[in_system:]
-        valid = with_thinking_first(chain.from_iterable(made), _is_thinking)
-        for one in made:
-            told.append(tuple(islice(valid, len(one))))
-            for body in told[-1]:
+        system_text, conversation = split_system(turns, system)
+        in_system = len(turns) - len(conversation)
+        layout, sent_turns = Layout(_is_result, in_system=in_system), list[Sequence[JsonObject]]([()] * in_system)
+        rendered_turns = [self.bodies(turn) for turn in conversation] if bodies is None else bodies[in_system:]
+        valid_bodies = with_thinking_first(chain.from_iterable(rendered_turns), _is_thinking)
+        for turn_bodies in rendered_turns:
+            sent_turns.append(tuple(islice(valid_bodies, len(turn_bodies))))
+            for body in sent_turns[-1]:
                 if layout.has_only_results and has_results(body, _is_result):
-                    layout.join(body)
+                    layout.extend_message(body)
                 else:
-                    layout.put(body)
+                    layout.add_message(body)
             layout.end_turn()
-        messages, ends = layout.framed(_line)
-        return Rendered(messages, system=text, tools=self.tools(tools), ends=ends, bodies=told)
+        messages, ends = layout.finish(_user_message)
+        return Rendered(messages, system=system_text, tools=self.tools(tools), ends=ends, bodies=sent_turns)
 
     def bodies(self, turn: Turn) -> list[JsonObject]:
-        repaired = _repaired(turn) if turn.format == FORMAT and turn.body is not None else None
-        return _made(turn) if repaired is None else repaired
+        repaired = _repaired_bodies(turn) if turn.format == FORMAT and turn.body is not None else None
+        return _rendered_message(turn) if repaired is None else repaired
 
     def tools(self, tools: Sequence[JsonObject]) -> list[JsonObject]:
         return converted(tools, FORMAT)
 
 
-def _is_only_here(block: JsonValue) -> bool:
+def _is_own_block(block: JsonValue) -> bool:
+    """Return whether no other format has such a block."""
     if not isinstance(block, dict):
         return False
     kind = string(block.get("type"))
     if kind in ("image", "document"):
         return isinstance(block.get("source"), dict)
-    is_known = kind in _ONLY_HERE or kind.endswith("_tool_result")
+    is_known = kind in _OWN_BLOCK_TYPES or kind.endswith("_tool_result")
     return is_known or (kind == "thinking" and isinstance(block.get("thinking"), str))
 
 
@@ -145,15 +146,16 @@ def _block(block: JsonObject, pointer: str) -> Block:
 
 
 def _media(source: JsonObject, kind: Literal["image", "file"], name: str | None) -> Media | None:
-    where, data, media_type = source.get("type"), string(source.get("data")), string(source.get("media_type")) or None
-    if where == "text" and data and kind == "file":
+    source_type, data = source.get("type"), string(source.get("data"))
+    media_type = string(source.get("media_type")) or None
+    if source_type == "text" and data and kind == "file":
         encoded = base64.b64encode(data.encode("utf-8", "surrogatepass")).decode("ascii")
         return Media("file", media_type or "text/plain", data=encoded, name=name)
-    if where == "base64" and data:
+    if source_type == "base64" and data:
         return Media(kind, media_type, data=data, name=name)
-    if where == "url" and isinstance(source.get("url"), str):
+    if source_type == "url" and isinstance(source.get("url"), str):
         return Media(kind, url=string(source["url"]), name=name)
-    if where == "file" and isinstance(source.get("file_id"), str):
+    if source_type == "file" and isinstance(source.get("file_id"), str):
         return Media(kind, file_id=string(source["file_id"]), name=name)
     return None
 
@@ -163,11 +165,11 @@ def _is_result(block: JsonValue) -> bool:
 
 
 def _is_blank(block: JsonValue) -> bool:
-    """Text without a sign in it, which the provider refuses."""
+    """Return whether the block is a text of white space only, which the provider refuses."""
     return isinstance(block, dict) and block.get("type") == "text" and not string(block.get("text")).strip()
 
 
-def _line(text: str) -> JsonObject:
+def _user_message(text: str) -> JsonObject:
     return {"role": "user", "content": text}
 
 
@@ -175,16 +177,18 @@ def _line(text: str) -> JsonObject:
 
 
 @dataclass(slots=True)
-class _Ids:
+class _IdsToSend:
+    """The calls with their ids, and the ids of the results, in the order of their blocks. ``is_altered``: a call was changed."""
+
     calls: Iterator[tuple[ToolCall, str]]
     results: Iterator[str]
     is_altered: bool = False
 
 
-def _repaired(turn: Turn) -> list[JsonObject] | None:
-    """The body as given, or a copy with repairs; None where it has to be made anew."""
+def _repaired_bodies(turn: Turn) -> list[JsonObject] | None:
+    """Return the body as it was appended, or a copy with repairs; None when it must be rendered from the message."""
     body, message = turn.body, turn.message
-    assert body is not None  # noqa: S101 - the caller has looked
+    assert body is not None  # noqa: S101 - checked by the caller
     role = "user" if message.role == "tool" else message.role
     content = body.get("content")
     if body.get("role") != role or role not in ("user", "assistant"):
@@ -195,21 +199,21 @@ def _repaired(turn: Turn) -> list[JsonObject] | None:
         return [body] if string(content).strip() else []
     if role == "assistant" and any(isinstance(block, Media) for block in message.content):
         return None
-    ids = _Ids(iter(zip(message.tool_calls, turn.call_ids, strict=True)), iter(turn.result_ids))
-    kept = [block if not isinstance(block, dict) else _repaired_block(block, ids) for block in content]
-    kept = [block for block in kept if not _is_blank(block)]
+    ids = _IdsToSend(iter(zip(message.tool_calls, turn.call_ids, strict=True)), iter(turn.result_ids))
+    repaired = [block if not isinstance(block, dict) else _repaired_block(block, ids) for block in content]
+    repaired = [block for block in repaired if not _is_blank(block)]
     if ids.is_altered:
-        kept = [block for block in kept if not _is_thinking(block)]
-    while kept and _is_thinking(kept[-1]):
-        kept.pop()
+        repaired = [block for block in repaired if not _is_thinking(block)]
+    while repaired and _is_thinking(repaired[-1]):
+        repaired.pop()
     if message.tool_results:
-        kept = with_results_first(kept, _is_result)
-    if not kept:
+        repaired = with_results_first(repaired, _is_result)
+    if not repaired:
         return []
-    return [body] if kept == content else [{**body, "content": kept}]
+    return [body] if repaired == content else [{**body, "content": repaired}]
 
 
-def _repaired_block(block: JsonObject, ids: _Ids) -> JsonObject:
+def _repaired_block(block: JsonObject, ids: _IdsToSend) -> JsonObject:
     if block.get("type") == "tool_use":
         call, call_id = next(ids.calls)
         if is_tool_name(call.name) and isinstance(block.get("input"), dict):
@@ -221,7 +225,7 @@ def _repaired_block(block: JsonObject, ids: _Ids) -> JsonObject:
         repaired = block if block.get("tool_use_id") == call_id else {**block, "tool_use_id": call_id}
         inner = block.get("content")
         if isinstance(inner, list) and any(map(_is_blank, inner)):
-            repaired = {**repaired, "content": [one for one in inner if not _is_blank(one)]}
+            repaired = {**repaired, "content": [inner_block for inner_block in inner if not _is_blank(inner_block)]}
         return repaired
     return block
 
@@ -230,59 +234,62 @@ def _is_thinking(block: JsonValue) -> bool:
     return isinstance(block, dict) and block.get("type") in _THINKING
 
 
-def _made(turn: Turn) -> list[JsonObject]:
+def _rendered_message(turn: Turn) -> list[JsonObject]:
+    """Render a message without its body: as one body, or as two when an assistant message has results."""
     message = turn.message
     results: list[JsonValue] = [
-        _made_result(result, call_id) for result, call_id in zip(message.tool_results, turn.result_ids, strict=True)
+        _result_block(result, call_id) for result, call_id in zip(message.tool_results, turn.result_ids, strict=True)
     ]
     calls: list[JsonValue] = [
         {"type": "tool_use", "id": call_id, "name": legal_tool_name(call.name), "input": tool_input(call)}
         for call, call_id in zip(message.tool_calls, turn.call_ids, strict=True)
     ]
     is_assistant = message.role == "assistant" or bool(calls)
-    content = _made_blocks(message.content, has_media=not is_assistant)
+    content = _rendered_blocks(message.content, has_media=not is_assistant)
     if is_assistant:
-        said: list[JsonObject] = [_message("assistant", [*content, *calls])]
-        answers: list[JsonObject] = [_message("user", results)]
-        # Results of the message's own calls come after them, results of others before.
+        own_bodies: list[JsonObject] = [_message("assistant", [*content, *calls])]
+        results_bodies: list[JsonObject] = [_message("user", results)]
+        # Results of the message's own calls follow it; results of earlier calls come before it.
         is_own = bool(set(turn.call_ids) & set(turn.result_ids))
-        both = [*said, *answers] if is_own else [*answers, *said]
+        bodies = [*own_bodies, *results_bodies] if is_own else [*results_bodies, *own_bodies]
     else:
-        both = [_message("user", [*results, *content])]
-    return [body for body in both if body["content"]]
+        bodies = [_message("user", [*results, *content])]
+    return [body for body in bodies if body["content"]]
 
 
 def _message(role: str, blocks: list[JsonValue]) -> JsonObject:
-    """Text alone as a string, for that is how most callers write it."""
+    """Return a message; a single text is sent as a string, as most callers write it."""
     only = blocks[0] if len(blocks) == 1 else None
     if isinstance(only, dict) and only.keys() == {"type", "text"}:
         return {"role": role, "content": only["text"]}
     return {"role": role, "content": blocks}
 
 
-def _made_result(result: ToolResult, call_id: str) -> JsonObject:
-    made: JsonObject = {"type": "tool_result", "tool_use_id": call_id}
-    if content := _made_blocks(result.content):
-        made["content"] = content
-    return made | ({"is_error": True} if result.is_error else {})
+def _result_block(result: ToolResult, call_id: str) -> JsonObject:
+    block: JsonObject = {"type": "tool_result", "tool_use_id": call_id}
+    if content := _rendered_blocks(result.content):
+        block["content"] = content
+    return block | ({"is_error": True} if result.is_error else {})
 
 
-def _made_blocks(blocks: Sequence[Block], *, has_media: bool = True) -> list[JsonValue]:
-    """The blocks that are told here: no thinking, nothing that only another format has, no blank text; media by name only
-    where an assistant would show them."""
-    found = list[JsonValue]()
+def _rendered_blocks(blocks: Sequence[Block], *, has_media: bool = True) -> list[JsonValue]:
+    """Return the content blocks that this format has: no thinking, no blank text, no block that only another format has.
+
+    Without ``has_media``, as in an assistant message, media are only named.
+    """
+    made = list[JsonValue]()
     for block in blocks:
         if isinstance(block, Media):
-            found.append(_media_block(block) if has_media else {"type": "text", "text": placeholder_text(block)})
+            made.append(_media_block(block) if has_media else {"type": "text", "text": placeholder_text(block)})
         elif isinstance(block, Text) and block.text.strip():
-            found.append({"type": "text", "text": block.text})
+            made.append({"type": "text", "text": block.text})
         elif isinstance(block, Opaque) and block.format == FORMAT and not _is_blank(block.value):
-            found.append(block.value)
-    return found
+            made.append(block.value)
+    return made
 
 
 def _media_block(media: Media) -> JsonObject:
-    """The block; the name as text where the provider takes no such media."""
+    """Return the block of the media, or its name as text when the provider does not accept such media."""
     source = _source(media)
     if source is None:
         return {"type": "text", "text": placeholder_text(media)}

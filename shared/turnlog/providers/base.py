@@ -1,4 +1,4 @@
-"""The seam between providers' shapes and the domain."""
+"""The interface of a provider format: a codec, the turns it renders, and the request it returns."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from turnlog.core.messages import Message
 
 @lazy_dataclass(frozen=True, slots=True)
 class Turn:
-    """One message to be rendered.
+    """A message to render.
 
-    ``body`` is the message as given, in ``format``: a codec of that format sends it back equal, except for ``call_ids``.
-    ``body`` is None when the message was made or altered by the window (a note, a cut text, a stub).
-    ``call_ids`` are the ids to send for the message's calls, in order; ``result_ids`` those its results answer.
+    ``body`` is the message as it was appended, in ``format``: a codec of that format sends it back unchanged, except for
+    ``call_ids``. It is None when the window made or changed the message (a note, a cut text, a stub).
+    ``call_ids`` are the ids to send for the message's calls, in order; ``result_ids`` are the ids of the calls that its
+    results answer.
     """
 
     message: Message
@@ -29,27 +30,30 @@ class Turn:
 
 Envelope: TypeAlias = Mapping[str, object]
 Bodies: TypeAlias = Sequence[Sequence[JsonObject]]
-"""What each of some turns is told as."""
+"""The provider messages of each turn."""
 
 
 class End(NamedTuple):
-    """A place in rendered messages: behind so many ``blocks`` of the message with this index. Content that is no list is
-    one block."""
+    """A position in rendered messages: behind the first ``blocks`` blocks of the message with index ``message``.
+
+    Content that is not a list counts as one block.
+    """
 
     message: int
     blocks: int
 
 
 BEFORE_ALL = End(-1, 0)
+"""The position before the first message."""
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class Rendered:
-    """What the provider's call takes. ``system`` is None where the system text is a message, or there is none.
+    """A request for a provider. ``system`` is None when the system text is a message, or when there is none.
 
-    ``ends``: how far each turn reaches in the messages, in order; `BEFORE_ALL` for those in the system text. Where blocks of
-    several turns are put in another order, these turns reach as far as the last of the blocks. ``bodies``: what each turn is
-    told as, before neighbours of one role are put together; nothing for those in the system text.
+    ``ends``: where each turn ends in the messages, in order; `BEFORE_ALL` for turns that are part of the system text. When the
+    blocks of several turns are reordered, each of these turns ends behind the last of the blocks.
+    ``bodies``: the messages of each turn before consecutive messages of one role are merged; empty for a turn in the system text.
     """
 
     messages: list[JsonObject]
@@ -60,28 +64,33 @@ class Rendered:
 
 
 class Codec(Protocol):
-    """One provider format. Parsing never fails on disorder; it raises `InvalidInputError` on what is no message at all."""
+    """Parser and renderer of one provider format.
+
+    Parsing accepts messages in any order. It raises `InvalidInputError` only for an object that is not a message.
+    """
 
     @property
     def format(self) -> str: ...
 
     def recognises(self, body: JsonObject) -> bool:
-        """Whether the body has a block or field that only this format has."""
+        """Return whether the body has a block or field that only this format has."""
 
     def parse(self, body: JsonObject, *, is_error: bool | None = None) -> Message:
-        """The body understood. ``is_error`` overrides what the format says of a result."""
+        """Return the body as a `Message`. ``is_error`` overrides the body's own mark of a failed result."""
 
     def legal_id(self, call_id: str) -> bool:
-        """Whether the provider takes this call id."""
+        """Return whether the provider accepts this call id."""
 
     def render(
         self, turns: Sequence[Turn], *, system: str | None, tools: Sequence[JsonObject], bodies: Bodies | None = None
     ) -> Rendered:
-        """The provider's request. Turns are in a valid order already; results follow their call. ``bodies``: those of the
-        turns, where they have been rendered before, at the beginning of the same turns."""
+        """Return the provider's request. The turns must be in a valid order, with results behind their calls.
+
+        ``bodies``: the messages of the turns, from an earlier `Rendered` that began with the same turns.
+        """
 
     def bodies(self, turn: Turn) -> list[JsonObject]:
-        """One message by itself, whatever stands around it; several where the format has no one body for it."""
+        """Return the messages of one turn, whatever its neighbours are. Several when the format has no single message for it."""
 
     def tools(self, tools: Sequence[JsonObject]) -> list[JsonObject]:
-        """Tool schemas in the provider's shape."""
+        """Return the tool schemas in the provider's shape."""

@@ -1,10 +1,10 @@
-"""Bedrock Converse messages.
+"""The codec of Bedrock Converse.
 
-Sources of the shapes and rules: https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_Message.html,
-API_runtime_ContentBlock.html, API_runtime_ToolUseBlock.html, API_runtime_ToolResultBlock.html and
-API_runtime_DocumentBlock.html beside it. Bytes are base64, as in the HTTP API.
+Sources of the shapes and rules: https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_Message.html, and on the
+same site API_runtime_ContentBlock.html, API_runtime_ToolUseBlock.html, API_runtime_ToolResultBlock.html and
+API_runtime_DocumentBlock.html. Bytes are base64, as in the HTTP API.
 
-User and assistant alternate: neighbours of one role are one message. Reasoning is sent as it came, or not at all.
+User and assistant must alternate, so consecutive messages of one role are merged. Reasoning is sent unchanged or not at all.
 """
 
 from __future__ import annotations
@@ -16,7 +16,13 @@ from itertools import chain, islice
 
 from turnlog.core.json_values import JsonObject, JsonValue
 from turnlog.core.messages import Block, Media, Message, Opaque, Text, Thinking, ToolCall, ToolResult
-from turnlog.providers.alternation import Layout, apart, grown, with_results_first, with_thinking_first
+from turnlog.providers.alternation import (
+    Layout,
+    ends_after_additions,
+    split_system,
+    with_results_first,
+    with_thinking_first,
+)
 from turnlog.providers.base import Bodies, Rendered, Turn
 from turnlog.providers.blocks import (
     given_role,
@@ -45,34 +51,35 @@ _FILE_TYPES = {
     "text/plain": "txt",
     "text/markdown": "md",
 }
-_OF_FORMAT = {name: media_type for media_type, name in (_IMAGE_TYPES | _FILE_TYPES).items()}
+_MEDIA_TYPES = {name: media_type for media_type, name in (_IMAGE_TYPES | _FILE_TYPES).items()}
 _LEGAL_NAME = re.compile(r"[A-Za-z0-9()\[\]\-]+(?: [A-Za-z0-9()\[\]\-]+)*")
 _MAX_NAME = 200
 
 
 def media_of(block: JsonObject) -> Media | None:
-    """An image or a document; None where the block is neither, or says not where it is."""
+    """Return the image or document of a block; None when it has neither, or no bytes and no URI."""
     image, document = block.get("image"), block.get("document")
     inner = image if isinstance(image, dict) else document
     source = inner.get("source") if isinstance(inner, dict) else None
     if not isinstance(inner, dict) or not isinstance(source, dict):
         return None
-    place = source.get("s3Location")
+    location = source.get("s3Location")
     data = string(source.get("bytes")) or None
-    url = (string(place.get("uri")) if isinstance(place, dict) else "") or None
+    url = (string(location.get("uri")) if isinstance(location, dict) else "") or None
     if not data and not url:
         return None
-    media_type = _OF_FORMAT.get(string(inner.get("format")))
+    media_type = _MEDIA_TYPES.get(string(inner.get("format")))
     name = string(inner.get("name")) or None
     return Media("image" if inner is image else "file", media_type, data=data, url=url, name=name)
 
 
 def is_document(block: JsonValue) -> bool:
+    """Return whether the block is a document."""
     return isinstance(block, dict) and "document" in block
 
 
 def media_block(media: Media) -> JsonObject:
-    """The block; the name as text where the provider takes no such media."""
+    """Return the block of the media, or its name as text when the provider does not accept such media."""
     is_image = media.kind == "image"
     default = "png" if is_image else "pdf"
     known = _IMAGE_TYPES if is_image else _FILE_TYPES
@@ -88,44 +95,47 @@ def media_block(media: Media) -> JsonObject:
 
 
 def document_name(name: str) -> str:
-    """A name that the provider takes: letters, digits, single spaces, hyphens, parentheses and brackets."""
+    """Return a name the provider accepts: only letters, digits, single spaces, hyphens, parentheses and brackets."""
     if len(name) <= _MAX_NAME and _LEGAL_NAME.fullmatch(name):
         return name
-    legal = re.sub(r"[^A-Za-z0-9()\[\]\-]+", " ", name).strip()
-    return legal[:_MAX_NAME].strip() or "document"
+    legal_chars = re.sub(r"[^A-Za-z0-9()\[\]\-]+", " ", name).strip()
+    return legal_chars[:_MAX_NAME].strip() or "document"
 
 
 def with_documents(messages: list[JsonObject]) -> list[JsonObject]:
-    """The messages, every document's name legal and its own, with text beside documents."""
+    """Return the messages with a legal, unique name for every document, and with a text in every message that has a document.
+
+    The provider refuses repeated document names, and a document without a text.
+    """
     names = set[str]()
-    return [_with_named(message, names) for message in messages]
+    return [_with_unique_names(message, names) for message in messages]
 
 
-def _with_named(message: JsonObject, names: set[str]) -> JsonObject:
+def _with_unique_names(message: JsonObject, names: set[str]) -> JsonObject:
     content = message["content"]
-    assert isinstance(content, list)  # noqa: S101 - every body that is rendered has a list
-    named = [_named(block, names) for block in content]
+    assert isinstance(content, list)  # noqa: S101 - every rendered body has a list
+    named = [_with_unique_name(block, names) for block in content]
     if any(map(is_document, named)) and not any(isinstance(block, dict) and "text" in block for block in named):
         named.append({"text": DOCUMENT_TEXT})
     return message if named == content else {**message, "content": named}
 
 
-def _named(block: JsonValue, names: set[str]) -> JsonValue:
+def _with_unique_name(block: JsonValue, names: set[str]) -> JsonValue:
     if not isinstance(block, dict):
         return block
     result, document = block.get("toolResult"), block.get("document")
     if isinstance(result, dict) and isinstance(result.get("content"), list):
         inner = result["content"]
-        assert isinstance(inner, list)  # noqa: S101 - looked at just now
-        named = [_named(one, names) for one in inner]
+        assert isinstance(inner, list)  # noqa: S101 - checked above
+        named = [_with_unique_name(inner_block, names) for inner_block in inner]
         return block if named == inner else {**block, "toolResult": {**result, "content": named}}
     if not isinstance(document, dict):
         return block
-    legal = document_name(string(document.get("name")))
-    name, again = legal, 1
+    legal_name = document_name(string(document.get("name")))
+    name, number = legal_name, 1
     while name.lower() in names:
-        again += 1
-        name = f"{legal[: _MAX_NAME - 8]} ({again})"
+        number += 1
+        name = f"{legal_name[: _MAX_NAME - 8]} ({number})"
     names.add(name.lower())
     return block if name == document.get("name") else {**block, "document": {**document, "name": name}}
 
@@ -149,11 +159,11 @@ _KEYS = frozenset(
         "searchResult",
     }
 )
-"""A content block is a union: an object with one of these keys, and no ``type``."""
+"""Keys of a content block: an object with one of these keys and without ``type``."""
 
 
 class BedrockConverseCodec:
-    """The `bedrock_converse` format; see `turnlog.providers.base.Codec`."""
+    """Codec of the `bedrock_converse` format; see `turnlog.providers.base.Codec`."""
 
     format = FORMAT
 
@@ -163,9 +173,9 @@ class BedrockConverseCodec:
         return any(isinstance(block, dict) and "type" not in block and _KEYS & block.keys() for block in blocks)
 
     def parse(self, body: JsonObject, *, is_error: bool | None = None) -> Message:
-        given = given_role(body)
+        role_name = given_role(body)
         content, calls, results = list[Block](), list[ToolCall](), list[ToolResult]()
-        for at, block in enumerate(_content(body.get("content"), "/content")):
+        for index, block in enumerate(_content(body.get("content"), "/content")):
             use, result = block.get("toolUse"), block.get("toolResult")
             if isinstance(use, dict):
                 calls.append(
@@ -173,12 +183,12 @@ class BedrockConverseCodec:
                 )
             elif isinstance(result, dict):
                 failed = result.get("status") == "error" if is_error is None else is_error
-                inner = _content(result.get("content"), f"/content/{at}/toolResult/content")
+                inner = _content(result.get("content"), f"/content/{index}/toolResult/content")
                 results.append(ToolResult(string(result.get("toolUseId")), tuple(map(_block, inner)), is_error=failed))
             else:
                 content.append(_block(block))
         role = role_with(body, tuple(content), calls=bool(calls), results=bool(results))
-        return Message(role, tuple(content), tuple(calls), tuple(results), given_role=given)
+        return Message(role, tuple(content), tuple(calls), tuple(results), given_role=role_name)
 
     def legal_id(self, call_id: str) -> bool:
         return is_safe_id(call_id, longest=_MAX_ID)
@@ -186,27 +196,27 @@ class BedrockConverseCodec:
     def render(
         self, turns: Sequence[Turn], *, system: str | None, tools: Sequence[JsonObject], bodies: Bodies | None = None
     ) -> Rendered:
-        text, rest = apart(turns, system)
-        in_system = len(turns) - len(rest)
-        layout, told = Layout(_is_result, in_system=in_system), list[Sequence[JsonObject]]([()] * in_system)
-        made = [self.bodies(turn) for turn in rest] if bodies is None else bodies[in_system:]
-        valid = with_thinking_first(chain.from_iterable(made), _is_reasoning)
-        for one in made:
-            told.append(tuple(islice(valid, len(one))))
-            for body in told[-1]:
+        system_text, conversation = split_system(turns, system)
+        in_system = len(turns) - len(conversation)
+        layout, sent_turns = Layout(_is_result, in_system=in_system), list[Sequence[JsonObject]]([()] * in_system)
+        rendered_turns = [self.bodies(turn) for turn in conversation] if bodies is None else bodies[in_system:]
+        valid_bodies = with_thinking_first(chain.from_iterable(rendered_turns), _is_reasoning)
+        for turn_bodies in rendered_turns:
+            sent_turns.append(tuple(islice(valid_bodies, len(turn_bodies))))
+            for body in sent_turns[-1]:
                 if layout.role == body["role"]:
-                    layout.join(body)
+                    layout.extend_message(body)
                 else:
-                    layout.put(body)
+                    layout.add_message(body)
             layout.end_turn()
-        framed, ends = layout.framed(_line)
+        framed, ends = layout.finish(_user_message)
         messages = with_documents(framed)
-        ends = grown(ends, framed, messages)
-        return Rendered(messages, system=text, tools=self.tools(tools), ends=ends, bodies=told)
+        ends = ends_after_additions(ends, framed, messages)
+        return Rendered(messages, system=system_text, tools=self.tools(tools), ends=ends, bodies=sent_turns)
 
     def bodies(self, turn: Turn) -> list[JsonObject]:
-        repaired = _repaired(turn) if turn.format == FORMAT and turn.body is not None else None
-        return _made(turn) if repaired is None else repaired
+        repaired = _repaired_bodies(turn) if turn.format == FORMAT and turn.body is not None else None
+        return _rendered_message(turn) if repaired is None else repaired
 
     def tools(self, tools: Sequence[JsonObject]) -> list[JsonObject]:
         return converted(tools, FORMAT)
@@ -227,11 +237,11 @@ def _block(block: JsonObject) -> Block:
         return Text(string(block["text"]))
     if "json" in block:
         return Text(json_text(block["json"]))
-    cited = block.get("citationsContent")
-    if isinstance(cited, dict) and isinstance(cited.get("content"), list):
-        said = cited["content"]
-        assert isinstance(said, list)  # noqa: S101 - looked at just now
-        return Text("".join(string(one.get("text")) for one in said if isinstance(one, dict)))
+    citations = block.get("citationsContent")
+    if isinstance(citations, dict) and isinstance(citations.get("content"), list):
+        parts = citations["content"]
+        assert isinstance(parts, list)  # noqa: S101 - checked above
+        return Text("".join(string(part.get("text")) for part in parts if isinstance(part, dict)))
     reasoning = block.get("reasoningContent")
     if isinstance(reasoning, dict):
         text = reasoning.get("reasoningText")
@@ -246,13 +256,13 @@ def _is_result(block: JsonValue) -> bool:
 
 
 def _is_blank(block: JsonValue) -> bool:
-    """Text without a sign in it, which the provider refuses."""
+    """Return whether the block is a text of white space only, which the provider refuses."""
     if not isinstance(block, dict) or "text" not in block:
         return False
     return not string(block["text"]).strip()
 
 
-def _line(text: str) -> JsonObject:
+def _user_message(text: str) -> JsonObject:
     return {"role": "user", "content": [{"text": text}]}
 
 
@@ -260,16 +270,18 @@ def _line(text: str) -> JsonObject:
 
 
 @dataclass(slots=True)
-class _Ids:
+class _IdsToSend:
+    """The calls with their ids, and the ids of the results, in the order of their blocks. ``is_altered``: a call was changed."""
+
     calls: Iterator[tuple[ToolCall, str]]
     results: Iterator[str]
     is_altered: bool = False
 
 
-def _repaired(turn: Turn) -> list[JsonObject] | None:
-    """The body as given, or a copy with repairs; None where it has to be made anew."""
+def _repaired_bodies(turn: Turn) -> list[JsonObject] | None:
+    """Return the body as it was appended, or a copy with repairs; None when it must be rendered from the message."""
     body, message = turn.body, turn.message
-    assert body is not None  # noqa: S101 - the caller has looked
+    assert body is not None  # noqa: S101 - checked by the caller
     role = "user" if message.role == "tool" else message.role
     content = body.get("content")
     if body.get("role") != role or role not in ("user", "assistant") or not isinstance(content, list):
@@ -278,19 +290,19 @@ def _repaired(turn: Turn) -> list[JsonObject] | None:
         return None
     if role == "assistant" and any(isinstance(block, Media) for block in message.content):
         return None
-    ids = _Ids(iter(zip(message.tool_calls, turn.call_ids, strict=True)), iter(turn.result_ids))
-    kept = [block if not isinstance(block, dict) else _repaired_block(block, ids) for block in content]
-    kept = [block for block in kept if not _is_blank(block)]
+    ids = _IdsToSend(iter(zip(message.tool_calls, turn.call_ids, strict=True)), iter(turn.result_ids))
+    repaired = [block if not isinstance(block, dict) else _repaired_block(block, ids) for block in content]
+    repaired = [block for block in repaired if not _is_blank(block)]
     if ids.is_altered:
-        kept = [block for block in kept if not _is_reasoning(block)]
-    if all(map(_is_reasoning, kept)):
+        repaired = [block for block in repaired if not _is_reasoning(block)]
+    if all(map(_is_reasoning, repaired)):
         return []
     if message.tool_results:
-        kept = with_results_first(kept, _is_result)
-    return [body] if kept == content else [{**body, "content": kept}]
+        repaired = with_results_first(repaired, _is_result)
+    return [body] if repaired == content else [{**body, "content": repaired}]
 
 
-def _repaired_block(block: JsonObject, ids: _Ids) -> JsonObject:
+def _repaired_block(block: JsonObject, ids: _IdsToSend) -> JsonObject:
     use, result = block.get("toolUse"), block.get("toolResult")
     if isinstance(use, dict):
         call, call_id = next(ids.calls)
@@ -301,7 +313,7 @@ def _repaired_block(block: JsonObject, ids: _Ids) -> JsonObject:
         return {**block, "toolUse": {**use, **repaired}}
     if isinstance(result, dict):
         call_id, inner = next(ids.results), result.get("content")
-        kept: list[JsonValue] = [one for one in inner if not _is_blank(one)] if isinstance(inner, list) else []
+        kept: list[JsonValue] = [part for part in inner if not _is_blank(part)] if isinstance(inner, list) else []
         if isinstance(inner, str) and inner.strip():
             kept = [{"text": inner}]
         kept = kept or [{"text": NO_OUTPUT}]
@@ -315,42 +327,45 @@ def _is_reasoning(block: JsonValue) -> bool:
     return isinstance(block, dict) and "reasoningContent" in block
 
 
-def _made(turn: Turn) -> list[JsonObject]:
+def _rendered_message(turn: Turn) -> list[JsonObject]:
+    """Render a message without its body: as one body, or as two when an assistant message has results."""
     message = turn.message
     results: list[JsonValue] = [
-        _made_result(result, call_id) for result, call_id in zip(message.tool_results, turn.result_ids, strict=True)
+        _result_block(result, call_id) for result, call_id in zip(message.tool_results, turn.result_ids, strict=True)
     ]
     calls: list[JsonValue] = [
         {"toolUse": {"toolUseId": call_id, "name": legal_tool_name(call.name), "input": tool_input(call)}}
         for call, call_id in zip(message.tool_calls, turn.call_ids, strict=True)
     ]
     if message.role == "assistant" or calls:
-        content = _made_blocks(message.content, has_media=False)
-        said: JsonObject = {"role": "assistant", "content": [*content, *calls]}
-        answers: JsonObject = {"role": "user", "content": results}
-        # Results of the message's own calls come after them, results of others before.
+        content = _rendered_blocks(message.content, has_media=False)
+        own_body: JsonObject = {"role": "assistant", "content": [*content, *calls]}
+        results_body: JsonObject = {"role": "user", "content": results}
+        # Results of the message's own calls follow it; results of earlier calls come before it.
         is_own = bool(set(turn.call_ids) & set(turn.result_ids))
-        both = [said, answers] if is_own else [answers, said]
+        bodies = [own_body, results_body] if is_own else [results_body, own_body]
     else:
-        both = [{"role": "user", "content": [*results, *_made_blocks(message.content)]}]
-    return [body for body in both if body["content"]]
+        bodies = [{"role": "user", "content": [*results, *_rendered_blocks(message.content)]}]
+    return [body for body in bodies if body["content"]]
 
 
-def _made_result(result: ToolResult, call_id: str) -> JsonObject:
-    content = _made_blocks(result.content) or [{"text": NO_OUTPUT}]
-    made: JsonObject = {"toolUseId": call_id, "content": content}
-    return {"toolResult": made | ({"status": "error"} if result.is_error else {})}
+def _result_block(result: ToolResult, call_id: str) -> JsonObject:
+    content = _rendered_blocks(result.content) or [{"text": NO_OUTPUT}]
+    block: JsonObject = {"toolUseId": call_id, "content": content}
+    return {"toolResult": block | ({"status": "error"} if result.is_error else {})}
 
 
-def _made_blocks(blocks: Sequence[Block], *, has_media: bool = True) -> list[JsonValue]:
-    """The blocks that are told here: no reasoning, nothing that only another format has, no blank text; media by name only
-    where an assistant would show them."""
-    found = list[JsonValue]()
+def _rendered_blocks(blocks: Sequence[Block], *, has_media: bool = True) -> list[JsonValue]:
+    """Return the content blocks that this format has: no reasoning, no blank text, no block that only another format has.
+
+    Without ``has_media``, as in an assistant message, media are only named.
+    """
+    made = list[JsonValue]()
     for block in blocks:
         if isinstance(block, Media):
-            found.append(media_block(block) if has_media else {"text": placeholder_text(block)})
+            made.append(media_block(block) if has_media else {"text": placeholder_text(block)})
         elif isinstance(block, Text) and block.text.strip():
-            found.append({"text": block.text})
+            made.append({"text": block.text})
         elif isinstance(block, Opaque) and block.format == FORMAT:
-            found.append(block.value)
-    return found
+            made.append(block.value)
+    return made

@@ -1,4 +1,4 @@
-"""Reading blocks and fields that several formats share, tolerant of every shape."""
+"""Readers and writers of the blocks and fields that several formats share. They accept values of any shape."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ _ROLES: dict[str, Role] = {
 
 
 def role_of(body: JsonObject) -> Role:
-    """The domain's role; `unknown` for one that no provider has."""
+    """Return the role of a body as Turnlog names it; ``unknown`` for a role that no provider has."""
     return _ROLES.get(given_role(body), "unknown")
 
 
 def given_role(body: JsonObject) -> str:
+    """Return the role as the body spells it. Raises `InvalidInputError` when it is missing or not a string."""
     role = body.get("role")
     if not isinstance(role, str) or not role:
         raise invalid("/role", "a message needs a role, a non-empty string")
@@ -34,7 +35,11 @@ def given_role(body: JsonObject) -> str:
 
 
 def role_with(body: JsonObject, content: tuple[Block, ...], *, calls: bool, results: bool) -> Role:
-    """Results alone are nobody's turn, whoever is named as their author; who calls tools is an assistant, or a user."""
+    """Return the role of a message whose blocks have been parsed.
+
+    Results without other content have the role ``tool``, whatever role the body has. A ``tool`` message with calls is the
+    assistant's.
+    """
     role = role_of(body)
     if role == "tool":
         return "assistant" if calls else "tool"
@@ -43,55 +48,60 @@ def role_with(body: JsonObject, content: tuple[Block, ...], *, calls: bool, resu
 
 
 def is_blank(block: Block) -> bool:
+    """Return whether the block is an empty text."""
     return block == Text("")
 
 
 def arguments_value(call: ToolCall) -> JsonValue:
-    """The object that the arguments are, or the text as given. Strict: NaN or a key given twice would be lost as an object."""
+    """Return the arguments as an object, or their text under ``_raw`` when they are not one.
+
+    Strict, because an object cannot keep NaN or a repeated key.
+    """
     try:
-        given = parse_strict_json(call.arguments)
+        value = parse_strict_json(call.arguments)
     except MalformedError:
-        given = None
-    return given if isinstance(given, dict) else {"_raw": call.arguments}
+        value = None
+    return value if isinstance(value, dict) else {"_raw": call.arguments}
 
 
 def tool_input(call: ToolCall) -> JsonValue:
-    """The arguments where a format demands an object: none given are an empty one."""
+    """Return the arguments for a format that demands an object; empty arguments are an empty object."""
     return arguments_value(call) if call.arguments.strip() else {}
 
 
 def string(value: JsonValue) -> str:
-    """A string field that may be missing or null."""
+    """Return the value of a string field, or an empty string when it is missing, null or of another type."""
     return value if isinstance(value, str) else ""
 
 
 def json_text(value: JsonValue) -> str:
-    """Arguments as JSON text: a string as it is, null as nothing, another value in compact JSON."""
+    """Return arguments as JSON text: a string unchanged, null as an empty string, any other value as compact JSON."""
     if isinstance(value, str):
         return value
     return "" if value is None else encode_json(value).decode("utf-8")
 
 
-def media_from_url(kind_url: str, *, detail: str | None = None) -> Media:
-    """An image from its URL; a data URL is taken apart."""
-    match = _DATA_URL.fullmatch(kind_url)
+def media_from_url(url: str, *, detail: str | None = None) -> Media:
+    """Return an image with its URL, or with the data of a data URL."""
+    match = _DATA_URL.fullmatch(url)
     if match:
         return Media("image", media_type=match[1] or None, data=match[2], detail=detail)
-    return Media("image", url=kind_url, detail=detail)
+    return Media("image", url=url, detail=detail)
 
 
 def marked_error(text: str) -> bool:
+    """Return whether the text begins with the mark of a failed result."""
     return text.startswith(ERROR_PREFIX)
 
 
 def result_text(result: ToolResult) -> str:
-    """The result's text for a format that has no field for errors."""
+    """Return the result as one text, for formats without an error field: a failed result begins with ``[error]``."""
     text = "\n".join(placeholder_text(block) for block in result.content)
     return f"{ERROR_PREFIX} {text}" if result.is_error and not marked_error(text) else text
 
 
 def placeholder_text(block: object) -> str:
-    """A block as text where only text is allowed."""
+    """Return a block as text, for a place that takes only text: media as a label, an empty string for other blocks."""
     if isinstance(block, Text):
         return block.text
     if isinstance(block, Media):
@@ -100,10 +110,12 @@ def placeholder_text(block: object) -> str:
 
 
 def text_with_placeholders(message: Message) -> str:
+    """Return the message's content as one text, with a label for each media block."""
     return "\n".join(text for text in map(placeholder_text, message.content) if text)
 
 
 def invalid(pointer: str, message: str) -> InvalidInputError:
+    """Return the error for a body that is not a message."""
     return InvalidInputError(message, code="invalid_message", problems=[Problem("invalid_message", pointer, message)])
 
 
@@ -112,21 +124,21 @@ _SAFE_ID = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def is_tool_name(name: str) -> bool:
-    """Whether every provider takes the name."""
+    """Return whether every provider accepts the name."""
     return _TOOL_NAME.fullmatch(name) is not None
 
 
 def legal_tool_name(name: str) -> str:
-    """A name that every provider takes: as given, or its legal characters and a hash that keeps names apart."""
+    """Return a name that every provider accepts: ``name`` itself, or its legal characters with a hash that keeps names distinct."""
     if is_tool_name(name):
         return name
     digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:8]
-    kept = re.sub(r"[^A-Za-z0-9_-]+", "_", name).strip("_")[:48]
-    return f"{kept}_{digest}" if kept else f"tool_{digest}"
+    legal_chars = re.sub(r"[^A-Za-z0-9_-]+", "_", name).strip("_")[:48]
+    return f"{legal_chars}_{digest}" if legal_chars else f"tool_{digest}"
 
 
 def is_safe_id(call_id: str, *, longest: int) -> bool:
-    """Whether the id has none but letters, digits, _ and -, and at most ``longest`` of them."""
+    """Return whether the id has only letters, digits, ``_`` and ``-``, and at most ``longest`` of them."""
     return len(call_id) <= longest and _SAFE_ID.fullmatch(call_id) is not None
 
 
@@ -136,10 +148,10 @@ SYSTEM_KIND = "system message"
 
 
 def fenced(kind: str, text: str) -> str:
-    """The text as data of a kind."""
+    """Return the text between tags that mark it as data of a ``kind``, so that a model does not read it as instructions."""
     return f"{_OPEN.format(kind=kind)}\n{escaped(text)}\n{_CLOSE}"
 
 
 def escaped(text: str) -> str:
-    """The text with every fence in it made harmless. Escaped twice is the same."""
+    """Return the text with every fence tag in it made harmless. Escaping twice changes nothing more."""
     return _MARK.sub(r"<\\", text)

@@ -1,20 +1,21 @@
-"""Prompt-cache breakpoints in the form of each provider that wants them told.
+"""Prompt-cache breakpoints, in the form of each provider that takes them explicitly.
 
-Anthropic: ``cache_control`` on a block, at most four in a request; what stands before it is looked up up to 20 blocks back
-(https://platform.claude.com/docs/en/build-with-claude/prompt-caching). Not on thinking (400: ``thinking.cache_control: Extra
-inputs are not permitted``), on empty text (400: ``cache_control cannot be set for empty text blocks``,
-https://github.com/anthropics/claude-code/issues/54013), on a tool with ``defer_loading``
-(https://github.com/router-for-me/CLIProxyAPI/issues/4561); one of an hour not behind one of five minutes
+Anthropic: ``cache_control`` on a block, at most four in a request. The provider looks for a cached prefix up to 20 blocks
+before a breakpoint (https://platform.claude.com/docs/en/build-with-claude/prompt-caching). Not allowed on thinking (400:
+``thinking.cache_control: Extra inputs are not permitted``), on empty text (400: ``cache_control cannot be set for empty text
+blocks``, https://github.com/anthropics/claude-code/issues/54013), or on a tool with ``defer_loading``
+(https://github.com/router-for-me/CLIProxyAPI/issues/4561). A breakpoint of one hour may not follow one of five minutes
 (https://github.com/cnighswonger/claude-code-cache-fix/issues/44).
 
-Bedrock Converse: a ``cachePoint`` block behind what is to be cached, at most four
-(https://docs.aws.amazon.com/bedrock/latest/userguide/prompt-caching.html). Not behind reasoning
-(https://github.com/anomalyco/opencode/issues/36517), nor behind a document that is no PDF
-(https://github.com/strands-agents/harness-sdk/issues/1966), nor first in a message. Amazon Nova takes none among its tools
-(https://github.com/strands-agents/sdk-python/issues/449), so there is none without a system text.
+Bedrock Converse: a ``cachePoint`` block behind the content to cache, at most four
+(https://docs.aws.amazon.com/bedrock/latest/userguide/prompt-caching.html). Not allowed behind reasoning
+(https://github.com/anomalyco/opencode/issues/36517), behind a document that is not a PDF
+(https://github.com/strands-agents/harness-sdk/issues/1966), or first in a message. Amazon Nova refuses one among its tools
+(https://github.com/strands-agents/sdk-python/issues/449), so none is placed behind tools.
 
-OpenAI caches by itself (https://developers.openai.com/api/docs/guides/prompt-caching): at the latest message, always. GPT-5.6 and
-later take breakpoints beside that, models before refuse them (https://github.com/BerriAI/litellm/pull/37628): none are told.
+OpenAI caches automatically up to the latest message (https://developers.openai.com/api/docs/guides/prompt-caching). GPT-5.6
+and later also take breakpoints, but earlier models refuse them (https://github.com/BerriAI/litellm/pull/37628), so none are
+sent.
 """
 
 from __future__ import annotations
@@ -29,15 +30,18 @@ from turnlog.providers.base import BEFORE_ALL, End, Rendered
 
 MAX_BREAKPOINTS = 4
 MIN_TOKENS = 1_024
-"""Fewer are cached by no model; some want 2,048 or 4,096. A breakpoint at fewer than the model wants does nothing."""
+"""No model caches fewer tokens; some need 2,048 or 4,096. A breakpoint behind fewer tokens has no effect."""
 LOOKBACK_BLOCKS = 20
-"""So far before a breakpoint a provider looks for what it has."""
+"""Blocks before a breakpoint in which a provider looks for a cached prefix."""
 System: TypeAlias = "str | list[JsonObject] | None"
 
 
 class BlockPlace(NamedTuple):
-    """A block of a request, in the order in which providers cache: ``part`` 0 are the tools, 1 the system text, 2 the messages.
-    Of tools and system text ``message`` is 0."""
+    """A block of a request. Places sort in the order in which providers cache.
+
+    ``part`` is 0 for the tools, 1 for the system text, 2 for the messages. ``message`` is the index of the message, 0 for tools
+    and system text; ``block`` is the index of the block.
+    """
 
     part: Literal[0, 1, 2]
     message: int
@@ -46,7 +50,7 @@ class BlockPlace(NamedTuple):
 
 @lazy_dataclass(frozen=True, slots=True)
 class CacheBreakpoint:
-    """``form`` as it is applied at ``pointer``: members of the block there, or a block of its own inserted there."""
+    """A breakpoint to apply at ``pointer``: ``form`` holds members for the block there, or a block to insert there."""
 
     pointer: str
     form: JsonObject
@@ -54,7 +58,11 @@ class CacheBreakpoint:
 
 @lazy_dataclass(frozen=True, slots=True)
 class _Kind:
-    """How a provider's breakpoints look. ``behind``: they are blocks of their own behind what they are for."""
+    """A provider's form of breakpoints.
+
+    ``behind``: a breakpoint is a block of its own behind the block that it is for, not members of that block.
+    ``takes``: whether a block may have a breakpoint. ``text_block``: makes a block of a text.
+    """
 
     form: JsonObject
     behind: bool
@@ -62,7 +70,7 @@ class _Kind:
     text_block: Callable[[str], JsonObject]
 
     def mark_of(self, block: JsonValue) -> JsonValue:
-        """The block's own mark, if any."""
+        """Return the breakpoint that the block already has, or None."""
         return block.get(next(iter(self.form))) if isinstance(block, dict) else None
 
 
@@ -97,46 +105,50 @@ KINDS: Mapping[str, _Kind] = {
         text_block=lambda text: {"text": text},
     ),
 }
-"""Formats whose breakpoints are told. All others have none."""
+"""Format -> its form of breakpoints. Other formats have none."""
 
 
 def breakpoints(rendered: Rendered, wanted: Iterable[End | None], format: str) -> list[BlockPlace]:
-    """The places for breakpoints, in order: at most four with those that the request has already, the first wanted first.
+    """Return the places for new breakpoints, sorted. Earlier ends in ``wanted`` have precedence.
 
-    `BEFORE_ALL` is the end of system text and tools. An end where none can stand is moved to the nearest block before it.
+    There are at most four with the breakpoints that the request has already. `BEFORE_ALL` is the end of system text and tools.
+    An end where no breakpoint is allowed moves to the nearest block before it.
     """
     kind = KINDS.get(format)
     if kind is None:
         return []
-    own = list(_own(rendered, kind))
-    hours = [place for place, mark in own if isinstance(mark, dict) and mark.get("ttl") == "1h"]
-    taken, found = {place for place, _ in own}, list[BlockPlace]()
+    own_marks = list(_own(rendered, kind))
+    hour_places = [place for place, mark in own_marks if isinstance(mark, dict) and mark.get("ttl") == "1h"]
+    occupied, chosen = {place for place, _ in own_marks}, list[BlockPlace]()
     for end in wanted:
         place = _place(rendered, end, kind) if end is not None else None
-        if len(own) + len(found) >= MAX_BREAKPOINTS or place is None or place in taken:
+        if len(own_marks) + len(chosen) >= MAX_BREAKPOINTS or place is None or place in occupied:
             continue
-        # One of five minutes, as ours are, stands before none of an hour.
-        if all(hour < place for hour in hours):
-            taken.add(place)
-            found.append(place)
-    return sorted(found)
+        # New breakpoints last five minutes, and none of them may come before one of an hour.
+        if all(hour_place < place for hour_place in hour_places):
+            occupied.add(place)
+            chosen.append(place)
+    return sorted(chosen)
 
 
 def pointers(places: Sequence[BlockPlace], format: str) -> list[CacheBreakpoint]:
-    """The places as a caller applies them, one after the other."""
-    kind, before = KINDS[format] if places else None, dict[tuple[int, int], int]()
-    found = list[CacheBreakpoint]()
+    """Return the places as breakpoints that a caller applies one after the other."""
+    kind, inserted_at = KINDS[format] if places else None, dict[tuple[int, int], int]()
+    made = list[CacheBreakpoint]()
     for place in places:
         assert kind is not None  # noqa: S101 - there are places
         base = ("/tools", "/system", f"/messages/{place.message}/content")[place.part]
-        inserted = before.get(place[:2], 0)
-        found.append(CacheBreakpoint(f"{base}/{place.block + (inserted + 1 if kind.behind else 0)}", kind.form))
-        before[place[:2]] = inserted + 1
-    return found
+        inserted = inserted_at.get(place[:2], 0)
+        made.append(CacheBreakpoint(f"{base}/{place.block + (inserted + 1 if kind.behind else 0)}", kind.form))
+        inserted_at[place[:2]] = inserted + 1
+    return made
 
 
 def applied(rendered: Rendered, places: Sequence[BlockPlace], format: str) -> tuple[Rendered, System]:
-    """The request with breakpoints at the places, its system text as blocks; of more than four the oldest of its own go."""
+    """Return the request with breakpoints at the places, and its system text as blocks.
+
+    When there would be more than four, the request's own oldest ones are removed.
+    """
     kind = KINDS.get(format)
     if kind is None:
         return rendered, rendered.system
@@ -151,7 +163,7 @@ def applied(rendered: Rendered, places: Sequence[BlockPlace], format: str) -> tu
         else:
             content = _content(messages[place.message], kind)
             block = content[place.block]
-            assert isinstance(block, dict)  # noqa: S101 - only such take one
+            assert isinstance(block, dict)  # noqa: S101 - only an object takes a breakpoint
             content[place.block : place.block + 1] = _marked(block, kind)
             messages[place.message] = {**messages[place.message], "content": content}
     return replace(rendered, messages=messages, tools=tools), system
@@ -161,10 +173,12 @@ def _place(rendered: Rendered, end: End, kind: _Kind) -> BlockPlace | None:
     if end == BEFORE_ALL:
         if rendered.system is not None:
             return BlockPlace(1, 0, 0)
-        taken = [
-            at for at, tool in enumerate(rendered.tools) if not kind.behind and tool.get("defer_loading") is not True
+        cacheable = [
+            index
+            for index, tool in enumerate(rendered.tools)
+            if not kind.behind and tool.get("defer_loading") is not True
         ]
-        return BlockPlace(0, 0, taken[-1]) if taken else None
+        return BlockPlace(0, 0, cacheable[-1]) if cacheable else None
     for message in range(end.message, -1, -1):
         blocks = _blocks(rendered.messages[message])
         last = min(end.blocks, len(blocks)) if message == end.message else len(blocks)
@@ -175,40 +189,40 @@ def _place(rendered: Rendered, end: End, kind: _Kind) -> BlockPlace | None:
 
 
 def _own(rendered: Rendered, kind: _Kind) -> Iterator[tuple[BlockPlace, JsonValue]]:
-    """The marks that the request has already, in order, by the block that each is for."""
-    back = 1 if kind.behind else 0
-    for at, tool in enumerate(rendered.tools):
+    """Yield the breakpoints that the request already has, in order, each with the place of the block that it is for."""
+    offset = 1 if kind.behind else 0
+    for index, tool in enumerate(rendered.tools):
         if kind.mark_of(tool) is not None:
-            yield BlockPlace(0, 0, at - back), kind.mark_of(tool)
-    for at, message in enumerate(rendered.messages):
+            yield BlockPlace(0, 0, index - offset), kind.mark_of(tool)
+    for index, message in enumerate(rendered.messages):
         content = message.get("content")
-        for number, block in enumerate(content if isinstance(content, list) else ()):
+        for block_index, block in enumerate(content if isinstance(content, list) else ()):
             for mark in _marks_in(block, kind):
-                yield BlockPlace(2, at, number - back), mark
+                yield BlockPlace(2, index, block_index - offset), mark
 
 
 def _marks_in(block: JsonValue, kind: _Kind) -> Iterator[JsonValue]:
-    """A result's blocks may have marks, too."""
+    """Yield the breakpoints of a block, and of the blocks in a result."""
     if kind.mark_of(block) is not None:
         yield kind.mark_of(block)
-    inner = block.get("content") if isinstance(block, dict) and not kind.behind else None
-    for one in inner if isinstance(inner, list) else ():
-        yield from _marks_in(one, kind)
+    nested = block.get("content") if isinstance(block, dict) and not kind.behind else None
+    for inner_block in nested if isinstance(nested, list) else ():
+        yield from _marks_in(inner_block, kind)
 
 
 def _without_oldest(rendered: Rendered, excess: int, kind: _Kind) -> Rendered:
     messages = list(rendered.messages)
-    for at, message in enumerate(messages):
+    for index, message in enumerate(messages):
         content = message.get("content")
         if excess <= 0:
             break
         if isinstance(content, list) and any(True for block in content for _ in _marks_in(block, kind)):
-            kept = list[JsonValue]()
+            blocks = list[JsonValue]()
             for block in content:
                 count = sum(1 for _ in _marks_in(block, kind))
-                kept += _unmarked(block, kind) if count and excess > 0 else [block]
+                blocks += _unmarked(block, kind) if count and excess > 0 else [block]
                 excess -= count
-            messages[at] = {**message, "content": kept}
+            messages[index] = {**message, "content": blocks}
     return replace(rendered, messages=messages)
 
 
@@ -216,9 +230,9 @@ def _unmarked(block: JsonValue, kind: _Kind) -> list[JsonValue]:
     if kind.behind or not isinstance(block, dict):
         return []
     bare = {key: value for key, value in block.items() if key not in kind.form}
-    inner = bare.get("content")
-    if isinstance(inner, list):
-        bare["content"] = [part for one in inner for part in (_unmarked(one, kind) or [one])]
+    nested = bare.get("content")
+    if isinstance(nested, list):
+        bare["content"] = [part for inner_block in nested for part in (_unmarked(inner_block, kind) or [inner_block])]
     return [bare]
 
 
@@ -232,5 +246,5 @@ def _blocks(message: JsonObject) -> list[JsonValue]:
 
 
 def _content(message: JsonObject, kind: _Kind) -> list[JsonValue]:
-    """The content as blocks, for one of them is marked."""
+    """Return the content as blocks, because a text needs a block for a breakpoint."""
     return [kind.text_block(block) if isinstance(block, str) else block for block in _blocks(message)]

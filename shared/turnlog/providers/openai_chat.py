@@ -1,7 +1,7 @@
-"""OpenAI Chat Completions messages.
+"""The codec of OpenAI Chat Completions.
 
 Source of the shapes: https://platform.openai.com/docs/api-reference/chat/create. Legacy ``function_call`` and ``function``
-messages are understood, and rendered as tool calls.
+messages are parsed, and rendered as tool calls.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _TEXT_ONLY = frozenset({"text"})
 
 
 class OpenAIChatCodec:
-    """The `openai_chat` format; see `turnlog.providers.base.Codec`."""
+    """Codec of the `openai_chat` format; see `turnlog.providers.base.Codec`."""
 
     format = FORMAT
 
@@ -56,7 +56,7 @@ class OpenAIChatCodec:
         )
 
     def parse(self, body: JsonObject, *, is_error: bool | None = None) -> Message:
-        role, given = role_of(body), given_role(body)
+        role, role_name = role_of(body), given_role(body)
         content = _content(body.get("content"))
         name = string(body.get("name"))
         if role == "tool":
@@ -66,15 +66,15 @@ class OpenAIChatCodec:
                 content=content,
                 name=name,
                 is_error=marked_error(text) if is_error is None else is_error,
-                by_name=given == "function",
+                by_name=role_name == "function",
             )
-            return Message(role, tool_results=(result,), name=name, given_role=given)
+            return Message(role, tool_results=(result,), name=name, given_role=role_name)
         reasoning = string(body.get("reasoning_content"))
         if reasoning and role == "assistant":
             content = (Thinking(reasoning), *content)
         if isinstance(body.get("refusal"), str) and not content:
             content = (Text(string(body["refusal"])),)
-        return Message(role, content=content, tool_calls=_calls(body), name=name, given_role=given)
+        return Message(role, content=content, tool_calls=_calls(body), name=name, given_role=role_name)
 
     def legal_id(self, call_id: str) -> bool:
         return 0 < len(call_id) <= _MAX_ID
@@ -86,13 +86,13 @@ class OpenAIChatCodec:
         if system is not None:
             messages.append({"role": "system", "content": system})
         bodies = [self.bodies(turn) for turn in turns] if bodies is None else bodies
-        for made in bodies:
-            messages.extend(made)
+        for turn_bodies in bodies:
+            messages.extend(turn_bodies)
             ends.append(End(len(messages) - 1, 1) if messages else BEFORE_ALL)
         return Rendered(messages=messages, tools=list(tools), ends=tuple(ends), bodies=bodies)
 
     def bodies(self, turn: Turn) -> list[JsonObject]:
-        return _verbatim(turn) if turn.format == FORMAT and turn.body is not None else _made(turn)
+        return _repaired_body(turn) if turn.format == FORMAT and turn.body is not None else _rendered_message(turn)
 
     def tools(self, tools: Sequence[JsonObject]) -> list[JsonObject]:
         return converted(tools, FORMAT)
@@ -149,16 +149,16 @@ def _calls(body: JsonObject) -> tuple[ToolCall, ...]:
     calls = body.get("tool_calls")
     if calls is not None and not isinstance(calls, list):
         raise invalid("/tool_calls", "tool_calls is neither a list nor null")
-    found = [_call(call, at) for at, call in enumerate(calls or [])]
+    parsed = [_call(call, index) for index, call in enumerate(calls or [])]
     legacy = body.get("function_call")
     if isinstance(legacy, dict):
-        found.append(ToolCall("", string(legacy.get("name")), json_text(legacy.get("arguments"))))
-    return tuple(found)
+        parsed.append(ToolCall("", string(legacy.get("name")), json_text(legacy.get("arguments"))))
+    return tuple(parsed)
 
 
-def _call(call: JsonValue, at: int) -> ToolCall:
+def _call(call: JsonValue, index: int) -> ToolCall:
     if not isinstance(call, dict):
-        raise invalid(f"/tool_calls/{at}", "a tool call is not an object")
+        raise invalid(f"/tool_calls/{index}", "a tool call is not an object")
     inner = call.get("function", call.get("custom"))
     function = inner if isinstance(inner, dict) else call
     arguments = function.get("arguments", function.get("input", function.get("args")))
@@ -168,16 +168,16 @@ def _call(call: JsonValue, at: int) -> ToolCall:
 # ---------------------------------------------------------------- rendering
 
 
-def _verbatim(turn: Turn) -> list[JsonObject]:
-    """The body as given; a copy with repairs where the provider would refuse it."""
+def _repaired_body(turn: Turn) -> list[JsonObject]:
+    """Return the body as it was appended, or a copy with repairs where the provider would refuse it."""
     body, message = turn.body, turn.message
-    assert body is not None  # noqa: S101 - the caller has looked
+    assert body is not None  # noqa: S101 - checked by the caller
     if body.get("role") == "function" or body.get("function_call") is not None or not _legal_content(body, message):
-        return _made(turn)
+        return _rendered_message(turn)
     repaired = dict(body)
     if message.tool_calls:
         calls = body["tool_calls"]
-        assert isinstance(calls, list)  # noqa: S101 - `_calls` found them there
+        assert isinstance(calls, list)  # noqa: S101 - checked by `_calls`
         repaired["tool_calls"] = [
             _repaired_call(call, parsed, call_id)
             for call, parsed, call_id in zip(calls, message.tool_calls, turn.call_ids, strict=True)
@@ -230,7 +230,7 @@ def _repaired_call(call: JsonValue, parsed: ToolCall, call_id: str) -> JsonObjec
     }
 
 
-def _made(turn: Turn) -> list[JsonObject]:
+def _rendered_message(turn: Turn) -> list[JsonObject]:
     message = turn.message
     results: list[JsonObject] = [
         {"role": "tool", "tool_call_id": call_id, "content": result_text(result)}
@@ -271,7 +271,10 @@ def _user_content(message: Message) -> JsonValue:
 
 
 def _media_part(media: Media) -> JsonObject:
-    """The part; its name as text where the provider has no part for such media (a sound by address, an image by file id)."""
+    """Return the part of the media, or its name as text.
+
+    The provider has no part for some media, e.g. audio with only a URL, or an image with only a file id.
+    """
     if media.kind == "audio" and media.data:
         return {
             "type": "input_audio",

@@ -1,9 +1,9 @@
-"""OpenAI Responses input items.
+"""The codec of OpenAI Responses input items.
 
 Sources of the shapes and rules: https://platform.openai.com/docs/api-reference/responses/create and
-https://platform.openai.com/docs/guides/reasoning. One body is one item: a ``function_call`` is an assistant message with
-one call, neighbours of it are parallel calls of one turn; ``reasoning`` is thinking that travels with the item it belongs
-to; a call that the provider runs itself (``web_search_call`` ...) is kept as it came and sent only here.
+https://platform.openai.com/docs/guides/reasoning. Each body is one item. A ``function_call`` is an assistant message with one
+call; consecutive ones are parallel calls of one turn. ``reasoning`` is thinking that is sent with the item it belongs to. A
+call that the provider runs itself (``web_search_call`` and others) is kept unchanged, and only this format sends it.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ FORMAT = "openai_responses"
 _MAX_ID = 64
 _CALLS = {"function_call": "arguments", "custom_tool_call": "input"}
 _OUTPUTS = {"function_call_output": "function_call", "custom_tool_call_output": "custom_tool_call"}
-_PARTS_OF = {
+_PARTS_OF_OTHER_ROLES = {
     "user": frozenset({"output_text", "refusal"}),
     "system": frozenset({"output_text", "refusal"}),
     "assistant": frozenset({"input_text", "input_image", "input_file"}),
 }
-"""Role -> the parts that belong to another role."""
+"""Role -> the part types that only other roles may have."""
 _DATA_URL = re.compile(r"data:([^;,]*)(?:;[^,]*)?;base64,(.*)", re.DOTALL)
 _ITEM_TYPE = re.compile(r"[a-z_]{1,64}")
 
 
 class OpenAIResponsesCodec:
-    """The `openai_responses` format; see `turnlog.providers.base.Codec`."""
+    """Codec of the `openai_responses` format; see `turnlog.providers.base.Codec`."""
 
     format = FORMAT
 
@@ -90,14 +90,14 @@ class OpenAIResponsesCodec:
         self, turns: Sequence[Turn], *, system: str | None, tools: Sequence[JsonObject], bodies: Bodies | None = None
     ) -> Rendered:
         items = list[JsonObject]() if system is None else [_message("system", system)]
-        reaches = [len(items)]
-        for made in [self.bodies(turn) for turn in turns] if bodies is None else bodies:
-            items.extend(made)
-            reaches.append(len(items))
-        own = _with_own_ids(_of_one_kind(items))
-        count = [0, *accumulate(item is not None for item in own)]
-        sent = [item for item in own if item is not None]
-        borders = [count[reach] for reach in reaches]
+        lengths = [len(items)]
+        for turn_bodies in [self.bodies(turn) for turn in turns] if bodies is None else bodies:
+            items.extend(turn_bodies)
+            lengths.append(len(items))
+        kept_items = _without_repeated_ids(_with_matching_outputs(items))
+        sent_counts = [0, *accumulate(item is not None for item in kept_items)]
+        sent = [item for item in kept_items if item is not None]
+        borders = [sent_counts[length] for length in lengths]
         return Rendered(
             sent or [_message("user", FIRST_USER)],
             tools=self.tools(tools),
@@ -106,8 +106,8 @@ class OpenAIResponsesCodec:
         )
 
     def bodies(self, turn: Turn) -> list[JsonObject]:
-        repaired = _repaired(turn) if turn.format == FORMAT and turn.body is not None else None
-        return _made(turn) if repaired is None else [repaired]
+        repaired = _repaired_item(turn) if turn.format == FORMAT and turn.body is not None else None
+        return _rendered_items(turn) if repaired is None else [repaired]
 
     def tools(self, tools: Sequence[JsonObject]) -> list[JsonObject]:
         return converted(tools, FORMAT)
@@ -165,10 +165,10 @@ def _message(role: str, content: JsonValue) -> JsonObject:
 # ---------------------------------------------------------------- rendering
 
 
-def _repaired(turn: Turn) -> JsonObject | None:
-    """The item as given, or a copy with repairs; None where it has to be made anew."""
+def _repaired_item(turn: Turn) -> JsonObject | None:
+    """Return the item as it was appended, or a copy with repairs; None when it must be rendered from the message."""
     body, message = turn.body, turn.message
-    assert body is not None  # noqa: S101 - the caller has looked
+    assert body is not None  # noqa: S101 - checked by the caller
     kind = body.get("type", "message")
     if kind in _CALLS:
         call, call_id = message.tool_calls[0], turn.call_ids[0]
@@ -186,40 +186,43 @@ def _repaired(turn: Turn) -> JsonObject | None:
     role, content = message.role, body.get("content")
     if isinstance(content, list):
         kinds = {part.get("type") for part in content if isinstance(part, dict)}
-        is_legal = bool(content) and role != "tool" and not kinds & _PARTS_OF.get(role, frozenset())
+        is_legal = bool(content) and role != "tool" and not kinds & _PARTS_OF_OTHER_ROLES.get(role, frozenset())
     else:
         is_legal = isinstance(content, str) and role != "tool"
     return body if is_legal else None
 
 
-def _of_one_kind(items: list[JsonObject]) -> list[JsonObject]:
-    """An output is of the kind of its call: of a custom tool, or of a function."""
+def _with_matching_outputs(items: list[JsonObject]) -> list[JsonObject]:
+    """Return the items; each output gets the type that fits its call, of a custom tool or of a function."""
     kinds = {item["call_id"]: item["type"] for item in items if item.get("type") in _CALLS}
-    found = list[JsonObject]()
+    matched = list[JsonObject]()
     for item in items:
         kind = item.get("type")
-        wanted = f"{kinds.get(item['call_id'], kind)}_output" if kind in _OUTPUTS else kind
-        found.append(item if kind == wanted else {**item, "type": wanted})
-    return found
+        expected = f"{kinds.get(item['call_id'], kind)}_output" if kind in _OUTPUTS else kind
+        matched.append(item if kind == expected else {**item, "type": expected})
+    return matched
 
 
-def _with_own_ids(items: list[JsonObject]) -> list[JsonObject | None]:
-    """The provider takes no item twice: an id used before is left out, and None stands for an item that is nothing without it."""
-    used, found = set[str](), list[JsonObject | None]()
+def _without_repeated_ids(items: list[JsonObject]) -> list[JsonObject | None]:
+    """Return the items without item ids that an earlier item has: the provider refuses repeated ids.
+
+    None stands for an item that cannot be sent without its id.
+    """
+    used, kept = set[str](), list[JsonObject | None]()
     for item in items:
         item_id = item.get("id")
         if not isinstance(item_id, str) or item_id not in used:
-            found.append(item)
+            kept.append(item)
         elif item.get("type", "message") == "message" or item.get("type") in (*_CALLS, *_OUTPUTS):
-            found.append({key: value for key, value in item.items() if key != "id"})
+            kept.append({key: value for key, value in item.items() if key != "id"})
         else:
-            found.append(None)
+            kept.append(None)
         if isinstance(item_id, str):
             used.add(item_id)
-    return found
+    return kept
 
 
-def _made(turn: Turn) -> list[JsonObject]:
+def _rendered_items(turn: Turn) -> list[JsonObject]:
     message = turn.message
     results: list[JsonObject] = [
         {"type": "function_call_output", "call_id": call_id, "output": _output(result)}
@@ -234,20 +237,20 @@ def _made(turn: Turn) -> list[JsonObject]:
         }
         for call, call_id in zip(message.tool_calls, turn.call_ids, strict=True)
     ]
-    said = list[JsonObject]()
+    messages = list[JsonObject]()
     if message.role == "user":
         content = _user_content(message)
-        said = [_message("user", content)] if content else []
+        messages = [_message("user", content)] if content else []
     elif message.role in ("assistant", "system"):
         text = text_with_placeholders(message)
         role = "developer" if message.given_role == "developer" else message.role
-        said = [_message(role, text)] if text else []
+        messages = [_message(role, text)] if text else []
     is_own = bool(set(turn.call_ids) & set(turn.result_ids))
-    return [*said, *calls, *results] if is_own else [*results, *said, *calls]
+    return [*messages, *calls, *results] if is_own else [*results, *messages, *calls]
 
 
 def _output(result: ToolResult) -> JsonValue:
-    """Text as a string; a list of parts where there are images or files that the provider takes here."""
+    """Return the output of a result: text as a string, or a list of parts when it has images or files."""
     parts = [_media_part(block) for block in result.content if isinstance(block, Media)]
     if all(part["type"] == "input_text" for part in parts):
         return result_text(result)
@@ -271,7 +274,7 @@ def _user_content(message: Message) -> JsonValue:
 
 
 def _media_part(media: Media) -> JsonObject:
-    """The part; the name as text where the provider takes no such media."""
+    """Return the part of the media, or its name as text when the provider does not accept such media."""
     if media.kind == "image" and (media.data or media.url or media.file_id):
         part: JsonObject = {"type": "input_image"}
         if media.file_id and not (media.data or media.url):

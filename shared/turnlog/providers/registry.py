@@ -1,4 +1,4 @@
-"""The formats that exist. A new provider format is one codec, added here."""
+"""The table of provider formats. To add a format, write its codec and list it here."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CODECS: dict[str, Codec] = {codec.format: codec for codec in _ALL}
 
 
 def codec_of(name: str, *, pointer: str = "/format") -> Codec:
-    """The codec of a format, or `InvalidInputError`."""
+    """Return the codec of a format. Raises `InvalidInputError` for an unknown name; ``pointer`` is the field that names it."""
     codec = CODECS.get(name)
     if codec is None:
         message = f"format {name[:40]!r} is not one of {', '.join(sorted(CODECS))}"
@@ -35,7 +35,10 @@ def codec_of(name: str, *, pointer: str = "/format") -> Codec:
 
 
 def recognise(body: JsonObject) -> Codec:
-    """The codec of a body that came without a format, by what only that format has; OpenAI Chat where nothing tells."""
+    """Return the codec for a body that came without a format.
+
+    A body is recognised by a block or field that only one format has; without one it counts as OpenAI Chat.
+    """
     default = CODECS[DEFAULT_FORMAT]
     if default.recognises(body):
         return default
@@ -43,7 +46,7 @@ def recognise(body: JsonObject) -> Codec:
 
 
 def format_of(messages: Iterable[JsonObject]) -> str:
-    """The format that most of the messages have something of; OpenAI Chat where nothing tells."""
-    # A message that nothing tells of is of any format: it has no say beside one that something tells of.
-    told = Counter(codec.format for message in messages if (codec := recognise(message)).recognises(message))
-    return told.most_common(1)[0][0] if told else DEFAULT_FORMAT
+    """Return the format that most of the messages have a mark of, or OpenAI Chat when no message has one."""
+    # A message without a mark fits every format, so it does not count against one that has a mark.
+    counts = Counter(codec.format for message in messages if (codec := recognise(message)).recognises(message))
+    return counts.most_common(1)[0][0] if counts else DEFAULT_FORMAT

@@ -1,7 +1,7 @@
-"""How many tokens a message takes, by rule. Counted once, when a message is appended.
+"""Token counts of messages. A message is counted once, when it is appended.
 
-A message is the sum of its parts, each counted alone, and `MESSAGE_OVERHEAD`; a window adds `WINDOW_OVERHEAD` once.
-Base64 is never tokenised: providers charge media by other measures.
+The count is the sum of the parts, each counted alone, plus `MESSAGE_OVERHEAD`; a window adds `WINDOW_OVERHEAD` once.
+Base64 is not tokenised, because providers charge media by size or duration.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ if TYPE_CHECKING:
 
 
 MESSAGE_OVERHEAD = 4
-"""Tokens of a message besides its parts: its role and its borders."""
+"""Tokens of a message besides its parts: its role and its delimiters."""
 WINDOW_OVERHEAD = 3
-"""Tokens of a window besides its messages: the answer's beginning (openai/openai-cookbook, How to count tokens)."""
+"""Tokens of a window besides its messages: the start of the answer (openai/openai-cookbook, How to count tokens)."""
 
 IMAGE_BASE, IMAGE_TILE = 85, 170
 IMAGE_UNKNOWN = IMAGE_BASE + 4 * IMAGE_TILE
-"""An image of unknown size, one known by address only included: as one of 1024 x 1024."""
+"""An image of unknown size, such as one with only a URL, counts as 1024 x 1024 pixels."""
 FILE_PAGE = 3_000
-"""A page of a PDF, text and picture: 1,500 to 3,000 tokens (Anthropic, PDF support); a file of unknown size is one."""
+"""A page of a PDF, text and picture: 1,500 to 3,000 tokens (Anthropic, PDF support). A file of unknown size is one page."""
 FILE_PAGE_BYTES = 100_000
 TEXT_FILE_BYTES_PER_TOKEN = 3
 AUDIO_TOKENS_PER_SECOND = 10
 AUDIO_UNKNOWN = 60 * AUDIO_TOKENS_PER_SECOND
-"""A sound of unknown length, one known by address only included: a minute."""
+"""Audio of unknown length, such as audio with only a URL, counts as one minute."""
 _BYTES_PER_SECOND, _PLAIN_BYTES_PER_SECOND = 16_000, 48_000
-"""Of compressed sound (128 kbit/s) and of WAV or PCM (16 bit, 24 kHz, one channel)."""
+"""Bytes per second of compressed audio (128 kbit/s), and of WAV or PCM (16 bit, 24 kHz, one channel)."""
 
 _LONGEST_TOKENISED = 256
 _BASE64 = re.compile(r"[A-Za-z0-9+/_\-\r\n]+={0,2}[\r\n]{0,2}", re.ASCII)
@@ -43,11 +43,15 @@ _DATA_URL = re.compile(r"data:(?P<type>[\w.+-]+/[\w.+-]+)?[^,]{0,200};base64,", 
 _TEXT_TYPES = re.compile(r"text/|application/(?:.*\+)?(?:json|xml|yaml|csv)", re.ASCII)
 _NO_BASE64 = re.compile(r"[^A-Za-z0-9+/]+", re.ASCII)
 _HEADER_BYTES = (3_072, 196_608)
-"""How far an image's size is looked for: the second try is for JPEGs with a preview in front."""
+"""Bytes in which the size of an image is looked for; the second, longer try is for JPEGs that begin with a preview."""
 
 
 def count_message(message: Message, counter: TokenCounter) -> int:
-    """Text, thinking, names, arguments, results by ``counter``, media by rule, opaque blocks as their compact JSON."""
+    """Return the tokens of a message.
+
+    ``counter`` counts text, thinking, names, arguments and results. Media are counted by rule (`count_media`), blocks that only
+    one format has as their compact JSON.
+    """
     texts = [message.name]
     for call in message.tool_calls:
         texts += [call.name, call.arguments]
@@ -59,22 +63,23 @@ def count_message(message: Message, counter: TokenCounter) -> int:
 
 
 def count_head(text: str, limit: int, counter: TokenCounter) -> int:
-    """Tokens of the first ``limit`` characters of ``text``."""
+    """Return the tokens of the first ``limit`` characters of ``text``."""
     return _count_texts([text[:limit]], counter)
 
 
 def count_tools(tools: Sequence[JsonObject], counter: TokenCounter) -> int:
-    """Tokens of the tools' compact JSON, 0 when there are none."""
+    """Return the tokens of the tools' compact JSON, 0 when there are none."""
     return counter.count(encode_json(list(tools)).decode()) if tools else 0
 
 
 def count_media(media: Media) -> int:
-    """Tokens of an image, a file or a sound by rule; its name is not counted.
+    """Return the tokens of an image, a file or audio by rule, without its name.
 
-    Image: OpenAI's rule (platform.openai.com/docs/guides/images-vision): 85, and unless ``detail`` is low 170 for each
-    512 px tile after the fit into 2048 x 2048 and then to 768 on the shortest side. The size is read from the header of
-    PNG, JPEG, GIF or WebP data; else `IMAGE_UNKNOWN`. File: text by `TEXT_FILE_BYTES_PER_TOKEN`, others (PDF)
-    `FILE_PAGE` for each `FILE_PAGE_BYTES` begun. Sound: `AUDIO_TOKENS_PER_SECOND`, its length estimated from its bytes.
+    Image: OpenAI's rule (platform.openai.com/docs/guides/images-vision). 85 tokens, and unless ``detail`` is low 170 for each
+    512 px tile, after scaling the image into 2048 x 2048 and then to 768 on the shortest side. The size is read from the
+    header of PNG, JPEG, GIF or WebP data; without one it is `IMAGE_UNKNOWN`.
+    File: text by `TEXT_FILE_BYTES_PER_TOKEN`; others (PDF) `FILE_PAGE` for each `FILE_PAGE_BYTES` begun.
+    Audio: `AUDIO_TOKENS_PER_SECOND`, with the length estimated from the number of bytes.
     """
     data, media_type = media.data, media.media_type or ""
     if not data and media.url and (match := _DATA_URL.match(media.url)):
@@ -91,7 +96,7 @@ def count_media(media: Media) -> int:
 
 
 def image_size(data: str) -> tuple[int, int] | None:
-    """Width and height in pixels from the header of a base64 PNG, JPEG, GIF or WebP; None when it says none."""
+    """Return width and height in pixels from the header of a base64 PNG, JPEG, GIF or WebP; None when it has none."""
     for limit in _HEADER_BYTES:
         size = _size_in(_decode_head(data, limit))
         if size or len(data) * 3 // 4 <= limit:
@@ -117,7 +122,7 @@ def _count_blocks(blocks: Iterable[Block], counter: TokenCounter) -> int:
 
 
 def _without_base64(value: JsonValue) -> tuple[JsonValue, int]:
-    """The value without its base64 strings, and the tokens of those that are images."""
+    """Return the value without its base64 strings, and the tokens of those strings that are images."""
     if isinstance(value, str):
         url = _DATA_URL.match(value)
         data = value[url.end() :] if url else value
@@ -147,7 +152,7 @@ def _count_image(data: str | None, detail: str | None) -> int:
 
 
 def _decode_head(data: str, limit: int) -> bytes:
-    """Up to ``limit`` bytes of base64, of either alphabet, line breaks allowed; what cannot be read is empty."""
+    """Decode up to ``limit`` bytes of base64 of either alphabet; line breaks are allowed. Returns no bytes when it cannot."""
     head = _NO_BASE64.sub("", data[: limit * 4 // 3].replace("-", "+").replace("_", "/"))
     try:
         return binascii.a2b_base64(head[: len(head) // 4 * 4])
@@ -168,7 +173,7 @@ def _size_in(head: bytes) -> tuple[int, int] | None:
 
 
 def _jpeg_size(head: bytes) -> tuple[int, int] | None:
-    """Follows the segments to the frame header (ITU T.81, B.2.2)."""
+    """Read the size from the frame header of a JPEG, to which its segments lead (ITU T.81, B.2.2)."""
     position = 2
     while position + 9 <= len(head) and head[position] == 0xFF:
         marker = head[position + 1]
@@ -184,7 +189,7 @@ def _jpeg_size(head: bytes) -> tuple[int, int] | None:
 
 
 def _webp_size(head: bytes) -> tuple[int, int] | None:
-    """The three kinds of WebP (RFC 9649, 2.5 to 2.7)."""
+    """Read the size from one of the three kinds of WebP (RFC 9649, 2.5 to 2.7)."""
     kind = head[12:16]
     if kind == b"VP8X":
         return int.from_bytes(head[24:27], "little") + 1, int.from_bytes(head[27:30], "little") + 1

@@ -1,8 +1,8 @@
 """Tool schemas in each provider's shape.
 
-A schema that has the wanted shape already is passed as given, unknown keys included. One of another shape is converted:
-name, description and parameters, and ``strict`` where both know it. A tool that a provider runs itself (web search, code)
-has no equal elsewhere: it is sent in its own format alone.
+A schema that already has the target shape is passed on unchanged, unknown keys included. A schema of another shape is
+converted: name, description and parameters, and ``strict`` where both shapes have it. A tool that a provider runs itself
+(web search, code execution) has no counterpart elsewhere, so only its own format sends it.
 
 Shapes: OpenAI Chat ``{"type": "function", "function": {name, description, parameters}}``
 (https://platform.openai.com/docs/api-reference/chat/create), Responses the same without the inner object
@@ -24,6 +24,8 @@ _ANTHROPIC_CUSTOM = (None, "custom")
 
 @lazy_dataclass(frozen=True, slots=True)
 class _Tool:
+    """A tool schema, independent of any provider's shape."""
+
     name: str
     description: str
     parameters: JsonObject
@@ -31,19 +33,19 @@ class _Tool:
 
 
 def converted(tools: Sequence[JsonObject], format: str) -> list[JsonObject]:
-    """The tools as ``format`` takes them; those that only another provider runs are left out."""
-    found = list[JsonObject]()
-    for given in tools:
-        shape = shape_of(given)
+    """Return the tools in the shape of ``format``, without the tools that only another provider runs."""
+    sent = list[JsonObject]()
+    for schema in tools:
+        shape = shape_of(schema)
         if shape == format or shape is None:
-            found.append(given)
-        elif (tool := _read(given, shape)) is not None:
-            found.append(_write(tool, format))
-    return found
+            sent.append(schema)
+        elif (tool := _read(schema, shape)) is not None:
+            sent.append(_write(tool, format))
+    return sent
 
 
 def shape_of(tool: JsonObject) -> str | None:
-    """The format whose shape the tool has; None where no format is known by it."""
+    """Return the format whose shape the tool has; None when it has the shape of no format."""
     if isinstance(tool.get("function"), dict) or isinstance(tool.get("custom"), dict):
         return "openai_chat"
     if any(isinstance(tool.get(key), dict) for key in ("toolSpec", "systemTool", "cachePoint")):

@@ -1,9 +1,9 @@
-"""Turnlog's own, provider-neutral message shape.
+"""The codec of Turnlog's own, provider-neutral message format.
 
-``{id, created_at, role, author, content (text, blocks or null), tool_calls: [{id, name, args: object}],
-tool_results: [{tool_call_id, result: any JSON, is_error}], metadata, finish_reason}``; several results may stand in one
-message. Blocks: ``{"type": "text", "text"}``, ``{"type": "thinking", "text", "signature"}``, ``{"type": "image" | "file" |
-"audio", "media_type", "data" | "url" | "file_id", "name", "detail"}``; any other block is kept and never sent elsewhere.
+A message is ``{id, created_at, role, author, content (text, blocks or null), tool_calls: [{id, name, args: object}],
+tool_results: [{tool_call_id, result: any JSON, is_error}], metadata, finish_reason}`` and may have several results. Blocks are
+``{"type": "text", "text"}``, ``{"type": "thinking", "text", "signature"}`` and ``{"type": "image" | "file" | "audio",
+"media_type", "data" | "url" | "file_id", "name", "detail"}``. Any other block is kept, and no other format sends it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MEDIA = ("image", "file", "audio")
 
 
 class TurnlogCodec:
-    """The `turnlog` format; see `turnlog.providers.base.Codec`."""
+    """Codec of the `turnlog` format; see `turnlog.providers.base.Codec`."""
 
     format = FORMAT
 
@@ -40,9 +40,10 @@ class TurnlogCodec:
         return Message(
             role_with(body, content, calls=bool(calls), results=bool(results)),
             content=content,
-            tool_calls=tuple(_call(call, at) for at, call in enumerate(calls if isinstance(calls, list) else [])),
+            tool_calls=tuple(_call(call, index) for index, call in enumerate(calls if isinstance(calls, list) else [])),
             tool_results=tuple(
-                _result(result, at, is_error) for at, result in enumerate(results if isinstance(results, list) else [])
+                _result(result, index, is_error)
+                for index, result in enumerate(results if isinstance(results, list) else [])
             ),
             name=string(body.get("author")),
             given_role=given_role(body),
@@ -54,10 +55,10 @@ class TurnlogCodec:
     def render(
         self, turns: Sequence[Turn], *, system: str | None, tools: Sequence[JsonObject], bodies: Bodies | None = None
     ) -> Rendered:
-        messages = [_rendered(turn) for turn in turns] if bodies is None else [made[0] for made in bodies]
-        ends = tuple(End(at, 1) for at in range(len(messages)))
-        told = [(message,) for message in messages]
-        return Rendered(messages=messages, system=system, tools=list(tools), ends=ends, bodies=told)
+        messages = [_rendered(turn) for turn in turns] if bodies is None else [turn_bodies[0] for turn_bodies in bodies]
+        ends = tuple(End(index, 1) for index in range(len(messages)))
+        sent_turns = [(message,) for message in messages]
+        return Rendered(messages=messages, system=system, tools=list(tools), ends=ends, bodies=sent_turns)
 
     def bodies(self, turn: Turn) -> list[JsonObject]:
         return [_rendered(turn)]
@@ -91,15 +92,15 @@ def _block(block: JsonValue) -> Block:
     return Opaque(FORMAT, block)
 
 
-def _call(call: JsonValue, at: int) -> ToolCall:
+def _call(call: JsonValue, index: int) -> ToolCall:
     if not isinstance(call, dict):
-        raise invalid(f"/tool_calls/{at}", "a tool call is not an object")
+        raise invalid(f"/tool_calls/{index}", "a tool call is not an object")
     return ToolCall(string(call.get("id")), string(call.get("name")), json_text(call.get("args")))
 
 
-def _result(result: JsonValue, at: int, is_error: bool | None) -> ToolResult:
+def _result(result: JsonValue, index: int, is_error: bool | None) -> ToolResult:
     if not isinstance(result, dict):
-        raise invalid(f"/tool_results/{at}", "a tool result is not an object")
+        raise invalid(f"/tool_results/{index}", "a tool result is not an object")
     failed = result.get("is_error") is True if is_error is None else is_error
     text = json_text(result.get("result"))
     return ToolResult(string(result.get("tool_call_id")), (Text(text),) if text else (), is_error=failed)
@@ -112,7 +113,7 @@ def _rendered(turn: Turn) -> JsonObject:
     else:
         body = {
             "role": message.given_role if message.role == "unknown" else message.role,
-            "content": _made_content(message),
+            "content": _rendered_content(message),
         }
         if message.name:
             body["author"] = message.name
@@ -140,7 +141,7 @@ def _set_ids(body: JsonObject, key: str, field: str, ids: Sequence[str]) -> None
     ]
 
 
-def _made_content(message: Message) -> JsonValue:
+def _rendered_content(message: Message) -> JsonValue:
     if not message.content:
         return None
     if all(isinstance(block, Text) for block in message.content):
@@ -150,8 +151,10 @@ def _made_content(message: Message) -> JsonValue:
         if isinstance(block, Text):
             blocks.append({"type": "text", "text": block.text})
         elif isinstance(block, Thinking):
-            blocks.append({"type": "thinking", **{k: v for k, v in asdict(block).items() if v is not None}})
+            blocks.append(
+                {"type": "thinking", **{key: value for key, value in asdict(block).items() if value is not None}}
+            )
         elif isinstance(block, Media):
-            fields = {k: v for k, v in asdict(block).items() if v is not None and k != "kind"}
+            fields = {key: value for key, value in asdict(block).items() if value is not None and key != "kind"}
             blocks.append({"type": block.kind, **fields})
     return blocks

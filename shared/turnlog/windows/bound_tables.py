@@ -1,4 +1,4 @@
-"""What `bounds` knows of the vocabulary o200k_base: some of its tokens, and what a character can cost at most.
+"""Facts of the vocabulary o200k_base that `bounds` uses: some of its tokens, and the most tokens a character can take.
 
 Every line states facts of the vocabulary, each checked by ``tests/properties/test_bounds.py``. Words and signs were
 chosen by their rank in the vocabulary and their frequency in Python's own documentation; any choice is sound, a longer

@@ -1,4 +1,4 @@
-"""How many tokens of o200k_base a text can be at most, and is at least, without the vocabulary.
+"""Upper and lower bounds of a text's o200k_base tokens, without the vocabulary.
 
 The window's budget is hard, and derived text (notes, cuts, stubs) has no stored count: it is charged with this bound.
 
@@ -45,16 +45,16 @@ _SAME = re.compile(r"(.)\1*", re.DOTALL)
 _LONGEST_RUN = {" ": 79, "\t": 20, "\n": 10, "-": 16, "=": 16, ".": 10, "*": 8, "_": 8, "#": 6, "!": 6} | dict.fromkeys(
     "\"%'()+,/:;<>?|~", 4
 )
-"""Of these signs all runs up to this length are tokens."""
+"""Sign -> length up to which all its runs are tokens."""
 _CUT_CONTRACTIONS = ("lL", "rE", "vE")
-"""Two pieces that an apostrophe in front would make one."""
+"""Beginnings that are two pieces, but one after an apostrophe."""
 
 
 def upper_bound_tokens(text: str) -> int:
-    """At least the number of o200k_base tokens of ``text``, and of its part of any text that contains it.
+    """Return at least the number of o200k_base tokens of ``text``, also where ``text`` is a part of a longer text.
 
-    Holds for every string; a lone surrogate counts as the replacement character that it is encoded as. Pure, linear in
-    the length. About 1.6 times the count on English prose and code, 1.3 on JSON and Chinese, never under it.
+    Holds for every string; a lone surrogate counts as the replacement character that encodes it. Pure, linear in the length.
+    About 1.6 times the count on English prose and code, 1.3 times on JSON and Chinese; never below the count.
     """
     bound = 0
     for index, stretch in enumerate(_STRETCH.split(text)):
@@ -66,10 +66,10 @@ def upper_bound_tokens(text: str) -> int:
 
 
 def lower_bound_tokens(text: str) -> int:
-    """At most the number of o200k_base tokens of ``text``, as a text by itself.
+    """Return at most the number of o200k_base tokens of ``text`` as a text by itself.
 
-    Holds for every string. Pure, linear in the length. About nine tenths of the count on English prose, code and JSON, next
-    to nothing on other scripts.
+    Holds for every string. Pure, linear in the length. About nine tenths of the count on English prose, code and JSON; close to
+    zero on other scripts.
     """
     stretches = _STRETCH.split(text)
     bound, last = 0, len(stretches) - 1
@@ -101,7 +101,7 @@ def _ascii(stretch: str) -> int:
 
 
 def _piece(piece: str, *, end: bool) -> int:
-    """The bound of a piece. ``end``: the piece certainly ends here; else it may be the beginning of a longer one."""
+    """Return the bound of a piece. ``end``: the piece certainly ends here; otherwise it may begin a longer one."""
     last = piece[-1]
     if last.isalpha():
         return _word(piece, end=end)
@@ -115,7 +115,7 @@ def _piece(piece: str, *, end: bool) -> int:
 
 
 def _word(piece: str, *, end: bool) -> int:
-    """Letters after at most one sign, before at most one contraction."""
+    """Return the bound of letters after at most one sign and before at most one contraction."""
     sign = "" if piece[0].isalpha() else piece[0]
     letters, apostrophe, contraction = piece[len(sign) :].partition("'")
     bound = int(sign not in ("", " "))
@@ -129,7 +129,7 @@ def _word(piece: str, *, end: bool) -> int:
 
 
 def _signs(piece: str, *, end: bool) -> int:
-    """White space and signs: run by run of the same sign; a token across two runs costs the longer ones one more."""
+    """Return the bound of white space and signs: run by run of one sign, with one more token for a border that one may cross."""
     bound = 0
     for run in _SAME.finditer(piece):
         length = run.end() - run.start()
@@ -139,7 +139,7 @@ def _signs(piece: str, *, end: bool) -> int:
 
 
 class _Pieces(dict[str, int]):
-    """The tabled pieces, and a memory of some others."""
+    """Piece -> its bound: the tabled pieces, and a bounded cache of others."""
 
     def __missing__(self, piece: str) -> int:
         bound = _piece(piece, end=True)
@@ -149,7 +149,7 @@ class _Pieces(dict[str, int]):
 
 
 class _Characters(dict[str, int]):
-    """Beyond ASCII. What is not tabled costs a token a byte; a surrogate may be half of a character of four bytes."""
+    """Character beyond ASCII -> its bound: one token for each byte unless tabled. A surrogate may be half of four bytes."""
 
     def __missing__(self, character: str) -> int:
         code = ord(character)

@@ -1,4 +1,4 @@
-"""What is known of models: the size of their context. Settings can add to the table, and a call's budget wins over it."""
+"""The token budget of a window: given by the caller, or the context size of the model. Settings can add models."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _CONTEXTS: dict[str, int] = {
 
 
 class Budget(NamedTuple):
-    """All that may be sent, in tokens, and how that was found."""
+    """The most tokens that a request may have, and where the number comes from."""
 
     tokens: int
     source: BudgetSource
@@ -39,7 +39,10 @@ class Budget(NamedTuple):
 def budget_for(
     *, budget: int | None, model: str | None, output_reserve: int, own: Mapping[str, int] | None = None
 ) -> Budget:
-    """The budget given, or the model's context without the reserve for its output; 128,000 for a model we do not know."""
+    """Return the caller's budget, or the model's context less ``output_reserve`` tokens for its answer.
+
+    A model that is not in the table has `DEFAULT_CONTEXT` tokens. ``own`` adds models to the table.
+    """
     if budget is not None:
         return Budget(budget, "given")
     context = context_of(model, own) if model else None
@@ -49,9 +52,10 @@ def budget_for(
 
 
 def context_of(model: str, own: Mapping[str, int] | None = None) -> int | None:
-    """The size of a model's context in tokens, by its name's longest known prefix (a region or vendor before it is skipped).
+    """Return the size of a model's context in tokens; None for an unknown model.
 
-    ``own`` adds prefixes to the table and replaces those that it has; there the whole name may be one, too.
+    The longest known prefix of the name decides; a region or vendor in front of the name is skipped. ``own`` adds prefixes to
+    the table and replaces those it has; it may also have whole names.
     """
     own = {prefix.lower(): context for prefix, context in own.items()} if own else {}
     contexts, name = _CONTEXTS | own, model.rsplit("/", 1)[-1].lower()

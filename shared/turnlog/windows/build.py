@@ -1,4 +1,4 @@
-"""A window, from messages to what the provider's call takes. Pure: no clock, no store, no tokeniser."""
+"""Builds a window: from stored messages to a provider's request. Pure: no clock, no storage, no tokeniser."""
 
 from __future__ import annotations
 
@@ -34,13 +34,14 @@ from turnlog.windows.truncate import newest_answer
 from turnlog.windows.view import Loop, WindowDraft
 
 _COUNTED = 1.5
-"""So many tokens of a provider's may be one of ours."""
+"""The most tokens of a provider for one token of our count."""
 
 
 def places_of(made: Made, common: Common, *, tokens: int) -> list[BlockPlace]:
-    """The places for breakpoints, in order; none in a format that has none. ``tokens``: the most that the window takes.
+    """Return the places for cache breakpoints, in order; empty for a format without breakpoints.
 
-    Where too little stands before one it does nothing, so bounds decide here, and a provider may count more than we do.
+    ``tokens`` is the most that the window takes. A breakpoint behind too few tokens has no effect. The check uses bounds, and a
+    provider may count more tokens than we do.
     """
     request, ends = made.request, made.rendered.ends
     if request.format not in KINDS or tokens * _COUNTED < MIN_TOKENS:
@@ -58,7 +59,10 @@ def places_of(made: Made, common: Common, *, tokens: int) -> list[BlockPlace]:
 
 
 def _volatile(made: Made) -> int:
-    """How many turns at the end are not what the next call has: calls with neutral results whose own may still come."""
+    """Return the number of turns at the end that the next window may replace.
+
+    These begin at calls with a neutral result whose real result may still come.
+    """
     view, settle = made.settled.view, made.request.settle
     units = view.loops[-1].units if settle and view.loops else ()
     first = None
@@ -72,7 +76,7 @@ def _volatile(made: Made) -> int:
 
 
 def _borders(made: Made) -> list[int]:
-    """Behind how many turns what is shortened ends: inside the current loop, and before the loops that are whole."""
+    """Return how many turns come before each border between shortened and whole parts: in the current loop, and among the past."""
     view = made.settled.view
     borders = [_border_inside(view.loops[-1])] if view.loops else []
     borders.append(_border_of(view))
@@ -80,41 +84,45 @@ def _borders(made: Made) -> list[int]:
 
 
 def _border_of(view: WindowDraft) -> int | None:
-    """The first position of the loops that are whole; None where all are, and no summary or line stands before them."""
-    whole = [loop.first for loop in _whole(view.loops)]
-    is_all = len(whole) == len(view.loops) and view.summary is None and not view.unread
-    return None if is_all or not whole else whole[-1]
+    """Return the first position of the newest whole loops; None when everything is whole, or no loop is."""
+    borders = [loop.first for loop in _whole(view.loops)]
+    is_all = len(borders) == len(view.loops) and view.summary is None and not view.unread
+    return None if is_all or not borders else borders[-1]
 
 
 def _whole(loops: Sequence[Loop]) -> list[Loop]:
-    """The newest loops, newest first, as far as they are whole."""
-    found = list[Loop]()
+    """Return the newest loops, newest first, up to the first that is not whole."""
+    newest_loops = list[Loop]()
     for loop in reversed(loops):
         if loop.level != "whole":
             break
-        found.append(loop)
-    return found
+        newest_loops.append(loop)
+    return newest_loops
 
 
 def _border_inside(loop: Loop) -> int | None:
-    """The position behind the last of its units that is not sent whole."""
+    """Return the position behind the loop's last shortened unit; None when all units are whole."""
     shortened = [unit for unit in loop.units if unit.stubs or unit.level != "whole"]
     return max(entry.position for entry in shortened[-1].entries) + 1 if shortened else None
 
 
 def _turns_before(made: Made, position: int) -> int:
+    """Return the number of turns before a position of the log."""
     places = [share.place for share in made.shares]
-    return next((at for at, place in enumerate(places) if isinstance(place, int) and place >= position), len(places))
+    return next(
+        (index for index, place in enumerate(places) if isinstance(place, int) and place >= position), len(places)
+    )
 
 
-def _blocks_between(made: Made, one: End, other: End) -> int:
+def _blocks_between(made: Made, start: End, end: End) -> int:
+    """Return the number of blocks between two places of the rendered messages."""
     messages = made.rendered.messages
 
     def count(message: int) -> int:
         content = messages[message].get("content")
         return len(content) if isinstance(content, list) else 1
 
-    return sum(count(at) for at in range(one.message, other.message)) - one.blocks + other.blocks
+    return sum(count(index) for index in range(start.message, end.message)) - start.blocks + end.blocks
 
 
 __all__ = [
@@ -131,17 +139,17 @@ __all__ = [
 ]
 
 Then = Callable[[int | None], "WindowRequest | BreakReason"]
-"""What the same call asked for as if the log ended before a position, that of the newest assistant message (None: none is among
-the sources); or why nothing that was sent then can be expected to be sent still."""
+"""Returns the request of the previous model call, for a log that ends before a position: that of the newest assistant message, or
+None when there is none. Returns a reason instead when nothing of that call can be expected in this window."""
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class Window:
-    """What one model call is sent. ``tokens`` is an upper bound of all of it, never more than the budget.
+    """The request of one model call. ``tokens`` is an upper bound of all of it, never above the budget.
 
-    ``requires_tool_config``: tool blocks are in the messages; ``tool_names`` are the names in them, as sent.
-    ``breakpoints``: where the provider's prompt cache is told to end; in ``messages``, ``system`` and ``tools`` they are only
-    where the request says so, and ``system`` is a list of blocks then.
+    ``requires_tool_config``: the messages have tool blocks; ``tool_names`` are the names in them, as sent.
+    ``breakpoints``: the prompt-cache breakpoints. They are applied to ``messages``, ``system`` and ``tools`` only when the request
+    asks for it; ``system`` is then a list of blocks.
     ``is_partial``: something that could be sent is neither shown nor digested nor covered by a summary.
     """
 
@@ -167,11 +175,11 @@ def build(
     unread: int = 0,
     then: Then | None = None,
 ) -> Window:
-    """The window over messages in order of position, oldest first.
+    """Return the window over messages in order of position, oldest first.
 
     ``total`` is the running total of tokens at the log's end; ``unread`` counts the messages before the first source.
-    ``then``: by it the window is compared with the one before it; None: that was asked for in the same way.
-    Raises `BudgetTooSmallError` when even the least window is larger than the budget.
+    ``then`` returns the request of the window before this one, for the comparison; None: the same request.
+    Raises `BudgetTooSmallError` when even the smallest window is above the budget.
     """
     codec = codec_of(request.format)
     request = with_tools_of(codec, request)
@@ -214,17 +222,17 @@ def _window(made: Made, prefix: Prefix, places: list[BlockPlace], *, tokens: int
 
 
 def system_cost(text_tokens: int) -> int:
-    """What a system text of that many tokens takes, its message included."""
+    """Return the tokens of a system text with its message; ``text_tokens`` are those of the text alone."""
     return text_tokens + MESSAGE_OVERHEAD
 
 
 def upper_bound_of_json(value: object) -> int:
-    """The most tokens that a JSON value takes, without counting."""
+    """Return the most tokens that a JSON value takes, without counting."""
     return upper_bound_tokens(canonical_json(value).decode("ascii"))
 
 
 def with_tools_of(codec: Codec, request: WindowRequest) -> WindowRequest:
-    """The request with its tools in the provider's shape; those that had another are charged anew."""
+    """Return the request with its tools in the provider's shape; converted tools are charged with a bound."""
     tools = codec.tools(request.tools)
     if tools == list(request.tools):
         return request

@@ -1,4 +1,4 @@
-"""What the parts of a view take of the budget: upper bounds, from stored counts and without a tokeniser."""
+"""Upper bounds of the tokens that the parts of a view take, from stored counts and without a tokeniser."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NOTHING_SAID_TOKENS = upper_bound_tokens(NOTHING_SAID) + MESSAGE_OVERHEAD
 
 
 def bare_tokens(loop: Loop) -> int:
-    """The most that a loop takes at its level, without its note: notes share their values."""
+    """Return the most that a loop takes at its level, without its notes: notes share their values."""
     if loop.level == "digest":
         return pieces_tokens(loop)
     if loop.level == "out":
@@ -26,34 +26,34 @@ def bare_tokens(loop: Loop) -> int:
 
 
 def loops_tokens(loops: Iterable[Loop]) -> dict[int, int]:
-    """The most that each loop takes, with its notes; a value is charged to the first loop that notes it."""
+    """Return the most that each loop takes with its notes, by loop number. A value is charged to the first loop that notes it."""
     tally = Tally()
     return {loop.number: bare_tokens(loop) + tally.add(*loop.notes) for loop in loops}
 
 
 def notes_tokens(loops: Iterable[Loop]) -> dict[tuple[int, int | None], int]:
-    """The most that each note takes, by its loop and the position before which it stands."""
+    """Return the most that each note takes, by its loop and the position before which it is sent."""
     tally = Tally()
     return {(loop.number, note.at): tally.add(note) for loop in loops for note in loop.notes}
 
 
 def past_tokens(loops: Iterable[Loop]) -> int:
-    """The most that loops take together."""
+    """Return the most that the loops take together."""
     return sum(loops_tokens(loops).values())
 
 
 def is_evicted(loop: Loop, unit: Unit) -> bool:
-    """Whether the unit could be sent and is neither shown nor digested, nor counted with what a summary covers."""
+    """Return whether a unit that could be sent is neither shown nor digested, nor covered by a summary."""
     return unit.level == "out" or (loop.level == "out" and not unit.pinned and not loop.is_covered)
 
 
 def has_evicted(view: WindowDraft) -> bool:
-    """Whether something that could be sent is neither shown nor digested."""
+    """Return whether something that could be sent is neither shown nor digested."""
     return bool(view.unread) or any(is_evicted(loop, unit) for loop in view.loops for unit in loop.units)
 
 
 def says_nothing(view: WindowDraft) -> bool:
-    """Whether no message at all would be sent, which no provider takes."""
+    """Return whether the view has no message at all, which no provider accepts."""
     is_empty = (
         not view.preamble and view.summary is None and not any(shown_pieces(loop) or loop.notes for loop in view.loops)
     )
@@ -61,8 +61,8 @@ def says_nothing(view: WindowDraft) -> bool:
 
 
 def message_tokens(view: WindowDraft) -> int:
-    """The most that the view's messages take, with the summary and the line about what is left out."""
+    """Return the most that the view's messages take, with the summary and the line about omitted messages."""
     if says_nothing(view):
         return NOTHING_SAID_TOKENS
-    preamble = sum(unit.tokens for unit in view.preamble) + summary_tokens(view.summary, view.told.label)
+    preamble = sum(unit.tokens for unit in view.preamble) + summary_tokens(view.summary, view.wording.label)
     return preamble + past_tokens(view.loops) + (LINE_TOKENS if has_evicted(view) else 0)

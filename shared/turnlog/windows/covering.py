@@ -1,4 +1,4 @@
-"""What a summary is made of: closed loops in short, the values that stood in them, and what stays in the window."""
+"""The input of a summary: shortened closed loops, the values that occur in them, and the messages that stay in the window."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from turnlog.windows.text import cut
 from turnlog.windows.view import Entry, Loop, Unit, WindowDraft, assemble
 
 Facts: TypeAlias = "tuple[tuple[int, str], ...]"
-"""Values, each with the position where it stood first; the later in the order, the longer it stays."""
+"""Values, each with its first position, in the order of their last occurrence. Later values are kept longer."""
 _LEAST_TOKENS = 2
-"""Of a value and of what sets it apart from the next."""
+"""Tokens of a value and its separator, at least."""
 _MEASURE = re.compile(
     r"\d{4}-\d{2}(?:-\d{2})?(?:T[\d:.]+(?:Z|[+-]\d{2}:?\d{2})?)?"  # a date, a point in time
     r"|\d{1,4}\.\d{1,2}\.\d{1,4}"
@@ -31,25 +31,25 @@ _MEASURE = re.compile(
 
 
 def seen(*known: Iterable[tuple[int, str]]) -> Facts:
-    """Each value once, where it was seen first; in the order in which values were seen last."""
-    found = dict[str, int]()
+    """Return each value once with its first position, in the order of the last occurrences."""
+    first_positions = dict[str, int]()
     for facts in known:
         for position, value in facts:
-            found[value] = found.pop(value, position)
-    return tuple((position, value) for value, position in found.items())
+            first_positions[value] = first_positions.pop(value, position)
+    return tuple((position, value) for value, position in first_positions.items())
 
 
 def chosen_facts(facts: Facts, room: int, cost: Callable[[Facts], int]) -> Facts:
-    """As many facts as cost at most ``room``, given in the order in which they were seen last.
+    """Return as many facts as cost at most ``room`` tokens, in the order of their last occurrence.
 
-    What names something stays longest: nothing else finds it again. Then dates, times and amounts, which are many in results
-    and long; then other scalars, which people and models say again by themselves. Of each, what was seen last stays: a value
-    that comes again is still in use, however early it stood first. Search finds the others in the log.
+    Identifiers are kept longest, because nothing else leads back to what they name. Then come dates, times and amounts, which are
+    many and long in results; then other scalars, which people and models repeat by themselves. Within each kind the values that
+    occurred last are kept: a value that occurs again is still in use. Search finds the others in the log.
     """
     ranked = sorted(facts, key=lambda fact: _rank(fact[1]))
-    most = min(len(ranked), max(room, 0) // _LEAST_TOKENS)
-    # Costs are counted as facts are told, together.
-    count = bisect_right(range(1, most + 1), room, key=lambda number: cost(tuple(ranked[-number:])))
+    limit = min(len(ranked), max(room, 0) // _LEAST_TOKENS)
+    # Facts are sent as one text, so their cost is that of all of them together.
+    count = bisect_right(range(1, limit + 1), room, key=lambda number: cost(tuple(ranked[-number:])))
     return tuple(ranked[len(ranked) - count :])
 
 
@@ -63,8 +63,11 @@ _ARGUMENT_CHARS = 120
 
 @lazy_dataclass(frozen=True, slots=True)
 class Coverage:
-    """Messages in short. ``facts`` are values with the position where each stood first, in the order in which they were seen
-    last; ``kept`` positions stay in windows, ``saved`` is what the others take."""
+    """Messages in short.
+
+    ``facts`` are values with their first positions, in the order of their last occurrence. The messages at the positions
+    ``kept`` stay in windows; ``saved`` are the tokens of all others.
+    """
 
     first: int
     last: int
@@ -77,9 +80,9 @@ class Coverage:
 
 
 def cover(sources: Sequence[Source], *, pins: Iterable[Pin] = (), before: int = 0) -> Coverage:
-    """The coverage of whole closed loops, with the messages before the first loop if they are among the sources.
+    """Return the coverage of whole closed loops, and of the messages before the first loop if they are among the sources.
 
-    What ``pins`` find is kept as if it were pinned. ``before``: so many messages came before the sources.
+    Messages that ``pins`` select are kept as if they were pinned. ``before`` is the number of messages before the sources.
     """
     entries = [entry_of(source) for source in sources]
     view = assemble(entries, total=sum(entry.event.tokens for entry in entries), settle=True, unread=before)
@@ -99,7 +102,7 @@ def cover(sources: Sequence[Source], *, pins: Iterable[Pin] = (), before: int = 
 
 
 def _staying(view: WindowDraft) -> Iterator[Unit]:
-    """Messages before the first loop, and pinned ones."""
+    """Yield the units that stay in windows: messages before the first loop, and pinned ones."""
     yield from view.preamble
     for loop in view.loops:
         yield from (unit for unit in loop.units if unit.pinned)
@@ -115,9 +118,9 @@ def _loop_text(loop: Loop) -> LoopText:
 
 def _call_lines(unit: Unit) -> Iterator[str]:
     answers = {answer.ref: answer for answer in unit.answers}
-    called = [(entry.position, at, call) for entry in unit.said for at, call in enumerate(entry.facts.calls)]
-    for position, at, call in called:
-        answer = answers.get(Ref(position, at))
+    called = [(entry.position, index, call) for entry in unit.said for index, call in enumerate(entry.facts.calls)]
+    for position, index, call in called:
+        answer = answers.get(Ref(position, index))
         result = answer.entry.facts.results[answer.index] if answer is not None and answer.entry is not None else None
         outcome = " -> no result" if result is None else " -> error" if result.is_error else ""
         yield f"{call.name} {cut(call.arguments, _ARGUMENT_CHARS)}{outcome}"

@@ -1,4 +1,4 @@
-"""Steps that send past loops as digests."""
+"""Policy steps that send past loops as digests, or a summary in their place."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ Interrupted: TypeAlias = Literal["mark", "drop"]
 
 
 class Loops(Step):
-    """Past loops become digests, the newest ``whole`` excepted; at most ``max`` of them, none older than ``max_age_seconds``.
+    """Past loops become digests, except the newest ``whole``; at most ``max`` of them, none older than ``max_age_seconds``.
 
-    A digest is the user's messages and the final reply, each cut to its first ``max_message_chars`` characters, and a note
-    with a line per tool call and at most ``ledger`` values that stood in calls and results. Age is measured
-    at the time of the commit that opened the current loop. null: no such limit. A loop without a final reply is a digest that
-    says so; with ``interrupted: "drop"`` it is out instead.
+    A digest is the user's messages and the final reply, each cut to its first ``max_message_chars`` characters. Its note has a
+    line for each tool call and at most ``ledger`` values from calls and results. Age is measured at the time of the commit that
+    opened the current loop. null: no such limit. The digest of a loop without a final reply says so; with
+    ``interrupted: "drop"`` such a loop is out instead.
     """
 
     step: Literal["loops"] = "loops"
@@ -47,7 +47,7 @@ class Loops(Step):
         return view.with_past(reversed(changed))
 
     def _demoted(self, loop: Loop, newer: int, now_ms: int) -> Loop:
-        """``newer`` past loops came after it."""
+        """Return the loop at its level, when ``newer`` past loops came after it."""
         if self.max is not None and newer >= self.max:
             return out(loop, "max_loops")
         if self.max_age_seconds is not None and now_ms - loop.last_ms > self.max_age_seconds * 1000:
@@ -58,11 +58,11 @@ class Loops(Step):
 
 
 class Crossing(Step):
-    """All whole until the messages reach the ``high`` mark of the budget; then the oldest loops become digests, down to ``low``.
+    """Loops stay whole until the messages reach the ``high`` mark of the budget; then the oldest become digests, down to ``low``.
 
-    Borders stand on a grid over the running totals, so the window's beginning stays the same between two crossings and a
-    provider's prompt cache holds. Digests have room up to what ``high`` leaves; the oldest beyond it are out. A loop without a
-    final reply is a digest that says so; with ``interrupted: "drop"`` it is out instead.
+    Both marks are fractions of the budget. Borders lie on a grid over the running totals, so the beginning of the window stays the
+    same between two crossings and a provider's prompt cache holds. Digests may take up to what ``high`` leaves; the oldest beyond
+    that are out. The digest of a loop without a final reply says so; with ``interrupted: "drop"`` such a loop is out instead.
     """
 
     step: Literal["crossing"] = "crossing"
@@ -79,39 +79,41 @@ class Crossing(Step):
         return self
 
     def apply(self, view: WindowDraft, room: Room) -> WindowDraft:
-        border = self.border(view.total, room, summary_tokens(view.summary, view.told.label))
+        border = self.border(view.total, room, summary_tokens(view.summary, view.wording.label))
         before = [loop for loop in view.past if loop.before < border]
         digests = [_as_digest(loop, "high_mark", self) for loop in before]
         least = [_least(loop, smaller) for loop, smaller in zip(before, digests, strict=True)]
         if past_tokens(least) > LINE_TOKENS:
-            # Else the line about what is left out would take more than all of them do.
+            # Otherwise the line about omitted messages would take more than the digests.
             least = _evicted(digests, (1 - self.high) * room.tokens)
         return view.with_past([*least, *view.past[len(before) :]])
 
     def border(self, total: int, room: Room, summary: int) -> float:
-        """Loops that were opened at a smaller running total than this become digests. ``total`` is the one at the log's end,
-        ``summary`` what a summary takes of the window."""
+        """Return the running total below which loops become digests, by the total at which they were opened.
+
+        ``total`` is the running total at the log's end; ``summary`` is what a summary takes of the window. All in tokens.
+        """
         high = self.high * room.tokens - room.fixed - summary
         size = max(1.0, (self.high - self.low) * room.tokens)
         return size * math.ceil(max(0.0, total - high) / size)
 
 
 def _as_digest(loop: Loop, reason: str, step: Loops | Crossing) -> Loop:
-    """The loop as a digest; or out, where it has no reply and the step drops such loops."""
+    """Return the loop as a digest; out, when it has no reply and the step drops such loops."""
     if step.interrupted == "drop" and loop.level == "whole" and final_reply(loop) is None:
         return out(loop, NO_REPLY)
     return digest(loop, reason, step.max_message_chars, step.ledger)
 
 
 def _least(loop: Loop, smaller: Loop) -> Loop:
-    """The loop as a digest, where one says something and is smaller; out where it is dropped."""
+    """Return the loop as a digest when the digest says something and is smaller; out, when the step dropped the loop."""
     if smaller.reason == NO_REPLY:
         return smaller
     return smaller if smaller.level == "digest" and past_tokens([smaller]) < past_tokens([loop]) else loop
 
 
 def _evicted(digests: list[Loop], room: float) -> list[Loop]:
-    """Digests have the room beyond the high mark; the oldest that do not fit are out."""
+    """Return the digests with the oldest out, as far as they do not fit into ``room`` tokens."""
     if past_tokens(digests) <= room:
         return digests
     room, kept, full, tally = room - LINE_TOKENS, list[Loop](), False, Tally()
@@ -128,18 +130,18 @@ MAX_LABEL_CHARS = 100
 _LINE = re.compile(r"^(?=.)", re.M)
 _WORD = re.compile(r"(?<=[\s。！？；，、])(?=\S)")
 _FACTS_SHARE = 0.5
-"""Values have at least this share of the room, as when the summary is made."""
+"""Least share of the room for values, as when the summary is made."""
 _VALUES_TOKENS = upper_bound_tokens("\nvalues: ")
 
 
 class Summary(Step):
-    """The summary in force stands for the loops that it covers. Without this step they are read and sent as any other.
+    """The current summary stands for the loops that it covers. Without this step those loops are read and sent like any other.
 
-    It takes at most ``max_tokens`` of the window, its fence included; null: as many as it was made with. Beyond that its oldest
-    lines and values are not shown, and its first line says how much: the summary itself stays whole.
+    The summary takes at most ``max_tokens`` of the window, its fence included; null: as many as it was made with. Beyond that its
+    oldest lines and values are not shown, and its first line says how much is missing. The stored summary stays whole.
 
-    It is the message of ``as``, fenced as data whoever's it is: ``user``, unless there is a reason for another. ``label``
-    introduces its text; null: in the text's language.
+    The summary is a message of the role ``as``, fenced as data in every role; the default is ``user``. ``label`` introduces its
+    text; null: a label in the text's language.
     """
 
     model_config = ConfigDict(populate_by_name=True, serialize_by_alias=True)
@@ -154,7 +156,7 @@ class Summary(Step):
             return view
         covered = view.summary.last_loop
         view = view.with_past(out(loop, "summary") if loop.number <= covered else loop for loop in view.past)
-        view = replace(view, told=SummaryWording(self.as_, self.label))
+        view = replace(view, wording=SummaryWording(self.as_, self.label))
         if view.summary is None or self.max_tokens is None:
             return view
         if summary_tokens(view.summary, self.label) <= self.max_tokens:
@@ -163,9 +165,10 @@ class Summary(Step):
 
 
 def _shortened(event: SummaryEvent, max_tokens: int, label: str | None) -> SummaryEvent:
-    """The summary's newest lines and values within a bound, and a line that says what is missing.
+    """Return the newest lines and values of the summary within ``max_tokens``, after a line that says how much is missing.
 
-    Cut where a line begins, else a word, else a character. Charged with upper bounds: what is left has no stored count.
+    The text is cut at the beginning of a line, else of a word, else of a character. Charged with upper bounds, because the rest
+    has no stored count.
     """
     text = event.text.strip()
     mark_tokens = upper_bound_tokens(_mark(len(text), len(event.facts)) + "\n")
@@ -179,7 +182,7 @@ def _shortened(event: SummaryEvent, max_tokens: int, label: str | None) -> Summa
 
 
 def _newest(facts: Facts, room: int) -> tuple[Facts, int]:
-    """The newest values that there is room for, and the most that they take together."""
+    """Return the newest values that fit into ``room`` tokens, and the most that they take together."""
     tokens, first = _VALUES_TOKENS, len(facts)
     while first and tokens + value_cost(facts[first - 1][1]) <= room:
         first -= 1
@@ -188,16 +191,16 @@ def _newest(facts: Facts, room: int) -> tuple[Facts, int]:
 
 
 def _start(text: str, room: int) -> int:
-    """Where the text's end begins that takes at most so many tokens."""
+    """Return the index from which the rest of the text takes at most ``room`` tokens."""
     for starts in (_starts(_LINE, text), _starts(_WORD, text), range(len(text))):
-        at = bisect_left(starts, True, key=lambda start: _tokens(text[start:].strip()) <= room)
-        if at < len(starts):
-            return starts[at]
+        index = bisect_left(starts, True, key=lambda start: _tokens(text[start:].strip()) <= room)
+        if index < len(starts):
+            return starts[index]
     return len(text)
 
 
 def _starts(pattern: re.Pattern[str], text: str) -> list[int]:
-    return [found.start() for found in pattern.finditer(text)]
+    return [match.start() for match in pattern.finditer(text)]
 
 
 def _tokens(text: str) -> int:

@@ -1,6 +1,6 @@
-"""What a past loop's digest says, and the most tokens that it can take.
+"""Digests of past loops: their text, and the most tokens that they can take.
 
-The user's messages and the final reply, each cut to its beginning, what is pinned, and a note on the calls between them.
+A digest has the beginnings of the user's messages and of the final reply, the pinned messages, and a note on the calls.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ MAX_LINES = 20
 _ARGUMENT_CHARS, _ERROR_CHARS, _OUTCOME_CHARS, _NAME_CHARS = 120, 120, 120, 64
 _VALUES, _SEPARATOR = "values: ", ", "
 _SEPARATOR_TOKENS = 3
-"""Of a comma and a space between two values, and of what their borders may add."""
+"""The most tokens of a comma and a space between two values, with what their borders may add."""
 
 
 def note_of(
     title: str, units: Sequence[Unit], *, shown: str, max_values: int, closing: str = "", outcome_chars: int = 0
 ) -> Note | None:
-    """The note of units; None when there is nothing to say. ``shown`` is the text that stands beside it.
+    """Return the note of units; None when there is nothing to say. ``shown`` is the text that is sent beside it.
 
-    ``outcome_chars``: so much is told of each result, and of each message without calls.
+    ``outcome_chars`` is the number of characters of each result, and of each message without calls, in the note.
     """
     lines = [line for unit in units for line in _lines(unit, outcome_chars)]
     if len(lines) > MAX_LINES:
         lines = [f"({len(lines) - MAX_LINES} earlier calls)", *lines[-MAX_LINES:]]
     if closing:
         lines.append(closing)
-    # Refs and counts are ours: a value that looks like one is not said by it.
+    # Turnlog adds the refs and counts: a value that equals one of them still has to be listed.
     said = "\n".join((shown, *(line.partition(" ")[2] for line in lines)))
     values = chosen([value for value in _values(units) if not is_said(value, said)], max_values)
     if not lines and not values:
@@ -48,7 +48,7 @@ def note_of(
 
 
 def note_text(note: Note, said: Iterable[str]) -> str:
-    """The note as it is sent. ``said`` are values that earlier notes have."""
+    """Return the note as it is sent, without the values in ``said``, which earlier notes have."""
     seen = set(said)
     values = [value for value in note.values if value not in seen]
     lines = [*note.lines, *([_VALUES + _SEPARATOR.join(values)] if values else [])]
@@ -57,12 +57,12 @@ def note_text(note: Note, said: Iterable[str]) -> str:
 
 @lru_cache(maxsize=4096)
 def value_cost(value: str) -> int:
-    """The most tokens that one more value takes."""
+    """Return the most tokens that one more value takes in a note."""
     return upper_bound_tokens(escaped(value)) + _SEPARATOR_TOKENS
 
 
 class Tally:
-    """The tokens of a growing and shrinking set of notes."""
+    """The tokens of a growing and shrinking set of notes. A value that several notes have counts once."""
 
     def __init__(self) -> None:
         self.tokens = 0
@@ -74,7 +74,7 @@ class Tally:
         return made
 
     def add(self, *notes: Note) -> int:
-        """What the notes take more with these."""
+        """Add notes; return the tokens that they add to the total."""
         before = self.tokens
         for note in notes:
             self.tokens += note.fixed
@@ -85,7 +85,7 @@ class Tally:
         return self.tokens - before
 
     def remove(self, *notes: Note) -> int:
-        """What the notes take less without these."""
+        """Remove notes; return the tokens that they take from the total."""
         before = self.tokens
         for note in notes:
             self.tokens -= note.fixed
@@ -97,12 +97,12 @@ class Tally:
 
 
 def bare_note(title: str, steps: int) -> Note:
-    """The note of so many steps of which nothing else is told. All such notes of a loop are charged alike."""
+    """Return a note that says only how many steps are left out. All such notes of a loop are charged the same."""
     return Note(title, (_bare_line(steps),), (), _bare_tokens(title))
 
 
 def steps_note(title: str, units: Sequence[Unit], *, shown: str, max_values: int) -> Note:
-    """The note of steps of a long loop. Never charged less than a bare one."""
+    """Return the note on some steps of a long loop. Charged at least as much as a bare note."""
     note = note_of(title, units, shown=shown, max_values=max_values, outcome_chars=_OUTCOME_CHARS)
     if note is None:
         return bare_note(title, len(units))
@@ -118,11 +118,14 @@ def _bare_tokens(title: str) -> int:
 
 
 def _lines(unit: Unit, outcome_chars: int) -> Iterator[str]:
-    """``3.0 get_order {"id": "A17"}``, and for a failed call ``-> error: `` with the beginning of what it said."""
+    """Yield a line for each call, e.g. ``3.0 get_order {"id": "A17"}``.
+
+    The line of a failed call ends with ``-> error:`` and the error's beginning.
+    """
     answers = {answer.ref: answer for answer in unit.answers}
     for entry in unit.said:
-        for at, call in enumerate(entry.facts.calls):
-            answer = answers.get(Ref(entry.position, at))
+        for index, call in enumerate(entry.facts.calls):
+            answer = answers.get(Ref(entry.position, index))
             if answer is not None:
                 what = f"{_short(call.name, _NAME_CHARS)} {_short(call.arguments, _ARGUMENT_CHARS)}".rstrip()
                 yield f"{answer.ref} {what}{_outcome(answer, outcome_chars)}"
@@ -140,7 +143,7 @@ def _outcome(answer: CallResult, chars: int) -> str:
 
 
 def _values(units: Sequence[Unit]) -> Iterator[str]:
-    """Of each message once, in order; of a message whose results belong to several units, in each of them."""
+    """Yield the values of the units that have calls, in order, each value once."""
     seen = set[str]()
     for unit in units:
         if not unit.answers:
@@ -153,7 +156,7 @@ def _values(units: Sequence[Unit]) -> Iterator[str]:
 
 
 def ledger_of(entry: Entry) -> tuple[str, ...]:
-    """The values of a message's calls and results: of its body, or of its card."""
+    """Return the values of a message's calls and results, from its body or from its card."""
     return bounded(ledger_of_message(entry.message)) if entry.message is not None else entry.facts.ledger
 
 
@@ -164,7 +167,7 @@ def _short(text: str, limit: int) -> str:
 
 @lazy_dataclass(frozen=True, slots=True)
 class Piece:
-    """A part of a digest: a unit whole (a pin), or a message's text cut to ``limit`` characters."""
+    """A part of a digest: a whole unit (a pin), or a message's text cut to ``limit`` characters."""
 
     unit: Unit
     limit: int | None
@@ -172,7 +175,7 @@ class Piece:
 
 
 def digest_pieces(loop: Loop) -> tuple[Piece, ...]:
-    """The user's messages and the final reply of a loop, and what is pinned in it."""
+    """Return the pieces of a loop's digest: the user's messages, the final reply, and pinned units."""
     reply = final_reply(loop)
     pieces = list[Piece]()
     for unit in loop.units:
@@ -187,12 +190,12 @@ def digest_pieces(loop: Loop) -> tuple[Piece, ...]:
 
 
 def pieces_tokens(loop: Loop) -> int:
-    """The most that a digest takes without its note."""
+    """Return the most that a digest takes without its note."""
     return sum(piece.tokens for piece in digest_pieces(loop))
 
 
 def with_note(loop: Loop, *, max_values: int) -> Loop:
-    """The digest with its note, where there is something to note."""
+    """Return the loop's digest with its note, if there is something to note."""
     pieces = digest_pieces(loop)
     shown = "\n".join(_shown(piece) for piece in pieces)
     pinned = {piece.unit.position for piece in pieces if piece.limit is None}
@@ -209,12 +212,12 @@ def _shown(piece: Piece) -> str:
 
 
 def pinned_pieces(loop: Loop) -> tuple[Piece, ...]:
-    """What stays of a loop that is out."""
+    """Return the pieces of a loop that is out: its pinned units."""
     return tuple(Piece(unit, None, unit.tokens) for unit in loop.units if unit.pinned)
 
 
 def shown_pieces(loop: Loop) -> tuple[Piece, ...]:
-    """What is sent of a loop at its level."""
+    """Return the pieces that are sent of a loop at its level."""
     if loop.level == "digest":
         return digest_pieces(loop)
     if loop.level == "out":
@@ -222,8 +225,8 @@ def shown_pieces(loop: Loop) -> tuple[Piece, ...]:
     return tuple(Piece(unit, None, unit.tokens) for unit in loop.units if unit.level == "whole")
 
 
-def told(loop: Loop) -> Iterator[Piece | Note]:
-    """What is sent of a loop, its notes among the pieces, in order."""
+def sent_parts(loop: Loop) -> Iterator[Piece | Note]:
+    """Yield the pieces and notes that are sent of a loop, in order."""
     notes = list(loop.notes)
     for piece in shown_pieces(loop):
         while notes and notes[0].at is not None and notes[0].at < piece.unit.position:
@@ -233,7 +236,7 @@ def told(loop: Loop) -> Iterator[Piece | Note]:
 
 
 def final_reply(loop: Loop) -> Unit | None:
-    """The loop's last assistant message without calls that says something."""
+    """Return the loop's last assistant message that has text and no calls; None when there is none."""
     replies = [
         unit
         for unit in loop.units
@@ -252,7 +255,7 @@ def _is_asked(unit: Unit) -> bool:
 def _cut_piece(unit: Unit, entry: Entry, limit: int) -> Piece:
     event, facts = entry.event, entry.facts
     if facts.chars <= limit:
-        # Of a card alone it is not known how many blocks become the one text.
+        # A card does not say how many blocks become the one text.
         is_known = entry.message is not None
         return Piece(unit, limit, entry.cost if is_known else _text_tokens(facts.head, entry))
     mark = upper_bound_tokens(truncation_mark(facts.chars - limit))
@@ -263,5 +266,5 @@ def _cut_piece(unit: Unit, entry: Entry, limit: int) -> Piece:
 
 
 def _text_tokens(text: str, entry: Entry) -> int:
-    """The most that a message of that text takes, with its author's name."""
+    """Return the most that a message of that text takes, with its author's name."""
     return upper_bound_tokens(text) + upper_bound_tokens(entry.facts.name) + MESSAGE_OVERHEAD

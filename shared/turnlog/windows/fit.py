@@ -1,8 +1,8 @@
-"""The budget is hard: what the policy's steps leave is made to fit, or the call is refused with what is needed.
+"""Makes a view fit the budget after the policy's steps, or refuses it with the budget that it needs.
 
-The ladder: past loops to digests, oldest first; the oldest digests out while they take more than their share; then the
-current loop (`ladder`): results to stubs, steps to notes, but for its newest part; then the other digests out; then the
-newest part; then `BudgetTooSmallError`.
+The measures, in order: past loops become digests, oldest first; the oldest digests go out while digests take more than their
+share; in the current loop results become stubs and steps become notes, except its newest part; the other digests go out; the
+newest part is shortened; `BudgetTooSmallError`.
 """
 
 from __future__ import annotations
@@ -18,11 +18,14 @@ from turnlog.windows.stubs import result_entries, stub_results
 from turnlog.windows.view import Loop, Note, Unit, WindowDraft
 
 GRID, TAIL, NOTES, GIANT = 0.3, 0.2, 0.15, 0.5
-"""Shares of the room: a chunk, the newest part that is kept as long as possible, the notes, and a result that is cut first."""
+"""Shares of the room: of a chunk, the newest part (shortened last), the notes, and a result that is cut before all others."""
 
 
 def shortened(view: WindowDraft, room: int, *, newest: bool) -> WindowDraft:
-    """The view with its current loop shortened until it fits ``room``, or as far as it goes. ``newest``: to its very end."""
+    """Return the view with its current loop shortened until it fits ``room`` tokens, or as far as possible.
+
+    ``newest``: the newest part may be shortened too.
+    """
     loop = view.loops[-1] if view.loops else None
     total = message_tokens(view)
     if loop is None or loop.level != "whole" or total <= room:
@@ -31,7 +34,7 @@ def shortened(view: WindowDraft, room: int, *, newest: bool) -> WindowDraft:
 
 
 def least(view: WindowDraft) -> tuple[WindowDraft, WindowDraft]:
-    """The current loop with every result as a stub; and all its steps in one note that says nothing of them."""
+    """Return two smallest forms of the current loop: with every result as a stub, and with all steps in one bare note."""
     if not view.loops or view.loops[-1].level != "whole":
         return view, view
     loop = _unfolded(view.loops[-1])
@@ -45,7 +48,7 @@ def least(view: WindowDraft) -> tuple[WindowDraft, WindowDraft]:
 
 @dataclass
 class _Current:
-    """The current loop while it is made shorter. ``tokens`` is what the whole view takes."""
+    """The current loop while it is being shortened. ``tokens`` is what the whole view takes."""
 
     loop: Loop
     tokens: int
@@ -78,20 +81,20 @@ class _Current:
             self.loop = _unfolded(self.loop)
 
     def _stub(self, wanted: Callable[[Unit], bool], is_border: Callable[[Unit, Unit], bool]) -> None:
-        """Results of the wanted units to stubs, oldest first, up to the first border at which the view fits."""
+        """Cut the results of the wanted units to stubs, oldest first, up to the first border at which the view fits."""
         units, last = list(self.loop.units), None
-        for at, unit in enumerate(units):
+        for index, unit in enumerate(units):
             if not wanted(unit) or not unit.answers:
                 continue
             if self._fits and (last is None or is_border(last, unit)):
                 break
-            units[at] = smaller = stub_results(unit, "stub")
+            units[index] = smaller = stub_results(unit, "stub")
             self.tokens -= unit.tokens - smaller.tokens
             last = unit
         self.loop = replace(self.loop, units=tuple(units))
 
     def _fold(self, wanted: Callable[[Unit], bool], is_border: Callable[[Unit, Unit], bool]) -> None:
-        """The oldest of the wanted steps into notes, up to the first border at which the view fits with its notes."""
+        """Replace the oldest wanted steps by notes, up to the first border at which the view fits with its notes."""
         if self._fits:
             return
         self._unfold()
@@ -110,7 +113,7 @@ class _Current:
             self.loop = _folded(self.loop, steps, notes)
 
     def _notes(self, steps: Sequence[Unit]) -> tuple[Note, ...]:
-        """A note for each chunk, the newest first as far as their room goes; one bare note for all older ones."""
+        """Return a note for each chunk, newest first while there is room, and one bare note for all older chunks."""
         title, room = _title(self.loop), NOTES * self.room
         shown = "\n".join(unit.entry.facts.head for unit in self.loop.units if unit.entry.facts.role == "user")
         chunks, notes, tally = self._chunks(steps), list[Note](), self.tally.copy()
@@ -136,13 +139,13 @@ class _Current:
             chunks[-1].append(unit)
         return chunks
 
-    def _is_new_chunk(self, one: Unit, other: Unit) -> bool:
-        return one.before // self.chunk != other.before // self.chunk
+    def _is_new_chunk(self, previous: Unit, unit: Unit) -> bool:
+        return previous.before // self.chunk != unit.before // self.chunk
 
-    def _never(self, _one: Unit, _other: Unit) -> bool:
+    def _never(self, _previous: Unit, _unit: Unit) -> bool:
         return False
 
-    def _always(self, _one: Unit, _other: Unit) -> bool:
+    def _always(self, _previous: Unit, _unit: Unit) -> bool:
         return True
 
 
@@ -175,11 +178,14 @@ def _tally(loops: Iterable[Loop]) -> Tally:
 
 
 DIGESTS = 0.2
-"""Their share of the room: past loops have more of it only while the current loop is whole."""
+"""Share of the room for digests. Past loops take more only while the current loop is whole."""
 
 
 def fit(view: WindowDraft, *, room: int) -> WindowDraft:
-    """The view within ``room`` tokens of messages, or `BudgetTooSmallError` whose detail ``needed`` is for messages alone."""
+    """Return the view within ``room`` tokens of messages.
+
+    Raises `BudgetTooSmallError` when that is impossible; its detail ``needed`` counts messages only.
+    """
     if message_tokens(view) <= room:
         return view
     digested = _digested(view, room)
@@ -189,8 +195,10 @@ def fit(view: WindowDraft, *, room: int) -> WindowDraft:
     fitted = shortened(fitted, room, newest=True)
     if message_tokens(fitted) <= room:
         return fitted
-    # The line about what is left out may take more than small digests do, and a note more than small steps.
-    candidates = [one for past in (digested, _evicted(digested, -1, keep=0)) for one in (past, *least(past))]
+    # The line about omitted messages may take more than small digests, and a note more than small steps.
+    candidates = [
+        candidate for past in (digested, _evicted(digested, -1, keep=0)) for candidate in (past, *least(past))
+    ]
     smallest = min(candidates, key=message_tokens)
     needed = message_tokens(smallest)
     if needed > room:
@@ -199,9 +207,9 @@ def fit(view: WindowDraft, *, room: int) -> WindowDraft:
 
 
 def _digested(view: WindowDraft, room: int) -> WindowDraft:
-    """Past loops as digests, oldest first, until the view fits."""
+    """Return the view with past loops as digests, oldest first, until it fits."""
     total, past, tally = message_tokens(view), list(view.past), _fit_tally(view)
-    for at, loop in enumerate(past):
+    for index, loop in enumerate(past):
         if total <= room:
             break
         if loop.level != "whole":
@@ -209,22 +217,22 @@ def _digested(view: WindowDraft, room: int) -> WindowDraft:
         smaller = digest(loop, "budget", MAX_MESSAGE_CHARS, LEDGER_PER_LOOP)
         saved = bare_tokens(loop) - bare_tokens(smaller) - tally.add(*smaller.notes)
         if smaller.level == "digest" and saved > 0:
-            past[at], total = smaller, total - saved
+            past[index], total = smaller, total - saved
         else:
             tally.remove(*smaller.notes)
     return view.with_past(past)
 
 
 def _evicted(view: WindowDraft, room: int, *, keep: float) -> WindowDraft:
-    """Past loops out, oldest first, until the view fits or they take no more than ``keep``."""
+    """Return the view with past loops out, oldest first, until it fits or they take at most ``keep`` tokens."""
     total, past, line, tally = message_tokens(view), list(view.past), has_evicted(view), _fit_tally(view)
     if total <= room:
         return view
     taken = past_tokens(past)
-    for at, loop in enumerate(past):
+    for index, loop in enumerate(past):
         if total <= room or taken <= keep:
             break
-        past[at] = smaller = out(loop, "budget")
+        past[index] = smaller = out(loop, "budget")
         saved = bare_tokens(loop) - bare_tokens(smaller) + tally.remove(*loop.notes)
         total, taken = total - saved, taken - saved
         if not line and any(is_evicted(smaller, unit) for unit in smaller.units):
@@ -233,7 +241,7 @@ def _evicted(view: WindowDraft, room: int, *, keep: float) -> WindowDraft:
 
 
 def _fit_tally(view: WindowDraft) -> Tally:
-    """The notes that the view has."""
+    """Return the tally of all notes of the view."""
     tally = Tally()
     for loop in view.loops:
         tally.add(*loop.notes)

@@ -1,8 +1,8 @@
-"""Messages that come in pieces: in OpenAI Responses each item of an answer is a message of its own.
+"""Groups of messages that form one answer. In OpenAI Responses each item of an answer is a message of its own.
 
-Reasoning and what the provider ran itself belong to the item that follows (OpenAI refuses one without the other:
-https://platform.openai.com/docs/guides/reasoning); calls in a row are parallel calls of one turn. What belongs together is
-one group: in or out of a window as a whole.
+Reasoning and calls that the provider ran itself belong to the item that follows them (OpenAI refuses one without the other:
+https://platform.openai.com/docs/guides/reasoning). Consecutive calls are parallel calls of one turn. A group is in or out of
+a window as a whole.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _FORMAT = "openai_responses"
 
 
 def item_groups(entries: Sequence[Entry]) -> list[tuple[Entry, ...]]:
-    """The entries in order, those together that belong together."""
+    """Return the entries in order, grouped by answer."""
     groups: list[list[Entry]] = []
     for entry in entries:
         if groups and _belongs(groups[-1][-1], entry):
@@ -30,21 +30,22 @@ def item_groups(entries: Sequence[Entry]) -> list[tuple[Entry, ...]]:
 
 
 def is_item(entry: Entry) -> bool:
+    """Return whether the entry is an item of an assistant's answer."""
     return entry.event.format == _FORMAT and entry.facts.role == "assistant"
 
 
 def is_lone_reasoning(group: Sequence[Entry]) -> bool:
-    """Whether nothing follows the reasoning that it belongs to."""
+    """Return whether the group ends with reasoning, so that the item it belongs to is missing."""
     return is_item(group[-1]) and group[-1].facts.given_role == REASONING
 
 
 def leader_of(group: Sequence[Entry]) -> Entry:
-    """The item that stands for the group: the first that calls, else the last."""
+    """Return the item that stands for the group: the first with a call, else the last."""
     return next((entry for entry in group if entry.facts.calls), group[-1])
 
 
-def _belongs(one: Entry, other: Entry) -> bool:
-    if not (is_item(one) and is_item(other) and one.loop == other.loop):
+def _belongs(previous: Entry, entry: Entry) -> bool:
+    if not (is_item(previous) and is_item(entry) and previous.loop == entry.loop):
         return False
-    is_silent = one.facts.given_role != "assistant" and not one.facts.calls
-    return is_silent or bool(one.facts.calls and other.facts.calls)
+    is_silent = previous.facts.given_role != "assistant" and not previous.facts.calls
+    return is_silent or bool(previous.facts.calls and entry.facts.calls)

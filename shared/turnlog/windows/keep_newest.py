@@ -1,4 +1,4 @@
-"""Steps that keep what is newest of the past and leave the rest out."""
+"""Policy steps that keep the newest part of the past and leave out the rest, and the step that pins messages."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class Turns(Step):
     def apply(self, view: WindowDraft, room: Room) -> WindowDraft:
         past = view.past
         kept = max(0, len(past) - self.n)
-        return view.with_past(out(loop, "turns") if at < kept else loop for at, loop in enumerate(past))
+        return view.with_past(out(loop, "turns") if index < kept else loop for index, loop in enumerate(past))
 
 
 class Messages(Step):
-    """The newest ``n`` messages of past loops stay; older ones are out. A call stays with its results, or neither does."""
+    """The newest ``n`` messages of past loops stay; older ones are out. A call and its results stay or go together."""
 
     step: Literal["messages"] = "messages"
     n: int = Field(default=20, ge=0, le=1_000_000)
@@ -38,7 +38,7 @@ class Messages(Step):
 
 
 class Tokens(Step):
-    """The newest messages of past loops that together have at most ``n`` tokens stay; older ones are out."""
+    """The newest messages of past loops with at most ``n`` tokens together stay; older ones are out."""
 
     step: Literal["tokens"] = "tokens"
     n: int = Field(default=4000, ge=0, le=100_000_000)
@@ -48,11 +48,10 @@ class Tokens(Step):
 
 
 class Recent(Step):
-    """The newest messages of past loops stay, at most ``messages`` of them with at most ``tokens`` tokens together; older ones
-    are out. null: no such limit.
+    """The newest messages of past loops stay, at most ``messages`` of them and at most ``tokens`` tokens; older ones are out.
 
-    With ``once`` nothing is left out until one of its clauses is crossed by what past loops have, as the log counts it since
-    the summary in force; null: the limits hold always.
+    null: no such limit. With ``once`` nothing is left out until the past loops cross one of its clauses. The clauses count what
+    the log has since the current summary. null: the limits always apply.
     """
 
     step: Literal["recent"] = "recent"
@@ -77,7 +76,10 @@ class Recent(Step):
 
 
 class Measure(NamedTuple):
-    """What a limit counts of a message with its results, and of a digest: not what is pinned in it."""
+    """The size of a message with its results, and of a digest, as a limit counts it.
+
+    Pinned messages in a digest are not counted.
+    """
 
     unit: Callable[[Unit], int]
     digest: Callable[[Loop], int]
@@ -96,9 +98,10 @@ _TOKENS = Measure(lambda unit: unit.tokens, _digest_tokens)
 
 
 def newest(view: WindowDraft, *, limit: int, measure: Measure, reason: str) -> WindowDraft:
-    """What is newest of past loops, until something would cost more than is left; that and all that is older is out.
+    """Return the view with the newest messages of past loops within ``limit``; everything older is out.
 
-    A message goes with its results, a digest as a whole. What is out already, or pinned, costs nothing.
+    The first message that does not fit is out, and so are all before it. A message goes with its results, a digest as a whole.
+    Messages that are out already, or pinned, cost nothing.
     """
     left, changed, full = limit, list[Loop](), False
     for loop in reversed(view.past):
@@ -127,11 +130,11 @@ PinnedRole = Literal["user", "assistant", "system", "tool"]
 
 
 class Pin(Step):
-    """Messages that all selectors which are given agree on stay in the window, wherever this step stands among the others.
+    """Messages that match all selectors of this step stay in the window. The order of steps makes no difference to a pin.
 
     ``roles``, ``positions``, ``authors``: the message has one of them. ``first_user``: it is the session's first user message.
-    ``flag``: its metadata has this key with the value true. A call stays with its results, and the other way round.
-    A summary keeps what the session's policy pins when it is made; other messages that it stands for are not read again.
+    ``flag``: its metadata has this key with the value true. A call stays with its results, and results with their call.
+    A summary keeps the messages that the session's policy pins when it is made. The other messages it covers are not read again.
     """
 
     step: Literal["pin"] = "pin"
@@ -156,10 +159,10 @@ class Pin(Step):
         if not any(self._finds(unit, first) for unit in loop.units):
             return loop
         units = tuple(pinned(unit) if self._finds(unit, first) else unit for unit in loop.units)
-        found = replace(loop, units=units)
-        # A digest does not say again what is pinned in it.
+        changed = replace(loop, units=units)
+        # The note of a digest does not repeat the values of pinned messages.
         is_told = loop.level == "digest"
-        return with_note(found, max_values=sum(len(note.values) for note in loop.notes)) if is_told else found
+        return with_note(changed, max_values=sum(len(note.values) for note in loop.notes)) if is_told else changed
 
     def _finds(self, unit: Unit, first: int | None) -> bool:
         return any(self._agrees(entry, first) for entry in unit.entries)
@@ -176,9 +179,9 @@ class Pin(Step):
 
 
 def _first_user(view: WindowDraft) -> int | None:
-    """The position of the session's first user message, where it is in view."""
+    """Return the position of the session's first user message; None when it is not in the view."""
     users = [unit.entry for loop in view.loops for unit in loop.units if unit.entry.facts.role == "user"]
     opening = next((entry.position for entry in users if entry.event.opens_loop == 1), None)
-    # One that joined the first loop can be told only when everything is in view.
+    # A user message that did not open a loop is known to be the first only when all messages are in the view.
     is_whole = not view.unread and view.summary is None
     return opening if opening is not None or not is_whole else next((entry.position for entry in users), None)

@@ -1,6 +1,6 @@
-"""How many tokens what is sent has at least: what is known without a tokeniser, never more than there are.
+"""Lower bounds of the tokens that are sent, without a tokeniser.
 
-A message that is sent as it was given has its stored count. Text that the window makes has a proven lower bound.
+A message that is sent unchanged has its stored count. Text that the window makes has a proven lower bound.
 """
 
 from __future__ import annotations
@@ -17,12 +17,14 @@ from turnlog.windows.render import Share
 from turnlog.windows.view import Entry
 
 _AS_TEXT = ("openai_chat", "openai_responses")
-"""Formats that tell arguments as the text that they are."""
+"""Formats that send arguments as text, unchanged."""
 
 
 def least_of_share(share: Share, bodies: Sequence[JsonObject], codec: Codec) -> int:
-    """At most the tokens of a turn's content, as ``bodies`` tell it: without `MESSAGE_OVERHEAD`, for a message may hold
-    several turns."""
+    """Return at most the tokens of a turn's content, as it is sent in ``bodies``.
+
+    `MESSAGE_OVERHEAD` is not included, because a message may hold several turns.
+    """
     if not bodies:
         return 0
     entry, message = share.entry, share.turn.message
@@ -35,24 +37,24 @@ def least_of_share(share: Share, bodies: Sequence[JsonObject], codec: Codec) -> 
             or _calls_plainly(entry, message, codec)
         ):
             return max(0, entry.event.tokens - MESSAGE_OVERHEAD)
-    told = [codec.parse(body) for body in bodies]
-    if entry is not None and is_given and _count_the_same(message, told):
+    parsed = [codec.parse(body) for body in bodies]
+    if entry is not None and is_given and _count_the_same(message, parsed):
         return max(0, entry.event.tokens - MESSAGE_OVERHEAD)
-    return sum(lower_bound_tokens(text) for one in told for text in _texts(one))
+    return sum(lower_bound_tokens(text) for sent in parsed for text in _texts(sent))
 
 
 def least_of_system(text: str) -> int:
-    """At most the tokens of a system text."""
+    """Return at most the tokens of a system text."""
     return lower_bound_tokens(text) + MESSAGE_OVERHEAD
 
 
 def least_of_tools(tools: Sequence[JsonObject]) -> int:
-    """At most the tokens of tools, as their compact JSON is counted."""
+    """Return at most the tokens of the tools' compact JSON."""
     return lower_bound_tokens(encode_json(list(tools)).decode("utf-8")) if tools else 0
 
 
 def _is_plain(message: Message) -> bool:
-    """Whether it is one text and nothing else, or results of one text each, which every format tells as they are."""
+    """Return whether the message is one text, or only results of one text each, which every format sends unchanged."""
     if message.name or message.tool_calls or message.role not in ("user", "assistant", "tool"):
         return False
     if not message.tool_results:
@@ -63,8 +65,10 @@ def _is_plain(message: Message) -> bool:
 
 
 def _calls_plainly(entry: Entry, message: Message, codec: Codec) -> bool:
-    """Whether it is calls, with one text or none, that are told as they are: where arguments have to be objects, nothing is
-    charged for other words of theirs."""
+    """Return whether the message is calls with at most one text, and the format sends them unchanged.
+
+    Where arguments must be objects, a message with no extra charge has arguments that are sent as they are.
+    """
     is_told_so = codec.format in _AS_TEXT or entry.extra == 0
     return (
         is_told_so
@@ -82,15 +86,15 @@ def _is_one_text(content: Sequence[Block]) -> bool:
 
 
 def _has(message: Message, *, files: bool = False) -> bool:
-    """Whether there is media in it; ``files``: which a codec may rename when all messages are put together."""
+    """Return whether the message has media. ``files``: count only files, which a codec may rename when it joins all messages."""
     contents = (message.content, *(result.content for result in message.tool_results))
     blocks = [block for content in contents for block in content if isinstance(block, Media)]
     return any(not files or block.kind == "file" for block in blocks)
 
 
-def _count_the_same(message: Message, told: Sequence[Message]) -> bool:
-    """Whether all is told that the message's count depends on."""
-    return not _has(message) and not any(map(_has, told)) and _counted([message]) == _counted(told)
+def _count_the_same(message: Message, parsed: Sequence[Message]) -> bool:
+    """Return whether the parsed bodies have everything that the message's count depends on."""
+    return not _has(message) and not any(map(_has, parsed)) and _counted([message]) == _counted(parsed)
 
 
 def _counted(messages: Sequence[Message]) -> tuple[object, ...]:
@@ -103,7 +107,7 @@ def _counted(messages: Sequence[Message]) -> tuple[object, ...]:
 
 
 def _texts(message: Message) -> Iterator[str]:
-    """The texts that are counted."""
+    """Yield the texts of the message that are counted."""
     yield message.name
     yield from _texts_of(message.content)
     for call in message.tool_calls:

@@ -1,7 +1,7 @@
 """The value ledger: identifiers and scalar values of tool calls and results, verbatim, in order of first appearance.
 
-A past loop's digest keeps them, because later tool calls need them: ids, e-mail addresses, paths, amounts. The extractor
-is versioned: cards store its version beside what it found.
+The digest of a past loop keeps these values, because later tool calls need them: ids, e-mail addresses, paths, amounts. The
+extractor has a version, which cards store beside the values.
 """
 
 from __future__ import annotations
@@ -27,19 +27,22 @@ _MIN_IDENTIFIER = 5
 
 
 def ledger_of_message(message: Message) -> tuple[str, ...]:
-    """At most `MAX_VALUES` distinct values of a message's tool calls and results."""
+    """Return at most `MAX_VALUES` distinct values of a message's tool calls and results."""
     texts = [call.arguments for call in message.tool_calls] + [result.text for result in message.tool_results]
     return distinct((value for text in texts for value in values_of(text)), MAX_VALUES)
 
 
 def ledger_of_facts(facts: MessageOutline) -> tuple[str, ...]:
-    """The same from facts that hold whole texts."""
+    """Return at most `MAX_VALUES` distinct values of the calls and results in an outline that holds whole texts."""
     texts = [call.arguments for call in facts.calls] + [result.text for result in facts.results]
     return distinct((value for text in texts for value in values_of(text)), MAX_VALUES)
 
 
 def values_of(text: str) -> Iterator[str]:
-    """The values of one text: short scalar leaves when it is a JSON object or list, identifiers otherwise and inside leaves."""
+    """Yield the values of one text.
+
+    For a JSON object or list these are its short scalars and the identifiers in its long strings, otherwise all identifiers.
+    """
     text = text[:_MAX_TEXT_CHARS]
     stripped = text.lstrip()
     if stripped[:1] in ("{", "["):
@@ -54,12 +57,12 @@ def values_of(text: str) -> Iterator[str]:
 
 
 def is_identifier(value: str) -> bool:
-    """Whether a value is one identifier and nothing else."""
+    """Return whether the whole value is one identifier."""
     return _IDENTIFIER.fullmatch(value) is not None and len(value) >= _MIN_IDENTIFIER
 
 
 def chosen(values: list[str], limit: int) -> list[str]:
-    """At most ``limit`` of the values, in their order: identifiers before other scalars, which are easier to come by again."""
+    """Return at most ``limit`` of the values, in order. Identifiers come before other scalars, which are easier to find again."""
     if len(values) <= limit:
         return values
     ranked = sorted(range(len(values)), key=lambda at: (not is_identifier(values[at]), at))
@@ -67,18 +70,18 @@ def chosen(values: list[str], limit: int) -> list[str]:
 
 
 def is_said(value: str, text: str) -> bool:
-    """Whether the text has the value on its own, not as a part of a longer word or number."""
-    at = text.find(value)
-    while at >= 0:
-        before, after = text[at - 1 : at], text[at + len(value) : at + len(value) + 1]
+    """Return whether the text has the value as a whole word or number."""
+    index = text.find(value)
+    while index >= 0:
+        before, after = text[index - 1 : index], text[index + len(value) : index + len(value) + 1]
         if not before.isalnum() and not after.isalnum():
             return True
-        at = text.find(value, at + 1)
+        index = text.find(value, index + 1)
     return False
 
 
 def bounded(values: Iterable[str]) -> tuple[str, ...]:
-    """As many of the values as a card has room for, so that a card and its body say the same."""
+    """Return as many of the values as fit into a card, so that a card and its body give the same values."""
     size, kept = 0, list[str]()
     for value in values:
         size += len(value.encode("utf-8", "surrogatepass"))
@@ -89,6 +92,7 @@ def bounded(values: Iterable[str]) -> tuple[str, ...]:
 
 
 def distinct(values: Iterable[str], limit: int) -> tuple[str, ...]:
+    """Return the first ``limit`` distinct values, in order."""
     seen = dict[str, None]()
     for value in values:
         seen.setdefault(value)
@@ -117,7 +121,7 @@ def _leaves(root: object) -> Iterator[str]:
 
 
 def _identifiers(text: str) -> Iterator[str]:
-    # None has white space in it, and none is letters alone, which most of prose is.
+    # An identifier has no white space and is not letters alone, so most of prose is skipped.
     for chunk in text.split():
         if len(chunk) < _MIN_IDENTIFIER or chunk.isalpha():
             continue

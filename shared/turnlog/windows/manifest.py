@@ -1,4 +1,4 @@
-"""The manifest: of one window, what is in, what is out, why, and how many tokens each part takes."""
+"""The manifest of a window: each part, whether it is in, the reason, and its tokens."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ PartLevel: TypeAlias = Literal["whole", "digest", "stub", "out", "unread"]
 
 @lazy_dataclass(frozen=True, slots=True)
 class ManifestPart:
-    """``first`` and ``last`` are positions; None where a part is not in the log. ``tokens`` is what it takes of the budget."""
+    """A part of the window.
+
+    ``first`` and ``last`` are positions, None for a part that is not in the log. ``tokens`` is what the part takes of the budget.
+    """
 
     kind: PartKind
     level: PartLevel
@@ -39,6 +42,8 @@ class ManifestPart:
 
 @lazy_dataclass(frozen=True, slots=True)
 class Manifest:
+    """The parts of a window, the tokens of each kind of part, and the budget."""
+
     budget: Budget
     parts: tuple[ManifestPart, ...]
     totals: dict[str, int]
@@ -47,11 +52,14 @@ class Manifest:
 def manifest_of(
     view: WindowDraft, budget: Budget, *, system_tokens: int, tools_tokens: int, frame_tokens: int = 0
 ) -> Manifest:
-    """Parts in the order in which they are sent; what was set aside comes last. ``frame_tokens``: of the format's own lines."""
+    """Return the manifest with parts in the order in which they are sent; messages that are never sent come last.
+
+    ``frame_tokens`` are those of the neutral messages that the format needs.
+    """
     parts = list(_parts(view, system_tokens, tools_tokens, frame_tokens))
     lines = sum(part.tokens for part in parts if part.kind == "line")
     totals = {"system": system_tokens, "tools": tools_tokens, "whole": 0, "digest": 0, "line": lines}
-    totals["summary"] = summary_tokens(view.summary, view.told.label)
+    totals["summary"] = summary_tokens(view.summary, view.wording.label)
     totals["system"] += sum(unit.tokens for unit in view.preamble)
     costs = loops_tokens(view.loops)
     for loop in view.loops:
@@ -72,7 +80,7 @@ def _parts(view: WindowDraft, system_tokens: int, tools_tokens: int, frame: int)
         yield ManifestPart(
             "summary",
             "whole",
-            summary_tokens(view.summary, view.told.label),
+            summary_tokens(view.summary, view.wording.label),
             None,
             first,
             last,
@@ -102,11 +110,14 @@ def _loop(loop: Loop, tokens: int) -> ManifestPart:
 
 
 def _tellers(view: WindowDraft) -> dict[int, Unit]:
-    """Of each message that only has results: the unit that it is told with. One with results of several, where it is sent."""
+    """Return the unit that lists each message with only results, by position.
+
+    A message with results for several units is listed with one that is sent, if there is one.
+    """
     tellers = dict[int, Unit]()
     placed = [(unit, True) for unit in view.preamble]
     placed += [(unit, not is_evicted(loop, unit)) for loop in view.loops for unit in loop.units]
-    for unit, _ in sorted(placed, key=lambda one: not one[1]):
+    for unit, _ in sorted(placed, key=lambda pair: not pair[1]):
         for entry in unit.entries[len(unit.said) :]:
             if entry.facts.role == "tool":
                 tellers.setdefault(entry.position, unit)
@@ -114,9 +125,9 @@ def _tellers(view: WindowDraft) -> dict[int, Unit]:
 
 
 def _messages(unit: Unit, loop: Loop | None, tellers: Mapping[int, Unit], note: int = 0) -> Iterator[ManifestPart]:
-    """The unit's messages. Of a loop that is not whole: those that the loop's level is not true of.
+    """Yield the parts of the unit's messages. In a loop that is not whole, only those that differ from the loop's level.
 
-    ``note``: what the note takes that stands in the unit's place.
+    ``note`` is the tokens of the note that is sent in the unit's place.
     """
     is_summed_up, number = loop is not None and loop.level != "whole", loop.number if loop else None
     is_apart = unit.pinned or unit.level == "out" or not is_summed_up

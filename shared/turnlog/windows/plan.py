@@ -1,4 +1,4 @@
-"""From messages to a view within the budget: the policy's steps, then the fit; and the same as it was at an earlier moment."""
+"""Plans a view within the budget: the policy's steps, then the fit. Also plans the view of an earlier moment."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from turnlog.windows.view import Entry, Loop, Unit, WindowDraft, assemble
 
 _REASON = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _OURS = frozenset({"summary", "not_included"})
-"""Reasons with a meaning: of what a summary stands for, and of a current loop that is not wanted."""
+"""Reasons that steps may not use: a summary covers the loop, or the caller did not want the current loop."""
 _RANKS = {"whole": 0, "digest": 1, "out": 2}
 
 
 def applied(step: Step, view: WindowDraft, room: Room) -> WindowDraft:
-    """The view after a step. `StepError` when one of a user's own fails, or returns what a step may not."""
+    """Return the view after a step. Raises `StepError` when a user's step fails or returns a view that it may not."""
     if is_built_in(step):
         return step.apply(view, room)
     try:
@@ -49,16 +49,16 @@ def applied(step: Step, view: WindowDraft, room: Room) -> WindowDraft:
 
 
 def _problem(before: WindowDraft, after: object) -> str:
-    """What a step has done that it may not; empty when nothing."""
+    """Return what a step did that it may not, or an empty string."""
     if not isinstance(after, WindowDraft):
         return f"returned a {type(after).__name__}, not a view"
     if replace(after, loops=before.loops) != before:
         return "changed more of the view than its loops"
     if len(after.loops) != len(before.loops):
         return "added or removed a loop: one is taken out by its level"
-    found = [_of_loop(*pair) for pair in zip(before.past, after.past, strict=True)]
-    found += [_of_current(*pair) for pair in zip(before.loops[-1:], after.loops[-1:], strict=True)]
-    return next(filter(None, found), "")
+    problems = [_of_loop(*pair) for pair in zip(before.past, after.past, strict=True)]
+    problems += [_of_current(*pair) for pair in zip(before.loops[-1:], after.loops[-1:], strict=True)]
+    return next(filter(None, problems), "")
 
 
 def _of_current(before: Loop, after: Loop) -> str:
@@ -97,7 +97,7 @@ def _of_loop(before: Loop, after: Loop) -> str:
 
 def _of_notes(before: Loop, after: Loop) -> str:
     if after.level == "digest":
-        # Made by `digest`, whatever its ledger: a digest says nothing but what its loop said.
+        # A digest must be made by `digest`, with any ledger: then it has only content of its loop.
         values = sum(len(note.values) for note in after.notes)
         if after.max_message_chars < 1 or with_note(after, max_values=values).notes != after.notes:
             return f"made a digest of loop {before.number} otherwise than by digest()"
@@ -124,7 +124,7 @@ def _of_units(before: Loop, after: Iterable[Unit]) -> str:
 
 
 def _is_reason(reason: str, before: str) -> bool:
-    """Whether it can stand in a manifest: a word of the step's own, or what was the reason before."""
+    """Return whether the reason may stand in a manifest: a word of the step, or the reason that was there before."""
     is_own = _REASON.fullmatch(reason) is not None and reason not in _OURS
     return is_own or (bool(before) and reason == before)
 
@@ -132,12 +132,12 @@ def _is_reason(reason: str, before: str) -> bool:
 WINDOW_OVERHEAD = 3
 SETTLEMENT_TOKENS = upper_bound_tokens(SETTLEMENT) + MESSAGE_OVERHEAD
 Fetch = Callable[[list[MessageEvent]], Mapping[int, MessageEvent]]
-"""Brings the bodies of messages whose payloads are out of line, by position."""
+"""Returns messages whose payloads are stored separately with their bodies, by position."""
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class Source:
-    """A message of the log on its way into a window."""
+    """A message of the log as input of a window."""
 
     event: MessageEvent
     loop: int
@@ -146,11 +146,11 @@ class Source:
 
 @lazy_dataclass(frozen=True, slots=True)
 class WindowRequest:
-    """What is asked for. Tokens of system text and tools are counted by the caller, or bounds of the count.
+    """A request for a window. The caller counts the tokens of system text and tools, or gives upper bounds.
 
-    ``system_least`` and ``tools_least``: so many they are at least, where the caller knows; a count is both.
-    ``summary`` is the one in force where the policy takes it: what it covers is then not among the sources, but for what
-    it keeps.
+    ``system_least`` and ``tools_least`` are lower bounds of these tokens, where the caller knows them; a count is both bounds.
+    ``summary`` is the current summary where the policy uses it. The messages it covers are then not among the sources, except
+    those it keeps.
     """
 
     policy: Policy
@@ -170,7 +170,7 @@ class WindowRequest:
 
 @lazy_dataclass(frozen=True, slots=True)
 class WindowPlan:
-    """What is known of the messages, and all that could be sent of them."""
+    """The messages known so far, and the view of everything that could be sent of them."""
 
     entries: Sequence[Entry]
     request: WindowRequest
@@ -191,21 +191,26 @@ class WindowPlan:
         return cls(entries, request, total, unread, view)
 
     def certain(self) -> list[MessageEvent]:
-        """Messages out of line that every window sends: before the first loop, in the current loop, pinned."""
+        """Return messages without a body that every window sends.
+
+        These are before the first loop, in the current loop, or pinned.
+        """
         view = self._stepped(self.view())
         units = [*view.preamble, *(unit for loop in view.loops[-1:] for unit in loop.units)]
         units += [unit for loop in view.past for unit in loop.units if unit.pinned]
-        found = {entry.position: entry for unit in units for entry in unit.entries}
-        return [entry.event for entry in found.values() if entry.message is None]
+        by_position = {entry.position: entry for unit in units for entry in unit.entries}
+        return [entry.event for entry in by_position.values() if entry.message is None]
 
     def with_entries(self, known: Mapping[int, Entry]) -> WindowPlan:
-        """The plan when more is known of some messages, by position."""
+        """Return the plan with ``known`` entries, by position, in place of its own."""
         entries = [known.get(entry.position, entry) for entry in self.entries]
         return WindowPlan.of(entries, self.request, total=self.total, unread=self.unread)
 
     def before(self, position: int, request: WindowRequest) -> tuple[WindowPlan, bool]:
-        """The plan of a request in the same format as if the log ended before a position, and whether all that it could
-        send stands in this one too, in the same order and as it was."""
+        """Return the plan of a request in the same format as if the log ended before ``position``.
+
+        The second value is whether everything that plan could send is in this plan too, unchanged and in the same order.
+        """
         kept = [entry for entry in self.entries if entry.position < position]
         total = self.total - sum(entry.event.tokens for entry in self.entries[len(kept) :])
         view = truncated(self.assembled, kept, position, total=total, settle=request.settle)
@@ -215,7 +220,7 @@ class WindowPlan:
         return WindowPlan(kept, request, total, self.unread, view), True
 
     def view(self) -> WindowDraft:
-        """All that could be sent."""
+        """Return the view of everything that could be sent."""
         view = replace(self.assembled, summary=self.request.summary)
         if self.request.include_current_loop:
             return view
@@ -223,12 +228,15 @@ class WindowPlan:
         return replace(view, loops=(*view.past, *left_out), open_calls=())
 
     def leaves(self, view: WindowDraft) -> bool:
-        """Whether the view is all that could be sent."""
-        is_same = view.summary is self.request.summary and view.told == self.assembled.told
+        """Return whether the view is still everything that could be sent."""
+        is_same = view.summary is self.request.summary and view.wording == self.assembled.wording
         return is_same and view.loops == self.assembled.loops
 
     def fitted(self) -> WindowDraft:
-        """The view within the budget. A summary that has no room is left out, and what it covers is declared."""
+        """Return the view within the budget.
+
+        A summary that does not fit is left out, and the messages it covers are counted as omitted.
+        """
         try:
             return self._fitted(self.view())
         except BudgetTooSmallError:
@@ -238,8 +246,10 @@ class WindowPlan:
             return self._fitted(self._without_summary(self.view(), summary))
 
     def _without_summary(self, view: WindowDraft, summary: SummaryEvent) -> WindowDraft:
-        """What the summary covers stays out: only kept messages of it have been read. Those that are not shown are counted
-        with the others."""
+        """Return the view without the summary; loops that it covers stay out, because only its kept messages have been read.
+
+        Its messages that are not shown are counted with the other omitted ones.
+        """
         for step in self.request.policy.pins:
             view = step.apply(view, Room(0, 0))
         units = [*view.preamble, *(unit for loop in view.past for unit in loop.units if unit.pinned)]
@@ -268,11 +278,11 @@ class WindowPlan:
 
 @lazy_dataclass(frozen=True, slots=True)
 class Settled:
-    """A view with all the bodies that it sends. ``plans`` are those that were made on the way to it, the last one its own.
+    """A view with all the bodies that it sends. ``plans`` are the plans made on the way; the last one is the view's own.
 
-    ``is_untouched``: in none of them did the policy or the budget change anything of what could be sent. Of an earlier moment:
-    ``is_within``: all that is sent stands in the later one, too, in the same order and as it was; not ``is_known``: bodies that
-    it sends are not at hand, so the view is what it was planned as without them.
+    ``is_untouched``: in no plan did the policy or the budget change anything that could be sent.
+    For the view of an earlier moment: ``is_within`` means that everything it sends is in the later view too, unchanged and in the
+    same order. Without ``is_known``, bodies that it sends are not available, so the view was planned without them.
     """
 
     plans: tuple[WindowPlan, ...]
@@ -286,8 +296,10 @@ class Settled:
         return self.plans[-1]
 
     def before(self, position: int, request: WindowRequest) -> Settled:
-        """What a request in the same format was given as if the log ended before a position, or `BudgetTooSmallError` when it
-        was refused. Nothing is fetched."""
+        """Return the view that a request in the same format had when the log ended before ``position``. Fetches nothing.
+
+        Raises `BudgetTooSmallError` when that request was refused.
+        """
         plan, is_same = self.plan.before(position, request)
         if self.is_untouched and is_same and _changes_less(request, self.plan.request):
             view = plan.view()
@@ -300,14 +312,14 @@ class Settled:
 
 
 def settled(entries: Sequence[Entry], request: WindowRequest, *, total: int, unread: int, fetch: Fetch) -> Settled:
-    """The view of a request; `BudgetTooSmallError` when even the least window is larger than the budget."""
+    """Return the view of a request. Raises `BudgetTooSmallError` when even the smallest window is above the budget."""
     by_position = {entry.position: entry for entry in entries}
 
     def bring(events: list[MessageEvent]) -> Mapping[int, Entry]:
-        found, wanted = fetch(events) if events else {}, [by_position[event.position] for event in events]
-        return {one.position: _read(found[one.position], one.loop, one.time_ms) for one in wanted}
+        fetched, wanted = fetch(events) if events else {}, [by_position[event.position] for event in events]
+        return {entry.position: _read(fetched[entry.position], entry.loop, entry.time_ms) for entry in wanted}
 
-    # Of these neither body nor card is at hand.
+    # These entries have neither a body nor a card.
     known = bring([entry.event for entry in entries if entry.message is None and entry.event.facts is None])
     entries = [known.get(entry.position, entry) for entry in entries]
     return _settled(WindowPlan.of(entries, request, total=total, unread=unread), bring)
@@ -316,18 +328,18 @@ def settled(entries: Sequence[Entry], request: WindowRequest, *, total: int, unr
 def _settled(
     plan: WindowPlan, bring: Callable[[list[MessageEvent]], Mapping[int, Entry]], at_hand: Container[int] | None = None
 ) -> Settled:
-    """``at_hand``: the positions that can be brought; None: all."""
+    """Plan the view again until all the bodies it sends are known. ``at_hand``: positions that ``bring`` can return; None: all."""
     plans, is_untouched = [plan], True
     while True:
         try:
             view = plan.fitted()
         except BudgetTooSmallError:
-            # What is needed is exact once everything is read that is sent in any case.
+            # The reported need is exact only once all messages that every window sends are read.
             wanted, is_untouched = plan.certain(), False
             if not wanted or not _are_in(at_hand, wanted):
                 raise
         else:
-            # A card tells what a message takes but for what sending it may add: with the bodies the plan is made again.
+            # A card lacks what sending may add to a message's tokens, so the plan is made again with the bodies.
             wanted, is_untouched = missing_bodies(view), is_untouched and plan.leaves(view)
             if not wanted:
                 return Settled(tuple(plans), view, is_untouched)
@@ -342,8 +354,10 @@ def _are_in(at_hand: Container[int] | None, wanted: Iterable[MessageEvent]) -> b
 
 
 def _changes_less(then: WindowRequest, now: WindowRequest) -> bool:
-    """Whether a request changes nothing of a shorter log when the other changes nothing of a longer one. Turnlog's own steps
-    take the more the more there is; of others that is not known."""
+    """Return whether ``then`` leaves a shorter log unchanged whenever ``now`` leaves a longer one unchanged.
+
+    Turnlog's own steps leave out more of a longer log; other steps may do anything.
+    """
     is_as_large = then.budget.tokens - fixed_tokens(then) >= now.budget.tokens - fixed_tokens(now)
     return (
         is_as_large
@@ -355,26 +369,26 @@ def _changes_less(then: WindowRequest, now: WindowRequest) -> bool:
 
 
 def fixed_tokens(request: WindowRequest) -> int:
-    """What a window takes besides its messages."""
+    """Return the tokens of a window besides its messages."""
     return WINDOW_OVERHEAD + request.system_tokens + request.tools_tokens + frame_tokens(request.format)
 
 
 def entry_of(source: Source) -> Entry:
-    """The message as a view takes it, understood as far as its body is at hand."""
+    """Return the source as an entry; its message is parsed when its body is known."""
     if source.event.body is None:
         return Entry(source.event, source.event.facts or _NO_FACTS, source.loop, source.time_ms)
     return _read(source.event, source.loop, source.time_ms)
 
 
 def _read(event: MessageEvent, loop: int, time_ms: int) -> Entry:
-    """The entry with its message understood."""
+    """Return the entry of an event with its message parsed."""
     assert event.body is not None  # noqa: S101 - fetched
     message = CODECS[event.format].parse(event.body, is_error=event.envelope.is_error)
     return Entry(event, outline_of(message), loop, time_ms, message)
 
 
 def _priced(entry: Entry, sent: str) -> Entry:
-    extra = extra_tokens(entry.facts, entry.message, given=entry.event.format, sent=sent)
+    extra = extra_tokens(entry.facts, entry.message, stored_format=entry.event.format, sent=sent)
     return replace(entry, extra=extra) if extra else entry
 
 

@@ -1,7 +1,7 @@
-"""Policies: how a window is built, as data.
+"""Policies: the rules for building a window, as data.
 
-A policy is a pipeline of steps over the session's loops; after them the budget is enforced whatever the steps have left.
-Presets are policies with a name. In every preset the system messages, the current loop and pinned messages are always in.
+A policy is a pipeline of steps over the session's loops. After the steps the budget is enforced, whatever they leave. Presets
+are policies with a name. In every preset the system messages, the current loop and pinned messages are always in.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ __all__ = [
 
 
 class Policy(BaseModel):
-    """Steps, applied in their order. No step at all: everything that the budget takes.
+    """Steps, applied in order. Without steps a window has everything that fits the budget.
 
-    ``compress`` says when a session should be summarised: its trigger is asked about what has been said since the summary in
-    force. null: only when a caller asks for it.
+    ``compress`` is the trigger that says when to summarise a session. It is checked against the messages since the current
+    summary. null: the session is summarised only when a caller asks for it.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
@@ -55,7 +55,7 @@ class Policy(BaseModel):
     @field_validator("compress")
     @classmethod
     def _summarised_for_a_step(cls, compress: Trigger | None, info: ValidationInfo) -> Trigger | None:
-        # Steps that are not valid are not there, and told by themselves.
+        # Invalid steps are missing from `info.data`; pydantic reports them itself.
         if compress is not None and "steps" in info.data and not _takes_summary(info.data["steps"]):
             raise PydanticCustomError(
                 "no_summary_step", "compress needs the step summary: no window would show what it makes"
@@ -64,24 +64,25 @@ class Policy(BaseModel):
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any]) -> Policy:
-        """The policy that options of other libraries ask for, by the names that they have there.
+        """Return the policy for options with the names of other libraries.
 
         ``window_size``, ``max_tokens``, ``summarize``, ``compress_threshold``, ``token_threshold``, ``preserve_system`` (true)
         give `classic`; ``max_run_loops``, ``max_message_length`` (characters), ``max_time_range`` (milliseconds) give
-        `run_loops`; ``buffer_config`` with ``max_messages`` and ``max_tokens`` gives its limits and no summary. What is left out
-        is as in the preset; camelCase is read too. `InvalidInputError` names an option that is unknown, of a wrong type, of
-        another family than the rest, or that can't be kept.
+        `run_loops`; ``buffer_config`` with ``max_messages`` and ``max_tokens`` gives its limits without a summary. Options that are
+        left out are as in the preset; camelCase is accepted too. Raises `InvalidInputError` for an option that is unknown, has a
+        wrong type, belongs to another family than the rest, or cannot be honoured.
         """
 
         return policy_of_options(options)
 
     @property
     def takes_summary(self) -> bool:
+        """Whether a step of the policy sends the current summary."""
         return _takes_summary(self.steps)
 
     @property
     def pins(self) -> tuple[Pin, ...]:
-        """The steps that pin: a summary keeps what they find."""
+        """The steps that pin messages; a summary keeps the messages they select."""
         return tuple(step for step in self.steps if isinstance(step, Pin))
 
 
@@ -95,8 +96,11 @@ _HIGH_MARK = Clause(fraction_over=Crossing().high)
 def classic(
     *, messages: int = 20, tokens: int = 4000, messages_over: int = 30, tokens_over: int = 3000, summary: bool = True
 ) -> Policy:
-    """All of the past until it has more than ``messages_over`` messages or ``tokens_over`` tokens; from then on its newest
-    ``messages`` messages with at most ``tokens`` tokens, behind a summary or without one."""
+    """Return the policy with a limit on messages and tokens of the past.
+
+    All of the past is sent until it has more than ``messages_over`` messages or ``tokens_over`` tokens. From then on its newest
+    ``messages`` messages with at most ``tokens`` tokens are sent, behind a summary unless ``summary`` is False.
+    """
     over = (Clause(messages_over=messages_over), Clause(tokens_over=tokens_over))
     recent = Recent(messages=messages, tokens=tokens, once=over)
     if not summary:
@@ -107,7 +111,7 @@ def classic(
 def run_loops(
     *, max_loops: int = 10, max_message_chars: int = MAX_MESSAGE_CHARS, max_age_seconds: int = WEEK_SECONDS
 ) -> Policy:
-    """Every past loop as a digest, at most ``max_loops`` of them; a summary of the older ones."""
+    """Return the policy that sends past loops as digests, at most ``max_loops`` of them, and a summary of the older ones."""
     loops = Loops(max=max_loops, max_message_chars=max_message_chars, max_age_seconds=max_age_seconds)
     return Policy(steps=(Summary(), loops), compress=Trigger(any=(Clause(loops_over=max_loops), _HIGH_MARK)))
 
@@ -133,7 +137,10 @@ _ADAPTER: TypeAdapter[Policy] = TypeAdapter(Policy)
 
 
 def policy_of(value: str | JsonObject, *, pointer: str = "/policy") -> Policy:
-    """A preset by name, one with a number as ``turns(5)``, or a policy's body; `InvalidInputError` otherwise."""
+    """Return a policy from the name of a preset, a preset with a number as ``turns(5)``, or a policy's body.
+
+    Raises `InvalidInputError` for any other value; ``pointer`` is the field that holds it.
+    """
     if isinstance(value, str):
         preset = PRESETS.get(value)
         if preset is not None:
@@ -147,8 +154,8 @@ def policy_of(value: str | JsonObject, *, pointer: str = "/policy") -> Policy:
         return _ADAPTER.validate_json(encode_json(value), strict=True)
     except ValidationError as error:
         problems = [
-            Problem("invalid_policy", pointer + _pointer(found["loc"]), found["msg"])
-            for found in error.errors(include_url=False, include_input=False, include_context=False)
+            Problem("invalid_policy", pointer + _pointer(problem["loc"]), problem["msg"])
+            for problem in error.errors(include_url=False, include_input=False, include_context=False)
         ]
         raise InvalidInputError(
             f"the policy is not valid: {problems[0].message}", code="invalid_policy", problems=problems
@@ -163,7 +170,7 @@ def _called(name: str, n: int, pointer: str) -> Policy:
 
 
 def _pointer(place: tuple[int | str, ...]) -> str:
-    """A place in a policy's body as a JSON pointer."""
+    """Return a place in a policy's body as a JSON pointer."""
     return "".join("/" + str(key).replace("~", "~0").replace("/", "~1") for key in place)
 
 
@@ -242,29 +249,30 @@ FAMILY_OF = {name: family for family, model in FAMILIES.items() for name in mode
 
 
 def policy_of_options(options: Mapping[str, Any]) -> Policy:
-    """`Policy.from_options`."""
+    """Return the policy for options of other libraries; see `Policy.from_options`."""
     if not isinstance(options, Mapping):
         _refuse("", f"options are a mapping of names to values, not a {type(options).__name__}")
     try:
         check_json(options)
     except MalformedError as error:
         raise InvalidInputError(f"the options are not JSON: {error.detail}", code="invalid_policy") from error
-    given = _in_snake_case(options, "")
-    unknown = [name for name in given.values() if name not in FAMILY_OF]
+    names = _in_snake_case(options, "")
+    unknown = [name for name in names.values() if name not in FAMILY_OF]
     if unknown:
-        spelled = next(name for name, snake in given.items() if snake == unknown[0])
+        spelled = next(name for name, snake in names.items() if snake == unknown[0])
         _refuse(f"/{spelled}", f"option {spelled!r} is not known; known are {', '.join(FAMILY_OF)}")
-    families = {FAMILY_OF[name]: spelled for spelled, name in reversed(given.items())}
+    families = {FAMILY_OF[name]: spelled for spelled, name in reversed(names.items())}
     if not families:
         _refuse("", f"there is no option to choose a policy by; known are {', '.join(FAMILY_OF)}")
     if len(families) > 1:
-        (one, first), (other, second) = list(families.items())[:2][::-1]
-        _refuse(f"/{second}", f"options {first!r} and {second!r} don't mix: one is of {one}, the other of {other}")
-    return _read(FAMILIES[next(iter(families))], options, given)
+        (first_family, first), (second_family, second) = list(families.items())[:2][::-1]
+        families_text = f"one is of {first_family}, the other of {second_family}"
+        _refuse(f"/{second}", f"options {first!r} and {second!r} don't mix: {families_text}")
+    return _read(FAMILIES[next(iter(families))], options, names)
 
 
-def _read(model: type[_Classic | _RunLoops | _Buffer], options: Mapping[str, Any], given: dict[str, str]) -> Policy:
-    values = {name: options[spelled] for spelled, name in given.items()}
+def _read(model: type[_Classic | _RunLoops | _Buffer], options: Mapping[str, Any], names: dict[str, str]) -> Policy:
+    values = {name: options[spelled] for spelled, name in names.items()}
     config = values.get("buffer_config")
     inner = _in_snake_case(config, "/buffer_config") if isinstance(config, Mapping) else {}
     if isinstance(config, Mapping):
@@ -272,24 +280,24 @@ def _read(model: type[_Classic | _RunLoops | _Buffer], options: Mapping[str, Any
     try:
         return model.model_validate_json(encode_json(values)).policy()
     except ValidationError as error:
-        spelled = {name: spelled for spelled, name in (given | inner).items()}
-        found = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        place = [str(spelled.get(str(part), part)) for part in found["loc"]]
-        if found["type"] == "extra_forbidden":
+        spelled = {name: spelled for spelled, name in (names | inner).items()}
+        problem = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        place = [str(spelled.get(str(part), part)) for part in problem["loc"]]
+        if problem["type"] == "extra_forbidden":
             known = ", ".join(_BufferConfig.model_fields)
             _refuse("/" + "/".join(place), f"option {place[-1]!r} of {place[0]!r} is not known; known are {known}")
-        _refuse("/" + "/".join(place), f"option {place[-1]!r}: {found['msg']}")
+        _refuse("/" + "/".join(place), f"option {place[-1]!r}: {problem['msg']}")
 
 
 def _in_snake_case(options: Mapping[str, Any], pointer: str) -> dict[str, str]:
-    """The options' names as they are spelled, and in snake_case."""
-    found = dict[str, str]()
+    """Return each option's name as it is spelled -> its name in snake_case."""
+    names = dict[str, str]()
     for spelled in options:
         name = re.sub(r"(?<=[a-z])[A-Z]", lambda letter: "_" + letter[0].lower(), spelled)
-        if name in found.values():
+        if name in names.values():
             _refuse(f"{pointer}/{spelled}", f"option {name!r} is given twice, in two spellings")
-        found[spelled] = name
-    return found
+        names[spelled] = name
+    return names
 
 
 def _refuse(pointer: str, message: str) -> NoReturn:

@@ -1,7 +1,7 @@
-"""How much of a window is what the model call before it was sent: that much a provider's prompt cache can still have.
+"""The stable prefix of a window: the part that the previous model call sent too, which a provider's prompt cache may still hold.
 
-The window before is that of the same request at the position before the newest assistant message. It is planned again of
-what has been read, and both are compared as they are rendered. Nothing is fetched for it.
+The previous window is that of the same request before the newest assistant message. It is planned again from the messages
+already read, nothing is fetched, and both windows are compared as they are rendered.
 """
 
 from __future__ import annotations
@@ -35,13 +35,15 @@ _OF_PLAN: Mapping[str, BreakReason] = {
     "stub_tool_results": "stub",
     "fold": "fold",
 }
-"""BreakReason of a part -> reason of a break. All others are of limits, and of steps of a user's own: `evicted`."""
+"""Reason of a part -> reason of a break. Other reasons come from limits and from users' own steps: `evicted`."""
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class Cause:
-    """What is not planned as before, and the position at which it begins. ``is_planned``: by policy and budget, else by what
-    the messages are."""
+    """A difference between the plans of two windows, and the position at which it begins.
+
+    ``is_planned``: caused by policy or budget, otherwise by the messages themselves.
+    """
 
     reason: BreakReason
     position: int
@@ -49,58 +51,60 @@ class Cause:
 
 
 def cause_of(then: WindowDraft, now: WindowDraft, position: int, *, at: int | None = None) -> Cause | None:
-    """Why the later of two views is not the earlier one with more behind it: by the loop in which ``at`` lies, else by the
-    first that is another one.
+    """Return why the later of two views is not the earlier one with more messages behind it; None when no plan differs.
 
-    ``position``: the earlier log ended before it. None where nothing is planned otherwise.
+    ``position``: the earlier log ended before it. ``at``: a difference in the loop with this position has precedence over the
+    first difference.
     """
-    if (then.summary, then.told) != (now.summary, now.told):
+    if (then.summary, then.wording) != (now.summary, now.wording):
         known = then.summary or now.summary
         return Cause("budget", known.first if known is not None else 0, is_planned=True)
-    causes = [(one, cause) for one, other in _pairs(then, now, position) if (cause := _in_loop(one, other, position))]
+    causes = [
+        (before, cause) for before, after in _pairs(then, now, position) if (cause := _in_loop(before, after, position))
+    ]
     inside = [cause for loop, cause in causes if at is not None and loop.first <= at <= loop.last]
     return next(iter([*inside, *(cause for _, cause in causes)]), None)
 
 
 def _pairs(then: WindowDraft, now: WindowDraft, position: int) -> Iterator[tuple[Loop, Loop]]:
-    """The loops of both, as they were and as they are; one that is not there says nothing."""
+    """Yield each loop as it was and as it is; a loop that one view lacks is empty there."""
     old = {loop.number: loop for loop in then.loops}
     new = {loop.number: loop for loop in now.loops if loop.first < position}
     for number in sorted(old | new):
-        one, other = old.get(number), new.get(number)
-        yield one or _silent(new[number]), other or _silent(old[number])
+        before, after = old.get(number), new.get(number)
+        yield before or _silent(new[number]), after or _silent(old[number])
 
 
 def _silent(loop: Loop) -> Loop:
     return replace(loop, units=(), level="whole", reason="", notes=())
 
 
-def _in_loop(one: Loop, other: Loop, position: int) -> Cause | None:
-    if (one.level, one.max_message_chars) != (other.level, other.max_message_chars):
-        return Cause(_of_plan(other if other.level != "whole" else one), one.first, is_planned=True)
-    old = {unit.position: unit for unit in one.units}
-    new = {unit.position: unit for unit in other.units if unit.position < position}
+def _in_loop(before: Loop, after: Loop, position: int) -> Cause | None:
+    if (before.level, before.max_message_chars) != (after.level, after.max_message_chars):
+        return Cause(_of_plan(after if after.level != "whole" else before), before.first, is_planned=True)
+    old = {unit.position: unit for unit in before.units}
+    new = {unit.position: unit for unit in after.units if unit.position < position}
     for place in sorted(old | new):
-        found = _of_units(old.get(place), new.get(place))
-        if found is not None:
-            return found
-    if one.notes == other.notes:
+        cause = _of_units(old.get(place), new.get(place))
+        if cause is not None:
+            return cause
+    if before.notes == after.notes:
         return None
-    return Cause("fold" if other.level == "whole" else _of_plan(other), one.first, is_planned=True)
+    return Cause("fold" if after.level == "whole" else _of_plan(after), before.first, is_planned=True)
 
 
-def _of_units(one: Unit | None, other: Unit | None) -> Cause | None:
-    if one is None or other is None:
-        return _sent_now(other) if other is not None else None
-    if _answers(one) != _answers(other):
-        return Cause("late_result", other.position) if one.answers else _sent_now(other)
-    if one.level != other.level:
-        return Cause(_of_plan(other if other.level != "whole" else one), one.position, is_planned=True)
-    return Cause("stub", one.position, is_planned=True) if one.stubs != other.stubs else None
+def _of_units(before: Unit | None, after: Unit | None) -> Cause | None:
+    if before is None or after is None:
+        return _sent_now(after) if after is not None else None
+    if _answers(before) != _answers(after):
+        return Cause("late_result", after.position) if before.answers else _sent_now(after)
+    if before.level != after.level:
+        return Cause(_of_plan(after if after.level != "whole" else before), before.position, is_planned=True)
+    return Cause("stub", before.position, is_planned=True) if before.stubs != after.stubs else None
 
 
 def _sent_now(unit: Unit) -> Cause:
-    """Its calls waited."""
+    """Return the cause for a unit that is new because its calls waited for results."""
     is_settled = any(answer.entry is None for answer in unit.answers)
     return Cause("settled" if is_settled else "open_call", unit.position)
 
@@ -119,10 +123,11 @@ _SYSTEM_IS_A_MESSAGE = ("openai_chat", "openai_responses")
 
 @lazy_dataclass(frozen=True, slots=True)
 class Prefix:
-    """``stable_tokens``: at least so many tokens at the beginning, in the order tools, system text, messages, are as they were.
+    """The beginning of a window that is unchanged since the previous one.
 
-    ``broke_at``: what came first of the window before that is not there any more, a position or a part; None when all of it
-    is still there. ``reason``: why; `first` when there was no window before.
+    ``stable_tokens``: lower bound of its tokens, in the order tools, system text, messages.
+    ``broke_at``: the first part of the previous window that is missing in this one, a position or the name of a part; None when
+    nothing is missing. ``reason``: why; `first` when there was no previous window.
     """
 
     stable_tokens: int
@@ -132,7 +137,7 @@ class Prefix:
 
 @lazy_dataclass(frozen=True, slots=True)
 class Made:
-    """A window on its way to its caller: what was planned, its turns, and how they are rendered."""
+    """A window before it is returned: its plan, its turns, and the rendered request."""
 
     settled: Settled
     shares: Sequence[Share]
@@ -140,9 +145,9 @@ class Made:
 
     @classmethod
     def of(cls, settled: Settled, codec: Codec) -> Made:
-        request, found = settled.plan.request, shares(settled.view, codec)
-        rendered = codec.render([share.turn for share in found], system=request.system, tools=request.tools)
-        return cls(settled, found, rendered)
+        request, window_shares = settled.plan.request, shares(settled.view, codec)
+        rendered = codec.render([share.turn for share in window_shares], system=request.system, tools=request.tools)
+        return cls(settled, window_shares, rendered)
 
     @property
     def request(self) -> WindowRequest:
@@ -151,9 +156,9 @@ class Made:
 
 @lazy_dataclass(frozen=True, slots=True)
 class Common:
-    """What two windows have in common: the messages up to ``end``, the first ``turns`` turns of the later one.
+    """The messages that two windows have in common: up to ``end``, which are the first ``turns`` turns of the later window.
 
-    ``is_whole``: that is all of the earlier one, but for a neutral line at its end that the format demanded.
+    ``is_whole``: this is all of the earlier window, except for a neutral message at its end that the format needed.
     """
 
     end: End = BEFORE_ALL
@@ -164,10 +169,10 @@ class Common:
 def prefix_of(
     made: Made, then: WindowRequest | BreakReason, position: int | None, codec: Codec
 ) -> tuple[Prefix, Common]:
-    """The prefix, and what the windows have in common.
+    """Return the stable prefix, and the messages that both windows have in common.
 
-    ``then``: what was asked for before ``position``, in the same format; or why nothing behind the fixed parts is to be
-    expected to be as it was.
+    ``then``: the previous request, for the log before ``position``, in the same format; or the reason why nothing behind system
+    text and tools can be expected to be unchanged.
     """
     if position is None or isinstance(then, str):
         return _without_plan(made, then if isinstance(then, str) else "first", position), Common()
@@ -178,7 +183,7 @@ def prefix_of(
     except BudgetTooSmallError:
         return Prefix(0, None, "budget"), Common()
     except StepError:
-        # A step of a user's own that fails for what was there then is no reason to refuse this window.
+        # A user's step may fail on the earlier view; that is no reason to refuse this window.
         return _without_plan(made, "policy" if then.system == made.request.system else "system", position), Common()
     if not before.is_known:
         return _without_bodies(made, before, position), Common()
@@ -192,7 +197,7 @@ def prefix_of(
 
 
 def _without_plan(made: Made, reason: BreakReason, position: int | None) -> Prefix:
-    """Of what comes first in every window no more is known than that it is the same, or not."""
+    """Return the prefix when the previous window cannot be planned: only tools and system text can be compared."""
     if reason == "first":
         return Prefix(0, None, reason)
     if reason == "tools":
@@ -200,13 +205,13 @@ def _without_plan(made: Made, reason: BreakReason, position: int | None) -> Pref
     if reason == "system":
         return Prefix(_tools_tokens(made), "system", reason)
     summary = made.request.summary
-    # Between system messages at the beginning and all others stood the summary that this one continues.
+    # The earlier summary, which this one continues, separated leading system messages from all others.
     is_parted = summary is not None and position is not None and 0 < summary.base < position
     return Prefix(_fixed_tokens(made, is_parted=is_parted), "summary" if reason == "summary" else "line", reason)
 
 
 def _without_bodies(made: Made, before: Settled, position: int) -> Prefix:
-    """Something was sent that is not at hand, so it is sent no more; what else was sent is not known for certain."""
+    """Return the prefix when the previous window sent messages whose bodies are not known now, so this window lacks them."""
     is_same = before.plan.request.system == made.request.system
     tokens = _fixed_tokens(made, is_parted=False) if is_same else _tools_tokens(made)
     cause = cause_of(before.view, made.settled.view, position)
@@ -216,20 +221,23 @@ def _without_bodies(made: Made, before: Settled, position: int) -> Prefix:
 
 
 def _fixed_tokens(made: Made, *, is_parted: bool) -> int:
-    """Of what comes before the messages. Where system messages at the beginning join the system text, that is known to be the
-    same only if something ``parted`` them from the others then; a summary that is a system message joins it, too."""
+    """Return a lower bound of the unchanged tokens before the messages.
+
+    Where system messages at the beginning join the system text, that text is certainly unchanged only if something separated them
+    from the others then (``is_parted``). A summary with the role system joins the system text too.
+    """
     joins = made.request.format in FENCING
-    is_certain = not joins or (is_parted and made.settled.view.told.role != "system")
+    is_certain = not joins or (is_parted and made.settled.view.wording.role != "system")
     return _tools_tokens(made) + (_system_tokens(made) if is_certain else 0)
 
 
 def _made_before(made: Made, before: Settled, position: int, codec: Codec) -> Made:
-    """The window before. Where it stands in the new one, so do its turns."""
+    """Return the previous window. Where it is a part of the new one, it reuses the rendered turns."""
     if not before.is_within:
         return Made.of(before, codec)
-    found = list(takewhile(lambda share: not isinstance(share.place, int) or share.place < position, made.shares))
-    known, system = made.rendered.bodies[: len(found)], before.plan.request.system
-    return Made(before, found, codec.render([share.turn for share in found], system=system, tools=(), bodies=known))
+    earlier = list(takewhile(lambda share: not isinstance(share.place, int) or share.place < position, made.shares))
+    known, system = made.rendered.bodies[: len(earlier)], before.plan.request.system
+    return Made(before, earlier, codec.render([share.turn for share in earlier], system=system, tools=(), bodies=known))
 
 
 # ---------------------------------------------------------------- what is the same
@@ -244,28 +252,28 @@ def _common(old: Made, new: Made) -> Common:
 
 
 def _common_end(old: Rendered, new: Rendered) -> tuple[End, bool]:
-    """How far the messages are the same, and whether that is all of the old ones."""
+    """Return how far the messages are the same, and whether that is all of the old ones."""
     last = old.ends[-1] if old.ends and old.ends[-1] != BEFORE_ALL else _whole(old.messages, len(old.messages) - 1)
-    for at in range(last.message + 1):
-        if at >= len(new.messages):
-            return _whole(new.messages, at - 1), False
-        one, other = old.messages[at], new.messages[at]
-        if one != other:
-            blocks = _common_blocks(one, other)
-            is_whole = at == last.message and blocks >= last.blocks
-            return End(at, min(blocks, last.blocks)) if blocks else _whole(new.messages, at - 1), is_whole
+    for index in range(last.message + 1):
+        if index >= len(new.messages):
+            return _whole(new.messages, index - 1), False
+        old_message, new_message = old.messages[index], new.messages[index]
+        if old_message != new_message:
+            blocks = _common_blocks(old_message, new_message)
+            is_whole = index == last.message and blocks >= last.blocks
+            return End(index, min(blocks, last.blocks)) if blocks else _whole(new.messages, index - 1), is_whole
     return last, True
 
 
-def _whole(messages: Sequence[JsonObject], at: int) -> End:
-    return End(at, len(_blocks(messages[at]) or ("one",))) if at >= 0 else BEFORE_ALL
+def _whole(messages: Sequence[JsonObject], index: int) -> End:
+    return End(index, len(_blocks(messages[index]) or ("one",))) if index >= 0 else BEFORE_ALL
 
 
-def _common_blocks(one: JsonObject, other: JsonObject) -> int:
-    """How many blocks two messages have in common that differ in nothing else."""
-    if {**one, "content": None} != {**other, "content": None}:
+def _common_blocks(old: JsonObject, new: JsonObject) -> int:
+    """Return how many leading blocks two messages share; 0 when they differ in anything besides content."""
+    if {**old, "content": None} != {**new, "content": None}:
         return 0
-    pairs = zip(_blocks(one), _blocks(other), strict=False)
+    pairs = zip(_blocks(old), _blocks(new), strict=False)
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
@@ -294,13 +302,13 @@ def _tools_tokens(made: Made) -> int:
 
 
 def _system_tokens(made: Made) -> int:
-    request, told = made.request, made.rendered.system
-    if told is None and request.format in _SYSTEM_IS_A_MESSAGE:
-        told = request.system
-    if told is None:
+    request, system = made.request, made.rendered.system
+    if system is None and request.format in _SYSTEM_IS_A_MESSAGE:
+        system = request.system
+    if system is None:
         return 0
-    known = request.system_least if told == request.system else None
-    return known if known is not None else least_of_system(told)
+    known = request.system_least if system == request.system else None
+    return known if known is not None else least_of_system(system)
 
 
 # ---------------------------------------------------------------- where and why it is not

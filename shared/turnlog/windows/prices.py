@@ -1,7 +1,7 @@
-"""What a message takes beyond its stored count when it can't be sent as it was given: an upper bound.
+"""Upper bounds of the tokens that a message takes beyond its stored count when it cannot be sent unchanged.
 
-The stored count is of the message as given. Renderers may have to add to it: a legal tool name, a separator where blocks
-become one text, the mark of an error, a message for each result, arguments wrapped in an object.
+The stored count is that of the message as it was appended. A renderer may have to add a legal tool name, a separator where
+blocks become one text, the mark of an error, a message for each result, or an object around arguments.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _SEPARATOR = 4  # a newline, and what a cut between two tokens can hide (3 at mo
 _PLACEHOLDER = 6
 _ERROR_MARK = 6
 FENCING = ("anthropic", "bedrock_converse")
-"""Formats that take no system message among the others."""
+"""Formats without system messages in the conversation; there they are sent as fenced user text."""
 _WITH_OBJECTS = ("turnlog", *FENCING)
 _EMPTY_FENCE = upper_bound_tokens(fenced(SYSTEM_KIND, ""))
 _NO_OUTPUT = upper_bound_tokens(NO_OUTPUT)
@@ -41,10 +41,10 @@ _DOCUMENT = upper_bound_tokens(DOCUMENT_TEXT) + upper_bound_tokens(" (9999)")
 _SAFE_NAME_CHARS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
 
 
-def extra_tokens(facts: MessageOutline, message: Message | None, *, given: str, sent: str) -> int:
-    """The most that a message of format ``given`` takes beyond its stored count when it is sent in format ``sent``.
+def extra_tokens(facts: MessageOutline, message: Message | None, *, stored_format: str, sent: str) -> int:
+    """Return the most that a message of ``stored_format`` takes beyond its stored count when it is sent in format ``sent``.
 
-    Without the message only what its facts tell is charged: whoever sends it whole must read it first.
+    Without ``message`` only the names in its outline are charged: to send it whole, the caller must read it first.
     """
     extra = sum(_made_name(call.name) for call in facts.calls if sent != "turnlog" and not _is_safe_name(call.name))
     if message is None:
@@ -53,10 +53,10 @@ def extra_tokens(facts: MessageOutline, message: Message | None, *, given: str, 
     for blocks in (message.content, *(result.content for result in results)):
         extra += _SEPARATOR * max(0, len(blocks) - 1)
         extra += sum(_of_media(block, sent) for block in blocks if isinstance(block, Media))
-    extra += sum(_ERROR_MARK for one in results if one.is_error and not marked_error(one.text))
-    if given != sent or sent in FENCING:
+    extra += sum(_ERROR_MARK for result in results if result.is_error and not marked_error(result.text))
+    if stored_format != sent or sent in FENCING:
         extra += MESSAGE_OVERHEAD * max(0, _bodies(message, sent) - 1)
-    if sent in _WITH_OBJECTS and (given != sent or sent in FENCING):
+    if sent in _WITH_OBJECTS and (stored_format != sent or sent in FENCING):
         extra += sum(_as_object(call, sent) for call in message.tool_calls)
     if sent == "bedrock_converse":
         extra += _NO_OUTPUT * len(results)
@@ -66,28 +66,31 @@ def extra_tokens(facts: MessageOutline, message: Message | None, *, given: str, 
 
 
 def frame_tokens(sent: str) -> int:
-    """The most that neutral lines take: before what doesn't begin with the user, behind what ends with the assistant."""
+    """Return the most that neutral messages take: before a first message not of the user, behind a last one of the assistant."""
     if sent in FENCING:
         return upper_bound_tokens(FIRST_USER) + upper_bound_tokens(CONTINUE) + 2 * MESSAGE_OVERHEAD
     return upper_bound_tokens(FIRST_USER) + MESSAGE_OVERHEAD if sent == "openai_responses" else 0
 
 
 def _bodies(message: Message, sent: str) -> int:
-    """The most messages that become of one."""
+    """Return the most messages that one message becomes."""
     if sent == "openai_responses":
         return bool(message.content) + len(message.tool_calls) + len(message.tool_results)
     return len(message.tool_results) + bool(message.content or message.tool_calls)
 
 
 def _in_fence(message: Message) -> int:
-    """A system message in mid-session is user text in a fence; one at the beginning is part of the system text."""
+    """Return the most that a system message takes beyond its count as fenced user text.
+
+    At the beginning of a conversation it joins the system text instead.
+    """
     text = text_with_placeholders(message)
-    told = upper_bound_tokens(escaped(text)) if escaped(text) != text else 0
-    return told + _EMPTY_FENCE + _SEPARATOR
+    escaped_tokens = upper_bound_tokens(escaped(text)) if escaped(text) != text else 0
+    return escaped_tokens + _EMPTY_FENCE + _SEPARATOR
 
 
 def _of_media(media: Media, sent: str) -> int:
-    """What naming media takes, or sending them without what a format has no field for."""
+    """Return the most that a name in place of the media takes, or sending them without a field that the format lacks."""
     extra = 0 if media.kind == "image" else _PLACEHOLDER
     if sent in FENCING and media.detail is not None:
         extra += max(0, count_media(replace(media, detail=None)) - count_media(media))

@@ -1,7 +1,7 @@
-"""The tools by which a model gets back what a window has left out, and the line that explains them.
+"""The tools with which a model gets back what a window left out, and the system line that explains them.
 
-All texts are constants: tools and system text come first in every provider's cache, so they are in a session's windows from
-the first one on or never. Their tokens are constants too (``tests/properties/test_recall_tools.py`` counts them again).
+All texts are constants. Tools and system text come first in every provider's cache, so a session's windows have them from the
+first one on, or never. Their token counts are constants too; ``tests/properties/test_recall_tools.py`` checks them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ RECALL_LINE = (
 )
 RECALL_LINE_TOKENS = 47
 RECALL_TOOLS_TOKENS = 208
-"""Of the two tools as a list in compact JSON, in the longest of the shapes."""
+"""Tokens of the two tools as a list in compact JSON, in the longest of the shapes."""
 _SEPARATOR = "\n\n"
 
 
@@ -86,15 +86,15 @@ _SHAPES: Mapping[str, Callable[[str, str, JsonObject], JsonObject]] = {
 
 
 def recall_tools(format: str) -> list[JsonObject]:
-    """The tools in the shape of a format. A new format is one entry in `_SHAPES`."""
+    """Return the tools in the shape of a format. To add a format, add an entry to `_SHAPES`."""
     return [_SHAPES[format](*tool) for tool in _TOOLS]
 
 
 def with_recall(request: WindowRequest) -> WindowRequest:
-    """The request with the tools behind its own and the line behind its system text, both counted.
+    """Return the request with the recall tools behind its own tools and the line behind its system text, both counted.
 
-    Its own are put into the format's shape first: only those that are sent count, and ours are not charged anew with them. A
-    tool of ours whose name one of them has is left out.
+    The request's own tools are converted to the format's shape first, so that only tools that are sent are counted. A recall tool
+    is left out when one of the request's tools has its name.
     """
     request = with_tools_of(codec_of(request.format), request)
     own = list(request.tools)
@@ -105,7 +105,7 @@ def with_recall(request: WindowRequest) -> WindowRequest:
     if request.system:
         system = request.system + _SEPARATOR + RECALL_LINE
         line_tokens = request.system_tokens + RECALL_LINE_TOKENS + _joint(request.system, _SEPARATOR)
-        # The pieces of the text's end may be others now; the line's own are the same.
+        # Joining may change the tokens at the end of the text; those of the line stay the same.
         line_least = (known or 0) + RECALL_LINE_TOKENS - _joint(request.system, "")
     return replace(
         request,
@@ -119,7 +119,7 @@ def with_recall(request: WindowRequest) -> WindowRequest:
 
 
 def _tools_tokens(own: Sequence[JsonObject], ours: Sequence[JsonObject], own_tokens: int) -> int:
-    """At least the tokens of all tools as one list."""
+    """Return at least the tokens of all tools as one list."""
     if not ours:
         return own_tokens
     added = RECALL_TOOLS_TOKENS if len(ours) == len(_TOOLS) else upper_bound_of_json(ours)
@@ -130,11 +130,11 @@ def _tools_tokens(own: Sequence[JsonObject], ours: Sequence[JsonObject], own_tok
 
 
 def _tools_least(own: Sequence[JsonObject], ours: Sequence[JsonObject], request: WindowRequest) -> int | None:
-    """At most the tokens of all tools as one list."""
+    """Return at most the tokens of all tools as one list; None when no lower bound of its own tools is known."""
     known = request.tools_least
     if not own or not ours or known is None:
         return known if own else None
-    # Only the pieces at the end of the list of its own are others now, and the first of ours.
+    # Joining changes only the tokens at the end of its own list and the first token of ours.
     tail = _joint(encode_json(own[-1]).decode("utf-8") + "]", "")
     return max(0, known - tail + (_least_of_ours(request.format) if len(ours) == len(_TOOLS) else 0) - 1)
 
@@ -145,11 +145,10 @@ def _least_of_ours(format: str) -> int:
 
 
 def _joint(text: str, following: str) -> int:
-    """What joining may add to the tokens of a text and of what follows it, each counted alone.
+    """Return the most tokens that joining ``text`` and ``following`` may add to the sum of their counts.
 
-    Only the pieces change that stand between the text's last letter or digit, in whatever script, and the end of
-    ``following``, which begins with neither and ends at a border of pieces (see `turnlog.windows.bounds`): these are charged
-    with the bound.
+    Only the pieces between the text's last letter or digit, of any script, and the end of ``following`` can change, so these are
+    charged with the bound. ``following`` begins with neither and ends at a border of pieces (see `turnlog.windows.bounds`).
     """
     end = len(text)
     while end and not text[end - 1].isalnum():
@@ -161,7 +160,7 @@ _NAMED_IN = ("function", "custom", "toolSpec", "systemTool")
 
 
 def _name(tool: JsonObject) -> JsonValue:
-    """The tool's name, whichever provider's shape it has."""
+    """Return the tool's name, in any provider's shape."""
     for inner in (*(tool.get(key) for key in _NAMED_IN), tool):
         if isinstance(inner, dict) and isinstance(inner.get("name"), str):
             return cast("str", inner["name"])

@@ -1,4 +1,4 @@
-"""Which steps there are, by name, and how a policy's body is read into them."""
+"""The table of policy steps by name, and the reader of steps in a policy's body."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from turnlog.windows.steps import Step
 from turnlog.windows.stubs import StubToolResults
 
 BUILT_IN: tuple[type[Step], ...] = (Turns, Messages, Tokens, Recent, Loops, Crossing, StubToolResults, Summary, Pin)
-"""The steps that Turnlog brings, in the order in which they are named."""
+"""Turnlog's own steps, in the order in which messages and the schema list them."""
 OwnStep = TypeVar("OwnStep", bound=Step)
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _OWN = dict[str, type[Step]]()
@@ -27,20 +27,21 @@ _BUILT_IN = {str(model.model_fields["step"].default): model for model in BUILT_I
 
 
 def known_steps() -> dict[str, type[Step]]:
-    """Every step by its name: those that Turnlog brings, then those that were registered."""
+    """Return every step by its name: Turnlog's own steps, then registered ones."""
     return _BUILT_IN | _OWN
 
 
 def is_built_in(step: Step) -> bool:
+    """Return whether the step is one of Turnlog's own."""
     return _BUILT_IN.get(step.step) is type(step)
 
 
 def register_step(model: type[OwnStep]) -> type[OwnStep]:
-    """Makes a step of your own known in this process, by the name that its field ``step`` has; usable as a decorator.
+    """Register a step of your own in this process, under the name in its field ``step``; usable as a decorator.
 
-    From then on policies may have it, by name and field as any other, and the schema describes it. What it returns is
-    checked whenever it is applied (`StepError`). Raises `InvalidInputError` for what is no step, and for a name that is
-    taken: Turnlog's own can't be replaced.
+    Policies may then use it like any other step, and the schema describes it. Every view that it returns is checked
+    (`StepError`). Raises `InvalidInputError` when ``model`` is not a step, or when its name is taken: Turnlog's own steps cannot be
+    replaced.
     """
     name = _name_of(model)
     if name in _BUILT_IN:
@@ -52,7 +53,7 @@ def register_step(model: type[OwnStep]) -> type[OwnStep]:
 
 
 def _name_of(model: object) -> str:
-    """The one value of the field ``step``, which is its default too."""
+    """Return the name of a step: the one value of its field ``step``, which is also the default."""
     if not (isinstance(model, type) and issubclass(model, Step)) or inspect.isabstract(model):
         raise _refused(f"{model!r} is no class that derives from Step and has apply")
     field = model.model_fields["step"]
@@ -68,7 +69,7 @@ def _refused(message: str) -> InvalidInputError:
 
 
 def _read(value: object) -> Step:
-    """A step, or the step that an object describes; what is wrong with it is told as pydantic does."""
+    """Return a step, or the step that an object describes. Raises pydantic's errors for anything else."""
     known = known_steps()
     if isinstance(value, Step):
         if known.get(value.step) is not type(value):
@@ -86,14 +87,14 @@ def _read(value: object) -> Step:
 
 
 class _AnyStep:
-    """How pydantic reads a step of any name and describes all of them."""
+    """The pydantic type of a step of any name: it reads one, and describes all of them."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.no_info_plain_validator_function(_read)
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         described = [handler(model.__pydantic_core_schema__) for model in known_steps().values()]
-        return {"oneOf": [{**one, "required": ["step"]} for one in described]}
+        return {"oneOf": [{**step_schema, "required": ["step"]} for step_schema in described]}
 
 
 AnyStep: TypeAlias = Annotated[Step, _AnyStep()]

@@ -1,4 +1,4 @@
-"""From a fitted view to the turns that a codec renders."""
+"""Renders a fitted view to the turns that a codec takes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from turnlog.core.messages import Message, Text, ToolResult
 from turnlog.core.refs import Ref
 from turnlog.providers.base import Codec, Turn
 from turnlog.windows.costs import has_evicted, is_evicted, says_nothing
-from turnlog.windows.digests import Piece, note_text, shown_pieces, told
+from turnlog.windows.digests import Piece, note_text, sent_parts, shown_pieces
 from turnlog.windows.summaries import summary_text
 from turnlog.windows.text import NOTHING_SAID, SETTLEMENT, cut, left_out_line, truncation_mark, user_call_text
 from turnlog.windows.view import CallResult, Entry, Note, Stub, Unit, WindowDraft
@@ -21,7 +21,7 @@ Place: TypeAlias = int | Literal["summary", "line"]
 
 
 def missing_bodies(view: WindowDraft) -> list[MessageEvent]:
-    """The messages whose payloads must be fetched before the view can be rendered."""
+    """Return the messages whose payloads must be fetched before the view can be rendered."""
     wanted = dict[int, MessageEvent]()
     for piece in _all_pieces(view):
         for entry in _sent_whole(piece.unit) if piece.limit is None else (piece.unit.entry,):
@@ -31,36 +31,41 @@ def missing_bodies(view: WindowDraft) -> list[MessageEvent]:
 
 
 def shares(view: WindowDraft, codec: Codec) -> list[Share]:
-    """The window's turns in a valid order, each with what it is of. No body may be missing (`missing_bodies`)."""
+    """Return the window's turns in a valid order, each with its message. All bodies must be there (see `missing_bodies`)."""
     return _joined(_Renderer(codec).turns(view), codec)
 
 
 def _joined(parted: Iterable[Share], codec: Codec) -> list[Share]:
-    """The shares; in its own format a message whose results and rest stand side by side is one again, as it was given."""
-    found = list[Share]()
+    """Return the shares; results and rest of one message that follow each other are joined again.
+
+    Only in the message's own format, which can send it as it was appended.
+    """
+    joined = list[Share]()
     for share in parted:
-        last, entry = found[-1] if found else None, share.entry
+        last, entry = joined[-1] if joined else None, share.entry
         if last and entry and entry.event.format == codec.format and _are_halves(last, share):
             call_ids, result_ids = (
                 last.turn.call_ids + share.turn.call_ids,
                 last.turn.result_ids + share.turn.result_ids,
             )
-            found[-1] = Share(_turn(entry, _message(entry), call_ids, result_ids), entry)
+            joined[-1] = Share(_turn(entry, _message(entry), call_ids, result_ids), entry)
         else:
-            found.append(share)
-    return found
+            joined.append(share)
+    return joined
 
 
-def _are_halves(one: Share, other: Share) -> bool:
-    is_one_message = one.entry and other.entry and one.entry.position == other.entry.position
-    return bool(is_one_message) and {one.part, other.part} == {"results", "rest"}
+def _are_halves(first: Share, second: Share) -> bool:
+    is_one_message = first.entry and second.entry and first.entry.position == second.entry.position
+    return bool(is_one_message) and {first.part, second.part} == {"results", "rest"}
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class Share:
-    """A turn and the message that it is of. A message with results and something else is sent in two: its ``results``
-    behind their calls, the ``rest`` in its place. ``where``: what a turn is of that is no message as it was given, a part's
-    kind or a position."""
+    """A turn and the message that it comes from.
+
+    A message with results and other content is sent in two turns: its ``results`` behind their calls, the ``rest`` in its place.
+    ``where``: the source of a turn without a message, as a position or the name of a part.
+    """
 
     turn: Turn
     entry: Entry | None = None
@@ -73,6 +78,8 @@ class Share:
 
 
 class _Renderer:
+    """Makes turns from a view; keeps the call ids that the window has used."""
+
     def __init__(self, codec: Codec) -> None:
         self._codec = codec
         self._used: set[str] = set()
@@ -82,15 +89,15 @@ class _Renderer:
         for unit in view.preamble:
             yield from self._unit(unit)
         if view.summary is not None:
-            text = Text(summary_text(view.summary, view.told.label))
-            yield Share(Turn(Message(view.told.role, (text,))), where="summary")
+            text = Text(summary_text(view.summary, view.wording.label))
+            yield Share(Turn(Message(view.wording.role, (text,))), where="summary")
         if has_evicted(view):
             yield _line(left_out(view))
         if says_nothing(view):
             yield _line(NOTHING_SAID)
         said = list[str]()
         for loop in view.loops:
-            for piece in told(loop):
+            for piece in sent_parts(loop):
                 if isinstance(piece, Note):
                     yield _line(note_text(piece, said), piece.at or loop.last)
                     said += piece.values
@@ -108,7 +115,7 @@ class _Renderer:
             yield from self._results(unit)
             return
         if not unit.answers and message.tool_calls:
-            # Calls that wait for results, and their message is sent for its text.
+            # The calls still wait for results; the message is sent only for its text.
             yield Share(Turn(replace(message, tool_calls=(), tool_results=())), entry)
             return
         call_ids = self._call_ids(entry)
@@ -119,7 +126,7 @@ class _Renderer:
         yield from self._results(unit)
 
     def _group(self, unit: Unit) -> Iterator[Share]:
-        """The items of one answer: each by itself in their own format, else one message."""
+        """Yield the items of one answer: each as a message in their own format, otherwise one message of all."""
         if unit.entry.event.format == self._codec.format:
             for entry in unit.group:
                 yield Share(_turn(entry, _message(entry), self._call_ids(entry), ()), entry)
@@ -132,7 +139,7 @@ class _Renderer:
 
     def _call_ids(self, entry: Entry) -> tuple[str, ...]:
         calls = _message(entry).tool_calls
-        return tuple(self._call_id(Ref(entry.position, at), call.id) for at, call in enumerate(calls))
+        return tuple(self._call_id(Ref(entry.position, index), call.id) for index, call in enumerate(calls))
 
     def _results(self, unit: Unit) -> Iterator[Share]:
         stubs = {stub.position: stub for stub in unit.stubs}
@@ -151,7 +158,7 @@ class _Renderer:
             if is_all and message.role == "tool":
                 yield Share(_turn(entry, message, (), ids), entry)
             else:
-                # The message says more, or answers calls of other messages too: its results are sent where each belongs.
+                # The message has other content, or results for other messages: each result is sent behind its call.
                 some = tuple(message.tool_results[answer.index] for answer in here)
                 made = Turn(Message("tool", tool_results=some), result_ids=ids)
                 yield Share(made, entry, "results" if is_all else "some results")
@@ -172,16 +179,17 @@ class _Renderer:
         for answer in unit.answers:
             if answer.entry is not None:
                 results[answer.ref.index] = _message(answer.entry).tool_results[answer.index].text
-        calls = [(call, results.get(at)) for at, call in enumerate(unit.entry.facts.calls)]
+        calls = [(call, results.get(index)) for index, call in enumerate(unit.entry.facts.calls)]
         whole = [
-            (replace(fact, arguments=message.tool_calls[at].arguments), text) for at, (fact, text) in enumerate(calls)
+            (replace(fact, arguments=message.tool_calls[index].arguments), text)
+            for index, (fact, text) in enumerate(calls)
         ]
         text = "\n\n".join(part for part in (message.text, user_call_text(whole)) if part)
         return Turn(Message(message.role, (Text(text),), name=message.name, given_role=message.given_role))
 
     def _cut(self, piece: Piece) -> Iterator[Share]:
         entry, limit = piece.unit.entry, piece.limit
-        assert limit is not None  # noqa: S101 - the caller has looked
+        assert limit is not None  # noqa: S101 - checked by the caller
         if _fits_in_head(piece, entry):
             text, name = entry.facts.head, entry.facts.name
             if entry.facts.chars > limit:
@@ -196,20 +204,20 @@ class _Renderer:
             text, name = cut(message.text, limit), message.name
         yield Share(Turn(Message(entry.facts.role, (Text(text),), name=name)), entry)
 
-    def _call_id(self, ref: Ref, given: str) -> str:
-        """The given id where the provider takes it and no call of this window has it, else one made of the ref."""
-        wanted = given if self._codec.legal_id(given) and given not in self._used else ref.made_id
-        call_id, again = wanted, 1
-        while call_id in self._used:
+    def _call_id(self, ref: Ref, call_id: str) -> str:
+        """Return the call's own id when the provider accepts it and the window has not used it, otherwise one made from the ref."""
+        wanted = call_id if self._codec.legal_id(call_id) and call_id not in self._used else ref.made_id
+        sent_id, again = wanted, 1
+        while sent_id in self._used:
             again += 1
-            call_id = f"{ref.made_id}_{again}"
-        self._used.add(call_id)
-        self._ids[ref] = call_id
-        return call_id
+            sent_id = f"{ref.made_id}_{again}"
+        self._used.add(sent_id)
+        self._ids[ref] = sent_id
+        return sent_id
 
 
 def left_out(view: WindowDraft) -> str:
-    """The line that declares what is neither shown nor digested."""
+    """Return the line that declares what is neither shown nor digested."""
     loops = [loop for loop in view.loops if loop.units and all(is_evicted(loop, unit) for unit in loop.units)]
     evicted = {
         entry.position for loop in view.loops for unit in loop.units if is_evicted(loop, unit) for entry in unit.entries
@@ -218,7 +226,7 @@ def left_out(view: WindowDraft) -> str:
 
 
 def cut_head(head: str, limit: int, chars: int) -> str:
-    """As `cut`, from a text's beginning and its length."""
+    """Return the text that `cut` would return, from the beginning of the text and its length in characters."""
     return head[:limit] + truncation_mark(chars - limit)
 
 
@@ -235,7 +243,7 @@ def _all_pieces(view: WindowDraft) -> Iterator[Piece]:
 
 
 def _fits_in_head(piece: Piece, entry: Entry) -> bool:
-    """Whether a cut text can be made from the card alone."""
+    """Return whether the cut text can be made from the card alone."""
     return (
         piece.limit is not None
         and entry.message is None

@@ -1,7 +1,7 @@
-"""What a step of a policy is: a model with its fields, and a pure function from a view to a view with less in it.
+"""Policy steps: models with a pure function that returns a view with less in it.
 
-A step lowers the levels of past loops, takes messages of them out, or pins messages. It never takes the current loop, a
-system message before the first loop, or a pinned message; what it takes it names a reason for.
+A step lowers the levels of past loops, takes messages out of them, or pins messages. It never removes the current loop, a
+system message before the first loop, or a pinned message, and it gives a reason for everything that it removes.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ LEDGER_PER_LOOP = 100
 
 
 class Room(NamedTuple):
-    """What a step is told of the budget, in tokens: ``tokens`` may be sent in all, and ``fixed`` of them go to system text,
-    tools and the messages before the first loop."""
+    """The token budget, as a step sees it.
+
+    ``tokens`` may be sent in all; ``fixed`` of them are taken by system text, tools and the messages before the first loop.
+    """
 
     tokens: int
     fixed: int
@@ -39,11 +41,11 @@ class Step(BaseModel):
 
     @abstractmethod
     def apply(self, view: WindowDraft, room: Room) -> WindowDraft:
-        """The view after this step. Pure: the same view, fields and room give the same view, in every process."""
+        """Return the view after this step. Must be pure: the same view, fields and room give the same view in every process."""
 
 
 def digest(loop: Loop, reason: str, max_message_chars: int = MAX_MESSAGE_CHARS, ledger: int = LEDGER_PER_LOOP) -> Loop:
-    """The loop as a digest, unless it is one or out already; out, and so declared, when its digest would say nothing.
+    """Return a whole loop as a digest; out, when its digest would be empty. A loop that is a digest or out is returned as it is.
 
     Texts are cut to their first ``max_message_chars`` characters; the note has at most ``ledger`` values.
     """
@@ -62,17 +64,17 @@ def digest(loop: Loop, reason: str, max_message_chars: int = MAX_MESSAGE_CHARS, 
 
 
 def out(loop: Loop, reason: str) -> Loop:
-    """The loop out of the window, but for what is pinned in it. One that is out keeps its reason."""
+    """Return the loop at the level out; only its pinned messages are sent. A loop that is out already keeps its reason."""
     return loop if loop.level == "out" else replace(loop, level="out", reason=reason, notes=())
 
 
 def unit_out(unit: Unit, reason: str) -> Unit:
-    """A message with its results out of a loop that stays. A pinned one stays."""
+    """Return the unit, a message with its results, at the level out. A pinned unit is returned as it is."""
     return unit if unit.pinned or unit.level == "out" else replace(unit, level="out", reason=reason)
 
 
 def pinned(unit: Unit) -> Unit:
-    """The unit pinned: whole again, if it was out or its results were shortened."""
+    """Return the unit pinned; it is whole again if it was out or its results were shortened."""
     costs = {entry.position: entry.cost for entry in unit.entries}
     tokens = unit.tokens + sum(costs[stub.position] - stub.tokens for stub in unit.stubs)
     return replace(unit, pinned=True, level="whole", reason="", stubs=(), tokens=tokens)

@@ -1,6 +1,6 @@
-"""Stubs: tool results cut to their beginnings, each with the ref by which the whole of it is found, and its values.
+"""Stubs: tool results cut to their beginnings, each with its values and the ref by which the whole result is found.
 
-A stub is made from facts that a card has too, so that a result out of line need not be read for it.
+A stub is made from facts that a card has too, so a result that is stored separately need not be read for it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PREVIEW_TOKENS = 100
 OVER_TOKENS = 200
 MAX_VALUES = 20
 _CARD_CHARS = 700
-"""So much of a message's results is in its card."""
+"""Characters of a message's results that its card has."""
 _VALUES = "\nvalues: "
 _VALUES_TOKENS = upper_bound_tokens(_VALUES)
 _ERROR_MARK = 6
@@ -39,9 +39,10 @@ def stub_results(
     preview_tokens: int = PREVIEW_TOKENS,
     whole: Container[int] = (),
 ) -> Unit:
-    """The unit with each message of results that takes more than ``over_tokens`` as a stub, where that is smaller.
+    """Return the unit with its large results as stubs.
 
-    Messages at the positions ``whole`` stay.
+    Applies to messages with results of more than ``over_tokens`` tokens, where the stub is smaller. Messages at the positions
+    ``whole`` stay whole.
     """
     if unit.level != "whole" or unit.pinned or unit.is_folded or not unit.answers:
         return unit
@@ -57,7 +58,7 @@ def stub_results(
 
 
 def result_entries(unit: Unit) -> Sequence[Entry]:
-    """The messages with results of the unit's calls."""
+    """Return the messages with results of the unit's calls."""
     return unit.entries[len(unit.said) :]
 
 
@@ -86,7 +87,7 @@ def _stub(entry: Entry, answers: Sequence[CallResult], reason: str, preview_toke
 
 @lru_cache(maxsize=1024)
 def _beginning(text: str, tokens: int) -> tuple[str, int]:
-    """The text's beginning that takes at most so many tokens, and how many that is."""
+    """Return the text's beginning of at most ``tokens`` tokens, and an upper bound of its tokens."""
     text = text[: tokens * _CHARS_PER_TOKEN]
     while text and (bound := upper_bound_tokens(text)) > tokens:
         text = text[: min(len(text) - 1, len(text) * tokens // bound)]
@@ -96,8 +97,8 @@ def _beginning(text: str, tokens: int) -> tuple[str, int]:
 class StubToolResults(Step):
     """Tool results of more than ``over_tokens`` are sent as stubs: their first ``preview_tokens``, their ref and their values.
 
-    The newest ``keep_newest`` messages with results stay whole, and so does what is pinned. Of the current loop too: where a
-    budget alone presses, the ladder does it when it has to.
+    The newest ``keep_newest`` messages with results stay whole, and so do pinned ones. Applies to the current loop too. Without
+    this step, results are stubbed only when the budget demands it.
     """
 
     step: Literal["stub_tool_results"] = "stub_tool_results"

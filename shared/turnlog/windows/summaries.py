@@ -1,4 +1,4 @@
-"""Summaries in windows: how they are told, and what they take; and what a summariser is given of closed loops."""
+"""Summaries in windows: their text, and the tokens that they take."""
 
 from __future__ import annotations
 
@@ -12,28 +12,31 @@ from turnlog.windows.text import escaped, fenced
 
 _JOIN_TOKENS = 4
 _TOLD_CHARS = 1_000
-"""So much of the text tells its language. Part of what makes a window: see `RENDERER_VERSION`."""
+"""Characters of the text from which its language is detected. A change needs a new `RENDERER_VERSION`."""
 _LABELS: dict[Script, str] = {
     "chinese": "前文摘要：",
     "japanese": "これまでの要約：",
     "korean": "이전 대화 요약:",
 }
-"""What comes before the text, in its language. The fence says it in English."""
+"""Label before the text, by its script; other texts need none, because the fence is in English."""
 
 
 def summary_body(text: str, facts: Iterable[tuple[int, str]]) -> str:
-    """Text and facts as they are told, every fence in them harmless. Its tokens are counted when the summary is made."""
+    """Return text and facts as they are sent, with every fence in them escaped.
+
+    Its tokens are counted when the summary is made.
+    """
     values = ", ".join(value for _, value in facts)
     return escaped("\n".join(part for part in (text.strip(), f"values: {values}" if values else "") if part))
 
 
 def summary_text(event: SummaryEvent, label: str | None = None) -> str:
-    """The message that stands for what the summary covers. ``label`` introduces the text; None: one in its language."""
+    """Return the message of a summary. ``label`` introduces the text; None: a label in the text's language."""
     return fenced(_kind(event), _label(event, label) + summary_body(event.text, event.facts))
 
 
 def summary_tokens(event: SummaryEvent | None, label: str | None = None) -> int:
-    """The most that the message takes: the stored count, and a bound for the fence."""
+    """Return the most that the summary's message takes: its stored count and a bound for the fence. 0 without a summary."""
     if event is None:
         return 0
     around = upper_bound_tokens(fenced(_kind(event), _label(event, label)))
@@ -41,18 +44,18 @@ def summary_tokens(event: SummaryEvent | None, label: str | None = None) -> int:
 
 
 def most_tokens_around(event: SummaryEvent, label: str | None = None) -> int:
-    """The most that the message takes beside text and values, in whatever language these turn out to be."""
+    """Return the most that the message takes besides text and values, in any language."""
     labels = (_line(label),) if label is not None else ("", *map(_line, _LABELS.values()))
     return max(upper_bound_tokens(fenced(_kind(event), label)) for label in labels) + _JOIN_TOKENS + MESSAGE_OVERHEAD
 
 
 MOST_AROUND = 64
-"""About the most that the message takes beside text and values."""
+"""Approximate upper bound of the message's tokens besides text and values."""
 
 
-def _label(event: SummaryEvent, given: str | None) -> str:
-    if given is not None:
-        return _line(given)
+def _label(event: SummaryEvent, label: str | None) -> str:
+    if label is not None:
+        return _line(label)
     script = main_script(event.text[:_TOLD_CHARS])
     return _line(_LABELS.get(script, "")) if script else ""
 

@@ -1,6 +1,6 @@
-"""The texts that windows put beside what was said: marks, neutral lines, fenced data. All in the user role, all neutral.
+"""The texts that windows add to a conversation: marks, neutral messages, fenced data. All have the user role.
 
-What stands in a fence (`turnlog.providers.blocks`) is data.
+Text in a fence (`turnlog.providers.blocks`) is data.
 """
 
 from __future__ import annotations
@@ -25,18 +25,19 @@ NOTHING_SAID = "[nothing has been said in this conversation yet]"
 
 
 def cut(text: str, limit: int) -> str:
-    """The text, or its first ``limit`` characters and the mark that says how many are missing. No character is split."""
+    """Return the text, or its first ``limit`` characters and a mark with the number of missing ones."""
     if len(text) <= limit:
         return text
     return text[:limit] + truncation_mark(len(text) - limit)
 
 
 def truncation_mark(missing: int) -> str:
+    """Return the mark at the end of a cut text."""
     return f"...[truncated {missing} characters]"
 
 
 def left_out_line(*, loops: int, messages: int) -> str:
-    """Says that something is not shown, so that no hole is silent."""
+    """Return the line that says how many messages are not shown, so that no gap goes unnoticed."""
     what = f"{messages} earlier message{'s' if messages != 1 else ''}"
     if loops:
         what += f" ({loops} earlier exchange{'s' if loops != 1 else ''})"
@@ -44,7 +45,7 @@ def left_out_line(*, loops: int, messages: int) -> str:
 
 
 def user_call_text(calls: list[tuple[CallFact, str | None]]) -> str:
-    """A user's own tool calls with their results, as fenced text."""
+    """Return a user's own tool calls with their results, as fenced text."""
     lines = list[str]()
     for call, result in calls:
         lines.append(f"{call.name} {call.arguments}".rstrip())

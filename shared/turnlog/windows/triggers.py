@@ -1,6 +1,6 @@
-"""Triggers: when a session should be compressed, as data. Clauses over running totals; one that is crossed is enough.
+"""Triggers: the limits at which a session should be compressed, as data. One crossed clause is enough.
 
-The totals come from the newest commit's header, so asking costs nothing: no message is read.
+The totals come from the newest commit's header, so no message is read.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MEASURES = ("messages_over", "tokens_over", "loops_over", "fraction_over")
 
 
 class Counted(NamedTuple):
-    """How much was said: past loops, messages, and their tokens as they were stored."""
+    """Numbers of past loops and messages, and the messages' stored tokens."""
 
     loops: int
     messages: int
@@ -34,21 +34,23 @@ class Counted(NamedTuple):
 
 
 class Totals(NamedTuple):
-    """What was said since the summary in force: ``everything``, system messages and the current loop included, and ``past``
-    loops alone. The loops of both are past ones."""
+    """The messages since the current summary.
+
+    ``everything`` includes system messages and the current loop, ``past`` has past loops alone. Both count past loops only.
+    """
 
     everything: Counted
     past: Counted
 
 
 def _one_property(schema: dict[str, Any]) -> None:
-    """What a body has: one property and no null."""
-    schema["properties"] = {name: one["anyOf"][0] for name, one in schema["properties"].items()}
+    """Change the JSON Schema to an object with exactly one property and no null."""
+    schema["properties"] = {name: field_schema["anyOf"][0] for name, field_schema in schema["properties"].items()}
     schema |= {"minProperties": 1, "maxProperties": 1}
 
 
 class Clause(BaseModel):
-    """One limit; it is crossed by more than that. ``fraction_over`` is of the budget."""
+    """A limit, crossed by a larger number. ``fraction_over`` is a fraction of the budget."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, json_schema_extra=_one_property)
 
@@ -71,8 +73,11 @@ class Clause(BaseModel):
 
 
 class Trigger(BaseModel):
-    """Crossed when ``any`` of its clauses is. ``counts``: everything said since the summary in force (``all``; for a fraction
-    with system text, tools and the summary), or ``past``: without system messages and the current loop."""
+    """Crossed when ``any`` of its clauses is.
+
+    ``counts``: ``all`` counts all messages since the current summary, and for a fraction also system text, tools and the summary.
+    ``past`` leaves out system messages and the current loop.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -82,22 +87,24 @@ class Trigger(BaseModel):
     @field_validator("any")
     @classmethod
     def _one_at_least(cls, clauses: tuple[Clause, ...]) -> tuple[Clause, ...]:
-        # Not by `min_length`: pydantic would tell it of clauses that are there and not valid, too.
+        # Not with `min_length`: pydantic would also report it for clauses that are present and invalid.
         if not clauses:
             raise PydanticCustomError("no_clause", "a trigger has at least one clause")
         return clauses
 
 
 def is_crossed(trigger: Trigger, totals: Totals, room: Room) -> bool:
-    """Whether a session with these totals should be compressed. Of ``room``, ``fixed`` is what system text, tools and the
-    summary take."""
+    """Return whether a session with these totals should be compressed.
+
+    ``room.fixed`` is the tokens of system text, tools and the summary.
+    """
     if trigger.counts == "past":
         return any_crossed(trigger.any, totals.past, budget=room.tokens)
     return any_crossed(trigger.any, totals.everything, budget=room.tokens, fixed=room.fixed)
 
 
 def any_crossed(clauses: tuple[Clause, ...], counted: Counted, *, budget: int, fixed: int = 0) -> bool:
-    """Whether one of the limits is crossed. ``fixed`` tokens count towards a fraction of the budget beside what was said."""
+    """Return whether a limit is crossed. ``fixed`` tokens count towards a fraction of the budget besides the messages."""
     return any(
         (clause.messages_over is not None and counted.messages > clause.messages_over)
         or (clause.tokens_over is not None and counted.tokens > clause.tokens_over)
@@ -108,7 +115,7 @@ def any_crossed(clauses: tuple[Clause, ...], counted: Counted, *, budget: int, f
 
 
 def past_of(view: WindowDraft) -> Counted:
-    """What the past loops of a view have, as the log counts it: since the summary in force, with what is never sent."""
+    """Return the totals of a view's past loops as the log counts them: since the current summary, messages never sent included."""
     if not view.loops:
         return Counted(0, 0, 0)
     current, covered, before = view.loops[-1], 0, 0
@@ -124,5 +131,5 @@ def past_of(view: WindowDraft) -> Counted:
 
 
 def _each_once(entries: Iterable[Entry]) -> Iterable[Entry]:
-    """A message with results of several calls is of several units."""
+    """Return each entry once; a message with results of several calls is in several units."""
     return {entry.position: entry for entry in entries}.values()

@@ -1,4 +1,4 @@
-"""A view as it was at an earlier moment, made of the view of now: the loops and units that have not changed are the same."""
+"""The view of an earlier moment, made from the current view: unchanged loops and units are reused."""
 
 from __future__ import annotations
 
@@ -10,24 +10,27 @@ from turnlog.windows.view import Entry, Unit, WindowDraft, is_turn, never_sent
 
 
 def newest_answer(entries: Sequence[Entry]) -> int | None:
-    """The position at which the newest assistant message begins: the first item of an answer that came in items."""
-    at = next((at for at in range(len(entries) - 1, -1, -1) if entries[at].facts.role == "assistant"), None)
-    if at is None:
+    """Return the position where the newest assistant answer begins; None when there is none.
+
+    For an answer of several items it is the position of the first.
+    """
+    index = next((index for index in range(len(entries) - 1, -1, -1) if entries[index].facts.role == "assistant"), None)
+    if index is None:
         return None
-    while at and is_item(entries[at]) and is_item(entries[at - 1]):
-        at -= 1
-    return entries[at].position
+    while index and is_item(entries[index]) and is_item(entries[index - 1]):
+        index -= 1
+    return entries[index].position
 
 
 def truncated(
     view: WindowDraft, kept: Sequence[Entry], position: int, *, total: int, settle: bool
 ) -> WindowDraft | None:
-    """The assembled view as if the log ended before a position; ``kept`` are the entries before it, ``total`` their running total.
+    """Return the assembled view as if the log ended before ``position``; None when it must be assembled anew.
 
-    None where what has come since has changed what stood before: a late result, a call that waited then. Such a view has to
-    be assembled anew.
+    ``kept`` are the entries before that position, ``total`` is their running total. None means that later messages changed earlier
+    ones, e.g. a late result, or a call that was still waiting.
     """
-    last_turn = next((one.position for one in reversed(kept) if is_turn(one) and not never_sent(one)), 0)
+    last_turn = next((entry.position for entry in reversed(kept) if is_turn(entry) and not never_sent(entry)), 0)
     units = [unit for loop in (view.preamble, *(loop.units for loop in view.loops)) for unit in loop]
     if not all(_is_as_it_was(unit, position, last_turn, settle=settle) for unit in units):
         return None
@@ -45,11 +48,11 @@ def truncated(
 
 
 def _is_as_it_was(unit: Unit, position: int, last_turn: int, *, settle: bool) -> bool:
-    """Whether the unit stood there as it is now, or not at all."""
+    """Return whether the unit was the same then, or not there at all."""
     if unit.position >= position:
         return all(entry.position >= position for entry in unit.entries)
     if any(entry.position >= position for entry in unit.entries):
         return False
-    # One that is settled now may have waited then.
+    # A call that has a neutral result now may have been waiting then.
     is_settled = any(answer.entry is None for answer in unit.answers)
     return settle or not is_settled or unit.said[-1].position < last_turn

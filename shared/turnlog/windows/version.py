@@ -1,7 +1,7 @@
-"""The version of the renderer."""
+"""The version of the window renderer."""
 
 from __future__ import annotations
 
 RENDERER_VERSION = 4
-"""Goes up with every change that makes another window of the same log and request, so that a stored ``build`` is refused
-instead of giving other bytes in silence (W8)."""
+"""Raised by every change that gives another window for the same log and request. A stored ``build`` of another version is
+refused instead of silently giving other bytes (W8)."""

@@ -1,7 +1,7 @@
-"""The view: the session as a window's steps see it.
+"""The view: a session as the steps of a policy see it, and the draft of a window.
 
-Messages are grouped into units that are in or out together (a call with its results), units into loops. What can never be
-sent (an interrupted stream, an unknown role, a result without a call) is set aside with its reason.
+Messages are grouped into units that are in or out together (a call with its results), and units into loops. Messages that can
+never be sent (an interrupted stream, an unknown role, a result without a call) are set aside with the reason.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ Level: TypeAlias = Literal["whole", "digest", "out"]
 
 @lazy_dataclass(frozen=True, slots=True)
 class Entry:
-    """A message and what is known of it. ``message`` is None while its payload has not been fetched.
+    """A message with its outline. ``message`` is None while its payload has not been fetched.
 
-    ``extra`` is what the format asked for may add to its tokens; running totals are of stored counts alone.
+    ``extra`` is the most tokens that the requested format may add. Running totals are sums of stored counts alone.
     """
 
     event: MessageEvent
@@ -46,13 +46,13 @@ class Entry:
 
     @property
     def cost(self) -> int:
-        """The most that the message takes when it is sent: its stored count, and what sending it may add."""
+        """The most tokens that the message takes when it is sent: its stored count and ``extra``."""
         return self.event.tokens + self.extra
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class CallResult:
-    """The result of a call of a unit: where it stands. ``entry`` None: there is none, so a neutral text stands for it."""
+    """The place of the result of a unit's call. ``entry`` is None when there is no result; a neutral text is sent for it."""
 
     ref: Ref
     entry: Entry | None
@@ -71,13 +71,13 @@ class Stub:
 
 @lazy_dataclass(frozen=True, slots=True)
 class Unit:
-    """One message, or a message with calls and their results. ``tokens`` is what it takes as it is sent.
+    """A message, or a message with calls and their results. ``tokens`` is what it takes as it is sent.
 
-    ``before`` is the running total of stored tokens before its first message. A unit of the level ``digest`` is told of in
-    one of its loop's notes. ``stubs`` are of its results that are not sent whole.
-    ``entries`` are its messages, each once: what was said, then the results. ``pinned``: it stays in any window.
-    ``is_folded``: the calls are a user's own, so they and their results are sent as text within the message.
-    ``group``: all items of an answer that came as several messages, ``entry`` among them; empty for a message by itself.
+    ``before`` is the running total of stored tokens before its first message. A unit at the level ``digest`` is described in one
+    of its loop's notes. ``stubs`` replace results that are not sent whole.
+    ``entries`` are its messages, each once: its own, then those with results. ``pinned``: it stays in every window.
+    ``is_folded``: the calls are a user's own, so they are sent with their results as text within the message.
+    ``group``: all items of an answer of several messages, ``entry`` among them; empty for a single message.
     """
 
     entry: Entry
@@ -94,7 +94,7 @@ class Unit:
 
     @property
     def said(self) -> tuple[Entry, ...]:
-        """The messages that are the assistant's answer, or whatever leads the unit."""
+        """The messages of the assistant's answer, or the message that leads the unit."""
         return self.group or (self.entry,)
 
     @property
@@ -104,8 +104,11 @@ class Unit:
 
 @lazy_dataclass(frozen=True, slots=True)
 class Note:
-    """What is said of calls that are not sent. ``values`` are what lines and texts do not say already, in order of first
-    appearance; ``fixed`` bounds the tokens of all but them. It stands before position ``at``, or at its loop's end."""
+    """A text about calls that are not sent, before position ``at`` or at the end of its loop.
+
+    ``values`` are those that lines and texts do not have already, in order of first appearance. ``fixed`` is an upper bound of the
+    tokens of everything but the values.
+    """
 
     title: str
     lines: tuple[str, ...]
@@ -118,8 +121,8 @@ class Note:
 class Loop:
     """A run loop. ``before`` is the running total of tokens when it was opened; ``level`` is how it is sent.
 
-    ``notes`` are of a digest, and of the earlier steps of a long loop. ``digests`` remembers those that were made of its units:
-    two windows are planned of one loop.
+    ``notes`` belong to a digest, or replace the earlier steps of a long loop. ``digests`` is a cache of digests made from its
+    units, because two windows are planned from one loop.
     """
 
     number: int
@@ -143,13 +146,13 @@ class Loop:
 
     @property
     def is_covered(self) -> bool:
-        """Whether a summary stands for it, or stood for it and had no room."""
+        """Whether the loop is out because a summary covers it, even when the summary did not fit."""
         return self.level == "out" and self.reason == "summary"
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class SummaryWording:
-    """Whose message a summary is, and what introduces its text; None: a label in its language."""
+    """The role of a summary's message, and the label before its text; None: a label in the text's language."""
 
     role: Role = "user"
     label: str | None = None
@@ -160,11 +163,11 @@ AS_USER = SummaryWording()
 
 @lazy_dataclass(frozen=True, slots=True)
 class WindowDraft:
-    """``preamble``: system messages before the first loop. The last loop is the current one.
+    """The draft of a window. ``preamble``: system messages before the first loop. The last loop is the current one.
 
-    ``total`` is the running total of all stored tokens. ``unread`` positions before the first were not read.
-    ``has_system``: a system text is sent before the messages. ``summary`` stands for what it covers; of that only kept
-    messages are among the units. ``summary_reason``: why it is not shown whole.
+    ``total`` is the running total of all stored tokens. ``unread`` is the number of positions before the first that were not read.
+    ``has_system``: a system text is sent before the messages. ``summary`` replaces the messages it covers; only those it keeps are
+    among the units. ``summary_reason``: why the summary is not shown whole.
     """
 
     preamble: tuple[Unit, ...]
@@ -176,7 +179,7 @@ class WindowDraft:
     has_system: bool = False
     summary: SummaryEvent | None = None
     summary_reason: str = ""
-    told: SummaryWording = AS_USER
+    wording: SummaryWording = AS_USER
 
     @property
     def past(self) -> tuple[Loop, ...]:
@@ -191,7 +194,7 @@ class WindowDraft:
 
 @dataclasses.dataclass(slots=True)
 class _Extent:
-    """Where a loop begins and ends, and the running total before it."""
+    """The first and the last message of a loop, and the running total before it."""
 
     first: int
     opened_ms: int
@@ -209,10 +212,10 @@ def assemble(
     unread: int = 0,
     has_system: bool = False,
 ) -> WindowDraft:
-    """The view of entries in order of position. ``total`` is the log's running total of tokens at its end.
+    """Return the view of entries in order of position. ``total`` is the log's running total of tokens at its end.
 
-    A call without a result, with a later user or assistant message, is settled: its answer has no entry. One at the log's
-    end is left out with its message and named in ``open_calls``; with ``settle`` it is settled too.
+    A call without a result that is followed by a user or assistant message gets a neutral result (an answer without an entry). At
+    the log's end such a call is left out with its message and listed in ``open_calls``; with ``settle`` it gets one too.
     """
     sendable = [entry for entry in entries if not never_sent(entry)]
     befores, running = dict[int, int](), total - sum(entry.event.tokens for entry in entries)
@@ -237,7 +240,7 @@ def assemble(
 
 
 class _Grouping:
-    """Which messages go together: a call and its results, whatever stands between them."""
+    """Groups messages into units: a call with its results, whatever is between them."""
 
     def __init__(
         self, sendable: Sequence[Entry], befores: Mapping[int, int], *, settle: bool, settlement_tokens: int
@@ -253,39 +256,44 @@ class _Grouping:
         self._last_turn = max((entry.position for entry in sendable if is_turn(entry)), default=0)
 
     def units_of(self, entry: Entry) -> Iterator[Unit]:
-        """The unit that the message leads, if any: results alone go where their calls are, items with their leader."""
+        """Yield the unit that the message leads, if any.
+
+        Messages with only results belong to the unit of their calls, items to the unit of their leader.
+        """
         group, facts, before = self._groups.get(entry.position), entry.facts, self._befores[entry.position]
         if group is None or is_lone_reasoning(group):
             return
         if not facts.calls:
             if facts.role != "tool":
-                companions = sum(one.cost for one in group if one is not entry)
+                companions = sum(member.cost for member in group if member is not entry)
                 yield _unit(entry, before, tokens=_own_tokens(entry) + companions, group=group)
             return
-        answers = [self._answer(Ref(one.position, at)) for one in group for at in range(len(one.facts.calls))]
+        answers = [
+            self._answer(Ref(member.position, index)) for member in group for index in range(len(member.facts.calls))
+        ]
         answers.sort(key=lambda answer: (answer.entry.position if answer.entry else answer.ref.position, answer.index))
         whole = _unit(entry, before, tuple(answers), group=group)
         unanswered = [answer.ref for answer in answers if answer.entry is None]
         if unanswered and group[-1].position >= self._last_turn and not self._settle:
             self.open_calls.extend(unanswered)
-            self._waiting.update(one.position for one in whole.entries)
+            self._waiting.update(member.position for member in whole.entries)
             if facts.role != "assistant" and facts.head:
-                # What a user says stays, for it may be the task; the calls wait.
+                # The user's text is sent, because it may be the task; the calls wait.
                 yield _unit(entry, before, tokens=entry.cost)
             return
         if facts.role != "assistant":
             yield _folded(entry, before, tuple(answers))
             return
-        tokens = sum(one.cost for one in whole.entries)
+        tokens = sum(member.cost for member in whole.entries)
         yield replace(whole, tokens=tokens + self._settlement_tokens * len(unanswered))
 
     def why_not(self, entry: Entry) -> str:
-        """Why no unit has the message."""
+        """Return why no unit has the message."""
         if entry.position in self._waiting:
             return "open_call"
         if entry.facts.given_role == REASONING and entry.facts.role == "assistant":
             return "reasoning_alone"
-        paired = any((entry.position, at) in self._pairing.call_of for at in range(len(entry.facts.results)))
+        paired = any((entry.position, index) in self._pairing.call_of for index in range(len(entry.facts.results)))
         return "superseded_result" if paired else "orphan_result"
 
     def _answer(self, ref: Ref) -> CallResult:
@@ -303,15 +311,15 @@ def _unit(
     is_folded: bool = False,
 ) -> Unit:
     group = group if len(group) > 1 else ()
-    found = {one.position: one for one in group or (entry,)}
-    found |= {answer.entry.position: answer.entry for answer in answers if answer.entry is not None}
-    entries = tuple(found.values())
-    pinned = any(one.event.envelope.pin for one in entries)
+    members = {member.position: member for member in group or (entry,)}
+    members |= {answer.entry.position: answer.entry for answer in answers if answer.entry is not None}
+    entries = tuple(members.values())
+    pinned = any(member.event.envelope.pin for member in entries)
     return Unit(entry, entries, answers, tokens, before, pinned=pinned, is_folded=is_folded, group=group)
 
 
 def _own_tokens(entry: Entry) -> int:
-    """What a message takes besides its results, which are charged where their calls are."""
+    """Return what a message takes without its results, which are charged where their calls are."""
     facts, message = entry.facts, entry.message
     is_text = message is not None and all(isinstance(block, Text) for block in message.content)
     if not facts.results or not is_text:
@@ -321,11 +329,11 @@ def _own_tokens(entry: Entry) -> int:
 
 
 def _folded(entry: Entry, before: int, answers: tuple[CallResult, ...]) -> Unit:
-    """A message whose calls are a user's own: one text with calls and results in it."""
+    """Return the unit of a user's message with calls: one text with calls and results in it."""
     calls = [(call, None) for call in entry.facts.calls]
     results = [(answer.ref.index, answer.entry.facts.results[answer.index].text) for answer in answers if answer.entry]
     texts = dict(results)
-    text = user_call_text([(call, texts.get(at)) for at, (call, _) in enumerate(calls)])
+    text = user_call_text([(call, texts.get(index)) for index, (call, _) in enumerate(calls)])
     tokens = entry.cost + upper_bound_tokens(text) + _JOIN_TOKENS
     return _unit(entry, before, answers, tokens=tokens, is_folded=True)
 
@@ -350,18 +358,18 @@ def _loops(entries: Sequence[Entry], units: Sequence[Unit], befores: Mapping[int
             extent.before,
         )
         for number, extent in sorted(extents.items())
-        # The current loop is there even when nothing of it can be sent: the one before it is past.
+        # The current loop is included even when none of it can be sent, so that the loop before it counts as past.
         if number and (number in by_loop or number == current)
     )
 
 
 def never_sent(entry: Entry) -> str:
-    """Why a message is in no window, whatever stands around it; empty when it may be."""
+    """Return why a message is in no window at all, or an empty string."""
     if entry.event.envelope.status == "interrupted":
         return "interrupted"
     return "unknown_role" if entry.facts.role == "unknown" else ""
 
 
 def is_turn(entry: Entry) -> bool:
-    """Whether it is the user's or the assistant's: a call before it that has no result waits no longer."""
+    """Return whether the message is the user's or the assistant's; no call before it waits for a result after that."""
     return entry.facts.role in ("user", "assistant")

@@ -32,10 +32,10 @@ class GetAgent:
         check_agent_id(agent_id)
         header = self._log.commits.tail(keys).header
         state = self._log.states.at(keys, header.last_state)
-        found = agent_of(state.value, agent_id)
-        if found is None:
+        agent = agent_of(state.value, agent_id)
+        if agent is None:
             raise NotFoundError(f"no agent {agent_id!r} in session {session_id!r}")
-        return AgentState(agent_id=agent_id, state=found, version=state.version)
+        return AgentState(agent_id=agent_id, state=agent, version=state.version)
 
 
 class PatchAgent:
@@ -50,10 +50,12 @@ class PatchAgent:
         keys = SessionKeys(owner, session_id)
         check_agent_id(agent_id)
         request = raw_request_key(key, f"agent {agent_id}", patch)
-        whole: JsonObject = {"agents": {agent_id: {**patch, "agent_id": agent_id}}}
+        state_patch: JsonObject = {"agents": {agent_id: {**patch, "agent_id": agent_id}}}
 
         def patched(before: SessionState, position: int) -> tuple[StateEvent, SessionState]:
-            event, after = next_event(before, position=position, action=STATE_CHANGE, patch=whole, agent_id=agent_id)
+            event, after = next_event(
+                before, position=position, action=STATE_CHANGE, patch=state_patch, agent_id=agent_id
+            )
             check_agent(agent_of(after.value, agent_id) or {}, agent_id)
             return event, after
 
@@ -71,7 +73,7 @@ def run_event(
 
     An action waits for a call; ``answered`` are the calls that the append answers, so what waited for one of them is over.
     """
-    patches: JsonObject = {name: {"pending_action": None} for name in over(state.value, list(answered))}
+    patches: JsonObject = {name: {"pending_action": None} for name in agents_answered(state.value, list(answered))}
     agent_id: str | None = next(iter(patches)) if len(patches) == 1 else None
     if run is not None:
         agent_id, patch = run_patch(run)
@@ -84,17 +86,17 @@ def run_event(
     return event, after, problems
 
 
-def over(state: JsonObject, answered: list[UnansweredCall]) -> list[str]:
+def agents_answered(state: JsonObject, answered: list[UnansweredCall]) -> list[str]:
     """The agents whose pending action waits for one of the calls."""
-    found = list[str]()
+    agent_ids = list[str]()
     for agent_id, agent in agents_of(state).items():
         pending = pending_of(agent)
-        if pending is not None and any(is_of(pending, call) for call in answered):
-            found.append(agent_id)
-    return found
+        if pending is not None and any(waits_for(pending, call) for call in answered):
+            agent_ids.append(agent_id)
+    return agent_ids
 
 
-def is_of(pending: JsonObject, call: UnansweredCall) -> bool:
+def waits_for(pending: JsonObject, call: UnansweredCall) -> bool:
     """Whether a pending action waits for the call: by its ``ref``, else by its ``call_id``."""
     if isinstance(pending.get("ref"), str):
         return pending["ref"] == str(call.ref)

@@ -28,7 +28,7 @@ from turnlog.sessions.agents import run_event
 from turnlog.sessions.incoming import (
     USAGE_IGNORED,
     Incoming,
-    calibrated,
+    calibration_after,
     message_event,
     recalls,
     sent_after,
@@ -67,13 +67,13 @@ class AppendToSession:
     def __call__(self, owner: Owner, session_id: str, body: AppendBody, *, key: str | None = None) -> Appended:
         keys = SessionKeys(owner, session_id)
         request = request_key(key, "append", body)
-        given = understand_batch(body, self._counter)
-        append = Appending(self._log, keys, body, given, self._ask.asked)
+        batch = understand_batch(body, self._counter)
+        append = AppendWrite(self._log, keys, body, batch, self._ask.asked)
         written = self._log.commits.write(keys, append.compose, request)
         events = self._log.commits.events(keys, [written.commit], fetch=written.repeated)
         if not written.repeated:
             append.write_caches(written)
-            events = [_whole(event, given, written.commit) for event in events]
+            events = [_with_body(event, batch, written.commit) for event in events]
         settings = append.settings(written.tail)
         compression = self._ask.send(owner, session_id, written.commit.header, settings)
         before = written.tail.header
@@ -83,7 +83,7 @@ class AppendToSession:
         return _answer(written.commit, events, compression)
 
 
-class Appending:
+class AppendWrite:
     """One request on its way into the log."""
 
     def __init__(
@@ -91,24 +91,24 @@ class Appending:
         log: SessionLog,
         keys: SessionKeys,
         body: AppendBody,
-        given: list[Incoming],
-        asked: Callable[[Header, SessionSettings], CompressionRequest | None],
+        batch: list[Incoming],
+        compression_request: Callable[[Header, SessionSettings], CompressionRequest | None],
         *,
         action: str = RUN,
     ) -> None:
         """``action`` is what history tells of its state event."""
         self._log = log
-        self._asked = asked
+        self._compression_request = compression_request
         self._action = action
         self._keys = keys
         self._body = body
-        self._given = given
-        self._in_force: CurrentSettings | None = None
+        self._batch = batch
+        self._current: CurrentSettings | None = None
         self._state: SessionState | None = None
 
     def settings(self, tail: Tail) -> SessionSettings:
         """Return the settings in force at the end of the log, as `compose` has read them if it has run."""
-        return (self._in_force or self._log.short_settings(self._keys, tail)).settings
+        return (self._current or self._log.short_settings(self._keys, tail)).settings
 
     @property
     def state(self) -> SessionState | None:
@@ -117,9 +117,9 @@ class Appending:
 
     def compose(self, tail: Tail) -> Draft:
         header = tail.header
-        self._in_force = self._log.short_settings(self._keys, tail)
+        self._current = self._log.short_settings(self._keys, tail)
         self._check_head(header)
-        settings = self._in_force.settings
+        settings = self._current.settings
         first = header.last + 1
         time_ms = max(self._log.clock.now_ms(), header.time_ms + 1)
         timed_out = not header.pending and time_ms - header.time_ms > settings.loop_timeout_seconds * 1000
@@ -129,19 +129,20 @@ class Appending:
         run = self._run_hash(header, flow)
         warnings += self._check_run(header, flow, timed_out)
         sent = sent_after(self._body, header, time_ms)
-        calibration, ignored = calibrated(self._body, header, opens_loop=any(opens))
+        calibration, ignored = calibration_after(self._body, header, opens_loop=any(opens))
         warnings += ignored
         state_event, problems = self._state_event(header, first + len(arrivals), _answered(before, flow))
         warnings += problems
         if settings.strict:
             _refuse(header, arrivals, warnings)
         has_tools = settings.recall == "always" and self._action == RUN
-        told = recalls(arrivals, self._given, before, tail, has_tools=has_tools)
+        recall_by_position = recalls(arrivals, self._batch, before, tail, has_tools=has_tools)
         events = [
             replace(
-                message_event(given, position=arrival.position, opens_loop=number), recall=told.get(arrival.position)
+                message_event(incoming, position=arrival.position, opens_loop=number),
+                recall=recall_by_position.get(arrival.position),
             )
-            for arrival, given, number in zip(arrivals, self._given, opens, strict=True)
+            for arrival, incoming, number in zip(arrivals, self._batch, opens, strict=True)
         ]
         events[0] = replace(events[0], notes=self._notes(warnings))
         all_events: list[Event] = [*events, *([state_event] if state_event else [])]
@@ -154,14 +155,14 @@ class Appending:
             calibration=calibration,
             pending=has_pending(self._state) if self._state is not None else header.pending,
         )
-        new = replace(new, asked=self._asked(new, settings))
-        return Draft(new, tuple(all_events), tuple(given.facts for given in self._given))
+        new = replace(new, asked=self._compression_request(new, settings))
+        return Draft(new, tuple(all_events), tuple(incoming.facts for incoming in self._batch))
 
     def write_caches(self, written: WriteResult) -> None:
         """Brings caches up to date. The commit is durable already: a cache that can't be written now is mended by a reader."""
         if self._state is not None:
             self._log.states.remember(self._keys, self._state)
-        self._log.touch(self._keys, written.tail, written.commit.header, in_force=self._in_force)
+        self._log.touch(self._keys, written.tail, written.commit.header, current=self._current)
 
     def _check_head(self, header: Header) -> None:
         check_active(header)
@@ -173,15 +174,15 @@ class Appending:
     def _arrivals(self, first: int, timed_out: bool) -> list[Arrival]:
         return [
             Arrival(
-                position=first + at,
-                index=at,
-                message=given.message,
-                facts=given.facts,
-                tokens=given.tokens,
-                interrupted=given.envelope.status == "interrupted",
-                timed_out=timed_out and at == 0,
+                position=first + index,
+                index=index,
+                message=incoming.message,
+                facts=incoming.facts,
+                tokens=incoming.tokens,
+                interrupted=incoming.envelope.status == "interrupted",
+                timed_out=timed_out and index == 0,
             )
-            for at, given in enumerate(self._given)
+            for index, incoming in enumerate(self._batch)
         ]
 
     def _exact_open_calls(self, header: Header, arrivals: Sequence[Arrival]) -> OpenCalls:
@@ -217,14 +218,14 @@ class Appending:
             flow = accepted.flow
             opens.append(accepted.opens_loop)
             warnings.extend(accepted.warnings)
-            unmatched.extend((arrival, at) for at in accepted.unmatched)
+            unmatched.extend((arrival, result_index) for result_index in accepted.unmatched)
         warnings.extend(repeated_ids(arrivals, before))
         if unmatched:
             _, ids = self._open_loop(header) if header.flow.loop.number else (None, set[str]())
             ids |= {call.key for arrival in arrivals for call in arrival.facts.calls if call.key}
-            for arrival, at in unmatched:
-                code = "second_result" if arrival.facts.results[at].key in ids else "orphan_result"
-                where = f"/tool_results/{at}" if at else ""
+            for arrival, result_index in unmatched:
+                code = "second_result" if arrival.facts.results[result_index].key in ids else "orphan_result"
+                where = f"/tool_results/{result_index}" if result_index else ""
                 warnings.append(Disorder(code, arrival.position, f"/messages/{arrival.index}{where}"))
         warnings.sort(key=lambda warning: (warning.position, warning.code, warning.pointer))
         return flow, opens, warnings
@@ -249,10 +250,10 @@ class Appending:
         if run is None and not (header.pending and answered):
             return None, []
         state = self._log.states.at(self._keys, header.last_state)
-        found = run_event(run, answered, state, position=position, action=self._action)
-        if found is None:
+        change = run_event(run, answered, state, position=position, action=self._action)
+        if change is None:
             return None, []
-        event, self._state, problems = found
+        event, self._state, problems = change
         return event, [Disorder(problem.code, position, f"/run{problem.pointer}") for problem in problems]
 
     def _notes(self, warnings: Sequence[Disorder]) -> Notes | None:
@@ -293,10 +294,10 @@ def _refuse(header: Header, arrivals: Sequence[Arrival], warnings: Sequence[Diso
         raise InvalidInputError(f"the session is strict: {problems[0].message}", code="disorder", problems=problems)
 
 
-def _whole(event: Event, given: Sequence[Incoming], commit: Commit) -> Event:
+def _with_body(event: Event, batch: Sequence[Incoming], commit: Commit) -> Event:
     """A just written event with the body that was given, as a reader would fetch it."""
-    at = event.position - commit.header.first
-    return replace(event, body=given[at].body) if isinstance(event, MessageEvent) else event
+    index = event.position - commit.header.first
+    return replace(event, body=batch[index].body) if isinstance(event, MessageEvent) else event
 
 
 def _answer(commit: Commit, events: Sequence[Event], compression: Compression) -> Appended:
@@ -305,9 +306,9 @@ def _answer(commit: Commit, events: Sequence[Event], compression: Compression) -
     refs = list[CallRef]()
     for event in messages:
         if event.body is not None:
-            for at, call in enumerate(CODECS[event.format].parse(event.body).tool_calls):
+            for index, call in enumerate(CODECS[event.format].parse(event.body).tool_calls):
                 refs.append(
-                    CallRef(position=event.position, index=at, call_id=call.id, ref=str(Ref(event.position, at)))
+                    CallRef(position=event.position, index=index, call_id=call.id, ref=str(Ref(event.position, index)))
                 )
     return Appended(
         first=header.first,

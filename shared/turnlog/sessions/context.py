@@ -37,8 +37,8 @@ from turnlog.sessions.context_models import (
     WindowPart,
 )
 from turnlog.sessions.context_requests import (
-    AskedBefore,
     ContextRequest,
+    EarlierRequest,
     counted_by_the_provider,
     effective,
     request_of,
@@ -57,9 +57,9 @@ def position_of_call(log: SessionLog, keys: SessionKeys, body: BuildContext) -> 
     """The position that a call asks for, by ``at`` or by ``build``; None: the head."""
     if body.build is None:
         return resolved(log, keys, body.at) if body.at is not None else None
-    beside = sorted(body.model_fields_set - _BESIDE_A_BUILD)
-    if beside:
-        raise _invalid(f"/{beside[0]}", f"{beside[0]} can't stand beside build, which says it all")
+    extra_fields = sorted(body.model_fields_set - _BESIDE_A_BUILD)
+    if extra_fields:
+        raise _invalid(f"/{extra_fields[0]}", f"{extra_fields[0]} can't stand beside build, which says it all")
     if body.build.renderer != RENDERER_VERSION:
         message = f"the build is of renderer version {body.build.renderer}; this is version {RENDERER_VERSION}"
         raise OtherRendererError(message, details={"renderer": RENDERER_VERSION})
@@ -86,7 +86,7 @@ def check_build(build: GivenBuild, header: Header, tools: Sequence[JsonObject] |
         _mismatch("tools", "the build has tools of its own call; send the same tools with it")
 
 
-def asked_by(build: GivenBuild, body: BuildContext) -> BuildContext:
+def body_of_build(build: GivenBuild, body: BuildContext) -> BuildContext:
     """The call that made the build."""
     codec_of(build.format, pointer="/build/format")
     return BuildContext(
@@ -153,23 +153,25 @@ class BuildContexts:
         self._models = models
 
     def __call__(self, owner: Owner, session_id: str, body: BuildContext) -> WindowAnswer:
-        keys, given = SessionKeys(owner, session_id), body.build
-        read = _Reading(self._log, keys, position_of_call(self._log, keys, body), given)
-        header = read.header
-        if given is not None:
-            check_build(given, header, cast("list[JsonObject] | None", body.tools))
-            body = asked_by(given, body)
+        keys, stored_build = SessionKeys(owner, session_id), body.build
+        reading = _WindowReading(self._log, keys, position_of_call(self._log, keys, body), stored_build)
+        header = reading.header
+        if stored_build is not None:
+            check_build(stored_build, header, cast("list[JsonObject] | None", body.tools))
+            body = body_of_build(stored_build, body)
         codec_of(body.format)
-        asked = self._asked(keys, read, body, given)
-        request, budget = asked.request, asked.budget
+        context = self._asked(keys, reading, body, stored_build)
+        request, budget = context.request, context.budget
         covered, summary = header.summary if request.summary is not None else None, request.summary
-        border = covered.last if covered is not None else 0
-        commits = read.back_to(border)
+        covered_to = covered.last if covered is not None else 0
+        commits = reading.back_to(covered_to)
         messages = [
-            one for one in located(self._log.commits, keys, commits) if border < one.event.position <= header.last
+            message
+            for message in located(self._log.commits, keys, commits)
+            if covered_to < message.event.position <= header.last
         ]
         kept = self._kept(keys, summary) if summary is not None else []
-        sources = [Source(one.event, one.loop, one.time_ms) for one in [*kept, *messages]]
+        sources = [Source(message.event, message.loop, message.time_ms) for message in [*kept, *messages]]
         unread = header.flow.messages - len(messages) - (covered.messages if covered is not None else 0)
         with counted_by_the_provider(budget):
             window = build(
@@ -178,7 +180,7 @@ class BuildContexts:
                 total=header.flow.tokens,
                 fetch=lambda events: self._log.commits.fetch(keys, events),
                 unread=unread,
-                then=AskedBefore(self._log, keys, header, commits, asked, unread, self._models),
+                then=EarlierRequest(self._log, keys, header, commits, context, unread, self._models),
             )
         return window_answer(
             window,
@@ -186,24 +188,26 @@ class BuildContexts:
             head=header.last,
             budget=budget,
             summary_stale=request.policy.takes_summary and window.is_partial,
-            build=build_of(request, header, budget, model=asked.model, tools=asked.tools),
+            build=build_of(request, header, budget, model=context.model, tools=context.tools),
         )
 
-    def _asked(self, keys: SessionKeys, read: _Reading, body: BuildContext, given: GivenBuild | None) -> ContextRequest:
+    def _asked(
+        self, keys: SessionKeys, reading: _WindowReading, body: BuildContext, stored_build: GivenBuild | None
+    ) -> ContextRequest:
         """What is asked for, with the settings and the summary that are in force where the window is read."""
-        header, summary = read.header, None
-        if read.at is not None:
+        header, summary = reading.header, None
+        if reading.at is not None:
             settings, summary = self._log.as_of(keys, header)
         else:
-            settings = self._log.settings(keys, read.beside.get(META), read.beside.get(SYSTEM), header).settings
+            settings = self._log.settings(keys, reading.beside.get(META), reading.beside.get(SYSTEM), header).settings
         request, budget = request_of(body, settings, calibration=header.calibration, models=self._models)
-        if given is not None:
-            budget = BudgetAnswer(**given.budget.model_dump())
+        if stored_build is not None:
+            budget = BudgetAnswer(**stored_build.budget.model_dump())
             request = replace(request, budget=effective(budget))
         model = body.model if body.model is not None else settings.model
         if header.summary is not None and request.policy.takes_summary:
             if summary is None:
-                summary = self._log.summaries.among(keys, header.summary, read.beside.get(SUMMARY)).event
+                summary = self._log.summaries.among(keys, header.summary, reading.beside.get(SUMMARY)).event
             request = replace(request, summary=summary)
         return ContextRequest(request, budget, settings, model, cast("list[JsonObject] | None", body.tools))
 
@@ -211,41 +215,45 @@ class BuildContexts:
         """The messages that stay though the summary covers them, in one request when there are any."""
         commits = self._log.commits.at(keys, sorted({kept.commit for kept in summary.kept}))
         wanted = {kept.position for kept in summary.kept}
-        return [one for one in located(self._log.commits, keys, commits) if one.event.position in wanted]
+        return [message for message in located(self._log.commits, keys, commits) if message.event.position in wanted]
 
 
-class _Reading:
+class _WindowReading:
     """What a window is made of, read from the newest commit back."""
 
-    def __init__(self, log: SessionLog, keys: SessionKeys, at: int | None, given: GivenBuild | None) -> None:
+    def __init__(
+        self, log: SessionLog, keys: SessionKeys, position: int | None, stored_build: GivenBuild | None
+    ) -> None:
         """The first page: the caches and the newest commits; or the commits up to a position, as if the log ended there."""
         self._log = log
         self._keys = keys
-        self.at = at
+        self.at = position
         self.beside: dict[str, Item] = {}
-        self._items = self._newest() if at is None else next(log.commits.stored.back(keys, at, limit=FIRST_ITEMS), ())
+        self._items = (
+            self._newest() if position is None else next(log.commits.stored.back(keys, position, limit=FIRST_ITEMS), ())
+        )
         if not self._items or is_tombstone(self._items[:1]) or MATERIALISING in self.beside.get(META, {}):
             log.commits.tail(keys)
         self.header = header_in(self._items[0])
-        if at is None:
+        if position is None:
             log.commits.check_alive(keys, self.header)
             log.commits.check_reached(keys, self.header, self.beside.values())
         else:
-            check_head(self.header, at, build=given)
-            self.header = header_at(log.commits, keys, self._items[0], at, self._before)
+            check_head(self.header, position, build=stored_build)
+            self.header = header_at(log.commits, keys, self._items[0], position, self._before)
 
-    def back_to(self, border: int) -> list[Commit]:
+    def back_to(self, covered_to: int) -> list[Commit]:
         """The commits in view behind a position, oldest first: of at most `MAX_PAGES` pages beside one for each rewind, and the
         open loop's first commit if it lies before them."""
         log, header = self._log.commits, self.header
-        pages, read, most = list[list[Commit]](), 1, MAX_PAGES + len(header.view.closed)
+        pages, page_count, page_limit = list[list[Commit]](), 1, MAX_PAGES + len(header.view.closed)
         reached = first_position(self._items[-1])
-        for page in log.in_view(self._keys, header, first=border + 1, read=self._items):
+        for page in log.in_view(self._keys, header, first=covered_to + 1, read=self._items):
             pages.append(page)
-            read += page[0].header.first < reached
-            if read == most:
+            page_count += page[0].header.first < reached
+            if page_count == page_limit:
                 break
-        commits = [commit for page in reversed(pages) for commit in page if commit.header.last > border]
+        commits = [commit for page in reversed(pages) for commit in page if commit.header.last > covered_to]
         start = header.flow.loop.start
         if start and commits and commits[0].header.first > start:
             opening = log.containing(self._keys, start)
@@ -265,14 +273,14 @@ class _Reading:
     def _newest(self) -> Sequence[Item]:
         """The newest commits, newest first, and the caches beside them, in one request."""
         query = Query(self._keys.partition, COMMITS_FROM, WINDOW_TO, descending=True, limit=FIRST_ITEMS)
-        found = list[Item]()
+        commits = list[Item]()
         for item in self._log.items.query(query).items:
             sort_key = str(item["sk"])
             if sort_key.startswith(COMMITS_FROM):
-                found.append(item)
+                commits.append(item)
             else:
                 self.beside[sort_key] = item
-        return found
+        return commits
 
 
 class BuildWindows:
@@ -297,19 +305,19 @@ class BuildWindows:
         return window_answer(window, sources, head=len(sources), budget=budget)
 
     def _sources(self, body: BuildWindow) -> tuple[list[Source], int]:
-        flow, sources, calls = Flow(), list[Source](), 0
+        flow, sources, call_count = Flow(), list[Source](), 0
         codec = codec_of(body.input_format, pointer="/input_format") if body.input_format is not None else None
-        for at, given in enumerate(body.messages):
-            one, position = understand(given, at, self._counter, codec=codec), at + 1
-            calls = with_calls(calls, one.facts, at)
-            flow = accept(flow, Arrival(position, at, one.message, one.facts, one.tokens)).flow
+        for index, message_body in enumerate(body.messages):
+            incoming, position = understand(message_body, index, self._counter, codec=codec), index + 1
+            call_count = with_calls(call_count, incoming.facts, index)
+            flow = accept(flow, Arrival(position, index, incoming.message, incoming.facts, incoming.tokens)).flow
             event = MessageEvent(
                 position=position,
-                format=one.codec.format,
-                tokens=one.tokens,
-                envelope=one.envelope,
-                body=one.body,
-                head_tokens=one.head_tokens,
+                format=incoming.codec.format,
+                tokens=incoming.tokens,
+                envelope=incoming.envelope,
+                body=incoming.body,
+                head_tokens=incoming.head_tokens,
             )
             sources.append(Source(event, flow.loop.number, 0))
         return sources, flow.tokens
@@ -355,7 +363,9 @@ def window_answer(
             budget=budget,
             parts=[_part(part) for part in manifest.parts],
             totals=manifest.totals,
-            breakpoints=[Breakpoint(pointer=one.pointer, form=one.form) for one in window.breakpoints],
+            breakpoints=[
+                Breakpoint(pointer=cache_point.pointer, form=cache_point.form) for cache_point in window.breakpoints
+            ],
             build=build,
         ),
         prefix=PrefixAnswer(

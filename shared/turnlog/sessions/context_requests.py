@@ -34,10 +34,10 @@ def effective(budget: BudgetAnswer) -> Budget:
 def room_of(header: Header, settings: SessionSettings, models: Mapping[str, int] | None) -> Room:
     """The budget of a session's window that names none, in our tokens, and what system text, tools and summary take of it."""
     reserve = settings.output_reserve if settings.output_reserve is not None else DEFAULT_OUTPUT_RESERVE
-    found = budget_for(budget=None, model=settings.model, output_reserve=reserve, own=models)
+    budget = budget_for(budget=None, model=settings.model, output_reserve=reserve, own=models)
     summary = header.summary.own_tokens if header.summary is not None else 0
     fixed = settings.system_tokens + settings.tools_tokens + summary
-    return Room(int(found.tokens / header.calibration.factor), fixed)
+    return Room(int(budget.tokens / header.calibration.factor), fixed)
 
 
 @contextmanager
@@ -78,14 +78,14 @@ def request_of(
     if body.tools is not None:
         tools = cast("list[JsonObject]", body.tools)
         tools_tokens = upper_bound_of_json(tools) if tools else 0
-    found = budget_for(
+    token_budget = budget_for(
         budget=body.budget,
         model=body.model if body.model is not None else settings.model,
         output_reserve=reserve if reserve is not None else DEFAULT_OUTPUT_RESERVE,
         own=models,
     )
     factor = calibration.factor if calibration is not None else 1.0
-    budget = BudgetAnswer(tokens=found.tokens, source=found.source, factor=factor)
+    budget = BudgetAnswer(tokens=token_budget.tokens, source=token_budget.source, factor=factor)
     request = WindowRequest(
         policy=policy_of(policy),
         budget=effective(budget),
@@ -115,7 +115,7 @@ class ContextRequest:
 
 
 @lazy_dataclass(frozen=True, slots=True)
-class AskedBefore:
+class EarlierRequest:
     """What the same call would have asked for before a position: the summary, the learned factor and the session's settings are
     as they were then (`turnlog.windows.build.Then`).
 
@@ -140,7 +140,9 @@ class AskedBefore:
             return "summary"
         if position is None:
             return "first"
-        before = next((one.header for one in self.commits if one.header.first < position <= one.header.last + 1), None)
+        before = next(
+            (commit.header for commit in self.commits if commit.header.first < position <= commit.header.last + 1), None
+        )
         if before is None:
             return "not_read"
         if self.asked.request.policy.takes_summary and before.summary != self.header.summary:
@@ -169,8 +171,8 @@ class AskedBefore:
         return self._with_budget(with_recall(request) if then.recall == "always" else request, budget, before)
 
     def _with_budget(self, request: WindowRequest, budget: BudgetAnswer, before: Header) -> WindowRequest:
-        given = budget.model_copy(update={"factor": before.calibration.factor})
-        return request if given == self.asked.budget else replace(request, budget=effective(given))
+        earlier_budget = budget.model_copy(update={"factor": before.calibration.factor})
+        return request if earlier_budget == self.asked.budget else replace(request, budget=effective(earlier_budget))
 
 
 def _budget(settings: SessionSettings, models: Models) -> Budget:

@@ -109,8 +109,8 @@ class CreateSessions:
             return known
         parent = check_session_id(fork.session_id, pointer="/fork/session_id")
         point = ForkOrigin(self._log, SessionKeys(keys.owner, parent), fork.at)
-        given = body.model_dump(exclude_unset=True, exclude={"session_id", "fork", "if_exists"})
-        settings = replace(point.settings, **fields_of(given, self._counter))
+        changes = body.model_dump(exclude_unset=True, exclude={"session_id", "fork", "if_exists"})
+        settings = replace(point.settings, **fields_of(changes, self._counter))
         check_settings_size(settings)
         self._announce(keys, settings)
         commit = point.put(keys, settings, request=request)
@@ -180,8 +180,8 @@ class CreateSessions:
         if body.if_exists == "error":
             raise SessionExistsError(f"session {keys.session_id!r} exists")
         tail = self._log.commits.tail(keys)
-        found = self._log.settings(keys, tail.meta, None, tail.header)
-        return Created(session_answer(keys, found.settings, tail.header, created_ms=found.created_ms), False)
+        current = self._log.settings(keys, tail.meta, None, tail.header)
+        return Created(session_answer(keys, current.settings, tail.header, created_ms=current.created_ms), False)
 
     def _first(self, keys: SessionKeys) -> Commit | None:
         """The commit that has won the first slot. The id of a session that was erased, or has expired, is taken for a while."""
@@ -194,9 +194,9 @@ class CreateSessions:
 
     def _shown(self, keys: SessionKeys, first: Commit) -> Session:
         """The session as it was created. Its caches may be missing: the first try can have ended right after its commit."""
-        in_force = self._log.settings_from_log(keys, first.header)
-        self._show(keys, in_force.settings, first)
-        return session_answer(keys, in_force.settings, first.header, created_ms=first.header.time_ms)
+        current = self._log.settings_from_log(keys, first.header)
+        self._show(keys, current.settings, first)
+        return session_answer(keys, current.settings, first.header, created_ms=first.header.time_ms)
 
     def _write_caches(
         self, keys: SessionKeys, settings: SessionSettings, commit: Commit, state: JsonObject | None = None
@@ -243,8 +243,8 @@ class CreateSessions:
 
 def made_id(owner: Owner, seed: bytes) -> str:
     """A session's id that is always the same for a seed."""
-    whole = f"{owner.tenant_id}#{owner.user_id}#".encode() + seed
-    return "s" + base64.b32encode(hashlib.sha256(whole).digest()).decode("ascii").rstrip("=").lower()[:31]
+    source = f"{owner.tenant_id}#{owner.user_id}#".encode() + seed
+    return "s" + base64.b32encode(hashlib.sha256(source).digest()).decode("ascii").rstrip("=").lower()[:31]
 
 
 def _asked(body: CreateSession) -> Bootstrap | None:
@@ -288,8 +288,8 @@ class EndSessions:
 
     def __call__(self, owner: Owner, session_id: str, *, key: str | None = None) -> Session:
         keys = SessionKeys(owner, session_id)
-        commit, found = self.close(keys, raw_request_key(key, "end session", {}), "ended")
-        return session_answer(keys, found.settings, commit.header, created_ms=found.created_ms)
+        commit, current = self.close(keys, raw_request_key(key, "end session", {}), "ended")
+        return session_answer(keys, current.settings, commit.header, created_ms=current.created_ms)
 
     def close(
         self, keys: SessionKeys, request: RequestKey | None, reason: OffloadReason
@@ -313,10 +313,10 @@ class EndSessions:
             self._log.mend(keys, tail)
             self._offload.send(keys, header, reason)
             return written.commit, self._log.settings_at(keys, header)
-        found = self._log.settings(keys, tail.meta, None, header)
-        self._log.show(keys, header, found)
+        current = self._log.settings(keys, tail.meta, None, header)
+        self._log.show(keys, header, current)
         self._offload.send(keys, header, reason)
-        return written.commit, found
+        return written.commit, current
 
 
 class ResetSessions:

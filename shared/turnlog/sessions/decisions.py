@@ -19,12 +19,12 @@ from turnlog.log.idempotency import raw_request_key
 from turnlog.log.keys import SessionKeys
 from turnlog.ports import TokenCounter
 from turnlog.providers.registry import CODECS
-from turnlog.sessions.agents import is_of
-from turnlog.sessions.append import Appending
+from turnlog.sessions.agents import waits_for
+from turnlog.sessions.append import AppendWrite
 from turnlog.sessions.incoming import understand_batch
 from turnlog.sessions.message_models import AppendMessages as AppendBody
 from turnlog.sessions.session_log import SessionLog
-from turnlog.sessions.state import Changing
+from turnlog.sessions.state import StateWrite
 from turnlog.sessions.state_models import Decided, DecidePending
 from turnlog.sessions.state_store import SessionState, next_event
 
@@ -44,7 +44,7 @@ class DecidePendingActions:
         keys = SessionKeys(owner, session_id)
         check_agent_id(agent_id)
         request = raw_request_key(key, f"decide {agent_id}", body.model_dump())
-        deciding: Appending | Changing = self._marking(keys, agent_id, body)
+        deciding: AppendWrite | StateWrite = self._marking(keys, agent_id, body)
 
         def compose(tail: Tail) -> Draft:
             nonlocal deciding
@@ -57,7 +57,7 @@ class DecidePendingActions:
         deciding.write_caches(written)
         return _answer(agent_id, deciding.state, written.commit)
 
-    def _deciding(self, keys: SessionKeys, agent_id: str, body: DecidePending, tail: Tail) -> Appending | Changing:
+    def _deciding(self, keys: SessionKeys, agent_id: str, body: DecidePending, tail: Tail) -> AppendWrite | StateWrite:
         """Return what writes the decision: a refusal is the result of its call, while that is open."""
         if body.decision == "reject":
             pending = _undecided(self._log.states.at(keys, tail.header.last_state).value, keys, agent_id)
@@ -66,7 +66,7 @@ class DecidePendingActions:
                 return self._refusing(keys, agent_id, body, call_id)
         return self._marking(keys, agent_id, body)
 
-    def _marking(self, keys: SessionKeys, agent_id: str, body: DecidePending) -> Changing:
+    def _marking(self, keys: SessionKeys, agent_id: str, body: DecidePending) -> StateWrite:
         """The decision stands in the pending action, until the tool's result or the agent ends the waiting."""
 
         def decided(before: SessionState, position: int) -> tuple[StateEvent, SessionState]:
@@ -78,17 +78,17 @@ class DecidePendingActions:
             patch: JsonObject = {"agents": {agent_id: {"pending_action": mark}}}
             return next_event(before, position=position, action=action, patch=patch, agent_id=agent_id)
 
-        return Changing(self._log, keys, decided)
+        return StateWrite(self._log, keys, decided)
 
-    def _refusing(self, keys: SessionKeys, agent_id: str, body: DecidePending, call_id: str) -> Appending:
+    def _refusing(self, keys: SessionKeys, agent_id: str, body: DecidePending, call_id: str) -> AppendWrite:
         text = f"{REFUSED} Reason: {body.reason}" if body.reason is not None else REFUSED
         refusal = {
             "role": "tool",
             "tool_results": [{"tool_call_id": call_id, "result": text, "is_error": True}],
         }
         append = AppendBody(messages=[refusal], format="turnlog", run={"agent_id": agent_id, "pending_action": None})
-        given = understand_batch(append, self._counter)
-        return Appending(self._log, keys, append, given, _asked_as_before, action=REJECT)
+        batch = understand_batch(append, self._counter)
+        return AppendWrite(self._log, keys, append, batch, _asked_as_before, action=REJECT)
 
     def _answered(self, keys: SessionKeys, agent_id: str, commit: Commit) -> Decided:
         """The answer that was given when the commit was made."""
@@ -97,7 +97,7 @@ class DecidePendingActions:
     def _call_id(self, keys: SessionKeys, pending: JsonObject, header: Header) -> str | None:
         """The id that a refusal must name, while the call that the action waits for is open; else None."""
         calls = header.flow.open_calls
-        waiting = next((call for call in calls.calls if is_of(pending, call)), None)
+        waiting = next((call for call in calls.calls if waits_for(pending, call)), None)
         if waiting is None:
             return None
         call_id = pending.get("call_id")
@@ -105,8 +105,8 @@ class DecidePendingActions:
             call_id = self._id_of(keys, str(pending["ref"]))
         if not isinstance(call_id, str):
             return None
-        found = OpenIndex(calls).find(ResultFact(id_key(call_id), "", False, True))
-        return call_id if found is not None and is_of(pending, found) else None
+        match = OpenIndex(calls).find(ResultFact(id_key(call_id), "", False, True))
+        return call_id if match is not None and waits_for(pending, match) else None
 
     def _id_of(self, keys: SessionKeys, text: str) -> str | None:
         ref = parse_ref(text)
@@ -133,9 +133,9 @@ def _undecided(state: JsonObject, keys: SessionKeys, agent_id: str) -> JsonObjec
 
 
 def _answer(agent_id: str, state: SessionState, commit: Commit) -> Decided:
-    found = agent_of(state.value, agent_id) or {}
+    agent_state = agent_of(state.value, agent_id) or {}
     refusal = commit.header.first if commit.header.kind == "m" else None
-    return Decided(agent_id=agent_id, state=found, version=state.version, refusal=refusal)
+    return Decided(agent_id=agent_id, state=agent_state, version=state.version, refusal=refusal)
 
 
 def _asked_as_before(header: Header, settings: SessionSettings) -> CompressionRequest | None:

@@ -62,8 +62,8 @@ class DocumentStore:
 
     def get_many(self, keys: SessionKeys, wanted: Sequence[str]) -> tuple[list[Document], list[str]]:
         """Those that there are, and the keys that were not looked at because there was enough to read already."""
-        found = self._items.get_many([keys.document(key) for key in wanted])
-        items = [item for key in wanted if (item := found.get(keys.document(key))) is not None]
+        items_by_key = self._items.get_many([keys.document(key) for key in wanted])
+        items = [item for key in wanted if (item := items_by_key.get(keys.document(key))) is not None]
         documents, next_key = self._read(keys, items)
         if next_key is None:
             return documents, []
@@ -109,7 +109,7 @@ class DocumentStore:
         """In parallel; together not atomic."""
         if len(writings) == 1:
             return [self.write(keys, writings[0])]
-        return in_parallel(lambda one: self.write(keys, one), writings, threads=_PARALLEL)
+        return in_parallel(lambda writing: self.write(keys, writing), writings, threads=_PARALLEL)
 
     def delete(self, keys: SessionKeys, gone: Sequence[str], revision: str) -> None:
         """None of them is there any more, whether or not it was."""

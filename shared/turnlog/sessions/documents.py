@@ -56,8 +56,8 @@ class GetDocuments:
             return DocumentsAnswer(
                 documents=list(map(document_answer, page.documents)), next=page.next, reading=reading
             )
-        found, unread = self._documents.get_many(keys, wanted)
-        return DocumentsAnswer(documents=list(map(document_answer, found)), unread=unread, reading=reading)
+        documents, unread = self._documents.get_many(keys, wanted)
+        return DocumentsAnswer(documents=list(map(document_answer, documents)), unread=unread, reading=reading)
 
     def _checked(self, keys: SessionKeys, reading: str | None) -> str:
         """The given reading while it is fresh, else one that begins now, or `NotFoundError`."""
@@ -83,40 +83,43 @@ class PutDocuments:
         self, owner: Owner, session_id: str, body: WriteDocuments, *, key: str | None = None
     ) -> WrittenDocuments:
         keys, request = SessionKeys(owner, session_id), raw_request_key(key, "documents", {})
-        beside = request.key_hash if request is not None else self._log.ids.nonce()
-        first = [_writing(one, beside, f"/put/{at}") for at, one in enumerate(body.put)]
-        then = [_writing(one, beside, f"/then/{at}") for at, one in enumerate(body.then)]
-        gone = [check_document_key(one, pointer=f"/delete/{at}") for at, one in enumerate(body.delete)]
-        if not (first or then or gone):
+        salt = request.key_hash if request is not None else self._log.ids.nonce()
+        first = [_writing(document, salt, f"/put/{index}") for index, document in enumerate(body.put)]
+        then = [_writing(document, salt, f"/then/{index}") for index, document in enumerate(body.then)]
+        deleted_keys = [
+            check_document_key(document_key, pointer=f"/delete/{index}")
+            for index, document_key in enumerate(body.delete)
+        ]
+        if not (first or then or deleted_keys):
             raise _invalid("", "nothing is to be written or deleted")
-        check_distinct([*(one.key for one in first), *(one.key for one in then), *gone])
+        check_distinct([*(writing.key for writing in first), *(writing.key for writing in then), *deleted_keys])
         check_active(self._log.commits.tail(keys).header)
         written = [*self._write(keys, first), *self._write(keys, then)]
-        if gone:
-            self._documents.delete(keys, gone, _revision(beside, "", b""))
+        if deleted_keys:
+            self._documents.delete(keys, deleted_keys, _revision(salt, "", b""))
         return WrittenDocuments(documents=list(map(_written, written)))
 
     def _write(self, keys: SessionKeys, writings: Sequence[Writing]) -> list[Document]:
         if not writings:
             return []
         written = self._documents.write_many(keys, writings)
-        found = list[Document]()
-        for one, writing in zip(written, writings, strict=True):
-            if one is None:
+        documents = list[Document]()
+        for document, writing in zip(written, writings, strict=True):
+            if document is None:
                 reason = "is there already" if not writing.if_revision else "has another revision"
                 raise DocumentChangedError(f"document {writing.key[:80]!r} {reason}", details={"key": writing.key})
-            found.append(one)
-        return found
+            documents.append(document)
+        return documents
 
 
 def _wanted(body: ReadDocuments) -> Range | list[str]:
     """What a body asks for, or `InvalidInputError`."""
-    given = [name for name in ("prefix", "after", "until") if getattr(body, name) is not None]
+    range_fields = [name for name in ("prefix", "after", "until") if getattr(body, name) is not None]
     if body.keys is not None:
-        if given or body.order != "asc":
-            raise _invalid(f"/{given[0] if given else 'order'}", "keys are read alone, or a range is")
-        return [check_document_key(key, pointer=f"/keys/{at}") for at, key in enumerate(dict.fromkeys(body.keys))]
-    for name in given:
+        if range_fields or body.order != "asc":
+            raise _invalid(f"/{range_fields[0] if range_fields else 'order'}", "keys are read alone, or a range is")
+        return [check_document_key(key, pointer=f"/keys/{index}") for index, key in enumerate(dict.fromkeys(body.keys))]
+    for name in range_fields:
         if value := getattr(body, name):
             check_document_key(value, pointer=f"/{name}")
     return Range(body.prefix or "", body.after, body.until, body.order == "desc", body.limit)
@@ -143,12 +146,12 @@ def _data(text: str, pointer: str) -> bytes:
         raise _invalid(f"{pointer}/data", "data is not base64") from error
 
 
-def _writing(document: NewDocument, beside: bytes, pointer: str) -> Writing:
+def _writing(document: NewDocument, salt: bytes, pointer: str) -> Writing:
     data = _data(document.data, pointer)
     if document.if_absent and document.if_revision is not None:
         raise _invalid(f"{pointer}/if_revision", "a document can't be absent and have a revision")
     key = check_document_key(document.key, pointer=f"{pointer}/key")
-    return Writing(key, data, _revision(beside, key, data), "" if document.if_absent else document.if_revision)
+    return Writing(key, data, _revision(salt, key, data), "" if document.if_absent else document.if_revision)
 
 
 def check_distinct(keys: Sequence[str]) -> None:
@@ -157,9 +160,9 @@ def check_distinct(keys: Sequence[str]) -> None:
         raise _invalid("", "a document is named twice")
 
 
-def _revision(beside: bytes, key: str, data: bytes) -> str:
+def _revision(salt: bytes, key: str, data: bytes) -> str:
     """The same for a repeated request."""
-    return hashlib.sha256(b"\0".join((beside, key.encode(), hashlib.sha256(data).digest()))).hexdigest()[:16]
+    return hashlib.sha256(b"\0".join((salt, key.encode(), hashlib.sha256(data).digest()))).hexdigest()[:16]
 
 
 def document_answer(document: Document) -> DocumentAnswer:

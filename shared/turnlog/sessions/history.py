@@ -39,7 +39,7 @@ from turnlog.sessions.moments import header_of
 from turnlog.sessions.session_log import SessionLog
 from turnlog.sessions.state_models import Diff, HistoryEntry, HistoryPage, RecordHistory
 from turnlog.sessions.state_models import Stretch as StretchAnswer
-from turnlog.sessions.state_store import keys_told
+from turnlog.sessions.state_store import state_key_names
 
 MAX_METADATA_BYTES = 64 * 1024
 _FILTERED_COMMITS, _FILTERED_PAGES = 500, 4
@@ -66,30 +66,32 @@ class ReadHistory:
         if before is not None:
             before = min(before, self._log.commits.tail(keys).header.last + 1)
         has_filter = action is not None or agent is not None
-        found, size, below = list[HistoryEntry](), 0, before if before is not None else MAX_POSITION + 1
+        entries, size, below = list[HistoryEntry](), 0, before if before is not None else MAX_POSITION + 1
         for _ in range(_FILTERED_PAGES if has_filter else 1):
             commits = self._commits(keys, below, _FILTERED_COMMITS if has_filter else limit + 1)
             if before is None and below > MAX_POSITION:
                 self._check(keys, commits)
             if not commits:
-                return HistoryPage(entries=found, next=None)
+                return HistoryPage(entries=entries, next=None)
             wanted = [
-                one
-                for one in self._listed(keys, commits)
-                if one.position < below and action in (None, one.action) and agent in (None, one.agent_id)
+                item
+                for item in self._listed(keys, commits)
+                if item.position < below and action in (None, item.action) and agent in (None, item.agent_id)
             ]
-            taken = list[_Listed]()
-            for one in wanted:
-                size += one.size_bytes
-                if len(found) + len(taken) == limit or ((found or taken) and size > PAGE_BYTES):
-                    entries = self._entries(keys, taken)
-                    return HistoryPage(entries=[*found, *entries], next=int(([*found, *entries])[-1].history_id))
-                taken.append(one)
-            found += self._entries(keys, taken)
+            taken = list[_ListedEvent]()
+            for item in wanted:
+                size += item.size_bytes
+                if len(entries) + len(taken) == limit or ((entries or taken) and size > PAGE_BYTES):
+                    last_entries = self._entries(keys, taken)
+                    return HistoryPage(
+                        entries=[*entries, *last_entries], next=int(([*entries, *last_entries])[-1].history_id)
+                    )
+                taken.append(item)
+            entries += self._entries(keys, taken)
             below = commits[0].header.first
             if below == 1:
-                return HistoryPage(entries=found, next=None)
-        return HistoryPage(entries=found, next=below)
+                return HistoryPage(entries=entries, next=None)
+        return HistoryPage(entries=entries, next=below)
 
     def _check(self, keys: SessionKeys, newest: Sequence[Commit]) -> None:
         """That there is a session, by its newest commits."""
@@ -107,22 +109,24 @@ class ReadHistory:
             raise self._log.commits.missing(keys, below - 1)
         return commits
 
-    def _listed(self, keys: SessionKeys, commits: Sequence[Commit]) -> Iterator[_Listed]:
+    def _listed(self, keys: SessionKeys, commits: Sequence[Commit]) -> Iterator[_ListedEvent]:
         """All events of commits, newest first, without what they have out of line."""
-        messages = {one.event.position: one for one in located(self._log.commits, keys, commits)}
+        messages = {message.event.position: message for message in located(self._log.commits, keys, commits)}
         for commit in reversed(commits):
             events = self._log.commits.events(keys, [commit], fetch=False)
-            agent_id = next((one.agent_id for one in events if isinstance(one, StateEvent)), None)
+            agent_id = next((event.agent_id for event in events if isinstance(event, StateEvent)), None)
             for event in reversed(events):
-                yield _Listed(commit, event, messages.get(event.position), agent_id)
+                yield _ListedEvent(commit, event, messages.get(event.position), agent_id)
 
-    def _entries(self, keys: SessionKeys, listed: Sequence[_Listed]) -> list[HistoryEntry]:
-        whole = self._log.commits.whole(keys, [(one.commit, one.position) for one in listed if one.is_out_of_line])
-        by_position = {event.position: event for event in whole}
-        return [one.entry(by_position.get(one.position, one.event)) for one in listed]
+    def _entries(self, keys: SessionKeys, listed: Sequence[_ListedEvent]) -> list[HistoryEntry]:
+        fetched = self._log.commits.whole(
+            keys, [(item.commit, item.position) for item in listed if item.is_out_of_line]
+        )
+        by_position = {event.position: event for event in fetched}
+        return [item.entry(by_position.get(item.position, item.event)) for item in listed]
 
 
-class _Listed:
+class _ListedEvent:
     """An event on its way to be an entry."""
 
     def __init__(self, commit: Commit, event: Event, message: Located | None, agent_id: str | None) -> None:
@@ -191,7 +195,7 @@ class RecordEntries:
         def compose(tail: Tail) -> Draft | Commit:
             header = tail.header
             state = self._log.states.at(keys, header.last_state)
-            event = NoteEvent(header.last + 1, body.action, body.agent_id, metadata, keys_told(state.value))
+            event = NoteEvent(header.last + 1, body.action, body.agent_id, metadata, state_key_names(state.value))
             draft = following(header, kind="h", events=1, now_ms=self._log.clock.now_ms())
             return Draft(draft, (event,))
 
@@ -200,7 +204,7 @@ class RecordEntries:
         if not written.repeated:
             self._log.touch(keys, written.tail, commit.header)
         (event,) = self._log.commits.whole(keys, [(commit, commit.header.first)])
-        return _Listed(commit, event, None, None).entry(event)
+        return _ListedEvent(commit, event, None, None).entry(event)
 
 
 def _action(event: Event, message: Located | None) -> str:
@@ -245,7 +249,7 @@ def _metadata(event: Event, message: Located | None) -> JsonObject:
     if isinstance(event, NoteEvent):
         return {**(event.metadata or {}), **_keys(event.keys, event.keys)}
     if isinstance(event, CreateEvent):
-        return _keys((), keys_told(event.state or {}))
+        return _keys((), state_key_names(event.state or {}))
     if isinstance(event, SummaryEvent):
         loops: list[JsonValue] = [event.first_loop, event.last_loop]
         return {"loops": loops, "tokens": event.tokens, "summariser": event.summariser}
@@ -259,11 +263,11 @@ def _metadata(event: Event, message: Located | None) -> JsonObject:
         return {"changed": list(event.changed)}
     if message is None:
         return {}
-    refs: list[JsonValue] = [str(Ref(event.position, at)) for at in range(len(message.facts.calls))]
-    found: JsonObject = {"role": message.facts.given_role, "loop": message.loop or None}
+    refs: list[JsonValue] = [str(Ref(event.position, index)) for index in range(len(message.facts.calls))]
+    metadata: JsonObject = {"role": message.facts.given_role, "loop": message.loop or None}
     if isinstance(event, MessageEvent) and event.recall is not None:
-        found |= {"answers": list(event.recall.answers), "recalled": list(event.recall.places)}
-    return found | ({"refs": refs} if refs else {})
+        metadata |= {"answers": list(event.recall.answers), "recalled": list(event.recall.places)}
+    return metadata | ({"refs": refs} if refs else {})
 
 
 def _keys(before: Sequence[str] | None, after: Sequence[str] | None) -> JsonObject:

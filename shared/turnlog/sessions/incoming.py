@@ -45,23 +45,23 @@ class Incoming:
 
 
 def understand(
-    body: dict[str, Any], at: int, counter: TokenCounter, *, codec: Codec | None = None, meta: Meta | None = None
+    body: dict[str, Any], index: int, counter: TokenCounter, *, codec: Codec | None = None, meta: Meta | None = None
 ) -> Incoming:
     """One message of a request, the one at index ``at``; `InvalidInputError` with its pointer when it is no message."""
-    given = cast("JsonObject", body)
-    codec = codec if codec is not None else recognise(given)
+    content = cast("JsonObject", body)
+    codec = codec if codec is not None else recognise(content)
     try:
-        message = codec.parse(given, is_error=meta.is_error if meta is not None else None)
+        message = codec.parse(content, is_error=meta.is_error if meta is not None else None)
     except InvalidInputError as error:
-        problems = [replace(problem, pointer=f"/messages/{at}{problem.pointer}") for problem in error.problems]
+        problems = [replace(problem, pointer=f"/messages/{index}{problem.pointer}") for problem in error.problems]
         raise InvalidInputError(error.detail, code=error.error_code, problems=problems) from error
     recalled = meta.recalled if meta is not None else None
     if recalled is not None and not message.tool_results:
         text = "recalled is for a message with a tool's result"
-        raise InvalidInputError(text, problems=[Problem("no_result", f"/meta/{at}/recalled", text)])
+        raise InvalidInputError(text, problems=[Problem("no_result", f"/meta/{index}/recalled", text)])
     text = message.text
     return Incoming(
-        body=given,
+        body=content,
         envelope=Envelope(**meta.model_dump(exclude={"recalled"})) if meta is not None else Envelope(),
         codec=codec,
         message=message,
@@ -72,16 +72,16 @@ def understand(
     )
 
 
-def message_event(given: Incoming, *, position: int, opens_loop: int = 0) -> MessageEvent:
+def message_event(incoming: Incoming, *, position: int, opens_loop: int = 0) -> MessageEvent:
     """The message as it is put into the log."""
     return MessageEvent(
         position=position,
-        format=given.codec.format,
-        tokens=given.tokens,
-        envelope=given.envelope,
-        body=given.body,
+        format=incoming.codec.format,
+        tokens=incoming.tokens,
+        envelope=incoming.envelope,
+        body=incoming.body,
         opens_loop=opens_loop,
-        head_tokens=given.head_tokens,
+        head_tokens=incoming.head_tokens,
     )
 
 
@@ -95,27 +95,27 @@ def understand_batch(request: AppendMessages, counter: TokenCounter) -> list[Inc
     metas = request.meta or [Meta()] * len(request.messages)
     pairs = zip(request.messages, metas, strict=True)
     batch, calls = list[Incoming](), 0
-    for at, (body, meta) in enumerate(pairs):
-        batch.append(understand(body, at, counter, codec=codec, meta=meta))
-        calls = with_calls(calls, batch[-1].facts, at)
+    for index, (body, meta) in enumerate(pairs):
+        batch.append(understand(body, index, counter, codec=codec, meta=meta))
+        calls = with_calls(calls, batch[-1].facts, index)
     return batch
 
 
-def with_calls(count: int, facts: MessageOutline, at: int) -> int:
+def with_calls(count: int, facts: MessageOutline, index: int) -> int:
     """Return the count of calls and results with those of the message at index ``at``. Refuse more than a request may have."""
     count += len(facts.calls) + len(facts.results)
     if count > MAX_CALLS:
         message = f"the messages up to this one have {count} tool calls and results; a request has at most {MAX_CALLS}"
-        raise TooLargeError(message, problems=[Problem("too_many_calls", f"/messages/{at}", message)])
+        raise TooLargeError(message, problems=[Problem("too_many_calls", f"/messages/{index}", message)])
     return count
 
 
 def _check_sizes(messages: Sequence[dict[str, Any]]) -> None:
     sizes = [len(encode_json(message)) for message in messages]
-    for at, size in enumerate(sizes):
+    for index, size in enumerate(sizes):
         if size > MAX_MESSAGE_BYTES:
             message = f"a message of {size} bytes is over the limit of {MAX_MESSAGE_BYTES}"
-            raise TooLargeError(message, problems=[Problem("message_too_large", f"/messages/{at}", message)])
+            raise TooLargeError(message, problems=[Problem("message_too_large", f"/messages/{index}", message)])
     if sum(sizes) > MAX_APPEND_BYTES:
         raise TooLargeError(f"messages of {sum(sizes)} bytes are over the limit of {MAX_APPEND_BYTES} for one commit")
 
@@ -133,7 +133,7 @@ def sent_after(body: AppendMessages, header: Header, time_ms: int) -> Sent | Non
     return Sent(body.window.position, time_ms)
 
 
-def calibrated(body: AppendMessages, header: Header, *, opens_loop: bool) -> tuple[Calibration, list[Disorder]]:
+def calibration_after(body: AppendMessages, header: Header, *, opens_loop: bool) -> tuple[Calibration, list[Disorder]]:
     """The session's token factor after the append. Counts that can't be true teach nothing and are reported."""
     ratio, ignored = None, list[Disorder]()
     if body.usage is not None and body.window is not None:
@@ -149,42 +149,47 @@ _HASHES = frozenset(open_call(Ref(1, 0), key="", name=name).name_hash for name i
 
 
 def recalls(
-    arrivals: Sequence[Arrival], given: Sequence[Incoming], before: OpenCalls, tail: Tail, *, has_tools: bool
+    arrivals: Sequence[Arrival], batch: Sequence[Incoming], before: OpenCalls, tail: Tail, *, has_tools: bool
 ) -> Mapping[int, Recall]:
     """By position. What was recalled is as the caller says, else as the calls ask by ref, where their arguments are at hand.
 
     ``has_tools``: the session's windows have our tools. Without them only what the caller says counts: a tool of one of the names
     may be its own.
     """
-    told = {arrival.position: one.recalled for arrival, one in zip(arrivals, given, strict=True)}
+    claims = {arrival.position: incoming.recalled for arrival, incoming in zip(arrivals, batch, strict=True)}
     if not any(arrival.facts.results for arrival in arrivals):
         return {}
     ours = {call.ref for call in before.calls if call.name_hash in _HASHES}
     ours |= {
-        Ref(one.position, at) for one in arrivals for at, call in enumerate(one.facts.calls) if call.name in _NAMES
+        Ref(arrival.position, index)
+        for arrival in arrivals
+        for index, call in enumerate(arrival.facts.calls)
+        if call.name in _NAMES
     }
-    if not (ours and has_tools) and all(places is None for places in told.values()):
+    if not (ours and has_tools) and all(places is None for places in claims.values()):
         return {}
     answered: dict[int, list[Ref]] = {}
-    complete = ((one.position, one.facts) for one in arrivals if not one.interrupted)
+    complete = ((arrival.position, arrival.facts) for arrival in arrivals if not arrival.interrupted)
     for (position, _), ref in sorted(pair(complete, before=before).call_of.items()):
         if ref in ours:
             answered.setdefault(position, []).append(ref)
-    found = dict[int, Recall]()
-    messages = _AtHand(arrivals, given, tail)
-    for position, places in told.items():
+    recalled = dict[int, Recall]()
+    messages = _KnownMessages(arrivals, batch, tail)
+    for position, places in claims.items():
         refs = answered.get(position, [])
         if places is not None or (refs and has_tools):
-            asked = dict.fromkeys(place for ref in refs for place in messages.asked(ref)) if places is None else places
-            found[position] = Recall(tuple(map(str, refs)), tuple(asked))
-    return found
+            recalled_places = (
+                dict.fromkeys(place for ref in refs for place in messages.asked(ref)) if places is None else places
+            )
+            recalled[position] = Recall(tuple(map(str, refs)), tuple(recalled_places))
+    return recalled
 
 
-class _AtHand:
+class _KnownMessages:
     """The messages of a request, and of the newest commit before it."""
 
-    def __init__(self, arrivals: Sequence[Arrival], given: Sequence[Incoming], tail: Tail) -> None:
-        self._given = {arrival.position: one.message for arrival, one in zip(arrivals, given, strict=True)}
+    def __init__(self, arrivals: Sequence[Arrival], batch: Sequence[Incoming], tail: Tail) -> None:
+        self._given = {arrival.position: incoming.message for arrival, incoming in zip(arrivals, batch, strict=True)}
         self._tail = tail
         self._older: dict[int, Message] | None = None
 
@@ -204,7 +209,7 @@ class _AtHand:
             places = asked_for(call.name, call.arguments).places
         except ArgumentsError:
             return
-        yield from (found for found in map(ref_of, places) if found is not None)
+        yield from (place_ref for place_ref in map(ref_of, places) if place_ref is not None)
 
 
 def _messages(tail: Tail) -> Iterator[tuple[int, Message]]:

@@ -73,7 +73,7 @@ class ReadMessages:
         """A page of those in view at a header whose positions are in some stretches of it."""
         first = max(after + 1, stretches[0][0]) if stretches else MAX_POSITION
         messages = self._in_view(keys, header, _Wanted(first, header.last, False)) if first <= header.last else ()
-        return _page((one for one in messages if _is_in(one.event.position, stretches)), limit, None)
+        return _page((message for message in messages if _is_in(message.event.position, stretches)), limit, None)
 
     def _in_view(
         self, keys: SessionKeys, header: Header, wanted: _Wanted, *, limit: int = _PAGE_COMMITS
@@ -96,8 +96,8 @@ class _Wanted:
     descending: bool
 
     def of(self, messages: Sequence[Located]) -> Iterator[Located]:
-        here = [one for one in messages if self.first <= one.event.position <= self.last]
-        return reversed(here) if self.descending else iter(here)
+        matching = [message for message in messages if self.first <= message.event.position <= self.last]
+        return reversed(matching) if self.descending else iter(matching)
 
 
 def _is_in(position: int, stretches: Sequence[Stretch]) -> bool:
@@ -106,14 +106,14 @@ def _is_in(position: int, stretches: Sequence[Stretch]) -> bool:
 
 def _page(messages: Iterable[Located], limit: int, format: str | None) -> MessagePage:
     """As many as the limits of a page allow, and where the next one goes on."""
-    found, size = list[StoredMessage](), 0
-    for count, one in enumerate(messages):
-        here = _stored(one, format)
-        size += sum(len(encode_json(stored.model_dump(mode="python"))) for stored in here)
-        if count == limit or (found and size > PAGE_BYTES):
-            return MessagePage(messages=found, next=found[-1].position)
-        found.extend(here)
-    return MessagePage(messages=found, next=None)
+    page, size = list[StoredMessage](), 0
+    for count, message in enumerate(messages):
+        stored_messages = _stored(message, format)
+        size += sum(len(encode_json(stored.model_dump(mode="python"))) for stored in stored_messages)
+        if count == limit or (page and size > PAGE_BYTES):
+            return MessagePage(messages=page, next=page[-1].position)
+        page.extend(stored_messages)
+    return MessagePage(messages=page, next=None)
 
 
 class ReadLoops:
@@ -136,9 +136,13 @@ class ReadLoops:
             not tail.header.pending and self._log.clock.now_ms() - tail.header.time_ms > timeout_ms
         )
         by_loop = dict[int, list[Located]]()
-        for one in messages:
-            by_loop.setdefault(one.loop, []).append(one)
-        pairing = pair((one.event.position, one.facts) for one in messages if one.event.envelope.status == "complete")
+        for message in messages:
+            by_loop.setdefault(message.loop, []).append(message)
+        pairing = pair(
+            (message.event.position, message.facts)
+            for message in messages
+            if message.event.envelope.status == "complete"
+        )
         loops, size = list[LoopAnswer](), 0
         for number in sorted(by_loop, reverse=True):
             loop = _loop_answer(number, by_loop[number], pairing, is_open=number == newest and not is_over)
@@ -160,28 +164,35 @@ class ReadLoops:
             commits = [*page, *commits]
             if commits[0].header.flow.loop.number < loops.start:
                 break
-        found = [one for one in located(log, keys, commits) if one.loop in loops]
-        wanted = [one.event for one in found if one.event.body is None and one.facts.role in ("user", "assistant")]
+        in_loops = [message for message in located(log, keys, commits) if message.loop in loops]
+        wanted = [
+            message.event
+            for message in in_loops
+            if message.event.body is None and message.facts.role in ("user", "assistant")
+        ]
         bodies = log.fetch(keys, wanted)
-        return [Located(bodies.get(one.event.position, one.event), one.loop, one.time_ms) for one in found]
+        return [
+            Located(bodies.get(message.event.position, message.event), message.loop, message.time_ms)
+            for message in in_loops
+        ]
 
     def _header_behind(self, keys: SessionKeys, header: Header, loop: int) -> Header:
         """The header of the commit in view that opens a loop, by halving; cut to the view where that is shorter."""
         stretches = self._log.commits.view(keys, header).up_to(header.last)
-        for at, (first, last) in enumerate(stretches):
+        for index, (first, last) in enumerate(stretches):
             newest = self._at(keys, last)
-            if newest.flow.loop.number < loop and at + 1 < len(stretches):
+            if newest.flow.loop.number < loop and index + 1 < len(stretches):
                 continue
             low, high = first, last
             while low < high:
                 middle = (low + high) // 2
-                here = self._at(keys, middle)
-                if here.flow.loop.number >= loop:
+                middle_header = self._at(keys, middle)
+                if middle_header.flow.loop.number >= loop:
                     high = middle
                 else:
-                    low = max(middle, here.last) + 1
-            found = self._at(keys, high)
-            return replace(found, last=min(found.last, last), view=VisibleRanges(tuple(stretches[:at]), first))
+                    low = max(middle, middle_header.last) + 1
+            opening = self._at(keys, high)
+            return replace(opening, last=min(opening.last, last), view=VisibleRanges(tuple(stretches[:index]), first))
         return header
 
     def _at(self, keys: SessionKeys, position: int) -> Header:
@@ -191,20 +202,20 @@ class ReadLoops:
         return commit.header
 
 
-def _stored(one: Located, wanted: str | None) -> list[StoredMessage]:
+def _stored(message: Located, wanted: str | None) -> list[StoredMessage]:
     """The message; as several of one position where the format asked for has no one body for it. The first has the tokens."""
-    event, envelope = one.event, one.event.envelope
+    event, envelope = message.event, message.event.envelope
     if event.body is None:
         raise CorruptError("a message without body", item=commit_sort_key(event.position))
-    bodies = [event.body] if wanted is None or wanted == event.format else _converted(one, wanted)
+    bodies = [event.body] if wanted is None or wanted == event.format else _converted(message, wanted)
     return [
         StoredMessage(
             position=event.position,
-            loop=one.loop or None,
+            loop=message.loop or None,
             format=wanted or event.format,
             body=body,
-            tokens=0 if at else event.tokens,
-            created_at=envelope.created_at or rfc3339(one.time_ms),
+            tokens=0 if index else event.tokens,
+            created_at=envelope.created_at or rfc3339(message.time_ms),
             status=envelope.status,
             id=envelope.id,
             author=envelope.author,
@@ -215,17 +226,17 @@ def _stored(one: Located, wanted: str | None) -> list[StoredMessage]:
             redacted=event.redacted,
             origin=envelope.origin,
         )
-        for at, body in enumerate(bodies)
+        for index, body in enumerate(bodies)
     ]
 
 
-def _converted(one: Located, wanted: str) -> list[JsonObject]:
+def _converted(located_message: Located, wanted: str) -> list[JsonObject]:
     """The message in another format, by itself: ids as they were given."""
-    message = cast("Message", one.message)
+    message = cast("Message", located_message.message)
     turn = Turn(
         message,
-        one.event.format,
-        one.event.body,
+        located_message.event.format,
+        located_message.event.body,
         tuple(call.id for call in message.tool_calls),
         tuple(result.tool_call_id for result in message.tool_results),
     )
@@ -233,13 +244,17 @@ def _converted(one: Located, wanted: str) -> list[JsonObject]:
 
 
 def _loop_answer(number: int, messages: Sequence[Located], pairing: Pairing, *, is_open: bool) -> LoopAnswer:
-    complete = [one for one in messages if one.event.envelope.status == "complete"]
-    users = [one for one in complete if one.facts.role == "user" and one.facts.head and not one.facts.calls]
-    replies = [one for one in complete if one.facts.role == "assistant"]
+    complete = [message for message in messages if message.event.envelope.status == "complete"]
+    users = [
+        message
+        for message in complete
+        if message.facts.role == "user" and message.facts.head and not message.facts.calls
+    ]
+    replies = [message for message in complete if message.facts.role == "assistant"]
     last_reply = replies[-1] if replies else None
     is_final = last_reply is not None and not last_reply.facts.calls
     over: LoopStatus = "closed" if is_final else "interrupted"
-    by_position = {one.event.position: one for one in complete}
+    by_position = {message.event.position: message for message in complete}
     return LoopAnswer(
         loop=number,
         status="open" if is_open else over,
@@ -247,26 +262,26 @@ def _loop_answer(number: int, messages: Sequence[Located], pairing: Pairing, *, 
         ended_at=None if is_open else rfc3339(messages[-1].time_ms),
         first=messages[0].event.position,
         last=messages[-1].event.position,
-        user_message="\n".join(one.facts.head for one in users) if users else None,
+        user_message="\n".join(message.facts.head for message in users) if users else None,
         reply=last_reply.facts.head if last_reply is not None and is_final else None,
-        tool_calls=[call for one in complete for call in _calls(one, pairing, by_position)],
-        tokens=sum(one.event.tokens for one in messages),
+        tool_calls=[call for message in complete for call in _calls(message, pairing, by_position)],
+        tokens=sum(message.event.tokens for message in messages),
     )
 
 
-def _calls(one: Located, pairing: Pairing, by_position: dict[int, Located]) -> Iterable[LoopCall]:
-    message = one.message
+def _calls(located_message: Located, pairing: Pairing, by_position: dict[int, Located]) -> Iterable[LoopCall]:
+    message = located_message.message
     if message is None:
         return
-    for at, call in enumerate(message.tool_calls):
-        place = pairing.result_of.get(Ref(one.event.position, at))
+    for index, call in enumerate(message.tool_calls):
+        place = pairing.result_of.get(Ref(located_message.event.position, index))
         result = by_position.get(place[0]) if place else None
         yield LoopCall(
-            ref=str(Ref(one.event.position, at)),
+            ref=str(Ref(located_message.event.position, index)),
             call_id=call.id,
             name=call.name,
             arguments=_arguments(call.arguments),
-            called_at=rfc3339(one.time_ms),
+            called_at=rfc3339(located_message.time_ms),
             is_error=result.facts.results[place[1]].is_error if result is not None and place else None,
             tokens=result.event.tokens if result is not None else 0,
         )

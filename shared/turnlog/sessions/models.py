@@ -102,7 +102,7 @@ class CreateSession(Body):
     )
     bootstrap: Annotated[
         Annotated[bool, Tag("bool")] | Annotated[Bootstrap, Tag("options")],
-        Discriminator(lambda given: "bool" if isinstance(given, bool) else "options"),
+        Discriminator(lambda value: "bool" if isinstance(value, bool) else "options"),
     ] = Field(
         default=False,
         description="Begin with what long-term memory knows of the user, as a pinned message of fenced data",

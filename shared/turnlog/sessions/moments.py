@@ -13,19 +13,19 @@ from turnlog.ports import Item
 from turnlog.sessions.session_log import SessionLog
 
 
-def resolved(log: SessionLog, keys: SessionKeys, at: int | str, *, pointer: str = "/at") -> int:
+def resolved(log: SessionLog, keys: SessionKeys, moment: int | str, *, pointer: str = "/at") -> int:
     """``at`` as a position of a session that is there. Whether the log has it is seen when it is read."""
-    if isinstance(at, int):
+    if isinstance(moment, int):
         log.commits.tail(keys)
-        return at
+        return moment
     try:
-        time_ms = milliseconds_of(at)
+        time_ms = milliseconds_of(moment)
     except ValueError as error:
-        message = f"{at[:64]!r} is neither a position nor a time of RFC 3339"
+        message = f"{moment[:64]!r} is neither a position nor a time of RFC 3339"
         raise _invalid(pointer, message) from error
     position = position_at(log.commits, keys, time_ms)
     if position is None:
-        raise _invalid(pointer, f"the session is newer than {at}")
+        raise _invalid(pointer, f"the session is newer than {moment}")
     return position
 
 
@@ -39,20 +39,20 @@ def above_head(header: Header, position: int, *, pointer: str = "/at") -> Invali
 
 def commit_at(log: SessionLog, keys: SessionKeys, position: int, *, pointer: str = "/at") -> Item:
     """The item of the commit that holds a position, in one request. Above the head it is an `InvalidInputError`."""
-    found = next(log.commits.stored.back(keys, position, limit=1), ())
-    if not found or is_tombstone(found):
+    items = next(log.commits.stored.back(keys, position, limit=1), ())
+    if not items or is_tombstone(items):
         raise NotFoundError(f"no session {keys.session_id!r}")
-    header = header_in(found[0])
+    header = header_in(items[0])
     if position > header.last:
         if position <= log.commits.tail(keys).header.last:
             raise log.commits.missing(keys, position)
         raise above_head(header, position, pointer=pointer)
-    return found[0]
+    return items[0]
 
 
-def header_of(log: SessionLog, keys: SessionKeys, at: int | str, *, pointer: str = "/at") -> Header:
+def header_of(log: SessionLog, keys: SessionKeys, moment: int | str, *, pointer: str = "/at") -> Header:
     """The header that the log would have if it ended at a moment: what is in view and in force then."""
-    position = resolved(log, keys, at, pointer=pointer)
+    position = resolved(log, keys, moment, pointer=pointer)
     item = commit_at(log, keys, position, pointer=pointer)
 
     def before() -> Header:

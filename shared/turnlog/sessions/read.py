@@ -52,8 +52,8 @@ def session_answer(keys: SessionKeys, settings: SessionSettings, header: Header,
 
 
 def _bootstrapped(settings: SessionSettings) -> Bootstrapped | None:
-    found = settings.bootstrap
-    return Bootstrapped.model_validate(found["found"]) if found is not None else None
+    bootstrap = settings.bootstrap
+    return Bootstrapped.model_validate(bootstrap["found"]) if bootstrap is not None else None
 
 
 DEFAULT_LIMIT = 20
@@ -70,10 +70,10 @@ class GetSession:
     def __call__(self, owner: Owner, session_id: str) -> Session:
         keys = SessionKeys(owner, session_id)
         tail = self._log.commits.tail(keys)
-        found = self._log.short_settings(keys, tail)
+        current = self._log.short_settings(keys, tail)
         if tail.meta is not None and read_meta(tail.meta).missing > 1:
-            found = self._log.settings(keys, tail.meta, None, tail.header)
-        return session_answer(keys, found.settings, tail.header, created_ms=found.created_ms)
+            current = self._log.settings(keys, tail.meta, None, tail.header)
+        return session_answer(keys, current.settings, tail.header, created_ms=current.created_ms)
 
 
 class ListSessions:
@@ -97,7 +97,7 @@ class ListSessions:
         cursors = Cursors(self._log.cursor_secret())
         scope = f"sessions {owner.tenant_id} {owner.user_id} {status or ''}"
         after: Mapping[str, str] | None = cursors.read(cursor, scope=scope) if cursor is not None else None
-        found, partition = list[Item](), OwnerKeys(owner).partition
+        items, partition = list[Item](), OwnerKeys(owner).partition
         size = limit + 1 if status is None else max(limit + 1, _FILTERED_ITEMS)
         for _ in range(_MAX_PAGES):
             page = self._log.items.query(
@@ -112,22 +112,22 @@ class ListSessions:
                     after=after,
                 )
             )
-            found.extend(item for item in page.items if self._is_shown(owner, item, status))
+            items.extend(item for item in page.items if self._is_shown(owner, item, status))
             after = page.next
-            if len(found) > limit or after is None:
+            if len(items) > limit or after is None:
                 break
-        if len(found) > limit:
-            after = {name: str(found[limit - 1][name]) for name in ("pk", "sk", "g1pk", "g1sk")}
-        read = [self._session(owner, item) for item in found[:limit]]
-        sessions = [one for one in read if one is not None and status in (None, one.status)]
+        if len(items) > limit:
+            after = {name: str(items[limit - 1][name]) for name in ("pk", "sk", "g1pk", "g1sk")}
+        read = [self._session(owner, item) for item in items[:limit]]
+        sessions = [session for session in read if session is not None and status in (None, session.status)]
         return SessionPage(sessions=sessions, next_cursor=cursors.write(after, scope=scope) if after else None)
 
     def _is_shown(self, owner: Owner, item: Item, status: str | None) -> bool:
         """A session being created is shown once its first commit is there, even if its creator went away right after it."""
         if status_of(item) == "creating":
             keys = SessionKeys(owner, session_id_of(item))
-            found = self._log.items.get_many([keys.commit(1), keys.meta])
-            if is_slot_tombstone(found.get(keys.commit(1), {})) or MATERIALISING in found.get(keys.meta, {}):
+            stored = self._log.items.get_many([keys.commit(1), keys.meta])
+            if is_slot_tombstone(stored.get(keys.commit(1), {})) or MATERIALISING in stored.get(keys.meta, {}):
                 return False
             return status in (None, "active")
         return status in (None, status_of(item))
@@ -156,13 +156,13 @@ class ListSessions:
     def _from_log(self, keys: SessionKeys) -> Session:
         """The session as of its newest commit; its entry in the list is written anew."""
         tail = self._log.commits.tail(keys)
-        found = self._log.settings(keys, tail.meta, None, tail.header)
+        current = self._log.settings(keys, tail.meta, None, tail.header)
         header = tail.header
         settled = is_touch(header.time_ms, self._log.clock.now_ms())
-        entry = directory_item(keys, found.settings, created_ms=found.created_ms, header=header, settled=settled)
+        entry = directory_item(keys, current.settings, created_ms=current.created_ms, header=header, settled=settled)
         with suppress(UnavailableError):  # the answer is right whether or not the entry could be written
             self._log.items.put(entry, condition=Less("pos", header.last + 1, or_absent=False))
-        return session_answer(keys, found.settings, header, created_ms=found.created_ms)
+        return session_answer(keys, current.settings, header, created_ms=current.created_ms)
 
 
 def _header_of(item: Item, ttl_days: int) -> Header:

@@ -64,9 +64,9 @@ class Forks:
             done += 1
         return done
 
-    def _copy(self, child: SessionKeys, found: Sequence[Item], shared: int) -> None:
+    def _copy(self, child: SessionKeys, items: Sequence[Item], shared: int) -> None:
         """Commits to a fork's base, after what they have out of line; nothing of what lies behind the end of what it shares."""
-        base, page = child.base, [as_shared(item, shared) for item in found]
+        base, page = child.base, [as_shared(item, shared) for item in items]
         for item in page:
             self._payloads.copy(base, read_commit(item).payloads)
         self._items.write_many(
@@ -84,7 +84,7 @@ def as_shared(item: Item, shared: int = MAX_POSITION) -> Item:
     if not isinstance(last, int) or last <= end:
         return item
     first = first_position(item)
-    lines = [line if first + at <= end else hidden(line) for at, line in enumerate(stored_lines(item))]
+    lines = [line if first + index <= end else hidden(line) for index, line in enumerate(stored_lines(item))]
     bare = {name: value for name, value in item.items() if name != "b"}
     covered = hashed_header(log_key(item), item)
     return {**bare, "b": pack(b"\n".join(lines), beside=covered, item_bytes=item_size_bytes(bare) + 1)}
@@ -153,9 +153,7 @@ class SessionLog:
             return self.settings_from_log(keys, header)
         return CurrentSettings(self.caches.settings_in(keys, system), known.created_ms)
 
-    def touch(
-        self, keys: SessionKeys, before: Tail, header: Header, *, in_force: CurrentSettings | None = None
-    ) -> None:
+    def touch(self, keys: SessionKeys, before: Tail, header: Header, *, current: CurrentSettings | None = None) -> None:
         """Brings the session's entry in the list up to date after a commit, when that is the first of its five minutes, or another
         status begins.
 
@@ -163,12 +161,12 @@ class SessionLog:
         """
         if not is_touch(before.header.time_ms, header.time_ms) and before.header.status == header.status:
             return
-        self.show(keys, header, in_force if in_force is not None else self.short_settings(keys, before))
+        self.show(keys, header, current if current is not None else self.short_settings(keys, before))
 
-    def show(self, keys: SessionKeys, header: Header, in_force: CurrentSettings) -> None:
+    def show(self, keys: SessionKeys, header: Header, current: CurrentSettings) -> None:
         """Brings the session's entry in the list up to date with a commit, unless it reflects a later one."""
         item = directory_item(
-            keys, in_force.settings, created_ms=in_force.created_ms, header=header, missing=in_force.missing
+            keys, current.settings, created_ms=current.created_ms, header=header, missing=current.missing
         )
         with suppress(UnavailableError):
             self.items.put(item, condition=Less("pos", header.last, or_absent=False))
@@ -179,16 +177,16 @@ class SessionLog:
 
     def settings_from_log(self, keys: SessionKeys, header: Header) -> CurrentSettings:
         """The settings by the log itself; the caches are written again."""
-        found, position, payload = self._settings_at(keys, header)
+        current, position, payload = self._settings_at(keys, header)
         self.caches.write_settings(
             keys,
-            found.settings,
+            current.settings,
             position=position,
-            created_ms=found.created_ms,
+            created_ms=current.created_ms,
             payload=payload,
             rewound=header.rewound,
         )
-        return found
+        return current
 
     def settings_at(self, keys: SessionKeys, header: Header) -> CurrentSettings:
         """The settings that were in force at a commit."""
@@ -221,12 +219,12 @@ class SessionLog:
         """The key that signs page cursors: made once for each table."""
         if not self._secret:
             with serving(None):  # it is no tenant's
-                found = self.items.get_many([_SECRET]).get(_SECRET)
-                if found is None:
-                    made = hashlib.sha256(self.ids.nonce() + self.ids.new_id().encode()).digest()
-                    lost = self.items.put({"pk": _SECRET.pk, "sk": _SECRET.sk, "b": made}, condition=Absent())
-                    found = lost.existing if lost is not None else {"b": made}
-            secret = found["b"] if found is not None else b""
+                item = self.items.get_many([_SECRET]).get(_SECRET)
+                if item is None:
+                    secret_bytes = hashlib.sha256(self.ids.nonce() + self.ids.new_id().encode()).digest()
+                    lost = self.items.put({"pk": _SECRET.pk, "sk": _SECRET.sk, "b": secret_bytes}, condition=Absent())
+                    item = lost.existing if lost is not None else {"b": secret_bytes}
+            secret = item["b"] if item is not None else b""
             if not isinstance(secret, bytes) or not secret:
                 raise CorruptError("the cursor secret is damaged", item=_SECRET.sk)
             self._secret = secret

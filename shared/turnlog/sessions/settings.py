@@ -27,10 +27,10 @@ MAX_SETTINGS_BYTES = 4 * 1024 * 1024
 MAX_SETTINGS_VALUES = 250_000
 
 
-def fields_of(given: dict[str, Any], counter: TokenCounter) -> dict[str, Any]:
+def fields_of(changes: dict[str, Any], counter: TokenCounter) -> dict[str, Any]:
     """What is given, as fields of settings; null is a field's default. Tokens are counted here, once."""
     default = SessionSettings()
-    fields = {name: value if value is not None else getattr(default, name) for name, value in given.items()}
+    fields = {name: value if value is not None else getattr(default, name) for name, value in changes.items()}
     if "policy" in fields:
         policy_of(fields["policy"])
     if "system" in fields:
@@ -60,43 +60,43 @@ class UpdateSessions:
         self._counter = counter
 
     def __call__(self, owner: Owner, session_id: str, body: UpdateSession, *, key: str | None = None) -> Session:
-        keys, given = SessionKeys(owner, session_id), body.model_dump(exclude_unset=True)
-        if not given:
+        keys, changes = SessionKeys(owner, session_id), body.model_dump(exclude_unset=True)
+        if not changes:
             message = "no setting is given"
             raise InvalidInputError(message, problems=[Problem("missing", "", message)])
-        request = raw_request_key(key, "update session", given)
-        fields, in_force = fields_of(given, self._counter), CurrentSettings(SessionSettings(), 0)
+        request = raw_request_key(key, "update session", changes)
+        fields, current = fields_of(changes, self._counter), CurrentSettings(SessionSettings(), 0)
 
         def compose(tail: Tail) -> Draft | Commit:
-            nonlocal in_force
+            nonlocal current
             header = tail.header
             before = self._log.settings(keys, tail.meta, None, header)
-            in_force = replace(before, settings=replace(before.settings, **fields))
-            check_settings_size(in_force.settings)
+            current = replace(before, settings=replace(before.settings, **fields))
+            check_settings_size(current.settings)
             new = following(header, kind="p", events=1, now_ms=self._log.clock.now_ms())
-            event = SettingsEvent(new.first, in_force.settings, tuple(sorted(given)))
-            ttl_days = in_force.settings.ttl_days or 0
+            event = SettingsEvent(new.first, current.settings, tuple(sorted(changes)))
+            ttl_days = current.settings.ttl_days or 0
             return Draft(replace(new, last_settings=new.first, ttl_days=ttl_days), (event,))
 
         written = self._log.commits.write(keys, compose, request)
         header = written.commit.header
         if written.repeated:
-            in_force = self._log.settings_at(keys, header)
+            current = self._log.settings_at(keys, header)
             self._log.mend(keys, written.tail)
         else:
-            self._write_caches(keys, written, in_force)
-        return session_answer(keys, in_force.settings, header, created_ms=in_force.created_ms)
+            self._write_caches(keys, written, current)
+        return session_answer(keys, current.settings, header, created_ms=current.created_ms)
 
-    def _write_caches(self, keys: SessionKeys, written: WriteResult, in_force: CurrentSettings) -> None:
+    def _write_caches(self, keys: SessionKeys, written: WriteResult, current: CurrentSettings) -> None:
         """The commit is durable already: a cache that can't be written now is mended by a reader."""
         commit = written.commit
         payload = commit.settings_payload
         with suppress(UnavailableError):
             self._log.caches.write_settings(
                 keys,
-                in_force.settings,
+                current.settings,
                 position=commit.header.first,
-                created_ms=in_force.created_ms,
+                created_ms=current.created_ms,
                 payload=payload,
             )
-        self._log.show(keys, commit.header, in_force)
+        self._log.show(keys, commit.header, current)

@@ -41,7 +41,7 @@ class ChangeState:
         self, keys: SessionKeys, change: Change, *, request: RequestKey | None, if_version: int | None = None
     ) -> SessionState:
         """Return the state after the change; for a repeated request, as it was after the first one."""
-        changing = Changing(self._log, keys, change, if_version=if_version)
+        changing = StateWrite(self._log, keys, change, if_version=if_version)
         written = self._log.commits.write(keys, changing.compose, request)
         if written.repeated:
             return self._log.states.at(keys, written.commit.header.last_state)
@@ -49,7 +49,7 @@ class ChangeState:
         return changing.state
 
 
-class Changing:
+class StateWrite:
     """One change of the state on its way into the log."""
 
     def __init__(self, log: SessionLog, keys: SessionKeys, change: Change, *, if_version: int | None = None) -> None:
@@ -120,7 +120,7 @@ def check_agent(state: JsonObject, agent_id: str, *, pointer: str = "") -> None:
     if not problems and state["agent_id"] != agent_id:
         problems = [Problem("wrong_agent_id", "/agent_id", "agent_id is not the name that the state stands under")]
     if problems:
-        raise _invalid([replace(one, pointer=pointer + one.pointer) for one in problems])
+        raise _invalid([replace(problem, pointer=pointer + problem.pointer) for problem in problems])
 
 
 def has_pending(state: SessionState) -> bool:
@@ -184,11 +184,11 @@ class PatchState:
         if_version: int | None = None,
         key: str | None = None,
     ) -> StateAnswer:
-        said = own_action(action, pointer="/query/action")
-        request = raw_request_key(key, "patch state", {"patch": patch, "action": said})
+        recorded_action = own_action(action, pointer="/query/action")
+        request = raw_request_key(key, "patch state", {"patch": patch, "action": recorded_action})
 
         def patched(before: SessionState, position: int) -> tuple[StateEvent, SessionState]:
-            return next_event(before, position=position, action=said, patch=patch, agent_id=None)
+            return next_event(before, position=position, action=recorded_action, patch=patch, agent_id=None)
 
         keys = SessionKeys(owner, session_id)
         return _answer(self._change(keys, patched, request=request, if_version=if_version))

@@ -165,9 +165,9 @@ def _pattern(_validator: Any, value: str, instance: Any, _schema: Any) -> Iterat
     if pattern is None:
         checking.work.spend(len(value) * _LOOKUP_STEPS)
         pattern = checking.patterns[value] = Pattern(value)
-    found = pattern.lines([instance], max_steps=checking.work.left)
-    checking.work.spend(found.steps if found.read else checking.work.left + 1)
-    if not found.lines:
+    match = pattern.lines([instance], max_steps=checking.work.left)
+    checking.work.spend(match.steps if match.read else checking.work.left + 1)
+    if not match.lines:
         yield ValidationError("pattern")
 
 
@@ -277,7 +277,7 @@ def check_state(state: JsonObject, schema: JsonObject, work: Work) -> None:
     """Refuse a state that does not fit, with the pointer of each problem, 20 at most, and no contents."""
     shown = {name: value for name, value in state.items() if name != "agents"}
     try:
-        found = list(islice(state_errors(shown, schema, work), _MAX_PROBLEMS))
+        violations = list(islice(state_errors(shown, schema, work), _MAX_PROBLEMS))
     except RecursionError as error:
         raise _refused("", "the schema has a reference that leads to itself without end") from error
     except Unresolvable as error:
@@ -285,14 +285,14 @@ def check_state(state: JsonObject, schema: JsonObject, work: Work) -> None:
     except (UnknownType, PatternError, TypeError, ValueError, ArithmeticError, AttributeError, LookupError) as error:
         # Only schemas are checked when a schema is given: a reference may lead to any of its values, as to a default.
         raise _refused("", "the schema has a reference that leads to what is no schema") from error
-    if found:
+    if violations:
         problems = [
             Problem(
                 "schema",
-                _pointer(one.absolute_path),
-                f"does not fit {_pointer(one.absolute_schema_path)} of the schema",
+                _pointer(violation.absolute_path),
+                f"does not fit {_pointer(violation.absolute_schema_path)} of the schema",
             )
-            for one in found
+            for violation in violations
         ]
         first = problems[0]
         message = f"the state does not fit the session's schema: {first.pointer or 'the state'} {first.message}"

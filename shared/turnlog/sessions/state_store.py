@@ -88,12 +88,12 @@ class States:
         value: JsonObject = {}
         if cached.base:
             event = self._event(keys, cached.base)
-            found = event.state if isinstance(event, CreateEvent) else event.full
-            if found is None:
+            full_state = event.state if isinstance(event, CreateEvent) else event.full
+            if full_state is None:
                 raise CorruptError(
                     "no whole state where the cache says there is one", item=commit_sort_key(cached.base)
                 )
-            value = found
+            value = full_state
         base = SessionState(value, cached.base, cached.count - len(cached.content), cached.base)
         return self._folded(base, cached.content, cached.position)
 
@@ -181,8 +181,8 @@ def _event(
         count=count,
         agent_id=agent_id,
         full=value if is_full else None,
-        keys_before=keys_told(state.value),
-        keys_after=keys_told(value),
+        keys_before=state_key_names(state.value),
+        keys_after=state_key_names(value),
     )
     if is_full:
         return event, SessionState(value, position, count, position)
@@ -194,7 +194,7 @@ def _read_steps(patches: Sequence[Patch]) -> int:
     return sum(len(encode_json(patch)) for patch in patches) // _BYTES_PER_STEP
 
 
-def keys_told(value: JsonObject) -> tuple[str, ...]:
+def state_key_names(value: JsonObject) -> tuple[str, ...]:
     """The names that history tells of a state."""
     return tuple(sorted(value)[:MAX_KEYS_TOLD])
 

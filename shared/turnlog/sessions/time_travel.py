@@ -34,8 +34,8 @@ class RewindSessions:
         position = resolved(self._log, keys, body.to, pointer="/to")
         request = request_key(key, f"rewind {session_id}", body)
         header = self.to(keys, position, request=request, if_head=body.if_head)
-        found = self._log.settings_at(keys, header)
-        return session_answer(keys, found.settings, header, created_ms=found.created_ms)
+        current = self._log.settings_at(keys, header)
+        return session_answer(keys, current.settings, header, created_ms=current.created_ms)
 
     def to(
         self,
@@ -57,15 +57,15 @@ class RewindSessions:
             check_active(header)
             if if_head is not None and if_head != header.last:
                 raise HeadMismatchError(f"the head is {header.last}, not {if_head}", details={"head": header.last})
-            if header.last == position + 1 and (found := made()) is not None:
-                return found
+            if header.last == position + 1 and (commit := made()) is not None:
+                return commit
             if position > header.last:
                 raise above_head(header, position, pointer="/to")
             then = header_of(self._log, keys, position, pointer="/to")
             new = following(header, kind="r", events=1, now_ms=self._log.clock.now_ms())
-            view = gone_back(self._log, keys, then, at=new.first)
+            view = view_after_rewind(self._log, keys, then, position=new.first)
             event = RewindEvent(new.first, position, view.closed, snapshot_id)
-            return Draft(as_it_was(then, new, view), (event,))
+            return Draft(header_as_of(then, new, view), (event,))
 
         written = self._log.commits.write(keys, compose, request)
         if written.repeated:
@@ -78,27 +78,27 @@ class RewindSessions:
         """The commit is durable already: what can't be written now is read from the log."""
         with suppress(UnavailableError):
             if header.last_settings != before.last_settings:
-                in_force = self._log.settings_from_log(keys, header)
+                current = self._log.settings_from_log(keys, header)
             else:
-                in_force = self._log.settings(keys, None, None, header)
+                current = self._log.settings(keys, None, None, header)
             if header.last_state != before.last_state:
                 state = self._log.states.at(keys, header.last_state)
                 self._log.states.remember(keys, state, rewound=header.rewound)
             summary = self._log.summaries.in_force(keys, header.summary) if header.summary != before.summary else None
             if summary is not None:
                 self._log.summaries.write_cache(keys, summary.event, time_ms=summary.time_ms, rewound=header.rewound)
-            self._log.show(keys, header, in_force)
+            self._log.show(keys, header, current)
 
 
-def gone_back(log: SessionLog, keys: SessionKeys, then: Header, *, at: int) -> VisibleRanges:
+def view_after_rewind(log: SessionLog, keys: SessionKeys, then: Header, *, position: int) -> VisibleRanges:
     """What is in view from position ``at`` on when all is as it was at a header: every stretch, however many."""
-    view = log.commits.view(keys, then).rewound(then.last, at=at)
+    view = log.commits.view(keys, then).rewound(then.last, at=position)
     if len(view.closed) > MOST_STRETCHES:
         raise ConflictError(f"a session is rewound at most {MOST_STRETCHES} times", code="too_many_rewinds")
     return view
 
 
-def as_it_was(then: Header, new: Header, view: VisibleRanges) -> Header:
+def header_as_of(then: Header, new: Header, view: VisibleRanges) -> Header:
     """The header of a new commit from which on all is as at an earlier one."""
     return replace(
         then,
@@ -147,9 +147,9 @@ class ForkOrigin:
         # Whoever erases the parent from here on sees the fork.
         log.commits.tail(self._parent)
         new = following(shared.header, kind="f", events=1, now_ms=log.clock.now_ms())
-        view = gone_back(log, self._parent, self.header, at=new.first)
+        view = view_after_rewind(log, self._parent, self.header, position=new.first)
         header = replace(
-            as_it_was(self.header, new, view),
+            header_as_of(self.header, new, view),
             keys=b"",
             idempotency=request.stamp if request is not None else b"",
             last_settings=new.first,

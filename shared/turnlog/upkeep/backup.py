@@ -82,7 +82,9 @@ class Upkeep:
 
         assert isinstance(copy.items, Inspectable)  # noqa: S101 - an embedded engine's
         done = self._verify(copy, blobs).every(copy.items, progress)
-        damaged = {(one.tenant_id, one.user_id, one.session_id) for one in done.damages if one.session_id}
+        damaged = {
+            (damage.tenant_id, damage.user_id, damage.session_id) for damage in done.damages if damage.session_id
+        }
         for tenant_id, user_id, session_id in damaged:
             keys = SessionKeys(owner_of_ids(tenant_id, user_id), session_id)
             for name in self._engine.blobs.names(keys.blob_prefix):

@@ -1,4 +1,4 @@
-"""Execution state of agents: reading and changing it."""
+"""Read and change the execution state of a session's agents."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from turnlog.sessions.state_store import SessionState, next_event
 
 
 class GetAgent:
-    """The use case: the execution state of one agent."""
+    """Use case: return the execution state of one agent. `NotFoundError` when the session has no such agent."""
 
     def __init__(self, log: SessionLog) -> None:
         self._log = log
@@ -39,7 +39,7 @@ class GetAgent:
 
 
 class PatchAgent:
-    """The use case: a JSON Merge Patch of one agent's execution state; an invalid result is refused."""
+    """Use case: apply a JSON Merge Patch to one agent's execution state. Refuse a patch whose result is not a valid state."""
 
     def __init__(self, log: SessionLog) -> None:
         self._change = ChangeState(log)
@@ -63,15 +63,17 @@ class PatchAgent:
 
 
 def agent_answer(state: SessionState, agent_id: str) -> AgentState:
+    """Return the answer for one agent; ``state`` is empty when the session has no such agent."""
     return AgentState(agent_id=agent_id, state=agent_of(state.value, agent_id) or {}, version=state.version)
 
 
 def run_event(
     run: JsonObject | None, answered: Iterable[UnansweredCall], state: SessionState, *, position: int, action: str = RUN
 ) -> tuple[StateEvent, SessionState, list[Problem]] | None:
-    """The state event of an append, the state after it, and what is wrong with the agent that ``run`` names; None: no event.
+    """Return the state event of an append, the state after it, and the problems of the agent that ``run`` names.
 
-    An action waits for a call; ``answered`` are the calls that the append answers, so what waited for one of them is over.
+    None when the append does not change the state. ``answered`` are the calls that the append answers: a pending action that
+    waits for one of them is removed from its agent.
     """
     patches: JsonObject = {name: {"pending_action": None} for name in agents_answered(state.value, list(answered))}
     agent_id: str | None = next(iter(patches)) if len(patches) == 1 else None
@@ -87,7 +89,7 @@ def run_event(
 
 
 def agents_answered(state: JsonObject, answered: list[UnansweredCall]) -> list[str]:
-    """The agents whose pending action waits for one of the calls."""
+    """Return the ids of agents whose pending action waits for one of the answered calls."""
     agent_ids = list[str]()
     for agent_id, agent in agents_of(state).items():
         pending = pending_of(agent)
@@ -97,7 +99,7 @@ def agents_answered(state: JsonObject, answered: list[UnansweredCall]) -> list[s
 
 
 def waits_for(pending: JsonObject, call: UnansweredCall) -> bool:
-    """Whether a pending action waits for the call: by its ``ref``, else by its ``call_id``."""
+    """Return whether a pending action waits for the call. Compare its ``ref``, or without one its ``call_id``."""
     if isinstance(pending.get("ref"), str):
         return pending["ref"] == str(call.ref)
     call_id = pending.get("call_id")
@@ -105,4 +107,5 @@ def waits_for(pending: JsonObject, call: UnansweredCall) -> bool:
 
 
 def id_hash(call_id: str) -> bytes:
+    """Return the hash by which open calls remember a provider's call id."""
     return open_call(Ref(1, 0), key=id_key(call_id), name="").id_hash

@@ -1,4 +1,4 @@
-"""Appending messages: two requests, one of them a write."""
+"""Append messages to a session: two requests to the engine, one of them a write."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _RUN_HASH_BYTES = 6
 
 
 class AppendToSession:
-    """The use case. Nothing is lost, order is by position, and a request with a key has one effect."""
+    """Use case: append messages in one commit. Messages are ordered by position; a repeated idempotency key has one effect."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class AppendToSession:
         ask_segments: AskForSegments,
         snapshots: Callable[[Owner, str, Header, Header, SessionSettings], None],
     ) -> None:
-        """``snapshots`` is called after appends to sessions that make snapshots by themselves."""
+        """Store the dependencies. ``snapshots`` is called after each append to a session with a snapshot policy."""
         self._log = log
         self._counter = counter
         self._ask = ask
@@ -84,7 +84,10 @@ class AppendToSession:
 
 
 class AppendWrite:
-    """One request on its way into the log."""
+    """The write of one append: composes its commit from the end of the log, then updates the caches.
+
+    The log calls `compose` again when another writer takes the position first.
+    """
 
     def __init__(
         self,
@@ -96,7 +99,7 @@ class AppendWrite:
         *,
         action: str = RUN,
     ) -> None:
-        """``action`` is what history tells of its state event."""
+        """Store the request. ``action`` is the action that the history shows for the state event of the append."""
         self._log = log
         self._compression_request = compression_request
         self._action = action
@@ -107,15 +110,16 @@ class AppendWrite:
         self._state: SessionState | None = None
 
     def settings(self, tail: Tail) -> SessionSettings:
-        """Return the settings in force at the end of the log, as `compose` has read them if it has run."""
+        """Return the settings at the end of the log: those that `compose` has read, else read them."""
         return (self._current or self._log.short_settings(self._keys, tail)).settings
 
     @property
     def state(self) -> SessionState | None:
-        """After the append, where it changes the state."""
+        """The state after the append; None when the append does not change it."""
         return self._state
 
     def compose(self, tail: Tail) -> Draft:
+        """Return the commit to write after ``tail``, or raise to refuse the append."""
         header = tail.header
         self._current = self._log.short_settings(self._keys, tail)
         self._check_head(header)
@@ -125,7 +129,7 @@ class AppendWrite:
         timed_out = not header.pending and time_ms - header.time_ms > settings.loop_timeout_seconds * 1000
         arrivals = self._arrivals(first, timed_out)
         before = self._exact_open_calls(header, arrivals)
-        flow, opens, warnings = self._folded(with_open_calls(header.flow, before), arrivals, header)
+        flow, opens, warnings = self._fold(with_open_calls(header.flow, before), arrivals, header)
         run = self._run_hash(header, flow)
         warnings += self._check_run(header, flow, timed_out)
         sent = sent_after(self._body, header, time_ms)
@@ -136,13 +140,13 @@ class AppendWrite:
         if settings.strict:
             _refuse(header, arrivals, warnings)
         has_tools = settings.recall == "always" and self._action == RUN
-        recall_by_position = recalls(arrivals, self._batch, before, tail, has_tools=has_tools)
+        recalled = recalls(arrivals, self._batch, before, tail, has_tools=has_tools)
         events = [
             replace(
-                message_event(incoming, position=arrival.position, opens_loop=number),
-                recall=recall_by_position.get(arrival.position),
+                message_event(incoming, position=arrival.position, opens_loop=loop_number),
+                recall=recalled.get(arrival.position),
             )
-            for arrival, incoming, number in zip(arrivals, self._batch, opens, strict=True)
+            for arrival, incoming, loop_number in zip(arrivals, self._batch, opens, strict=True)
         ]
         events[0] = replace(events[0], notes=self._notes(warnings))
         all_events: list[Event] = [*events, *([state_event] if state_event else [])]
@@ -159,7 +163,7 @@ class AppendWrite:
         return Draft(new, tuple(all_events), tuple(incoming.facts for incoming in self._batch))
 
     def write_caches(self, written: WriteResult) -> None:
-        """Brings caches up to date. The commit is durable already: a cache that can't be written now is mended by a reader."""
+        """Update the caches after the commit. The commit is durable: readers repair a cache that could not be written."""
         if self._state is not None:
             self._log.states.remember(self._keys, self._state)
         self._log.touch(self._keys, written.tail, written.commit.header, current=self._current)
@@ -186,7 +190,10 @@ class AppendWrite:
         ]
 
     def _exact_open_calls(self, header: Header, arrivals: Sequence[Arrival]) -> OpenCalls:
-        """The open calls; read from the open loop when the header had no room for all and the request has results."""
+        """Return the open calls at ``header``.
+
+        A header lists a limited number of them. When it lists only some and the request has results, read the open loop.
+        """
         known = header.flow.open_calls
         if not known.more or not any(arrival.facts.results for arrival in arrivals):
             return known
@@ -198,7 +205,7 @@ class AppendWrite:
         return OpenCalls(older + in_loop.calls)
 
     def _open_loop(self, header: Header) -> tuple[OpenCalls, set[str]]:
-        """One more read: the calls of the open loop that are open, and the ids of all its calls."""
+        """Read the open loop; return its open calls, and the ids of all its calls."""
         pages = self._log.commits.in_view_on(self._keys, header, first=max(1, header.flow.loop.start))
         commits = [commit for page in pages for commit in page]
         messages = list[tuple[int, MessageOutline]]()
@@ -208,9 +215,8 @@ class AppendWrite:
         ids = {call.key for _, facts in messages for call in facts.calls if call.key}
         return pair(messages).open, ids
 
-    def _folded(
-        self, flow: Flow, arrivals: Sequence[Arrival], header: Header
-    ) -> tuple[Flow, list[int], list[Disorder]]:
+    def _fold(self, flow: Flow, arrivals: Sequence[Arrival], header: Header) -> tuple[Flow, list[int], list[Disorder]]:
+        """Return the flow after all messages, the loop that each message opens (0: none), and the warnings."""
         warnings, opens, unmatched = list[Disorder](), list[int](), list[tuple[Arrival, int]]()
         before = flow.open_calls
         for arrival in arrivals:
@@ -225,17 +231,19 @@ class AppendWrite:
             ids |= {call.key for arrival in arrivals for call in arrival.facts.calls if call.key}
             for arrival, result_index in unmatched:
                 code = "second_result" if arrival.facts.results[result_index].key in ids else "orphan_result"
-                where = f"/tool_results/{result_index}" if result_index else ""
-                warnings.append(Disorder(code, arrival.position, f"/messages/{arrival.index}{where}"))
+                pointer = f"/tool_results/{result_index}" if result_index else ""
+                warnings.append(Disorder(code, arrival.position, f"/messages/{arrival.index}{pointer}"))
         warnings.sort(key=lambda warning: (warning.position, warning.code, warning.pointer))
         return flow, opens, warnings
 
     def _run_hash(self, header: Header, flow: Flow) -> bytes:
+        """Return the hash of the request's run id; without one, the run of the open loop while that loop is the newest."""
         if self._body.run_id is not None:
             return hashlib.sha256(self._body.run_id.encode("utf-8", "surrogatepass")).digest()[:_RUN_HASH_BYTES]
         return header.run if flow.loop.number == header.flow.loop.number else b""
 
     def _check_run(self, header: Header, flow: Flow, timed_out: bool) -> list[Disorder]:
+        """Return a warning when another run is active in the open loop."""
         loop = header.flow.loop
         is_running = bool(header.run) and loop.number > 0 and not loop.final and not timed_out
         if self._body.run_id is None or not is_running or self._run_hash(header, flow) == header.run:
@@ -245,6 +253,7 @@ class AppendWrite:
     def _state_event(
         self, header: Header, position: int, answered: Sequence[UnansweredCall]
     ) -> tuple[StateEvent | None, list[Disorder]]:
+        """Return the state event of the append, if there is one, and the problems of the agent's state as warnings."""
         self._state = None
         run = cast("JsonObject | None", self._body.run)
         if run is None and not (header.pending and answered):
@@ -267,13 +276,13 @@ class AppendWrite:
 
 
 def _answered(before: OpenCalls, flow: Flow) -> list[UnansweredCall]:
-    """The calls that were open before and are not after."""
+    """Return the calls that were open before the append and are not open after it."""
     still_open = {call.ref for call in flow.open_calls.calls}
     return [call for call in before.calls if call.ref not in still_open]
 
 
 def _refuse(header: Header, arrivals: Sequence[Arrival], warnings: Sequence[Disorder]) -> None:
-    """What a strict session does not take. Usage that teaches nothing is no disorder of messages."""
+    """Raise the error of a strict session for messages in disorder. Usage that was ignored is not disorder."""
     warnings = [warning for warning in warnings if warning.code != USAGE_IGNORED]
     if any(warning.code == "run_active" for warning in warnings):
         raise RunActiveError("another run is active in the open loop")
@@ -295,7 +304,7 @@ def _refuse(header: Header, arrivals: Sequence[Arrival], warnings: Sequence[Diso
 
 
 def _with_body(event: Event, batch: Sequence[Incoming], commit: Commit) -> Event:
-    """A just written event with the body that was given, as a reader would fetch it."""
+    """Return a new event with its message body from the request, which saves reading it back."""
     index = event.position - commit.header.first
     return replace(event, body=batch[index].body) if isinstance(event, MessageEvent) else event
 

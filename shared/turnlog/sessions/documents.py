@@ -1,4 +1,4 @@
-"""Documents of a session: read and written beside its log, while the session is there."""
+"""Read and write documents of a session."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ if TYPE_CHECKING:
     from turnlog.snapshots.export_models import ExportedDocument
 
 READING_MS = 5_000
-"""As long a reading may go on without asking again whether the session is there."""
+"""Time in which requests with the same `reading` token skip the check that the session exists."""
 _READINGS = Cursors(secrets.token_bytes(32))
-"""Signed by this process: another one asks again."""
+"""Signs `reading` tokens. The key is this process's own: another process checks the session again."""
 
 
 class GetDocuments:
-    """The use case: documents by their keys, or a range of them."""
+    """Use case: read documents by their keys, or a range of them."""
 
     def __init__(self, log: SessionLog, documents: DocumentStore) -> None:
         self._log = log
@@ -60,7 +60,7 @@ class GetDocuments:
         return DocumentsAnswer(documents=list(map(document_answer, documents)), unread=unread, reading=reading)
 
     def _checked(self, keys: SessionKeys, reading: str | None) -> str:
-        """The given reading while it is fresh, else one that begins now, or `NotFoundError`."""
+        """Return the reading token while it is fresh, else check the session and return a new one."""
         now, scope = self._log.clock.now_ms(), f"documents {keys.partition}"
         if reading is not None:
             try:
@@ -73,7 +73,7 @@ class GetDocuments:
 
 
 class PutDocuments:
-    """The use case: documents written and deleted. An ended session takes none."""
+    """Use case: write and delete documents. Refuses an ended session, and conditions that fail."""
 
     def __init__(self, log: SessionLog, documents: DocumentStore) -> None:
         self._log = log
@@ -97,7 +97,7 @@ class PutDocuments:
         written = [*self._write(keys, first), *self._write(keys, then)]
         if deleted_keys:
             self._documents.delete(keys, deleted_keys, _revision(salt, "", b""))
-        return WrittenDocuments(documents=list(map(_written, written)))
+        return WrittenDocuments(documents=list(map(_written_answer, written)))
 
     def _write(self, keys: SessionKeys, writings: Sequence[Writing]) -> list[Document]:
         if not writings:
@@ -113,11 +113,11 @@ class PutDocuments:
 
 
 def _wanted(body: ReadDocuments) -> Range | list[str]:
-    """What a body asks for, or `InvalidInputError`."""
+    """Return the range or the keys that a request names, or raise `InvalidInputError`."""
     range_fields = [name for name in ("prefix", "after", "until") if getattr(body, name) is not None]
     if body.keys is not None:
         if range_fields or body.order != "asc":
-            raise _invalid(f"/{range_fields[0] if range_fields else 'order'}", "keys are read alone, or a range is")
+            raise _invalid(f"/{range_fields[0] if range_fields else 'order'}", "send either keys or a range, not both")
         return [check_document_key(key, pointer=f"/keys/{index}") for index, key in enumerate(dict.fromkeys(body.keys))]
     for name in range_fields:
         if value := getattr(body, name):
@@ -126,7 +126,7 @@ def _wanted(body: ReadDocuments) -> Range | list[str]:
 
 
 def exported_writing(document: ExportedDocument, pointer: str) -> Writing:
-    """What an exported document is written again by: never in place of another."""
+    """Return the write that imports an exported document. It never replaces a document."""
     key = check_document_key(document.key, pointer=f"{pointer}/key")
     try:
         updated_ms = milliseconds_of(document.updated_at)
@@ -155,23 +155,24 @@ def _writing(document: NewDocument, salt: bytes, pointer: str) -> Writing:
 
 
 def check_distinct(keys: Sequence[str]) -> None:
-    """`InvalidInputError` when a request names a document twice: which one is to stay?"""
+    """Raise `InvalidInputError` when a request names a document twice: it would not be clear which content wins."""
     if len(set(keys)) < len(keys):
         raise _invalid("", "a document is named twice")
 
 
 def _revision(salt: bytes, key: str, data: bytes) -> str:
-    """The same for a repeated request."""
+    """Return the revision of a write. A repeated request has the same salt, and so gets the same revision."""
     return hashlib.sha256(b"\0".join((salt, key.encode(), hashlib.sha256(data).digest()))).hexdigest()[:16]
 
 
 def document_answer(document: Document) -> DocumentAnswer:
+    """Return a document as the API sends it."""
     data = base64.b64encode(document.data).decode("ascii")
     time = rfc3339(document.updated_ms)
     return DocumentAnswer(key=document.key, data=data, revision=document.revision, updated_at=time)
 
 
-def _written(document: Document) -> WrittenDocument:
+def _written_answer(document: Document) -> WrittenDocument:
     return WrittenDocument(key=document.key, revision=document.revision, updated_at=rfc3339(document.updated_ms))
 
 

@@ -1,4 +1,4 @@
-"""Paging through the full history, and through run loops."""
+"""Read the messages and the run loops of a session, page by page."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _PAGE_COMMITS = 64
 
 
 class ReadMessages:
-    """The use case: pages of messages as given, in either order, of at most 4 MiB of JSON each."""
+    """Use case: read pages of messages in either order, each with at most 4 MiB of JSON."""
 
     def __init__(self, log: SessionLog) -> None:
         self._log = log
@@ -51,51 +51,54 @@ class ReadMessages:
         at: int | str | None = None,
         in_view: bool = False,
     ) -> MessagePage:
-        """The full history; with ``in_view`` without what rewinds have taken out of view, with ``at`` what was in view then."""
+        """Return a page of the full history.
+
+        With ``in_view`` leave out what rewinds have taken out of view; with ``at`` return what was in view at that moment.
+        """
         keys = SessionKeys(owner, session_id)
         if format is not None:
             codec_of(format)
         if at is None:
             newest = self._log.commits.tail(keys).header
-        wanted = _Wanted(after + 1, (before if before is not None else MAX_POSITION + 1) - 1, order == "desc")
+        selection = _Selection(after + 1, (before if before is not None else MAX_POSITION + 1) - 1, order == "desc")
         if at is not None:
-            messages = self._in_view(keys, header_of(self._log, keys, at, pointer="/query/at"), wanted)
+            messages = self._in_view(keys, header_of(self._log, keys, at, pointer="/query/at"), selection)
         elif in_view:
-            messages = self._in_view(keys, newest, wanted)
+            messages = self._in_view(keys, newest, selection)
         else:
-            end = replace(newest, last=min(newest.last, wanted.last), view=VisibleRanges())
-            messages = self._in_view(keys, end, wanted, limit=min(_PAGE_COMMITS, limit + MAX_EVENTS))
+            end = replace(newest, last=min(newest.last, selection.last), view=VisibleRanges())
+            messages = self._in_view(keys, end, selection, limit=min(_PAGE_COMMITS, limit + MAX_EVENTS))
         return _page(messages, limit, format)
 
     def among(
         self, keys: SessionKeys, header: Header, stretches: Sequence[Stretch], *, after: int, limit: int
     ) -> MessagePage:
-        """A page of those in view at a header whose positions are in some stretches of it."""
+        """Return a page of the messages in view at a header whose positions lie in ``stretches``."""
         first = max(after + 1, stretches[0][0]) if stretches else MAX_POSITION
-        messages = self._in_view(keys, header, _Wanted(first, header.last, False)) if first <= header.last else ()
+        messages = self._in_view(keys, header, _Selection(first, header.last, False)) if first <= header.last else ()
         return _page((message for message in messages if _is_in(message.event.position, stretches)), limit, None)
 
     def _in_view(
-        self, keys: SessionKeys, header: Header, wanted: _Wanted, *, limit: int = _PAGE_COMMITS
+        self, keys: SessionKeys, header: Header, selection: _Selection, *, limit: int = _PAGE_COMMITS
     ) -> Iterator[Located]:
-        """Yield the wanted messages in view at a header, reading so many commits at a time."""
+        """Yield the selected messages in view at a header. ``limit`` is the number of commits read at a time."""
         log = self._log.commits
-        if wanted.first > header.last:
+        if selection.first > header.last:
             return
-        read = log.in_view if wanted.descending else log.in_view_on
-        for commits in read(keys, header, first=wanted.first, limit=limit):
-            yield from wanted.of(located(log, keys, commits, fetch=True))
+        read = log.in_view if selection.descending else log.in_view_on
+        for commits in read(keys, header, first=selection.first, limit=limit):
+            yield from selection.pick(located(log, keys, commits, fetch=True))
 
 
 @lazy_dataclass(frozen=True, slots=True)
-class _Wanted:
-    """Positions, and the order they are asked for in."""
+class _Selection:
+    """A range of positions, and the order to read it in."""
 
     first: int
     last: int
     descending: bool
 
-    def of(self, messages: Sequence[Located]) -> Iterator[Located]:
+    def pick(self, messages: Sequence[Located]) -> Iterator[Located]:
         matching = [message for message in messages if self.first <= message.event.position <= self.last]
         return reversed(matching) if self.descending else iter(matching)
 
@@ -105,10 +108,10 @@ def _is_in(position: int, stretches: Sequence[Stretch]) -> bool:
 
 
 def _page(messages: Iterable[Located], limit: int, format: str | None) -> MessagePage:
-    """As many as the limits of a page allow, and where the next one goes on."""
+    """Return the first messages, up to the limits of a page, with the position to continue from."""
     page, size = list[StoredMessage](), 0
     for count, message in enumerate(messages):
-        stored_messages = _stored(message, format)
+        stored_messages = _stored_messages(message, format)
         size += sum(len(encode_json(stored.model_dump(mode="python"))) for stored in stored_messages)
         if count == limit or (page and size > PAGE_BYTES):
             return MessagePage(messages=page, next=page[-1].position)
@@ -117,7 +120,7 @@ def _page(messages: Iterable[Located], limit: int, format: str | None) -> Messag
 
 
 class ReadLoops:
-    """The use case: run loops, newest first."""
+    """Use case: list run loops, newest first."""
 
     def __init__(self, log: SessionLog) -> None:
         self._log = log
@@ -127,11 +130,11 @@ class ReadLoops:
         tail = self._log.commits.tail(keys)
         timeout_ms = self._log.short_settings(keys, tail).settings.loop_timeout_seconds * 1000
         newest = tail.header.flow.loop.number
-        wanted = min(newest, before - 1) if before is not None else newest
-        oldest = max(1, wanted - limit + 1)
-        if wanted < 1:
+        newest_listed = min(newest, before - 1) if before is not None else newest
+        oldest = max(1, newest_listed - limit + 1)
+        if newest_listed < 1:
             return LoopPage(loops=[], next=None)
-        messages = self._loops(keys, tail.header, range(oldest, wanted + 1))
+        messages = self._loops(keys, tail.header, range(oldest, newest_listed + 1))
         is_over = bool(tail.header.ended) or (
             not tail.header.pending and self._log.clock.now_ms() - tail.header.time_ms > timeout_ms
         )
@@ -153,66 +156,69 @@ class ReadLoops:
         return LoopPage(loops=loops, next=oldest if oldest > 1 else None)
 
     def _loops(self, keys: SessionKeys, header: Header, loops: range) -> list[Located]:
-        """The messages in view of a range of loops, oldest first; those of user and assistant whole.
+        """Return the messages in view of a range of loops, oldest first; those of user and assistant with their bodies.
 
-        Of loops that lie far back the commits behind them are found by halving, and not read.
+        Commits after the range are not read: a binary search finds where the range ends.
         """
         log = self._log.commits
-        end = header if loops.stop > header.flow.loop.number else self._header_behind(keys, header, loops.stop)
+        end = header if loops.stop > header.flow.loop.number else self._header_opening(keys, header, loops.stop)
         commits = list[Commit]()
         for page in log.in_view(keys, end, limit=_PAGE_COMMITS):
             commits = [*page, *commits]
             if commits[0].header.flow.loop.number < loops.start:
                 break
         in_loops = [message for message in located(log, keys, commits) if message.loop in loops]
-        wanted = [
+        without_body = [
             message.event
             for message in in_loops
             if message.event.body is None and message.facts.role in ("user", "assistant")
         ]
-        bodies = log.fetch(keys, wanted)
+        bodies = log.fetch(keys, without_body)
         return [
             Located(bodies.get(message.event.position, message.event), message.loop, message.time_ms)
             for message in in_loops
         ]
 
-    def _header_behind(self, keys: SessionKeys, header: Header, loop: int) -> Header:
-        """The header of the commit in view that opens a loop, by halving; cut to the view where that is shorter."""
+    def _header_opening(self, keys: SessionKeys, header: Header, loop: int) -> Header:
+        """Return the header of the commit in view that opens a loop, found by binary search and cut to the view."""
         stretches = self._log.commits.view(keys, header).up_to(header.last)
         for index, (first, last) in enumerate(stretches):
-            newest = self._at(keys, last)
+            newest = self._header_at(keys, last)
             if newest.flow.loop.number < loop and index + 1 < len(stretches):
                 continue
             low, high = first, last
             while low < high:
                 middle = (low + high) // 2
-                middle_header = self._at(keys, middle)
+                middle_header = self._header_at(keys, middle)
                 if middle_header.flow.loop.number >= loop:
                     high = middle
                 else:
                     low = max(middle, middle_header.last) + 1
-            opening = self._at(keys, high)
+            opening = self._header_at(keys, high)
             return replace(opening, last=min(opening.last, last), view=VisibleRanges(tuple(stretches[:index]), first))
         return header
 
-    def _at(self, keys: SessionKeys, position: int) -> Header:
+    def _header_at(self, keys: SessionKeys, position: int) -> Header:
         commit = self._log.commits.containing(keys, position)
         if commit is None:
             raise CorruptError("a commit is missing", item=commit_sort_key(position))
         return commit.header
 
 
-def _stored(message: Located, wanted: str | None) -> list[StoredMessage]:
-    """The message; as several of one position where the format asked for has no one body for it. The first has the tokens."""
+def _stored_messages(message: Located, format_name: str | None) -> list[StoredMessage]:
+    """Return a message as the API sends it.
+
+    A format that needs several bodies for one message gives several entries of one position. The first has the tokens.
+    """
     event, envelope = message.event, message.event.envelope
     if event.body is None:
         raise CorruptError("a message without body", item=commit_sort_key(event.position))
-    bodies = [event.body] if wanted is None or wanted == event.format else _converted(message, wanted)
+    bodies = [event.body] if format_name is None or format_name == event.format else _converted(message, format_name)
     return [
         StoredMessage(
             position=event.position,
             loop=message.loop or None,
-            format=wanted or event.format,
+            format=format_name or event.format,
             body=body,
             tokens=0 if index else event.tokens,
             created_at=envelope.created_at or rfc3339(message.time_ms),
@@ -230,8 +236,8 @@ def _stored(message: Located, wanted: str | None) -> list[StoredMessage]:
     ]
 
 
-def _converted(located_message: Located, wanted: str) -> list[JsonObject]:
-    """The message in another format, by itself: ids as they were given."""
+def _converted(located_message: Located, format_name: str) -> list[JsonObject]:
+    """Return the bodies of a message in another format, with its call ids unchanged."""
     message = cast("Message", located_message.message)
     turn = Turn(
         message,
@@ -240,7 +246,7 @@ def _converted(located_message: Located, wanted: str) -> list[JsonObject]:
         tuple(call.id for call in message.tool_calls),
         tuple(result.tool_call_id for result in message.tool_results),
     )
-    return codec_of(wanted).bodies(turn) or [{"role": message.given_role, "content": None}]
+    return codec_of(format_name).bodies(turn) or [{"role": message.given_role, "content": None}]
 
 
 def _loop_answer(number: int, messages: Sequence[Located], pairing: Pairing, *, is_open: bool) -> LoopAnswer:
@@ -288,7 +294,7 @@ def _calls(located_message: Located, pairing: Pairing, by_position: dict[int, Lo
 
 
 def _arguments(text: str) -> object:
-    """Arguments as JSON, or as the text that the model wrote where that is no JSON that we send."""
+    """Return arguments parsed as JSON, or the model's text when it is not valid JSON."""
     try:
         return parse_strict_json(text)
     except MalformedError:

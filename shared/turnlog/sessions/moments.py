@@ -1,4 +1,4 @@
-"""Moments of a session as a caller names them: a position, or a time (RFC 3339)."""
+"""Resolve moments of a session, given as a position or a time (RFC 3339), to positions and headers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from turnlog.sessions.session_log import SessionLog
 
 
 def resolved(log: SessionLog, keys: SessionKeys, moment: int | str, *, pointer: str = "/at") -> int:
-    """``at`` as a position of a session that is there. Whether the log has it is seen when it is read."""
+    """Return the position of a moment. `NotFoundError` without the session; a position above the head is not checked here."""
     if isinstance(moment, int):
         log.commits.tail(keys)
         return moment
@@ -30,7 +30,7 @@ def resolved(log: SessionLog, keys: SessionKeys, moment: int | str, *, pointer: 
 
 
 def above_head(header: Header, position: int, *, pointer: str = "/at") -> InvalidInputError:
-    """The error for a position that the log has not reached. ``header`` is of the newest commit."""
+    """Return the error for a position that the log has not reached. ``header`` is the newest commit's."""
     message = f"position {position} is above the head, {header.last}"
     return InvalidInputError(
         message, problems=[Problem("invalid_parameter", pointer, message)], details={"head": header.last}
@@ -38,7 +38,7 @@ def above_head(header: Header, position: int, *, pointer: str = "/at") -> Invali
 
 
 def commit_at(log: SessionLog, keys: SessionKeys, position: int, *, pointer: str = "/at") -> Item:
-    """The item of the commit that holds a position, in one request. Above the head it is an `InvalidInputError`."""
+    """Return the item of the commit that holds a position, in one request. `InvalidInputError` for one above the head."""
     items = next(log.commits.stored.back(keys, position, limit=1), ())
     if not items or is_tombstone(items):
         raise NotFoundError(f"no session {keys.session_id!r}")
@@ -51,7 +51,7 @@ def commit_at(log: SessionLog, keys: SessionKeys, position: int, *, pointer: str
 
 
 def header_of(log: SessionLog, keys: SessionKeys, moment: int | str, *, pointer: str = "/at") -> Header:
-    """The header that the log would have if it ended at a moment: what is in view and in force then."""
+    """Return the header that the log would have if it ended at a moment: with the view, settings and summary of then."""
     position = resolved(log, keys, moment, pointer=pointer)
     item = commit_at(log, keys, position, pointer=pointer)
 

@@ -1,4 +1,4 @@
-"""Changing a session's settings: one commit that holds them all, so that windows of earlier moments are as they were."""
+"""Change a session's settings by one commit that holds all of them. Windows of earlier moments keep their settings."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MAX_SETTINGS_VALUES = 250_000
 
 
 def fields_of(changes: dict[str, Any], counter: TokenCounter) -> dict[str, Any]:
-    """What is given, as fields of settings; null is a field's default. Tokens are counted here, once."""
+    """Return changes as fields of `SessionSettings`, with token counts. A None is replaced by the field's default."""
     default = SessionSettings()
     fields = {name: value if value is not None else getattr(default, name) for name, value in changes.items()}
     if "policy" in fields:
@@ -43,17 +43,18 @@ def fields_of(changes: dict[str, Any], counter: TokenCounter) -> dict[str, Any]:
 
 
 def check_settings_size(settings: SessionSettings) -> None:
+    """Raise `TooLargeError` when system text, tools, policy and metadata are together over the limits."""
     content = [settings.system, list(settings.tools), settings.policy, settings.metadata]
     count, _ = measured(cast("JsonValue", content))
     if count > MAX_SETTINGS_VALUES:
-        message = f"system text, tools, policy and metadata have {count} JSON values together; {MAX_SETTINGS_VALUES} are the limit"
+        message = f"system text, tools, policy and metadata have {count} JSON values together; the limit is {MAX_SETTINGS_VALUES}"
         raise TooLargeError(message)
     if len(encode_json(content)) > MAX_SETTINGS_BYTES:
         raise TooLargeError(f"system text, tools, policy and metadata are over the limit of {MAX_SETTINGS_BYTES} bytes")
 
 
 class UpdateSessions:
-    """The use case: a field that is given is set, null sets it to its default, and what is left out stays."""
+    """Use case: change settings. A null resets a field to its default; fields that are left out stay unchanged."""
 
     def __init__(self, log: SessionLog, counter: TokenCounter) -> None:
         self._log = log
@@ -88,7 +89,7 @@ class UpdateSessions:
         return session_answer(keys, current.settings, header, created_ms=current.created_ms)
 
     def _write_caches(self, keys: SessionKeys, written: WriteResult, current: CurrentSettings) -> None:
-        """The commit is durable already: a cache that can't be written now is mended by a reader."""
+        """Update the caches after the commit. The commit is durable: readers repair a cache that could not be written."""
         commit = written.commit
         payload = commit.settings_payload
         with suppress(UnavailableError):

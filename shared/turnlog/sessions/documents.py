@@ -106,7 +106,7 @@ class PutDocuments:
         documents = list[Document]()
         for document, writing in zip(written, writings, strict=True):
             if document is None:
-                reason = "is there already" if not writing.if_revision else "has another revision"
+                reason = "already exists" if not writing.if_revision else "has another revision"
                 raise DocumentChangedError(f"document {writing.key[:80]!r} {reason}", details={"key": writing.key})
             documents.append(document)
         return documents

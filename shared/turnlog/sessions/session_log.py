@@ -162,14 +162,14 @@ class SessionLog:
     def touch(self, keys: SessionKeys, before: Tail, header: Header, *, current: CurrentSettings | None = None) -> None:
         """Update the session's entry in the list after a commit, at most once in five minutes unless the status changes.
 
-        ``before`` is the end of the log before the commit. Never fails: a later commit repairs an entry that is not written.
+        ``before`` is the end of the log before the commit. A later commit repairs an entry that can't be written.
         """
         if not is_touch(before.header.time_ms, header.time_ms) and before.header.status == header.status:
             return
         self.show(keys, header, current if current is not None else self.short_settings(keys, before))
 
     def show(self, keys: SessionKeys, header: Header, current: CurrentSettings) -> None:
-        """Update the session's entry in the list to a commit, unless it reflects a later one. Never fails for storage errors."""
+        """Update the session's entry in the list to a commit, unless it reflects a later one. Ignores an unavailable engine."""
         item = directory_item(
             keys, current.settings, created_ms=current.created_ms, header=header, missing=current.missing
         )

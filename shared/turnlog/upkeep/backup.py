@@ -1,4 +1,4 @@
-"""Care of an engine's files: checking what is stored, and backups."""
+"""Check what an engine stores, and back up its files."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 
 _TRIES = 5
-"""Copies of the database that a backup takes while blobs of the one before it are deleted."""
+"""Copies of the database that a backup makes at most, since blobs of a copy may be deleted before they are copied too."""
 
 
 class Upkeep:
-    """The use cases of an operator who has the engine's files. Not imported by functions."""
+    """Use cases of an operator with access to the engine's files. Lambda functions do not import this module."""
 
     def __init__(self, engine: Engine, clock: Clock, ids: IdSource) -> None:
         self._engine = engine
@@ -33,7 +33,10 @@ class Upkeep:
         self._ids = ids
 
     def verify(self, keys: SessionKeys | None, progress: Progress) -> Verification:
-        """Check one session, or with None everything in the engine, whoever owns it."""
+        """Check one session, or with ``keys=None`` everything in the engine, of all owners.
+
+        ``progress`` is called with the sum so far after each session.
+        """
         if keys is not None:
             done = self._verify(self._engine, self._engine.blobs).session(keys)
             progress(done)
@@ -44,16 +47,16 @@ class Upkeep:
         return self._verify(self._engine, self._engine.blobs).every(self._engine.items, progress)
 
     def back_up(self, path: Path, progress: Progress) -> Backup:
-        """Write the database and the blobs that it names to a new file and a folder beside it, and check what was written.
+        """Write the database to a new file and the blobs that it names to a folder beside it, and check both.
 
-        Consistent while others write: the copy is of one moment. A blob that was deleted after that moment makes it begin again
-        with a newer copy. `InvalidInputError` when something is there already; nothing is left of a backup that fails.
+        The backup is consistent while others write: it is a copy of one moment. When a blob was deleted after that moment, start
+        again with a newer copy. `InvalidInputError` when file or folder exist; a backup that fails leaves nothing behind.
         """
         from turnlog.upkeep.models import Backup
 
         if self._engine.copy_to is None:
             raise InvalidInputError(f"engine {self._engine.name!r} has no files to back up", code="needs_engine")
-        with _new_place(path) as (temporary, folder):
+        with _new_backup(path) as (temporary, folder):
             for attempt in range(_TRIES):
                 temporary.unlink(missing_ok=True)
                 copy = self._engine.copy_to(temporary, folder)
@@ -76,7 +79,7 @@ class Upkeep:
         )
 
     def _verify_copy(self, copy: Engine, blobs: _CopiedBlobs, progress: Progress) -> Verification:
-        """Check a copy, and so copy each blob that it names. Of what is damaged every blob is copied."""
+        """Check a copy, which also copies each blob that it names. Copy all blobs of damaged sessions."""
         from turnlog.core.identity import owner_of_ids
         from turnlog.log.keys import SessionKeys
 
@@ -98,7 +101,7 @@ class Upkeep:
 
 
 class _CopiedBlobs:
-    """`BlobStore` of a backup: a blob that is read is copied. ``missing`` are names that the source had not."""
+    """A `BlobStore` that copies each blob when it is read. ``missing`` are names that the source does not have."""
 
     def __init__(self, source: BlobStore, target: BlobStore) -> None:
         self._source = source
@@ -134,8 +137,8 @@ class _CopiedBlobs:
 
 
 @contextmanager
-def _new_place(path: Path) -> Iterator[tuple[Path, Path]]:
-    """Yield a temporary file beside a new backup, and the folder of its blobs. Both go when the block fails."""
+def _new_backup(path: Path) -> Iterator[tuple[Path, Path]]:
+    """Yield a temporary file beside a new backup, and the folder of its blobs. Remove both when the block fails."""
     folder = path.with_name(path.name + ".blobs")
     for taken in (path, folder, path.with_name(path.name + "-wal"), path.with_name(path.name + "-journal")):
         if os.path.lexists(taken):
@@ -159,7 +162,7 @@ def _new_place(path: Path) -> Iterator[tuple[Path, Path]]:
 
 
 def _link(temporary: Path, path: Path) -> None:
-    """Give a file its name, unless another one has it by now."""
+    """Rename the temporary file to ``path`` and flush the folder. `InvalidInputError` when ``path`` exists."""
     if os.path.lexists(path):
         raise _exists(path)
     temporary.rename(path)
@@ -170,4 +173,6 @@ def _link(temporary: Path, path: Path) -> None:
 
 
 def _exists(path: Path) -> InvalidInputError:
-    return InvalidInputError(f"{str(path)!r} is there already; a backup overwrites nothing", code="file_exists")
+    return InvalidInputError(
+        f"{str(path)!r} exists; choose another name, a backup overwrites nothing", code="file_exists"
+    )

@@ -520,8 +520,8 @@ PLANTED: tuple[Planted, ...] = (
         (
             (
                 f"{_CODE}/sessions/document_store.py",
-                "lost = self._items.put(item, condition=condition)",
-                "lost = self._items.put(item)",
+                "conflict = self._items.put(item, condition=condition)",
+                "conflict = self._items.put(item)",
             ),
         ),
         (f"{_DOCUMENTS}::test_one_of_many_writers_wins_a_condition",),

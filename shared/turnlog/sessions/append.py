@@ -194,13 +194,15 @@ class AppendWrite:
 
         A header lists a limited number of them. When it lists only some and the request has results, read the open loop.
         """
-        known = header.flow.open_calls
-        if not known.more or not any(arrival.facts.results for arrival in arrivals):
-            return known
+        listed_calls = header.flow.open_calls
+        if not listed_calls.more or not any(arrival.facts.results for arrival in arrivals):
+            return listed_calls
         in_loop = self._open_loop(header)[0]
-        listed = {call.ref for call in in_loop.calls}
+        refs_in_loop = {call.ref for call in in_loop.calls}
         older = tuple(
-            call for call in known.calls if call.ref not in listed and call.ref.position < header.flow.loop.start
+            call
+            for call in listed_calls.calls
+            if call.ref not in refs_in_loop and call.ref.position < header.flow.loop.start
         )
         return OpenCalls(older + in_loop.calls)
 

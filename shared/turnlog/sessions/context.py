@@ -62,7 +62,7 @@ def position_of_call(log: SessionLog, keys: SessionKeys, body: BuildContext) -> 
         return resolved(log, keys, body.at) if body.at is not None else None
     extra_fields = sorted(body.model_fields_set - _FIELDS_WITH_BUILD)
     if extra_fields:
-        raise _invalid(f"/{extra_fields[0]}", f"{extra_fields[0]} can't be sent beside build, which decides it")
+        raise _invalid(f"/{extra_fields[0]}", f"{extra_fields[0]} can't be sent with build, which contains it")
     if body.build.renderer != RENDERER_VERSION:
         message = f"the build is of renderer version {body.build.renderer}; this is version {RENDERER_VERSION}"
         raise OtherRendererError(message, details={"renderer": RENDERER_VERSION})
@@ -82,11 +82,11 @@ def check_head(header: Header, position: int, *, build: GivenBuild | None) -> No
 def check_build(build: GivenBuild, header: Header, tools: Sequence[JsonObject] | None) -> None:
     """Refuse a build whose commit, summary or tools differ from the log's. ``header`` is the one at the build's position."""
     if build.commit != header.hash.hex() or build.clock != rfc3339(header.time_ms):
-        _mismatch("commit", f"the commit of position {build.position} is not the one that the build names")
+        _mismatch("commit", f"the commit of position {build.position} differs from the one in the build")
     if build.summary != (header.summary.position if header.summary is not None else None):
         _mismatch("summary", f"another summary was current at position {build.position}")
     if build.tools != hash_of(tools):
-        _mismatch("tools", "the build has tools of its own call; send the same tools with it")
+        _mismatch("tools", "the tools differ from those that the build was made with; send the same tools")
 
 
 def body_of_build(build: GivenBuild, body: BuildContext) -> BuildContext:
@@ -221,8 +221,8 @@ class BuildContexts:
     def _retained_messages(self, keys: SessionKeys, summary: SummaryEvent) -> list[Located]:
         """Return the messages that stay in the window although the summary covers them. One request if there are any."""
         commits = self._log.commits.at(keys, sorted({kept.commit for kept in summary.kept}))
-        wanted = {kept.position for kept in summary.kept}
-        return [message for message in located(self._log.commits, keys, commits) if message.event.position in wanted]
+        positions = {kept.position for kept in summary.kept}
+        return [message for message in located(self._log.commits, keys, commits) if message.event.position in positions]
 
 
 class _WindowReading:

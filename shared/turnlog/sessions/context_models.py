@@ -31,6 +31,8 @@ class BudgetAnswer(Answer):
 
 
 class GivenBudget(Body):
+    """The budget of a ``build`` that is sent back."""
+
     tokens: int = Field(ge=1, le=100_000_000)
     source: BudgetSource
     factor: float = Field(default=1.0, ge=0.5, le=3)
@@ -101,6 +103,8 @@ class BuildWindow(WindowOptions):
 
 
 class WindowPart(Answer):
+    """A part of a window. ``level`` says how much of it is sent; ``refs`` are the calls in it, as ``position.index``."""
+
     kind: Literal["system", "tools", "summary", "loop", "message", "line"]
     loop: int | None
     first: int | None

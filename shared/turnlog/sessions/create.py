@@ -321,7 +321,7 @@ class EndSessions:
         written = self._log.commits.write(keys, compose, request)
         header, tail = written.commit.header, written.tail
         if written.repeated:
-            self._log.mend(keys, tail)
+            self._log.repair_caches(keys, tail)
             self._offload.send(keys, header, reason)
             return written.commit, self._log.settings_at(keys, header)
         current = self._log.settings(keys, tail.meta, None, header)

@@ -24,7 +24,7 @@ from turnlog.sessions.document_models import Document, Writing
 INLINE_BYTES = 256 * 1024
 """Largest packed content stored in an item; larger ones are blobs. An item of this size costs less than one more request."""
 _FIELDS_BYTES = 128
-"""Size of a document in an answer beside key and data: the names of its fields, its revision and its time."""
+"""Size of a document in an answer without key and data: the names of its fields, its revision and its time."""
 _TOMBSTONE_SECONDS = 2 * DAY_MS // 1000
 _LAST = "\U0010ffff"
 _NEXT = "\x01"
@@ -62,32 +62,32 @@ class DocumentStore:
         self._blobs = blobs
         self._clock = clock
 
-    def get_many(self, keys: SessionKeys, wanted: Sequence[str]) -> tuple[list[Document], list[str]]:
+    def get_many(self, keys: SessionKeys, document_keys: Sequence[str]) -> tuple[list[Document], list[str]]:
         """Return the documents that exist, and the keys that were left unread because the page was full."""
-        items_by_key = self._items.get_many([keys.document(key) for key in wanted])
-        items = [item for key in wanted if (item := items_by_key.get(keys.document(key))) is not None]
+        items_by_key = self._items.get_many([keys.document(key) for key in document_keys])
+        items = [item for key in document_keys if (item := items_by_key.get(keys.document(key))) is not None]
         documents, next_key = self._read(keys, items)
         if next_key is None:
             return documents, []
-        unread = list(wanted)[list(wanted).index(next_key) + 1 :]
+        unread = list(document_keys)[list(document_keys).index(next_key) + 1 :]
         return documents, unread
 
-    def page(self, keys: SessionKeys, wanted: Range) -> DocumentPage:
+    def page(self, keys: SessionKeys, selection: Range) -> DocumentPage:
         """Return a page of at most ``limit`` documents, and of about 1 MB as they are stored."""
-        low, high = DOCUMENTS + wanted.prefix, DOCUMENTS + wanted.prefix + _LAST
-        if wanted.descending:
-            low = max(low, DOCUMENTS + wanted.until) if wanted.until is not None else low
-            high = min(high, DOCUMENTS + wanted.after) if wanted.after is not None else high
+        low, high = DOCUMENTS + selection.prefix, DOCUMENTS + selection.prefix + _LAST
+        if selection.descending:
+            low = max(low, DOCUMENTS + selection.until) if selection.until is not None else low
+            high = min(high, DOCUMENTS + selection.after) if selection.after is not None else high
         else:
-            low = max(low, DOCUMENTS + wanted.after + _NEXT) if wanted.after is not None else low
-            high = min(high, DOCUMENTS + wanted.until) if wanted.until is not None else high
+            low = max(low, DOCUMENTS + selection.after + _NEXT) if selection.after is not None else low
+            high = min(high, DOCUMENTS + selection.until) if selection.until is not None else high
         # In descending order there is no greatest key below ``after``: read that document too, and drop it.
-        limit = wanted.limit + (wanted.descending and wanted.after is not None)
-        page = self._items.query(Query(keys.partition, low, high, descending=wanted.descending, limit=limit))
-        items = [item for item in page.items if key_of(item) != wanted.after]
-        documents, next_key = self._read(keys, items[: wanted.limit])
-        if next_key is None and items and (page.next is not None or len(items) > wanted.limit):
-            next_key = key_of(items[: wanted.limit][-1])
+        limit = selection.limit + (selection.descending and selection.after is not None)
+        page = self._items.query(Query(keys.partition, low, high, descending=selection.descending, limit=limit))
+        items = [item for item in page.items if key_of(item) != selection.after]
+        documents, next_key = self._read(keys, items[: selection.limit])
+        if next_key is None and items and (page.next is not None or len(items) > selection.limit):
+            next_key = key_of(items[: selection.limit][-1])
         return DocumentPage(tuple(documents), next_key)
 
     def write(self, keys: SessionKeys, writing: Writing) -> Document | None:
@@ -98,13 +98,13 @@ class DocumentStore:
             return _stored_document(writing, item)
         condition: Condition = Equal("n", writing.if_revision) if writing.if_revision else Absent()
         for _ in range(_TRIES):
-            lost = self._items.put(item, condition=condition)
-            if lost is None or (lost.existing is not None and lost.existing.get("n") == writing.revision):
+            conflict = self._items.put(item, condition=condition)
+            if conflict is None or (conflict.existing is not None and conflict.existing.get("n") == writing.revision):
                 return _stored_document(writing, item)
-            is_gone = lost.existing is None or is_deleted(lost.existing)
+            is_gone = conflict.existing is None or is_deleted(conflict.existing)
             if writing.if_revision or not is_gone:
                 return None
-            condition = Equal("n", _text(lost.existing, "n")) if lost.existing is not None else Absent()
+            condition = Equal("n", _text(conflict.existing, "n")) if conflict.existing is not None else Absent()
         return None
 
     def write_many(self, keys: SessionKeys, writings: Sequence[Writing]) -> list[Document | None]:

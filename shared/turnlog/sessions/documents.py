@@ -49,14 +49,14 @@ class GetDocuments:
         self._documents = documents
 
     def __call__(self, owner: Owner, session_id: str, body: ReadDocuments) -> DocumentsAnswer:
-        keys, wanted = SessionKeys(owner, session_id), _wanted(body)
+        keys, selection = SessionKeys(owner, session_id), _wanted(body)
         reading = self._checked(keys, body.reading)
-        if isinstance(wanted, Range):
-            page = self._documents.page(keys, wanted)
+        if isinstance(selection, Range):
+            page = self._documents.page(keys, selection)
             return DocumentsAnswer(
                 documents=list(map(document_answer, page.documents)), next=page.next, reading=reading
             )
-        documents, unread = self._documents.get_many(keys, wanted)
+        documents, unread = self._documents.get_many(keys, selection)
         return DocumentsAnswer(documents=list(map(document_answer, documents)), unread=unread, reading=reading)
 
     def _checked(self, keys: SessionKeys, reading: str | None) -> str:

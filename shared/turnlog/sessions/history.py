@@ -79,21 +79,21 @@ class ReadHistory:
                 self._check_exists(keys, commits)
             if not commits:
                 return HistoryPage(entries=entries, next=None)
-            wanted = [
+            matching = [
                 item
                 for item in self._listed(keys, commits)
                 if item.position < below and action in (None, item.action) and agent in (None, item.agent_id)
             ]
-            taken = list[_ListedEvent]()
-            for item in wanted:
+            page_items = list[_ListedEvent]()
+            for item in matching:
                 size += item.size_bytes
-                if len(entries) + len(taken) == limit or ((entries or taken) and size > PAGE_BYTES):
-                    last_entries = self._entries(keys, taken)
+                if len(entries) + len(page_items) == limit or ((entries or page_items) and size > PAGE_BYTES):
+                    last_entries = self._entries(keys, page_items)
                     return HistoryPage(
                         entries=[*entries, *last_entries], next=int(([*entries, *last_entries])[-1].history_id)
                     )
-                taken.append(item)
-            entries += self._entries(keys, taken)
+                page_items.append(item)
+            entries += self._entries(keys, page_items)
             below = commits[0].header.first
             if below == 1:
                 return HistoryPage(entries=entries, next=None)
@@ -148,7 +148,7 @@ class _ListedEvent:
 
     @property
     def is_out_of_line(self) -> bool:
-        """Whether the entry needs a payload that is stored elsewhere. Entries of messages, summaries and settings never do."""
+        """True if the entry needs a payload that is stored elsewhere. Entries of messages, summaries and settings never do."""
         return self._payload is not None and isinstance(self.event, StateEvent | CreateEvent | NoteEvent)
 
     @property

@@ -148,16 +148,16 @@ class SessionLog:
 
     def settings(self, keys: SessionKeys, meta: Item | None, system: Item | None, header: Header) -> CurrentSettings:
         """Return all settings at ``header``: from the caches META and ``E#SYS``, else from the log, which repairs the caches."""
-        known = self._meta(meta, header)
-        if known is None:
+        cached = self._meta(meta, header)
+        if cached is None:
             return self.settings_from_log(keys, header)
-        if not known.missing:
-            return CurrentSettings(known.settings, known.created_ms)
+        if not cached.missing:
+            return CurrentSettings(cached.settings, cached.created_ms)
         if system is None:
             system = self.items.get_many([keys.system]).get(keys.system)
-        if system is None or reflected(system) != known.position:
+        if system is None or reflected(system) != cached.position:
             return self.settings_from_log(keys, header)
-        return CurrentSettings(self.caches.settings_in(keys, system), known.created_ms)
+        return CurrentSettings(self.caches.settings_in(keys, system), cached.created_ms)
 
     def touch(self, keys: SessionKeys, before: Tail, header: Header, *, current: CurrentSettings | None = None) -> None:
         """Update the session's entry in the list after a commit, at most once in five minutes unless the status changes.
@@ -176,7 +176,7 @@ class SessionLog:
         with suppress(UnavailableError):
             self.items.put(item, condition=Less("pos", header.last, or_absent=False))
 
-    def mend(self, keys: SessionKeys, tail: Tail) -> None:
+    def repair_caches(self, keys: SessionKeys, tail: Tail) -> None:
         """Repair the caches of a session, after a request that may have crashed between its commit and its caches."""
         self.show(keys, tail.header, self.settings(keys, tail.meta, None, tail.header))
 
@@ -227,8 +227,10 @@ class SessionLog:
                 item = self.items.get_many([_SECRET]).get(_SECRET)
                 if item is None:
                     secret_bytes = hashlib.sha256(self.ids.nonce() + self.ids.new_id().encode()).digest()
-                    lost = self.items.put({"pk": _SECRET.pk, "sk": _SECRET.sk, "b": secret_bytes}, condition=Absent())
-                    item = lost.existing if lost is not None else {"b": secret_bytes}
+                    conflict = self.items.put(
+                        {"pk": _SECRET.pk, "sk": _SECRET.sk, "b": secret_bytes}, condition=Absent()
+                    )
+                    item = conflict.existing if conflict is not None else {"b": secret_bytes}
             secret = item["b"] if item is not None else b""
             if not isinstance(secret, bytes) or not secret:
                 raise CorruptError("the cursor secret is damaged", item=_SECRET.sk)

@@ -83,7 +83,7 @@ class UpdateSessions:
         header = written.commit.header
         if written.repeated:
             current = self._log.settings_at(keys, header)
-            self._log.mend(keys, written.tail)
+            self._log.repair_caches(keys, written.tail)
         else:
             self._write_caches(keys, written, current)
         return session_answer(keys, current.settings, header, created_ms=current.created_ms)

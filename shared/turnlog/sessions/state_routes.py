@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 
 def _get(app: Application, request: HttpRequest) -> Response:
-    at = moment(request, _AT)
-    return Response(200, app.get_state(request.owner, request.path["session_id"], at=at))
+    position_or_time = moment(request, _AT)
+    return Response(200, app.get_state(request.owner, request.path["session_id"], at=position_or_time))
 
 
 def _put(app: Application, request: HttpRequest) -> Response:

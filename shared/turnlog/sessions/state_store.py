@@ -172,8 +172,8 @@ def _event(
 ) -> tuple[StateEvent, SessionState]:
     """Return the state event and the state after it. ``steps`` is the cost of applying the patch.
 
-    The event stores the whole state when there is no patch, for each `FULL_EVERY`th event, when folding would take too many
-    steps, and when neither the state nor the patches fit into the cache.
+    The event stores the whole state when there is no patch, and at each `FULL_EVERY`th event. It also does when folding would
+    take too many steps, or when neither the state nor the patches fit into the cache.
     """
     count = state.count + 1
     since = (*state.since, patch) if state.since is not None and patch is not None else None
@@ -199,7 +199,7 @@ def _event(
 
 
 def _read_steps(patches: Sequence[Patch]) -> int:
-    """Return the cost of reading stored patches, in steps, beside folding them."""
+    """Return the cost of reading stored patches, in steps. Folding them costs extra."""
     return sum(len(encode_json(patch)) for patch in patches) // _BYTES_PER_STEP
 
 

@@ -74,7 +74,7 @@ class RewindSessions:
 
         written = self._log.commits.write(keys, compose, request)
         if written.repeated:
-            self._log.mend(keys, written.tail)
+            self._log.repair_caches(keys, written.tail)
         else:
             self._write_caches(keys, written.tail.header, written.commit.header)
         return written.commit.header

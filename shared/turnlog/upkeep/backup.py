@@ -38,9 +38,9 @@ class Upkeep:
         ``progress`` is called with the sum so far after each session.
         """
         if keys is not None:
-            done = self._verify(self._engine, self._engine.blobs).session(keys)
-            progress(done)
-            return done
+            verification = self._verify(self._engine, self._engine.blobs).session(keys)
+            progress(verification)
+            return verification
         if not isinstance(self._engine.items, Inspectable):
             message = f"engine {self._engine.name!r} can't list what it holds; name a session"
             raise InvalidInputError(message, code="needs_engine")
@@ -84,15 +84,17 @@ class Upkeep:
         from turnlog.log.keys import SessionKeys
 
         assert isinstance(copy.items, Inspectable)  # noqa: S101 - an embedded engine's
-        done = self._verify(copy, blobs).every(copy.items, progress)
+        verification = self._verify(copy, blobs).every(copy.items, progress)
         damaged = {
-            (damage.tenant_id, damage.user_id, damage.session_id) for damage in done.damages if damage.session_id
+            (damage.tenant_id, damage.user_id, damage.session_id)
+            for damage in verification.damages
+            if damage.session_id
         }
         for tenant_id, user_id, session_id in damaged:
             keys = SessionKeys(owner_of_ids(tenant_id, user_id), session_id)
             for name in self._engine.blobs.names(keys.blob_prefix):
                 blobs.get(name)
-        return done
+        return verification
 
     def _verify(self, engine: Engine, blobs: BlobStore) -> VerifySessions:
         from turnlog.upkeep.verify import VerifySessions
@@ -140,9 +142,9 @@ class _CopiedBlobs:
 def _new_backup(path: Path) -> Iterator[tuple[Path, Path]]:
     """Yield a temporary file beside a new backup, and the folder of its blobs. Remove both when the block fails."""
     folder = path.with_name(path.name + ".blobs")
-    for taken in (path, folder, path.with_name(path.name + "-wal"), path.with_name(path.name + "-journal")):
-        if os.path.lexists(taken):
-            raise _exists(taken)
+    for existing in (path, folder, path.with_name(path.name + "-wal"), path.with_name(path.name + "-journal")):
+        if os.path.lexists(existing):
+            raise _exists(existing)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
         folder.mkdir(mode=0o700)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 from turnlog.core.actions import RUN
 from turnlog.core.calls import MessageOutline, OpenCalls, UnansweredCall, pair
 from turnlog.core.errors import HeadMismatchError, InvalidInputError, LoopUnfinishedError, Problem, RunActiveError
-from turnlog.core.events import Event, MessageEvent, Notes, StateEvent
+from turnlog.core.events import Event, MessageEvent, Notes, Recall, StateEvent
 from turnlog.core.identity import Owner
 from turnlog.core.json_values import JsonObject
 from turnlog.core.loops import DISORDER, Arrival, Disorder, Flow, accept, repeated_ids, with_open_calls
@@ -141,17 +141,11 @@ class AppendWrite:
             _refuse(header, arrivals, warnings)
         has_tools = settings.recall == "always" and self._action == RUN
         recalled = recalls(arrivals, self._batch, before, tail, has_tools=has_tools)
-        events = [
-            replace(
-                message_event(incoming, position=arrival.position, opens_loop=loop_number),
-                recall=recalled.get(arrival.position),
-            )
-            for arrival, incoming, loop_number in zip(arrivals, self._batch, opens, strict=True)
-        ]
-        events[0] = replace(events[0], notes=self._notes(warnings))
-        all_events: list[Event] = [*events, *([state_event] if state_event else [])]
+        events: list[Event] = [*self._message_events(arrivals, opens, recalled, self._notes(warnings))]
+        if state_event is not None:
+            events.append(state_event)
         new = replace(
-            following(header, kind="m", events=len(all_events), now_ms=time_ms),
+            following(header, kind="m", events=len(events), now_ms=time_ms),
             flow=flow,
             last_state=state_event.position if state_event is not None else header.last_state,
             run=run,
@@ -160,7 +154,7 @@ class AppendWrite:
             pending=has_pending(self._state) if self._state is not None else header.pending,
         )
         new = replace(new, asked=self._compression_request(new, settings))
-        return Draft(new, tuple(all_events), tuple(incoming.facts for incoming in self._batch))
+        return Draft(new, tuple(events), tuple(incoming.facts for incoming in self._batch))
 
     def write_caches(self, written: WriteResult) -> None:
         """Update the caches after the commit. The commit is durable: readers repair a cache that could not be written."""
@@ -188,6 +182,20 @@ class AppendWrite:
             )
             for index, incoming in enumerate(self._batch)
         ]
+
+    def _message_events(
+        self, arrivals: Sequence[Arrival], opens: Sequence[int], recalled: Mapping[int, Recall], notes: Notes | None
+    ) -> list[MessageEvent]:
+        """Return the events of the messages. ``notes`` are stored with the first one."""
+        events = [
+            replace(
+                message_event(incoming, position=arrival.position, opens_loop=loop_number),
+                recall=recalled.get(arrival.position),
+            )
+            for arrival, incoming, loop_number in zip(arrivals, self._batch, opens, strict=True)
+        ]
+        events[0] = replace(events[0], notes=notes)
+        return events
 
     def _exact_open_calls(self, header: Header, arrivals: Sequence[Arrival]) -> OpenCalls:
         """Return the open calls at ``header``.

@@ -103,7 +103,7 @@ class BuildWindow(WindowOptions):
 
 
 class WindowPart(Answer):
-    """A part of a window. ``level`` says how much of it is sent; ``refs`` are the calls in it, as ``position.index``."""
+    """A part of a window. ``level`` says how much of it is sent; ``refs`` name the calls whose results it holds."""
 
     kind: Literal["system", "tools", "summary", "loop", "message", "line"]
     loop: int | None

@@ -83,15 +83,7 @@ class CreateSessions:
         settings = self._settings(body)
         state = cast("JsonObject | None", body.state)
         check_settings_size(settings)
-        if state is not None:
-            check_change({}, state)
-        if settings.state_schema is not None:
-            from turnlog.sessions.state_schema import check_schema, check_state, check_work
-
-            work = check_work()
-            check_schema(settings.state_schema, work)
-            if state is not None:
-                check_state(state, settings.state_schema, work)
+        _check_first_state(state, settings.state_schema)
         put = self._put_first_commit(keys, settings, state, request, options=_bootstrap_options(body))
         if put is None:
             return self._answer_existing(keys, body, request)
@@ -120,7 +112,7 @@ class CreateSessions:
         point.write_caches(keys, commit.header)
         return Created(session_answer(keys, settings, commit.header, created_ms=commit.header.time_ms), True)
 
-    def in_place(self, keys: SessionKeys, settings: SessionSettings) -> Session:
+    def create_with_settings(self, keys: SessionKeys, settings: SessionSettings) -> Session:
         """Create a session with the settings of another one, or return it when it exists.
 
         The id must be derived for this purpose alone, so that a retry gets the same session. A session whose settings ask for
@@ -257,6 +249,21 @@ def made_id(owner: Owner, seed: bytes) -> str:
     return "s" + base64.b32encode(hashlib.sha256(source).digest()).decode("ascii").rstrip("=").lower()[:31]
 
 
+def _check_first_state(state: JsonObject | None, schema: JsonObject | None) -> None:
+    """Refuse an invalid state, an invalid schema, and a state that does not fit the schema."""
+    if state is not None:
+        check_change({}, state)
+    if schema is None:
+        return
+    # Imported here: most sessions have no schema, and the library takes long to import.
+    from turnlog.sessions.state_schema import check_schema, check_state, check_work
+
+    work = check_work()
+    check_schema(schema, work)
+    if state is not None:
+        check_state(state, schema, work)
+
+
 def _bootstrap_options(body: CreateSession) -> Bootstrap | None:
     """Return the options of the request's bootstrap; None when it asks for none."""
     if body.bootstrap is False:
@@ -347,6 +354,6 @@ class ResetSessions:
         tail = self._log.commits.tail(keys)
         settings = self._log.settings(keys, tail.meta, None, tail.header).settings
         replacement = SessionKeys(owner, made_id(owner, b"reset#" + closed.header.hash))
-        return self._create.in_place(
+        return self._create.create_with_settings(
             replacement, replace(settings, reset_of=session_id, forked_from=None, forked_at=None)
         )

@@ -88,10 +88,8 @@ class ReadHistory:
             for item in matching:
                 size += item.size_bytes
                 if len(entries) + len(page_items) == limit or ((entries or page_items) and size > PAGE_BYTES):
-                    last_entries = self._entries(keys, page_items)
-                    return HistoryPage(
-                        entries=[*entries, *last_entries], next=int(([*entries, *last_entries])[-1].history_id)
-                    )
+                    entries += self._entries(keys, page_items)
+                    return HistoryPage(entries=entries, next=int(entries[-1].history_id))
                 page_items.append(item)
             entries += self._entries(keys, page_items)
             below = commits[0].header.first
@@ -215,24 +213,29 @@ class RecordEntries:
         return _ListedEvent(commit, event, None, None).entry(event)
 
 
+_ACTIONS: dict[type[Event], str] = {
+    SummaryEvent: actions.SUMMARY_PUBLISHED,
+    DiscardEvent: actions.SUMMARY_DISCARDED,
+    SettingsEvent: actions.POLICY_CHANGE,
+    CloseEvent: actions.END,
+    ForkEvent: actions.FORK,
+}
+"""Actions of entries that depend on the kind of event alone."""
+
+
 def _action(event: Event, message: Located | None) -> str:
     """Return the action of an event's entry."""
     if isinstance(event, StateEvent | NoteEvent):
         return event.action
-    if isinstance(event, SummaryEvent):
-        return actions.SUMMARY_PUBLISHED
-    if isinstance(event, DiscardEvent):
-        return actions.SUMMARY_DISCARDED
-    if isinstance(event, SettingsEvent):
-        return actions.POLICY_CHANGE
-    if isinstance(event, CloseEvent):
-        return actions.END
-    if isinstance(event, ForkEvent):
-        return actions.FORK
     if isinstance(event, RewindEvent):
         return actions.REWIND if event.snapshot_id is None else actions.RESTORE
-    if message is None:
-        return actions.CREATE
+    if type(event) in _ACTIONS:
+        return _ACTIONS[type(event)]
+    return _message_action(event, message) if message is not None else actions.CREATE
+
+
+def _message_action(event: Event, message: Located) -> str:
+    """Return the action of a message's entry."""
     if isinstance(event, MessageEvent) and event.recall is not None:
         return actions.TOOL_RECALLED
     if message.facts.results:
@@ -272,8 +275,11 @@ def _metadata(event: Event, message: Located | None) -> JsonObject:
         return {"summary": event.summary}
     if isinstance(event, SettingsEvent):
         return {"changed": list(event.changed)}
-    if message is None:
-        return {}
+    return _message_metadata(event, message) if message is not None else {}
+
+
+def _message_metadata(event: Event, message: Located) -> JsonObject:
+    """Return the metadata of a message's entry: role, loop, recalls, and the refs of its tool calls."""
     refs: list[JsonValue] = [str(Ref(event.position, index)) for index in range(len(message.facts.calls))]
     metadata: JsonObject = {"role": message.facts.given_role, "loop": message.loop or None}
     if isinstance(event, MessageEvent) and event.recall is not None:

@@ -50,7 +50,7 @@ class GetDocuments:
 
     def __call__(self, owner: Owner, session_id: str, body: ReadDocuments) -> DocumentsAnswer:
         keys, selection = SessionKeys(owner, session_id), _wanted(body)
-        reading = self._checked(keys, body.reading)
+        reading = self._reading_token(keys, body.reading)
         if isinstance(selection, Range):
             page = self._documents.page(keys, selection)
             return DocumentsAnswer(
@@ -59,7 +59,7 @@ class GetDocuments:
         documents, unread = self._documents.get_many(keys, selection)
         return DocumentsAnswer(documents=list(map(document_answer, documents)), unread=unread, reading=reading)
 
-    def _checked(self, keys: SessionKeys, reading: str | None) -> str:
+    def _reading_token(self, keys: SessionKeys, reading: str | None) -> str:
         """Return the reading token while it is fresh, else check the session and return a new one."""
         now, scope = self._log.clock.now_ms(), f"documents {keys.partition}"
         if reading is not None:

@@ -259,11 +259,11 @@ def _loop_answer(number: int, messages: Sequence[Located], pairing: Pairing, *, 
     replies = [message for message in complete if message.facts.role == "assistant"]
     last_reply = replies[-1] if replies else None
     is_final = last_reply is not None and not last_reply.facts.calls
-    over: LoopStatus = "closed" if is_final else "interrupted"
+    ended_status: LoopStatus = "closed" if is_final else "interrupted"
     by_position = {message.event.position: message for message in complete}
     return LoopAnswer(
         loop=number,
-        status="open" if is_open else over,
+        status="open" if is_open else ended_status,
         started_at=rfc3339(messages[0].time_ms),
         ended_at=None if is_open else rfc3339(messages[-1].time_ms),
         first=messages[0].event.position,

@@ -75,7 +75,7 @@ _ALL_FIRST = (
     '        for one in event["Records"]:\n            work(SQSRecord(one))\n'
     "        return dict(process_partial_response(event, lambda record: None, processor))"
 )
-_OWN_TIME = 'replace(following(header, kind="m", events=len(all_events), now_ms=time_ms), time_ms=time_ms),'
+_OWN_TIME = 'replace(following(header, kind="m", events=len(events), now_ms=time_ms), time_ms=time_ms),'
 
 _EACH_CALL = "test_a2_a3_a_fault_at_every_call_then_the_same_call_again_has_one_effect"
 _KEPT = (
@@ -180,7 +180,7 @@ PLANTED: tuple[Planted, ...] = (
             ),
             (
                 f"{_CODE}/sessions/append.py",
-                'following(header, kind="m", events=len(all_events), now_ms=time_ms),',
+                'following(header, kind="m", events=len(events), now_ms=time_ms),',
                 _OWN_TIME,
             ),
         ),
@@ -520,8 +520,8 @@ PLANTED: tuple[Planted, ...] = (
         (
             (
                 f"{_CODE}/sessions/document_store.py",
-                "lost = self._items.put(item, condition=condition)",
-                "lost = self._items.put(item)",
+                "conflict = self._items.put(item, condition=condition)",
+                "conflict = self._items.put(item)",
             ),
         ),
         (f"{_DOCUMENTS}::test_one_of_many_writers_wins_a_condition",),

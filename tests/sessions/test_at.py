@@ -165,7 +165,7 @@ def test_a_build_that_this_log_can_not_give_is_a_typed_error(log: Any) -> None:
             session.context(build={**build, **change})
     with pytest.raises(BuildMismatchError):
         other.context(build=build)
-    with pytest.raises(InvalidInputError, match="beside build"):
+    with pytest.raises(InvalidInputError, match="with build"):
         session.context(build=build, budget=100)
     with pytest.raises(InvalidInputError):
         log.build_window([{"role": "user", "content": "hi"}], build=build)

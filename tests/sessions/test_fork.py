@@ -216,7 +216,7 @@ def test_the_same_call_again_and_calls_that_are_refused(harness: Harness) -> Non
         session.fork("s")
     with pytest.raises(InvalidInputError, match="above the head"):
         session.fork("other", at=99)
-    with pytest.raises(InvalidInputError, match="a fork has the state"):
+    with pytest.raises(InvalidInputError, match="a fork takes its state"):
         session.fork("other", state={})
     with pytest.raises(NotFoundError):
         Session(log._backend, "not-there").fork("other")

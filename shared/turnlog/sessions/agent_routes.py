@@ -1,4 +1,4 @@
-"""The execution state of a session's agents."""
+"""Routes of agents' execution state."""
 
 from __future__ import annotations
 

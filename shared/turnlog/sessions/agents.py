@@ -1,4 +1,4 @@
-"""Execution state of agents: reading and changing it."""
+"""Read and change the execution state of a session's agents."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from turnlog.sessions.state_store import SessionState, next_event
 
 
 class GetAgent:
-    """The use case: the execution state of one agent."""
+    """Use case: return the execution state of one agent. `NotFoundError` when the session has no such agent."""
 
     def __init__(self, log: SessionLog) -> None:
         self._log = log
@@ -32,14 +32,14 @@ class GetAgent:
         check_agent_id(agent_id)
         header = self._log.commits.tail(keys).header
         state = self._log.states.at(keys, header.last_state)
-        found = agent_of(state.value, agent_id)
-        if found is None:
+        agent = agent_of(state.value, agent_id)
+        if agent is None:
             raise NotFoundError(f"no agent {agent_id!r} in session {session_id!r}")
-        return AgentState(agent_id=agent_id, state=found, version=state.version)
+        return AgentState(agent_id=agent_id, state=agent, version=state.version)
 
 
 class PatchAgent:
-    """The use case: a JSON Merge Patch of one agent's execution state; an invalid result is refused."""
+    """Use case: apply a JSON Merge Patch to one agent's execution state. Refuse a patch whose result is not a valid state."""
 
     def __init__(self, log: SessionLog) -> None:
         self._change = ChangeState(log)
@@ -50,10 +50,12 @@ class PatchAgent:
         keys = SessionKeys(owner, session_id)
         check_agent_id(agent_id)
         request = raw_request_key(key, f"agent {agent_id}", patch)
-        whole: JsonObject = {"agents": {agent_id: {**patch, "agent_id": agent_id}}}
+        state_patch: JsonObject = {"agents": {agent_id: {**patch, "agent_id": agent_id}}}
 
         def patched(before: SessionState, position: int) -> tuple[StateEvent, SessionState]:
-            event, after = next_event(before, position=position, action=STATE_CHANGE, patch=whole, agent_id=agent_id)
+            event, after = next_event(
+                before, position=position, action=STATE_CHANGE, patch=state_patch, agent_id=agent_id
+            )
             check_agent(agent_of(after.value, agent_id) or {}, agent_id)
             return event, after
 
@@ -61,17 +63,19 @@ class PatchAgent:
 
 
 def agent_answer(state: SessionState, agent_id: str) -> AgentState:
+    """Return the answer for one agent; ``state`` is empty when the session has no such agent."""
     return AgentState(agent_id=agent_id, state=agent_of(state.value, agent_id) or {}, version=state.version)
 
 
 def run_event(
     run: JsonObject | None, answered: Iterable[UnansweredCall], state: SessionState, *, position: int, action: str = RUN
 ) -> tuple[StateEvent, SessionState, list[Problem]] | None:
-    """The state event of an append, the state after it, and what is wrong with the agent that ``run`` names; None: no event.
+    """Return the state event of an append, the state after it, and the problems of the agent that ``run`` names.
 
-    An action waits for a call; ``answered`` are the calls that the append answers, so what waited for one of them is over.
+    None when the append does not change the state. ``answered`` are the calls that the append answers: a pending action that
+    waits for one of them is removed from its agent.
     """
-    patches: JsonObject = {name: {"pending_action": None} for name in over(state.value, list(answered))}
+    patches: JsonObject = {name: {"pending_action": None} for name in agents_answered(state.value, list(answered))}
     agent_id: str | None = next(iter(patches)) if len(patches) == 1 else None
     if run is not None:
         agent_id, patch = run_patch(run)
@@ -84,18 +88,18 @@ def run_event(
     return event, after, problems
 
 
-def over(state: JsonObject, answered: list[UnansweredCall]) -> list[str]:
-    """The agents whose pending action waits for one of the calls."""
-    found = list[str]()
+def agents_answered(state: JsonObject, answered: list[UnansweredCall]) -> list[str]:
+    """Return the ids of agents whose pending action waits for one of the answered calls."""
+    agent_ids = list[str]()
     for agent_id, agent in agents_of(state).items():
         pending = pending_of(agent)
-        if pending is not None and any(is_of(pending, call) for call in answered):
-            found.append(agent_id)
-    return found
+        if pending is not None and any(waits_for(pending, call) for call in answered):
+            agent_ids.append(agent_id)
+    return agent_ids
 
 
-def is_of(pending: JsonObject, call: UnansweredCall) -> bool:
-    """Whether a pending action waits for the call: by its ``ref``, else by its ``call_id``."""
+def waits_for(pending: JsonObject, call: UnansweredCall) -> bool:
+    """Return whether a pending action waits for the call. Compare its ``ref``, or without one its ``call_id``."""
     if isinstance(pending.get("ref"), str):
         return pending["ref"] == str(call.ref)
     call_id = pending.get("call_id")
@@ -103,4 +107,5 @@ def is_of(pending: JsonObject, call: UnansweredCall) -> bool:
 
 
 def id_hash(call_id: str) -> bytes:
+    """Return the hash by which open calls remember a provider's call id."""
     return open_call(Ref(1, 0), key=id_key(call_id), name="").id_hash

@@ -1,16 +1,16 @@
-"""Appending messages: two requests, one of them a write."""
+"""Append messages to a session: two requests to the engine, one of them a write."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 from turnlog.core.actions import RUN
 from turnlog.core.calls import MessageOutline, OpenCalls, UnansweredCall, pair
 from turnlog.core.errors import HeadMismatchError, InvalidInputError, LoopUnfinishedError, Problem, RunActiveError
-from turnlog.core.events import Event, MessageEvent, Notes, StateEvent
+from turnlog.core.events import Event, MessageEvent, Notes, Recall, StateEvent
 from turnlog.core.identity import Owner
 from turnlog.core.json_values import JsonObject
 from turnlog.core.loops import DISORDER, Arrival, Disorder, Flow, accept, repeated_ids, with_open_calls
@@ -28,7 +28,7 @@ from turnlog.sessions.agents import run_event
 from turnlog.sessions.incoming import (
     USAGE_IGNORED,
     Incoming,
-    calibrated,
+    calibration_after,
     message_event,
     recalls,
     sent_after,
@@ -47,7 +47,7 @@ _RUN_HASH_BYTES = 6
 
 
 class AppendToSession:
-    """The use case. Nothing is lost, order is by position, and a request with a key has one effect."""
+    """Use case: append messages in one commit. Messages are ordered by position; a repeated idempotency key has one effect."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class AppendToSession:
         ask_segments: AskForSegments,
         snapshots: Callable[[Owner, str, Header, Header, SessionSettings], None],
     ) -> None:
-        """``snapshots`` is called after appends to sessions that make snapshots by themselves."""
+        """Store the dependencies. ``snapshots`` is called after each append to a session with a snapshot policy."""
         self._log = log
         self._counter = counter
         self._ask = ask
@@ -67,13 +67,13 @@ class AppendToSession:
     def __call__(self, owner: Owner, session_id: str, body: AppendBody, *, key: str | None = None) -> Appended:
         keys = SessionKeys(owner, session_id)
         request = request_key(key, "append", body)
-        given = understand_batch(body, self._counter)
-        append = Appending(self._log, keys, body, given, self._ask.asked)
+        batch = understand_batch(body, self._counter)
+        append = AppendWrite(self._log, keys, body, batch, self._ask.asked)
         written = self._log.commits.write(keys, append.compose, request)
         events = self._log.commits.events(keys, [written.commit], fetch=written.repeated)
         if not written.repeated:
             append.write_caches(written)
-            events = [_whole(event, given, written.commit) for event in events]
+            events = [_with_body(event, batch, written.commit) for event in events]
         settings = append.settings(written.tail)
         compression = self._ask.send(owner, session_id, written.commit.header, settings)
         before = written.tail.header
@@ -83,70 +83,69 @@ class AppendToSession:
         return _answer(written.commit, events, compression)
 
 
-class Appending:
-    """One request on its way into the log."""
+class AppendWrite:
+    """The write of one append: composes its commit from the end of the log, then updates the caches.
+
+    The log calls `compose` again when another writer takes the position first.
+    """
 
     def __init__(
         self,
         log: SessionLog,
         keys: SessionKeys,
         body: AppendBody,
-        given: list[Incoming],
-        asked: Callable[[Header, SessionSettings], CompressionRequest | None],
+        batch: list[Incoming],
+        compression_request: Callable[[Header, SessionSettings], CompressionRequest | None],
         *,
         action: str = RUN,
     ) -> None:
-        """``action`` is what history tells of its state event."""
+        """Store the request. ``action`` is the action that the history shows for the state event of the append."""
         self._log = log
-        self._asked = asked
+        self._compression_request = compression_request
         self._action = action
         self._keys = keys
         self._body = body
-        self._given = given
-        self._in_force: CurrentSettings | None = None
+        self._batch = batch
+        self._current: CurrentSettings | None = None
         self._state: SessionState | None = None
 
     def settings(self, tail: Tail) -> SessionSettings:
-        """Return the settings in force at the end of the log, as `compose` has read them if it has run."""
-        return (self._in_force or self._log.short_settings(self._keys, tail)).settings
+        """Return the settings at the end of the log: those that `compose` has read, else read them."""
+        return (self._current or self._log.short_settings(self._keys, tail)).settings
 
     @property
     def state(self) -> SessionState | None:
-        """After the append, where it changes the state."""
+        """The state after the append; None when the append does not change it."""
         return self._state
 
     def compose(self, tail: Tail) -> Draft:
+        """Return the commit to write after ``tail``, or raise to refuse the append."""
         header = tail.header
-        self._in_force = self._log.short_settings(self._keys, tail)
+        self._current = self._log.short_settings(self._keys, tail)
         self._check_head(header)
-        settings = self._in_force.settings
+        settings = self._current.settings
         first = header.last + 1
         time_ms = max(self._log.clock.now_ms(), header.time_ms + 1)
         timed_out = not header.pending and time_ms - header.time_ms > settings.loop_timeout_seconds * 1000
         arrivals = self._arrivals(first, timed_out)
         before = self._exact_open_calls(header, arrivals)
-        flow, opens, warnings = self._folded(with_open_calls(header.flow, before), arrivals, header)
+        flow, opens, warnings = self._fold(with_open_calls(header.flow, before), arrivals, header)
         run = self._run_hash(header, flow)
         warnings += self._check_run(header, flow, timed_out)
         sent = sent_after(self._body, header, time_ms)
-        calibration, ignored = calibrated(self._body, header, opens_loop=any(opens))
+        calibration, ignored = calibration_after(self._body, header, opens_loop=any(opens))
         warnings += ignored
         state_event, problems = self._state_event(header, first + len(arrivals), _answered(before, flow))
         warnings += problems
         if settings.strict:
             _refuse(header, arrivals, warnings)
         has_tools = settings.recall == "always" and self._action == RUN
-        told = recalls(arrivals, self._given, before, tail, has_tools=has_tools)
-        events = [
-            replace(
-                message_event(given, position=arrival.position, opens_loop=number), recall=told.get(arrival.position)
-            )
-            for arrival, given, number in zip(arrivals, self._given, opens, strict=True)
-        ]
-        events[0] = replace(events[0], notes=self._notes(warnings))
-        all_events: list[Event] = [*events, *([state_event] if state_event else [])]
+        recalled = recalls(arrivals, self._batch, before, tail, has_tools=has_tools)
+        events: list[Event] = [*self._message_events(arrivals, opens, recalled, self._notes(warnings))]
+        if state_event is not None:
+            events.append(state_event)
         new = replace(
-            following(header, kind="m", events=len(all_events), now_ms=time_ms),
+            following(header, kind="m", events=len(events), now_ms=time_ms),
             flow=flow,
             last_state=state_event.position if state_event is not None else header.last_state,
             run=run,
@@ -154,14 +153,14 @@ class Appending:
             calibration=calibration,
             pending=has_pending(self._state) if self._state is not None else header.pending,
         )
-        new = replace(new, asked=self._asked(new, settings))
-        return Draft(new, tuple(all_events), tuple(given.facts for given in self._given))
+        new = replace(new, asked=self._compression_request(new, settings))
+        return Draft(new, tuple(events), tuple(incoming.facts for incoming in self._batch))
 
     def write_caches(self, written: WriteResult) -> None:
-        """Brings caches up to date. The commit is durable already: a cache that can't be written now is mended by a reader."""
+        """Update the caches after the commit. The commit is durable: readers repair a cache that could not be written."""
         if self._state is not None:
             self._log.states.remember(self._keys, self._state)
-        self._log.touch(self._keys, written.tail, written.commit.header, in_force=self._in_force)
+        self._log.touch(self._keys, written.tail, written.commit.header, current=self._current)
 
     def _check_head(self, header: Header) -> None:
         check_active(header)
@@ -173,31 +172,50 @@ class Appending:
     def _arrivals(self, first: int, timed_out: bool) -> list[Arrival]:
         return [
             Arrival(
-                position=first + at,
-                index=at,
-                message=given.message,
-                facts=given.facts,
-                tokens=given.tokens,
-                interrupted=given.envelope.status == "interrupted",
-                timed_out=timed_out and at == 0,
+                position=first + index,
+                index=index,
+                message=incoming.message,
+                facts=incoming.facts,
+                tokens=incoming.tokens,
+                interrupted=incoming.envelope.status == "interrupted",
+                timed_out=timed_out and index == 0,
             )
-            for at, given in enumerate(self._given)
+            for index, incoming in enumerate(self._batch)
         ]
 
+    def _message_events(
+        self, arrivals: Sequence[Arrival], opens: Sequence[int], recalled: Mapping[int, Recall], notes: Notes | None
+    ) -> list[MessageEvent]:
+        """Return the events of the messages. ``notes`` are stored with the first one."""
+        events = [
+            replace(
+                message_event(incoming, position=arrival.position, opens_loop=loop_number),
+                recall=recalled.get(arrival.position),
+            )
+            for arrival, incoming, loop_number in zip(arrivals, self._batch, opens, strict=True)
+        ]
+        events[0] = replace(events[0], notes=notes)
+        return events
+
     def _exact_open_calls(self, header: Header, arrivals: Sequence[Arrival]) -> OpenCalls:
-        """The open calls; read from the open loop when the header had no room for all and the request has results."""
-        known = header.flow.open_calls
-        if not known.more or not any(arrival.facts.results for arrival in arrivals):
-            return known
+        """Return the open calls at ``header``.
+
+        A header lists a limited number of them. When it lists only some and the request has results, read the open loop.
+        """
+        listed_calls = header.flow.open_calls
+        if not listed_calls.more or not any(arrival.facts.results for arrival in arrivals):
+            return listed_calls
         in_loop = self._open_loop(header)[0]
-        listed = {call.ref for call in in_loop.calls}
+        refs_in_loop = {call.ref for call in in_loop.calls}
         older = tuple(
-            call for call in known.calls if call.ref not in listed and call.ref.position < header.flow.loop.start
+            call
+            for call in listed_calls.calls
+            if call.ref not in refs_in_loop and call.ref.position < header.flow.loop.start
         )
         return OpenCalls(older + in_loop.calls)
 
     def _open_loop(self, header: Header) -> tuple[OpenCalls, set[str]]:
-        """One more read: the calls of the open loop that are open, and the ids of all its calls."""
+        """Read the open loop; return its open calls, and the ids of all its calls."""
         pages = self._log.commits.in_view_on(self._keys, header, first=max(1, header.flow.loop.start))
         commits = [commit for page in pages for commit in page]
         messages = list[tuple[int, MessageOutline]]()
@@ -207,9 +225,8 @@ class Appending:
         ids = {call.key for _, facts in messages for call in facts.calls if call.key}
         return pair(messages).open, ids
 
-    def _folded(
-        self, flow: Flow, arrivals: Sequence[Arrival], header: Header
-    ) -> tuple[Flow, list[int], list[Disorder]]:
+    def _fold(self, flow: Flow, arrivals: Sequence[Arrival], header: Header) -> tuple[Flow, list[int], list[Disorder]]:
+        """Return the flow after all messages, the loop that each message opens (0: none), and the warnings."""
         warnings, opens, unmatched = list[Disorder](), list[int](), list[tuple[Arrival, int]]()
         before = flow.open_calls
         for arrival in arrivals:
@@ -217,24 +234,26 @@ class Appending:
             flow = accepted.flow
             opens.append(accepted.opens_loop)
             warnings.extend(accepted.warnings)
-            unmatched.extend((arrival, at) for at in accepted.unmatched)
+            unmatched.extend((arrival, result_index) for result_index in accepted.unmatched)
         warnings.extend(repeated_ids(arrivals, before))
         if unmatched:
             _, ids = self._open_loop(header) if header.flow.loop.number else (None, set[str]())
             ids |= {call.key for arrival in arrivals for call in arrival.facts.calls if call.key}
-            for arrival, at in unmatched:
-                code = "second_result" if arrival.facts.results[at].key in ids else "orphan_result"
-                where = f"/tool_results/{at}" if at else ""
-                warnings.append(Disorder(code, arrival.position, f"/messages/{arrival.index}{where}"))
+            for arrival, result_index in unmatched:
+                code = "second_result" if arrival.facts.results[result_index].key in ids else "orphan_result"
+                pointer = f"/tool_results/{result_index}" if result_index else ""
+                warnings.append(Disorder(code, arrival.position, f"/messages/{arrival.index}{pointer}"))
         warnings.sort(key=lambda warning: (warning.position, warning.code, warning.pointer))
         return flow, opens, warnings
 
     def _run_hash(self, header: Header, flow: Flow) -> bytes:
+        """Return the hash of the request's run id; without one, the run of the open loop while that loop is the newest."""
         if self._body.run_id is not None:
             return hashlib.sha256(self._body.run_id.encode("utf-8", "surrogatepass")).digest()[:_RUN_HASH_BYTES]
         return header.run if flow.loop.number == header.flow.loop.number else b""
 
     def _check_run(self, header: Header, flow: Flow, timed_out: bool) -> list[Disorder]:
+        """Return a warning when another run is active in the open loop."""
         loop = header.flow.loop
         is_running = bool(header.run) and loop.number > 0 and not loop.final and not timed_out
         if self._body.run_id is None or not is_running or self._run_hash(header, flow) == header.run:
@@ -244,15 +263,16 @@ class Appending:
     def _state_event(
         self, header: Header, position: int, answered: Sequence[UnansweredCall]
     ) -> tuple[StateEvent | None, list[Disorder]]:
+        """Return the state event of the append, if there is one, and the problems of the agent's state as warnings."""
         self._state = None
         run = cast("JsonObject | None", self._body.run)
         if run is None and not (header.pending and answered):
             return None, []
         state = self._log.states.at(self._keys, header.last_state)
-        found = run_event(run, answered, state, position=position, action=self._action)
-        if found is None:
+        change = run_event(run, answered, state, position=position, action=self._action)
+        if change is None:
             return None, []
-        event, self._state, problems = found
+        event, self._state, problems = change
         return event, [Disorder(problem.code, position, f"/run{problem.pointer}") for problem in problems]
 
     def _notes(self, warnings: Sequence[Disorder]) -> Notes | None:
@@ -266,13 +286,13 @@ class Appending:
 
 
 def _answered(before: OpenCalls, flow: Flow) -> list[UnansweredCall]:
-    """The calls that were open before and are not after."""
+    """Return the calls that were open before the append and are not open after it."""
     still_open = {call.ref for call in flow.open_calls.calls}
     return [call for call in before.calls if call.ref not in still_open]
 
 
 def _refuse(header: Header, arrivals: Sequence[Arrival], warnings: Sequence[Disorder]) -> None:
-    """What a strict session does not take. Usage that teaches nothing is no disorder of messages."""
+    """Raise the error of a strict session for messages in disorder. Usage that was ignored is not disorder."""
     warnings = [warning for warning in warnings if warning.code != USAGE_IGNORED]
     if any(warning.code == "run_active" for warning in warnings):
         raise RunActiveError("another run is active in the open loop")
@@ -293,10 +313,10 @@ def _refuse(header: Header, arrivals: Sequence[Arrival], warnings: Sequence[Diso
         raise InvalidInputError(f"the session is strict: {problems[0].message}", code="disorder", problems=problems)
 
 
-def _whole(event: Event, given: Sequence[Incoming], commit: Commit) -> Event:
-    """A just written event with the body that was given, as a reader would fetch it."""
-    at = event.position - commit.header.first
-    return replace(event, body=given[at].body) if isinstance(event, MessageEvent) else event
+def _with_body(event: Event, batch: Sequence[Incoming], commit: Commit) -> Event:
+    """Return a new event with its message body from the request, which saves reading it back."""
+    index = event.position - commit.header.first
+    return replace(event, body=batch[index].body) if isinstance(event, MessageEvent) else event
 
 
 def _answer(commit: Commit, events: Sequence[Event], compression: Compression) -> Appended:
@@ -305,9 +325,9 @@ def _answer(commit: Commit, events: Sequence[Event], compression: Compression) -
     refs = list[CallRef]()
     for event in messages:
         if event.body is not None:
-            for at, call in enumerate(CODECS[event.format].parse(event.body).tool_calls):
+            for index, call in enumerate(CODECS[event.format].parse(event.body).tool_calls):
                 refs.append(
-                    CallRef(position=event.position, index=at, call_id=call.id, ref=str(Ref(event.position, at)))
+                    CallRef(position=event.position, index=index, call_id=call.id, ref=str(Ref(event.position, index)))
                 )
     return Appended(
         first=header.first,

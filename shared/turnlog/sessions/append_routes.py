@@ -1,4 +1,4 @@
-"""Appending messages."""
+"""The route that appends messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Building windows: of a session, and of a list of messages. No tokeniser for a session, no model, no write."""
+"""Build windows of a session, or of a list of messages.
+
+Nothing is written and no model is called. Windows of a session use stored token counts, so they need no tokeniser.
+"""
 
 from __future__ import annotations
 
@@ -37,8 +40,8 @@ from turnlog.sessions.context_models import (
     WindowPart,
 )
 from turnlog.sessions.context_requests import (
-    AskedBefore,
     ContextRequest,
+    EarlierRequest,
     counted_by_the_provider,
     effective,
     request_of,
@@ -50,16 +53,16 @@ from turnlog.windows.build import Source, Window, WindowRequest, build, system_c
 from turnlog.windows.manifest import ManifestPart
 from turnlog.windows.version import RENDERER_VERSION
 
-_BESIDE_A_BUILD = frozenset({"build", "tools"})
+_FIELDS_WITH_BUILD = frozenset({"build", "tools"})
 
 
 def position_of_call(log: SessionLog, keys: SessionKeys, body: BuildContext) -> int | None:
-    """The position that a call asks for, by ``at`` or by ``build``; None: the head."""
+    """Return the position to build the window at, from ``at`` or ``build``; None for the head."""
     if body.build is None:
         return resolved(log, keys, body.at) if body.at is not None else None
-    beside = sorted(body.model_fields_set - _BESIDE_A_BUILD)
-    if beside:
-        raise _invalid(f"/{beside[0]}", f"{beside[0]} can't stand beside build, which says it all")
+    extra_fields = sorted(body.model_fields_set - _FIELDS_WITH_BUILD)
+    if extra_fields:
+        raise _invalid(f"/{extra_fields[0]}", f"{extra_fields[0]} can't be sent with build, which contains it")
     if body.build.renderer != RENDERER_VERSION:
         message = f"the build is of renderer version {body.build.renderer}; this is version {RENDERER_VERSION}"
         raise OtherRendererError(message, details={"renderer": RENDERER_VERSION})
@@ -67,7 +70,7 @@ def position_of_call(log: SessionLog, keys: SessionKeys, body: BuildContext) -> 
 
 
 def check_head(header: Header, position: int, *, build: GivenBuild | None) -> None:
-    """Refuses a position that the log has not reached. ``header`` is of the newest commit up to it."""
+    """Refuse a position that the log has not reached. ``header`` is that of the newest commit up to the position."""
     if position <= header.last:
         return
     error = above_head(header, position)
@@ -77,17 +80,17 @@ def check_head(header: Header, position: int, *, build: GivenBuild | None) -> No
 
 
 def check_build(build: GivenBuild, header: Header, tools: Sequence[JsonObject] | None) -> None:
-    """Refuses a build that names what is not there. ``header`` is of its position."""
+    """Refuse a build whose commit, summary or tools differ from the log's. ``header`` is the one at the build's position."""
     if build.commit != header.hash.hex() or build.clock != rfc3339(header.time_ms):
-        _mismatch("commit", f"the commit of position {build.position} is not the one that the build names")
+        _mismatch("commit", f"the commit of position {build.position} differs from the one in the build")
     if build.summary != (header.summary.position if header.summary is not None else None):
-        _mismatch("summary", f"another summary was in force at position {build.position}")
+        _mismatch("summary", f"another summary was current at position {build.position}")
     if build.tools != hash_of(tools):
-        _mismatch("tools", "the build has tools of its own call; send the same tools with it")
+        _mismatch("tools", "the tools differ from those that the build was made with; send the same tools")
 
 
-def asked_by(build: GivenBuild, body: BuildContext) -> BuildContext:
-    """The call that made the build."""
+def body_of_build(build: GivenBuild, body: BuildContext) -> BuildContext:
+    """Return the context call that made the build. ``body`` is the call that sends the build back, with its tools."""
     codec_of(build.format, pointer="/build/format")
     return BuildContext(
         policy=build.policy,
@@ -109,7 +112,7 @@ def build_of(
     model: str | None,
     tools: Sequence[JsonObject] | None,
 ) -> Build:
-    """What the window of a request at a header is made of. ``tools`` are the call's own, as given."""
+    """Return the build record of a window: everything needed to build it again. ``tools`` are those that the call has sent."""
     return Build(
         renderer=RENDERER_VERSION,
         position=header.last,
@@ -128,7 +131,7 @@ def build_of(
 
 
 def hash_of(tools: Sequence[JsonObject] | None) -> str | None:
-    """Names a call's own tools."""
+    """Return the SHA-256 of the tools that a call has sent; None without tools."""
     return hashlib.sha256(encode_json(list(tools))).hexdigest() if tools is not None else None
 
 
@@ -141,35 +144,41 @@ def _invalid(pointer: str, message: str) -> InvalidInputError:
 
 
 MAX_PAGES = 5
+"""Pages of commits that a window reads at most; each rewind of the session allows one more."""
 FIRST_ITEMS = 160
-"""Of the first page: what most sessions have, and little where a summary stands for the rest."""
+"""Items on the first page: all commits of most sessions, and few more than needed where a summary covers the older ones."""
 
 
 class BuildContexts:
-    """The use case: the window of a session at its head, in one request (two with payloads that are sent whole)."""
+    """Use case: build the window of a session, by default at its head.
+
+    One request to the engine, and another one when whole messages have large payloads.
+    """
 
     def __init__(self, log: SessionLog, models: Mapping[str, int] | None = None) -> None:
         self._log = log
         self._models = models
 
     def __call__(self, owner: Owner, session_id: str, body: BuildContext) -> WindowAnswer:
-        keys, given = SessionKeys(owner, session_id), body.build
-        read = _Reading(self._log, keys, position_of_call(self._log, keys, body), given)
-        header = read.header
-        if given is not None:
-            check_build(given, header, cast("list[JsonObject] | None", body.tools))
-            body = asked_by(given, body)
+        keys, stored_build = SessionKeys(owner, session_id), body.build
+        reading = _WindowReading(self._log, keys, position_of_call(self._log, keys, body), stored_build)
+        header = reading.header
+        if stored_build is not None:
+            check_build(stored_build, header, cast("list[JsonObject] | None", body.tools))
+            body = body_of_build(stored_build, body)
         codec_of(body.format)
-        asked = self._asked(keys, read, body, given)
-        request, budget = asked.request, asked.budget
+        context = self._context_request(keys, reading, body, stored_build)
+        request, budget = context.request, context.budget
         covered, summary = header.summary if request.summary is not None else None, request.summary
-        border = covered.last if covered is not None else 0
-        commits = read.back_to(border)
+        covered_to = covered.last if covered is not None else 0
+        commits = reading.back_to(covered_to)
         messages = [
-            one for one in located(self._log.commits, keys, commits) if border < one.event.position <= header.last
+            message
+            for message in located(self._log.commits, keys, commits)
+            if covered_to < message.event.position <= header.last
         ]
-        kept = self._kept(keys, summary) if summary is not None else []
-        sources = [Source(one.event, one.loop, one.time_ms) for one in [*kept, *messages]]
+        retained = self._retained_messages(keys, summary) if summary is not None else []
+        sources = [Source(message.event, message.loop, message.time_ms) for message in [*retained, *messages]]
         unread = header.flow.messages - len(messages) - (covered.messages if covered is not None else 0)
         with counted_by_the_provider(budget):
             window = build(
@@ -178,7 +187,7 @@ class BuildContexts:
                 total=header.flow.tokens,
                 fetch=lambda events: self._log.commits.fetch(keys, events),
                 unread=unread,
-                then=AskedBefore(self._log, keys, header, commits, asked, unread, self._models),
+                then=EarlierRequest(self._log, keys, header, commits, context, unread, self._models),
             )
         return window_answer(
             window,
@@ -186,66 +195,74 @@ class BuildContexts:
             head=header.last,
             budget=budget,
             summary_stale=request.policy.takes_summary and window.is_partial,
-            build=build_of(request, header, budget, model=asked.model, tools=asked.tools),
+            build=build_of(request, header, budget, model=context.model, tools=context.tools),
         )
 
-    def _asked(self, keys: SessionKeys, read: _Reading, body: BuildContext, given: GivenBuild | None) -> ContextRequest:
-        """What is asked for, with the settings and the summary that are in force where the window is read."""
-        header, summary = read.header, None
-        if read.at is not None:
+    def _context_request(
+        self, keys: SessionKeys, reading: _WindowReading, body: BuildContext, stored_build: GivenBuild | None
+    ) -> ContextRequest:
+        """Return the window request of a call, with the settings and the summary at the position of the window."""
+        header, summary = reading.header, None
+        if reading.position is not None:
             settings, summary = self._log.as_of(keys, header)
         else:
-            settings = self._log.settings(keys, read.beside.get(META), read.beside.get(SYSTEM), header).settings
+            settings = self._log.settings(keys, reading.caches.get(META), reading.caches.get(SYSTEM), header).settings
         request, budget = request_of(body, settings, calibration=header.calibration, models=self._models)
-        if given is not None:
-            budget = BudgetAnswer(**given.budget.model_dump())
+        if stored_build is not None:
+            budget = BudgetAnswer(**stored_build.budget.model_dump())
             request = replace(request, budget=effective(budget))
         model = body.model if body.model is not None else settings.model
         if header.summary is not None and request.policy.takes_summary:
             if summary is None:
-                summary = self._log.summaries.among(keys, header.summary, read.beside.get(SUMMARY)).event
+                summary = self._log.summaries.among(keys, header.summary, reading.caches.get(SUMMARY)).event
             request = replace(request, summary=summary)
         return ContextRequest(request, budget, settings, model, cast("list[JsonObject] | None", body.tools))
 
-    def _kept(self, keys: SessionKeys, summary: SummaryEvent) -> list[Located]:
-        """The messages that stay though the summary covers them, in one request when there are any."""
+    def _retained_messages(self, keys: SessionKeys, summary: SummaryEvent) -> list[Located]:
+        """Return the messages that stay in the window although the summary covers them. One request if there are any."""
         commits = self._log.commits.at(keys, sorted({kept.commit for kept in summary.kept}))
-        wanted = {kept.position for kept in summary.kept}
-        return [one for one in located(self._log.commits, keys, commits) if one.event.position in wanted]
+        positions = {kept.position for kept in summary.kept}
+        return [message for message in located(self._log.commits, keys, commits) if message.event.position in positions]
 
 
-class _Reading:
-    """What a window is made of, read from the newest commit back."""
+class _WindowReading:
+    """The commits and caches of a window, read from the newest commit back."""
 
-    def __init__(self, log: SessionLog, keys: SessionKeys, at: int | None, given: GivenBuild | None) -> None:
-        """The first page: the caches and the newest commits; or the commits up to a position, as if the log ended there."""
+    def __init__(
+        self, log: SessionLog, keys: SessionKeys, position: int | None, stored_build: GivenBuild | None
+    ) -> None:
+        """Read the first page: caches and newest commits, or with a position the commits up to it."""
         self._log = log
         self._keys = keys
-        self.at = at
-        self.beside: dict[str, Item] = {}
-        self._items = self._newest() if at is None else next(log.commits.stored.back(keys, at, limit=FIRST_ITEMS), ())
-        if not self._items or is_tombstone(self._items[:1]) or MATERIALISING in self.beside.get(META, {}):
+        self.position = position
+        self.caches: dict[str, Item] = {}
+        self._items = (
+            self._newest() if position is None else next(log.commits.stored.back(keys, position, limit=FIRST_ITEMS), ())
+        )
+        if not self._items or is_tombstone(self._items[:1]) or MATERIALISING in self.caches.get(META, {}):
             log.commits.tail(keys)
         self.header = header_in(self._items[0])
-        if at is None:
+        if position is None:
             log.commits.check_alive(keys, self.header)
-            log.commits.check_reached(keys, self.header, self.beside.values())
+            log.commits.check_reached(keys, self.header, self.caches.values())
         else:
-            check_head(self.header, at, build=given)
-            self.header = header_at(log.commits, keys, self._items[0], at, self._before)
+            check_head(self.header, position, build=stored_build)
+            self.header = header_at(log.commits, keys, self._items[0], position, self._before)
 
-    def back_to(self, border: int) -> list[Commit]:
-        """The commits in view behind a position, oldest first: of at most `MAX_PAGES` pages beside one for each rewind, and the
-        open loop's first commit if it lies before them."""
+    def back_to(self, covered_to: int) -> list[Commit]:
+        """Return the commits in view after position ``covered_to``, oldest first.
+
+        Reads at most `MAX_PAGES` pages, and one more for each rewind. Includes the open loop's first commit when it is older.
+        """
         log, header = self._log.commits, self.header
-        pages, read, most = list[list[Commit]](), 1, MAX_PAGES + len(header.view.closed)
-        reached = first_position(self._items[-1])
-        for page in log.in_view(self._keys, header, first=border + 1, read=self._items):
+        pages, page_count, page_limit = list[list[Commit]](), 1, MAX_PAGES + len(header.view.closed)
+        oldest_read = first_position(self._items[-1])
+        for page in log.in_view(self._keys, header, first=covered_to + 1, read=self._items):
             pages.append(page)
-            read += page[0].header.first < reached
-            if read == most:
+            page_count += page[0].header.first < oldest_read
+            if page_count == page_limit:
                 break
-        commits = [commit for page in reversed(pages) for commit in page if commit.header.last > border]
+        commits = [commit for page in reversed(pages) for commit in page if commit.header.last > covered_to]
         start = header.flow.loop.start
         if start and commits and commits[0].header.first > start:
             opening = log.containing(self._keys, start)
@@ -253,7 +270,7 @@ class _Reading:
         return commits
 
     def _before(self) -> Header:
-        """The header of the commit before the newest."""
+        """Return the header of the commit before the newest one that was read."""
         if len(self._items) > 1:
             return header_in(self._items[1])
         position = self.header.first - 1
@@ -263,20 +280,20 @@ class _Reading:
         return commit.header
 
     def _newest(self) -> Sequence[Item]:
-        """The newest commits, newest first, and the caches beside them, in one request."""
+        """Read the newest commits and the caches in one request; return the commits, newest first."""
         query = Query(self._keys.partition, COMMITS_FROM, WINDOW_TO, descending=True, limit=FIRST_ITEMS)
-        found = list[Item]()
+        commits = list[Item]()
         for item in self._log.items.query(query).items:
             sort_key = str(item["sk"])
             if sort_key.startswith(COMMITS_FROM):
-                found.append(item)
+                commits.append(item)
             else:
-                self.beside[sort_key] = item
-        return found
+                self.caches[sort_key] = item
+        return commits
 
 
 class BuildWindows:
-    """The use case: a window over a list of messages; nothing is stored."""
+    """Use case: build a window over a list of messages. Stores nothing."""
 
     def __init__(self, counter: TokenCounter, models: Mapping[str, int] | None = None) -> None:
         self._counter = counter
@@ -297,19 +314,19 @@ class BuildWindows:
         return window_answer(window, sources, head=len(sources), budget=budget)
 
     def _sources(self, body: BuildWindow) -> tuple[list[Source], int]:
-        flow, sources, calls = Flow(), list[Source](), 0
+        flow, sources, call_count = Flow(), list[Source](), 0
         codec = codec_of(body.input_format, pointer="/input_format") if body.input_format is not None else None
-        for at, given in enumerate(body.messages):
-            one, position = understand(given, at, self._counter, codec=codec), at + 1
-            calls = with_calls(calls, one.facts, at)
-            flow = accept(flow, Arrival(position, at, one.message, one.facts, one.tokens)).flow
+        for index, message_body in enumerate(body.messages):
+            incoming, position = understand(message_body, index, self._counter, codec=codec), index + 1
+            call_count = with_calls(call_count, incoming.facts, index)
+            flow = accept(flow, Arrival(position, index, incoming.message, incoming.facts, incoming.tokens)).flow
             event = MessageEvent(
                 position=position,
-                format=one.codec.format,
-                tokens=one.tokens,
-                envelope=one.envelope,
-                body=one.body,
-                head_tokens=one.head_tokens,
+                format=incoming.codec.format,
+                tokens=incoming.tokens,
+                envelope=incoming.envelope,
+                body=incoming.body,
+                head_tokens=incoming.head_tokens,
             )
             sources.append(Source(event, flow.loop.number, 0))
         return sources, flow.tokens
@@ -324,6 +341,7 @@ def window_answer(
     summary_stale: bool = False,
     build: Build | None = None,
 ) -> WindowAnswer:
+    """Return the answer that describes a window. ``head`` is the position that the window was built at."""
     manifest = window.manifest
     events = {source.event.position: source.event for source in sources}
     parsed = {
@@ -355,7 +373,9 @@ def window_answer(
             budget=budget,
             parts=[_part(part) for part in manifest.parts],
             totals=manifest.totals,
-            breakpoints=[Breakpoint(pointer=one.pointer, form=one.form) for one in window.breakpoints],
+            breakpoints=[
+                Breakpoint(pointer=cache_point.pointer, form=cache_point.form) for cache_point in window.breakpoints
+            ],
             build=build,
         ),
         prefix=PrefixAnswer(

@@ -1,4 +1,4 @@
-"""Windows."""
+"""Models of windows: context calls, their answers, manifests and builds."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ BudgetSource: TypeAlias = Literal["given", "model", "default"]
 
 
 class BudgetAnswer(Answer):
-    """All that may be sent, and how that was found.
+    """The tokens of a window's budget, and where the number comes from.
 
-    ``factor``: the provider counts so many tokens for one of ours, by what was learned of its usage. Left out where it is 1.
+    ``factor``: the provider's tokens for each token that we count, learned from reported usage. Left out when it is 1.
     """
 
     tokens: int
@@ -26,11 +26,13 @@ class BudgetAnswer(Answer):
 
     # No return type: with one its JSON Schema would be an object of anything.
     @model_serializer(mode="wrap")
-    def _short(self, whole: SerializerFunctionWrapHandler):  # type: ignore[no-untyped-def]
-        return {name: value for name, value in whole(self).items() if name != "factor" or value != 1}
+    def _without_default_factor(self, serialize: SerializerFunctionWrapHandler):  # type: ignore[no-untyped-def]
+        return {name: value for name, value in serialize(self).items() if name != "factor" or value != 1}
 
 
 class GivenBudget(Body):
+    """The budget of a ``build`` that is sent back."""
+
     tokens: int = Field(ge=1, le=100_000_000)
     source: BudgetSource
     factor: float = Field(default=1.0, ge=0.5, le=3)
@@ -39,14 +41,12 @@ class GivenBudget(Body):
 class _Build(BaseModel):
     renderer: int = Field(description="Version of the renderer")
     position: int = Field(ge=1, le=MAX_POSITION)
-    commit: str = Field(max_length=64, description="Hash of the commit with that position: of this log and no other")
-    clock: str = Field(
-        max_length=64, description="The commit's time; ages are measured inside the log, by no other clock"
-    )
-    policy: JsonObjectField = Field(description="The policy's body, whatever its preset says later")
+    commit: str = Field(max_length=64, description="Hash of the commit with that position; only this log has it")
+    clock: str = Field(max_length=64, description="The commit's time; ages of messages are measured from it")
+    policy: JsonObjectField = Field(description="The policy's body; later changes of its preset have no effect")
     format: str = Field(max_length=64)
     model: Model | None
-    summary: int | None = Field(description="Position of the summary in force")
+    summary: int | None = Field(description="Position of the summary that was current")
     tools: str | None = Field(max_length=64, description="SHA-256 of the call's own tools; null: the session's")
     include_current_loop: bool
     settle: bool
@@ -54,19 +54,22 @@ class _Build(BaseModel):
 
 
 class Build(_Build, Answer):
-    """What a window was made of. Sent back with a context call it gives the same window, whatever has come since."""
+    """A record of how a window was built. Send it back with a context call to get the same window again.
+
+    Later messages, summaries and settings do not change that window.
+    """
 
     budget: BudgetAnswer
 
 
 class GivenBuild(_Build, Body):
-    """A ``build`` of a manifest, as it was."""
+    """The ``build`` of a manifest, sent back unchanged."""
 
     budget: GivenBudget
 
 
 class WindowOptions(Body):
-    """How a window is built."""
+    """Options of a window: policy, format, budget, tools and breakpoints."""
 
     policy: str | JsonObjectField | None = Field(default=None, description="A preset's name or a policy's body")
     format: FormatName = "openai_chat"
@@ -83,14 +86,16 @@ class WindowOptions(Body):
 
 
 class BuildContext(WindowOptions):
-    """The window for the next model call. What is left out is as the session has it."""
+    """A request for the window of the next model call. Fields that are left out come from the session's settings."""
 
-    at: At | None = Field(default=None, description="As if the log ended at this position, or time (RFC 3339)")
+    at: At | None = Field(
+        default=None, description="Build the window as if the log ended at this position, or time (RFC 3339)"
+    )
     build: GivenBuild | None = Field(default=None, description="A manifest's build: the same window again")
 
 
 class BuildWindow(WindowOptions):
-    """A window over a list of messages; nothing is stored."""
+    """A request for a window over a list of messages. Nothing is stored."""
 
     messages: list[JsonObjectField] = Field(max_length=20_000)
     input_format: FormatName | None = Field(default=None, description="Recognised when left out")
@@ -98,6 +103,8 @@ class BuildWindow(WindowOptions):
 
 
 class WindowPart(Answer):
+    """A part of a window. ``level`` says how much of it is sent; ``refs`` name the calls whose results it holds."""
+
     kind: Literal["system", "tools", "summary", "loop", "message", "line"]
     loop: int | None
     first: int | None
@@ -109,10 +116,10 @@ class WindowPart(Answer):
 
 
 class Breakpoint(Answer):
-    """A prompt-cache breakpoint in the provider's form, and where it belongs in the answer: a JSON pointer.
+    """A prompt-cache breakpoint in the provider's form. ``pointer`` is a JSON pointer into the answer.
 
-    Anthropic: the members of ``form`` are set on the block there. Bedrock Converse: ``form`` is a block of its own, inserted
-    there, one after the other. A string that is content or the system text is one block of text.
+    Anthropic: set the members of ``form`` on the block at ``pointer``. Bedrock Converse: insert ``form`` there as a block of
+    its own, in the order of the list. Content or a system text that is a string counts as one block of text.
     """
 
     pointer: str
@@ -120,9 +127,10 @@ class Breakpoint(Answer):
 
 
 class ManifestAnswer(Answer):
-    """``breakpoints``: at most four with those that the messages or tools have already; none where the provider caches by itself.
+    """A description of a window: its parts, their tokens, and how to build it again.
 
-    ``build`` is null for a window over a list of messages: there is no log to build it from again.
+    ``breakpoints``: at most four, counting those that messages or tools have already. Empty for providers that cache
+    automatically. ``build`` is null for a window over a list of messages: it can't be built again from a log.
     """
 
     position: int
@@ -134,7 +142,7 @@ class ManifestAnswer(Answer):
 
 
 class OpenCall(Answer):
-    """A call without a result at the log's end; it is left out with its message."""
+    """A tool call at the end of the log that has no result. The window leaves it out together with its message."""
 
     ref: str
     call_id: GivenText
@@ -142,11 +150,11 @@ class OpenCall(Answer):
 
 
 class PrefixAnswer(Answer):
-    """How much of the window is as the model call before was sent it: what a prompt cache can still have.
+    """The part of the window that is unchanged since the previous model call, so that a prompt cache can still hold it.
 
-    Compared with the window of the same call at the position before the newest assistant message. ``stable_tokens`` are of the
-    beginning, in the order tools, system text, messages: never more than are really the same. ``broke_at`` is what came first
-    of the window before and is not there any more, a position or a part; null when all of it is still there.
+    Compared with the window of the same call at the position before the newest assistant message. ``stable_tokens`` counts the
+    unchanged beginning, in the order tools, system text, messages. It is a lower bound. ``broke_at`` is the first position or
+    part of the previous window that has changed or is gone; null when nothing has.
     """
 
     stable_tokens: int
@@ -155,12 +163,12 @@ class PrefixAnswer(Answer):
 
 
 class WindowAnswer(Answer):
-    """What to send. ``tokens`` is an upper bound of all of it; ``head`` the position that it was built at.
+    """A window: messages, system text and tools to send to the model.
 
-    ``system`` is a list of blocks where breakpoints are applied, in the formats that have a field for it and breakpoints.
-    ``requires_tool_config``: tool blocks are in the messages; ``tool_names`` are the tools in them, for a caller who has to
-    describe them (Bedrock Converse).
-    ``summary_stale``: the policy takes summaries, and something is left out that no summary covers yet.
+    ``tokens`` is an upper bound for all of them; ``head`` is the position that the window was built at. ``system`` is a list of
+    blocks when breakpoints are applied to it. ``requires_tool_config``: the messages contain tool blocks, so Bedrock Converse
+    needs a tool configuration for ``tool_names``. ``summary_stale``: the policy uses summaries, and the window leaves out
+    messages that no summary covers yet.
     """
 
     messages: list[JsonObjectField]

@@ -1,4 +1,4 @@
-"""From a call to what is asked of a window: now, and as the same call would have asked before."""
+"""Turn a context call into a window request: at the window's position, and at the position of the model call before it."""
 
 from __future__ import annotations
 
@@ -27,22 +27,25 @@ from turnlog.windows.steps import Room
 
 
 def effective(budget: BudgetAnswer) -> Budget:
-    """The budget in our tokens: never more than the provider would count as the budget."""
+    """Convert a budget from the provider's tokens to ours, rounded down."""
     return Budget(max(1, budget.tokens * 100 // _percent(budget)), budget.source)
 
 
 def room_of(header: Header, settings: SessionSettings, models: Mapping[str, int] | None) -> Room:
-    """The budget of a session's window that names none, in our tokens, and what system text, tools and summary take of it."""
+    """Return the budget of a session's windows by default, and the part of it that system text, tools and summary take.
+
+    Both are in our tokens.
+    """
     reserve = settings.output_reserve if settings.output_reserve is not None else DEFAULT_OUTPUT_RESERVE
-    found = budget_for(budget=None, model=settings.model, output_reserve=reserve, own=models)
+    budget = budget_for(budget=None, model=settings.model, output_reserve=reserve, own=models)
     summary = header.summary.own_tokens if header.summary is not None else 0
     fixed = settings.system_tokens + settings.tools_tokens + summary
-    return Room(int(found.tokens / header.calibration.factor), fixed)
+    return Room(int(budget.tokens / header.calibration.factor), fixed)
 
 
 @contextmanager
 def counted_by_the_provider(budget: BudgetAnswer) -> Iterator[None]:
-    """Inside it `BudgetTooSmallError` is about our tokens; outside about the budget's."""
+    """Convert the counts of a `BudgetTooSmallError` raised in the block from our tokens to the provider's."""
     try:
         yield
     except BudgetTooSmallError as error:
@@ -70,7 +73,7 @@ def request_of(
     calibration: Calibration | None = None,
     models: Mapping[str, int] | None = None,
 ) -> tuple[WindowRequest, BudgetAnswer]:
-    """What is asked for: the call's fields, and the session's where the call leaves them out. And the budget."""
+    """Return the window request and its budget. Fields that the call leaves out come from the session's settings."""
     reserve = body.output_reserve if body.output_reserve is not None else settings.output_reserve
     policy = cast("str | JsonObject", body.policy if body.policy is not None else settings.policy)
     tools: Sequence[JsonObject] = settings.tools
@@ -78,14 +81,14 @@ def request_of(
     if body.tools is not None:
         tools = cast("list[JsonObject]", body.tools)
         tools_tokens = upper_bound_of_json(tools) if tools else 0
-    found = budget_for(
+    token_budget = budget_for(
         budget=body.budget,
         model=body.model if body.model is not None else settings.model,
         output_reserve=reserve if reserve is not None else DEFAULT_OUTPUT_RESERVE,
         own=models,
     )
     factor = calibration.factor if calibration is not None else 1.0
-    budget = BudgetAnswer(tokens=found.tokens, source=found.source, factor=factor)
+    budget = BudgetAnswer(tokens=token_budget.tokens, source=token_budget.source, factor=factor)
     request = WindowRequest(
         policy=policy_of(policy),
         budget=effective(budget),
@@ -105,7 +108,7 @@ def request_of(
 
 @lazy_dataclass(frozen=True, slots=True)
 class ContextRequest:
-    """A call's request with what it was made of. ``tools`` are the call's own, as given."""
+    """A window request, and the budget, settings, model and tools that it was made from. ``tools`` are those of the call."""
 
     request: WindowRequest
     budget: BudgetAnswer
@@ -115,64 +118,72 @@ class ContextRequest:
 
 
 @lazy_dataclass(frozen=True, slots=True)
-class AskedBefore:
-    """What the same call would have asked for before a position: the summary, the learned factor and the session's settings are
-    as they were then (`turnlog.windows.build.Then`).
+class EarlierRequest:
+    """The request that the same call would have made at an earlier position: a `turnlog.windows.build.Then`.
 
-    Of ``commits``, those that the window is made of. One request when the settings have changed since, else none.
+    Summary, token factor and settings are those of the earlier position. ``commits`` are the commits that the window was read
+    from. One request to the engine when the settings have changed since, else none.
     """
 
     log: SessionLog
     keys: SessionKeys
     header: Header
     commits: Sequence[Commit]
-    asked: ContextRequest
+    context: ContextRequest
     unread: int
     models: Models = None
 
     def __call__(self, position: int | None) -> WindowRequest | BreakReason:
-        """Of what a window took from the settings, that is taken from them which they say now: a stored ``build`` says the
-        same as the call that made it."""
-        summary = self.header.summary if self.asked.request.summary is not None else None
+        """Return the request before ``position``, or the reason why the prefix is broken without comparing.
+
+        A value counts as taken from the settings when it equals what they say. So a stored ``build`` gives the same result as
+        the call that made it.
+        """
+        summary = self.header.summary if self.context.request.summary is not None else None
         if self.unread:
             return "not_read"
         if summary is not None and (position is None or position < summary.position):
             return "summary"
         if position is None:
             return "first"
-        before = next((one.header for one in self.commits if one.header.first < position <= one.header.last + 1), None)
+        headers = (commit.header for commit in self.commits)
+        before = next((header for header in headers if header.first < position <= header.last + 1), None)
         if before is None:
             return "not_read"
-        if self.asked.request.policy.takes_summary and before.summary != self.header.summary:
+        if self.context.request.policy.takes_summary and before.summary != self.header.summary:
             return "summary"
         if self.header.last_settings < position:
-            return self._with_budget(self.asked.request, self.asked.budget, before)
+            return self._with_budget(self.context.request, self.context.budget, before)
         return self._with_settings(before)
 
     def _with_settings(self, before: Header) -> WindowRequest | BreakReason:
-        now, request, budget = self.asked.settings, self.asked.request, self.asked.budget
-        then, _ = self.log.as_of(self.keys, replace(before, summary=None))
-        if request.policy == policy_of(now.policy):
-            request = replace(request, policy=policy_of(then.policy))
-        if request.policy.takes_summary != self.asked.request.policy.takes_summary and self.header.summary is not None:
-            # Other messages were read for it.
-            if self.asked.tools is None and then.tools != now.tools:
+        current, request, budget = self.context.settings, self.context.request, self.context.budget
+        earlier, _ = self.log.as_of(self.keys, replace(before, summary=None))
+        if request.policy == policy_of(current.policy):
+            request = replace(request, policy=policy_of(earlier.policy))
+        if (
+            request.policy.takes_summary != self.context.request.policy.takes_summary
+            and self.header.summary is not None
+        ):
+            # The earlier policy needs other messages than those that were read.
+            if self.context.tools is None and earlier.tools != current.tools:
                 return "tools"
-            return "policy" if then.system == now.system else "system"
-        if self.asked.tools is None:
-            tokens = then.tools_tokens
-            request = replace(request, tools=then.tools, tools_tokens=tokens, tools_least=tokens)
-        if budget.source != "given" and _budget(now, self.models).tokens == budget.tokens:
-            budget = budget.model_copy(update={"tokens": _budget(then, self.models).tokens})
-        system, tokens = then.system, then.system_tokens
+            return "policy" if earlier.system == current.system else "system"
+        if self.context.tools is None:
+            tokens = earlier.tools_tokens
+            request = replace(request, tools=earlier.tools, tools_tokens=tokens, tools_least=tokens)
+        if budget.source != "given" and _budget(current, self.models).tokens == budget.tokens:
+            budget = budget.model_copy(update={"tokens": _budget(earlier, self.models).tokens})
+        system, tokens = earlier.system, earlier.system_tokens
         request = replace(request, system=system, system_tokens=tokens, system_least=tokens)
-        return self._with_budget(with_recall(request) if then.recall == "always" else request, budget, before)
+        return self._with_budget(with_recall(request) if earlier.recall == "always" else request, budget, before)
 
     def _with_budget(self, request: WindowRequest, budget: BudgetAnswer, before: Header) -> WindowRequest:
-        given = budget.model_copy(update={"factor": before.calibration.factor})
-        return request if given == self.asked.budget else replace(request, budget=effective(given))
+        earlier_budget = budget.model_copy(update={"factor": before.calibration.factor})
+        return request if earlier_budget == self.context.budget else replace(request, budget=effective(earlier_budget))
 
 
 def _budget(settings: SessionSettings, models: Models) -> Budget:
+    """Return the budget of a window whose call gives none, in the provider's tokens."""
     reserve = settings.output_reserve if settings.output_reserve is not None else DEFAULT_OUTPUT_RESERVE
     return budget_for(budget=None, model=settings.model, output_reserve=reserve, own=models)

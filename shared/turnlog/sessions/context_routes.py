@@ -1,4 +1,4 @@
-"""Windows: of a session, and over a list of messages."""
+"""Routes that build windows of a session, or over a list of messages."""
 
 from __future__ import annotations
 

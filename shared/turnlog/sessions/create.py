@@ -1,4 +1,4 @@
-"""Creating a session."""
+"""Create, fork, end and reset sessions."""
 
 from __future__ import annotations
 
@@ -48,19 +48,19 @@ if TYPE_CHECKING:
     from turnlog.memory.hand_over import AskForOffloads
 
 
-_NOT_OF_A_FORK = frozenset({"state", "state_schema", "recall", "bootstrap"})
+_FORBIDDEN_IN_FORK = frozenset({"state", "state_schema", "recall", "bootstrap"})
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class Created:
-    """``is_new`` is False when ``if_exists: return`` found the session."""
+    """The answer of creating a session. ``is_new`` is False when the session existed and ``if_exists`` is ``return``."""
 
     session: Session
     is_new: bool
 
 
 class CreateSessions:
-    """The use case: one event at position 1 with all settings; exactly one of several racing creators wins."""
+    """Use case: create a session by a commit at position 1 with all settings. Of concurrent creators exactly one succeeds."""
 
     def __init__(
         self, log: SessionLog, counter: TokenCounter, bring_memories: Callable[[Owner, Bootstrap], BootstrapMessage]
@@ -77,88 +77,88 @@ class CreateSessions:
         if body.fork is not None:
             return self._fork(keys, body, body.fork, request)
         if body.bootstrap is not False and (body.session_id is not None or request is not None):
-            known = self._found(keys, body, request)
-            if known is not None:
-                return known
+            existing = self._existing_session(keys, body, request)
+            if existing is not None:
+                return existing
         settings = self._settings(body)
         state = cast("JsonObject | None", body.state)
         check_settings_size(settings)
-        if state is not None:
-            check_change({}, state)
-        if settings.state_schema is not None:
-            from turnlog.sessions.state_schema import check_schema, check_state, check_work
-
-            work = check_work()
-            check_schema(settings.state_schema, work)
-            if state is not None:
-                check_state(state, settings.state_schema, work)
-        put = self._put(keys, settings, state, request, ask=_asked(body))
+        _check_first_state(state, settings.state_schema)
+        put = self._put_first_commit(keys, settings, state, request, options=_bootstrap_options(body))
         if put is None:
-            return self._existing(keys, body, request)
+            return self._answer_existing(keys, body, request)
         commit, settings = put
         self._write_caches(keys, settings, commit, state)
         return Created(session_answer(keys, settings, commit.header, created_ms=commit.header.time_ms), True)
 
     def _fork(self, keys: SessionKeys, body: CreateSession, fork: ForkPointBody, request: RequestKey | None) -> Created:
-        """A session that begins as another was, with what is given in place of that one's settings."""
-        for name in _NOT_OF_A_FORK & body.model_fields_set:
-            message = f"a fork has the {name} of the session that it is made of"
+        """Create a session that begins as its parent was at the fork point. Settings in ``body`` replace the parent's."""
+        for name in _FORBIDDEN_IN_FORK & body.model_fields_set:
+            message = f"a fork takes its {name} from its parent session; leave {name} out"
             raise InvalidInputError(message, problems=[Problem("invalid_with_fork", f"/{name}", message)])
-        known = self._found(keys, body, request)
-        if known is not None:
-            return known
+        existing = self._existing_session(keys, body, request)
+        if existing is not None:
+            return existing
         parent = check_session_id(fork.session_id, pointer="/fork/session_id")
         point = ForkOrigin(self._log, SessionKeys(keys.owner, parent), fork.at)
-        given = body.model_dump(exclude_unset=True, exclude={"session_id", "fork", "if_exists"})
-        settings = replace(point.settings, **fields_of(given, self._counter))
+        changes = body.model_dump(exclude_unset=True, exclude={"session_id", "fork", "if_exists"})
+        settings = replace(point.settings, **fields_of(changes, self._counter))
         check_settings_size(settings)
-        self._announce(keys, settings)
+        self._reserve(keys, settings)
         commit = point.put(keys, settings, request=request)
         if commit is None:
-            return self._existing(keys, body, request)
+            return self._answer_existing(keys, body, request)
         self._write_caches(keys, settings, commit)
         point.write_caches(keys, commit.header)
         return Created(session_answer(keys, settings, commit.header, created_ms=commit.header.time_ms), True)
 
-    def in_place(self, keys: SessionKeys, settings: SessionSettings) -> Session:
-        """A session with settings that are in force elsewhere, under an id that is made for this purpose alone: made before, it
-        is the same one. One that was begun with what is known of the user is begun so again."""
-        ask = Bootstrap.model_validate(settings.bootstrap["asked"]) if settings.bootstrap is not None else None
-        is_there = ask is not None and keys.commit(1) in self._log.items.get_many([keys.commit(1)])
-        put = self._put(keys, settings, None, None, ask=ask) if not is_there else None
+    def create_with_settings(self, keys: SessionKeys, settings: SessionSettings) -> Session:
+        """Create a session with the settings of another one, or return it when it exists.
+
+        The id must be derived for this purpose alone, so that a retry gets the same session. A session whose settings ask for
+        memories at the beginning gets them again.
+        """
+        options = Bootstrap.model_validate(settings.bootstrap["asked"]) if settings.bootstrap is not None else None
+        is_there = options is not None and keys.commit(1) in self._log.items.get_many([keys.commit(1)])
+        put = self._put_first_commit(keys, settings, None, None, options=options) if not is_there else None
         if put is not None:
             commit, settings = put
             self._write_caches(keys, settings, commit)
             return session_answer(keys, settings, commit.header, created_ms=commit.header.time_ms)
-        first = self._first(keys)
+        first = self._first_commit(keys)
         if first is None:
             raise CorruptError("the first commit is missing", item=commit_sort_key(1))
-        return self._shown(keys, first)
+        return self._answer_created(keys, first)
 
-    def _put(
+    def _put_first_commit(
         self,
         keys: SessionKeys,
         settings: SessionSettings,
         state: JsonObject | None,
         request: RequestKey | None,
         *,
-        ask: Bootstrap | None,
+        options: Bootstrap | None,
     ) -> tuple[Commit, SessionSettings] | None:
-        """The first commit of the session, and its settings; None when there is one.
+        """Write the first commit; return it with the settings, or None when the session exists.
 
-        Memory is asked after the session was announced: who erases the user's data meanwhile stops this session first.
+        The session is reserved before memory is read. An erasure of the user's data then sees the session and stops it.
         """
-        now = self._announce(keys, settings)
-        known: BootstrapMessage | None = None
-        if ask is not None:
-            known = self._bring_memories(keys.owner, ask)
-            settings = replace(settings, bootstrap=known.record)
-        draft = _draft(keys, settings, state, now, request, known.message if known is not None else None)
+        now = self._reserve(keys, settings)
+        memory_message: BootstrapMessage | None = None
+        if options is not None:
+            memory_message = self._bring_memories(keys.owner, options)
+            settings = replace(settings, bootstrap=memory_message.record)
+        draft = _draft(
+            keys, settings, state, now, request, memory_message.message if memory_message is not None else None
+        )
         commit = self._log.commits.put(keys, draft, nonce=self._log.ids.nonce())
         return (commit, settings) if commit is not None else None
 
-    def _announce(self, keys: SessionKeys, settings: SessionSettings) -> int:
-        """An entry of the list says that the session is being created. Returns the time."""
+    def _reserve(self, keys: SessionKeys, settings: SessionSettings) -> int:
+        """Put the session into the owner's list with status ``creating``; return the time in milliseconds.
+
+        `ConflictError` while the user's data is being erased.
+        """
         now = self._log.clock.now_ms()
         self._log.items.put(directory_item(keys, settings, created_ms=now, header=None), condition=Absent())
         erasing = OwnerKeys(keys.owner).erasing
@@ -166,25 +166,27 @@ class CreateSessions:
             raise ConflictError("this user's data is being erased", code="erasing", retry_after_seconds=900)
         return now
 
-    def _found(self, keys: SessionKeys, body: CreateSession, request: RequestKey | None) -> Created | None:
-        """The session of that id, if there is one; or `SessionExistsError`. Asked before a fork looks at its parent, which may be
-        gone when the request comes again."""
-        first = keys.commit(1)
-        return self._existing(keys, body, request) if self._log.items.get_many([first]) else None
+    def _existing_session(self, keys: SessionKeys, body: CreateSession, request: RequestKey | None) -> Created | None:
+        """Return the session of that id if there is one, or raise `SessionExistsError`.
 
-    def _existing(self, keys: SessionKeys, body: CreateSession, request: RequestKey | None) -> Created:
-        first = self._first(keys)
+        A fork checks this before it reads its parent, which may be gone when the request is repeated.
+        """
+        first = keys.commit(1)
+        return self._answer_existing(keys, body, request) if self._log.items.get_many([first]) else None
+
+    def _answer_existing(self, keys: SessionKeys, body: CreateSession, request: RequestKey | None) -> Created:
+        first = self._first_commit(keys)
         repeated = first is not None and request is not None and request.matches(first.header.idempotency)
         if first is not None and repeated:
-            return Created(self._shown(keys, first), True)
+            return Created(self._answer_created(keys, first), True)
         if body.if_exists == "error":
             raise SessionExistsError(f"session {keys.session_id!r} exists")
         tail = self._log.commits.tail(keys)
-        found = self._log.settings(keys, tail.meta, None, tail.header)
-        return Created(session_answer(keys, found.settings, tail.header, created_ms=found.created_ms), False)
+        current = self._log.settings(keys, tail.meta, None, tail.header)
+        return Created(session_answer(keys, current.settings, tail.header, created_ms=current.created_ms), False)
 
-    def _first(self, keys: SessionKeys) -> Commit | None:
-        """The commit that has won the first slot. The id of a session that was erased, or has expired, is taken for a while."""
+    def _first_commit(self, keys: SessionKeys) -> Commit | None:
+        """Return the session's first commit. `SessionExistsError` while the id of an erased or expired session is reserved."""
         try:
             self._log.commits.tail(keys)
             return self._log.commits.begin(keys)
@@ -192,11 +194,11 @@ class CreateSessions:
             message = f"session {keys.session_id!r} was erased: its id is free a day later"
             raise SessionExistsError(message) from error
 
-    def _shown(self, keys: SessionKeys, first: Commit) -> Session:
-        """The session as it was created. Its caches may be missing: the first try can have ended right after its commit."""
-        in_force = self._log.settings_from_log(keys, first.header)
-        self._show(keys, in_force.settings, first)
-        return session_answer(keys, in_force.settings, first.header, created_ms=first.header.time_ms)
+    def _answer_created(self, keys: SessionKeys, first: Commit) -> Session:
+        """Return the session as it was created, and write its caches: a crash after the first commit may have skipped them."""
+        current = self._log.settings_from_log(keys, first.header)
+        self._write_listing(keys, current.settings, first)
+        return session_answer(keys, current.settings, first.header, created_ms=first.header.time_ms)
 
     def _write_caches(
         self, keys: SessionKeys, settings: SessionSettings, commit: Commit, state: JsonObject | None = None
@@ -206,9 +208,9 @@ class CreateSessions:
         self._log.caches.write_settings(keys, settings, position=position, created_ms=created, payload=payload)
         if state is not None:
             self._log.states.remember(keys, created_state(state))
-        self._show(keys, settings, commit)
+        self._write_listing(keys, settings, commit)
 
-    def _show(self, keys: SessionKeys, settings: SessionSettings, commit: Commit) -> None:
+    def _write_listing(self, keys: SessionKeys, settings: SessionSettings, commit: Commit) -> None:
         item = directory_item(keys, settings, created_ms=commit.header.time_ms, header=commit.header)
         self._log.items.put(item, condition=Less("pos", commit.header.last))
 
@@ -242,12 +244,28 @@ class CreateSessions:
 
 
 def made_id(owner: Owner, seed: bytes) -> str:
-    """A session's id that is always the same for a seed."""
-    whole = f"{owner.tenant_id}#{owner.user_id}#".encode() + seed
-    return "s" + base64.b32encode(hashlib.sha256(whole).digest()).decode("ascii").rstrip("=").lower()[:31]
+    """Return a session id that is derived from owner and seed, so that a repeated request gets the same id."""
+    source = f"{owner.tenant_id}#{owner.user_id}#".encode() + seed
+    return "s" + base64.b32encode(hashlib.sha256(source).digest()).decode("ascii").rstrip("=").lower()[:31]
 
 
-def _asked(body: CreateSession) -> Bootstrap | None:
+def _check_first_state(state: JsonObject | None, schema: JsonObject | None) -> None:
+    """Refuse an invalid state, an invalid schema, and a state that does not fit the schema."""
+    if state is not None:
+        check_change({}, state)
+    if schema is None:
+        return
+    # Imported here: most sessions have no schema, and the library takes long to import.
+    from turnlog.sessions.state_schema import check_schema, check_state, check_work
+
+    work = check_work()
+    check_schema(schema, work)
+    if state is not None:
+        check_state(state, schema, work)
+
+
+def _bootstrap_options(body: CreateSession) -> Bootstrap | None:
+    """Return the options of the request's bootstrap; None when it asks for none."""
     if body.bootstrap is False:
         return None
     return body.bootstrap if isinstance(body.bootstrap, Bootstrap) else Bootstrap()
@@ -267,7 +285,7 @@ def _draft(
         kind=CREATION,
         time_ms=now,
         nonce=b"",
-        # Nobody has said it: no role comes before the first one, and no loop is open.
+        # The message has no author: no role precedes the first one, and no loop is open.
         flow=Flow(messages=1, tokens=message.tokens) if message is not None else Flow(),
         idempotency=request.stamp if request else b"",
         last_state=1 if state is not None else 0,
@@ -280,7 +298,7 @@ def _draft(
 
 
 class EndSessions:
-    """The use case. An append in flight comes before the end or is refused; ending again is the same answer."""
+    """Use case: end a session. A concurrent append is committed before the end or refused. Ending twice gives the same answer."""
 
     def __init__(self, log: SessionLog, offload: AskForOffloads) -> None:
         self._log = log
@@ -288,13 +306,13 @@ class EndSessions:
 
     def __call__(self, owner: Owner, session_id: str, *, key: str | None = None) -> Session:
         keys = SessionKeys(owner, session_id)
-        commit, found = self.close(keys, raw_request_key(key, "end session", {}), "ended")
-        return session_answer(keys, found.settings, commit.header, created_ms=found.created_ms)
+        commit, current = self.close(keys, raw_request_key(key, "end session", {}), "ended")
+        return session_answer(keys, current.settings, commit.header, created_ms=current.created_ms)
 
     def close(
         self, keys: SessionKeys, request: RequestKey | None, reason: OffloadReason
     ) -> tuple[Commit, CurrentSettings]:
-        """The commit that has ended the session, and the settings there. It is handed to long-term memory from then on."""
+        """End the session; return the commit that ended it and its settings. Hands the session over to long-term memory."""
 
         def compose(tail: Tail) -> Draft | Commit:
             header = tail.header
@@ -310,19 +328,19 @@ class EndSessions:
         written = self._log.commits.write(keys, compose, request)
         header, tail = written.commit.header, written.tail
         if written.repeated:
-            self._log.mend(keys, tail)
+            self._log.repair_caches(keys, tail)
             self._offload.send(keys, header, reason)
             return written.commit, self._log.settings_at(keys, header)
-        found = self._log.settings(keys, tail.meta, None, header)
-        self._log.show(keys, header, found)
+        current = self._log.settings(keys, tail.meta, None, header)
+        self._log.show(keys, header, current)
         self._offload.send(keys, header, reason)
-        return written.commit, found
+        return written.commit, current
 
 
 class ResetSessions:
-    """The use case: the session ends, and there is one fresh session of its settings, however often this is asked for.
+    """Use case: end a session and create another one with its settings. Repeating it returns the session that was created.
 
-    The fresh one's id is made of the commit that has ended the old one, so a retry after any crash finds it or makes it.
+    The new id is derived from the commit that ended the old session. A retry after a crash finds or creates that session.
     """
 
     def __init__(self, log: SessionLog, end: EndSessions, create: CreateSessions) -> None:
@@ -335,5 +353,7 @@ class ResetSessions:
         closed, _ = self._end.close(keys, raw_request_key(key, "reset session", {}), "reset")
         tail = self._log.commits.tail(keys)
         settings = self._log.settings(keys, tail.meta, None, tail.header).settings
-        fresh = SessionKeys(owner, made_id(owner, b"reset#" + closed.header.hash))
-        return self._create.in_place(fresh, replace(settings, reset_of=session_id, forked_from=None, forked_at=None))
+        replacement = SessionKeys(owner, made_id(owner, b"reset#" + closed.header.hash))
+        return self._create.create_with_settings(
+            replacement, replace(settings, reset_of=session_id, forked_from=None, forked_at=None)
+        )

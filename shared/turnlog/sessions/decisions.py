@@ -1,5 +1,8 @@
-"""Deciding what an agent waits for: approved it may run; refused, the refusal is its call's result, in one commit with the
-end of the waiting."""
+"""Approve or reject the pending action of an agent.
+
+An approval is recorded in the pending action. A rejection becomes the result of the tool call, in the commit that removes
+the pending action.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +22,12 @@ from turnlog.log.idempotency import raw_request_key
 from turnlog.log.keys import SessionKeys
 from turnlog.ports import TokenCounter
 from turnlog.providers.registry import CODECS
-from turnlog.sessions.agents import is_of
-from turnlog.sessions.append import Appending
+from turnlog.sessions.agents import waits_for
+from turnlog.sessions.append import AppendWrite
 from turnlog.sessions.incoming import understand_batch
 from turnlog.sessions.message_models import AppendMessages as AppendBody
 from turnlog.sessions.session_log import SessionLog
-from turnlog.sessions.state import Changing
+from turnlog.sessions.state import StateWrite
 from turnlog.sessions.state_models import Decided, DecidePending
 from turnlog.sessions.state_store import SessionState, next_event
 
@@ -32,7 +35,7 @@ REFUSED = "This action was rejected."
 
 
 class DecidePendingActions:
-    """The use case. Of two decisions, or a decision and the tool's result, the first one counts."""
+    """Use case: decide a pending action. The first decision, or the tool's result if it comes first, is final."""
 
     def __init__(self, log: SessionLog, counter: TokenCounter) -> None:
         self._log = log
@@ -44,33 +47,38 @@ class DecidePendingActions:
         keys = SessionKeys(owner, session_id)
         check_agent_id(agent_id)
         request = raw_request_key(key, f"decide {agent_id}", body.model_dump())
-        deciding: Appending | Changing = self._marking(keys, agent_id, body)
+        write: AppendWrite | StateWrite = self._mark_decided(keys, agent_id, body)
 
         def compose(tail: Tail) -> Draft:
-            nonlocal deciding
-            deciding = self._deciding(keys, agent_id, body, tail)
-            return deciding.compose(tail)
+            nonlocal write
+            write = self._write_of_decision(keys, agent_id, body, tail)
+            return write.compose(tail)
 
         written = self._log.commits.write(keys, compose, request)
-        if written.repeated or deciding.state is None:
-            return self._answered(keys, agent_id, written.commit)
-        deciding.write_caches(written)
-        return _answer(agent_id, deciding.state, written.commit)
+        if written.repeated or write.state is None:
+            return self._answer_repeated(keys, agent_id, written.commit)
+        write.write_caches(written)
+        return _answer(agent_id, write.state, written.commit)
 
-    def _deciding(self, keys: SessionKeys, agent_id: str, body: DecidePending, tail: Tail) -> Appending | Changing:
-        """Return what writes the decision: a refusal is the result of its call, while that is open."""
+    def _write_of_decision(
+        self, keys: SessionKeys, agent_id: str, body: DecidePending, tail: Tail
+    ) -> AppendWrite | StateWrite:
+        """Return the write of the decision: a rejection of an open call appends its result, all else marks the action."""
         if body.decision == "reject":
-            pending = _undecided(self._log.states.at(keys, tail.header.last_state).value, keys, agent_id)
-            call_id = self._call_id(keys, pending, tail.header)
+            pending = _action_to_decide(self._log.states.at(keys, tail.header.last_state).value, keys, agent_id)
+            call_id = self._open_call_id(keys, pending, tail.header)
             if call_id is not None:
-                return self._refusing(keys, agent_id, body, call_id)
-        return self._marking(keys, agent_id, body)
+                return self._append_refusal(keys, agent_id, body, call_id)
+        return self._mark_decided(keys, agent_id, body)
 
-    def _marking(self, keys: SessionKeys, agent_id: str, body: DecidePending) -> Changing:
-        """The decision stands in the pending action, until the tool's result or the agent ends the waiting."""
+    def _mark_decided(self, keys: SessionKeys, agent_id: str, body: DecidePending) -> StateWrite:
+        """Return a write that records the decision in the pending action.
+
+        The action stays pending until the tool's result or the agent removes it.
+        """
 
         def decided(before: SessionState, position: int) -> tuple[StateEvent, SessionState]:
-            _undecided(before.value, keys, agent_id)
+            _action_to_decide(before.value, keys, agent_id)
             mark: JsonObject = {"decision": body.decision}
             if body.reason is not None:
                 mark["reason"] = body.reason
@@ -78,37 +86,37 @@ class DecidePendingActions:
             patch: JsonObject = {"agents": {agent_id: {"pending_action": mark}}}
             return next_event(before, position=position, action=action, patch=patch, agent_id=agent_id)
 
-        return Changing(self._log, keys, decided)
+        return StateWrite(self._log, keys, decided)
 
-    def _refusing(self, keys: SessionKeys, agent_id: str, body: DecidePending, call_id: str) -> Appending:
+    def _append_refusal(self, keys: SessionKeys, agent_id: str, body: DecidePending, call_id: str) -> AppendWrite:
         text = f"{REFUSED} Reason: {body.reason}" if body.reason is not None else REFUSED
         refusal = {
             "role": "tool",
             "tool_results": [{"tool_call_id": call_id, "result": text, "is_error": True}],
         }
         append = AppendBody(messages=[refusal], format="turnlog", run={"agent_id": agent_id, "pending_action": None})
-        given = understand_batch(append, self._counter)
-        return Appending(self._log, keys, append, given, _asked_as_before, action=REJECT)
+        batch = understand_batch(append, self._counter)
+        return AppendWrite(self._log, keys, append, batch, _unchanged_compression_request, action=REJECT)
 
-    def _answered(self, keys: SessionKeys, agent_id: str, commit: Commit) -> Decided:
-        """The answer that was given when the commit was made."""
+    def _answer_repeated(self, keys: SessionKeys, agent_id: str, commit: Commit) -> Decided:
+        """Return the answer of the first request, read from its commit."""
         return _answer(agent_id, self._log.states.at(keys, commit.header.last_state), commit)
 
-    def _call_id(self, keys: SessionKeys, pending: JsonObject, header: Header) -> str | None:
-        """The id that a refusal must name, while the call that the action waits for is open; else None."""
+    def _open_call_id(self, keys: SessionKeys, pending: JsonObject, header: Header) -> str | None:
+        """Return the call id that a rejection's result must name; None unless the call of the action is open."""
         calls = header.flow.open_calls
-        waiting = next((call for call in calls.calls if is_of(pending, call)), None)
+        waiting = next((call for call in calls.calls if waits_for(pending, call)), None)
         if waiting is None:
             return None
         call_id = pending.get("call_id")
         if is_ref(str(pending.get("ref"))):
-            call_id = self._id_of(keys, str(pending["ref"]))
+            call_id = self._call_id_at(keys, str(pending["ref"]))
         if not isinstance(call_id, str):
             return None
-        found = OpenIndex(calls).find(ResultFact(id_key(call_id), "", False, True))
-        return call_id if found is not None and is_of(pending, found) else None
+        match = OpenIndex(calls).find(ResultFact(id_key(call_id), "", False, True))
+        return call_id if match is not None and waits_for(pending, match) else None
 
-    def _id_of(self, keys: SessionKeys, text: str) -> str | None:
+    def _call_id_at(self, keys: SessionKeys, text: str) -> str | None:
         ref = parse_ref(text)
         commit = self._log.commits.containing(keys, ref.position)
         if commit is None:
@@ -119,25 +127,28 @@ class DecidePendingActions:
         return CODECS[event.format].parse(event.body).tool_calls[ref.index].id
 
 
-def _undecided(state: JsonObject, keys: SessionKeys, agent_id: str) -> JsonObject:
-    """The action that waits for a decision."""
+def _action_to_decide(state: JsonObject, keys: SessionKeys, agent_id: str) -> JsonObject:
+    """Return the agent's pending action that has no decision yet.
+
+    `NotFoundError` without the agent, `ConflictError` when no action is pending or the action is already decided.
+    """
     agent = agent_of(state, agent_id)
     if agent is None:
         raise NotFoundError(f"no agent {agent_id!r} in session {keys.session_id!r}")
     pending = pending_of(agent)
     if pending is None:
-        raise ConflictError(f"no action of agent {agent_id!r} waits for a decision", code="nothing_pending")
+        raise ConflictError(f"no action of agent {agent_id!r} is pending", code="nothing_pending")
     if pending.get("decision") is not None:
-        raise ConflictError(f"the action of agent {agent_id!r} is decided already", code="already_decided")
+        raise ConflictError(f"the action of agent {agent_id!r} is already decided", code="already_decided")
     return pending
 
 
 def _answer(agent_id: str, state: SessionState, commit: Commit) -> Decided:
-    found = agent_of(state.value, agent_id) or {}
+    agent_state = agent_of(state.value, agent_id) or {}
     refusal = commit.header.first if commit.header.kind == "m" else None
-    return Decided(agent_id=agent_id, state=found, version=state.version, refusal=refusal)
+    return Decided(agent_id=agent_id, state=agent_state, version=state.version, refusal=refusal)
 
 
-def _asked_as_before(header: Header, settings: SessionSettings) -> CompressionRequest | None:
-    """A refusal asks for no summary: the next append does."""
+def _unchanged_compression_request(header: Header, settings: SessionSettings) -> CompressionRequest | None:
+    """Return the header's own compression request: a rejection starts no summary, the next append does."""
     return header.asked

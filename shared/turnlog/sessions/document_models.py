@@ -1,4 +1,4 @@
-"""Documents of a session: bytes by key."""
+"""Models of documents: bytes that a session stores by key, beside its log."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ Reading: TypeAlias = Annotated[str, Field(min_length=1, max_length=256)]
 
 
 class NewDocument(Body):
-    """``data`` is base64."""
+    """A document to write. ``data`` is base64."""
 
     key: Key = Field(description="1 to 512 bytes of printable UTF-8")
     data: str = Field(description="Base64 of up to 3 MiB")
-    if_absent: bool = Field(default=False, description="409 if there is one")
+    if_absent: bool = Field(default=False, description="409 if the document exists")
     if_revision: Revision | None = Field(default=None, description="409 unless this is its revision")
 
 
 class WriteDocuments(Body):
-    """``then`` is written when all of ``put`` is there, and ``delete`` is done last."""
+    """Documents to write and delete. ``put`` is written first, ``then`` after all of it, and ``delete`` is done last."""
 
     put: Annotated[list[NewDocument], Field(max_length=MAX_WRITTEN)] = Field(default_factory=list)
     then: Annotated[list[NewDocument], Field(max_length=MAX_WRITTEN)] = Field(default_factory=list)
@@ -37,21 +37,25 @@ class WriteDocuments(Body):
 
 
 class ReadDocuments(Body):
-    """Either ``keys``, or a range in order of the keys' bytes. ``after`` and ``until`` are as the order goes."""
+    """Documents to read: either ``keys``, or a range in order of the keys' bytes.
+
+    In descending order ``after`` is the upper end of the range and ``until`` the lower one.
+    """
 
     keys: Annotated[list[Key], Field(min_length=1, max_length=MAX_READ)] | None = None
     prefix: Annotated[str, Field(max_length=512)] | None = None
-    after: Key | None = Field(default=None, description="The last key that is not wanted any more")
-    until: Key | None = Field(default=None, description="The last key that is wanted")
+    after: Key | None = Field(default=None, description="Start after this key")
+    until: Key | None = Field(default=None, description="Stop after this key")
     order: Literal["asc", "desc"] = "asc"
     limit: int = Field(default=MAX_LISTED, ge=1, le=MAX_LISTED)
     reading: Reading | None = Field(
-        default=None, description="Of an answer a few seconds ago, whose reading this one goes on with"
+        default=None,
+        description="`reading` of the answer that this request continues; saves checking the session again",
     )
 
 
 class WrittenDocument(Answer):
-    """``revision`` is another one after each writing."""
+    """A document that was written. ``revision`` changes with each write."""
 
     key: str
     revision: str
@@ -59,20 +63,23 @@ class WrittenDocument(Answer):
 
 
 class WrittenDocuments(Answer):
-    """In the order of the request."""
+    """The documents that were written, in the order of the request."""
 
     documents: list[WrittenDocument]
 
 
 class DocumentAnswer(WrittenDocument):
-    """``data`` is base64."""
+    """A document with its content. ``data`` is base64."""
 
     data: str
 
 
 class DocumentsAnswer(Answer):
-    """``next`` is the key to go on after, and ``unread`` the keys to ask for again: an answer has about 4 MiB. ``reading`` is
-    for requests that go on with it: for 5 seconds they need not ask whether the session is there."""
+    """Documents, in at most about 4 MiB of JSON.
+
+    ``next`` is the ``after`` of the next request for a range. ``unread`` are the keys that did not fit: request them again.
+    Send ``reading`` with a request that continues within 5 seconds, so that the session is not checked again.
+    """
 
     documents: list[DocumentAnswer]
     next: str | None = None
@@ -85,7 +92,7 @@ MAX_KEY_BYTES = 512
 
 @lazy_dataclass(frozen=True, slots=True)
 class Document:
-    """``revision`` is another one after each writing; it tells nothing else. ``updated_ms`` is the time of the writing."""
+    """A stored document. ``revision`` is opaque and changes with each write. ``updated_ms`` is the time of the write."""
 
     key: str
     data: bytes = field(repr=False)
@@ -95,8 +102,10 @@ class Document:
 
 @lazy_dataclass(frozen=True, slots=True)
 class Writing:
-    """What a document is to be. ``if_revision``: only in place of this one; an empty one: only where there is none.
-    ``updated_ms`` is the time of one that was written elsewhere before."""
+    """A document to store. ``if_revision``: replace only this revision; an empty text: write only if the document is absent.
+
+    ``updated_ms`` is the original time of an imported document; None for the time of the write.
+    """
 
     key: str
     data: bytes = field(repr=False)
@@ -106,7 +115,7 @@ class Writing:
 
 
 def check_document_key(key: str, *, pointer: str = "/key") -> str:
-    """``key`` when it is a legal one, else `InvalidInputError`."""
+    """Return ``key`` when it is valid, else raise `InvalidInputError` with ``pointer``."""
     if not 0 < len(key.encode("utf-8", "surrogatepass")) <= MAX_KEY_BYTES or not key.isprintable():
         message = f"key {key[:80]!r} is empty, longer than {MAX_KEY_BYTES} bytes, or not printable"
         raise InvalidInputError(message, problems=[Problem("invalid_key", pointer, message)])

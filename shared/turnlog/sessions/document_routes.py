@@ -1,4 +1,4 @@
-"""Documents of a session."""
+"""Routes that read and write documents of a session."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Documents beside the log: an item each, its content in the blob store where it is large.
+"""Documents beside the log: one item each. The content of a large document is in the blob store.
 
-A document is written whole by one put. One that was deleted leaves a tombstone for two days, which a writer with an old revision
-finds. What a large document was before stays in the blob store until the session is erased.
+One put writes a whole document. A deleted document leaves a tombstone for two days, so that a writer with an old revision is
+refused. Earlier contents of a large document stay in the blob store until the session is erased.
 """
 
 from __future__ import annotations
@@ -22,20 +22,22 @@ from turnlog.ports import Absent, AttributeValue, BlobStore, Clock, Condition, E
 from turnlog.sessions.document_models import Document, Writing
 
 INLINE_BYTES = 256 * 1024
-"""Packed. A larger one is a blob; an item of this size costs less than a request more for each reading."""
+"""Largest packed content stored in an item; larger ones are blobs. An item of this size costs less than one more request."""
 _FIELDS_BYTES = 128
-"""Of a document in an answer: the names of its fields, its revision and its time."""
+"""Size of a document in an answer without key and data: the names of its fields, its revision and its time."""
 _TOMBSTONE_SECONDS = 2 * DAY_MS // 1000
 _LAST = "\U0010ffff"
 _NEXT = "\x01"
-"""Behind a key it is the least that is greater: keys are printable."""
+"""A key and this are above the key and below every other greater key, since keys are printable."""
 _PARALLEL, _TRIES = 8, 20
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class Range:
-    """Documents whose keys begin with ``prefix``, in order of their keys (bytes of UTF-8). ``after`` is the last key that is not
-    wanted any more, ``until`` the last one that is, both as the order goes."""
+    """Documents whose keys begin with ``prefix``, ordered by the UTF-8 bytes of their keys.
+
+    The range starts behind ``after`` and ends with ``until``, both in the direction of the order.
+    """
 
     prefix: str = ""
     after: str | None = None
@@ -46,83 +48,83 @@ class Range:
 
 @lazy_dataclass(frozen=True, slots=True)
 class DocumentPage:
-    """``next`` is the key to go on after; None: nothing follows."""
+    """A page of documents. ``next`` is the ``after`` of the next page; None when there is none."""
 
     documents: tuple[Document, ...]
     next: str | None
 
 
 class DocumentStore:
-    """Reads and writes documents of sessions. Whether there is such a session is not asked here."""
+    """Reads and writes documents of sessions. Callers check that the session exists."""
 
     def __init__(self, items: ItemTable, blobs: BlobStore, clock: Clock) -> None:
         self._items = items
         self._blobs = blobs
         self._clock = clock
 
-    def get_many(self, keys: SessionKeys, wanted: Sequence[str]) -> tuple[list[Document], list[str]]:
-        """Those that there are, and the keys that were not looked at because there was enough to read already."""
-        found = self._items.get_many([keys.document(key) for key in wanted])
-        items = [item for key in wanted if (item := found.get(keys.document(key))) is not None]
+    def get_many(self, keys: SessionKeys, document_keys: Sequence[str]) -> tuple[list[Document], list[str]]:
+        """Return the documents that exist, and the keys that were left unread because the page was full."""
+        items_by_key = self._items.get_many([keys.document(key) for key in document_keys])
+        items = [item for key in document_keys if (item := items_by_key.get(keys.document(key))) is not None]
         documents, next_key = self._read(keys, items)
         if next_key is None:
             return documents, []
-        unread = list(wanted)[list(wanted).index(next_key) + 1 :]
+        unread = list(document_keys)[list(document_keys).index(next_key) + 1 :]
         return documents, unread
 
-    def page(self, keys: SessionKeys, wanted: Range) -> DocumentPage:
-        """A page of at most ``limit`` documents, and of about 1 MB as they are stored."""
-        low, high = DOCUMENTS + wanted.prefix, DOCUMENTS + wanted.prefix + _LAST
-        if wanted.descending:
-            low = max(low, DOCUMENTS + wanted.until) if wanted.until is not None else low
-            high = min(high, DOCUMENTS + wanted.after) if wanted.after is not None else high
+    def page(self, keys: SessionKeys, selection: Range) -> DocumentPage:
+        """Return a page of at most ``limit`` documents, and of about 1 MB as they are stored."""
+        low, high = DOCUMENTS + selection.prefix, DOCUMENTS + selection.prefix + _LAST
+        if selection.descending:
+            low = max(low, DOCUMENTS + selection.until) if selection.until is not None else low
+            high = min(high, DOCUMENTS + selection.after) if selection.after is not None else high
         else:
-            low = max(low, DOCUMENTS + wanted.after + _NEXT) if wanted.after is not None else low
-            high = min(high, DOCUMENTS + wanted.until) if wanted.until is not None else high
-        # Downwards there is no greatest key below another: that one comes along, if there is such a document.
-        limit = wanted.limit + (wanted.descending and wanted.after is not None)
-        page = self._items.query(Query(keys.partition, low, high, descending=wanted.descending, limit=limit))
-        items = [item for item in page.items if key_of(item) != wanted.after]
-        documents, next_key = self._read(keys, items[: wanted.limit])
-        if next_key is None and items and (page.next is not None or len(items) > wanted.limit):
-            next_key = key_of(items[: wanted.limit][-1])
+            low = max(low, DOCUMENTS + selection.after + _NEXT) if selection.after is not None else low
+            high = min(high, DOCUMENTS + selection.until) if selection.until is not None else high
+        # In descending order there is no greatest key below ``after``: read that document too, and drop it.
+        limit = selection.limit + (selection.descending and selection.after is not None)
+        page = self._items.query(Query(keys.partition, low, high, descending=selection.descending, limit=limit))
+        items = [item for item in page.items if key_of(item) != selection.after]
+        documents, next_key = self._read(keys, items[: selection.limit])
+        if next_key is None and items and (page.next is not None or len(items) > selection.limit):
+            next_key = key_of(items[: selection.limit][-1])
         return DocumentPage(tuple(documents), next_key)
 
     def write(self, keys: SessionKeys, writing: Writing) -> Document | None:
-        """Writes the document; None where its condition does not hold. A repeated writing of the same revision has one effect."""
+        """Write the document; return None when its condition fails. Writing the same revision twice has one effect."""
         item = self._item(keys, writing)
         if writing.if_revision is None:
             self._items.put(item)
-            return self._written(writing, item)
+            return _stored_document(writing, item)
         condition: Condition = Equal("n", writing.if_revision) if writing.if_revision else Absent()
         for _ in range(_TRIES):
-            lost = self._items.put(item, condition=condition)
-            if lost is None or (lost.existing is not None and lost.existing.get("n") == writing.revision):
-                return self._written(writing, item)
-            is_gone = lost.existing is None or is_deleted(lost.existing)
+            conflict = self._items.put(item, condition=condition)
+            if conflict is None or (conflict.existing is not None and conflict.existing.get("n") == writing.revision):
+                return _stored_document(writing, item)
+            is_gone = conflict.existing is None or is_deleted(conflict.existing)
             if writing.if_revision or not is_gone:
                 return None
-            condition = Equal("n", _text(lost.existing, "n")) if lost.existing is not None else Absent()
+            condition = Equal("n", _text(conflict.existing, "n")) if conflict.existing is not None else Absent()
         return None
 
     def write_many(self, keys: SessionKeys, writings: Sequence[Writing]) -> list[Document | None]:
-        """In parallel; together not atomic."""
+        """Write documents in parallel; return None for each whose condition fails. Not atomic."""
         if len(writings) == 1:
             return [self.write(keys, writings[0])]
-        return in_parallel(lambda one: self.write(keys, one), writings, threads=_PARALLEL)
+        return in_parallel(lambda writing: self.write(keys, writing), writings, threads=_PARALLEL)
 
-    def delete(self, keys: SessionKeys, gone: Sequence[str], revision: str) -> None:
-        """None of them is there any more, whether or not it was."""
+    def delete(self, keys: SessionKeys, document_keys: Sequence[str], revision: str) -> None:
+        """Delete documents, also those that do not exist."""
         ttl = self._clock.now_ms() // 1000 + _TOMBSTONE_SECONDS
 
         def put(name: str) -> None:
             key = keys.document(name)
             self._items.put({"pk": key.pk, "sk": key.sk, "v": SCHEMA_VERSION, "n": revision, "x": 1, "ttl": ttl})
 
-        in_parallel(put, gone, threads=_PARALLEL)
+        in_parallel(put, document_keys, threads=_PARALLEL)
 
     def every(self, keys: SessionKeys) -> Iterator[Document]:
-        """All of them in order, a page in memory at a time."""
+        """Yield all documents of a session in order of their keys, with one page in memory at a time."""
         after: str | None = None
         while True:
             page = self.page(keys, Range(after=after))
@@ -143,11 +145,8 @@ class DocumentStore:
         self._blobs.put(keys.document_blob(name), packed)
         return item | {"bn": name}
 
-    def _written(self, writing: Writing, item: Item) -> Document:
-        return Document(writing.key, writing.data, writing.revision, _number(item, "t"))
-
     def _read(self, keys: SessionKeys, items: Iterable[Item]) -> tuple[list[Document], str | None]:
-        """The documents, and the last key of them where there was enough before the end."""
+        """Return the documents of items, and the last key that was read when the page was full before the end."""
         documents, size = list[Document](), 0
         for item in items:
             _check_version(item)
@@ -170,11 +169,17 @@ class DocumentStore:
         return Document(key, data, _text(item, "n"), _number(item, "t"))
 
 
+def _stored_document(writing: Writing, item: Item) -> Document:
+    return Document(writing.key, writing.data, writing.revision, _number(item, "t"))
+
+
 def key_of(item: Item) -> str:
+    """Return the document key of an item."""
     return item_name(item)[len(DOCUMENTS) :]
 
 
 def is_deleted(item: Item) -> bool:
+    """Return whether the item is the tombstone of a deleted document."""
     return "x" in item
 
 

@@ -1,4 +1,4 @@
-"""Documents of a session: read and written beside its log, while the session is there."""
+"""Read and write documents of a session."""
 
 from __future__ import annotations
 
@@ -36,31 +36,31 @@ if TYPE_CHECKING:
     from turnlog.snapshots.export_models import ExportedDocument
 
 READING_MS = 5_000
-"""As long a reading may go on without asking again whether the session is there."""
+"""Time in which requests with the same `reading` token skip the check that the session exists."""
 _READINGS = Cursors(secrets.token_bytes(32))
-"""Signed by this process: another one asks again."""
+"""Signs `reading` tokens. The key is this process's own: another process checks the session again."""
 
 
 class GetDocuments:
-    """The use case: documents by their keys, or a range of them."""
+    """Use case: read documents by their keys, or a range of them."""
 
     def __init__(self, log: SessionLog, documents: DocumentStore) -> None:
         self._log = log
         self._documents = documents
 
     def __call__(self, owner: Owner, session_id: str, body: ReadDocuments) -> DocumentsAnswer:
-        keys, wanted = SessionKeys(owner, session_id), _wanted(body)
-        reading = self._checked(keys, body.reading)
-        if isinstance(wanted, Range):
-            page = self._documents.page(keys, wanted)
+        keys, selection = SessionKeys(owner, session_id), _wanted(body)
+        reading = self._reading_token(keys, body.reading)
+        if isinstance(selection, Range):
+            page = self._documents.page(keys, selection)
             return DocumentsAnswer(
                 documents=list(map(document_answer, page.documents)), next=page.next, reading=reading
             )
-        found, unread = self._documents.get_many(keys, wanted)
-        return DocumentsAnswer(documents=list(map(document_answer, found)), unread=unread, reading=reading)
+        documents, unread = self._documents.get_many(keys, selection)
+        return DocumentsAnswer(documents=list(map(document_answer, documents)), unread=unread, reading=reading)
 
-    def _checked(self, keys: SessionKeys, reading: str | None) -> str:
-        """The given reading while it is fresh, else one that begins now, or `NotFoundError`."""
+    def _reading_token(self, keys: SessionKeys, reading: str | None) -> str:
+        """Return the reading token while it is fresh, else check the session and return a new one."""
         now, scope = self._log.clock.now_ms(), f"documents {keys.partition}"
         if reading is not None:
             try:
@@ -73,7 +73,7 @@ class GetDocuments:
 
 
 class PutDocuments:
-    """The use case: documents written and deleted. An ended session takes none."""
+    """Use case: write and delete documents. Refuses an ended session, and conditions that fail."""
 
     def __init__(self, log: SessionLog, documents: DocumentStore) -> None:
         self._log = log
@@ -83,47 +83,50 @@ class PutDocuments:
         self, owner: Owner, session_id: str, body: WriteDocuments, *, key: str | None = None
     ) -> WrittenDocuments:
         keys, request = SessionKeys(owner, session_id), raw_request_key(key, "documents", {})
-        beside = request.key_hash if request is not None else self._log.ids.nonce()
-        first = [_writing(one, beside, f"/put/{at}") for at, one in enumerate(body.put)]
-        then = [_writing(one, beside, f"/then/{at}") for at, one in enumerate(body.then)]
-        gone = [check_document_key(one, pointer=f"/delete/{at}") for at, one in enumerate(body.delete)]
-        if not (first or then or gone):
+        salt = request.key_hash if request is not None else self._log.ids.nonce()
+        first = [_writing(document, salt, f"/put/{index}") for index, document in enumerate(body.put)]
+        then = [_writing(document, salt, f"/then/{index}") for index, document in enumerate(body.then)]
+        deleted_keys = [
+            check_document_key(document_key, pointer=f"/delete/{index}")
+            for index, document_key in enumerate(body.delete)
+        ]
+        if not (first or then or deleted_keys):
             raise _invalid("", "nothing is to be written or deleted")
-        check_distinct([*(one.key for one in first), *(one.key for one in then), *gone])
+        check_distinct([*(writing.key for writing in first), *(writing.key for writing in then), *deleted_keys])
         check_active(self._log.commits.tail(keys).header)
         written = [*self._write(keys, first), *self._write(keys, then)]
-        if gone:
-            self._documents.delete(keys, gone, _revision(beside, "", b""))
-        return WrittenDocuments(documents=list(map(_written, written)))
+        if deleted_keys:
+            self._documents.delete(keys, deleted_keys, _revision(salt, "", b""))
+        return WrittenDocuments(documents=list(map(_written_answer, written)))
 
     def _write(self, keys: SessionKeys, writings: Sequence[Writing]) -> list[Document]:
         if not writings:
             return []
         written = self._documents.write_many(keys, writings)
-        found = list[Document]()
-        for one, writing in zip(written, writings, strict=True):
-            if one is None:
-                reason = "is there already" if not writing.if_revision else "has another revision"
+        documents = list[Document]()
+        for document, writing in zip(written, writings, strict=True):
+            if document is None:
+                reason = "already exists" if not writing.if_revision else "has another revision"
                 raise DocumentChangedError(f"document {writing.key[:80]!r} {reason}", details={"key": writing.key})
-            found.append(one)
-        return found
+            documents.append(document)
+        return documents
 
 
 def _wanted(body: ReadDocuments) -> Range | list[str]:
-    """What a body asks for, or `InvalidInputError`."""
-    given = [name for name in ("prefix", "after", "until") if getattr(body, name) is not None]
+    """Return the range or the keys that a request names, or raise `InvalidInputError`."""
+    range_fields = [name for name in ("prefix", "after", "until") if getattr(body, name) is not None]
     if body.keys is not None:
-        if given or body.order != "asc":
-            raise _invalid(f"/{given[0] if given else 'order'}", "keys are read alone, or a range is")
-        return [check_document_key(key, pointer=f"/keys/{at}") for at, key in enumerate(dict.fromkeys(body.keys))]
-    for name in given:
+        if range_fields or body.order != "asc":
+            raise _invalid(f"/{range_fields[0] if range_fields else 'order'}", "send either keys or a range, not both")
+        return [check_document_key(key, pointer=f"/keys/{index}") for index, key in enumerate(dict.fromkeys(body.keys))]
+    for name in range_fields:
         if value := getattr(body, name):
             check_document_key(value, pointer=f"/{name}")
     return Range(body.prefix or "", body.after, body.until, body.order == "desc", body.limit)
 
 
 def exported_writing(document: ExportedDocument, pointer: str) -> Writing:
-    """What an exported document is written again by: never in place of another."""
+    """Return the write that imports an exported document. It never replaces a document."""
     key = check_document_key(document.key, pointer=f"{pointer}/key")
     try:
         updated_ms = milliseconds_of(document.updated_at)
@@ -143,32 +146,33 @@ def _data(text: str, pointer: str) -> bytes:
         raise _invalid(f"{pointer}/data", "data is not base64") from error
 
 
-def _writing(document: NewDocument, beside: bytes, pointer: str) -> Writing:
+def _writing(document: NewDocument, salt: bytes, pointer: str) -> Writing:
     data = _data(document.data, pointer)
     if document.if_absent and document.if_revision is not None:
         raise _invalid(f"{pointer}/if_revision", "a document can't be absent and have a revision")
     key = check_document_key(document.key, pointer=f"{pointer}/key")
-    return Writing(key, data, _revision(beside, key, data), "" if document.if_absent else document.if_revision)
+    return Writing(key, data, _revision(salt, key, data), "" if document.if_absent else document.if_revision)
 
 
 def check_distinct(keys: Sequence[str]) -> None:
-    """`InvalidInputError` when a request names a document twice: which one is to stay?"""
+    """Raise `InvalidInputError` when a request names a document twice: it would not be clear which content wins."""
     if len(set(keys)) < len(keys):
         raise _invalid("", "a document is named twice")
 
 
-def _revision(beside: bytes, key: str, data: bytes) -> str:
-    """The same for a repeated request."""
-    return hashlib.sha256(b"\0".join((beside, key.encode(), hashlib.sha256(data).digest()))).hexdigest()[:16]
+def _revision(salt: bytes, key: str, data: bytes) -> str:
+    """Return the revision of a write. A repeated request has the same salt, and so gets the same revision."""
+    return hashlib.sha256(b"\0".join((salt, key.encode(), hashlib.sha256(data).digest()))).hexdigest()[:16]
 
 
 def document_answer(document: Document) -> DocumentAnswer:
+    """Return a document as the API sends it."""
     data = base64.b64encode(document.data).decode("ascii")
     time = rfc3339(document.updated_ms)
     return DocumentAnswer(key=document.key, data=data, revision=document.revision, updated_at=time)
 
 
-def _written(document: Document) -> WrittenDocument:
+def _written_answer(document: Document) -> WrittenDocument:
     return WrittenDocument(key=document.key, revision=document.revision, updated_at=rfc3339(document.updated_ms))
 
 

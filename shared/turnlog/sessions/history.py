@@ -1,4 +1,7 @@
-"""The history of a session, read off its log: every event is one entry, so none is ever pruned. And entries of a caller's own."""
+"""Read the history of a session from its log, record entries of the caller, and compare two moments.
+
+Each event of the log is one entry, so the history is complete and nothing is pruned.
+"""
 
 from __future__ import annotations
 
@@ -39,15 +42,18 @@ from turnlog.sessions.moments import header_of
 from turnlog.sessions.session_log import SessionLog
 from turnlog.sessions.state_models import Diff, HistoryEntry, HistoryPage, RecordHistory
 from turnlog.sessions.state_models import Stretch as StretchAnswer
-from turnlog.sessions.state_store import keys_told
+from turnlog.sessions.state_store import state_key_names
 
 MAX_METADATA_BYTES = 64 * 1024
 _FILTERED_COMMITS, _FILTERED_PAGES = 500, 4
-"""A filter looks through so many commits, then answers with what it has and where to go on."""
+"""Commits per page and pages that a filtered request reads at most. Then it answers with a short page and ``next``."""
 
 
 class ReadHistory:
-    """The use case: entries newest first, at most 4 MB; one request, with a filter at most 4, and the diffs out of line."""
+    """Use case: list history entries, newest first, at most 4 MB.
+
+    One request to the engine, or at most four with a filter, and those that fetch large diffs.
+    """
 
     def __init__(self, log: SessionLog) -> None:
         self._log = log
@@ -66,40 +72,40 @@ class ReadHistory:
         if before is not None:
             before = min(before, self._log.commits.tail(keys).header.last + 1)
         has_filter = action is not None or agent is not None
-        found, size, below = list[HistoryEntry](), 0, before if before is not None else MAX_POSITION + 1
+        entries, size, below = list[HistoryEntry](), 0, before if before is not None else MAX_POSITION + 1
         for _ in range(_FILTERED_PAGES if has_filter else 1):
             commits = self._commits(keys, below, _FILTERED_COMMITS if has_filter else limit + 1)
             if before is None and below > MAX_POSITION:
-                self._check(keys, commits)
+                self._check_exists(keys, commits)
             if not commits:
-                return HistoryPage(entries=found, next=None)
-            wanted = [
-                one
-                for one in self._listed(keys, commits)
-                if one.position < below and action in (None, one.action) and agent in (None, one.agent_id)
+                return HistoryPage(entries=entries, next=None)
+            matching = [
+                item
+                for item in self._listed(keys, commits)
+                if item.position < below and action in (None, item.action) and agent in (None, item.agent_id)
             ]
-            taken = list[_Listed]()
-            for one in wanted:
-                size += one.size_bytes
-                if len(found) + len(taken) == limit or ((found or taken) and size > PAGE_BYTES):
-                    entries = self._entries(keys, taken)
-                    return HistoryPage(entries=[*found, *entries], next=int(([*found, *entries])[-1].history_id))
-                taken.append(one)
-            found += self._entries(keys, taken)
+            page_items = list[_ListedEvent]()
+            for item in matching:
+                size += item.size_bytes
+                if len(entries) + len(page_items) == limit or ((entries or page_items) and size > PAGE_BYTES):
+                    entries += self._entries(keys, page_items)
+                    return HistoryPage(entries=entries, next=int(entries[-1].history_id))
+                page_items.append(item)
+            entries += self._entries(keys, page_items)
             below = commits[0].header.first
             if below == 1:
-                return HistoryPage(entries=found, next=None)
-        return HistoryPage(entries=found, next=below)
+                return HistoryPage(entries=entries, next=None)
+        return HistoryPage(entries=entries, next=below)
 
-    def _check(self, keys: SessionKeys, newest: Sequence[Commit]) -> None:
-        """That there is a session, by its newest commits."""
+    def _check_exists(self, keys: SessionKeys, newest: Sequence[Commit]) -> None:
+        """Raise `NotFoundError` unless the session exists, by its newest commits."""
         if newest:
             self._log.commits.check_alive(keys, newest[-1].header)
         else:
             self._log.commits.tail(keys)
 
     def _commits(self, keys: SessionKeys, below: int, limit: int) -> list[Commit]:
-        """The newest commits with an event below a position, oldest first."""
+        """Return the newest commits with an event below a position, oldest first."""
         if below <= 1:
             return []
         commits = checked_chain(next(self._log.commits.stored.back(keys, below - 1, limit=limit), ())[::-1])
@@ -107,23 +113,25 @@ class ReadHistory:
             raise self._log.commits.missing(keys, below - 1)
         return commits
 
-    def _listed(self, keys: SessionKeys, commits: Sequence[Commit]) -> Iterator[_Listed]:
-        """All events of commits, newest first, without what they have out of line."""
-        messages = {one.event.position: one for one in located(self._log.commits, keys, commits)}
+    def _listed(self, keys: SessionKeys, commits: Sequence[Commit]) -> Iterator[_ListedEvent]:
+        """Yield the events of commits, newest first, without their payloads that are stored elsewhere."""
+        messages = {message.event.position: message for message in located(self._log.commits, keys, commits)}
         for commit in reversed(commits):
             events = self._log.commits.events(keys, [commit], fetch=False)
-            agent_id = next((one.agent_id for one in events if isinstance(one, StateEvent)), None)
+            agent_id = next((event.agent_id for event in events if isinstance(event, StateEvent)), None)
             for event in reversed(events):
-                yield _Listed(commit, event, messages.get(event.position), agent_id)
+                yield _ListedEvent(commit, event, messages.get(event.position), agent_id)
 
-    def _entries(self, keys: SessionKeys, listed: Sequence[_Listed]) -> list[HistoryEntry]:
-        whole = self._log.commits.whole(keys, [(one.commit, one.position) for one in listed if one.is_out_of_line])
-        by_position = {event.position: event for event in whole}
-        return [one.entry(by_position.get(one.position, one.event)) for one in listed]
+    def _entries(self, keys: SessionKeys, listed: Sequence[_ListedEvent]) -> list[HistoryEntry]:
+        fetched = self._log.commits.whole(
+            keys, [(item.commit, item.position) for item in listed if item.is_out_of_line]
+        )
+        by_position = {event.position: event for event in fetched}
+        return [item.entry(by_position.get(item.position, item.event)) for item in listed]
 
 
-class _Listed:
-    """An event on its way to be an entry."""
+class _ListedEvent:
+    """An event of the log that becomes an entry of the history."""
 
     def __init__(self, commit: Commit, event: Event, message: Located | None, agent_id: str | None) -> None:
         self.commit = commit
@@ -138,17 +146,19 @@ class _Listed:
 
     @property
     def is_out_of_line(self) -> bool:
-        """Whether there is more to fetch. Of messages, summaries and settings an entry has nothing that is."""
+        """True if the entry needs a payload that is stored elsewhere. Entries of messages, summaries and settings never do."""
         return self._payload is not None and isinstance(self.event, StateEvent | CreateEvent | NoteEvent)
 
     @property
     def size_bytes(self) -> int:
+        """Size of the event's part of the entry; 0 for entries that are always small."""
         if isinstance(self.event, MessageEvent | SummaryEvent | SettingsEvent | ForkEvent):
             return 0
         out_of_line = self._payload.size_bytes if self._payload is not None else 0
         return out_of_line + len(encode_json(self._line))
 
     def entry(self, event: Event) -> HistoryEntry:
+        """Return the entry. ``event`` is this event with its payload."""
         first = last = event.position
         if isinstance(event, SummaryEvent):
             first, last = event.first, event.last
@@ -173,7 +183,7 @@ class _Listed:
 
 
 class RecordEntries:
-    """The use case: an entry of the caller's own in the history, one commit that changes nothing."""
+    """Use case: record an entry of the caller in the history, by one commit that changes nothing else."""
 
     def __init__(self, log: SessionLog) -> None:
         self._log = log
@@ -191,7 +201,7 @@ class RecordEntries:
         def compose(tail: Tail) -> Draft | Commit:
             header = tail.header
             state = self._log.states.at(keys, header.last_state)
-            event = NoteEvent(header.last + 1, body.action, body.agent_id, metadata, keys_told(state.value))
+            event = NoteEvent(header.last + 1, body.action, body.agent_id, metadata, state_key_names(state.value))
             draft = following(header, kind="h", events=1, now_ms=self._log.clock.now_ms())
             return Draft(draft, (event,))
 
@@ -200,26 +210,32 @@ class RecordEntries:
         if not written.repeated:
             self._log.touch(keys, written.tail, commit.header)
         (event,) = self._log.commits.whole(keys, [(commit, commit.header.first)])
-        return _Listed(commit, event, None, None).entry(event)
+        return _ListedEvent(commit, event, None, None).entry(event)
+
+
+_ACTIONS: dict[type[Event], str] = {
+    SummaryEvent: actions.SUMMARY_PUBLISHED,
+    DiscardEvent: actions.SUMMARY_DISCARDED,
+    SettingsEvent: actions.POLICY_CHANGE,
+    CloseEvent: actions.END,
+    ForkEvent: actions.FORK,
+}
+"""Actions of entries that depend on the kind of event alone."""
 
 
 def _action(event: Event, message: Located | None) -> str:
+    """Return the action of an event's entry."""
     if isinstance(event, StateEvent | NoteEvent):
         return event.action
-    if isinstance(event, SummaryEvent):
-        return actions.SUMMARY_PUBLISHED
-    if isinstance(event, DiscardEvent):
-        return actions.SUMMARY_DISCARDED
-    if isinstance(event, SettingsEvent):
-        return actions.POLICY_CHANGE
-    if isinstance(event, CloseEvent):
-        return actions.END
-    if isinstance(event, ForkEvent):
-        return actions.FORK
     if isinstance(event, RewindEvent):
         return actions.REWIND if event.snapshot_id is None else actions.RESTORE
-    if message is None:
-        return actions.CREATE
+    if type(event) in _ACTIONS:
+        return _ACTIONS[type(event)]
+    return _message_action(event, message) if message is not None else actions.CREATE
+
+
+def _message_action(event: Event, message: Located) -> str:
+    """Return the action of a message's entry."""
     if isinstance(event, MessageEvent) and event.recall is not None:
         return actions.TOOL_RECALLED
     if message.facts.results:
@@ -228,24 +244,26 @@ def _action(event: Event, message: Located | None) -> str:
 
 
 def _diff(event: Event) -> JsonObject | list[JsonValue] | None:
+    """Return the change of the state that an event has made, as a Merge Patch or a JSON Patch; None without one."""
     if isinstance(event, CreateEvent):
-        return _replaced(event.state) if event.state is not None else None
+        return _replacement(event.state) if event.state is not None else None
     if not isinstance(event, StateEvent):
         return None
-    return event.patch if event.patch is not None else _replaced(event.full)
+    return event.patch if event.patch is not None else _replacement(event.full)
 
 
-def _replaced(value: JsonValue) -> list[JsonValue]:
+def _replacement(value: JsonValue) -> list[JsonValue]:
     return [{"op": "replace", "path": "", "value": value}]
 
 
 def _metadata(event: Event, message: Located | None) -> JsonObject:
+    """Return the metadata of an event's entry."""
     if isinstance(event, StateEvent):
-        return _keys(event.keys_before, event.keys_after)
+        return _key_names(event.keys_before, event.keys_after)
     if isinstance(event, NoteEvent):
-        return {**(event.metadata or {}), **_keys(event.keys, event.keys)}
+        return {**(event.metadata or {}), **_key_names(event.keys, event.keys)}
     if isinstance(event, CreateEvent):
-        return _keys((), keys_told(event.state or {}))
+        return _key_names((), state_key_names(event.state or {}))
     if isinstance(event, SummaryEvent):
         loops: list[JsonValue] = [event.first_loop, event.last_loop]
         return {"loops": loops, "tokens": event.tokens, "summariser": event.summariser}
@@ -257,16 +275,19 @@ def _metadata(event: Event, message: Located | None) -> JsonObject:
         return {"summary": event.summary}
     if isinstance(event, SettingsEvent):
         return {"changed": list(event.changed)}
-    if message is None:
-        return {}
-    refs: list[JsonValue] = [str(Ref(event.position, at)) for at in range(len(message.facts.calls))]
-    found: JsonObject = {"role": message.facts.given_role, "loop": message.loop or None}
+    return _message_metadata(event, message) if message is not None else {}
+
+
+def _message_metadata(event: Event, message: Located) -> JsonObject:
+    """Return the metadata of a message's entry: role, loop, recalls, and the refs of its tool calls."""
+    refs: list[JsonValue] = [str(Ref(event.position, index)) for index in range(len(message.facts.calls))]
+    metadata: JsonObject = {"role": message.facts.given_role, "loop": message.loop or None}
     if isinstance(event, MessageEvent) and event.recall is not None:
-        found |= {"answers": list(event.recall.answers), "recalled": list(event.recall.places)}
-    return found | ({"refs": refs} if refs else {})
+        metadata |= {"answers": list(event.recall.answers), "recalled": list(event.recall.places)}
+    return metadata | ({"refs": refs} if refs else {})
 
 
-def _keys(before: Sequence[str] | None, after: Sequence[str] | None) -> JsonObject:
+def _key_names(before: Sequence[str] | None, after: Sequence[str] | None) -> JsonObject:
     return {
         "old_state_keys": list(before) if before is not None else None,
         "new_state_keys": list(after) if after is not None else None,
@@ -277,7 +298,10 @@ _ORIGIN = frozenset({"reset_of", "forked_from", "forked_at"})
 
 
 class CompareMoments:
-    """The use case. ``to`` may come before ``from_``, and either may be a moment that a rewind has taken out of view."""
+    """Use case: compare two moments of a session.
+
+    ``to`` may come before ``from_``, and either may be a moment that a rewind has taken out of view.
+    """
 
     def __init__(self, log: SessionLog, read_messages: ReadMessages) -> None:
         self._log = log
@@ -293,37 +317,37 @@ class CompareMoments:
         after: int = 0,
         limit: int = MAX_LIMIT,
     ) -> Diff:
-        """``to`` is the head when it is left out. ``after`` and ``limit`` are of the messages."""
+        """Return the differences. ``to`` defaults to the head; ``after`` and ``limit`` page through the messages."""
         keys = SessionKeys(owner, session_id)
-        before = header_of(self._log, keys, from_, pointer="/query/from")
+        start = header_of(self._log, keys, from_, pointer="/query/from")
         head = self._log.commits.tail(keys).header
-        then = head if to is None else header_of(self._log, keys, to, pointer="/query/to")
-        shown_before, shown = self._shown(keys, before), self._shown(keys, then)
-        page = self._read_messages.among(keys, then, without(shown, shown_before), after=after, limit=limit)
+        end = head if to is None else header_of(self._log, keys, to, pointer="/query/to")
+        start_view, end_view = self._view(keys, start), self._view(keys, end)
+        page = self._read_messages.among(keys, end, without(end_view, start_view), after=after, limit=limit)
         return Diff(
-            from_position=before.last,
-            to_position=then.last,
+            from_position=start.last,
+            to_position=end.last,
             messages=page.messages,
             next=page.next,
-            left=[StretchAnswer(first=first, last=last) for first, last in without(shown_before, shown)],
-            state=self._changes(keys, before, then),
-            settings=self._other_settings(keys, before, then),
-            summary_from=before.summary.position if before.summary is not None else None,
-            summary_to=then.summary.position if then.summary is not None else None,
+            left=[StretchAnswer(first=first, last=last) for first, last in without(start_view, end_view)],
+            state=self._state_patch(keys, start, end),
+            settings=self._changed_settings(keys, start, end),
+            summary_from=start.summary.position if start.summary is not None else None,
+            summary_to=end.summary.position if end.summary is not None else None,
         )
 
-    def _shown(self, keys: SessionKeys, header: Header) -> Sequence[Stretch]:
+    def _view(self, keys: SessionKeys, header: Header) -> Sequence[Stretch]:
         return self._log.commits.view(keys, header).up_to(header.last)
 
-    def _changes(self, keys: SessionKeys, before: Header, then: Header) -> list[Any]:
-        if before.last_state == then.last_state:
+    def _state_patch(self, keys: SessionKeys, start: Header, end: Header) -> list[Any]:
+        if start.last_state == end.last_state:
             return []
-        states = [self._log.states.at(keys, header.last_state).value for header in (before, then)]
+        states = [self._log.states.at(keys, header.last_state).value for header in (start, end)]
         return list(difference(*states))
 
-    def _other_settings(self, keys: SessionKeys, before: Header, then: Header) -> list[str]:
-        if before.last_settings == then.last_settings:
+    def _changed_settings(self, keys: SessionKeys, start: Header, end: Header) -> list[str]:
+        if start.last_settings == end.last_settings:
             return []
-        old, new = (self._log.settings_at(keys, header).settings for header in (before, then))
-        named = (name for name in SessionSettings.__slots__ if not name.endswith("_tokens") and name not in _ORIGIN)
-        return [name for name in named if getattr(old, name) != getattr(new, name)]
+        old, new = (self._log.settings_at(keys, header).settings for header in (start, end))
+        names = (name for name in SessionSettings.__slots__ if not name.endswith("_tokens") and name not in _ORIGIN)
+        return [name for name in names if getattr(old, name) != getattr(new, name)]

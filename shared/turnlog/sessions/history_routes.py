@@ -1,4 +1,4 @@
-"""The history of a session, and going back in it."""
+"""Routes of the history: list, record, compare, rewind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages that come from a caller: recognised, understood, and counted, once."""
+"""Parse the messages of a request, count their tokens, and collect what the log stores about them."""
 
 from __future__ import annotations
 
@@ -26,12 +26,15 @@ from turnlog.sessions.message_models import MAX_APPEND_BYTES, AppendMessages, Me
 
 MAX_MESSAGE_BYTES = 1024 * 1024
 MAX_CALLS = 10_000
-"""Tool calls and results of one request together."""
+"""Tool calls and results together that one request may have."""
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class Incoming:
-    """``head_tokens`` counts the text's first `HEAD_TOKEN_CHARS` characters when there are more."""
+    """A message of a request, parsed and counted.
+
+    ``head_tokens`` counts the first `HEAD_TOKEN_CHARS` characters of its text; None when the text is not longer.
+    """
 
     body: JsonObject
     envelope: Envelope
@@ -41,27 +44,27 @@ class Incoming:
     tokens: int
     head_tokens: int | None
     recalled: tuple[str | int, ...] | None = None
-    """What the caller says that a recall brought back."""
+    """Refs and positions that a recall has brought back, as the caller reports them."""
 
 
 def understand(
-    body: dict[str, Any], at: int, counter: TokenCounter, *, codec: Codec | None = None, meta: Meta | None = None
+    body: dict[str, Any], index: int, counter: TokenCounter, *, codec: Codec | None = None, meta: Meta | None = None
 ) -> Incoming:
-    """One message of a request, the one at index ``at``; `InvalidInputError` with its pointer when it is no message."""
-    given = cast("JsonObject", body)
-    codec = codec if codec is not None else recognise(given)
+    """Parse and count the message at ``index`` of a request. `InvalidInputError` with a pointer when it is not a message."""
+    content = cast("JsonObject", body)
+    codec = codec if codec is not None else recognise(content)
     try:
-        message = codec.parse(given, is_error=meta.is_error if meta is not None else None)
+        message = codec.parse(content, is_error=meta.is_error if meta is not None else None)
     except InvalidInputError as error:
-        problems = [replace(problem, pointer=f"/messages/{at}{problem.pointer}") for problem in error.problems]
+        problems = [replace(problem, pointer=f"/messages/{index}{problem.pointer}") for problem in error.problems]
         raise InvalidInputError(error.detail, code=error.error_code, problems=problems) from error
     recalled = meta.recalled if meta is not None else None
     if recalled is not None and not message.tool_results:
         text = "recalled is for a message with a tool's result"
-        raise InvalidInputError(text, problems=[Problem("no_result", f"/meta/{at}/recalled", text)])
+        raise InvalidInputError(text, problems=[Problem("no_result", f"/meta/{index}/recalled", text)])
     text = message.text
     return Incoming(
-        body=given,
+        body=content,
         envelope=Envelope(**meta.model_dump(exclude={"recalled"})) if meta is not None else Envelope(),
         codec=codec,
         message=message,
@@ -72,21 +75,21 @@ def understand(
     )
 
 
-def message_event(given: Incoming, *, position: int, opens_loop: int = 0) -> MessageEvent:
-    """The message as it is put into the log."""
+def message_event(incoming: Incoming, *, position: int, opens_loop: int = 0) -> MessageEvent:
+    """Return the log's event of a message."""
     return MessageEvent(
         position=position,
-        format=given.codec.format,
-        tokens=given.tokens,
-        envelope=given.envelope,
-        body=given.body,
+        format=incoming.codec.format,
+        tokens=incoming.tokens,
+        envelope=incoming.envelope,
+        body=incoming.body,
         opens_loop=opens_loop,
-        head_tokens=given.head_tokens,
+        head_tokens=incoming.head_tokens,
     )
 
 
 def understand_batch(request: AppendMessages, counter: TokenCounter) -> list[Incoming]:
-    """The messages of an append, within the limits of one commit."""
+    """Parse and count the messages of an append. Refuse a batch over the limits of one commit."""
     if request.meta is not None and len(request.meta) != len(request.messages):
         message = f"meta has {len(request.meta)} entries for {len(request.messages)} messages"
         raise InvalidInputError(message, problems=[Problem("meta_length", "/meta", message)])
@@ -94,28 +97,28 @@ def understand_batch(request: AppendMessages, counter: TokenCounter) -> list[Inc
     codec = codec_of(request.format) if request.format is not None else None
     metas = request.meta or [Meta()] * len(request.messages)
     pairs = zip(request.messages, metas, strict=True)
-    batch, calls = list[Incoming](), 0
-    for at, (body, meta) in enumerate(pairs):
-        batch.append(understand(body, at, counter, codec=codec, meta=meta))
-        calls = with_calls(calls, batch[-1].facts, at)
+    batch, call_count = list[Incoming](), 0
+    for index, (body, meta) in enumerate(pairs):
+        batch.append(understand(body, index, counter, codec=codec, meta=meta))
+        call_count = with_calls(call_count, batch[-1].facts, index)
     return batch
 
 
-def with_calls(count: int, facts: MessageOutline, at: int) -> int:
-    """Return the count of calls and results with those of the message at index ``at``. Refuse more than a request may have."""
+def with_calls(count: int, facts: MessageOutline, index: int) -> int:
+    """Return ``count`` plus the calls and results of the message at ``index``. Refuse more than `MAX_CALLS`."""
     count += len(facts.calls) + len(facts.results)
     if count > MAX_CALLS:
         message = f"the messages up to this one have {count} tool calls and results; a request has at most {MAX_CALLS}"
-        raise TooLargeError(message, problems=[Problem("too_many_calls", f"/messages/{at}", message)])
+        raise TooLargeError(message, problems=[Problem("too_many_calls", f"/messages/{index}", message)])
     return count
 
 
 def _check_sizes(messages: Sequence[dict[str, Any]]) -> None:
     sizes = [len(encode_json(message)) for message in messages]
-    for at, size in enumerate(sizes):
+    for index, size in enumerate(sizes):
         if size > MAX_MESSAGE_BYTES:
             message = f"a message of {size} bytes is over the limit of {MAX_MESSAGE_BYTES}"
-            raise TooLargeError(message, problems=[Problem("message_too_large", f"/messages/{at}", message)])
+            raise TooLargeError(message, problems=[Problem("message_too_large", f"/messages/{index}", message)])
     if sum(sizes) > MAX_APPEND_BYTES:
         raise TooLargeError(f"messages of {sum(sizes)} bytes are over the limit of {MAX_APPEND_BYTES} for one commit")
 
@@ -124,7 +127,7 @@ USAGE_IGNORED = "usage_ignored"
 
 
 def sent_after(body: AppendMessages, header: Header, time_ms: int) -> Sent | None:
-    """The newest window that is known to have been sent. One of a position that the log has not reached is refused."""
+    """Return the newest window that is known to have been sent. Refuse a window at a position that the log has not reached."""
     if body.window is None:
         return header.sent
     if body.window.position > header.last:
@@ -133,8 +136,8 @@ def sent_after(body: AppendMessages, header: Header, time_ms: int) -> Sent | Non
     return Sent(body.window.position, time_ms)
 
 
-def calibrated(body: AppendMessages, header: Header, *, opens_loop: bool) -> tuple[Calibration, list[Disorder]]:
-    """The session's token factor after the append. Counts that can't be true teach nothing and are reported."""
+def calibration_after(body: AppendMessages, header: Header, *, opens_loop: bool) -> tuple[Calibration, list[Disorder]]:
+    """Return the session's token calibration after the append, and a warning when the reported usage is implausible."""
     ratio, ignored = None, list[Disorder]()
     if body.usage is not None and body.window is not None:
         try:
@@ -144,56 +147,64 @@ def calibrated(body: AppendMessages, header: Header, *, opens_loop: bool) -> tup
     return header.calibration.after(ratio, opens_loop=opens_loop), ignored
 
 
-_NAMES = (RECALL_TOOL, SEARCH_TOOL)
-_HASHES = frozenset(open_call(Ref(1, 0), key="", name=name).name_hash for name in _NAMES)
+_RECALL_TOOLS = (RECALL_TOOL, SEARCH_TOOL)
+_RECALL_TOOL_HASHES = frozenset(open_call(Ref(1, 0), key="", name=name).name_hash for name in _RECALL_TOOLS)
 
 
 def recalls(
-    arrivals: Sequence[Arrival], given: Sequence[Incoming], before: OpenCalls, tail: Tail, *, has_tools: bool
+    arrivals: Sequence[Arrival], batch: Sequence[Incoming], before: OpenCalls, tail: Tail, *, has_tools: bool
 ) -> Mapping[int, Recall]:
-    """By position. What was recalled is as the caller says, else as the calls ask by ref, where their arguments are at hand.
+    """Return the recall of each message that answers recall tools, by position.
 
-    ``has_tools``: the session's windows have our tools. Without them only what the caller says counts: a tool of one of the names
-    may be its own.
+    The recalled places are those that the caller reports. Without a report they come from the arguments of the answered calls,
+    when these calls are in the request or in the newest commit. ``has_tools``: the session's windows offer the recall tools.
+    Without them only reports count, since a tool of the same name may be the caller's.
     """
-    told = {arrival.position: one.recalled for arrival, one in zip(arrivals, given, strict=True)}
+    claims = {arrival.position: incoming.recalled for arrival, incoming in zip(arrivals, batch, strict=True)}
     if not any(arrival.facts.results for arrival in arrivals):
         return {}
-    ours = {call.ref for call in before.calls if call.name_hash in _HASHES}
-    ours |= {
-        Ref(one.position, at) for one in arrivals for at, call in enumerate(one.facts.calls) if call.name in _NAMES
+    recall_calls = {call.ref for call in before.calls if call.name_hash in _RECALL_TOOL_HASHES}
+    recall_calls |= {
+        Ref(arrival.position, index)
+        for arrival in arrivals
+        for index, call in enumerate(arrival.facts.calls)
+        if call.name in _RECALL_TOOLS
     }
-    if not (ours and has_tools) and all(places is None for places in told.values()):
+    if not (recall_calls and has_tools) and all(places is None for places in claims.values()):
         return {}
-    answered: dict[int, list[Ref]] = {}
-    complete = ((one.position, one.facts) for one in arrivals if not one.interrupted)
+    answered_calls: dict[int, list[Ref]] = {}
+    complete = ((arrival.position, arrival.facts) for arrival in arrivals if not arrival.interrupted)
     for (position, _), ref in sorted(pair(complete, before=before).call_of.items()):
-        if ref in ours:
-            answered.setdefault(position, []).append(ref)
-    found = dict[int, Recall]()
-    messages = _AtHand(arrivals, given, tail)
-    for position, places in told.items():
-        refs = answered.get(position, [])
+        if ref in recall_calls:
+            answered_calls.setdefault(position, []).append(ref)
+    recalled = dict[int, Recall]()
+    messages = _KnownMessages(arrivals, batch, tail)
+    for position, places in claims.items():
+        refs = answered_calls.get(position, [])
         if places is not None or (refs and has_tools):
-            asked = dict.fromkeys(place for ref in refs for place in messages.asked(ref)) if places is None else places
-            found[position] = Recall(tuple(map(str, refs)), tuple(asked))
-    return found
+            recalled_places = (
+                dict.fromkeys(place for ref in refs for place in messages.places_of(ref)) if places is None else places
+            )
+            recalled[position] = Recall(tuple(map(str, refs)), tuple(recalled_places))
+    return recalled
 
 
-class _AtHand:
-    """The messages of a request, and of the newest commit before it."""
+class _KnownMessages:
+    """Messages that need no request: those of the append, and those of the newest commit before it."""
 
-    def __init__(self, arrivals: Sequence[Arrival], given: Sequence[Incoming], tail: Tail) -> None:
-        self._given = {arrival.position: one.message for arrival, one in zip(arrivals, given, strict=True)}
+    def __init__(self, arrivals: Sequence[Arrival], batch: Sequence[Incoming], tail: Tail) -> None:
+        self._by_position = {
+            arrival.position: incoming.message for arrival, incoming in zip(arrivals, batch, strict=True)
+        }
         self._tail = tail
         self._older: dict[int, Message] | None = None
 
-    def asked(self, ref: Ref) -> Iterable[str]:
-        """The refs that a call names in its arguments."""
-        message = self._given.get(ref.position)
+    def places_of(self, ref: Ref) -> Iterable[str]:
+        """Yield the refs in the arguments of a call to the recall tool."""
+        message = self._by_position.get(ref.position)
         if message is None and ref.position >= self._tail.header.first:
             if self._older is None:
-                self._older = dict(_messages(self._tail))
+                self._older = dict(_messages_of_newest(self._tail))
             message = self._older.get(ref.position)
         if message is None or ref.index >= len(message.tool_calls):
             return
@@ -204,11 +215,11 @@ class _AtHand:
             places = asked_for(call.name, call.arguments).places
         except ArgumentsError:
             return
-        yield from (found for found in map(ref_of, places) if found is not None)
+        yield from (place_ref for place_ref in map(ref_of, places) if place_ref is not None)
 
 
-def _messages(tail: Tail) -> Iterator[tuple[int, Message]]:
-    """Those of the newest commit whose bodies it has. One that is damaged is its readers' to tell."""
+def _messages_of_newest(tail: Tail) -> Iterator[tuple[int, Message]]:
+    """Yield position and message of the newest commit, for bodies stored in it. Skip damage: readers of the commit report it."""
     try:
         for event in events_of(read_commit(tail.item), {}):
             if isinstance(event, MessageEvent) and event.body is not None:

@@ -1,4 +1,4 @@
-"""Messages: appending them, and paging through the full history."""
+"""Models of messages: what an append sends and gets, pages of messages, and pages of run loops."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from turnlog.core.models import MAX_POSITION, Answer, Body, FormatName, GivenTex
 
 MAX_MESSAGES = 25
 MAX_APPEND_BYTES = 4 * 1024 * 1024
-"""Of the messages of an append, as JSON."""
+"""Size of all messages of an append together, as JSON."""
 MAX_TOKENS = 100_000_000
 
 
@@ -22,8 +22,11 @@ Place: TypeAlias = (
 
 
 class Meta(Body):
-    """What is kept beside one message. ``created_at`` is the caller's own time (RFC 3339), kept as given. ``recalled`` is for a
-    result of the recall tools: what these brought back, for the history."""
+    """Metadata stored with one message.
+
+    ``created_at`` is the caller's own time (RFC 3339), stored as given. ``recalled`` belongs to a result of the recall tools: it
+    lists the calls and messages that they have brought back, for the history.
+    """
 
     id: Name | None = None
     status: Literal["complete", "interrupted"] = "complete"
@@ -37,21 +40,21 @@ class Meta(Body):
 
 
 class WindowUsed(Body):
-    """The window that the model was sent: ``position`` and ``tokens`` of the context answer."""
+    """The window that was sent to the model: ``position`` and ``tokens`` of the context answer."""
 
     position: int = Field(ge=1)
     tokens: int = Field(ge=0, le=MAX_TOKENS)
 
 
 class Usage(Body):
-    """What the provider counted. ``input_tokens`` is all input, what it read from a cache included."""
+    """Token counts reported by the provider. ``input_tokens`` is all input, including tokens read from a cache."""
 
     input_tokens: int = Field(ge=0, le=MAX_TOKENS)
     output_tokens: int = Field(ge=0, le=MAX_TOKENS)
 
 
 class AppendMessages(Body):
-    """One commit of 1 to 25 messages: all of it is kept, or nothing."""
+    """An append of 1 to 25 messages in one commit: all of them are stored, or none."""
 
     messages: list[JsonObjectField] = Field(min_length=1, max_length=MAX_MESSAGES)
     meta: list[Meta] | None = Field(default=None, description="One entry per message")
@@ -64,7 +67,7 @@ class AppendMessages(Body):
 
 
 class CallRef(Answer):
-    """The log's name of a tool call: ``ref`` = position.index."""
+    """A tool call and its name in the log: ``ref`` is ``position.index``."""
 
     position: int
     index: int
@@ -73,7 +76,7 @@ class CallRef(Answer):
 
 
 class Warning(Answer):
-    """Disorder that was kept. ``pointer`` is a JSON pointer into the request."""
+    """A message out of order that was stored all the same. ``pointer`` is a JSON pointer into the request."""
 
     code: str
     position: int
@@ -82,7 +85,10 @@ class Warning(Answer):
 
 
 class Appended(Answer):
-    """``first`` and ``last`` are the messages' positions; ``head`` the newest event's. ``tokens`` is of the batch."""
+    """The result of an append.
+
+    ``first`` and ``last`` are positions of its messages; ``head`` is the newest event's. ``tokens`` counts all its messages.
+    """
 
     first: int
     last: int
@@ -95,9 +101,10 @@ class Appended(Answer):
 
 
 class StoredMessage(Answer):
-    """``body`` is what was given, or the message in the format asked for. ``created_at`` is the caller's time, else the log's.
+    """A message of the history.
 
-    ``origin``: nobody has said it. ``memory``: the session was begun with it.
+    ``body`` is the message as it was appended, or converted to the requested format. ``created_at`` is the caller's time, else
+    the log's. ``origin`` is ``memory`` for the message of memories that a session begins with, null for all others.
     """
 
     position: int
@@ -118,13 +125,18 @@ class StoredMessage(Answer):
 
 
 class MessagePage(Answer):
-    """Messages only, so positions may skip. ``next`` is the position to go on from, or null."""
+    """A page of messages. Positions may skip, since other events have positions too.
+
+    ``next`` is the position to continue from, or null.
+    """
 
     messages: list[StoredMessage]
     next: int | None
 
 
 class LoopCall(Answer):
+    """A tool call of a run loop. ``tokens`` and ``is_error`` belong to its result."""
+
     ref: str
     call_id: GivenText
     name: GivenText
@@ -135,7 +147,7 @@ class LoopCall(Answer):
 
 
 class LoopAnswer(Answer):
-    """One run loop. ``tokens`` is of all its messages; a call's ``tokens`` of its result."""
+    """A run loop: one user message, with all model and tool calls up to the final reply. ``tokens`` counts all its messages."""
 
     loop: int
     status: Literal["open", "closed", "interrupted"]
@@ -150,7 +162,7 @@ class LoopAnswer(Answer):
 
 
 class LoopPage(Answer):
-    """Newest first; ``next`` is the ``before`` of the next page, or null."""
+    """A page of run loops, newest first. ``next`` is the ``before`` of the next page, or null."""
 
     loops: list[LoopAnswer]
     next: int | None

@@ -1,4 +1,4 @@
-"""The full history, as messages and as run loops."""
+"""Routes that list messages and run loops."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Paging through the full history, and through run loops."""
+"""Read the messages and the run loops of a session, page by page."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _PAGE_COMMITS = 64
 
 
 class ReadMessages:
-    """The use case: pages of messages as given, in either order, of at most 4 MiB of JSON each."""
+    """Use case: read pages of messages in either order, each with at most 4 MiB of JSON."""
 
     def __init__(self, log: SessionLog) -> None:
         self._log = log
@@ -51,53 +51,56 @@ class ReadMessages:
         at: int | str | None = None,
         in_view: bool = False,
     ) -> MessagePage:
-        """The full history; with ``in_view`` without what rewinds have taken out of view, with ``at`` what was in view then."""
+        """Return a page of the full history.
+
+        With ``in_view`` leave out what rewinds have taken out of view; with ``at`` return what was in view at that moment.
+        """
         keys = SessionKeys(owner, session_id)
         if format is not None:
             codec_of(format)
         if at is None:
             newest = self._log.commits.tail(keys).header
-        wanted = _Wanted(after + 1, (before if before is not None else MAX_POSITION + 1) - 1, order == "desc")
+        selection = _Selection(after + 1, (before if before is not None else MAX_POSITION + 1) - 1, order == "desc")
         if at is not None:
-            messages = self._in_view(keys, header_of(self._log, keys, at, pointer="/query/at"), wanted)
+            messages = self._in_view(keys, header_of(self._log, keys, at, pointer="/query/at"), selection)
         elif in_view:
-            messages = self._in_view(keys, newest, wanted)
+            messages = self._in_view(keys, newest, selection)
         else:
-            end = replace(newest, last=min(newest.last, wanted.last), view=VisibleRanges())
-            messages = self._in_view(keys, end, wanted, limit=min(_PAGE_COMMITS, limit + MAX_EVENTS))
+            end = replace(newest, last=min(newest.last, selection.last), view=VisibleRanges())
+            messages = self._in_view(keys, end, selection, limit=min(_PAGE_COMMITS, limit + MAX_EVENTS))
         return _page(messages, limit, format)
 
     def among(
         self, keys: SessionKeys, header: Header, stretches: Sequence[Stretch], *, after: int, limit: int
     ) -> MessagePage:
-        """A page of those in view at a header whose positions are in some stretches of it."""
+        """Return a page of the messages in view at a header whose positions lie in ``stretches``."""
         first = max(after + 1, stretches[0][0]) if stretches else MAX_POSITION
-        messages = self._in_view(keys, header, _Wanted(first, header.last, False)) if first <= header.last else ()
-        return _page((one for one in messages if _is_in(one.event.position, stretches)), limit, None)
+        messages = self._in_view(keys, header, _Selection(first, header.last, False)) if first <= header.last else ()
+        return _page((message for message in messages if _is_in(message.event.position, stretches)), limit, None)
 
     def _in_view(
-        self, keys: SessionKeys, header: Header, wanted: _Wanted, *, limit: int = _PAGE_COMMITS
+        self, keys: SessionKeys, header: Header, selection: _Selection, *, limit: int = _PAGE_COMMITS
     ) -> Iterator[Located]:
-        """Yield the wanted messages in view at a header, reading so many commits at a time."""
+        """Yield the selected messages in view at a header. ``limit`` is the number of commits read at a time."""
         log = self._log.commits
-        if wanted.first > header.last:
+        if selection.first > header.last:
             return
-        read = log.in_view if wanted.descending else log.in_view_on
-        for commits in read(keys, header, first=wanted.first, limit=limit):
-            yield from wanted.of(located(log, keys, commits, fetch=True))
+        read = log.in_view if selection.descending else log.in_view_on
+        for commits in read(keys, header, first=selection.first, limit=limit):
+            yield from selection.pick(located(log, keys, commits, fetch=True))
 
 
 @lazy_dataclass(frozen=True, slots=True)
-class _Wanted:
-    """Positions, and the order they are asked for in."""
+class _Selection:
+    """A range of positions, and the order to read it in."""
 
     first: int
     last: int
     descending: bool
 
-    def of(self, messages: Sequence[Located]) -> Iterator[Located]:
-        here = [one for one in messages if self.first <= one.event.position <= self.last]
-        return reversed(here) if self.descending else iter(here)
+    def pick(self, messages: Sequence[Located]) -> Iterator[Located]:
+        matching = [message for message in messages if self.first <= message.event.position <= self.last]
+        return reversed(matching) if self.descending else iter(matching)
 
 
 def _is_in(position: int, stretches: Sequence[Stretch]) -> bool:
@@ -105,19 +108,19 @@ def _is_in(position: int, stretches: Sequence[Stretch]) -> bool:
 
 
 def _page(messages: Iterable[Located], limit: int, format: str | None) -> MessagePage:
-    """As many as the limits of a page allow, and where the next one goes on."""
-    found, size = list[StoredMessage](), 0
-    for count, one in enumerate(messages):
-        here = _stored(one, format)
-        size += sum(len(encode_json(stored.model_dump(mode="python"))) for stored in here)
-        if count == limit or (found and size > PAGE_BYTES):
-            return MessagePage(messages=found, next=found[-1].position)
-        found.extend(here)
-    return MessagePage(messages=found, next=None)
+    """Return the first messages, up to the limits of a page, with the position to continue from."""
+    page, size = list[StoredMessage](), 0
+    for count, message in enumerate(messages):
+        stored_messages = _stored_messages(message, format)
+        size += sum(len(encode_json(stored.model_dump(mode="python"))) for stored in stored_messages)
+        if count == limit or (page and size > PAGE_BYTES):
+            return MessagePage(messages=page, next=page[-1].position)
+        page.extend(stored_messages)
+    return MessagePage(messages=page, next=None)
 
 
 class ReadLoops:
-    """The use case: run loops, newest first."""
+    """Use case: list run loops, newest first."""
 
     def __init__(self, log: SessionLog) -> None:
         self._log = log
@@ -127,18 +130,22 @@ class ReadLoops:
         tail = self._log.commits.tail(keys)
         timeout_ms = self._log.short_settings(keys, tail).settings.loop_timeout_seconds * 1000
         newest = tail.header.flow.loop.number
-        wanted = min(newest, before - 1) if before is not None else newest
-        oldest = max(1, wanted - limit + 1)
-        if wanted < 1:
+        newest_listed = min(newest, before - 1) if before is not None else newest
+        oldest = max(1, newest_listed - limit + 1)
+        if newest_listed < 1:
             return LoopPage(loops=[], next=None)
-        messages = self._loops(keys, tail.header, range(oldest, wanted + 1))
+        messages = self._loops(keys, tail.header, range(oldest, newest_listed + 1))
         is_over = bool(tail.header.ended) or (
             not tail.header.pending and self._log.clock.now_ms() - tail.header.time_ms > timeout_ms
         )
         by_loop = dict[int, list[Located]]()
-        for one in messages:
-            by_loop.setdefault(one.loop, []).append(one)
-        pairing = pair((one.event.position, one.facts) for one in messages if one.event.envelope.status == "complete")
+        for message in messages:
+            by_loop.setdefault(message.loop, []).append(message)
+        pairing = pair(
+            (message.event.position, message.facts)
+            for message in messages
+            if message.event.envelope.status == "complete"
+        )
         loops, size = list[LoopAnswer](), 0
         for number in sorted(by_loop, reverse=True):
             loop = _loop_answer(number, by_loop[number], pairing, is_open=number == newest and not is_over)
@@ -149,62 +156,72 @@ class ReadLoops:
         return LoopPage(loops=loops, next=oldest if oldest > 1 else None)
 
     def _loops(self, keys: SessionKeys, header: Header, loops: range) -> list[Located]:
-        """The messages in view of a range of loops, oldest first; those of user and assistant whole.
+        """Return the messages in view of a range of loops, oldest first; those of user and assistant with their bodies.
 
-        Of loops that lie far back the commits behind them are found by halving, and not read.
+        Commits after the range are not read: a binary search finds where the range ends.
         """
         log = self._log.commits
-        end = header if loops.stop > header.flow.loop.number else self._header_behind(keys, header, loops.stop)
+        end = header if loops.stop > header.flow.loop.number else self._header_opening(keys, header, loops.stop)
         commits = list[Commit]()
         for page in log.in_view(keys, end, limit=_PAGE_COMMITS):
             commits = [*page, *commits]
             if commits[0].header.flow.loop.number < loops.start:
                 break
-        found = [one for one in located(log, keys, commits) if one.loop in loops]
-        wanted = [one.event for one in found if one.event.body is None and one.facts.role in ("user", "assistant")]
-        bodies = log.fetch(keys, wanted)
-        return [Located(bodies.get(one.event.position, one.event), one.loop, one.time_ms) for one in found]
+        in_loops = [message for message in located(log, keys, commits) if message.loop in loops]
+        without_body = [
+            message.event
+            for message in in_loops
+            if message.event.body is None and message.facts.role in ("user", "assistant")
+        ]
+        bodies = log.fetch(keys, without_body)
+        return [
+            Located(bodies.get(message.event.position, message.event), message.loop, message.time_ms)
+            for message in in_loops
+        ]
 
-    def _header_behind(self, keys: SessionKeys, header: Header, loop: int) -> Header:
-        """The header of the commit in view that opens a loop, by halving; cut to the view where that is shorter."""
+    def _header_opening(self, keys: SessionKeys, header: Header, loop: int) -> Header:
+        """Return the header of the commit in view that opens a loop, found by binary search and cut to the view."""
         stretches = self._log.commits.view(keys, header).up_to(header.last)
-        for at, (first, last) in enumerate(stretches):
-            newest = self._at(keys, last)
-            if newest.flow.loop.number < loop and at + 1 < len(stretches):
+        for index, (first, last) in enumerate(stretches):
+            newest = self._header_at(keys, last)
+            if newest.flow.loop.number < loop and index + 1 < len(stretches):
                 continue
             low, high = first, last
             while low < high:
                 middle = (low + high) // 2
-                here = self._at(keys, middle)
-                if here.flow.loop.number >= loop:
+                middle_header = self._header_at(keys, middle)
+                if middle_header.flow.loop.number >= loop:
                     high = middle
                 else:
-                    low = max(middle, here.last) + 1
-            found = self._at(keys, high)
-            return replace(found, last=min(found.last, last), view=VisibleRanges(tuple(stretches[:at]), first))
+                    low = max(middle, middle_header.last) + 1
+            opening = self._header_at(keys, high)
+            return replace(opening, last=min(opening.last, last), view=VisibleRanges(tuple(stretches[:index]), first))
         return header
 
-    def _at(self, keys: SessionKeys, position: int) -> Header:
+    def _header_at(self, keys: SessionKeys, position: int) -> Header:
         commit = self._log.commits.containing(keys, position)
         if commit is None:
             raise CorruptError("a commit is missing", item=commit_sort_key(position))
         return commit.header
 
 
-def _stored(one: Located, wanted: str | None) -> list[StoredMessage]:
-    """The message; as several of one position where the format asked for has no one body for it. The first has the tokens."""
-    event, envelope = one.event, one.event.envelope
+def _stored_messages(message: Located, format_name: str | None) -> list[StoredMessage]:
+    """Return a message as the API sends it.
+
+    A format that needs several bodies for one message gives several entries of one position. The first has the tokens.
+    """
+    event, envelope = message.event, message.event.envelope
     if event.body is None:
         raise CorruptError("a message without body", item=commit_sort_key(event.position))
-    bodies = [event.body] if wanted is None or wanted == event.format else _converted(one, wanted)
+    bodies = [event.body] if format_name is None or format_name == event.format else _converted(message, format_name)
     return [
         StoredMessage(
             position=event.position,
-            loop=one.loop or None,
-            format=wanted or event.format,
+            loop=message.loop or None,
+            format=format_name or event.format,
             body=body,
-            tokens=0 if at else event.tokens,
-            created_at=envelope.created_at or rfc3339(one.time_ms),
+            tokens=0 if index else event.tokens,
+            created_at=envelope.created_at or rfc3339(message.time_ms),
             status=envelope.status,
             id=envelope.id,
             author=envelope.author,
@@ -215,65 +232,69 @@ def _stored(one: Located, wanted: str | None) -> list[StoredMessage]:
             redacted=event.redacted,
             origin=envelope.origin,
         )
-        for at, body in enumerate(bodies)
+        for index, body in enumerate(bodies)
     ]
 
 
-def _converted(one: Located, wanted: str) -> list[JsonObject]:
-    """The message in another format, by itself: ids as they were given."""
-    message = cast("Message", one.message)
+def _converted(located_message: Located, format_name: str) -> list[JsonObject]:
+    """Return the bodies of a message in another format, with its call ids unchanged."""
+    message = cast("Message", located_message.message)
     turn = Turn(
         message,
-        one.event.format,
-        one.event.body,
+        located_message.event.format,
+        located_message.event.body,
         tuple(call.id for call in message.tool_calls),
         tuple(result.tool_call_id for result in message.tool_results),
     )
-    return codec_of(wanted).bodies(turn) or [{"role": message.given_role, "content": None}]
+    return codec_of(format_name).bodies(turn) or [{"role": message.given_role, "content": None}]
 
 
 def _loop_answer(number: int, messages: Sequence[Located], pairing: Pairing, *, is_open: bool) -> LoopAnswer:
-    complete = [one for one in messages if one.event.envelope.status == "complete"]
-    users = [one for one in complete if one.facts.role == "user" and one.facts.head and not one.facts.calls]
-    replies = [one for one in complete if one.facts.role == "assistant"]
+    complete = [message for message in messages if message.event.envelope.status == "complete"]
+    users = [
+        message
+        for message in complete
+        if message.facts.role == "user" and message.facts.head and not message.facts.calls
+    ]
+    replies = [message for message in complete if message.facts.role == "assistant"]
     last_reply = replies[-1] if replies else None
     is_final = last_reply is not None and not last_reply.facts.calls
-    over: LoopStatus = "closed" if is_final else "interrupted"
-    by_position = {one.event.position: one for one in complete}
+    ended_status: LoopStatus = "closed" if is_final else "interrupted"
+    by_position = {message.event.position: message for message in complete}
     return LoopAnswer(
         loop=number,
-        status="open" if is_open else over,
+        status="open" if is_open else ended_status,
         started_at=rfc3339(messages[0].time_ms),
         ended_at=None if is_open else rfc3339(messages[-1].time_ms),
         first=messages[0].event.position,
         last=messages[-1].event.position,
-        user_message="\n".join(one.facts.head for one in users) if users else None,
+        user_message="\n".join(message.facts.head for message in users) if users else None,
         reply=last_reply.facts.head if last_reply is not None and is_final else None,
-        tool_calls=[call for one in complete for call in _calls(one, pairing, by_position)],
-        tokens=sum(one.event.tokens for one in messages),
+        tool_calls=[call for message in complete for call in _calls(message, pairing, by_position)],
+        tokens=sum(message.event.tokens for message in messages),
     )
 
 
-def _calls(one: Located, pairing: Pairing, by_position: dict[int, Located]) -> Iterable[LoopCall]:
-    message = one.message
+def _calls(located_message: Located, pairing: Pairing, by_position: dict[int, Located]) -> Iterable[LoopCall]:
+    message = located_message.message
     if message is None:
         return
-    for at, call in enumerate(message.tool_calls):
-        place = pairing.result_of.get(Ref(one.event.position, at))
+    for index, call in enumerate(message.tool_calls):
+        place = pairing.result_of.get(Ref(located_message.event.position, index))
         result = by_position.get(place[0]) if place else None
         yield LoopCall(
-            ref=str(Ref(one.event.position, at)),
+            ref=str(Ref(located_message.event.position, index)),
             call_id=call.id,
             name=call.name,
             arguments=_arguments(call.arguments),
-            called_at=rfc3339(one.time_ms),
+            called_at=rfc3339(located_message.time_ms),
             is_error=result.facts.results[place[1]].is_error if result is not None and place else None,
             tokens=result.event.tokens if result is not None else 0,
         )
 
 
 def _arguments(text: str) -> object:
-    """Arguments as JSON, or as the text that the model wrote where that is no JSON that we send."""
+    """Return arguments parsed as JSON, or the model's text when it is not valid JSON."""
     try:
         return parse_strict_json(text)
     except MalformedError:

@@ -1,4 +1,4 @@
-"""Sessions: creating, changing, reading and listing them."""
+"""Models of sessions: what creating, changing, reading and listing them sends and gets."""
 
 from __future__ import annotations
 
@@ -16,40 +16,47 @@ System = Annotated[str, Field(max_length=1_000_000)]
 LoopTimeout = Annotated[int, Field(ge=1, le=31_536_000)]
 Days = Annotated[int, Field(ge=1, le=36_500)]
 Status: TypeAlias = Literal["active", "inactive", "ended"]
-_TTL = "The session is gone so many days after its newest activity; without it, it stays"
-_INACTIVE = "The session is inactive so many days after its newest activity, until the next append"
+_TTL = "Days after the newest activity until the session expires; without it the session stays"
+_INACTIVE = "Days after the newest activity until the session is inactive; the next append makes it active"
 
 MAX_KEPT = 1_000
 
 
 class SnapshotPolicy(Body):
-    """Snapshots of kind ref that the session makes by itself."""
+    """A policy by which a session makes snapshots of kind ``ref`` automatically."""
 
-    every_loops: Annotated[int, Field(ge=1, le=100_000)] = Field(description="One whenever so many loops have ended")
+    every_loops: Annotated[int, Field(ge=1, le=100_000)] = Field(description="Make a snapshot after this many loops")
     keep: Annotated[int, Field(ge=1, le=MAX_KEPT)] = Field(
-        default=20, description="How many of the newest of them are kept"
+        default=20, description="Number of these snapshots that are kept, newest first"
     )
 
 
 class Bootstrap(Body):
-    """What a new session asks long-term memory for. Without it the session begins all the same, and says so."""
+    """A request for memories that a new session begins with.
+
+    When memory is unavailable, the session is created without them, and its ``bootstrap`` says why.
+    """
 
     question: Annotated[str, Field(max_length=1_000)] | None = Field(
-        default=None, description="What matters most for it comes first; without it, what is newest or most telling"
+        default=None,
+        description="Memories most relevant to it come first; without it, the newest or most important ones",
     )
     max_tokens: Annotated[int, Field(ge=50, le=20_000)] = Field(
-        default=1_000, description="The most that it takes of every window"
+        default=1_000, description="Token limit of the message of memories, in every window"
     )
-    limit: Annotated[int, Field(ge=1, le=100)] = Field(default=20, description="The most memories")
+    limit: Annotated[int, Field(ge=1, le=100)] = Field(default=20, description="Maximum number of memories")
     timeout_seconds: Annotated[float, Field(gt=0, le=20, allow_inf_nan=False)] = Field(
-        default=2, description="Creating the session waits so long for the engine, and no longer"
+        default=2, description="Maximum time to wait for the memory engine while the session is created"
     )
 
 
 class Bootstrapped(Answer):
-    """What a session was begun with. ``ok``: ``memories`` of them stand in the message at ``position``, with ``tokens`` in all;
-    ``left_out`` had no room. ``empty``: nothing is known, or nothing has room. ``unavailable``, ``timed_out``: the engine did not
-    say, ``reason`` tells why. ``off``: the service has no memory."""
+    """Memories that a session began with.
+
+    ``ok``: the message at ``position`` holds ``memories`` memories in ``tokens`` tokens; ``left_out`` did not fit. ``empty``:
+    there are no memories, or none fits. ``unavailable``, ``timed_out``: the engine did not answer, for ``reason``. ``off``: the
+    service has no memory engine.
+    """
 
     status: Literal["ok", "empty", "unavailable", "timed_out", "off"]
     engine: str | None
@@ -61,14 +68,14 @@ class Bootstrapped(Answer):
 
 
 class ForkPoint(Body):
-    """A session of the same owner, and the position or time (RFC 3339) that a fork begins at: by default its head."""
+    """The parent session of a fork, of the same owner, and the position or time (RFC 3339) to fork at. Default: its head."""
 
     session_id: str
     at: At | None = None
 
 
 class CreateSession(Body):
-    """A new session. ``session_id`` is made when it is left out: from the idempotency key if there is one."""
+    """A new session. Without a ``session_id`` one is generated, derived from the idempotency key if there is one."""
 
     session_id: str | None = Field(default=None, description="[A-Za-z0-9_-]{1,64}, not beginning with 'h_'")
     title: Title | None = None
@@ -98,31 +105,31 @@ class CreateSession(Body):
     if_exists: Literal["error", "return"] = "error"
     fork: ForkPoint | None = Field(
         default=None,
-        description="Begin as another session was; settings that are given here are put in place of its own",
+        description="Begin as another session was at a moment; settings in this request replace the parent's",
     )
     bootstrap: Annotated[
         Annotated[bool, Tag("bool")] | Annotated[Bootstrap, Tag("options")],
-        Discriminator(lambda given: "bool" if isinstance(given, bool) else "options"),
+        Discriminator(lambda value: "bool" if isinstance(value, bool) else "options"),
     ] = Field(
         default=False,
-        description="Begin with what long-term memory knows of the user, as a pinned message of fenced data",
+        description="Begin with memories about the user, in a pinned message that fences them as data",
     )
 
 
 class UpdateSession(Body):
-    """Other settings. What is left out stays as it is; null sets a field to what it is in a session that was created without it."""
+    """Changes of settings. Fields that are left out stay unchanged; null resets a field to its default."""
 
     title: Title | None = None
     system: System | None = Field(default=None, description="System text, sent first in every window")
     model: Model | None = Field(default=None, description="Decides the budget when a context call gives none")
     tools: Tools | None = Field(
-        default=None, description="Tool schemas, sent with every window, in place of those there are"
+        default=None, description="Tool schemas, sent with every window; they replace the current ones"
     )
     output_reserve: OutputReserve | None = Field(
         default=None, description="Tokens kept free for the model's answer (4096)"
     )
     policy: str | JsonObjectField | None = Field(default=None, description="A preset's name or a policy's body")
-    metadata: JsonObjectField | None = Field(default=None, description="In place of what there is")
+    metadata: JsonObjectField | None = Field(default=None, description="Replaces the current metadata")
     strict: bool | None = Field(
         default=None, description="Refuse disorder with 422 instead of keeping it with a warning"
     )
@@ -135,12 +142,13 @@ class UpdateSession(Body):
 
 
 class Session(Answer):
-    """``messages``, ``loops`` and ``tokens`` are totals in view; ``head`` is the position of the newest event.
+    """A session with its settings and totals.
 
-    ``summary_to``: up to this position a summary stands for the history in windows. ``last_sent_position`` is that of the
-    newest window that an append has named as sent, ``last_sent_at`` the time of that append. ``reset_of`` is the session that
-    ended when this one was begun in its place; ``forked_from`` that which this one was at position ``forked_at``. From
-    ``expires_at`` on it is as if it were not there; each activity moves that. ``bootstrap`` is null where none was asked for.
+    ``messages``, ``loops`` and ``tokens`` count what is in view; ``head`` is the position of the newest event. A summary replaces
+    the history up to ``summary_to`` in windows. ``last_sent_position`` is the position of the newest window that an append has
+    reported as sent, and ``last_sent_at`` the time of that append. ``reset_of`` is the ended session that this one replaces.
+    ``forked_from`` and ``forked_at`` are parent and fork point. From ``expires_at`` on the session is treated as missing; each
+    activity moves that time. ``bootstrap`` is null when the session was created without one.
     """
 
     session_id: str
@@ -171,7 +179,7 @@ class Session(Answer):
 
 
 class SessionPage(Answer):
-    """With a filter a page may be short or empty and have a next one."""
+    """A page of sessions. With a filter a page may be short or even empty although another one follows."""
 
     sessions: list[Session]
     next_cursor: str | None

@@ -1,4 +1,4 @@
-"""Moments of a session as a caller names them: a position, or a time (RFC 3339)."""
+"""Resolve moments of a session, given as a position or a time (RFC 3339), to positions and headers."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from turnlog.ports import Item
 from turnlog.sessions.session_log import SessionLog
 
 
-def resolved(log: SessionLog, keys: SessionKeys, at: int | str, *, pointer: str = "/at") -> int:
-    """``at`` as a position of a session that is there. Whether the log has it is seen when it is read."""
-    if isinstance(at, int):
+def resolved(log: SessionLog, keys: SessionKeys, moment: int | str, *, pointer: str = "/at") -> int:
+    """Return the position of a moment. `NotFoundError` without the session; a position above the head is not checked here."""
+    if isinstance(moment, int):
         log.commits.tail(keys)
-        return at
+        return moment
     try:
-        time_ms = milliseconds_of(at)
+        time_ms = milliseconds_of(moment)
     except ValueError as error:
-        message = f"{at[:64]!r} is neither a position nor a time of RFC 3339"
+        message = f"{moment[:64]!r} is neither a position nor a time of RFC 3339"
         raise _invalid(pointer, message) from error
     position = position_at(log.commits, keys, time_ms)
     if position is None:
-        raise _invalid(pointer, f"the session is newer than {at}")
+        raise _invalid(pointer, f"the session is newer than {moment}")
     return position
 
 
 def above_head(header: Header, position: int, *, pointer: str = "/at") -> InvalidInputError:
-    """The error for a position that the log has not reached. ``header`` is of the newest commit."""
+    """Return the error for a position that the log has not reached. ``header`` is the newest commit's."""
     message = f"position {position} is above the head, {header.last}"
     return InvalidInputError(
         message, problems=[Problem("invalid_parameter", pointer, message)], details={"head": header.last}
@@ -38,21 +38,21 @@ def above_head(header: Header, position: int, *, pointer: str = "/at") -> Invali
 
 
 def commit_at(log: SessionLog, keys: SessionKeys, position: int, *, pointer: str = "/at") -> Item:
-    """The item of the commit that holds a position, in one request. Above the head it is an `InvalidInputError`."""
-    found = next(log.commits.stored.back(keys, position, limit=1), ())
-    if not found or is_tombstone(found):
+    """Return the item of the commit that holds a position, in one request. `InvalidInputError` for one above the head."""
+    items = next(log.commits.stored.back(keys, position, limit=1), ())
+    if not items or is_tombstone(items):
         raise NotFoundError(f"no session {keys.session_id!r}")
-    header = header_in(found[0])
+    header = header_in(items[0])
     if position > header.last:
         if position <= log.commits.tail(keys).header.last:
             raise log.commits.missing(keys, position)
         raise above_head(header, position, pointer=pointer)
-    return found[0]
+    return items[0]
 
 
-def header_of(log: SessionLog, keys: SessionKeys, at: int | str, *, pointer: str = "/at") -> Header:
-    """The header that the log would have if it ended at a moment: what is in view and in force then."""
-    position = resolved(log, keys, at, pointer=pointer)
+def header_of(log: SessionLog, keys: SessionKeys, moment: int | str, *, pointer: str = "/at") -> Header:
+    """Return the header that the log would have if it ended at a moment: with the view, settings and summary of then."""
+    position = resolved(log, keys, moment, pointer=pointer)
     item = commit_at(log, keys, position, pointer=pointer)
 
     def before() -> Header:

@@ -1,4 +1,4 @@
-"""Reading one session, and listing an owner's sessions."""
+"""Read one session, and list an owner's sessions."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from turnlog.sessions.session_log import SessionLog
 
 
 def session_answer(keys: SessionKeys, settings: SessionSettings, header: Header, *, created_ms: int) -> Session:
+    """Return a session as the API sends it."""
     flow = header.flow
     return Session(
         session_id=keys.session_id,
@@ -52,17 +53,17 @@ def session_answer(keys: SessionKeys, settings: SessionSettings, header: Header,
 
 
 def _bootstrapped(settings: SessionSettings) -> Bootstrapped | None:
-    found = settings.bootstrap
-    return Bootstrapped.model_validate(found["found"]) if found is not None else None
+    bootstrap = settings.bootstrap
+    return Bootstrapped.model_validate(bootstrap["found"]) if bootstrap is not None else None
 
 
 DEFAULT_LIMIT = 20
 _FILTERED_ITEMS, _MAX_PAGES = 200, 5
-"""A filter looks through so many entries and pages of them, then answers with what it has and where to go on."""
+"""Entries per page and pages that a filtered listing reads at most. Then it answers with a short page and a cursor."""
 
 
 class GetSession:
-    """The use case: one session, as of its newest commit."""
+    """Use case: return one session, as of its newest commit."""
 
     def __init__(self, log: SessionLog) -> None:
         self._log = log
@@ -70,17 +71,17 @@ class GetSession:
     def __call__(self, owner: Owner, session_id: str) -> Session:
         keys = SessionKeys(owner, session_id)
         tail = self._log.commits.tail(keys)
-        found = self._log.short_settings(keys, tail)
+        current = self._log.short_settings(keys, tail)
         if tail.meta is not None and read_meta(tail.meta).missing > 1:
-            found = self._log.settings(keys, tail.meta, None, tail.header)
-        return session_answer(keys, found.settings, tail.header, created_ms=found.created_ms)
+            current = self._log.settings(keys, tail.meta, None, tail.header)
+        return session_answer(keys, current.settings, tail.header, created_ms=current.created_ms)
 
 
 class ListSessions:
-    """The use case: the caller's sessions, newest activity first. Counts and order lag by up to five minutes.
+    """Use case: list the caller's sessions, newest activity first. Counts and order lag by up to five minutes.
 
-    An append brings the session's entry up to date once in five minutes. The entry of a session that has gone quiet since is
-    settled here: read from the log and written once, so that it is exact from then on.
+    Appends update the session's entry at most once in five minutes. When a listing meets an entry that no append has updated
+    for that time, it reads the session's log and writes the entry once more. The entry is exact from then on.
     """
 
     def __init__(self, log: SessionLog) -> None:
@@ -97,7 +98,7 @@ class ListSessions:
         cursors = Cursors(self._log.cursor_secret())
         scope = f"sessions {owner.tenant_id} {owner.user_id} {status or ''}"
         after: Mapping[str, str] | None = cursors.read(cursor, scope=scope) if cursor is not None else None
-        found, partition = list[Item](), OwnerKeys(owner).partition
+        items, partition = list[Item](), OwnerKeys(owner).partition
         size = limit + 1 if status is None else max(limit + 1, _FILTERED_ITEMS)
         for _ in range(_MAX_PAGES):
             page = self._log.items.query(
@@ -112,28 +113,28 @@ class ListSessions:
                     after=after,
                 )
             )
-            found.extend(item for item in page.items if self._is_shown(owner, item, status))
+            items.extend(item for item in page.items if self._is_shown(owner, item, status))
             after = page.next
-            if len(found) > limit or after is None:
+            if len(items) > limit or after is None:
                 break
-        if len(found) > limit:
-            after = {name: str(found[limit - 1][name]) for name in ("pk", "sk", "g1pk", "g1sk")}
-        read = [self._session(owner, item) for item in found[:limit]]
-        sessions = [one for one in read if one is not None and status in (None, one.status)]
+        if len(items) > limit:
+            after = {name: str(items[limit - 1][name]) for name in ("pk", "sk", "g1pk", "g1sk")}
+        read = [self._session_of_entry(owner, item) for item in items[:limit]]
+        sessions = [session for session in read if session is not None and status in (None, session.status)]
         return SessionPage(sessions=sessions, next_cursor=cursors.write(after, scope=scope) if after else None)
 
     def _is_shown(self, owner: Owner, item: Item, status: str | None) -> bool:
-        """A session being created is shown once its first commit is there, even if its creator went away right after it."""
+        """Return whether an entry passes the filter. An entry with status ``creating`` counts once the first commit exists."""
         if status_of(item) == "creating":
             keys = SessionKeys(owner, session_id_of(item))
-            found = self._log.items.get_many([keys.commit(1), keys.meta])
-            if is_slot_tombstone(found.get(keys.commit(1), {})) or MATERIALISING in found.get(keys.meta, {}):
+            stored = self._log.items.get_many([keys.commit(1), keys.meta])
+            if is_slot_tombstone(stored.get(keys.commit(1), {})) or MATERIALISING in stored.get(keys.meta, {}):
                 return False
             return status in (None, "active")
         return status in (None, status_of(item))
 
-    def _session(self, owner: Owner, item: Item) -> Session | None:
-        """None for one that is gone: erased since the index was read, or expired."""
+    def _session_of_entry(self, owner: Owner, item: Item) -> Session | None:
+        """Return the session of a list entry; None when it was erased since the index was read, or has expired."""
         keys, now = SessionKeys(owner, session_id_of(item)), self._log.clock.now_ms()
         if status_of(item) == "creating" or not is_settled(item, now):
             with suppress(NotFoundError):
@@ -141,7 +142,7 @@ class ListSessions:
             return None
         meta = read_meta(item)
         settings = meta.settings
-        header = _header_of(item, settings.ttl_days or 0)
+        header = _header_of_entry(item, settings.ttl_days or 0)
         if header.expires_ms is not None and now >= header.expires_ms:
             return None
         if meta.missing > 1:
@@ -154,19 +155,19 @@ class ListSessions:
         return session_answer(keys, settings, header, created_ms=meta.created_ms)
 
     def _from_log(self, keys: SessionKeys) -> Session:
-        """The session as of its newest commit; its entry in the list is written anew."""
+        """Return the session as of its newest commit, and write its entry in the list again."""
         tail = self._log.commits.tail(keys)
-        found = self._log.settings(keys, tail.meta, None, tail.header)
+        current = self._log.settings(keys, tail.meta, None, tail.header)
         header = tail.header
         settled = is_touch(header.time_ms, self._log.clock.now_ms())
-        entry = directory_item(keys, found.settings, created_ms=found.created_ms, header=header, settled=settled)
+        entry = directory_item(keys, current.settings, created_ms=current.created_ms, header=header, settled=settled)
         with suppress(UnavailableError):  # the answer is right whether or not the entry could be written
             self._log.items.put(entry, condition=Less("pos", header.last + 1, or_absent=False))
-        return session_answer(keys, found.settings, header, created_ms=found.created_ms)
+        return session_answer(keys, current.settings, header, created_ms=current.created_ms)
 
 
-def _header_of(item: Item, ttl_days: int) -> Header:
-    """As much of a header as an entry of the list has."""
+def _header_of_entry(item: Item, ttl_days: int) -> Header:
+    """Return a header with the fields that a list entry stores; the others have defaults."""
     counts, position, active = item.get("ct"), item.get("pos"), item.get("a")
     if not isinstance(counts, str) or not isinstance(position, int) or not isinstance(active, int):
         raise CorruptError("an entry of the list is damaged", item=item_name(item))

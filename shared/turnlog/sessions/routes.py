@@ -1,4 +1,4 @@
-"""Sessions: created, listed, read, changed, ended, begun anew."""
+"""Routes that create, list, read, change, end and reset sessions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sessions as the log knows them: what is in force at the log's end, and the list of an owner's sessions."""
+"""The log of sessions as the use cases see it: current settings, forks, and entries in the list of sessions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _POINTER = ("fp", "bs", "fa")
 
 
 class Forks:
-    """Makes forks independent of a session."""
+    """Finds the forks of a session, and makes them independent of it."""
 
     def __init__(self, items: ItemTable, payloads: Payloads, commits: CommitLog) -> None:
         self._items = items
@@ -38,7 +38,7 @@ class Forks:
         self._commits = commits
 
     def of(self, keys: SessionKeys) -> Iterator[SessionKeys]:
-        """The sessions that were, or were about to be, forked from this one."""
+        """Yield the sessions that were forked from this one, including those whose first commit is not written yet."""
         after = None
         while True:
             page = self._items.query(Query(keys.partition, FORKS_FROM, FORKS_TO, after=after))
@@ -49,11 +49,11 @@ class Forks:
                 return
 
     def make_independent(self, keys: SessionKeys) -> int:
-        """Gives every fork that shares this session's log a base of its own. Returns how many.
+        """Copy this session's log to every fork that shares it; return the number of forks.
 
-        Nobody may be able to fork the session any more: then a fork that has no first commit yet will have none.
+        Call it only when the session can't be forked: then forks without a first commit will never have one.
         """
-        done = 0
+        count = 0
         for child in self.of(keys):
             item = self._items.get_many([child.commit(1)]).get(child.commit(1))
             if item is None or "fp" not in item or parent_of(child, item) != keys:
@@ -61,12 +61,12 @@ class Forks:
             for page in self._commits.stored.on(keys, 1, first_position(item) - 1):
                 self._copy(child, page, shared_of(item))
             self._items.put({**item, "bs": ""}, condition=Equal("bs", keys.session_id))
-            done += 1
-        return done
+            count += 1
+        return count
 
-    def _copy(self, child: SessionKeys, found: Sequence[Item], shared: int) -> None:
-        """Commits to a fork's base, after what they have out of line; nothing of what lies behind the end of what it shares."""
-        base, page = child.base, [as_shared(item, shared) for item in found]
+    def _copy(self, child: SessionKeys, items: Sequence[Item], shared: int) -> None:
+        """Copy commits to a fork's base, payloads first. Lines after position ``shared``, where sharing ends, are hidden."""
+        base, page = child.base, [as_shared(item, shared) for item in items]
         for item in page:
             self._payloads.copy(base, read_commit(item).payloads)
         self._items.write_many(
@@ -79,12 +79,15 @@ class Forks:
 
 
 def as_shared(item: Item, shared: int = MAX_POSITION) -> Item:
-    """A commit as a fork may have it: what lies behind the end of what it shares is hidden, also by the commit's own ``fu``."""
+    """Return a commit's item as a fork may read it: lines after the end of sharing are hidden.
+
+    Sharing ends at position ``shared``, or earlier when the commit's own field ``fu`` says so.
+    """
     end, last = shared_position(item, shared), item.get("l")
     if not isinstance(last, int) or last <= end:
         return item
     first = first_position(item)
-    lines = [line if first + at <= end else hidden(line) for at, line in enumerate(stored_lines(item))]
+    lines = [line if first + index <= end else hidden(line) for index, line in enumerate(stored_lines(item))]
     bare = {name: value for name, value in item.items() if name != "b"}
     covered = hashed_header(log_key(item), item)
     return {**bare, "b": pack(b"\n".join(lines), beside=covered, item_bytes=item_size_bytes(bare) + 1)}
@@ -95,7 +98,7 @@ _SECRET = Key("#turnlog", "cursor-secret")
 
 @lazy_dataclass(frozen=True, slots=True)
 class CurrentSettings:
-    """Settings at the log's end, and the time of creation. ``missing`` says which fields were not read (see `CachedSettings`)."""
+    """The current settings and the creation time of a session. ``missing``: fields that were not read (see `CachedSettings`)."""
 
     settings: SessionSettings
     created_ms: int
@@ -103,18 +106,18 @@ class CurrentSettings:
 
 
 def check_active(header: Header) -> None:
-    """Refuses a write to a session that has ended."""
+    """Raise `SessionEndedError` when the session has ended."""
     if header.ended:
         raise SessionEndedError("the session has ended")
 
 
 class SessionLog:
-    """Everything that the use cases need of an engine's log, in one place."""
+    """The commit log of an engine with its caches, states, summaries, forks and records."""
 
     def __init__(
         self, items: ItemTable, payloads: Payloads, clock: Clock, ids: IdSource, *, expires: bool = True
     ) -> None:
-        """``expires=False``: of what is kept longer than its session."""
+        """Open the log over an engine's tables. ``expires=False`` also reads sessions that have expired."""
         self.items = items
         self.clock = clock
         self.ids = ids
@@ -127,75 +130,75 @@ class SessionLog:
         self._secret = b""
 
     def short_settings(self, keys: SessionKeys, tail: Tail) -> CurrentSettings:
-        """The settings without the system text, tools, and a long policy or metadata; no request while META is up to date."""
+        """Return the current settings without system text, tools, and a long policy or metadata.
+
+        No request while the cache META is up to date.
+        """
         meta = self._meta(tail.meta, tail.header)
         if meta is None:
             return self.settings_from_log(keys, tail.header)
         return CurrentSettings(meta.settings, meta.created_ms, meta.missing)
 
     def state_schema(self, keys: SessionKeys, tail: Tail) -> JsonObject | None:
-        """The JSON Schema that the state must fit; no request for a session without one while META is up to date."""
+        """Return the JSON Schema of the state; None without one, which takes no request while the cache META is up to date."""
         meta = self._meta(tail.meta, tail.header)
         if meta is not None and not meta.has_schema:
             return None
         return self.settings(keys, tail.meta, None, tail.header).settings.state_schema
 
     def settings(self, keys: SessionKeys, meta: Item | None, system: Item | None, header: Header) -> CurrentSettings:
-        """All settings, from META and ``E#SYS`` while they are up to date, else from the log (and the caches are mended)."""
-        known = self._meta(meta, header)
-        if known is None:
+        """Return all settings at ``header``: from the caches META and ``E#SYS``, else from the log, which repairs the caches."""
+        cached = self._meta(meta, header)
+        if cached is None:
             return self.settings_from_log(keys, header)
-        if not known.missing:
-            return CurrentSettings(known.settings, known.created_ms)
+        if not cached.missing:
+            return CurrentSettings(cached.settings, cached.created_ms)
         if system is None:
             system = self.items.get_many([keys.system]).get(keys.system)
-        if system is None or reflected(system) != known.position:
+        if system is None or reflected(system) != cached.position:
             return self.settings_from_log(keys, header)
-        return CurrentSettings(self.caches.settings_in(keys, system), known.created_ms)
+        return CurrentSettings(self.caches.settings_in(keys, system), cached.created_ms)
 
-    def touch(
-        self, keys: SessionKeys, before: Tail, header: Header, *, in_force: CurrentSettings | None = None
-    ) -> None:
-        """Brings the session's entry in the list up to date after a commit, when that is the first of its five minutes, or another
-        status begins.
+    def touch(self, keys: SessionKeys, before: Tail, header: Header, *, current: CurrentSettings | None = None) -> None:
+        """Update the session's entry in the list after a commit, at most once in five minutes unless the status changes.
 
-        The commit is durable already: an entry that can't be written now is brought up to date by a later one.
+        ``before`` is the end of the log before the commit. A later commit repairs an entry that can't be written.
         """
         if not is_touch(before.header.time_ms, header.time_ms) and before.header.status == header.status:
             return
-        self.show(keys, header, in_force if in_force is not None else self.short_settings(keys, before))
+        self.show(keys, header, current if current is not None else self.short_settings(keys, before))
 
-    def show(self, keys: SessionKeys, header: Header, in_force: CurrentSettings) -> None:
-        """Brings the session's entry in the list up to date with a commit, unless it reflects a later one."""
+    def show(self, keys: SessionKeys, header: Header, current: CurrentSettings) -> None:
+        """Update the session's entry in the list to a commit, unless it reflects a later one. Ignores an unavailable engine."""
         item = directory_item(
-            keys, in_force.settings, created_ms=in_force.created_ms, header=header, missing=in_force.missing
+            keys, current.settings, created_ms=current.created_ms, header=header, missing=current.missing
         )
         with suppress(UnavailableError):
             self.items.put(item, condition=Less("pos", header.last, or_absent=False))
 
-    def mend(self, keys: SessionKeys, tail: Tail) -> None:
-        """Writes the caches that a request may have left behind when it ended right after its commit."""
+    def repair_caches(self, keys: SessionKeys, tail: Tail) -> None:
+        """Repair the caches of a session, after a request that may have crashed between its commit and its caches."""
         self.show(keys, tail.header, self.settings(keys, tail.meta, None, tail.header))
 
     def settings_from_log(self, keys: SessionKeys, header: Header) -> CurrentSettings:
-        """The settings by the log itself; the caches are written again."""
-        found, position, payload = self._settings_at(keys, header)
+        """Return the settings at ``header``, read from the log; write the caches again."""
+        current, position, payload = self._settings_at(keys, header)
         self.caches.write_settings(
             keys,
-            found.settings,
+            current.settings,
             position=position,
-            created_ms=found.created_ms,
+            created_ms=current.created_ms,
             payload=payload,
             rewound=header.rewound,
         )
-        return found
+        return current
 
     def settings_at(self, keys: SessionKeys, header: Header) -> CurrentSettings:
-        """The settings that were in force at a commit."""
+        """Return the settings that were current at a commit."""
         return self._settings_at(keys, header)[0]
 
     def as_of(self, keys: SessionKeys, header: Header) -> tuple[SessionSettings, SummaryEvent | None]:
-        """Settings and summary in force at a header, from their own commits: one request, and what they have out of line."""
+        """Return the settings and the summary that are current at a header: one request, and those for large payloads."""
         places = {max(1, header.last_settings)} | ({header.summary.position} if header.summary is not None else set())
         commits = self.commits.at(keys, sorted(places))
         settings, summary = None, None
@@ -218,15 +221,17 @@ class SessionLog:
         return CurrentSettings(event.settings, created), position, payload
 
     def cursor_secret(self) -> bytes:
-        """The key that signs page cursors: made once for each table."""
+        """Return the key that signs page cursors. It is created once for each table."""
         if not self._secret:
-            with serving(None):  # it is no tenant's
-                found = self.items.get_many([_SECRET]).get(_SECRET)
-                if found is None:
-                    made = hashlib.sha256(self.ids.nonce() + self.ids.new_id().encode()).digest()
-                    lost = self.items.put({"pk": _SECRET.pk, "sk": _SECRET.sk, "b": made}, condition=Absent())
-                    found = lost.existing if lost is not None else {"b": made}
-            secret = found["b"] if found is not None else b""
+            with serving(None):  # the secret belongs to no tenant
+                item = self.items.get_many([_SECRET]).get(_SECRET)
+                if item is None:
+                    secret_bytes = hashlib.sha256(self.ids.nonce() + self.ids.new_id().encode()).digest()
+                    conflict = self.items.put(
+                        {"pk": _SECRET.pk, "sk": _SECRET.sk, "b": secret_bytes}, condition=Absent()
+                    )
+                    item = conflict.existing if conflict is not None else {"b": secret_bytes}
+            secret = item["b"] if item is not None else b""
             if not isinstance(secret, bytes) or not secret:
                 raise CorruptError("the cursor secret is damaged", item=_SECRET.sk)
             self._secret = secret

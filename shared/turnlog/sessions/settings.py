@@ -1,4 +1,4 @@
-"""Changing a session's settings: one commit that holds them all, so that windows of earlier moments are as they were."""
+"""Change a session's settings by one commit that holds all of them. Windows of earlier moments keep their settings."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ MAX_SETTINGS_BYTES = 4 * 1024 * 1024
 MAX_SETTINGS_VALUES = 250_000
 
 
-def fields_of(given: dict[str, Any], counter: TokenCounter) -> dict[str, Any]:
-    """What is given, as fields of settings; null is a field's default. Tokens are counted here, once."""
+def fields_of(changes: dict[str, Any], counter: TokenCounter) -> dict[str, Any]:
+    """Return changes as fields of `SessionSettings`, with token counts. A None is replaced by the field's default."""
     default = SessionSettings()
-    fields = {name: value if value is not None else getattr(default, name) for name, value in given.items()}
+    fields = {name: value if value is not None else getattr(default, name) for name, value in changes.items()}
     if "policy" in fields:
         policy_of(fields["policy"])
     if "system" in fields:
@@ -43,60 +43,61 @@ def fields_of(given: dict[str, Any], counter: TokenCounter) -> dict[str, Any]:
 
 
 def check_settings_size(settings: SessionSettings) -> None:
+    """Raise `TooLargeError` when system text, tools, policy and metadata are together over the limits."""
     content = [settings.system, list(settings.tools), settings.policy, settings.metadata]
     count, _ = measured(cast("JsonValue", content))
     if count > MAX_SETTINGS_VALUES:
-        message = f"system text, tools, policy and metadata have {count} JSON values together; {MAX_SETTINGS_VALUES} are the limit"
+        message = f"system text, tools, policy and metadata have {count} JSON values together; the limit is {MAX_SETTINGS_VALUES}"
         raise TooLargeError(message)
     if len(encode_json(content)) > MAX_SETTINGS_BYTES:
         raise TooLargeError(f"system text, tools, policy and metadata are over the limit of {MAX_SETTINGS_BYTES} bytes")
 
 
 class UpdateSessions:
-    """The use case: a field that is given is set, null sets it to its default, and what is left out stays."""
+    """Use case: change settings. A null resets a field to its default; fields that are left out stay unchanged."""
 
     def __init__(self, log: SessionLog, counter: TokenCounter) -> None:
         self._log = log
         self._counter = counter
 
     def __call__(self, owner: Owner, session_id: str, body: UpdateSession, *, key: str | None = None) -> Session:
-        keys, given = SessionKeys(owner, session_id), body.model_dump(exclude_unset=True)
-        if not given:
+        keys, changes = SessionKeys(owner, session_id), body.model_dump(exclude_unset=True)
+        if not changes:
             message = "no setting is given"
             raise InvalidInputError(message, problems=[Problem("missing", "", message)])
-        request = raw_request_key(key, "update session", given)
-        fields, in_force = fields_of(given, self._counter), CurrentSettings(SessionSettings(), 0)
+        request = raw_request_key(key, "update session", changes)
+        fields, current = fields_of(changes, self._counter), CurrentSettings(SessionSettings(), 0)
 
         def compose(tail: Tail) -> Draft | Commit:
-            nonlocal in_force
+            nonlocal current
             header = tail.header
             before = self._log.settings(keys, tail.meta, None, header)
-            in_force = replace(before, settings=replace(before.settings, **fields))
-            check_settings_size(in_force.settings)
+            current = replace(before, settings=replace(before.settings, **fields))
+            check_settings_size(current.settings)
             new = following(header, kind="p", events=1, now_ms=self._log.clock.now_ms())
-            event = SettingsEvent(new.first, in_force.settings, tuple(sorted(given)))
-            ttl_days = in_force.settings.ttl_days or 0
+            event = SettingsEvent(new.first, current.settings, tuple(sorted(changes)))
+            ttl_days = current.settings.ttl_days or 0
             return Draft(replace(new, last_settings=new.first, ttl_days=ttl_days), (event,))
 
         written = self._log.commits.write(keys, compose, request)
         header = written.commit.header
         if written.repeated:
-            in_force = self._log.settings_at(keys, header)
-            self._log.mend(keys, written.tail)
+            current = self._log.settings_at(keys, header)
+            self._log.repair_caches(keys, written.tail)
         else:
-            self._write_caches(keys, written, in_force)
-        return session_answer(keys, in_force.settings, header, created_ms=in_force.created_ms)
+            self._write_caches(keys, written, current)
+        return session_answer(keys, current.settings, header, created_ms=current.created_ms)
 
-    def _write_caches(self, keys: SessionKeys, written: WriteResult, in_force: CurrentSettings) -> None:
-        """The commit is durable already: a cache that can't be written now is mended by a reader."""
+    def _write_caches(self, keys: SessionKeys, written: WriteResult, current: CurrentSettings) -> None:
+        """Update the caches after the commit. The commit is durable: readers repair a cache that could not be written."""
         commit = written.commit
         payload = commit.settings_payload
         with suppress(UnavailableError):
             self._log.caches.write_settings(
                 keys,
-                in_force.settings,
+                current.settings,
                 position=commit.header.first,
-                created_ms=in_force.created_ms,
+                created_ms=current.created_ms,
                 payload=payload,
             )
-        self._log.show(keys, commit.header, in_force)
+        self._log.show(keys, commit.header, current)

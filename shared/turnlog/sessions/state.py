@@ -1,4 +1,4 @@
-"""The session's state: read at any moment, replaced, patched."""
+"""Read, replace and patch the state of a session."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from turnlog.sessions.state_models import ReplaceState, StateAnswer
 from turnlog.sessions.state_store import MAX_STATE_BYTES, SessionState, next_event, replacing_event, state_version_at
 
 MAX_STATE_DEPTH = MAX_DEPTH - 1
-"""A level less than of a request: a request that puts the state has it in a field."""
+"""Deepest state. A request may be one level deeper, since it holds the state in a field."""
 MAX_STATE_VALUES = 250_000
-"""Objects, lists, texts, numbers and the rest, the state itself among them: each read and change goes through all of them."""
+"""JSON values of a state, counting the state itself. Limited, since each read and change visits all of them."""
 Change: TypeAlias = Callable[[SessionState, int], tuple[StateEvent, SessionState]]
-"""From the state and the position of the event to be, to the event and the state after it. May raise to refuse."""
+"""A function from the state and the position of the new event to that event and the state after it. Raises to refuse."""
 
 
 class ChangeState:
-    """What the use cases that change the state have in common."""
+    """Writes a change of the state. Shared by the use cases that change it."""
 
     def __init__(self, log: SessionLog) -> None:
         self._log = log
@@ -41,16 +41,19 @@ class ChangeState:
         self, keys: SessionKeys, change: Change, *, request: RequestKey | None, if_version: int | None = None
     ) -> SessionState:
         """Return the state after the change; for a repeated request, as it was after the first one."""
-        changing = Changing(self._log, keys, change, if_version=if_version)
-        written = self._log.commits.write(keys, changing.compose, request)
+        write = StateWrite(self._log, keys, change, if_version=if_version)
+        written = self._log.commits.write(keys, write.compose, request)
         if written.repeated:
             return self._log.states.at(keys, written.commit.header.last_state)
-        changing.write_caches(written)
-        return changing.state
+        write.write_caches(written)
+        return write.state
 
 
-class Changing:
-    """One change of the state on its way into the log."""
+class StateWrite:
+    """The write of one change of the state: composes its commit from the end of the log, then updates the caches.
+
+    The log calls `compose` again when another writer takes the position first.
+    """
 
     def __init__(self, log: SessionLog, keys: SessionKeys, change: Change, *, if_version: int | None = None) -> None:
         self._log = log
@@ -60,6 +63,7 @@ class Changing:
         self._before = self.state = SessionState({}, -1)
 
     def compose(self, tail: Tail) -> Draft:
+        """Return the commit to write after ``tail``, or raise to refuse the change."""
         header, if_version = tail.header, self._if_version
         check_active(header)
         if if_version is not None and if_version != header.last_state:
@@ -79,13 +83,13 @@ class Changing:
         return Draft(replace(draft, last_state=position, pending=has_pending(self.state)), (event,))
 
     def write_caches(self, written: WriteResult) -> None:
-        """Bring the state's cache and the list's entry up to date with the commit."""
+        """Update the cache of the state and the session's entry in the list after the commit."""
         self._log.states.remember(self._keys, self.state)
         self._log.touch(self._keys, written.tail, written.commit.header)
 
 
 def check_change(before: JsonObject, after: JsonObject) -> None:
-    """Refuses a state that is too large or too deep, and execution states that the change has made invalid."""
+    """Refuse a state that is too large or too deep, and execution states of agents that the change has made invalid."""
     check_size(after, before)
     agents = after.get("agents")
     if agents is not None and not isinstance(agents, dict):
@@ -101,7 +105,10 @@ def check_change(before: JsonObject, after: JsonObject) -> None:
 
 
 def check_size(state: JsonObject, before: JsonObject) -> None:
-    """Refuse a state that is too deep or too large. One of earlier versions with more values may be changed, but not grow."""
+    """Refuse a state that is too deep or too large.
+
+    A stored state with more than `MAX_STATE_VALUES` values may be changed, but its number of values must not grow.
+    """
     count, depth = measured(state)
     if depth > MAX_STATE_DEPTH:
         raise InvalidInputError(
@@ -115,16 +122,16 @@ def check_size(state: JsonObject, before: JsonObject) -> None:
 
 
 def check_agent(state: JsonObject, agent_id: str, *, pointer: str = "") -> None:
-    """Refuses an execution state that is not valid. ``pointer`` is where it stands."""
+    """Refuse an invalid execution state of an agent. ``pointer`` is its place in the session's state."""
     problems = validate(state)
     if not problems and state["agent_id"] != agent_id:
-        problems = [Problem("wrong_agent_id", "/agent_id", "agent_id is not the name that the state stands under")]
+        problems = [Problem("wrong_agent_id", "/agent_id", "agent_id differs from the agent's key in the state")]
     if problems:
-        raise _invalid([replace(one, pointer=pointer + one.pointer) for one in problems])
+        raise _invalid([replace(problem, pointer=pointer + problem.pointer) for problem in problems])
 
 
 def has_pending(state: SessionState) -> bool:
-    """Whether an agent waits for a decision."""
+    """Return whether an agent has a pending action."""
     return any(
         isinstance(agent, dict) and agent.get("pending_action") is not None for agent in agents_of(state.value).values()
     )
@@ -136,7 +143,7 @@ def _invalid(problems: list[Problem]) -> InvalidInputError:
 
 
 class GetState:
-    """The use case: the state at the head, at a position or at a time."""
+    """Use case: return the state at the head, at a position or at a time."""
 
     def __init__(self, log: SessionLog) -> None:
         self._log = log
@@ -152,7 +159,7 @@ class GetState:
 
 
 class PutState:
-    """The use case: another state in place of the one there is."""
+    """Use case: replace the state."""
 
     def __init__(self, log: SessionLog) -> None:
         self._change = ChangeState(log)
@@ -169,7 +176,7 @@ class PutState:
 
 
 class PatchState:
-    """The use case: a Merge Patch or a JSON Patch of the state, applied whole or refused."""
+    """Use case: apply a Merge Patch or a JSON Patch to the state, completely or not at all."""
 
     def __init__(self, log: SessionLog) -> None:
         self._change = ChangeState(log)
@@ -184,11 +191,11 @@ class PatchState:
         if_version: int | None = None,
         key: str | None = None,
     ) -> StateAnswer:
-        said = own_action(action, pointer="/query/action")
-        request = raw_request_key(key, "patch state", {"patch": patch, "action": said})
+        recorded_action = own_action(action, pointer="/query/action")
+        request = raw_request_key(key, "patch state", {"patch": patch, "action": recorded_action})
 
         def patched(before: SessionState, position: int) -> tuple[StateEvent, SessionState]:
-            return next_event(before, position=position, action=said, patch=patch, agent_id=None)
+            return next_event(before, position=position, action=recorded_action, patch=patch, agent_id=None)
 
         keys = SessionKeys(owner, session_id)
         return _answer(self._change(keys, patched, request=request, if_version=if_version))

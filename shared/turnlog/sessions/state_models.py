@@ -1,4 +1,4 @@
-"""The session's state."""
+"""Models of the state, of agents' execution state, of history entries, and of rewinds and comparisons."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ Version: TypeAlias = Annotated[int, Field(ge=0)]
 
 
 class ReplaceState(Body):
-    """The whole state in place of the one before."""
+    """A new state that replaces the current one."""
 
     state: JsonObjectField
-    action: Action | None = Field(default=None, description="What history tells (state_change)")
+    action: Action | None = Field(default=None, description="Action of the history entry (default state_change)")
     if_version: Version | None = Field(default=None, description="409 unless this is the state's version")
 
 
 class StateAnswer(Answer):
-    """``version`` is the position of the newest state event, 0 before the first."""
+    """The state of a session. ``version`` is the position of the newest state event, 0 before the first."""
 
     state: JsonObjectField
     version: int
 
 
 class AgentState(Answer):
-    """``version`` is the position of the newest state event; ``state`` has the fields of the agent's execution state."""
+    """The execution state of an agent. ``version`` is the position of the session's newest state event."""
 
     agent_id: str
     state: JsonObjectField
@@ -38,19 +38,24 @@ class AgentState(Answer):
 
 
 class DecidePending(Body):
-    """The decision on what an agent waits for."""
+    """A decision on an agent's pending action."""
 
     decision: Literal["approve", "reject"]
-    reason: str | None = Field(default=None, max_length=10_000, description="Told to the model with a refusal")
+    reason: str | None = Field(default=None, max_length=10_000, description="Sent to the model with a rejection")
 
 
 class Decided(AgentState):
-    """``refusal`` is the position of the result that refuses the call; null when approved, or when there is no such call."""
+    """The execution state after a decision.
+
+    ``refusal`` is the position of the tool result that rejects the call; null when approved, or when no open call was found.
+    """
 
     refusal: int | None
 
 
 class Health(Answer):
+    """The state of the service."""
+
     status: str
     version: str
     engine: str
@@ -61,7 +66,7 @@ MAX_ENTRIES = 1_000
 
 
 class RecordHistory(Body):
-    """An entry of the caller's own; nothing changes."""
+    """A history entry of the caller. It changes nothing else."""
 
     action: Action
     agent_id: str | None = None
@@ -69,10 +74,11 @@ class RecordHistory(Body):
 
 
 class HistoryEntry(Answer):
-    """``history_id`` is the position of the event in the log, as text. ``first`` and ``last`` are the positions that it is about.
+    """An entry of the history: one event of the log.
 
-    ``diff`` of a change of the state is what was applied: an object is a Merge Patch, a list is a JSON Patch. ``metadata`` of
-    one has ``old_state_keys`` and ``new_state_keys``, the first 100 of each; null in entries from before they were kept.
+    ``history_id`` is the event's position, as text; ``first`` and ``last`` are the positions that the entry covers. ``diff`` is
+    the patch of a state change: an object is a Merge Patch, a list a JSON Patch. ``metadata`` of a state change has
+    ``old_state_keys`` and ``new_state_keys``, at most 100 each; null for old entries without them.
     """
 
     history_id: str
@@ -86,31 +92,32 @@ class HistoryEntry(Answer):
 
 
 class HistoryPage(Answer):
-    """``next`` is the ``before`` of the next page; null at the end. A page with few entries or none may have a next one."""
+    """A page of the history. With a filter a page may be short or even empty although another one follows."""
 
     entries: list[HistoryEntry]
     next: int | None = Field(description="`before` of the next page; null at the end")
 
 
 class RewindSession(Body):
-    """``to`` is the last position that stays in view, also one that an earlier rewind has taken out of it."""
+    """A rewind. ``to`` is the last position in view afterwards; it may be one that an earlier rewind has taken out of view."""
 
     to: At = Field(description="The last position in view, or a time (RFC 3339)")
-    if_head: int | None = Field(default=None, ge=1, description="Only while this is the head")
+    if_head: int | None = Field(default=None, ge=1, description="Rewind only while this is the head")
 
 
 class Stretch(Answer):
-    """Positions ``first`` to ``last``."""
+    """The positions from ``first`` to ``last``, both included."""
 
     first: int
     last: int
 
 
 class Diff(Answer):
-    """From one moment to another: the messages that came into view, in order, and the stretches of positions that left it.
+    """The differences between two moments.
 
-    ``state`` is a JSON Patch that makes the one state of the other. ``settings`` names those that differ, ``summary_from`` and
-    ``summary_to`` are the positions of the summaries in force. ``next`` is the ``after`` of the next page of messages.
+    ``messages`` came into view, ``left`` are ranges of positions that left it. ``state`` is a JSON Patch from the
+    state at the first moment to that at the second. ``settings`` are the names of settings that differ. ``summary_from`` and
+    ``summary_to`` are the positions of the summaries at both moments. ``next`` is the ``after`` of the next page of messages.
     """
 
     from_position: int

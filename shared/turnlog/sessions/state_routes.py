@@ -1,4 +1,4 @@
-"""The session's state."""
+"""Routes that read and change the state of a session."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 
 def _get(app: Application, request: HttpRequest) -> Response:
-    at = moment(request, _AT)
-    return Response(200, app.get_state(request.owner, request.path["session_id"], at=at))
+    position_or_time = moment(request, _AT)
+    return Response(200, app.get_state(request.owner, request.path["session_id"], at=position_or_time))
 
 
 def _put(app: Application, request: HttpRequest) -> Response:
@@ -90,7 +90,7 @@ ROUTES: tuple[Route, ...] = (
         "Change the state by a JSON Merge Patch or a JSON Patch",
         _patch,
         answers={200: StateAnswer},
-        parameters=(Parameter("action", "string", "What history tells (state_change)"), _IF_VERSION),
+        parameters=(Parameter("action", "string", "Action of the history entry (default state_change)"), _IF_VERSION),
         writes=True,
         free_body=True,
         media_types=(*MERGE_TYPES, JSON_PATCH),

@@ -1,7 +1,7 @@
-"""The JSON Schema of a session's state (draft 2020-12), by the `jsonschema` library.
+"""Check a session's state against its JSON Schema (draft 2020-12), by the `jsonschema` library.
 
-Schemas come from callers, so what a check costs is limited: its steps are counted, patterns take linear time, nothing is
-fetched. Agents' execution states have a validator of their own and are not shown to the schema.
+Schemas come from callers, so the cost of a check is limited: steps are counted, patterns take linear time, and nothing is
+fetched. Execution states of agents have their own validator and are hidden from the schema.
 """
 
 from __future__ import annotations
@@ -26,19 +26,21 @@ from turnlog.core.limits import Work
 from turnlog.core.pattern_syntax import PatternError
 from turnlog.core.patterns import Pattern
 
-NOT_TAKEN = frozenset({"patternProperties", "unevaluatedProperties", "unevaluatedItems", "$dynamicRef", "$id"})
+UNSUPPORTED_KEYWORDS = frozenset(
+    {"patternProperties", "unevaluatedProperties", "unevaluatedItems", "$dynamicRef", "$id"}
+)
 Keyword = Callable[[Any, Any, Any, Any], Any]
 _KEYWORD_STEPS, _CHILD_STEPS, _ERROR_STEPS = 3, 2, 5
 _LOOKUP_STEPS = 6
-_LOOKS_PER_STEP = 16
+_MEMBERS_PER_STEP = 16
 _CHARS_PER_STEP = 64
-_TRIES_EACH = frozenset({"items", "contains", "propertyNames", "additionalProperties"})
-_TRIES_NAMED = frozenset({"properties", "dependentSchemas", "prefixItems"})
-_TRIES_ALL = frozenset({"allOf", "anyOf", "oneOf"})
+_CHECKS_EACH_VALUE = frozenset({"items", "contains", "propertyNames", "additionalProperties"})
+_CHECKS_NAMED_VALUES = frozenset({"properties", "dependentSchemas", "prefixItems"})
+_CHECKS_ALL_BRANCHES = frozenset({"allOf", "anyOf", "oneOf"})
 
 
 class _Checking:
-    """One check: its work, its compiled patterns, and the values of ``enum`` and ``const`` by the identity of their place."""
+    """The context of one check: steps left, compiled patterns, and the values of each ``enum`` and ``const``."""
 
     def __init__(self, work: Work) -> None:
         self.work = work
@@ -50,30 +52,30 @@ _checking: ContextVar[_Checking] = ContextVar("checking")
 
 
 def state_errors(state: JsonValue, schema: JsonValue, work: Work) -> Iterator[ValidationError]:
-    """Yield what of a state does not fit a schema. `TooMuchWorkError` when ``work`` is used up."""
-    quiet = _quiet_schema(schema)
-    resolver = Registry().resolver_with_root(DRAFT202012.create_resource(quiet))
-    yield from _errors(_StateValidator(quiet, _resolver=resolver), state, work)
+    """Yield the errors of a state against a schema. `TooMuchWorkError` when ``work`` is used up."""
+    unprinted = _unprinted_schema(schema)
+    resolver = Registry().resolver_with_root(DRAFT202012.create_resource(unprinted))
+    yield from _errors(_StateValidator(unprinted, _resolver=resolver), state, work)
 
 
 def schema_errors(schema: JsonValue, work: Work) -> Iterator[ValidationError]:
-    """Yield what of a schema does not fit the meta-schema. `TooMuchWorkError` when ``work`` is used up."""
+    """Yield the errors of a schema against the meta-schema. `TooMuchWorkError` when ``work`` is used up."""
     yield from _errors(_schema_validator(), schema, work)
 
 
 def _errors(validator: Any, value: JsonValue, work: Work) -> Iterator[ValidationError]:
     token = _checking.set(_Checking(work))
     try:
-        yield from validator.iter_errors(_quiet(value))
+        yield from validator.iter_errors(_unprinted(value))
     finally:
         _checking.reset(token)
 
 
 @cache
 def _schema_validator() -> Any:
-    """Return the validator of the meta-schema, whose vocabularies are quiet too."""
+    """Return the validator of the meta-schema. Its vocabularies too are converted so that messages have no contents."""
     resources = {
-        uri: DRAFT202012.create_resource(_quiet_schema(REGISTRY.contents(uri)))
+        uri: DRAFT202012.create_resource(_unprinted_schema(REGISTRY.contents(uri)))
         for uri in REGISTRY
         if uri.startswith("https://json-schema.org/draft/2020-12/")
     }
@@ -82,16 +84,19 @@ def _schema_validator() -> Any:
     return _MetaValidator(root.contents, _resolver=resolver)
 
 
-# ------------------------------------------------------------ quiet values
+# ------------------------------------------------------------ values without contents in messages
 
 
-class _Object(dict[str, Any]):
+# jsonschema puts `repr` of values into its messages. These types keep the contents of states and schemas out of them.
+
+
+class _UnprintedObject(dict[str, Any]):
     def __repr__(self) -> str:
         return "an object"
 
 
-class _Schema(_Object):
-    """A part of a schema. It does not tell ``$schema``."""
+class _UnprintedSchema(_UnprintedObject):
+    """A part of a schema. Hides ``$schema``, which would make the library choose a validator of its own."""
 
     def __contains__(self, name: object) -> bool:
         return name != "$schema" and super().__contains__(name)
@@ -100,35 +105,35 @@ class _Schema(_Object):
         return super().get(name, default) if name != "$schema" else default
 
 
-class _List(list[Any]):
+class _UnprintedList(list[Any]):
     def __repr__(self) -> str:
         return "a list"
 
 
-class _Text(str):
+class _UnprintedText(str):
     __slots__ = ()
 
     def __repr__(self) -> str:
         return "a string"
 
 
-def _quiet(value: Any, kind: type[_Object] = _Object) -> Any:
+def _unprinted(value: Any, kind: type[_UnprintedObject] = _UnprintedObject) -> Any:
     if isinstance(value, dict):
-        return kind((_Text(name), _quiet(child, kind)) for name, child in value.items())
+        return kind((_UnprintedText(name), _unprinted(child, kind)) for name, child in value.items())
     if isinstance(value, list):
-        return _List(_quiet(child, kind) for child in value)
-    return _Text(value) if isinstance(value, str) else value
+        return _UnprintedList(_unprinted(child, kind) for child in value)
+    return _UnprintedText(value) if isinstance(value, str) else value
 
 
-def _quiet_schema(schema: JsonValue) -> Any:
-    return _quiet(schema, _Schema)
+def _unprinted_schema(schema: JsonValue) -> Any:
+    return _unprinted(schema, _UnprintedSchema)
 
 
 # ------------------------------------------------------------ keywords
 
 
 def _counted(name: str, check: Keyword) -> Keyword:
-    """Return the keyword with its steps counted: of the call, of the values and branches it goes into, and of each error."""
+    """Wrap a keyword so that its steps are counted: the call, each value and branch that it enters, and each error."""
 
     def counted(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
         work = _checking.get().work
@@ -141,20 +146,21 @@ def _counted(name: str, check: Keyword) -> Keyword:
 
 
 def _steps_of(name: str, value: Any, instance: Any) -> int:
+    """Return the steps of one call of a keyword. Each error costs extra."""
     if name in ("enum", "const"):
         return 0
-    steps = len(value) // _LOOKS_PER_STEP if isinstance(value, (str, list, dict)) else 0
+    steps = len(value) // _MEMBERS_PER_STEP if isinstance(value, (str, list, dict)) else 0
     if name in ("$ref", "$dynamicRef"):
         return steps + _LOOKUP_STEPS
-    if name in _TRIES_ALL:
+    if name in _CHECKS_ALL_BRANCHES:
         return steps + _CHILD_STEPS * len(value)
     if name == "dependentRequired":
-        return steps + sum(map(len, value.values())) // _LOOKS_PER_STEP
+        return steps + sum(map(len, value.values())) // _MEMBERS_PER_STEP
     if not isinstance(instance, (dict, list)):
         return steps
-    if name in _TRIES_EACH:
+    if name in _CHECKS_EACH_VALUE:
         return steps + _CHILD_STEPS * len(instance)
-    return steps + _CHILD_STEPS * min(len(value), len(instance)) if name in _TRIES_NAMED else steps
+    return steps + _CHILD_STEPS * min(len(value), len(instance)) if name in _CHECKS_NAMED_VALUES else steps
 
 
 def _pattern(_validator: Any, value: str, instance: Any, _schema: Any) -> Iterator[ValidationError]:
@@ -165,9 +171,9 @@ def _pattern(_validator: Any, value: str, instance: Any, _schema: Any) -> Iterat
     if pattern is None:
         checking.work.spend(len(value) * _LOOKUP_STEPS)
         pattern = checking.patterns[value] = Pattern(value)
-    found = pattern.lines([instance], max_steps=checking.work.left)
-    checking.work.spend(found.steps if found.read else checking.work.left + 1)
-    if not found.lines:
+    match = pattern.lines([instance], max_steps=checking.work.left)
+    checking.work.spend(match.steps if match.read else checking.work.left + 1)
+    if not match.lines:
         yield ValidationError("pattern")
 
 
@@ -190,16 +196,16 @@ def _const(_validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[
 
 
 def _members(place: Any, values: Any) -> frozenset[Any]:
-    """Return the identities of a keyword's values; ``place`` is the part of the schema that they are remembered for."""
-    known = _checking.get().members
-    members = known.get(id(place))
+    """Return the identities of a keyword's values, cached for ``place``, the part of the schema that holds them."""
+    cached = _checking.get().members
+    members = cached.get(id(place))
     if members is None:
-        members = known[id(place)] = frozenset(map(_identity, values))
+        members = cached[id(place)] = frozenset(map(_identity, values))
     return members
 
 
 def _identity(value: Any) -> Any:
-    """Return what two values have in common exactly when they are the same JSON: 1 is 1.0 and not true."""
+    """Return a key that is equal for two values exactly when they are the same JSON: 1 equals 1.0 and differs from true."""
     if isinstance(value, bool):
         return (value,)
     if not isinstance(value, (dict, list)):
@@ -212,7 +218,7 @@ def _identity(value: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Return the value with equal numbers as one number."""
+    """Return the value with integral floats as integers, so that 1 and 1.0 are encoded alike."""
     if isinstance(value, dict):
         return {name: _plain(child) for name, child in value.items()}
     if isinstance(value, list):
@@ -242,17 +248,17 @@ def _validator_of(keywords: dict[str, Keyword]) -> Any:
 
 
 _MetaValidator = _validator_of(_KEYWORDS)
-_StateValidator = _validator_of({name: check for name, check in _KEYWORDS.items() if name not in NOT_TAKEN})
+_StateValidator = _validator_of({name: check for name, check in _KEYWORDS.items() if name not in UNSUPPORTED_KEYWORDS})
 
 MAX_SCHEMA_BYTES = 64 * 1024
 MAX_STEPS = 500_000
-"""Of the checks of one request: 3 for a keyword, 2 for a value or branch that it goes into, 5 for an error, 1 for a value
-that is compared."""
+"""Steps that the checks of one request may take: 3 for a keyword, 2 for each value or branch that it enters, 5 for an error,
+1 for a value that is compared."""
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _NAMED_SCHEMAS = frozenset({"properties", "$defs", "dependentSchemas"})
 _PLAIN_VALUES = frozenset({"const", "enum", "default", "examples"})
 _MAX_PROBLEMS = 20
-_MAX_PART_CHARS = 128
+_MAX_POINTER_PART_CHARS = 128
 
 
 def check_work() -> Work:
@@ -261,7 +267,7 @@ def check_work() -> Work:
 
 
 def check_schema(schema: JsonObject, work: Work) -> None:
-    """Refuse what is no JSON Schema that we take."""
+    """Refuse a schema that is too large, invalid, of another dialect, or uses unsupported keywords."""
     if len(encode_json(schema)) > MAX_SCHEMA_BYTES:
         raise TooLargeError(f"state_schema is over the limit of {MAX_SCHEMA_BYTES} bytes")
     if schema.get("$schema", DIALECT) != DIALECT:
@@ -270,29 +276,29 @@ def check_schema(schema: JsonObject, work: Work) -> None:
     error = next(schema_errors(schema, work), None)
     if error is not None:
         place = "/state_schema" + _pointer(error.absolute_path)
-        raise _refused(place, f"no JSON Schema: {error.validator} of the meta-schema")
+        raise _refused(place, f"not a valid JSON Schema: it fails {error.validator} of the meta-schema")
 
 
 def check_state(state: JsonObject, schema: JsonObject, work: Work) -> None:
-    """Refuse a state that does not fit, with the pointer of each problem, 20 at most, and no contents."""
+    """Refuse a state that does not fit its schema. The error names up to 20 places and shows no contents."""
     shown = {name: value for name, value in state.items() if name != "agents"}
     try:
-        found = list(islice(state_errors(shown, schema, work), _MAX_PROBLEMS))
+        violations = list(islice(state_errors(shown, schema, work), _MAX_PROBLEMS))
     except RecursionError as error:
-        raise _refused("", "the schema has a reference that leads to itself without end") from error
+        raise _refused("", "the schema has a reference to itself that never ends") from error
     except Unresolvable as error:
-        raise _refused("", "the schema has a reference that leads nowhere in it") from error
+        raise _refused("", "the schema has a reference to a place that does not exist in it") from error
     except (UnknownType, PatternError, TypeError, ValueError, ArithmeticError, AttributeError, LookupError) as error:
-        # Only schemas are checked when a schema is given: a reference may lead to any of its values, as to a default.
-        raise _refused("", "the schema has a reference that leads to what is no schema") from error
-    if found:
+        # `check_schema` checks schemas only. A reference may point to any other value of the schema, such as a default.
+        raise _refused("", "the schema has a reference to a value that is not a schema") from error
+    if violations:
         problems = [
             Problem(
                 "schema",
-                _pointer(one.absolute_path),
-                f"does not fit {_pointer(one.absolute_schema_path)} of the schema",
+                _pointer(violation.absolute_path),
+                f"does not fit {_pointer(violation.absolute_schema_path)} of the schema",
             )
-            for one in found
+            for violation in violations
         ]
         first = problems[0]
         message = f"the state does not fit the session's schema: {first.pointer or 'the state'} {first.message}"
@@ -300,7 +306,10 @@ def check_state(state: JsonObject, schema: JsonObject, work: Work) -> None:
 
 
 def _check_keywords(schema: JsonValue, pointer: str, *, are_names: bool = False) -> None:
-    """Refuse keywords that are not taken, wherever they may act. ``are_names``: the value holds schemas by the caller's names."""
+    """Refuse unsupported keywords at every place where a schema may stand.
+
+    ``are_names``: the value maps names of the caller, such as those of properties, to schemas.
+    """
     if isinstance(schema, list):
         for position, part in enumerate(schema):
             _check_keywords(part, f"{pointer}/{position}")
@@ -315,10 +324,10 @@ def _check_keywords(schema: JsonValue, pointer: str, *, are_names: bool = False)
 
 
 def _check_keyword(name: str, value: JsonValue, place: str) -> None:
-    if name in NOT_TAKEN:
-        raise _refused(place, f"{name} is not taken")
+    if name in UNSUPPORTED_KEYWORDS:
+        raise _refused(place, f"{name} is not supported")
     if name == "$ref" and isinstance(value, str) and not value.startswith("#"):
-        raise _refused(place, "a reference leads outside of the schema")
+        raise _refused(place, "a reference points outside the schema")
     if name == "pattern" and isinstance(value, str):
         try:
             Pattern(value)
@@ -327,7 +336,7 @@ def _check_keyword(name: str, value: JsonValue, place: str) -> None:
 
 
 def _pointer(path: Any) -> str:
-    return "".join("/" + str(part).replace("~", "~0").replace("/", "~1")[:_MAX_PART_CHARS] for part in path)
+    return "".join("/" + str(part).replace("~", "~0").replace("/", "~1")[:_MAX_POINTER_PART_CHARS] for part in path)
 
 
 def _refused(pointer: str, message: str) -> InvalidInputError:

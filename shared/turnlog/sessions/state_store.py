@@ -1,4 +1,4 @@
-"""The session's state, folded from its events: the newest whole state before, and the patches after it."""
+"""The state of a session, folded from its events: the newest event with a whole state, and the patches after it."""
 
 from __future__ import annotations
 
@@ -19,21 +19,22 @@ from turnlog.ports import Item
 
 FULL_EVERY = 32
 FOLD_STEPS = 32_768
-"""The patches after a whole state may take so many steps to fold, one step counted for each 8 bytes of them: some milliseconds."""
+"""Steps (a few milliseconds) that folding the patches after a whole state may take. Each 8 bytes of them count as a step."""
 _BYTES_PER_STEP = 8
 MAX_STATE_BYTES = 5 * 1024 * 1024
 INLINE_BYTES = 32 * 1024
-"""Of an item that holds a state, or the patches since a whole one, packed."""
-_NOT_TRIED_BYTES = 8 * INLINE_BYTES
-"""More than this is not compressed to see whether it would fit."""
+"""Packed size of a cached state, or of the cached patches since a whole state."""
+_MAX_PACKED_CONTENT_BYTES = 8 * INLINE_BYTES
+"""Larger contents are taken as too large without compressing them."""
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class SessionState:
-    """``version`` is the position of the newest state event, 0 before the first; ``count`` how many there were.
+    """A state with the events that it was folded from.
 
-    ``base`` is the position of the event that holds a whole state (0: none was needed), ``since`` the patches after it;
-    None where only the folded state was read. ``steps`` are what folding these patches takes.
+    ``version`` is the position of the newest state event, 0 before the first; ``count`` is the number of state events. ``base``
+    is the position of the event that holds a whole state (0: none was needed), and ``since`` the patches after it; None when
+    only the folded state was read. ``steps`` is the cost of folding these patches.
     """
 
     value: JsonObject
@@ -45,14 +46,14 @@ class SessionState:
 
 
 class States:
-    """Reads the state of sessions, and keeps the cache of the newest."""
+    """Reads states of sessions from the log, with a cache of the newest one."""
 
     def __init__(self, commits: CommitLog, caches: Caches) -> None:
         self._commits = commits
         self._caches = caches
 
     def at(self, keys: SessionKeys, version: int) -> SessionState:
-        """The state after the state event at this position.
+        """Return the state after the state event at position ``version``.
 
         One request while the cache is up to date, two more for a large state; at most 35 from the log alone.
         """
@@ -62,7 +63,7 @@ class States:
         patches, position = list[Patch](), version
         while True:
             if cached is not None and cached.position == position:
-                base = self._cached(keys, cached)
+                base = self._from_cache(keys, cached)
                 break
             event = self._event(keys, position)
             if isinstance(event, CreateEvent):
@@ -80,24 +81,24 @@ class States:
             if event.previous >= position:
                 raise CorruptError("a state event changes one that is not before it", item=commit_sort_key(position))
             position = event.previous
-        return self._folded(base, patches[::-1], version)
+        return self._fold(base, patches[::-1], version)
 
-    def _cached(self, keys: SessionKeys, cached: CachedState) -> SessionState:
+    def _from_cache(self, keys: SessionKeys, cached: CachedState) -> SessionState:
         if cached.base is None:
             return SessionState(cached.content, cached.position, cached.count, since=None)
         value: JsonObject = {}
         if cached.base:
             event = self._event(keys, cached.base)
-            found = event.state if isinstance(event, CreateEvent) else event.full
-            if found is None:
+            full_state = event.state if isinstance(event, CreateEvent) else event.full
+            if full_state is None:
                 raise CorruptError(
                     "no whole state where the cache says there is one", item=commit_sort_key(cached.base)
                 )
-            value = found
+            value = full_state
         base = SessionState(value, cached.base, cached.count - len(cached.content), cached.base)
-        return self._folded(base, cached.content, cached.position)
+        return self._fold(base, cached.content, cached.position)
 
-    def _folded(self, base: SessionState, patches: Sequence[Patch], version: int) -> SessionState:
+    def _fold(self, base: SessionState, patches: Sequence[Patch], version: int) -> SessionState:
         try:
             value, steps = folded(base.value, patches)
         except PatchError as error:
@@ -117,9 +118,13 @@ class States:
         return event
 
     def remember(self, keys: SessionKeys, state: SessionState, *, rewound: int = 0) -> None:
-        """Brings the cache up to date. The commit is durable already: what can't be written now is folded by a reader."""
-        folded = _small(state.value)
-        packed = folded if folded is not None or state.since is None else _small(list(state.since))
+        """Write a state to the cache, if it is small enough.
+
+        Ignores an unavailable engine: without the cache, readers fold the state from the log. ``rewound`` is the position of the
+        newest rewind.
+        """
+        folded = _packed_if_small(state.value)
+        packed = folded if folded is not None or state.since is None else _packed_if_small(list(state.since))
         if packed is None:
             return
         base = state.base if folded is None else None
@@ -132,7 +137,7 @@ class States:
 
 
 def created(value: JsonObject) -> SessionState:
-    """The state that a session is created with."""
+    """Return the state that a session is created with."""
     return SessionState(value, 1, 0, 1)
 
 
@@ -147,7 +152,7 @@ def next_event(
 def replacing_event(
     state: SessionState, value: JsonObject, *, position: int, action: str
 ) -> tuple[StateEvent, SessionState]:
-    """Return the event that puts a whole state in place of another: their difference, where that is smaller."""
+    """Return the event that replaces the state, and the state after it. Stores their difference when that is smaller."""
     patch: Patch | None = difference(state.value, value)
     if len(encode_json(patch)) >= len(encode_json(value)):
         patch = None
@@ -165,14 +170,18 @@ def _event(
     patch: Patch | None,
     agent_id: str | None,
 ) -> tuple[StateEvent, SessionState]:
-    """``steps`` are what applying the patch has taken."""
+    """Return the state event and the state after it. ``steps`` is the cost of applying the patch.
+
+    The event stores the whole state when there is no patch, and at each `FULL_EVERY`th event. It also does when folding would
+    take too many steps, or when neither the state nor the patches fit into the cache.
+    """
     count = state.count + 1
     since = (*state.since, patch) if state.since is not None and patch is not None else None
     steps += state.steps + _read_steps([patch] if patch is not None else [])
     is_full = patch is None or count % FULL_EVERY == 0 or steps > FOLD_STEPS
-    if not is_full and _small(value) is None:
-        # Too large for the cache, which holds the patches since a whole one then.
-        is_full = since is None or _small(list(since)) is None
+    if not is_full and _packed_if_small(value) is None:
+        # The state is too large for the cache. The cache then holds the patches since the last whole state.
+        is_full = since is None or _packed_if_small(list(since)) is None
     event = StateEvent(
         position=position,
         action=action,
@@ -181,8 +190,8 @@ def _event(
         count=count,
         agent_id=agent_id,
         full=value if is_full else None,
-        keys_before=keys_told(state.value),
-        keys_after=keys_told(value),
+        keys_before=state_key_names(state.value),
+        keys_after=state_key_names(value),
     )
     if is_full:
         return event, SessionState(value, position, count, position)
@@ -190,17 +199,17 @@ def _event(
 
 
 def _read_steps(patches: Sequence[Patch]) -> int:
-    """Return the steps that reading stored patches takes, beside folding them."""
+    """Return the cost of reading stored patches, in steps. Folding them costs extra."""
     return sum(len(encode_json(patch)) for patch in patches) // _BYTES_PER_STEP
 
 
-def keys_told(value: JsonObject) -> tuple[str, ...]:
-    """The names that history tells of a state."""
+def state_key_names(value: JsonObject) -> tuple[str, ...]:
+    """Return the first names of a state, sorted, as the history lists them."""
     return tuple(sorted(value)[:MAX_KEYS_TOLD])
 
 
 def state_version_at(item: Item, position: int) -> int:
-    """The position of the newest state event up to a position of the commit in ``item``."""
+    """Return the position of the newest state event up to ``position``, which is in the commit of ``item``."""
     commit: Commit = read_commit(item)
     header, position = commit.header, shared_position(item, position)
     if header.last_state <= position:
@@ -210,10 +219,10 @@ def state_version_at(item: Item, position: int) -> int:
     return previous
 
 
-def _small(value: Any) -> bytes | None:
-    """A value packed for an item, None when it is too large for one."""
+def _packed_if_small(value: Any) -> bytes | None:
+    """Return a value packed for the cache; None when it is too large."""
     content = encode_json(value)
-    if len(content) > _NOT_TRIED_BYTES:
+    if len(content) > _MAX_PACKED_CONTENT_BYTES:
         return None
     packed = pack(content)
     return packed if len(packed) <= INLINE_BYTES else None

@@ -1,4 +1,8 @@
-"""Rewinds: one commit from which on all is as it was at an earlier position. Nothing is removed, so a rewind can be rewound."""
+"""Rewind a session to an earlier position, and fork it there.
+
+A rewind is one commit after which everything is as it was at the earlier position. Nothing is removed from the log, so a
+rewind can be undone by another one.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +28,7 @@ from turnlog.sessions.state_models import RewindSession
 
 
 class RewindSessions:
-    """The use case: messages, state, settings, loops and the summary in force are those of the position that it goes back to."""
+    """Use case: rewind a session. Messages, state, settings, loops and summary become those of the target position."""
 
     def __init__(self, log: SessionLog) -> None:
         self._log = log
@@ -34,8 +38,8 @@ class RewindSessions:
         position = resolved(self._log, keys, body.to, pointer="/to")
         request = request_key(key, f"rewind {session_id}", body)
         header = self.to(keys, position, request=request, if_head=body.if_head)
-        found = self._log.settings_at(keys, header)
-        return session_answer(keys, found.settings, header, created_ms=found.created_ms)
+        current = self._log.settings_at(keys, header)
+        return session_answer(keys, current.settings, header, created_ms=current.created_ms)
 
     def to(
         self,
@@ -47,9 +51,10 @@ class RewindSessions:
         snapshot_id: str | None = None,
         made: Callable[[], Commit | None] = lambda: None,
     ) -> Header:
-        """The header of the commit that goes back; of the one before when the request is repeated.
+        """Write the commit that rewinds to ``position``; return its header. A repeated request returns the first one's.
 
-        ``made`` is asked for the commit that has brought a session back to this very position when nothing has come since.
+        ``made`` is called when the head is the event right after ``position``. If that event has already brought the session
+        back to ``position``, it returns that commit, and nothing is written.
         """
 
         def compose(tail: Tail) -> Draft | Commit:
@@ -57,51 +62,54 @@ class RewindSessions:
             check_active(header)
             if if_head is not None and if_head != header.last:
                 raise HeadMismatchError(f"the head is {header.last}, not {if_head}", details={"head": header.last})
-            if header.last == position + 1 and (found := made()) is not None:
-                return found
+            if header.last == position + 1 and (commit := made()) is not None:
+                return commit
             if position > header.last:
                 raise above_head(header, position, pointer="/to")
-            then = header_of(self._log, keys, position, pointer="/to")
+            target = header_of(self._log, keys, position, pointer="/to")
             new = following(header, kind="r", events=1, now_ms=self._log.clock.now_ms())
-            view = gone_back(self._log, keys, then, at=new.first)
+            view = view_after_rewind(self._log, keys, target, position=new.first)
             event = RewindEvent(new.first, position, view.closed, snapshot_id)
-            return Draft(as_it_was(then, new, view), (event,))
+            return Draft(header_as_of(target, new, view), (event,))
 
         written = self._log.commits.write(keys, compose, request)
         if written.repeated:
-            self._log.mend(keys, written.tail)
+            self._log.repair_caches(keys, written.tail)
         else:
             self._write_caches(keys, written.tail.header, written.commit.header)
         return written.commit.header
 
     def _write_caches(self, keys: SessionKeys, before: Header, header: Header) -> None:
-        """The commit is durable already: what can't be written now is read from the log."""
+        """Update the caches after the commit. The commit is durable: readers repair a cache that could not be written."""
         with suppress(UnavailableError):
             if header.last_settings != before.last_settings:
-                in_force = self._log.settings_from_log(keys, header)
+                current = self._log.settings_from_log(keys, header)
             else:
-                in_force = self._log.settings(keys, None, None, header)
+                current = self._log.settings(keys, None, None, header)
             if header.last_state != before.last_state:
                 state = self._log.states.at(keys, header.last_state)
                 self._log.states.remember(keys, state, rewound=header.rewound)
             summary = self._log.summaries.in_force(keys, header.summary) if header.summary != before.summary else None
             if summary is not None:
                 self._log.summaries.write_cache(keys, summary.event, time_ms=summary.time_ms, rewound=header.rewound)
-            self._log.show(keys, header, in_force)
+            self._log.show(keys, header, current)
 
 
-def gone_back(log: SessionLog, keys: SessionKeys, then: Header, *, at: int) -> VisibleRanges:
-    """What is in view from position ``at`` on when all is as it was at a header: every stretch, however many."""
-    view = log.commits.view(keys, then).rewound(then.last, at=at)
+def view_after_rewind(log: SessionLog, keys: SessionKeys, target: Header, *, position: int) -> VisibleRanges:
+    """Return the positions in view from ``position`` on, after a rewind to the header ``target``.
+
+    `ConflictError` when the session was rewound too often.
+    """
+    view = log.commits.view(keys, target).rewound(target.last, at=position)
     if len(view.closed) > MOST_STRETCHES:
         raise ConflictError(f"a session is rewound at most {MOST_STRETCHES} times", code="too_many_rewinds")
     return view
 
 
-def as_it_was(then: Header, new: Header, view: VisibleRanges) -> Header:
-    """The header of a new commit from which on all is as at an earlier one."""
+def header_as_of(target: Header, new: Header, view: VisibleRanges) -> Header:
+    """Return the header of a new commit after which everything is as at the earlier header ``target``."""
     return replace(
-        then,
+        target,
         first=new.first,
         last=new.last,
         kind=new.kind,
@@ -120,7 +128,7 @@ def as_it_was(then: Header, new: Header, view: VisibleRanges) -> Header:
 
 
 class ForkOrigin:
-    """A moment of a session that others begin at."""
+    """The moment of a parent session that forks begin at. ``at`` is a position or a time; None for the head."""
 
     def __init__(self, log: SessionLog, parent: SessionKeys, at: int | str | None) -> None:
         self._log = log
@@ -137,19 +145,19 @@ class ForkOrigin:
         )
 
     def put(self, keys: SessionKeys, settings: SessionSettings, *, request: RequestKey | None) -> Commit | None:
-        """The first commit of the fork; None when there is a session of that id."""
+        """Write the first commit of the fork and return it; None when a session of that id exists."""
         log, position = self._log, self.header.last
         shared = log.commits.containing(self._parent, position)
         if shared is None:
             raise CorruptError("a commit is missing", item=commit_sort_key(position))
         key = self._parent.fork(keys.session_id)
         log.items.put({"pk": key.pk, "sk": key.sk, "c": log.clock.now_ms()})
-        # Whoever erases the parent from here on sees the fork.
+        # An erasure of the parent that begins after this write sees the fork.
         log.commits.tail(self._parent)
         new = following(shared.header, kind="f", events=1, now_ms=log.clock.now_ms())
-        view = gone_back(log, self._parent, self.header, at=new.first)
+        view = view_after_rewind(log, self._parent, self.header, position=new.first)
         header = replace(
-            as_it_was(self.header, new, view),
+            header_as_of(self.header, new, view),
             keys=b"",
             idempotency=request.stamp if request is not None else b"",
             last_settings=new.first,
@@ -165,7 +173,10 @@ class ForkOrigin:
         )
 
     def write_caches(self, keys: SessionKeys, header: Header) -> None:
-        """State and summary as the parent has them. The fork is durable already: what is not written is read from the log."""
+        """Write state and summary of the fork point to the fork's caches.
+
+        The fork is durable: readers repair a cache that could not be written.
+        """
         log, before = self._log, self.header
         with suppress(UnavailableError, NotFoundError):  # the parent may be gone by now
             if before.last_state:

@@ -1,4 +1,4 @@
-"""Care of an engine's files: checking what is stored, and backups."""
+"""Check what an engine stores, and back up its files."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 
 _TRIES = 5
-"""Copies of the database that a backup takes while blobs of the one before it are deleted."""
+"""Copies of the database that a backup makes at most, since blobs of a copy may be deleted before they are copied too."""
 
 
 class Upkeep:
-    """The use cases of an operator who has the engine's files. Not imported by functions."""
+    """Use cases of an operator with access to the engine's files. Lambda functions do not import this module."""
 
     def __init__(self, engine: Engine, clock: Clock, ids: IdSource) -> None:
         self._engine = engine
@@ -33,27 +33,30 @@ class Upkeep:
         self._ids = ids
 
     def verify(self, keys: SessionKeys | None, progress: Progress) -> Verification:
-        """Check one session, or with None everything in the engine, whoever owns it."""
+        """Check one session, or with ``keys=None`` everything in the engine, of all owners.
+
+        ``progress`` is called with the sum so far after each session.
+        """
         if keys is not None:
-            done = self._verify(self._engine, self._engine.blobs).session(keys)
-            progress(done)
-            return done
+            verification = self._verify(self._engine, self._engine.blobs).session(keys)
+            progress(verification)
+            return verification
         if not isinstance(self._engine.items, Inspectable):
             message = f"engine {self._engine.name!r} can't list what it holds; name a session"
             raise InvalidInputError(message, code="needs_engine")
         return self._verify(self._engine, self._engine.blobs).every(self._engine.items, progress)
 
     def back_up(self, path: Path, progress: Progress) -> Backup:
-        """Write the database and the blobs that it names to a new file and a folder beside it, and check what was written.
+        """Write the database to a new file and the blobs that it names to a folder beside it, and check both.
 
-        Consistent while others write: the copy is of one moment. A blob that was deleted after that moment makes it begin again
-        with a newer copy. `InvalidInputError` when something is there already; nothing is left of a backup that fails.
+        The backup is consistent while others write: it is a copy of one moment. When a blob was deleted after that moment, start
+        again with a newer copy. `InvalidInputError` when file or folder exist; a backup that fails leaves nothing behind.
         """
         from turnlog.upkeep.models import Backup
 
         if self._engine.copy_to is None:
             raise InvalidInputError(f"engine {self._engine.name!r} has no files to back up", code="needs_engine")
-        with _new_place(path) as (temporary, folder):
+        with _new_backup(path) as (temporary, folder):
             for attempt in range(_TRIES):
                 temporary.unlink(missing_ok=True)
                 copy = self._engine.copy_to(temporary, folder)
@@ -76,18 +79,22 @@ class Upkeep:
         )
 
     def _verify_copy(self, copy: Engine, blobs: _CopiedBlobs, progress: Progress) -> Verification:
-        """Check a copy, and so copy each blob that it names. Of what is damaged every blob is copied."""
+        """Check a copy, which also copies each blob that it names. Copy all blobs of damaged sessions."""
         from turnlog.core.identity import owner_of_ids
         from turnlog.log.keys import SessionKeys
 
         assert isinstance(copy.items, Inspectable)  # noqa: S101 - an embedded engine's
-        done = self._verify(copy, blobs).every(copy.items, progress)
-        damaged = {(one.tenant_id, one.user_id, one.session_id) for one in done.damages if one.session_id}
+        verification = self._verify(copy, blobs).every(copy.items, progress)
+        damaged = {
+            (damage.tenant_id, damage.user_id, damage.session_id)
+            for damage in verification.damages
+            if damage.session_id
+        }
         for tenant_id, user_id, session_id in damaged:
             keys = SessionKeys(owner_of_ids(tenant_id, user_id), session_id)
             for name in self._engine.blobs.names(keys.blob_prefix):
                 blobs.get(name)
-        return done
+        return verification
 
     def _verify(self, engine: Engine, blobs: BlobStore) -> VerifySessions:
         from turnlog.upkeep.verify import VerifySessions
@@ -96,7 +103,7 @@ class Upkeep:
 
 
 class _CopiedBlobs:
-    """`BlobStore` of a backup: a blob that is read is copied. ``missing`` are names that the source had not."""
+    """A `BlobStore` that copies each blob when it is read. ``missing`` are names that the source does not have."""
 
     def __init__(self, source: BlobStore, target: BlobStore) -> None:
         self._source = source
@@ -132,12 +139,12 @@ class _CopiedBlobs:
 
 
 @contextmanager
-def _new_place(path: Path) -> Iterator[tuple[Path, Path]]:
-    """Yield a temporary file beside a new backup, and the folder of its blobs. Both go when the block fails."""
+def _new_backup(path: Path) -> Iterator[tuple[Path, Path]]:
+    """Yield a temporary file beside a new backup, and the folder of its blobs. Remove both when the block fails."""
     folder = path.with_name(path.name + ".blobs")
-    for taken in (path, folder, path.with_name(path.name + "-wal"), path.with_name(path.name + "-journal")):
-        if os.path.lexists(taken):
-            raise _exists(taken)
+    for existing in (path, folder, path.with_name(path.name + "-wal"), path.with_name(path.name + "-journal")):
+        if os.path.lexists(existing):
+            raise _exists(existing)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
         folder.mkdir(mode=0o700)
@@ -157,7 +164,7 @@ def _new_place(path: Path) -> Iterator[tuple[Path, Path]]:
 
 
 def _link(temporary: Path, path: Path) -> None:
-    """Give a file its name, unless another one has it by now."""
+    """Rename the temporary file to ``path`` and flush the folder. `InvalidInputError` when ``path`` exists."""
     if os.path.lexists(path):
         raise _exists(path)
     temporary.rename(path)
@@ -168,4 +175,6 @@ def _link(temporary: Path, path: Path) -> None:
 
 
 def _exists(path: Path) -> InvalidInputError:
-    return InvalidInputError(f"{str(path)!r} is there already; a backup overwrites nothing", code="file_exists")
+    return InvalidInputError(
+        f"{str(path)!r} exists; choose another name, a backup overwrites nothing", code="file_exists"
+    )

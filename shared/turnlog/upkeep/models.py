@@ -1,4 +1,4 @@
-"""What a check of stored sessions found, and what a backup holds."""
+"""Models of checks of stored sessions, and of backups."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from turnlog.core.models import Answer
 
 
 class Damage(Answer):
-    """One thing that is wrong. ``session_id`` is empty for damage of the file itself."""
+    """A damaged or missing item. ``session_id`` is empty for damage of the database file itself."""
 
     tenant_id: str = ""
     user_id: str = ""
     session_id: str = ""
-    item: str = Field(description="The stored item, by its key or the name of its blob; empty where it is not known")
+    item: str = Field(description="Sort key of the stored item or name of its blob; empty when unknown")
     code: str
     detail: str
 
 
 class Verification(Answer):
-    """What was checked, counted, and everything that is wrong."""
+    """The result of a check: how many things were checked, and all damage."""
 
     sessions: int = 0
     commits: int = 0
@@ -36,10 +36,10 @@ class Verification(Answer):
 
 
 class Backup(Answer):
-    """A backup that was written. ``verification`` is of the backup itself."""
+    """A backup that was written. ``verification`` is the check of the backup itself."""
 
     file: str
-    size_bytes: int = Field(description="Of the database, without the blobs")
+    size_bytes: int = Field(description="Size of the database without the blobs")
     blobs: int
     blob_bytes: int
     verification: Verification

@@ -1,6 +1,7 @@
-"""Checking stored sessions: the chain of commits, checksums, payloads, the head against the caches, and the blobs that are named.
+"""Check stored sessions: the chain of commits, checksums, payloads, the positions of caches, and the blobs they name.
 
-Only reads. A session that is erased, redacted or written to meanwhile is checked once more before anything is said of it.
+A check only reads. A session that shows damage is checked a second time, since it may have been erased, redacted or written
+to meanwhile.
 """
 
 from __future__ import annotations
@@ -28,42 +29,42 @@ from turnlog.upkeep.models import Damage, Verification
 
 Progress = Callable[[Verification], None]
 _CACHES = (("D#", "H"), ("O#", "P"), ("S#", "T"))
-"""Sort keys of items that may say which position they reflect."""
+"""Ranges of sort keys of caches, which may say which position they reflect."""
 
 
 class VerifySessions:
-    """The use case: what is wrong with a session, or with all that an engine holds."""
+    """Use case: check one session, or everything that an engine holds."""
 
     def __init__(self, items: ItemTable, blobs: BlobStore, clock: Clock, ids: IdSource) -> None:
         self.items = items
         self.blobs = blobs
         self.payloads = Payloads(items, blobs)
-        # What has expired is checked until it is erased.
+        # Expired sessions are checked until they are erased.
         self.log = SessionLog(items, self.payloads, clock, ids, expires=False)
         self.segments = Segments(items, blobs, self.payloads, self.log.commits)
         self.snapshots = FullSnapshots(blobs, self.segments, self.log.records, clock)
         self.documents = DocumentStore(items, blobs, clock)
 
     def session(self, keys: SessionKeys) -> Verification:
-        """Check one session. An id that has no session counts none."""
-        first = _Check(self, keys).run()
-        # What was erased or redacted while it was read is no damage.
-        return _Check(self, keys).run() if first.damages else first
+        """Check one session. All counts are 0 when the session does not exist."""
+        first = _SessionCheck(self, keys).run()
+        # An item that was erased or redacted while the session was read is not damage: check again.
+        return _SessionCheck(self, keys).run() if first.damages else first
 
     def every(self, table: Inspectable, progress: Progress) -> Verification:
-        """Check everything in an engine, whoever owns it. ``progress`` is told the sum after each session."""
-        done = Verification(damages=[_damage("", detail) for detail in table.damages()])
+        """Check everything in an engine, of all owners. ``progress`` is called with the sum so far after each session."""
+        total = Verification(damages=[_damage("", detail) for detail in table.damages()])
         for partition in table.partitions():
-            keys = _session_of(partition)
+            keys = _session_keys_of(partition)
             if keys is None:
-                done = done.plus(self._decoded(partition))
+                total = total.plus(self._check_other_items(partition))
                 continue
-            done = done.plus(self.session(keys))
-            progress(done)
-        return done
+            total = total.plus(self.session(keys))
+            progress(total)
+        return total
 
     def read(self, partition: str, low: str, high: str) -> Iterator[Sequence[Item]]:
-        """Read items page by page."""
+        """Yield pages of items with sort keys from ``low`` to ``high``."""
         after: Mapping[str, str] | None = None
         while True:
             page = self.items.query(Query(partition, low, high, after=after))
@@ -72,17 +73,17 @@ class VerifySessions:
             if after is None:
                 return
 
-    def _decoded(self, partition: str) -> Verification:
-        """Read every item of a partition that is no session's."""
+    def _check_other_items(self, partition: str) -> Verification:
+        """Check that every item of a partition that belongs to no session can be read."""
         damages = list[Damage]()
-        with noting(damages, None):
+        with collect_damage(damages, None):
             for _ in self.read(partition, "", "~"):
                 pass
         return Verification(damages=damages)
 
 
-class _Check:
-    """One look at a session."""
+class _SessionCheck:
+    """One check of a session."""
 
     def __init__(self, readers: VerifySessions, keys: SessionKeys) -> None:
         self._readers = readers
@@ -91,16 +92,17 @@ class _Check:
         self._damages = list[Damage]()
         self._counts = {"sessions": 0, "commits": 0, "payloads": 0, "segments": 0, "snapshots": 0, "documents": 0}
         self._hashes = dict[int, bytes]()
-        """Of the commits where segments end."""
+        """Hashes of the commits where segments end, by position."""
 
     def run(self) -> Verification:
-        with self._noting():
+        """Check log, snapshots and documents; return the counts and all damage."""
+        with self._collecting():
             self._check_log()
-        with self._noting():
+        with self._collecting():
             for record in self._readers.log.records.every(self._keys.snapshots):
                 if record.content.get("kind") == "full":
                     self._check_snapshot(record)
-        with self._noting():
+        with self._collecting():
             for items in self._readers.read(self._keys.partition, DOCUMENTS, DOCUMENTS + "\U0010ffff"):
                 for item in items:
                     self._check_document(item)
@@ -109,13 +111,13 @@ class _Check:
     # ------------------------------------------------------------ the log
 
     def _check_log(self) -> None:
-        # The caches first: what is written meanwhile makes the log longer than they say, never shorter.
+        # Read the caches first: a concurrent write makes the log longer than they say, never shorter.
         caches = [item for low, high in _CACHES for items in self._read(low, high) for item in items]
         caches = [item for item in caches if not is_cache_tombstone(item)]
         segments = list(self._readers.segments.list(self._keys))
         newest = next(self._commits.stored.back(self._keys, limit=1), ())
         if is_tombstone(newest) or any(MATERIALISING in item for item in (*caches, *newest)):
-            return  # erased, or not made yet
+            return  # erased, or not yet created
         if not newest:
             if caches:
                 raise CorruptError("the session has caches and no commit", item=commit_sort_key(1))
@@ -127,7 +129,7 @@ class _Check:
         self._hashes = dict.fromkeys((segment.last for segment in segments), b"")
         self._walk(header)
         for segment in segments:
-            with self._noting():
+            with self._collecting():
                 self._check_segment(segment)
 
     def _check_position(self, item: Item, head: Header) -> None:
@@ -137,36 +139,37 @@ class _Check:
             self._note(item_name(item), detail)
 
     def _walk(self, head: Header) -> None:
-        before: Sequence[Item] = ()
-        expected = 1
+        last_item: Sequence[Item] = ()
+        next_position = 1
         for items in self._commits.stored.on(self._keys, 1, head.last):
-            for commit in self._chained(before, items):
-                if commit.header.first != expected and not before:
-                    self._note(commit_sort_key(expected), f"the log begins at position {commit.header.first}")
-                expected = commit.header.last + 1
-                before = items[-1:]
+            for commit in self._read_chain(last_item, items):
+                if commit.header.first != next_position and not last_item:
+                    self._note(commit_sort_key(next_position), f"the log begins at position {commit.header.first}")
+                next_position = commit.header.last + 1
+                last_item = items[-1:]
                 if commit.header.last in self._hashes:
                     self._hashes[commit.header.last] = commit.header.hash
                 self._check_commit(commit)
-        if expected != head.last + 1:
+        if next_position != head.last + 1:
             self._note(
-                commit_sort_key(expected), f"the log ends at {expected - 1}, and its newest commit at {head.last}"
+                commit_sort_key(next_position),
+                f"the log ends at {next_position - 1}, and its newest commit at {head.last}",
             )
 
-    def _chained(self, before: Sequence[Item], items: Sequence[Item]) -> list[Commit]:
-        """Read commits as a chain; where that breaks, those that can be read by themselves."""
-        with self._noting():
+    def _read_chain(self, before: Sequence[Item], items: Sequence[Item]) -> list[Commit]:
+        """Return commits, checked as a chain. When the chain is broken, return those that can be read on their own."""
+        with self._collecting():
             return checked_chain([*before, *items])[len(before) :]
         commits = list[Commit]()
         for item in items:
-            with self._noting():
+            with self._collecting():
                 commits.append(read_commit(item))
         return commits
 
     def _check_commit(self, commit: Commit) -> None:
         self._counts["commits"] += 1
         self._counts["payloads"] += len(commit.payloads)
-        with self._noting(commit_sort_key(commit.header.first)):
+        with self._collecting(commit_sort_key(commit.header.first)):
             self._commits.events(self._keys, [commit])
 
     # ------------------------------------------------------------ blobs
@@ -182,9 +185,9 @@ class _Check:
 
     def _check_snapshot(self, record: Record) -> None:
         self._counts["snapshots"] += 1
-        with self._noting(self._keys.snapshots.record(record.id).sk):
+        with self._collecting(self._keys.snapshots.record(record.id).sk):
             for part in parts_of(record):
-                # Asked for by itself: the archive may have it from a former read.
+                # Read the blob itself: the archive may have cached it.
                 data = part.inline or self._readers.blobs.get(self._keys.blob_prefix + part.blob)
                 if data is None or sha256(data).hexdigest() != part.sha256:
                     raise CorruptError("a part of a snapshot is missing or damaged", item=part.blob)
@@ -199,7 +202,7 @@ class _Check:
         if is_deleted(item):
             return
         self._counts["documents"] += 1
-        with self._noting(item_name(item)):
+        with self._collecting(item_name(item)):
             self._readers.documents.get_many(self._keys, [key_of(item)])
 
     # ------------------------------------------------------------ helpers
@@ -208,8 +211,8 @@ class _Check:
         return self._readers.read(self._keys.partition, low, high)
 
     @contextmanager
-    def _noting(self, item: str = "") -> Iterator[None]:
-        with noting(self._damages, self._keys, item):
+    def _collecting(self, item: str = "") -> Iterator[None]:
+        with collect_damage(self._damages, self._keys, item):
             yield
 
     def _note(self, item: str, detail: str) -> None:
@@ -217,8 +220,8 @@ class _Check:
 
 
 @contextmanager
-def noting(damages: list[Damage], keys: SessionKeys | None, item: str = "") -> Iterator[None]:
-    """Add to ``damages`` what goes wrong in the block. Raises an error of the engine that is no damage."""
+def collect_damage(damages: list[Damage], keys: SessionKeys | None, item: str = "") -> Iterator[None]:
+    """Add the error of the block to ``damages``. Errors of the engine that are not damage propagate."""
     try:
         yield
     except UnavailableError as error:
@@ -247,8 +250,11 @@ def _damage(item: str, detail: str, keys: SessionKeys | None = None, *, code: st
     )
 
 
-def _session_of(partition: str) -> SessionKeys | None:
-    """Return the keys of a session's partition. What a fork has of an erased session is read with the fork."""
+def _session_keys_of(partition: str) -> SessionKeys | None:
+    """Return the session keys of a partition; None for one that belongs to no session.
+
+    The base that a fork keeps of an erased session is such a partition: it is checked with the fork.
+    """
     parts = partition.split("#")
     if len(parts) != 6 or (parts[0], parts[2], parts[4]) != ("T", "U", "S"):
         return None

@@ -72,7 +72,7 @@ _SESSION = "s-"
 
 
 class Namespaces:
-    """Namespaces of the records of people and sessions."""
+    """Builds and reads the namespaces of people's and sessions' records."""
 
     def __init__(self, template: str) -> None:
         names = _PLACEHOLDER.findall(template)
@@ -204,11 +204,11 @@ class AgentCoreMemoryEngine:
 
     def forget(self, owner: Owner, memory_ids: Collection[str]) -> None:
         """Delete memories. The events behind them stay, but AgentCore makes no new memories of them."""
-        wanted = {memory_id for memory_id in memory_ids if _RECORD_ID.fullmatch(memory_id)}
-        if wanted:
+        ids = {memory_id for memory_id in memory_ids if _RECORD_ID.fullmatch(memory_id)}
+        if ids:
             # An id does not say whose record it names, so only the owner's records are deleted.
             records = self._records(self._namespaces.of_person(owner))
-            self._delete_records([record for record in records if record["memoryRecordId"] in wanted])
+            self._delete_records([record for record in records if record["memoryRecordId"] in ids])
 
     def erase(self, owner: Owner, session_id: str | None = None, *, position: int | None = None) -> int:
         """Erase all memories and events of an owner or a session; return the number of erased memories.
@@ -305,12 +305,12 @@ class AgentCoreMemoryEngine:
 
     def _memory(self, record: Any) -> Memory:
         with readable():
-            said = record.get("timestamp") or record["createdAt"]
+            created_at = record.get("timestamp") or record["createdAt"]
             score = record.get("score")
             return Memory(
                 id=str(record["memoryRecordId"]),
                 text=str(record["content"]["text"]),
-                created_ms=round(said.timestamp() * 1000),
+                created_ms=round(created_at.timestamp() * 1000),
                 session_id=self._namespaces.session_in(namespaces_of(record)),
                 score=float(score) if score is not None else None,
             )

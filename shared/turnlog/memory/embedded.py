@@ -33,14 +33,14 @@ class EmbeddedMemory:
 
     def remember(self, part: Offloaded) -> int:
         """Make and store the facts of a part; return their number. A part that has facts already costs no model call."""
-        before = self._memories.fact_count(part)
-        if before is not None:
-            return before
+        existing = self._memories.fact_count(part)
+        if existing is not None:
+            return existing
         made = self._make(part.owner.tenant_id, part.said())
-        kept = self._memories.add(part, made.facts)
-        if len(made.facts) > kept:
-            _log.info("of %d facts of a part %d were kept", len(made.facts), kept)
-        return kept
+        stored = self._memories.add(part, made.facts)
+        if len(made.facts) > stored:
+            _log.info("of %d facts of a part %d were kept", len(made.facts), stored)
+        return stored
 
     def known(self, owner: Owner, question: str, *, limit: int, timeout_seconds: float) -> list[Memory]:
         """Return memories that share words with the question, best first; then the others, the most often confirmed first.
@@ -55,6 +55,7 @@ class EmbeddedMemory:
         return [*(replace(memories[row], score=round(score, 4)) for row, score in ranked), *rest][:limit]
 
     def page(self, owner: Owner, *, limit: int, after: str | None = None) -> MemoryPage:
+        """Return a page of memories, newest first. ``after`` is the ``next`` of the page before."""
         memories = self._memories.of(owner)
         if after is not None:
             place = _place(after)
@@ -64,14 +65,17 @@ class EmbeddedMemory:
         return MemoryPage(shown, following)
 
     def forget(self, owner: Owner, memory_ids: Collection[str]) -> None:
+        """Delete memories from every session they came from."""
         self._memories.forget(owner, memory_ids)
 
     def erase(self, owner: Owner, session_id: str | None = None, *, position: int | None = None) -> int:
+        """Delete the facts of an owner, a session or a message; return their number."""
         if session_id is not None and position is not None:
             return self._memories.erase_message(owner, session_id, position)
         return self._memories.erase(owner, session_id)
 
     def _ranked(self, memories: Sequence[Memory], question: str) -> list[tuple[int, float]]:
+        """Return the index and score of memories that share words with the question, best first."""
         if not question.strip() or not memories:
             return []
         terms = self._search.terms([memory.text for memory in memories])
@@ -121,6 +125,7 @@ class FactsWithinBudget:
         self._tokens_per_day = tokens_per_day
 
     def __call__(self, tenant_id: str, said: Iterable[SpokenMessage]) -> MadeFacts:
+        """Return the facts of messages, with the tokens spent on them."""
         facts, spent = list[MemoryFact](), [0, 0]
         for number, stretch in enumerate(stretches(said)):
             made = self._facts_of_stretch(tenant_id, stretch) if number < MAX_CALLS else self._rules.facts(stretch)

@@ -93,6 +93,7 @@ class Offloads:
 
 
 def read_due(item: Item) -> Due:
+    """Return the note that an item holds."""
     nonce, reason, noted_ms = item.get("n"), item.get("r"), item.get("c")
     if not isinstance(nonce, bytes) or not isinstance(reason, str) or not isinstance(noted_ms, int):
         raise CorruptError("a note of an offload is damaged", item=item_name(item))

@@ -87,14 +87,15 @@ class SentenceFacts:
     name = "sentences-1"
 
     def facts(self, said: Iterable[SpokenMessage]) -> MadeFacts:
+        """Return the facts of messages, in the order of their positions."""
         facts, user_messages = dict[tuple[str, int], MemoryFact](), list[SpokenMessage]()
         for message in said:
             if message.role == "user":
                 user_messages = [*user_messages[1 - _MAX_USER_TEXTS :], message]
-                made = facts_in(message)
+                message_facts = facts_in(message)
             else:
-                made = _facts_of_calls(message, user_messages, list(facts.values()))
-            for fact in made:
+                message_facts = _facts_of_calls(message, user_messages, list(facts.values()))
+            for fact in message_facts:
                 facts.setdefault((normal(fact.text), fact.position), fact)
         return MadeFacts(tuple(sorted(facts.values(), key=lambda fact: fact.position)))
 
@@ -116,6 +117,7 @@ def facts_in(message: SpokenMessage) -> Iterator[MemoryFact]:
 
 
 def _clauses(text: str) -> Iterator[str]:
+    """Yield the clauses of statements, without opening words and closing punctuation."""
     for line in text.split("\n"):
         if _QUOTED.match(line):
             continue

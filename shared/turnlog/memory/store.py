@@ -53,12 +53,12 @@ class Memories:
     def add(self, part: Offloaded, facts: Sequence[MemoryFact]) -> int:
         """Store the facts of a part unless it is stored already; return the number of stored facts."""
         key = OwnerKeys(part.owner).memories(part.session_id, part.id)
-        kept = [_cut(fact) for fact in facts[:MAX_PART_FACTS]]
-        lost = self._items.put(_item(key, kept, revision=1), condition=Absent())
+        stored = [_cut(fact) for fact in facts[:MAX_PART_FACTS]]
+        lost = self._items.put(_item(key, stored, revision=1), condition=Absent())
         if lost is not None:
             return len(_part(lost.existing).facts) if lost.existing is not None else 0
         self._trim(part.owner)
-        return len(kept)
+        return len(stored)
 
     def of(self, owner: Owner) -> list[Memory]:
         """Return all memories of a person, newest first."""
@@ -66,8 +66,8 @@ class Memories:
 
     def forget(self, owner: Owner, memory_ids: Collection[str]) -> int:
         """Delete facts from every part of a person; return the number of deleted facts."""
-        wanted, id_of = set(memory_ids), _id_of(owner)
-        return self._keep(self._parts(owner), lambda fact: id_of(normal(fact.text)) not in wanted)
+        ids, id_of = set(memory_ids), _id_of(owner)
+        return self._keep(self._parts(owner), lambda fact: id_of(normal(fact.text)) not in ids)
 
     def erase_message(self, owner: Owner, session_id: str, position: int) -> int:
         """Delete the facts that came from one message; return their number."""
@@ -85,13 +85,14 @@ class Memories:
     # ------------------------------------------------------------ steps
 
     def _trim(self, owner: Owner) -> None:
+        """Delete the least valuable facts of a person beyond `MAX_FACTS`."""
         parts = list(self._parts(owner))
         if sum(len(part.facts) for part in parts) <= MAX_FACTS:
             return
-        known, id_of = memories_of(_facts_in(parts), _id_of(owner)), _id_of(owner)
-        gone = {memory.id for memory in least_worth(known, len(known) - MAX_FACTS)}
+        memories, id_of = memories_of(_facts_in(parts), _id_of(owner)), _id_of(owner)
+        dropped_ids = {memory.id for memory in least_worth(memories, len(memories) - MAX_FACTS)}
         # Equal facts are one memory, so there may be fewer memories than facts; then nothing is deleted.
-        self._keep(parts, lambda fact: id_of(normal(fact.text)) not in gone)
+        self._keep(parts, lambda fact: id_of(normal(fact.text)) not in dropped_ids)
 
     def _keep(self, parts: Iterator[_Part] | list[_Part], is_kept: Callable[[MemoryFact], bool]) -> int:
         return sum(self._keep_of(part, is_kept) for part in parts)
@@ -99,14 +100,14 @@ class Memories:
     def _keep_of(self, part: _Part, is_kept: Callable[[MemoryFact], bool]) -> int:
         """Delete facts from a part; return their number. An empty part stays, or its facts would be made again."""
         for _ in range(_TRIES):
-            kept = [fact for fact in part.facts if is_kept(fact)]
-            if len(kept) == len(part.facts):
+            remaining = [fact for fact in part.facts if is_kept(fact)]
+            if len(remaining) == len(part.facts):
                 return 0
             revision = _number(part.item, "n")
-            item = _item(_key(part.item), kept, revision=revision + 1)
+            item = _item(_key(part.item), remaining, revision=revision + 1)
             lost = self._items.put(item, condition=Equal("n", revision))
             if lost is None:
-                return len(part.facts) - len(kept)
+                return len(part.facts) - len(remaining)
             if lost.existing is None:
                 return 0
             part = _part(lost.existing)
@@ -134,6 +135,7 @@ def _id_of(owner: Owner) -> Callable[[str], str]:
 
 
 def _cut(fact: MemoryFact) -> MemoryFact:
+    """Return the fact with its texts cut to the limits."""
     return MemoryFact(
         fact.kind, fact.text[:MAX_TEXT_CHARS], fact.subject[:MAX_SUBJECT_CHARS], fact.position, fact.time_ms
     )

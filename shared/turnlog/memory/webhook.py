@@ -54,7 +54,8 @@ class WebhookMemoryEngine:
         return "webhook"
 
     def remember(self, part: Offloaded) -> int:
-        made = 0
+        """Send the messages of a part in requests of a bounded size; return the number of memories."""
+        count = 0
         for messages in _requests(part.said()):
             first, last = messages[0].position, messages[-1].position
             content: JsonObject = {
@@ -64,28 +65,32 @@ class WebhookMemoryEngine:
                 "ended_at": rfc3339(part.ended_ms),
                 "first": part.first,
                 "last": part.last,
-                "messages": [_message(said) for said in messages],
+                "messages": [_message(message) for message in messages],
             }
             key = hashlib.sha256(f"{part.id}#{first}-{last}".encode()).hexdigest()
-            made += _count(self._ask("remember", part.owner, content, key=key))
-        return made
+            count += _count(self._ask("remember", part.owner, content, key=key))
+        return count
 
     def known(self, owner: Owner, question: str, *, limit: int, timeout_seconds: float) -> list[Memory]:
+        """Return memories for a question, best first, without replaced ones."""
         content: JsonObject = {"question": question, "limit": limit}
         answer = self._ask("known", owner, content, timeout_seconds=min(timeout_seconds, self._timeout_seconds))
         return [memory for memory in _memories(answer) if memory.replaced_by is None][:limit]
 
     def page(self, owner: Owner, *, limit: int, after: str | None = None) -> MemoryPage:
+        """Return a page of memories. ``after`` is the ``next`` of the page before."""
         answer = self._ask("page", owner, {"limit": limit, "after": after})
         following = answer.get("next")
         return MemoryPage(tuple(_memories(answer)), following if isinstance(following, str) and following else None)
 
     def forget(self, owner: Owner, memory_ids: Collection[str]) -> None:
+        """Ask the receiver to delete memories."""
         distinct_ids = list(dict.fromkeys(memory_ids))
         for start in range(0, len(distinct_ids), MAX_FORGOTTEN):
             self._ask("forget", owner, {"memory_ids": list[JsonValue](distinct_ids[start : start + MAX_FORGOTTEN])})
 
     def erase(self, owner: Owner, session_id: str | None = None, *, position: int | None = None) -> int:
+        """Ask the receiver to delete the memories of an owner, a session or a message; return their number."""
         return _count(self._ask("erase", owner, {"session_id": session_id, "position": position}))
 
     def _ask(
@@ -98,8 +103,8 @@ class WebhookMemoryEngine:
         timeout_seconds: float | None = None,
     ) -> dict[str, Any]:
         """Post an action and return the answer's object; empty for an answer without a body."""
-        named: JsonObject = {"version": PROTOCOL, "action": action, "tenant": owner.tenant_id, "user": owner.user_id}
-        body = encode_json(named | content)
+        base: JsonObject = {"version": PROTOCOL, "action": action, "tenant": owner.tenant_id, "user": owner.user_id}
+        body = encode_json(base | content)
         request_id = self._ids.new_id()
         timestamp = str(self._clock.now_ms() // 1000)
         headers = {
@@ -161,10 +166,10 @@ def _requests(said: Iterable[SpokenMessage]) -> Iterator[list[SpokenMessage]]:
         yield messages
 
 
-def _message(said: SpokenMessage) -> JsonObject:
+def _message(message: SpokenMessage) -> JsonObject:
     # Replace lone surrogates: JSON can escape them, but few receivers read them.
-    text = said.text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return {"position": said.position, "role": said.role, "text": text, "created_at": rfc3339(said.time_ms)}
+    text = message.text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return {"position": message.position, "role": message.role, "text": text, "created_at": rfc3339(message.time_ms)}
 
 
 def _read(posted: Posted) -> dict[str, Any]:

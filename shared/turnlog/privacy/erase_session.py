@@ -40,12 +40,14 @@ def kept_of(records: Records, blobs: BlobStore, keys: SessionKeys) -> RetainedIt
     """
     shelf, alive = keys.snapshots, list(records.every(keys.snapshots))
     stubs = records.every(keys.snapshots, deleted=True)
-    full = [record for record in (*alive, *stubs) if record.content.get("kind") == "full"]
-    if not full:
+    full_records = [record for record in (*alive, *stubs) if record.content.get("kind") == "full"]
+    if not full_records:
         return RetainedItems()
     needed = kept_by(alive)
-    named = [name for record in full if isinstance(name := record.content.get("name"), str)]
-    sort_keys = [shelf.record(record.id).sk for record in full] + [shelf.name(name).sk for name in named]
+    snapshot_names = [name for record in full_records if isinstance(name := record.content.get("name"), str)]
+    sort_keys = [shelf.record(record.id).sk for record in full_records] + [
+        shelf.name(name).sk for name in snapshot_names
+    ]
     names = [name for name in blobs.names(keys.blob_prefix) if needed.needs(name[len(keys.blob_prefix) :])]
     return RetainedItems(frozenset(sort_keys), frozenset(names))
 
@@ -86,12 +88,12 @@ class EraseSessions:
         try:
             self._log.commits.tail(keys)
         except NotFoundError:
-            before = self._log.records.claimed(OwnerKeys(owner).jobs, request)
-            if before is None:
+            earlier_job = self._log.records.claimed(OwnerKeys(owner).jobs, request)
+            if earlier_job is None:
                 raise
-            if before.status == "queued":
+            if earlier_job.status == "queued":
                 self._erasure.fence(keys)  # the first try may have been interrupted before the fence
-            return job_answer(before)
+            return job_answer(earlier_job)
         except CorruptError:
             pass  # a damaged session can still be erased
         job = self._start_job(owner, "erase", session_id, {"first": self._erasure.identity(keys)}, request)
@@ -125,16 +127,23 @@ class EraseSessions:
         counts = added(counts_of(options), run)
         if not run.is_whole:
             return Later(receipt("erasing", counts), {**options, "counts": counts})
-        forget_options(self._log, owner, session_id)
-        if kept is None:
+        return self._end_pass(keys, options, counts, now_ms=now, is_expired=kept is not None)
+
+    def _end_pass(
+        self, keys: SessionKeys, options: JsonObject, counts: JsonObject, *, now_ms: int, is_expired: bool
+    ) -> JsonObject | Later:
+        """Erase what lies outside the session; then return the receipt, or after the first pass schedule the second one."""
+        forget_options(self._log, keys.owner, keys.session_id)
+        if not is_expired:
             # Memories of the person outlive an expired session. They are erased with the person, or one by one.
-            counts = more_memories(counts, sum(engine.erase(owner, session_id) for engine in self._memories))
+            erased = sum(engine.erase(keys.owner, keys.session_id) for engine in self._memories)
+            counts = more_memories(counts, erased)
         if "not_before" in options:
-            if kept is None:
+            if not is_expired:
                 self._erasure.purging.after_last_pass(mark_of(options, counts))
             return receipt("erased", counts)
-        due = due_options(options, counts, now)
-        if kept is None:
+        due = due_options(options, counts, now_ms)
+        if not is_expired:
             due["purge"] = purge_mark(self._erasure, counts)
         return Later(receipt("erasing", counts), due, SECOND_PASS_SECONDS)
 
@@ -226,8 +235,8 @@ def purge_mark(erasure: Erasure, counts: JsonObject) -> JsonObject:
 
 def mark_of(options: JsonObject, counts: JsonObject) -> str:
     """Return the first pass's mark of a purge; empty when something was erased since."""
-    before = cast("JsonObject", options.get("purge", {}))
-    return str(before["mark"]) if before.get("erased") == _without_requests(counts) else ""
+    first_pass = cast("JsonObject", options.get("purge", {}))
+    return str(first_pass["mark"]) if first_pass.get("erased") == _without_requests(counts) else ""
 
 
 def _without_requests(counts: JsonObject) -> JsonObject:
@@ -243,8 +252,8 @@ def counts_of(options: JsonObject) -> JsonObject:
 
 def added(counts: JsonObject, run: Erased) -> JsonObject:
     """Return counts with those of another run added."""
-    more = {"commits": run.commits, "items": run.items, "blobs": run.blobs, "requests": run.requests}
-    return {**counts, **{name: cast("int", counts[name]) + count for name, count in more.items()}}
+    run_counts = {"commits": run.commits, "items": run.items, "blobs": run.blobs, "requests": run.requests}
+    return {**counts, **{name: cast("int", counts[name]) + count for name, count in run_counts.items()}}
 
 
 def more_memories(counts: JsonObject, count: int) -> JsonObject:

@@ -119,7 +119,7 @@ class EraseUsers:
             if after is None:
                 break
         for items in self._erasure.pages(OwnerKeys(owner), _JOBS_FROM, _JOBS_TO):
-            gone = [item for item in items if not {item_name(item)[2:], str(item.get("id", ""))} & receipts]
-            self._log.items.delete_many([Key(str(item["pk"]), item_name(item)) for item in gone])
-            erased += len(gone)
+            jobs = [item for item in items if not {item_name(item)[2:], str(item.get("id", ""))} & receipts]
+            self._log.items.delete_many([Key(str(item["pk"]), item_name(item)) for item in jobs])
+            erased += len(jobs)
         return erased

@@ -197,7 +197,7 @@ class Erasure:
             )
             work.count(requests=1)
             self._erase_commits(keys, work, expired=is_expired)
-            self._erase_beside(keys, kept, work)
+            self._erase_other_items(keys, kept, work)
             self._erase_base(keys, work)
             work.count(requests=2, blobs=self._blobs.erase(keys.blob_prefix, keep=kept.blobs))
             work.count(requests=1, blobs=self._blobs.erase(answers_prefix(keys.owner, keys.session_id)))
@@ -219,8 +219,8 @@ class Erasure:
             for items in self.pages(keys, low, high)
         ):
             # The index finds the session again a day later.
-            again = self._tombstone(keys, first, self._clock.now_ms())
-            self._items.put(again, condition=Equal("g2sk", first.get("g2sk", "")))
+            renewed = self._tombstone(keys, first, self._clock.now_ms())
+            self._items.put(renewed, condition=Equal("g2sk", first.get("g2sk", "")))
             return False
         for low, high in (_BEFORE_COMMITS, _BEHIND_COMMITS):
             for items in self.pages(keys, low, high):
@@ -235,6 +235,7 @@ class Erasure:
     # ------------------------------------------------------------ steps
 
     def _hide(self, keys: SessionKeys, *, expired: bool) -> None:
+        """Put tombstones in place of the list entry and ``D#META``."""
         now = self._clock.now_ms()
         for key in (keys.directory, keys.meta):
             self._items.put(cache_tombstone(key, now_ms=now, expired=expired))
@@ -278,6 +279,7 @@ class Erasure:
         self._forks.make_independent(keys)
 
     def _erase_commits(self, keys: SessionKeys, work: ErasingRun, *, expired: bool) -> None:
+        """Put tombstones in place of all commits."""
         for items in self.pages(keys, COMMITS_FROM, COMMITS_TO):
             work.count(requests=1)
             remaining = [item for item in items if not is_empty_slot(item)]
@@ -289,6 +291,7 @@ class Erasure:
                 work.count(requests=_batches(chunk), commits=len(chunk))
 
     def _tombstone(self, keys: SessionKeys, item: Item, now_ms: int, *, expired: bool = False) -> Item:
+        """Return the tombstone for a slot of the log; it keeps the chain hash."""
         digest = item.get("h")
         previous = digest if isinstance(digest, bytes) else GENESIS
         if position_of(item_name(item)) == 1:
@@ -297,15 +300,15 @@ class Erasure:
             return first_tombstone(keys, previous, now_ms=now_ms)
         return slot_tombstone(_key(item), previous, now_ms=now_ms, expired=expired)
 
-    def _erase_beside(self, keys: SessionKeys, kept: RetainedItems, work: ErasingRun) -> None:
+    def _erase_other_items(self, keys: SessionKeys, kept: RetainedItems, work: ErasingRun) -> None:
         """Delete all other items. Payloads come after the commits that name them, so no reader of a commit misses one."""
         for low, high in (_BEFORE_COMMITS, _BEHIND_COMMITS):
             for items in self.pages(keys, low, high):
                 work.count(requests=1)
-                gone = [
+                keys_to_delete = [
                     _key(item) for item in items if not is_cache_tombstone(item) and item_name(item) not in kept.items
                 ]
-                for chunk in _chunks(gone):
+                for chunk in _chunks(keys_to_delete):
                     self._items.delete_many(chunk)
                     work.count(requests=_batches(chunk), items=len(chunk))
 
@@ -339,4 +342,5 @@ def _chunks(values: Sequence[_T]) -> Iterator[Sequence[_T]]:
 
 
 def _batches(chunk: Sequence[object]) -> int:
+    """Return the number of write requests for a chunk."""
     return -(-len(chunk) // MAX_WRITE_ITEMS)

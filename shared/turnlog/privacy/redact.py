@@ -100,8 +100,10 @@ class RedactMessages:
         """Erase everything made of the message in one session, with copies and memories; return the counts."""
         done = self._redaction.clear(keys, redacted)
         blobs = self._copies.renew(keys)
-        known = sum(engine.erase(keys.owner, keys.session_id, position=redacted.position) for engine in self._memories)
-        return done.plus(Counts(blobs=blobs, memories=known))
+        memories = sum(
+            engine.erase(keys.owner, keys.session_id, position=redacted.position) for engine in self._memories
+        )
+        return done.plus(Counts(blobs=blobs, memories=memories))
 
     def _note(self, keys: SessionKeys, redacted: Redacted) -> None:
         """Add the redaction to a session's history.

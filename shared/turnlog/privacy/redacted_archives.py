@@ -74,16 +74,16 @@ class RedactedParts:
 
     def _replace_record(self, keys: SessionKeys, record: Record, redacted: Redacted) -> int:
         for _ in range(_TRIES):
-            before = parts_of(record)
-            held = [part for part in before if part.first <= redacted.position <= part.last]
-            if not held or not _holds(self._bytes(keys, held[0]), redacted):
+            old_parts = parts_of(record)
+            holding = [part for part in old_parts if part.first <= redacted.position <= part.last]
+            if not holding or not _holds(self._bytes(keys, holding[0]), redacted):
                 return 0
-            after = [self._part(keys, record, part, redacted) for part in before]
-            if after == list(before):
+            new_parts = [self._part(keys, record, part, redacted) for part in old_parts]
+            if new_parts == list(old_parts):
                 return 0
-            changed = replace(record, content={**record.content, **parts_content(after)})
+            changed = replace(record, content={**record.content, **parts_content(new_parts)})
             if self._records.exchange(keys.snapshots, record, changed):
-                return sum(old != new for old, new in zip(before, after, strict=True))
+                return sum(old != new for old, new in zip(old_parts, new_parts, strict=True))
             current = self._records.get(keys.snapshots, record.id)
             if current is None:
                 return 0

@@ -95,11 +95,11 @@ class Redaction:
 
     def overwrite(self, keys: SessionKeys, redacted: Redacted, *, alone: bool = False) -> Counts:
         """Overwrite the message, and every summary of it, in one log. ``alone``: only the message."""
-        done, high = 0, commit_sort_key(redacted.position) if alone else COMMITS_TO
+        count, high = 0, commit_sort_key(redacted.position) if alone else COMMITS_TO
         for items in self._pages(keys, commit_sort_key(max(1, redacted.position - MAX_EVENTS + 1)), high):
             for item in items:
-                done += self._overwrite_one(item, redacted)
-        return Counts(commits=done)
+                count += self._overwrite_item(item, redacted)
+        return Counts(commits=count)
 
     def clear(self, keys: SessionKeys, redacted: Redacted) -> Counts:
         """Erase everything in one session that was made of the message. Afterwards nothing of it is left there."""
@@ -118,15 +118,16 @@ class Redaction:
 
     # ------------------------------------------------------------ the log
 
-    def _overwrite_one(self, item: Item, redacted: Redacted) -> int:
+    def _overwrite_item(self, item: Item, redacted: Redacted) -> int:
+        """Overwrite the message in one item; return 1 if the item changed, else 0."""
         while not is_slot_tombstone(item):
             first, lines = first_position(item), stored_lines(item)
-            after = redacted.applied(lines, first)
-            if after == lines:
+            new_lines = redacted.applied(lines, first)
+            if new_lines == lines:
                 return 0
             bare = {name: value for name, value in item.items() if name != "b"}
             covered = hashed_header(log_key(item), item)
-            packed = pack(b"\n".join(after), beside=covered, item_bytes=item_size_bytes(bare) + 1)
+            packed = pack(b"\n".join(new_lines), beside=covered, item_bytes=item_size_bytes(bare) + 1)
             lost = self._items.put({**bare, "b": packed}, condition=Equal("b", item["b"]))
             VERIFIED.forget(item)
             if lost is None:
@@ -188,12 +189,14 @@ class Redaction:
         return [SessionKeys(keys.owner, parent)] if isinstance(parent, str) else []
 
     def _may_share(self, child: SessionKeys, position: int) -> bool:
+        """Whether a fork has or may have a position of its parent's log."""
         item = self._items.get_many([child.commit(1)]).get(child.commit(1))
         if item is None:
             return False
         return is_slot_tombstone(item) or ("fp" in item and first_position(item) > position)
 
     def _pages(self, keys: SessionKeys, low: str, high: str) -> Iterator[Sequence[Item]]:
+        """Yield the session's own commits, a page at a time."""
         after: Mapping[str, str] | None = None
         while True:
             page = self._items.query(Query(keys.partition, low, high, after=after))
@@ -217,11 +220,11 @@ def _neutral_body(event: MessageEvent) -> tuple[str, JsonObject]:
     return event.format, {"role": message.given_role or message.role, "content": None}
 
 
-def _is_same(made: Message, message: Message) -> bool:
+def _is_same(parsed: Message, message: Message) -> bool:
     """Whether both messages have the same role, calls and results, as windows see them."""
-    calls, wanted = ([(call.id, call.name) for call in each.tool_calls] for each in (made, message))
-    results, answered = ([result.tool_call_id for result in each.tool_results] for each in (made, message))
-    return (made.role, calls, results) == (message.role, wanted, answered)
+    calls, message_calls = ([(call.id, call.name) for call in each.tool_calls] for each in (parsed, message))
+    results, message_results = ([result.tool_call_id for result in each.tool_results] for each in (parsed, message))
+    return (parsed.role, calls, results) == (message.role, message_calls, message_results)
 
 
 def _no_message(position: int) -> NotFoundError:

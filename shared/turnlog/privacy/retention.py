@@ -74,7 +74,7 @@ class RetainSessions:
         self._offload = offload
 
     def __call__(self, worker: int = 0, workers: int = 1, *, work_ms: int = WORK_MS) -> Retained:
-        """Deal with what is due in the shards of one of several workers, numbered from 0.
+        """Process what is due in the shards of one of several workers, numbered from 0.
 
         A failed session does not stop the others; the next run retries it. Raises `InvalidInputError` for an invalid worker
         number.
@@ -84,34 +84,35 @@ class RetainSessions:
         now, done = self._log.clock.now_ms(), Retained()
         # Every shard is sorted by time, and the merge keeps that order: the longest overdue session comes first.
         shards = [self._due(bucket, now) for bucket in due_shards(worker, workers)]
-        for names in self._dealt_with_all(heapq.merge(*shards, key=_due_key), now + work_ms):
+        for names in self._process_all(heapq.merge(*shards, key=_due_key), now + work_ms):
             done = counted(done, names)
         if worker == 0 and self._log.clock.now_ms() < now + work_ms:
-            for names in self._dealt_with_days(now, now + work_ms):
+            for names in self._process_days(now, now + work_ms):
                 done = counted(done, names)
         return done
 
-    def _dealt_with_days(self, now_ms: int, ends_ms: int) -> Iterator[Sequence[str]]:
-        """Deal with index entries that were written before shards existed. A stored mark names the first day with entries left."""
+    def _process_days(self, now_ms: int, ends_ms: int) -> Iterator[Sequence[str]]:
+        """Process index entries that were written before shards existed. A stored mark names the first day with entries left."""
         today = now_ms // DAY_MS
         mark = self._log.items.get_many([_SWEPT]).get(_SWEPT, {}).get("pos")
         first = mark if isinstance(mark, int) else today - FIRST_DAYS
-        left = today
+        first_left = today
         for day in range(first, today + 1):
-            for names in self._dealt_with_all(self._due(due_bucket(day), now_ms), ends_ms):
-                left = min(left, day)
+            for names in self._process_all(self._due(due_bucket(day), now_ms), ends_ms):
+                first_left = min(first_left, day)
                 yield names
             if self._log.clock.now_ms() >= ends_ms:
-                left = min(left, day)
+                first_left = min(first_left, day)
                 break
-        self._log.items.put({"pk": _SWEPT.pk, "sk": _SWEPT.sk, "pos": left})
+        self._log.items.put({"pk": _SWEPT.pk, "sk": _SWEPT.sk, "pos": first_left})
 
-    def _dealt_with_all(self, due: Iterator[Item], ends_ms: int) -> Iterator[Sequence[str]]:
-        """Deal with entries until ``ends_ms``. Yields the outcomes, as field names of `Retained`."""
+    def _process_all(self, due: Iterator[Item], ends_ms: int) -> Iterator[Sequence[str]]:
+        """Process entries until ``ends_ms``. Yields the outcomes, as field names of `Retained`."""
         while self._log.clock.now_ms() < ends_ms and (batch := list(islice(due, _BATCH))):
-            yield in_parallel(self._dealt_with, batch, threads=_THREADS, few=_SEQUENTIAL)
+            yield in_parallel(self._process, batch, threads=_THREADS, few=_SEQUENTIAL)
 
     def _due(self, bucket: str, now_ms: int) -> Iterator[Item]:
+        """Yield the due entries of a shard, oldest first."""
         after: Mapping[str, str] | None = None
         while True:
             high = f"{now_ms + 1:013d}"
@@ -121,17 +122,18 @@ class RetainSessions:
             if after is None:
                 return
 
-    def _dealt_with(self, item: Item) -> str:
+    def _process(self, item: Item) -> str:
+        """Process an entry of the index; an error is logged and returned as ``failed``."""
         try:
             keys = keys_of(item)
             # The index spans all tenants; work on an entry runs for the entry's own tenant.
             with serving(keys.owner.tenant_id):
-                return self._deal_with(item, keys)
+                return self._process_entry(item, keys)
         except TurnlogError as error:
             _log.warning("retention of one session failed: %s", error.error_code)
             return "failed"
 
-    def _deal_with(self, item: Item, keys: SessionKeys) -> str:
+    def _process_entry(self, item: Item, keys: SessionKeys) -> str:
         """Start what is due for one entry. Returns the outcome as a field name of `Retained`; empty when nothing was due."""
         if item_name(item).startswith("C#"):
             due = str(item["g2sk"])[:13]

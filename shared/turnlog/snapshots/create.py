@@ -63,9 +63,9 @@ class CreateSnapshots:
         if is_large and request is not None and self._log.records.get(keys.snapshots, record_id) is not None:
             is_large = False  # an earlier try of this request made it, when the history was shorter
         if body.mode == "sync" and not is_large:
-            made = self._create(keys, body, record_id, header, deadline_ms=self._log.clock.now_ms() + _REQUEST_MS)
-            if made is not None:
-                return made
+            snapshot = self._create(keys, body, record_id, header, deadline_ms=self._log.clock.now_ms() + _REQUEST_MS)
+            if snapshot is not None:
+                return snapshot
         # The snapshot's id is also the job's: a repeated request gets the same job.
         options = {**body.model_dump(exclude={"mode"}), "snapshot_id": record_id}
         return self._start_job(owner, "snapshot", session_id, options, job_id=record_id)
@@ -76,10 +76,10 @@ class CreateSnapshots:
         record_id = fields.pop("snapshot_id", None) or self._log.records.claim(keys.snapshots, None)
         body, header = CreateSnapshot.model_validate(fields), self._log.commits.tail(keys).header
         deadline_ms = self._log.clock.now_ms() + _JOB_MS
-        made = self._create(keys, body, str(record_id), header, deadline_ms=deadline_ms)
-        if made is None:
+        snapshot = self._create(keys, body, str(record_id), header, deadline_ms=deadline_ms)
+        if snapshot is None:
             raise UnavailableError("the history is not sealed yet; the next try continues")
-        return {"snapshot_id": made.snapshot_id, "position": made.position}
+        return {"snapshot_id": snapshot.snapshot_id, "position": snapshot.position}
 
     def _create(
         self, keys: SessionKeys, body: CreateSnapshot, record_id: str, header: Header, *, deadline_ms: int
@@ -157,8 +157,8 @@ class ListSnapshots:
         return None
 
 
-def _matches(record: Record, field: str, wanted: str | None) -> bool:
-    return wanted is None or record.content[field] == wanted
+def _matches(record: Record, field: str, value: str | None) -> bool:
+    return value is None or record.content[field] == value
 
 
 def ref_content(header: Header) -> JsonObject:

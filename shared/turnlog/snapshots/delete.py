@@ -38,8 +38,8 @@ class SnapshotCleaner:
         if record.content.get("kind") != "full":
             self._log.records.delete(keys.snapshots, record)
             return
-        left: JsonObject = {"kind": "full", "parts": [replace(part, inline=None).encode() for part in parts_of(record)]}
-        self._log.records.delete(keys.snapshots, record, left=left)
+        stub: JsonObject = {"kind": "full", "parts": [replace(part, inline=None).encode() for part in parts_of(record)]}
+        self._log.records.delete(keys.snapshots, record, left=stub)
         self.sweep(keys)
 
     def sweep(self, keys: SessionKeys) -> None:
@@ -107,7 +107,7 @@ class SweepSnapshots:
         stubs = [record for record in self._log.records.every(keys.snapshots, deleted=True) if record.content]
         if not stubs:
             return {"blobs": 0}
-        gone = {part.blob for record in stubs for part in parts_of(record) if part.blob.startswith(SNAPSHOT_BLOBS)}
+        unneeded = {part.blob for record in stubs for part in parts_of(record) if part.blob.startswith(SNAPSHOT_BLOBS)}
         slots, lease = SlotLeases(self._log.items, self._log.clock), None
         first = slots.read(keys)
         if not self._is_live(keys) and not (first is not None and MATERIALISING in first):
@@ -119,17 +119,17 @@ class SweepSnapshots:
                     )
             # Without the log, only snapshots need segments and payloads. The lease keeps the session from being restored meanwhile.
             retained = self._full.kept(keys)
-            named = {part.blob for record in stubs for part in parts_of(record)}
+            candidates = {part.blob for record in stubs for part in parts_of(record)}
             payloads = self._blobs.names(keys.blob_prefix + PAYLOAD_BLOBS)
-            named |= {name[len(keys.blob_prefix) :] for name in payloads}
-            gone |= {name for name in named if not retained.needs(name)}
-        for name in sorted(gone):
+            candidates |= {name[len(keys.blob_prefix) :] for name in payloads}
+            unneeded |= {name for name in candidates if not retained.needs(name)}
+        for name in sorted(unneeded):
             self._blobs.erase(keys.blob_prefix + name)
         for record in stubs:
             self._log.records.delete(keys.snapshots, record)
         if lease is not None:
             slots.leave(lease, free=lease.before)
-        return {"blobs": len(gone)}
+        return {"blobs": len(unneeded)}
 
     def _is_live(self, keys: SessionKeys) -> bool:
         try:

@@ -85,8 +85,8 @@ class ExportSessions:
 
     def everything(self, owner: Owner) -> Job:
         """Start the job that exports all of a person's data. Within an hour it is the same job."""
-        begun = self._log.clock.now_ms() // _FRESH_MS * _FRESH_MS
-        job_id = f"{begun:013d}-{short_hash('export everything').hex()}"
+        hour_ms = self._log.clock.now_ms() // _FRESH_MS * _FRESH_MS
+        job_id = f"{hour_ms:013d}-{short_hash('export everything').hex()}"
         return self._start_job(owner, "export", "", {}, job_id=job_id)
 
     def link(self, owner: Owner, session_id: str) -> Link:

@@ -243,9 +243,11 @@ def parts_content(parts: Sequence[SnapshotStretch]) -> JsonObject:
 
 def kept_by(records: Iterable[Record]) -> RetainedBlobs:
     """Return the blobs that these snapshots need. Snapshots of kind ``ref`` need none."""
-    full = [record for record in records if record.content.get("kind") == "full"]
-    names = {part.blob for record in full for part in parts_of(record) if part.inline is None}
-    return RetainedBlobs(frozenset(names), max((part.last for record in full for part in parts_of(record)), default=0))
+    full_records = [record for record in records if record.content.get("kind") == "full"]
+    names = {part.blob for record in full_records for part in parts_of(record) if part.inline is None}
+    return RetainedBlobs(
+        frozenset(names), max((part.last for record in full_records for part in parts_of(record)), default=0)
+    )
 
 
 class FullSnapshots:

@@ -134,8 +134,8 @@ class RestoreSnapshots:
                 return GetSession(self._log)(owner, session_id)
         elif is_live:
             point = ForkPoint(session_id=session_id, at=position)
-            made = self._create(owner, CreateSession(session_id=body.session_id, fork=point), key=key)
-            return made.session
+            created = self._create(owner, CreateSession(session_id=body.session_id, fork=point), key=key)
+            return created.session
         elif body.session_id is not None:
             target = check_session_id(body.session_id)
         else:
@@ -211,12 +211,12 @@ class RestoreSnapshots:
     def _made_by(self, target: SessionKeys, record: Record) -> Callable[[], Commit | None]:
         """Return a function that finds the restore note of a session that was made of the snapshot."""
 
-        def made() -> Commit | None:
+        def find_note() -> Commit | None:
             commit = self._log.commits.get(target, cast("int", record.content["position"]) + 1)
             events = self._log.commits.events(target, [commit]) if commit is not None else []
             return commit if is_restore_note(commit, events, record.id) else None
 
-        return made
+        return find_note
 
 
 def _token(keys: SessionKeys, record: Record) -> bytes:

@@ -213,18 +213,19 @@ class _Sealing:
 
     def _add(self, writer: SegmentWriter, stored: Sequence[tuple[Item, Commit]]) -> None:
         """Add the commits of a page, with as many payloads per request as one request can get."""
-        wanted, waiting = list[Payload](), list[tuple[Item, Commit]]()
+        payloads, waiting = list[Payload](), list[tuple[Item, Commit]]()
         for item, commit in stored:
-            beside = [payload for payload in commit.payloads if not is_blob(payload)]
-            if len(wanted) + len(beside) > MAX_GET_ITEMS:
-                self._write(writer, waiting, wanted)
-                wanted, waiting = [], []
-            wanted += beside
+            own_payloads = [payload for payload in commit.payloads if not is_blob(payload)]
+            if len(payloads) + len(own_payloads) > MAX_GET_ITEMS:
+                self._write(writer, waiting, payloads)
+                payloads, waiting = [], []
+            payloads += own_payloads
             waiting.append((item, commit))
-        self._write(writer, waiting, wanted)
+        self._write(writer, waiting, payloads)
 
-    def _write(self, writer: SegmentWriter, stored: Sequence[tuple[Item, Commit]], wanted: Sequence[Payload]) -> None:
-        contents = self._payloads.fetch(self._keys, wanted)
+    def _write(self, writer: SegmentWriter, stored: Sequence[tuple[Item, Commit]], payloads: Sequence[Payload]) -> None:
+        """Fetch the payloads, and add the commits with them to the segment."""
+        contents = self._payloads.fetch(self._keys, payloads)
         for item, commit in stored:
             if commit.home != self._keys.partition:
                 # The commit belongs to the session that this one was forked from: the segment keeps a copy of its blobs.

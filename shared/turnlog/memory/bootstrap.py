@@ -56,7 +56,7 @@ def line_of(memory: Memory) -> str:
 
 
 def text_of(memory: Memory) -> str:
-    """Return the text of a memory in one line, cut and without markers of message borders; it may be empty."""
+    """Return the text of a memory in one line, cut, with markers of message borders escaped; it may be empty."""
     line = " ".join(_CONTROL.sub(" ", memory.text).split())
     return cut(_MARK.sub(lambda match: f"{match[0][0]}\\{match[0][1:]}", line), MAX_CHARS)
 

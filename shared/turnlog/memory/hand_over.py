@@ -1,7 +1,7 @@
 """Hand a session to long-term memory once it has ended or fallen silent. A job does the work; nobody waits for it.
 
-A note is stored before the commit that ends the session. So the schedule of retention finds the session after any later
-failure (the queue, the worker, an engine that is down for days), and asks for the job again.
+A note is stored before the commit that ends the session. After any later failure (the queue, the worker, an engine that is
+down for days), the schedule of retention finds the note and asks for the job again.
 """
 
 from __future__ import annotations

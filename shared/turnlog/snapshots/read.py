@@ -55,7 +55,7 @@ class SnapshotLogs:
             return self._log, commit
         if record.content["kind"] != "full":
             raise NotFoundError(
-                f"session {keys.session_id!r} is not there any more, and the snapshot is only a pointer to it"
+                f"session {keys.session_id!r} has expired or was erased, and a ref snapshot is only a pointer into it"
             )
         items = ArchiveItems(self._full.archive(keys, record))
         log = SessionLog(items, Payloads(items, self._blobs), self._log.clock, self._log.ids, expires=False)

@@ -194,7 +194,7 @@ class RestoreSnapshots:
         """Yield the commits of a full snapshot. Raises `NotFoundError` for a ``ref``."""
         if record.content["kind"] != "full":
             raise NotFoundError(
-                f"session {keys.session_id!r} is not there any more, and the snapshot is only a pointer to it"
+                f"session {keys.session_id!r} has expired or was erased, and a ref snapshot is only a pointer into it"
             )
         return self._full.archive(keys, record).commits()
 

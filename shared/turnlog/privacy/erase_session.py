@@ -32,7 +32,7 @@ from turnlog.sessions.session_log import SessionLog
 from turnlog.snapshots.full import kept_by
 
 
-def kept_of(records: Records, blobs: BlobStore, keys: SessionKeys) -> RetainedItems:
+def retained_items(records: Records, blobs: BlobStore, keys: SessionKeys) -> RetainedItems:
     """Return the items and blobs of a session that stay for its full snapshots.
 
     These are their records and names, the stubs of deleted snapshots that are still to be swept, and the blobs that they
@@ -194,7 +194,7 @@ class EraseSessions:
         return is_free
 
     def _kept(self, keys: SessionKeys) -> RetainedItems:
-        return kept_of(self._log.records, self._blobs, keys)
+        return retained_items(self._log.records, self._blobs, keys)
 
 
 def start_expiry(start_job: StartJobs, erasure: Erasure, keys: SessionKeys, due: str) -> None:

@@ -160,7 +160,7 @@ class Erasure:
         return lease
 
     def clear(
-        self, keys: SessionKeys, first: Item, kept_of: Callable[[], RetainedItems], *, deadline_ms: int
+        self, keys: SessionKeys, first: Item, find_retained: Callable[[], RetainedItems], *, deadline_ms: int
     ) -> RetainedItems | None:
         """Erase an expired session except for retained items, its list entry and its first slot, so that it can be restored.
 
@@ -170,7 +170,7 @@ class Erasure:
         if lease is None:
             return None
         self._hide(keys, expired=True)
-        kept = kept_of()
+        kept = find_retained()
         is_whole = self.erase(keys, kept=kept, deadline_ms=deadline_ms).is_whole
         if is_whole:
             self._free_slots(keys)

@@ -62,5 +62,5 @@ def test_what_is_as_its_class_says_is_taken(value: Any) -> None:
     ],
 )
 def test_what_is_not_is_named(value: Any, name: str) -> None:
-    with pytest.raises(MalformedError, match=rf"^{name} is no "):
+    with pytest.raises(MalformedError, match=rf"^{name} is not of type "):
         check_shape(value, type(value))

@@ -147,7 +147,7 @@ def test_v1_what_reading_and_keeping_take(harness: Harness) -> None:
     for ask in (
         lambda: memories.of(ADA),
         lambda: memories.add(part("new"), [fact("new")]),
-        lambda: memories.told(part("new")),
+        lambda: memories.fact_count(part("new")),
         lambda: memories.add(part("new"), [fact("new")]),
     ):
         before = harness.faults.calls

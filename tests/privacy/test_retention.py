@@ -252,7 +252,7 @@ def test_many_are_dealt_with_at_once_each_for_its_tenant_and_each_counted(
     harness.log().sessions.create("silent", inactive_after_days=1).append(HI)
     harness.clock.advance(2 * DAY)
     together, turns, served = threading.Barrier(10, timeout=30), count(), dict[str, tuple[str | None, str]]()
-    usual = RetainSessions._deal_with
+    usual = RetainSessions._process_entry
 
     def deal_with(self: Any, item: Any, keys: SessionKeys) -> str:
         if next(turns) < 10:
@@ -260,7 +260,7 @@ def test_many_are_dealt_with_at_once_each_for_its_tenant_and_each_counted(
         served[keys.session_id] = (tenancy.served_tenant(), keys.owner.tenant_id)
         return usual(self, item, keys)
 
-    monkeypatch.setattr(RetainSessions, "_deal_with", deal_with)
+    monkeypatch.setattr(RetainSessions, "_process_entry", deal_with)
     assert retained(harness) == Retained(expired=24, timed_out=1)
     assert len(served) == 25 and all(told == meant for told, meant in served.values())
     for at, log in enumerate(logs):
@@ -339,11 +339,11 @@ def test_what_is_overdue_longest_comes_first_whatever_its_shard(
         harness.clock.advance(1)
     harness.clock.advance(2 * DAY)
     order = list[str]()
-    usual = RetainSessions._deal_with
+    usual = RetainSessions._process_entry
     monkeypatch.setattr(retention, "_BATCH", 1)
     monkeypatch.setattr(
         RetainSessions,
-        "_deal_with",
+        "_process_entry",
         lambda self, item, keys: (order.append(keys.session_id), usual(self, item, keys))[1],
     )
     assert retained(harness) == Retained(expired=30)

@@ -255,7 +255,7 @@ def test_documents_before_their_commits_are_refused(harness: Harness) -> None:
     body = {"head": manifest["head"], "hash": manifest["hash"]}
     commits = found["sessions/s/log.jsonl"].decode().splitlines()
     call, path = harness.log(user="eve")._backend.call, {"session_id": "x"}
-    with pytest.raises(InvalidInputError, match="when all commits are here"):
+    with pytest.raises(InvalidInputError, match="before the last commit"):
         call("import_session", path=path, body={**body, "commits": commits[:1], "documents": [document]})
     with pytest.raises(ConflictError) as raised:
         call("import_session", path=path, body={**body, "documents": [document]})

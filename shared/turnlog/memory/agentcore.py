@@ -1,7 +1,7 @@
-"""Amazon Bedrock AgentCore Memory. docs/memory-engines.md says how the memory resource must be set up.
+"""Memory engine over Amazon Bedrock AgentCore Memory. docs/memory-engines.md describes how to set up the memory resource.
 
-A part of a session is kept as events, of which AgentCore makes memory records later, by itself. The records of a session stand
-in a namespace of its own: so a session can be erased, and a memory tells which one it came from.
+A part of a session is stored as events, from which AgentCore makes memory records later. Each session's records have a
+namespace of their own: so a session can be erased, and a memory names the session that it came from.
 """
 
 from __future__ import annotations
@@ -24,17 +24,18 @@ _MEMORY = Service(MemoryConfigError, "memory_status", "memory_timeout", "memory_
 
 
 class AgentCoreCalls:
-    """What is asked of one memory resource. The time-out is that of each try."""
+    """Calls AgentCore for one memory resource. The time-out holds for each try."""
 
     def __init__(self, clients: Clients, memory_id: str, *, timeout_seconds: int) -> None:
         self._clients = clients
         self._memory_id = memory_id
         self._timeout_seconds = timeout_seconds
 
-    def pages(self, operation: str, field: str, **asked: Any) -> Iterator[list[Any]]:
+    def pages(self, operation: str, field: str, **parameters: Any) -> Iterator[list[Any]]:
+        """Yield the pages of a list operation; ``field`` names the list in the answer."""
         token: dict[str, str] = {}
         while True:
-            answer = self.call(operation, maxResults=100, **token, **asked)
+            answer = self.call(operation, maxResults=100, **token, **parameters)
             with readable():
                 page = list(answer[field])
                 following = answer.get("nextToken")
@@ -43,15 +44,17 @@ class AgentCoreCalls:
                 return
             token = {"nextToken": str(following)}
 
-    def call(self, operation: str, **asked: Any) -> Any:
+    def call(self, operation: str, **parameters: Any) -> Any:
+        """Call an operation. Its errors become `UnavailableError` and `MemoryConfigError`."""
         with _MEMORY.asked(f"AgentCore's {operation}"):
             client = self._clients.open("bedrock-agentcore", read_timeout_seconds=fitting(self._timeout_seconds))
             call: Callable[..., Any] = getattr(client, operation)
-            return call(memoryId=self._memory_id, **asked)
+            return call(memoryId=self._memory_id, **parameters)
 
 
 @contextmanager
 def readable() -> Iterator[None]:
+    """Turn errors of reading an answer into `UnavailableError`."""
     try:
         yield
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
@@ -59,6 +62,7 @@ def readable() -> Iterator[None]:
 
 
 def unreadable() -> UnavailableError:
+    """Return the error for an answer of an unknown form."""
     return _MEMORY.no_answer("AgentCore")
 
 
@@ -68,7 +72,7 @@ _SESSION = "s-"
 
 
 class Namespaces:
-    """Where the records of people and sessions stand."""
+    """Builds and reads the namespaces of people's and sessions' records."""
 
     def __init__(self, template: str) -> None:
         names = _PLACEHOLDER.findall(template)
@@ -90,7 +94,7 @@ class Namespaces:
         return f"{self.of_person(owner)}{self._between}{session_name(session_id)}/"
 
     def session_in(self, namespaces: Sequence[str]) -> str | None:
-        """The session whose records stand in a namespace."""
+        """Return the id of the session that one of a record's namespaces belongs to; None without one."""
         for namespace in namespaces:
             _, _, below = namespace.removeprefix(self._actor_path).partition("/")
             session = below.removeprefix(self._between).split("/")[0]
@@ -100,32 +104,33 @@ class Namespaces:
 
 
 def actor_id(owner: Owner) -> str:
-    """Tenant and user, neither of which has a colon in its id: no two owners share one."""
+    """Return AgentCore's actor id of an owner. Ids of tenants and users have no colon, so no two owners share one."""
     return f"t-{owner.tenant_id}:u-{owner.user_id}"
 
 
 def session_name(session_id: str) -> str:
-    """AgentCore's ids begin with a letter or a digit; ours need not."""
+    """Return AgentCore's id of a session, which must begin with a letter or a digit."""
     return _SESSION + session_id
 
 
 def below(path: str, records: Iterable[Any]) -> list[Any]:
-    """Those that stand below a path, whatever else was answered: nobody is told of another."""
+    """Return only records below a path, whatever AgentCore answered: nobody may read another owner's memories."""
     with readable():
         return [record for record in records if any(name.startswith(path) for name in namespaces_of(record))]
 
 
 def namespaces_of(record: Any) -> list[str]:
+    """Return the namespaces of a record, each with a slash at its end."""
     return [str(name) if str(name).endswith("/") else f"{name}/" for name in record.get("namespaces", ())]
 
 
 MAX_PAYLOADS = 100
 MAX_EVENT_CHARS = 100_000
-"""Of all texts of an event; of one text it is the service's own limit."""
+"""Characters of all texts of an event. The service limits each text to as many."""
 MAX_QUERY_CHARS = 10_000
 MAX_BATCH = 100
 _MAX_PASSES = 20
-"""So often a list is asked for until nothing is left in it."""
+"""Times that a list is read until everything in it is deleted."""
 _ROLES = {"user": "USER", "assistant": "ASSISTANT", "tool": "TOOL"}
 _PART, _FIRST, _LAST = "turnlog-part", "turnlog-first", "turnlog-last"
 _Place: TypeAlias = tuple[int, int]
@@ -136,8 +141,11 @@ _RECORD_ID = re.compile(r"mem-[a-zA-Z0-9-_]{36,46}")
 
 
 class AgentCoreMemoryEngine:
-    """Implements `MemoryEngine`. ``namespace`` is the template that the resource's strategies have, with ``{actorId}`` and
-    behind it ``{sessionId}``; ``clients`` has the region and the time-outs of its own."""
+    """Implements `MemoryEngine` with AgentCore.
+
+    ``namespace`` is the template of the resource's strategies, with ``{actorId}`` followed by ``{sessionId}``. ``clients``
+    has the region and its own time-outs.
+    """
 
     def __init__(self, clients: Clients, memory_id: str, *, namespace: str, timeout_seconds: int) -> None:
         if not _MEMORY_ID.fullmatch(memory_id):
@@ -150,11 +158,11 @@ class AgentCoreMemoryEngine:
         return "agentcore"
 
     def remember(self, part: Offloaded) -> int:
-        """0: AgentCore makes memories later. What an event has already is not kept again, however late that is."""
+        """Store a part as events; messages that are stored already are skipped. Returns 0: AgentCore makes memories later."""
         actor, session = actor_id(part.owner), session_name(part.session_id)
         label = hashlib.sha256(part.id.encode()).hexdigest()
-        kept = list(self._ranges(actor, session, label))
-        for pieces in _events(_pieces(part.said(), kept)):
+        stored = list(self._ranges(actor, session, label))
+        for pieces in _events(_pieces(part.said(), stored)):
             (first, last), time_ms = (pieces[0].place, pieces[-1].place), pieces[0].said.time_ms
             self._calls.call(
                 "create_event",
@@ -162,8 +170,8 @@ class AgentCoreMemoryEngine:
                 sessionId=session,
                 eventTimestamp=datetime.fromtimestamp(time_ms / 1000, UTC),
                 payload=[
-                    {"conversational": {"role": _ROLES.get(one.said.role, "OTHER"), "content": {"text": one.text}}}
-                    for one in pieces
+                    {"conversational": {"role": _ROLES.get(piece.said.role, "OTHER"), "content": {"text": piece.text}}}
+                    for piece in pieces
                 ],
                 clientToken=hashlib.sha256(f"{label} {first} {last}".encode()).hexdigest(),
                 metadata={_PART: _text(label), _FIRST: _text(_named(first)), _LAST: _text(_named(last))},
@@ -171,11 +179,11 @@ class AgentCoreMemoryEngine:
         return 0
 
     def known(self, owner: Owner, question: str, *, limit: int, timeout_seconds: float) -> list[Memory]:
-        """The time-out is that of the client: who needs it shorter stops waiting."""
+        """Return memories for a question. The client's time-out holds; a caller with less time stops waiting."""
         path, query = self._namespaces.of_person(owner), question.strip()[:MAX_QUERY_CHARS]
         if not query:
             return self._newest(owner)[:limit]
-        found = list[Any]()
+        records = list[Any]()
         pages = self._calls.pages(
             "retrieve_memory_records",
             "memoryRecordSummaries",
@@ -183,30 +191,31 @@ class AgentCoreMemoryEngine:
             searchCriteria={"searchQuery": query, "topK": min(max(limit, 1), MAX_BATCH)},
         )
         for page in pages:
-            found += below(path, page)
-            if len(found) >= limit:
+            records += below(path, page)
+            if len(records) >= limit:
                 break
-        return [self._memory(record) for record in found[:limit]]
+        return [self._memory(record) for record in records[:limit]]
 
     def page(self, owner: Owner, *, limit: int, after: str | None = None) -> MemoryPage:
-        """AgentCore promises no order, so each page is made of the whole list."""
-        memories = [one for one in self._newest(owner) if after is None or _place(one) < after]
+        """Return a page of memories, newest first. AgentCore promises no order, so each page reads the whole list."""
+        memories = [memory for memory in self._newest(owner) if after is None or _place(memory) < after]
         page = tuple(memories[:limit])
         return MemoryPage(page, _place(page[-1]) if len(memories) > limit else None)
 
     def forget(self, owner: Owner, memory_ids: Collection[str]) -> None:
-        """The events that a memory came from stay, and nothing is made of them again."""
-        wanted = {memory_id for memory_id in memory_ids if _RECORD_ID.fullmatch(memory_id)}
-        if wanted:
-            # An id says nothing of whose it is.
-            found = self._records(self._namespaces.of_person(owner))
-            self._delete_records([record for record in found if record["memoryRecordId"] in wanted])
+        """Delete memories. The events behind them stay, but AgentCore makes no new memories of them."""
+        ids = {memory_id for memory_id in memory_ids if _RECORD_ID.fullmatch(memory_id)}
+        if ids:
+            # An id does not say whose record it names, so only the owner's records are deleted.
+            records = self._records(self._namespaces.of_person(owner))
+            self._delete_records([record for record in records if record["memoryRecordId"] in ids])
 
     def erase(self, owner: Owner, session_id: str | None = None, *, position: int | None = None) -> int:
-        """What came from one message is not told apart from the rest of its session: all of that goes.
+        """Erase all memories and events of an owner or a session; return the number of erased memories.
 
-        Events go first, so that nothing more is made of them. What AgentCore is just making of one may come later; erasing again
-        finds it.
+        AgentCore does not say which message a memory came from, so ``position`` erases the whole session. Events are deleted
+        first, so that nothing more is made of them. A memory that AgentCore is making meanwhile may appear later; erasing
+        again deletes it.
         """
         actor = actor_id(owner)
         if session_id is not None:
@@ -220,7 +229,7 @@ class AgentCoreMemoryEngine:
     # ------------------------------------------------------------ events
 
     def _ranges(self, actor: str, session: str, label: str) -> Iterator[tuple[_Place, _Place]]:
-        """From where to where the events of a part that are there reach."""
+        """Yield the first and last place of each stored event of a part."""
         only = {"left": {"metadataKey": _PART}, "operator": "EQUALS_TO", "right": {"metadataValue": _text(label)}}
         pages = self._calls.pages(
             "list_events",
@@ -238,20 +247,20 @@ class AgentCoreMemoryEngine:
 
     def _delete_events(self, actor: str, session: str) -> None:
         for _ in range(_MAX_PASSES):
-            found = [
+            event_ids = [
                 str(event["eventId"])
                 for page in self._calls.pages(
                     "list_events", "events", actorId=actor, sessionId=session, includePayloads=False
                 )
                 for event in page
             ]
-            if not found:
+            if not event_ids:
                 return
-            for event_id in found:
+            for event_id in event_ids:
                 try:
                     self._calls.call("delete_event", actorId=actor, sessionId=session, eventId=event_id)
                 except MemoryConfigError as error:
-                    # Another one has deleted it; whether the memory itself is there, the next list says.
+                    # Another process has deleted the event. If the memory itself is missing, the next list raises.
                     if error.details.get("memory_status") != 404:
                         raise
         raise UnavailableError("AgentCore still lists events that were deleted")
@@ -259,15 +268,15 @@ class AgentCoreMemoryEngine:
     # ------------------------------------------------------------ records
 
     def _records(self, path: str) -> list[Any]:
-        """All records below a path. What is under a name that only begins alike is another's."""
-        found = list[Any]()
+        """Return all records below a path. AgentCore also lists names that merely begin alike; these are left out."""
+        records = list[Any]()
         for page in self._calls.pages("list_memory_records", "memoryRecordSummaries", namespacePath=path):
-            found += below(path, page)
-        return found
+            records += below(path, page)
+        return records
 
     def _newest(self, owner: Owner) -> list[Memory]:
-        found = [self._memory(record) for record in self._records(self._namespaces.of_person(owner))]
-        return sorted(found, key=_place, reverse=True)
+        memories = [self._memory(record) for record in self._records(self._namespaces.of_person(owner))]
+        return sorted(memories, key=_place, reverse=True)
 
     def _delete_all(self, path: str) -> int:
         ids = set[str]()
@@ -280,27 +289,28 @@ class AgentCoreMemoryEngine:
         raise UnavailableError("AgentCore still lists memories that were deleted")
 
     def _delete_records(self, records: Sequence[Any]) -> None:
-        for at in range(0, len(records), MAX_BATCH):
-            batch = records[at : at + MAX_BATCH]
+        for start in range(0, len(records), MAX_BATCH):
+            batch = records[start : start + MAX_BATCH]
             answer = self._calls.call(
                 "batch_delete_memory_records",
                 records=[
-                    {"memoryRecordId": one["memoryRecordId"], "namespace": namespaces_of(one)[0]} for one in batch
+                    {"memoryRecordId": record["memoryRecordId"], "namespace": namespaces_of(record)[0]}
+                    for record in batch
                 ],
             )
-            # One that is gone meanwhile is what was asked for.
-            failed = [one for one in answer.get("failedRecords", []) if one.get("errorCode") != 404]
+            # A record that is gone already counts as deleted.
+            failed = [record for record in answer.get("failedRecords", []) if record.get("errorCode") != 404]
             if failed:
                 raise UnavailableError(f"AgentCore kept {len(failed)} of {len(batch)} memories")
 
     def _memory(self, record: Any) -> Memory:
         with readable():
-            said = record.get("timestamp") or record["createdAt"]
+            created_at = record.get("timestamp") or record["createdAt"]
             score = record.get("score")
             return Memory(
                 id=str(record["memoryRecordId"]),
                 text=str(record["content"]["text"]),
-                created_ms=round(said.timestamp() * 1000),
+                created_ms=round(created_at.timestamp() * 1000),
                 session_id=self._namespaces.session_in(namespaces_of(record)),
                 score=float(score) if score is not None else None,
             )
@@ -308,32 +318,35 @@ class AgentCoreMemoryEngine:
 
 @lazy_dataclass(frozen=True, slots=True)
 class _Piece:
-    """A message, or a piece of a long one. ``place`` is its position, and which piece it is."""
+    """A message, or a piece of a long one. ``place`` is its position and the number of the piece."""
 
     said: SpokenMessage
     text: str
     place: _Place
 
 
-def _pieces(said: Iterable[SpokenMessage], kept: Sequence[tuple[_Place, _Place]]) -> Iterator[_Piece]:
-    """The messages but for what is kept already: between two tries one may have been redacted, and others stand together then."""
-    for one in said:
-        text = one.text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-        for at in range(0, len(text), MAX_EVENT_CHARS):
-            place = one.position, at // MAX_EVENT_CHARS
-            if not any(first <= place <= last for first, last in kept):
-                yield _Piece(one, text[at : at + MAX_EVENT_CHARS], place)
+def _pieces(said: Iterable[SpokenMessage], stored: Sequence[tuple[_Place, _Place]]) -> Iterator[_Piece]:
+    """Yield the pieces of messages, except for those that are stored already.
+
+    A redaction between two tries changes which messages share an event, so each piece is checked by its place.
+    """
+    for message in said:
+        text = message.text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        for start in range(0, len(text), MAX_EVENT_CHARS):
+            place = message.position, start // MAX_EVENT_CHARS
+            if not any(first <= place <= last for first, last in stored):
+                yield _Piece(message, text[start : start + MAX_EVENT_CHARS], place)
 
 
 def _events(pieces: Iterable[_Piece]) -> Iterator[list[_Piece]]:
-    """The pieces in events of a bounded size."""
+    """Yield the pieces in events of a bounded size."""
     event, chars = list[_Piece](), 0
-    for one in pieces:
-        if event and (len(event) == MAX_PAYLOADS or chars + len(one.text) > MAX_EVENT_CHARS):
+    for piece in pieces:
+        if event and (len(event) == MAX_PAYLOADS or chars + len(piece.text) > MAX_EVENT_CHARS):
             yield event
             event, chars = [], 0
-        event.append(one)
-        chars += len(one.text)
+        event.append(piece)
+        chars += len(piece.text)
     if event:
         yield event
 
@@ -348,7 +361,7 @@ def _place_named(name: str) -> _Place:
 
 
 def _place(memory: Memory) -> str:
-    """Where a memory stands in the list."""
+    """Return a memory's sort key in the list."""
     return f"{memory.created_ms:015d} {memory.id}"
 
 

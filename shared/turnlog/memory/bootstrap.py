@@ -1,4 +1,7 @@
-"""What a new session is begun with from long-term memory: within a token cap and a time, or not at all, and it says why."""
+"""Begin a new session with memories: a message within a token cap and a time limit, or none.
+
+A record says what was asked for, and what came of it.
+"""
 
 from __future__ import annotations
 
@@ -26,36 +29,36 @@ from turnlog.sessions.models import Bootstrap, Bootstrapped
 from turnlog.windows.text import cut, fenced
 
 MAX_CHARS = 1_000
-"""Of one memory; the rest is cut and marked."""
+"""Characters of one memory; the rest is cut and marked."""
 _KIND = "what is known of the user from earlier conversations"
 _LABELS: dict[Script, str] = {
     "chinese": "以往对话中得知的用户信息：",
     "japanese": "これまでの会話から分かっているユーザーの情報：",
     "korean": "이전 대화에서 알게 된 사용자 정보:",
 }
-"""What comes before the memories, in their language. The fence says it in English."""
+"""Label before the memories, in their language. The fence says it in English."""
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]+")
 _MARK = re.compile(r"<\||\|>|\[/?INST\]|</?s>|<</?SYS>>|<(?:start|end)_of_turn>", re.IGNORECASE)
-"""What models and their servers take for borders of messages, or the beginning and end of it: ``<|im_start|>``, ``[INST]``."""
+"""Matches markers that models and their servers take for borders of messages, such as ``<|im_start|>`` or ``[INST]``."""
 
 
 def memories_text(memories: Sequence[Memory]) -> str:
-    """The message that a session begins with."""
+    """Return the text of the message that a session begins with."""
     lines = [line_of(memory) for memory in memories]
-    script = main_script(" ".join(told(memory) for memory in memories))
+    script = main_script(" ".join(text_of(memory) for memory in memories))
     label = _LABELS.get(script, "") if script is not None else ""
     return fenced(_KIND, "\n".join([*([label] if label else []), *lines]))
 
 
 def line_of(memory: Memory) -> str:
-    """The memory with the day when it was made."""
-    return f"- {rfc3339(memory.created_ms)[:10]}: {told(memory)}"
+    """Return a line with the day and the text of a memory."""
+    return f"- {rfc3339(memory.created_ms)[:10]}: {text_of(memory)}"
 
 
-def told(memory: Memory) -> str:
-    """The memory in one line; empty when it says nothing."""
+def text_of(memory: Memory) -> str:
+    """Return the text of a memory in one line, cut, with markers of message borders escaped; it may be empty."""
     line = " ".join(_CONTROL.sub(" ", memory.text).split())
-    return cut(_MARK.sub(lambda found: f"{found[0][0]}\\{found[0][1:]}", line), MAX_CHARS)
+    return cut(_MARK.sub(lambda match: f"{match[0][0]}\\{match[0][1:]}", line), MAX_CHARS)
 
 
 _FORMAT = "turnlog"
@@ -64,64 +67,69 @@ _FAILED = "memory_failed"
 
 @lazy_dataclass(frozen=True, slots=True)
 class BootstrapMessage:
-    """``message`` is what the session is begun with, if anything; ``record`` what was asked for and what came of it."""
+    """The outcome of a bootstrap.
+
+    ``message`` begins the session, if there are memories; ``record`` says what was asked for and what came of it.
+    """
 
     message: Incoming | None
     record: JsonObject
 
 
 class BringMemories:
-    """Asks the engine. Raises nothing of it, and never waits longer than it is allowed to."""
+    """Ask the engine for memories to begin a session with. Never raises the engine's errors, never exceeds the time limit."""
 
     def __init__(
         self,
         memory: Callable[[], MemoryEngine | None],
         counter: TokenCounter,
         release: Callable[[], None],
-        living: Callable[[Sequence[Memory]], list[Memory]],
+        visible: Callable[[Sequence[Memory]], list[Memory]],
     ) -> None:
-        """``memory`` brings the engine, or raises what is wrong with its settings; ``release`` frees what a thread holds that has
-        asked it; ``living`` leaves out what is being erased, and raises what the session's own table raises."""
+        """``memory`` returns the engine, or raises an error of its settings. ``release`` frees what the asking thread holds.
+
+        ``visible`` removes memories under erasure, and raises the errors of the session's table.
+        """
         self._memory = memory
         self._counter = counter
         self._release = release
-        self._living = living
+        self._visible = visible
 
     def __call__(self, owner: Owner, ask: Bootstrap) -> BootstrapMessage:
         try:
             engine = self._memory()
         except TurnlogError as error:
-            return _known(ask, "unavailable", reason=error.error_code)
+            return _outcome(ask, "unavailable", reason=error.error_code)
         if engine is None:
-            return _known(ask, "off")
-        found = _in_time(engine, owner, ask, self._release)
-        if found is None:
-            return _known(ask, "timed_out", engine.name, reason="memory_timeout")
-        if isinstance(found, str):
-            return _known(ask, "timed_out" if found == "memory_timeout" else "unavailable", engine.name, reason=found)
-        found = self._living(found)
+            return _outcome(ask, "off")
+        known = _in_time(engine, owner, ask, self._release)
+        if known is None:
+            return _outcome(ask, "timed_out", engine.name, reason="memory_timeout")
+        if isinstance(known, str):
+            return _outcome(ask, "timed_out" if known == "memory_timeout" else "unavailable", engine.name, reason=known)
+        known = self._visible(known)
         try:
-            return self._chosen(ask, engine.name, found[: ask.limit])
-        except Exception:  # noqa: BLE001 - also when what it says can't be told
-            return _known(ask, "unavailable", engine.name, reason=_FAILED)
+            return self._chosen(ask, engine.name, known[: ask.limit])
+        except Exception:  # noqa: BLE001 - also when a memory can't be written as text
+            return _outcome(ask, "unavailable", engine.name, reason=_FAILED)
 
     def _chosen(self, ask: Bootstrap, engine: str, memories: Sequence[Memory]) -> BootstrapMessage:
-        """The best that have room together. What is said twice is said once."""
-        distinct = {told(memory): memory for memory in reversed(memories) if told(memory)}
-        wanted = [memory for memory in memories if distinct.get(told(memory)) is memory]
-        chosen, room = list[Memory](), ask.max_tokens - self._counter.count(memories_text(()))
-        for memory in wanted:
+        """Return the best memories that fit into the token cap together, without repetitions."""
+        distinct = {text_of(memory): memory for memory in reversed(memories) if text_of(memory)}
+        candidates = [memory for memory in memories if distinct.get(text_of(memory)) is memory]
+        chosen, tokens_left = list[Memory](), ask.max_tokens - self._counter.count(memories_text(()))
+        for memory in candidates:
             cost = self._counter.count(f"\n{line_of(memory)}")
-            if cost <= room:
-                chosen, room = [*chosen, memory], room - cost
+            if cost <= tokens_left:
+                chosen, tokens_left = [*chosen, memory], tokens_left - cost
         while chosen:
             message = self._message(engine, chosen)
             if message.tokens <= ask.max_tokens:
-                left_out = len(wanted) - len(chosen)
-                return _known(ask, "ok", engine, memories=len(chosen), left_out=left_out, message=message)
-            # Lines together, with what comes before them, may take a little more than each alone.
+                left_out = len(candidates) - len(chosen)
+                return _outcome(ask, "ok", engine, memories=len(chosen), left_out=left_out, message=message)
+            # Joined lines and their label may cost slightly more tokens than each line alone.
             chosen.pop()
-        return _known(ask, "empty", engine, left_out=len(wanted))
+        return _outcome(ask, "empty", engine, left_out=len(candidates))
 
     def _message(self, engine: str, memories: Sequence[Memory]) -> Incoming:
         body = {"role": "user", "content": memories_text(memories)}
@@ -143,9 +151,9 @@ def _origin(memory: Memory) -> JsonObject:
 def _in_time(
     engine: MemoryEngine, owner: Owner, ask: Bootstrap, release: Callable[[], None]
 ) -> list[Memory] | str | None:
-    """What the engine knows, or the code of its error, or None when the time is over.
+    """Return the engine's memories, or the code of its error, or None after the time limit.
 
-    The time is that of this wait, whatever the engine does with its own: looking up a name can't be interrupted.
+    The limit holds whatever the engine does: a name look-up, for example, can't be interrupted.
     """
     answers: SimpleQueue[list[Memory] | str] = SimpleQueue()
 
@@ -154,12 +162,12 @@ def _in_time(
             answers.put(engine.known(owner, ask.question or "", limit=ask.limit, timeout_seconds=ask.timeout_seconds))
         except TurnlogError as error:
             answers.put(error.error_code)
-        except Exception:  # noqa: BLE001 - whatever an engine does, the session begins
+        except Exception:  # noqa: BLE001 - the session begins whatever the engine raises
             answers.put(_FAILED)
         finally:
             release()
 
-    # The thread asks for the tenant that is served here.
+    # The thread runs in a copy of this context, which holds the current tenant.
     threading.Thread(target=copy_context().run, args=(run,), name="turnlog-memory", daemon=True).start()
     try:
         return answers.get(timeout=max(0, min(ask.timeout_seconds, seconds_left())))
@@ -167,7 +175,7 @@ def _in_time(
         return None
 
 
-def _known(
+def _outcome(
     ask: Bootstrap,
     status: str,
     engine: str | None = None,
@@ -177,7 +185,8 @@ def _known(
     reason: str | None = None,
     message: Incoming | None = None,
 ) -> BootstrapMessage:
-    found = Bootstrapped.model_validate(
+    """Return the message with the record of a bootstrap."""
+    result = Bootstrapped.model_validate(
         {
             "status": status,
             "engine": engine,
@@ -188,5 +197,5 @@ def _known(
             "reason": reason,
         }
     )
-    record = {"asked": ask.model_dump(exclude_defaults=True), "found": found.model_dump()}
+    record = {"asked": ask.model_dump(exclude_defaults=True), "found": result.model_dump()}
     return BootstrapMessage(message, cast("JsonObject", record))

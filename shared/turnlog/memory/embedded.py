@@ -1,4 +1,4 @@
-"""The embedded memory engine: facts of the same table as everything else, made by rules or by a model within a budget."""
+"""The embedded memory engine: facts in Turnlog's own table, made by rules or by a model within a token budget."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from turnlog.ports import FactMaker, SearchEngine, TermDocuments, TokenCounter
 from turnlog.summaries.budget import Reservation, Spending
 
 MakeFacts = Callable[[str, Iterable[SpokenMessage]], MadeFacts]
-"""Facts for a tenant: of a maker, or of one whose tokens are paid for by the tenant."""
+"""Makes facts of messages for a tenant, whose budget pays for a model's tokens."""
 _log = logging.getLogger("turnlog")
 
 
 class EmbeddedMemory:
-    """Implements `MemoryEngine` with rules or a model that make facts, and a search engine that ranks them."""
+    """Implements `MemoryEngine`: rules or a model make facts, and a search engine ranks them."""
 
     name = "embedded"
 
@@ -32,46 +32,53 @@ class EmbeddedMemory:
         self._search = search
 
     def remember(self, part: Offloaded) -> int:
-        """The facts of a part, made once: of a part that was told before none is made, nor a model asked."""
-        before = self._memories.told(part)
-        if before is not None:
-            return before
+        """Make and store the facts of a part; return their number. A part that has facts already costs no model call."""
+        existing = self._memories.fact_count(part)
+        if existing is not None:
+            return existing
         made = self._make(part.owner.tenant_id, part.said())
-        kept = self._memories.add(part, made.facts)
-        if len(made.facts) > kept:
-            _log.info("of %d facts of a part %d were kept", len(made.facts), kept)
-        return kept
+        stored = self._memories.add(part, made.facts)
+        if len(made.facts) > stored:
+            _log.info("of %d facts of a part %d were kept", len(made.facts), stored)
+        return stored
 
     def known(self, owner: Owner, question: str, *, limit: int, timeout_seconds: float) -> list[Memory]:
-        """What shares words with the question, best first; then the others, those said most often first. It takes one query."""
-        found = [one for one in self._memories.of(owner) if one.replaced_by is None]
-        found.sort(key=lambda one: (one.confirmations, *newest_first(one)), reverse=True)
-        asked = self._ranked(found, question)
-        rows = {row for row, _ in asked}
-        rest = [one for row, one in enumerate(found) if row not in rows]
-        return [*(replace(found[row], score=round(score, 4)) for row, score in asked), *rest][:limit]
+        """Return memories that share words with the question, best first; then the others, the most often confirmed first.
+
+        One query to the table.
+        """
+        memories = [memory for memory in self._memories.of(owner) if memory.replaced_by is None]
+        memories.sort(key=lambda memory: (memory.confirmations, *newest_first(memory)), reverse=True)
+        ranked = self._ranked(memories, question)
+        rows = {row for row, _ in ranked}
+        rest = [memory for row, memory in enumerate(memories) if row not in rows]
+        return [*(replace(memories[row], score=round(score, 4)) for row, score in ranked), *rest][:limit]
 
     def page(self, owner: Owner, *, limit: int, after: str | None = None) -> MemoryPage:
-        found = self._memories.of(owner)
+        """Return a page of memories, newest first. ``after`` is the ``next`` of the page before."""
+        memories = self._memories.of(owner)
         if after is not None:
             place = _place(after)
-            found = [one for one in found if newest_first(one) < place]
-        shown = tuple(found[:limit])
-        following = ".".join(map(str, newest_first(shown[-1]))) if len(found) > limit else None
+            memories = [memory for memory in memories if newest_first(memory) < place]
+        shown = tuple(memories[:limit])
+        following = ".".join(map(str, newest_first(shown[-1]))) if len(memories) > limit else None
         return MemoryPage(shown, following)
 
     def forget(self, owner: Owner, memory_ids: Collection[str]) -> None:
+        """Delete memories from every session they came from."""
         self._memories.forget(owner, memory_ids)
 
     def erase(self, owner: Owner, session_id: str | None = None, *, position: int | None = None) -> int:
+        """Delete the facts of an owner, a session or a message; return their number."""
         if session_id is not None and position is not None:
             return self._memories.erase_message(owner, session_id, position)
         return self._memories.erase(owner, session_id)
 
-    def _ranked(self, found: Sequence[Memory], question: str) -> list[tuple[int, float]]:
-        if not question.strip() or not found:
+    def _ranked(self, memories: Sequence[Memory], question: str) -> list[tuple[int, float]]:
+        """Return the index and score of memories that share words with the question, best first."""
+        if not question.strip() or not memories:
             return []
-        terms = self._search.terms([one.text for one in found])
+        terms = self._search.terms([memory.text for memory in memories])
 
         def rows_of(term: str) -> list[tuple[int, int]]:
             return [(row, counts[term]) for row, counts in enumerate(terms) if term in counts]
@@ -80,7 +87,7 @@ class EmbeddedMemory:
 
 
 def by(maker: FactMaker) -> MakeFacts:
-    """A maker that costs nobody anything."""
+    """Return a maker of facts that costs no tokens, such as rules."""
     return lambda _tenant_id, said: maker.facts(said)
 
 
@@ -88,23 +95,24 @@ def _place(after: str) -> tuple[int, int, str]:
     created, _, rest = after.partition(".")
     position, _, memory_id = rest.partition(".")
     if not (created.isdecimal() and position.isdecimal() and memory_id):
-        raise InvalidInputError("this is no place in a list of memories", code="malformed")
+        raise InvalidInputError("the cursor is no place in a list of memories", code="malformed")
     return int(created), int(position), memory_id
 
 
 STRETCH_CHARS = 60_000
-"""Of what was said, in one call of a model; of a message no more counts than `MESSAGE_CHARS`."""
+"""Characters of messages in one model call; of each message at most `MESSAGE_CHARS` count."""
 MAX_CALLS = 2
-"""Of one part of a session: what lies behind is read by rules. Within the worker's time."""
+"""Model calls for one part of a session, within the worker's time. Rules read the rest of the part."""
 MESSAGE_CHARS = 600
 _PROMPT_TOKENS, _ANSWER_TOKENS, _LINE_TOKENS = 500, 1_000, 6
 _facts_log = logging.getLogger("turnlog")
 
 
 class FactsWithinBudget:
-    """Makes facts with ``model``, or with ``rules`` when the tenant's tokens of the day are spent or its answer is refused.
+    """Makes facts with ``model``, or with ``rules`` when the tenant's daily tokens are spent or the model's answer is
+    refused.
 
-    Outages and wrong settings are raised, for what rules have made is never made again.
+    Outages and wrong settings are raised: facts that rules have made are never made again by the model.
     """
 
     def __init__(
@@ -117,16 +125,17 @@ class FactsWithinBudget:
         self._tokens_per_day = tokens_per_day
 
     def __call__(self, tenant_id: str, said: Iterable[SpokenMessage]) -> MadeFacts:
-        found, spent = list[MemoryFact](), [0, 0]
+        """Return the facts of messages, with the tokens spent on them."""
+        facts, spent = list[MemoryFact](), [0, 0]
         for number, stretch in enumerate(stretches(said)):
-            made = self._of_stretch(tenant_id, stretch) if number < MAX_CALLS else self._rules.facts(stretch)
-            found += made.facts
+            made = self._facts_of_stretch(tenant_id, stretch) if number < MAX_CALLS else self._rules.facts(stretch)
+            facts += made.facts
             spent = [spent[0] + made.input_tokens, spent[1] + made.output_tokens]
-        return MadeFacts(tuple(found), *spent)
+        return MadeFacts(tuple(facts), *spent)
 
-    def _of_stretch(self, tenant_id: str, said: list[SpokenMessage]) -> MadeFacts:
+    def _facts_of_stretch(self, tenant_id: str, said: list[SpokenMessage]) -> MadeFacts:
         tokens = _PROMPT_TOKENS + _ANSWER_TOKENS
-        tokens += sum(self._counter.count(one.text[:MESSAGE_CHARS]) + _LINE_TOKENS for one in said)
+        tokens += sum(self._counter.count(message.text[:MESSAGE_CHARS]) + _LINE_TOKENS for message in said)
         reservation = self._spending.reserve(tenant_id, tokens, limit=self._tokens_per_day)
         if reservation is None:
             return self._by_rules(said, "over_budget")
@@ -136,7 +145,7 @@ class FactsWithinBudget:
             self._settle(reservation, int(error.details["input_tokens"]), int(error.details["output_tokens"]))
             return self._by_rules(said, error.reason)
         except TurnlogError as error:
-            if error.error_code not in (TIMED_OUT, UNREADABLE):  # else what was set aside stands for what it cost
+            if error.error_code not in (TIMED_OUT, UNREADABLE):  # otherwise the reservation counts as the cost
                 self._settle(reservation, 0, 0)
             raise
         self._settle(reservation, made.input_tokens, made.output_tokens)
@@ -147,19 +156,19 @@ class FactsWithinBudget:
         return self._rules.facts(said)
 
     def _settle(self, reservation: Reservation, input_tokens: int, output_tokens: int) -> None:
-        with suppress(UnavailableError):  # what was paid for is not thrown away: the reservation counts in its place
+        with suppress(UnavailableError):  # keep the facts that were paid for: the reservation counts as their cost
             self._spending.settle(reservation, input_tokens=input_tokens, output_tokens=output_tokens)
 
 
 def stretches(said: Iterable[SpokenMessage]) -> Iterator[list[SpokenMessage]]:
-    """What was said in runs that a model takes at once."""
-    held, size = list[SpokenMessage](), 0
-    for one in said:
-        chars = min(len(one.text), MESSAGE_CHARS)
-        if held and size + chars > STRETCH_CHARS:
-            yield held
-            held, size = [], 0
-        held.append(one)
+    """Yield the messages in runs that fit into one model call."""
+    run, size = list[SpokenMessage](), 0
+    for message in said:
+        chars = min(len(message.text), MESSAGE_CHARS)
+        if run and size + chars > STRETCH_CHARS:
+            yield run
+            run, size = [], 0
+        run.append(message)
         size += chars
-    if held:
-        yield held
+    if run:
+        yield run

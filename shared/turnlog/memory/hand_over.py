@@ -1,7 +1,7 @@
-"""Handing a session to long-term memory when it has ended or fallen silent: asked for beside the end, done by a job.
+"""Hand a session to long-term memory once it has ended or fallen silent. A job does the work; nobody waits for it.
 
-Nobody waits for it. A note is put before the commit that ends the session, so whatever fails after that (the queue, the worker,
-the engine for longer than a day) is found by the schedule of retention, which asks for the job again.
+A note is stored before the commit that ends the session. After any later failure (the queue, the worker, an engine that is
+down for days), the schedule of retention finds the note and asks for the job again.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from turnlog.ports import BlobStore, MemoryEngine
 from turnlog.sessions.session_log import SessionLog
 
 NOTED_MS = 15 * 60 * 1000
-"""So long a note is left alone: the job that was asked for is on its way."""
+"""Delay before the schedule looks at a note: by then the job should have run."""
 SETTLES_MS = 60_000
-"""An end that has not come so long after its note never comes: its request is over."""
+"""Time after which a note without its commit is dropped: the request that wrote the note is over."""
 AGAIN_MS = DAY_MS
 MAX_WAITS = 100
 _FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 30, 900
-"""Waits for an engine that is down: longer each time. All of them are a day; then the queue counts, and a dead letter is left."""
+"""Waits for an engine that is down, each longer than the last, a day in total. After them, tries of the queue count."""
 _TRIES = 5
 _GONE: JsonObject = {"status": "gone"}
 _log = logging.getLogger("turnlog")
 
 
 class AskForOffloads:
-    """Asks for the job of a session that ends. With ``is_on`` False it asks for nothing."""
+    """Starts the job that hands a session over. With ``is_on`` False it starts none."""
 
     def __init__(self, log: SessionLog, offloads: Offloads, start_job: StartJobs, *, is_on: bool) -> None:
         self._log = log
@@ -50,20 +50,23 @@ class AskForOffloads:
         self._is_on = is_on
 
     def note(self, keys: SessionKeys, reason: OffloadReason) -> None:
-        """Before the commit."""
+        """Store the note. Call it before the commit that ends the session."""
         if self._is_on:
             now = self._log.clock.now_ms()
             self._offloads.note(keys, Due(self._log.ids.nonce(), reason, now), due_ms=now + NOTED_MS)
 
     def send(self, keys: SessionKeys, header: Header, reason: OffloadReason) -> None:
-        """After the commit is durable. Again for the same commit: the same job. An outage is left to the schedule."""
+        """Start the job after the commit is durable. Repeated, it is the same job. After an outage the schedule starts it."""
         if self._is_on:
             with suppress(UnavailableError):
                 self._start(keys, header, reason)
 
     def again(self, keys: SessionKeys, header: Header | None) -> str:
-        """What the schedule does about a note: asks once more, or sees that nothing is left to do. ``header`` is the log's newest;
-        None: the session is no more. Returns what was done, by its name in `Retained`; empty for nothing."""
+        """Start the job again for a note that the schedule found, or drop a note that needs nothing more.
+
+        ``header`` is the log's newest; None when the session no longer exists. Returns the outcome as a field name of
+        `Retained`; empty when no job was started.
+        """
         cut, due = self._offloads.read(keys)
         if due is None:
             return ""
@@ -79,7 +82,7 @@ class AskForOffloads:
             self._offloads.put_off(keys, due, due_ms=None)
             return ""
         job = self._start(keys, header, cast("OffloadReason", due.reason))
-        # One that has failed waits for an operator, who finds it among the jobs.
+        # A failed job waits for an operator, who finds it among the jobs.
         self._offloads.put_off(keys, due, due_ms=None if job.status == "failed" else now + AGAIN_MS)
         return "offloaded"
 
@@ -90,7 +93,7 @@ class AskForOffloads:
 
 
 class OffloadSessions:
-    """The job: a copy of all messages beside the session, and to the engine what no earlier job has told it."""
+    """Copy all messages of a session beside it, and pass the engine what no earlier job has passed. The work of a job."""
 
     def __init__(self, log: SessionLog, offloads: Offloads, copies: OffloadCopies, memory: MemoryEngine | None) -> None:
         self._log = log
@@ -99,16 +102,16 @@ class OffloadSessions:
         self._memory = memory
 
     def run(self, owner: Owner, session_id: str, options: JsonObject) -> JsonObject | Later:
-        """A part of a job's work; the receipt says what was handed over, without contents.
+        """Do a part of the job's work; the receipt says what was handed over, without contents.
 
-        Does nothing for a session that is no more, and nothing twice. An engine that is down is asked again later, at no receive
-        of the queue.
+        Does nothing for a session that no longer exists, and nothing twice. When the engine is down, the job is queued again
+        with a delay, which does not count as a failed try.
         """
         keys = SessionKeys(owner, session_id)
         if self._memory is None:
             return {"status": "off"}
         if not options:
-            return _GONE  # its session was erased, and what its jobs were asked with
+            return _GONE  # the session was erased, and with it the options of its jobs
         last, reason = cast("int", options["last"]), cast("OffloadReason", options["reason"])
         header = self._header(keys, last)
         if header is None or header.hash.hex() != options["hash"]:
@@ -128,14 +131,14 @@ class OffloadSessions:
                 return _GONE
             cut = self._offloads.finish(keys, cut, receipt)
         else:
-            raise ConflictError("others hand the same session over; try again", retry_after_seconds=1)
+            raise ConflictError("another process hands over the same session; try again", retry_after_seconds=1)
         self._settle(keys, due, cut)
         if cut.end == last and cut.receipt is not None:
             return cut.receipt
         return {"status": "repeated"}
 
     def _header(self, keys: SessionKeys, position: int) -> Header | None:
-        """Of the commit that ends there, in a session that is alive."""
+        """Return the header of the commit that ends at a position, in a session that exists; else None."""
         try:
             self._log.commits.tail(keys)
             commit = self._log.commits.containing(keys, position)
@@ -183,7 +186,7 @@ class OffloadSessions:
         )
 
     def _settle(self, keys: SessionKeys, due: Due | None, cut: Cut) -> None:
-        """Nothing is left for the schedule to look at: the log has ended, or the note was of the silence that was handed over."""
+        """Drop the note when the schedule has nothing left to do: the log has ended, or its silence was handed over."""
         try:
             newest = self._log.commits.tail(keys).header
         except NotFoundError:
@@ -196,12 +199,14 @@ class OffloadSessions:
 
 @lazy_dataclass(frozen=True, slots=True)
 class Copy:
+    """Counts of a written copy."""
+
     messages: int
     size_bytes: int
 
 
 class OffloadCopies:
-    """Copies of all messages of a session, one for each session, with the newest one in place of the one before."""
+    """Copies of all messages, one for each session; a newer copy replaces the older one."""
 
     def __init__(self, log: SessionLog, blobs: BlobStore, offloads: Offloads) -> None:
         self._log = log
@@ -209,7 +214,7 @@ class OffloadCopies:
         self._offloads = offloads
 
     def write(self, keys: SessionKeys, header: Header) -> Copy:
-        """The copy of the history up to a header: streamed, and the same bytes every time."""
+        """Store the copy of the history up to a header. It is streamed, and its bytes are the same every time."""
         count = 0
         with TemporaryFile() as file:
             with gzip.GzipFile(filename="", fileobj=file, mode="wb", mtime=0) as packed:
@@ -222,9 +227,9 @@ class OffloadCopies:
         return Copy(count, size)
 
     def renew(self, keys: SessionKeys) -> int:
-        """What was copied is erased with all its versions, and copied again as the log has it now; how many versions there were.
+        """Erase all versions of the copy and write it again from the log; return the number of erased versions.
 
-        Ended in between, there is none: done again, there is.
+        After a crash in between there is no copy; a repeated call writes it.
         """
         cut, _ = self._offloads.read(keys)
         if not cut.end:
@@ -239,13 +244,15 @@ class OffloadCopies:
 
 
 class _EngineDownError(Exception):
+    """Raised when the engine is down, so that the job waits."""
+
     def __init__(self, error: UnavailableError) -> None:
         super().__init__(str(error))
         self.error = error
 
 
 def is_at_rest(header: Header) -> bool:
-    """Whether a session has ended, or is known to be silent."""
+    """Whether a session has ended or is marked inactive."""
     return header.status != "active"
 
 

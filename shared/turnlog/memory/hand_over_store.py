@@ -1,7 +1,8 @@
-"""How far a session has been handed to long-term memory, and that it is to be: two small items beside its log, without contents.
+"""Store how far a session has been handed to long-term memory, and the note that it must be: two small items without
+contents.
 
-A log is cut into parts, each handed over by itself. A cut is one conditional put, so parts never overlap, and who goes on after a
-crash, or comes at the same time, hands over the same part under the same id.
+A log is cut into parts that are handed over one by one. Each cut is one conditional put, so parts never overlap. A second
+process, or one after a crash, hands over the same part under the same id.
 """
 
 from __future__ import annotations
@@ -29,8 +30,11 @@ from turnlog.ports import Absent, AttributeValue, Condition, Equal, Item, ItemTa
 
 @lazy_dataclass(frozen=True, slots=True)
 class Cut:
-    """Handed over up to ``done``; the part behind it, up to ``end``, is under way where that is greater. ``receipt`` is of the
-    newest part that is done. All zeros: nothing has been."""
+    """Progress of handing over: everything up to ``done`` is handed over.
+
+    The part behind it, up to ``end``, is under way when ``end`` is greater. ``receipt`` belongs to the newest finished part.
+    All zeros: nothing has been handed over.
+    """
 
     done: int = 0
     end: int = 0
@@ -39,7 +43,7 @@ class Cut:
 
 @lazy_dataclass(frozen=True, slots=True)
 class Due:
-    """A note, put before the commit that ends a session: whatever happens then, a schedule finds it. ``nonce`` is of its writer."""
+    """A note, stored before the commit that ends a session, so that a schedule finds it. ``nonce`` is its writer's."""
 
     nonce: bytes
     reason: str
@@ -47,31 +51,31 @@ class Due:
 
 
 class Offloads:
-    """Reads and writes both."""
+    """Reads and writes progress and notes."""
 
     def __init__(self, items: ItemTable) -> None:
         self._items = items
 
     def read(self, keys: SessionKeys) -> tuple[Cut, Due | None]:
-        """In one request."""
-        found = self._items.get_many([keys.offloaded, keys.offload_due])
-        due = found.get(keys.offload_due)
-        return _cut(found.get(keys.offloaded)), read_due(due) if due is not None else None
+        """Return the progress and the note of a session. One request."""
+        items = self._items.get_many([keys.offloaded, keys.offload_due])
+        due = items.get(keys.offload_due)
+        return _cut(items.get(keys.offloaded)), read_due(due) if due is not None else None
 
     def cut(self, keys: SessionKeys, before: Cut, end: int) -> Cut:
-        """The part from ``before.done`` to ``end`` begins; or how it is cut already."""
+        """Begin the part from ``before.done`` to ``end``; return the progress, which another process may have changed."""
         return self._exchange(keys, before, Cut(before.done, end, before.receipt))
 
     def finish(self, keys: SessionKeys, before: Cut, receipt: JsonObject) -> Cut:
-        """The part is handed over."""
+        """Mark the part as handed over; return the progress."""
         return self._exchange(keys, before, Cut(before.end, before.end, receipt))
 
     def note(self, keys: SessionKeys, due: Due, *, due_ms: int) -> None:
-        """The session is about to end: looked at then, should nothing come of it."""
+        """Store the note of a session that is about to end. The schedule looks at it at ``due_ms``."""
         self._items.put(_due_item(keys, due) | due_index(keys, due_ms))
 
     def put_off(self, keys: SessionKeys, due: Due, *, due_ms: int | None) -> None:
-        """Looked at later, or, with None, not any more; unless somebody has noted anew."""
+        """Postpone a note to ``due_ms``, or drop it with None, unless another process has written a new note."""
         item = _due_item(keys, due)
         if due_ms is not None:
             item |= due_index(keys, due_ms)
@@ -89,6 +93,7 @@ class Offloads:
 
 
 def read_due(item: Item) -> Due:
+    """Return the note that an item holds."""
     nonce, reason, noted_ms = item.get("n"), item.get("r"), item.get("c")
     if not isinstance(nonce, bytes) or not isinstance(reason, str) or not isinstance(noted_ms, int):
         raise CorruptError("a note of an offload is damaged", item=item_name(item))
@@ -120,46 +125,46 @@ _ENVELOPE = tuple(field.name for field in fields(Envelope) if field.name not in 
 
 
 def copied_lines(log: CommitLog, keys: SessionKeys, header: Header) -> Iterator[bytes]:
-    """A line for each message of the full history up to a header, those that were rewound marked; the same bytes every time."""
+    """Yield a line for each message of the full history up to a header, with rewound ones marked. Always the same bytes."""
     stretches = log.view(keys, header).up_to(header.last)
     for items in log.stored_on(keys, 1, header.last, limit=_PAGE_COMMITS):
         for commit in checked_chain(items):
-            for one in located(log, keys, [commit], fetch=True):
-                yield encode_json(_line(one, stretches)) + b"\n"
+            for message in located(log, keys, [commit], fetch=True):
+                yield encode_json(_line(message, stretches)) + b"\n"
 
 
 def said_in(log: CommitLog, keys: SessionKeys, header: Header, *, first: int) -> Iterator[SpokenMessage]:
-    """What is in view at a header from a position on, in words. Left out: what is redacted or interrupted, or says nothing."""
+    """Yield the visible messages at a header from a position on, as text; without redacted, interrupted and empty ones."""
     for commits in log.in_view_on(keys, header, first=first, limit=_PAGE_COMMITS):
         for commit in commits:
             yield from _said(log, keys, commit, first)
 
 
 def _said(log: CommitLog, keys: SessionKeys, commit: Commit, first: int) -> Iterator[SpokenMessage]:
-    for one in located(log, keys, [commit], fetch=True):
-        message, event = one.message, one.event
+    for entry in located(log, keys, [commit], fetch=True):
+        message, event = entry.message, entry.event
         if event.position < first or event.redacted or event.envelope.status != "complete" or message is None:
             continue
         if event.envelope.origin is not None:
-            continue  # nobody has said it here
-        text = shown_text(one, outline_of(message)).strip()
+            continue  # nobody said it in this session: Turnlog added it, for example from memory
+        text = shown_text(entry, outline_of(message)).strip()
         if message.role != "unknown" and text:
             yield SpokenMessage(
-                event.position, message.role, text, (said_at(one) - _EPOCH) // timedelta(milliseconds=1)
+                event.position, message.role, text, (said_at(entry) - _EPOCH) // timedelta(milliseconds=1)
             )
 
 
-def _line(one: Located, stretches: tuple[Stretch, ...]) -> JsonObject:
-    event, envelope, message = one.event, one.event.envelope, one.message
+def _line(entry: Located, stretches: tuple[Stretch, ...]) -> JsonObject:
+    event, envelope, message = entry.event, entry.event.envelope, entry.message
     position = event.position
     line: JsonObject = {
         "position": position,
-        "loop": one.loop or None,
+        "loop": entry.loop or None,
         "role": message.role if message is not None else "unknown",
         "format": event.format,
         "body": event.body,
         "tokens": event.tokens,
-        "created_at": envelope.created_at or rfc3339(one.time_ms),
+        "created_at": envelope.created_at or rfc3339(entry.time_ms),
         "status": envelope.status,
         "in_view": any(first <= position <= last for first, last in stretches),
     }

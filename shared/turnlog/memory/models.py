@@ -9,10 +9,11 @@ from turnlog.core.models import Answer
 
 
 class StoredMemory(Answer):
-    """One thing that is known. ``session_id`` and ``position`` say where it was said; null where the engine does not tell.
+    """One memory of a person.
 
-    ``replaced_by`` is the id of a newer one that says otherwise: this one is listed, and used no more. ``confirmations``: how often
-    it was said.
+    ``session_id`` and ``position`` say which message it came from; null when the engine does not know. ``replaced_by`` is
+    the id of a newer memory that contradicts this one: this one is still listed, but not used. ``confirmations`` counts how
+    often it was said.
     """
 
     memory_id: str
@@ -26,12 +27,16 @@ class StoredMemory(Answer):
 
 
 class MemoryList(Answer):
-    engine: str | None = Field(description="Which engine keeps them; null: long-term memory is off")
+    """A page of memories, newest first."""
+
+    engine: str | None = Field(description="Name of the engine that stores them; null: long-term memory is off")
     memories: list[StoredMemory]
     next_cursor: str | None
 
 
 class Forgotten(Answer):
+    """The answer to forgetting a memory."""
+
     memory_id: str
 
 

@@ -1,4 +1,4 @@
-"""What is known of a person, out of facts from many sessions: said again is confirmed, said otherwise is replaced. Pure."""
+"""Merge facts from many sessions into a person's memories: repeated facts confirm, contradicting ones replace. Pure."""
 
 from __future__ import annotations
 
@@ -21,53 +21,56 @@ class SessionFact:
 
     @property
     def order(self) -> tuple[int, int, str, str]:
+        """A key that sorts facts by time."""
         fact = self.fact
         return fact.time_ms, fact.position, self.session_id, fact.text
 
 
 def normal(text: str) -> str:
-    """Equal for texts that say the same in the same words: no case, no punctuation, no spaces more than one."""
+    """Return a text without case, punctuation and extra spaces, so that equal statements compare equal."""
     return " ".join(_WORDS.findall(unicodedata.normalize("NFKC", text).casefold())) or text.strip()
 
 
-def memories_of(told: Iterable[SessionFact], id_of: Callable[[str], str]) -> list[Memory]:
-    """One memory for each thing that was said, newest first. ``id_of`` makes an id of a normal text.
+def memories_of(statements: Iterable[SessionFact], id_of: Callable[[str], str]) -> list[Memory]:
+    """Return one memory for each distinct fact, newest first. ``id_of`` makes an id of a normal text.
 
-    The order of ``told`` does not matter: equal facts, however they were gathered, give equal memories.
+    The order of ``statements`` does not matter.
     """
-    same = dict[str, list[SessionFact]]()
-    for one in told:
-        same.setdefault(normal(one.fact.text), []).append(one)
-    newest = {text: max(found, key=lambda one: one.order) for text, found in same.items()}
-    in_force = dict[str, str]()
-    for text, one in newest.items():
-        subject = one.fact.subject
-        if subject and (subject not in in_force or newest[in_force[subject]].order < one.order):
-            in_force[subject] = text
-    made = list[Memory]()
-    for text, one in newest.items():
-        winner = in_force.get(one.fact.subject, text)
-        made.append(
+    by_text = dict[str, list[SessionFact]]()
+    for statement in statements:
+        by_text.setdefault(normal(statement.fact.text), []).append(statement)
+    newest = {text: max(repeats, key=lambda repeat: repeat.order) for text, repeats in by_text.items()}
+    current = dict[str, str]()
+    for text, statement in newest.items():
+        subject = statement.fact.subject
+        if subject and (subject not in current or newest[current[subject]].order < statement.order):
+            current[subject] = text
+    memories = list[Memory]()
+    for text, statement in newest.items():
+        winner = current.get(statement.fact.subject, text)
+        memories.append(
             Memory(
                 id=id_of(text),
-                text=one.fact.text,
-                created_ms=one.fact.time_ms,
-                kind=one.fact.kind,
-                session_id=one.session_id,
-                position=one.fact.position,
+                text=statement.fact.text,
+                created_ms=statement.fact.time_ms,
+                kind=statement.fact.kind,
+                session_id=statement.session_id,
+                position=statement.fact.position,
                 replaced_by=id_of(winner) if winner != text else None,
-                confirmations=len({(other.session_id, other.fact.position) for other in same[text]}),
+                confirmations=len({(other.session_id, other.fact.position) for other in by_text[text]}),
             )
         )
-    return sorted(made, key=newest_first, reverse=True)
+    return sorted(memories, key=newest_first, reverse=True)
 
 
 def newest_first(memory: Memory) -> tuple[int, int, str]:
-    """The order of a list of memories, and where a page of it ends."""
+    """Return a memory's sort key in a list, which also marks where a page of the list ends."""
     return memory.created_ms, memory.position or 0, memory.id
 
 
 def least_worth(memories: Iterable[Memory], count: int) -> list[Memory]:
-    """So many that go when there are too many: those that were replaced, then the least confirmed, of equals the oldest."""
-    ranked = sorted(memories, key=lambda one: (one.replaced_by is None, one.confirmations, *newest_first(one)))
+    """Return the ``count`` memories to delete first: replaced ones, then the least confirmed, then the oldest."""
+    ranked = sorted(
+        memories, key=lambda memory: (memory.replaced_by is None, memory.confirmations, *newest_first(memory))
+    )
     return ranked[: max(0, count)]

@@ -1,4 +1,4 @@
-"""What is known of a person: listed, and forgotten one by one."""
+"""List the memories of a person, and forget single ones."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from turnlog.sessions.session_log import SessionLog
 
 
 class VisibleMemories:
-    """Implements `MemoryEngine` by another one, which tells of what is `visible_memories`."""
+    """Memory engine that hides memories of users and sessions under erasure. Used by read routes."""
 
     def __init__(self, engine: MemoryEngine, items: ItemTable) -> None:
         self._engine = engine
@@ -31,11 +31,11 @@ class VisibleMemories:
         return self._engine.remember(part)
 
     def known(self, owner: Owner, question: str, *, limit: int, timeout_seconds: float) -> list[Memory]:
-        found = self._engine.known(owner, question, limit=limit, timeout_seconds=timeout_seconds)
-        return visible_memories(self._items, owner, found)
+        memories = self._engine.known(owner, question, limit=limit, timeout_seconds=timeout_seconds)
+        return visible_memories(self._items, owner, memories)
 
     def page(self, owner: Owner, *, limit: int, after: str | None = None) -> MemoryPage:
-        """Short of what is being erased."""
+        """Return a page of visible memories; it may be shorter than ``limit``."""
         page = self._engine.page(owner, limit=limit, after=after)
         return MemoryPage(tuple(visible_memories(self._items, owner, page.memories)), page.next)
 
@@ -47,7 +47,7 @@ class VisibleMemories:
 
 
 class ListMemories:
-    """The use case: a page, newest first."""
+    """List the memories of a person, newest first, a page at a time."""
 
     def __init__(self, log: SessionLog, memory: MemoryEngine | None) -> None:
         self._log = log
@@ -62,13 +62,13 @@ class ListMemories:
         page = self._memory.page(owner, limit=limit, after=after)
         return MemoryList(
             engine=self._memory.name,
-            memories=[memory_answer(one) for one in page.memories],
+            memories=[memory_answer(memory) for memory in page.memories],
             next_cursor=cursors.write({"after": page.next}, scope=scope) if page.next is not None else None,
         )
 
 
 class ForgetMemories:
-    """The use case: it is gone for good, and not made again of what it came from. Repeated, it is the same answer."""
+    """Forget a memory for good; it is not made again of the same messages. Repeated, the answer is the same."""
 
     def __init__(self, memory: MemoryEngine | None) -> None:
         self._memory = memory
@@ -81,25 +81,29 @@ class ForgetMemories:
 
 
 def visible_memories(items: ItemTable, owner: Owner, memories: Sequence[Memory]) -> list[Memory]:
-    """Those of no session that has been erased: from the moment it is asked for nothing of it is told any more, though the job that
-    erases it in the engine be still on its way. One request, for as many as there are.
+    """Return the memories without those of erased sessions and users. One request.
+
+    They are hidden from the moment the erasure is requested, while its job still deletes them from the engine.
     """
     if not memories:
         return []
     keys = OwnerKeys(owner)
-    entries = {one.session_id: keys.directory(one.session_id) for one in memories if one.session_id is not None}
-    found = items.get_many([keys.erasing, *entries.values()])
-    if keys.erasing in found:
+    entry_keys = {
+        memory.session_id: keys.directory(memory.session_id) for memory in memories if memory.session_id is not None
+    }
+    items_by_key = items.get_many([keys.erasing, *entry_keys.values()])
+    if keys.erasing in items_by_key:
         return []
     gone = {
         session_id
-        for session_id, key in entries.items()
-        if key in found and is_cache_tombstone(found[key]) and not keeps_snapshots(found[key])
+        for session_id, key in entry_keys.items()
+        if key in items_by_key and is_cache_tombstone(items_by_key[key]) and not keeps_snapshots(items_by_key[key])
     }
-    return [one for one in memories if one.session_id not in gone]
+    return [memory for memory in memories if memory.session_id not in gone]
 
 
 def memory_answer(memory: Memory) -> StoredMemory:
+    """Return a memory as the API shows it."""
     return StoredMemory(
         memory_id=memory.id,
         kind=memory.kind,

@@ -1,4 +1,4 @@
-"""What long-term memory knows of the caller."""
+"""Routes that list and forget the caller's memories."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _forget_memory(app: Application, request: HttpRequest) -> Response:
     return Response(200, app.forget_memory(request.owner, request.path["memory_id"]))
 
 
-_LIMIT = Parameter("limit", "integer", "Memories a page", 1, 100, 20)
+_LIMIT = Parameter("limit", "integer", "Memories per page", 1, 100, 20)
 
 ROUTES: tuple[Route, ...] = (
     Route(
@@ -28,7 +28,7 @@ ROUTES: tuple[Route, ...] = (
         "/v1/users/me/memory",
         "list_memories",
         "memory",
-        "What long-term memory knows of the caller, newest first, what was replaced too",
+        "List the caller's memories, newest first, including replaced ones",
         _list_memories,
         answers={200: MemoryList},
         parameters=(_LIMIT, CURSOR),

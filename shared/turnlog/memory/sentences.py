@@ -1,7 +1,7 @@
-"""Facts without a model: what people say of themselves in plain sentences, verbatim, and identifiers that they gave and tools took.
+"""Make facts without a model: plain sentences of users about themselves, verbatim, and identifiers that users gave to tools.
 
-English and Chinese. Noise is worse than a fact too few: only the forms below are taken, of short clauses that a user wrote, and a
-question, a quotation, or a document that was pasted is none of these.
+English and Chinese. A missed fact is better than noise: only the forms below are taken, from short clauses of users.
+Questions, quotations and pasted documents yield no facts.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from turnlog.memory.profile import normal
 from turnlog.windows.ledger import is_said
 
 MAX_MESSAGE_CHARS = 2_000
-"""A longer message is a document, and its "I" may be anyone."""
+"""Longer messages are taken for documents, in which "I" may be anyone."""
 _LONGEST_CLAUSE = 160
 _MAX_USER_TEXTS = 400
 _SENTENCE = re.compile(r"[^.!?。！？\n;；]+(?:\.(?=\w)[^.!?。！？\n;；]+)*[.!?。！？]*")
@@ -40,15 +40,17 @@ _SPLIT = re.compile(
 
 @lazy_dataclass(frozen=True, slots=True)
 class _Rule:
+    """A form of sentence, the kind of its facts, and the subject under which a newer fact replaces an older one."""
+
     kind: MemoryKind
     pattern: re.Pattern[str]
     subject: str
-    """``{o}`` stands for the group ``o``; empty: of such facts none replaces another."""
+    """``{o}`` stands for the pattern's group ``o``. Facts with an empty subject never replace one another."""
 
 
 @cache
 def _rules(language: str) -> tuple[_Rule, ...]:
-    """The rules of a language, from its file."""
+    """Return the rules of a language, read from its file."""
     names, rules = dict[str, str](), list[_Rule]()
     text = files(__package__).joinpath(f"{language}.txt").read_text(encoding="utf-8")
     for line in re.sub(r"\n +", "", text).splitlines():
@@ -75,33 +77,34 @@ _HELD_KEY = re.compile(
 )
 _OWN = re.compile(r"\b(?:my|mine|i am|i'm|i’m|this is|me)\b|我", re.IGNORECASE)
 _BARE_CHARS = 60
-"""A message that is hardly more than the value answers a question for it."""
+"""Characters beside a value up to which a message counts as the answer to a question for it."""
 _CALL = re.compile(r"^[\w.-]{1,64} (\{.*\})$", re.MULTILINE)
 
 
 class SentenceFacts:
-    """Implements `FactMaker`."""
+    """Implements `FactMaker` with rules."""
 
     name = "sentences-1"
 
     def facts(self, said: Iterable[SpokenMessage]) -> MadeFacts:
-        found, asked = dict[tuple[str, int], MemoryFact](), list[SpokenMessage]()
-        for one in said:
-            if one.role == "user":
-                asked = [*asked[1 - _MAX_USER_TEXTS :], one]
-                made = facts_in(one)
+        """Return the facts of messages, in the order of their positions."""
+        facts, user_messages = dict[tuple[str, int], MemoryFact](), list[SpokenMessage]()
+        for message in said:
+            if message.role == "user":
+                user_messages = [*user_messages[1 - _MAX_USER_TEXTS :], message]
+                message_facts = facts_in(message)
             else:
-                made = _facts_of_calls(one, asked, list(found.values()))
-            for fact in made:
-                found.setdefault((normal(fact.text), fact.position), fact)
-        return MadeFacts(tuple(sorted(found.values(), key=lambda fact: fact.position)))
+                message_facts = _facts_of_calls(message, user_messages, list(facts.values()))
+            for fact in message_facts:
+                facts.setdefault((normal(fact.text), fact.position), fact)
+        return MadeFacts(tuple(sorted(facts.values(), key=lambda fact: fact.position)))
 
 
-def facts_in(one: SpokenMessage) -> Iterator[MemoryFact]:
-    """What a message says of who wrote it."""
-    if len(one.text) > MAX_MESSAGE_CHARS:
+def facts_in(message: SpokenMessage) -> Iterator[MemoryFact]:
+    """Yield the facts that a message states about its writer."""
+    if len(message.text) > MAX_MESSAGE_CHARS:
         return
-    for clause in _clauses(_CODE.sub(" ", one.text)):
+    for clause in _clauses(_CODE.sub(" ", message.text)):
         is_chinese = _HAN.search(clause) is not None
         for rule in _rules("chinese" if is_chinese else "english"):
             match = rule.pattern.match(clause)
@@ -109,11 +112,12 @@ def facts_in(one: SpokenMessage) -> Iterator[MemoryFact]:
                 continue
             about = match.groupdict().get("o") or ""
             subject = rule.subject.format(o=normal(about)) if about or "{o}" not in rule.subject else ""
-            yield MemoryFact(rule.kind, clause, subject, one.position, one.time_ms)
+            yield MemoryFact(rule.kind, clause, subject, message.position, message.time_ms)
             break
 
 
 def _clauses(text: str) -> Iterator[str]:
+    """Yield the clauses of statements, without opening words and closing punctuation."""
     for line in text.split("\n"):
         if _QUOTED.match(line):
             continue
@@ -129,12 +133,14 @@ def _clauses(text: str) -> Iterator[str]:
                     yield clause
 
 
-def _facts_of_calls(one: SpokenMessage, asked: list[SpokenMessage], known: list[MemoryFact]) -> Iterator[MemoryFact]:
-    """Identifiers of the person that a tool was called with, where a user gave them: their own words name the place.
+def _facts_of_calls(
+    message: SpokenMessage, user_messages: list[SpokenMessage], known: list[MemoryFact]
+) -> Iterator[MemoryFact]:
+    """Yield identifiers of the user that a tool was called with, located at the user message that gave them.
 
-    What a sentence of theirs says already is not said once more.
+    Values that a fact of the same message contains already are left out.
     """
-    for call in _CALL.finditer(one.text):
+    for call in _CALL.finditer(message.text):
         try:
             arguments = json.loads(call[1])
         except (ValueError, RecursionError):
@@ -143,7 +149,7 @@ def _facts_of_calls(one: SpokenMessage, asked: list[SpokenMessage], known: list[
             text = str(value)
             if not _HELD_KEY.fullmatch(key) or not 3 <= len(text) <= 80:
                 continue
-            source = next((told for told in reversed(asked) if _is_own(text, told.text)), None)
+            source = next((candidate for candidate in reversed(user_messages) if _is_own(text, candidate.text)), None)
             if source is None or any(fact.position == source.position and is_said(text, fact.text) for fact in known):
                 continue
             label = key.replace("_", " ")
@@ -151,7 +157,7 @@ def _facts_of_calls(one: SpokenMessage, asked: list[SpokenMessage], known: list[
 
 
 def _is_own(value: str, text: str) -> bool:
-    """Whether somebody has said the value of themselves, or as an answer."""
+    """Whether a user's message gives the value as the user's own, or as an answer."""
     if len(text) > MAX_MESSAGE_CHARS or not is_said(value, text):
         return False
     if len(text) - len(value) <= _BARE_CHARS:
@@ -160,6 +166,7 @@ def _is_own(value: str, text: str) -> bool:
 
 
 def _leaves(value: Any, key: str = "") -> Iterator[tuple[str, str | int]]:
+    """Yield the texts and whole numbers of a JSON value, each with the name of its nearest field."""
     if isinstance(value, dict):
         for name, inner in value.items():
             yield from _leaves(inner, str(name).casefold())

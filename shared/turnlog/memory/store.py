@@ -1,7 +1,7 @@
-"""The embedded engine's facts: one item for each part of a session, in the partition of the person.
+"""The embedded engine's facts: one item for each part of a session, in the person's partition.
 
-What a part told is written once, so a part that comes again changes nothing, also when facts of it were forgotten since. Parts of
-several sessions never write to the same item. What is merged and replaced is made by who reads.
+The facts of a part are written once, so a part that is handed over again changes nothing, even after facts of it were
+forgotten. Parts of different sessions never share an item. Readers merge equal facts and replace outdated ones.
 """
 
 from __future__ import annotations
@@ -22,57 +22,59 @@ from turnlog.memory.profile import SessionFact, least_worth, memories_of, normal
 from turnlog.ports import Absent, Equal, Item, ItemTable, Key, Query
 
 MAX_PART_FACTS = 100
-"""Of one part; the first ones are kept. Packed they take a few KB."""
+"""Facts per part; the first ones are kept. Packed they take a few KB."""
 MAX_FACTS = 500
-"""Of one person: beyond it those that were replaced go, then the least confirmed, of equals the oldest."""
+"""Facts per person. Beyond it, replaced facts are deleted first, then the least confirmed, then the oldest."""
 MAX_TEXT_CHARS, MAX_SUBJECT_CHARS = 300, 80
 _TRIES = 10
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class _Part:
+    """A stored item with the facts of one part of a session."""
+
     item: Item
     session_id: str
     facts: tuple[MemoryFact, ...]
 
 
 class Memories:
-    """Stores and reads facts of people."""
+    """Stores and reads the facts of people."""
 
     def __init__(self, items: ItemTable) -> None:
         self._items = items
 
-    def told(self, part: Offloaded) -> int | None:
-        """How many facts there are of a part that was told before; None: it was not."""
+    def fact_count(self, part: Offloaded) -> int | None:
+        """Return the number of facts stored for a part; None when the part was never stored."""
         key = OwnerKeys(part.owner).memories(part.session_id, part.id)
         item = self._items.get_many([key]).get(key)
         return len(_part(item).facts) if item is not None else None
 
     def add(self, part: Offloaded, facts: Sequence[MemoryFact]) -> int:
-        """Keeps what a part told, unless it was told before; how many facts that are."""
+        """Store the facts of a part unless it is stored already; return the number of stored facts."""
         key = OwnerKeys(part.owner).memories(part.session_id, part.id)
-        kept = [_cut(fact) for fact in facts[:MAX_PART_FACTS]]
-        lost = self._items.put(_item(key, kept, revision=1), condition=Absent())
+        stored = [_cut(fact) for fact in facts[:MAX_PART_FACTS]]
+        lost = self._items.put(_item(key, stored, revision=1), condition=Absent())
         if lost is not None:
             return len(_part(lost.existing).facts) if lost.existing is not None else 0
         self._trim(part.owner)
-        return len(kept)
+        return len(stored)
 
     def of(self, owner: Owner) -> list[Memory]:
-        """All that is known of a person, newest first."""
-        return memories_of(_told(self._parts(owner)), _id_of(owner))
+        """Return all memories of a person, newest first."""
+        return memories_of(_facts_in(self._parts(owner)), _id_of(owner))
 
     def forget(self, owner: Owner, memory_ids: Collection[str]) -> int:
-        """Those facts are no more, in any part; how many there were."""
-        wanted, id_of = set(memory_ids), _id_of(owner)
-        return self._keep(self._parts(owner), lambda fact: id_of(normal(fact.text)) not in wanted)
+        """Delete facts from every part of a person; return the number of deleted facts."""
+        ids, id_of = set(memory_ids), _id_of(owner)
+        return self._keep(self._parts(owner), lambda fact: id_of(normal(fact.text)) not in ids)
 
     def erase_message(self, owner: Owner, session_id: str, position: int) -> int:
-        """Nothing is known from a message any more; how many facts there were."""
+        """Delete the facts that came from one message; return their number."""
         return self._keep(self._parts(owner, session_id), lambda fact: fact.position != position)
 
     def erase(self, owner: Owner, session_id: str | None = None) -> int:
-        """Nothing is left of a session's parts, or of a person's; how many facts there were."""
+        """Delete all facts of a session, or of a person; return their number."""
         erased, keys = 0, list[Key]()
         for part in self._parts(owner, session_id):
             keys.append(_key(part.item))
@@ -83,32 +85,33 @@ class Memories:
     # ------------------------------------------------------------ steps
 
     def _trim(self, owner: Owner) -> None:
+        """Delete the least valuable facts of a person beyond `MAX_FACTS`."""
         parts = list(self._parts(owner))
         if sum(len(part.facts) for part in parts) <= MAX_FACTS:
             return
-        known, id_of = memories_of(_told(parts), _id_of(owner)), _id_of(owner)
-        gone = {one.id for one in least_worth(known, len(known) - MAX_FACTS)}
-        # Said a hundred times is told once and counted: no more than that can be over the limit.
-        self._keep(parts, lambda fact: id_of(normal(fact.text)) not in gone)
+        memories, id_of = memories_of(_facts_in(parts), _id_of(owner)), _id_of(owner)
+        dropped_ids = {memory.id for memory in least_worth(memories, len(memories) - MAX_FACTS)}
+        # Equal facts are one memory, so there may be fewer memories than facts; then nothing is deleted.
+        self._keep(parts, lambda fact: id_of(normal(fact.text)) not in dropped_ids)
 
     def _keep(self, parts: Iterator[_Part] | list[_Part], is_kept: Callable[[MemoryFact], bool]) -> int:
         return sum(self._keep_of(part, is_kept) for part in parts)
 
     def _keep_of(self, part: _Part, is_kept: Callable[[MemoryFact], bool]) -> int:
-        """Writes a part without some facts. It stays when it has none: else it would be told again."""
+        """Delete facts from a part; return their number. An empty part stays, or its facts would be made again."""
         for _ in range(_TRIES):
-            kept = [fact for fact in part.facts if is_kept(fact)]
-            if len(kept) == len(part.facts):
+            remaining = [fact for fact in part.facts if is_kept(fact)]
+            if len(remaining) == len(part.facts):
                 return 0
             revision = _number(part.item, "n")
-            item = _item(_key(part.item), kept, revision=revision + 1)
+            item = _item(_key(part.item), remaining, revision=revision + 1)
             lost = self._items.put(item, condition=Equal("n", revision))
             if lost is None:
-                return len(part.facts) - len(kept)
+                return len(part.facts) - len(remaining)
             if lost.existing is None:
                 return 0
             part = _part(lost.existing)
-        raise ConflictError("others change the same memories; try again", retry_after_seconds=1)
+        raise ConflictError("another process changes the same memories; try again", retry_after_seconds=1)
 
     def _parts(self, owner: Owner, session_id: str | None = None) -> Iterator[_Part]:
         keys, after = OwnerKeys(owner), None
@@ -121,24 +124,25 @@ class Memories:
                 return
 
 
-def _told(parts: Iterator[_Part] | list[_Part]) -> Iterator[SessionFact]:
+def _facts_in(parts: Iterator[_Part] | list[_Part]) -> Iterator[SessionFact]:
     return (SessionFact(fact, part.session_id) for part in parts for fact in part.facts)
 
 
 def _id_of(owner: Owner) -> Callable[[str], str]:
-    """Ids are the same in every process, and another owner's are others."""
-    beside = f"{owner.tenant_id} {owner.user_id} "
-    return lambda text: hashlib.sha256((beside + text).encode("utf-8", "surrogatepass")).hexdigest()[:24]
+    """Return a function from a normal text to its memory's id. Ids are stable, and differ between owners."""
+    prefix = f"{owner.tenant_id} {owner.user_id} "
+    return lambda text: hashlib.sha256((prefix + text).encode("utf-8", "surrogatepass")).hexdigest()[:24]
 
 
 def _cut(fact: MemoryFact) -> MemoryFact:
+    """Return the fact with its texts cut to the limits."""
     return MemoryFact(
         fact.kind, fact.text[:MAX_TEXT_CHARS], fact.subject[:MAX_SUBJECT_CHARS], fact.position, fact.time_ms
     )
 
 
 def _item(key: Key, facts: Sequence[MemoryFact], *, revision: int) -> Item:
-    rows = [[one.kind, one.text, one.subject, one.position, one.time_ms] for one in facts]
+    rows = [[fact.kind, fact.text, fact.subject, fact.position, fact.time_ms] for fact in facts]
     return {"pk": key.pk, "sk": key.sk, "v": SCHEMA_VERSION, "n": revision, "b": pack(encode_json(rows))}
 
 

@@ -1,7 +1,7 @@
-"""A memory engine behind a signed webhook: one address, one POST for each action. docs/memory-engines.md has the protocol.
+"""Memory engine behind a signed webhook: one address, one POST for each action. docs/memory-engines.md has the protocol.
 
-Owners are named by their safe ids, the same at append and in jobs. Every request is signed with the time and an id of its own,
-so that one that was overheard can't be sent again.
+Owners are named by their safe ids. Every request is signed together with its time and an id, so that an intercepted request
+can't be replayed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from turnlog.version import __version__
 PROTOCOL = 1
 MAX_MESSAGES = 200
 MAX_PART_BYTES = 512 * 1024
-"""Of the messages in one request, but for one that is longer by itself."""
+"""Bytes of messages per request; a single longer message is sent alone."""
 MAX_FORGOTTEN = 500
 MAX_ANSWER_BYTES = 4 * 1024 * 1024
 MAX_TEXT_CHARS = 16_000
@@ -37,7 +37,7 @@ _LEAST_SECRET_CHARS = 16
 
 
 class WebhookMemoryEngine:
-    """Implements `MemoryEngine`. ``timeout_seconds`` is for each request as a whole."""
+    """Implements `MemoryEngine`. ``timeout_seconds`` holds for each request as a whole."""
 
     def __init__(self, url: str, secret: str, *, timeout_seconds: float, clock: Clock, ids: IdSource) -> None:
         self._url = _address(url)
@@ -54,7 +54,8 @@ class WebhookMemoryEngine:
         return "webhook"
 
     def remember(self, part: Offloaded) -> int:
-        made = 0
+        """Send the messages of a part in requests of a bounded size; return the number of memories."""
+        count = 0
         for messages in _requests(part.said()):
             first, last = messages[0].position, messages[-1].position
             content: JsonObject = {
@@ -64,28 +65,32 @@ class WebhookMemoryEngine:
                 "ended_at": rfc3339(part.ended_ms),
                 "first": part.first,
                 "last": part.last,
-                "messages": [_message(said) for said in messages],
+                "messages": [_message(message) for message in messages],
             }
             key = hashlib.sha256(f"{part.id}#{first}-{last}".encode()).hexdigest()
-            made += _count(self._ask("remember", part.owner, content, key=key))
-        return made
+            count += _count(self._ask("remember", part.owner, content, key=key))
+        return count
 
     def known(self, owner: Owner, question: str, *, limit: int, timeout_seconds: float) -> list[Memory]:
+        """Return memories for a question, best first, without replaced ones."""
         content: JsonObject = {"question": question, "limit": limit}
         answer = self._ask("known", owner, content, timeout_seconds=min(timeout_seconds, self._timeout_seconds))
         return [memory for memory in _memories(answer) if memory.replaced_by is None][:limit]
 
     def page(self, owner: Owner, *, limit: int, after: str | None = None) -> MemoryPage:
+        """Return a page of memories. ``after`` is the ``next`` of the page before."""
         answer = self._ask("page", owner, {"limit": limit, "after": after})
         following = answer.get("next")
         return MemoryPage(tuple(_memories(answer)), following if isinstance(following, str) and following else None)
 
     def forget(self, owner: Owner, memory_ids: Collection[str]) -> None:
-        found = list(dict.fromkeys(memory_ids))
-        for at in range(0, len(found), MAX_FORGOTTEN):
-            self._ask("forget", owner, {"memory_ids": list[JsonValue](found[at : at + MAX_FORGOTTEN])})
+        """Ask the receiver to delete memories."""
+        distinct_ids = list(dict.fromkeys(memory_ids))
+        for start in range(0, len(distinct_ids), MAX_FORGOTTEN):
+            self._ask("forget", owner, {"memory_ids": list[JsonValue](distinct_ids[start : start + MAX_FORGOTTEN])})
 
     def erase(self, owner: Owner, session_id: str | None = None, *, position: int | None = None) -> int:
+        """Ask the receiver to delete the memories of an owner, a session or a message; return their number."""
         return _count(self._ask("erase", owner, {"session_id": session_id, "position": position}))
 
     def _ask(
@@ -97,9 +102,9 @@ class WebhookMemoryEngine:
         key: str = "",
         timeout_seconds: float | None = None,
     ) -> dict[str, Any]:
-        """The answer's object; empty where there is no body."""
-        named: JsonObject = {"version": PROTOCOL, "action": action, "tenant": owner.tenant_id, "user": owner.user_id}
-        body = encode_json(named | content)
+        """Post an action and return the answer's object; empty for an answer without a body."""
+        base: JsonObject = {"version": PROTOCOL, "action": action, "tenant": owner.tenant_id, "user": owner.user_id}
+        body = encode_json(base | content)
         request_id = self._ids.new_id()
         timestamp = str(self._clock.now_ms() // 1000)
         headers = {
@@ -129,46 +134,46 @@ class WebhookMemoryEngine:
         except TimeoutError:
             raise UnavailableError("the memory webhook gave no answer in time", code="memory_timeout") from None
         except (OSError, http.client.HTTPException) as error:
-            # Also a certificate that is not trusted: who has mended it need not change our settings.
+            # An untrusted certificate too is an outage: once it is repaired, no setting needs to change.
             raise UnavailableError(f"the memory webhook gave no answer: {type(error).__name__}") from None
 
 
 def signature(secret: bytes, *, timestamp: str, request_id: str, key: str, body: bytes) -> str:
-    """What a request is signed with: ``v1=`` and HMAC-SHA256 in hex."""
+    """Return the signature of a request: ``v1=`` and HMAC-SHA256 in hex."""
     signed = b"\n".join([b"v1", timestamp.encode(), request_id.encode(), key.encode(), body])
     return "v1=" + hmac.new(secret, signed, hashlib.sha256).hexdigest()
 
 
 def _address(url: str) -> SplitResult:
-    """Contents are sent there and come from there into prompts: nothing but TLS, except on this machine."""
-    found = web_address(url)
-    if found is None or (found.scheme == "http" and found.hostname not in _LOOPBACK):
+    """Return the parsed address. Contents travel both ways, so only TLS is accepted, except on this machine."""
+    address = web_address(url)
+    if address is None or (address.scheme == "http" and address.hostname not in _LOOPBACK):
         raise InvalidInputError("TURNLOG_MEMORY_WEBHOOK_URL is no https address", code="invalid_settings")
-    return found
+    return address
 
 
 def _requests(said: Iterable[SpokenMessage]) -> Iterator[list[SpokenMessage]]:
-    """The messages in requests of a bounded size; each has at least one."""
+    """Yield the messages in batches for requests of a bounded size; each has at least one message."""
     messages, size = list[SpokenMessage](), 0
-    for one in said:
-        more = len(encode_json(_message(one)))
-        if messages and (len(messages) == MAX_MESSAGES or size + more > MAX_PART_BYTES):
+    for message in said:
+        message_bytes = len(encode_json(_message(message)))
+        if messages and (len(messages) == MAX_MESSAGES or size + message_bytes > MAX_PART_BYTES):
             yield messages
             messages, size = [], 0
-        messages.append(one)
-        size += more
+        messages.append(message)
+        size += message_bytes
     if messages:
         yield messages
 
 
-def _message(said: SpokenMessage) -> JsonObject:
-    # Half of a surrogate pair has an escape in JSON, and few receivers read it.
-    text = said.text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return {"position": said.position, "role": said.role, "text": text, "created_at": rfc3339(said.time_ms)}
+def _message(message: SpokenMessage) -> JsonObject:
+    # Replace lone surrogates: JSON can escape them, but few receivers read them.
+    text = message.text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return {"position": message.position, "role": message.role, "text": text, "created_at": rfc3339(message.time_ms)}
 
 
 def _read(posted: Posted) -> dict[str, Any]:
-    """The answer, or an error by the status alone: a body may repeat what was sent."""
+    """Return the answer's object. Errors name the status only, as a body may repeat what was sent."""
     status, seconds = posted.status, posted.retry_after_seconds
     if status == 429:
         raise ThrottledError("the memory webhook was throttled", retry_after_seconds=seconds)
@@ -188,40 +193,40 @@ def _read(posted: Posted) -> dict[str, Any]:
 
 
 def _count(answer: dict[str, Any]) -> int:
-    """How many memories; 0 where it does not say, or says who they are."""
-    found = answer.get("memories", 0)
-    if isinstance(found, bool) or not isinstance(found, int) or found < 0:
+    """Return the answer's number of memories; 0 when it has none."""
+    count = answer.get("memories", 0)
+    if isinstance(count, bool) or not isinstance(count, int) or count < 0:
         raise _unreadable()
-    return found
+    return count
 
 
 def _memories(answer: dict[str, Any]) -> list[Memory]:
-    found = answer.get("memories")
-    if not isinstance(found, list):
+    entries = answer.get("memories")
+    if not isinstance(entries, list):
         raise _unreadable()
     try:
-        return [_memory(one) for one in found]
+        return [_memory(entry) for entry in entries]
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
         raise _unreadable() from None
 
 
-def _memory(found: dict[str, Any]) -> Memory:
-    kind = found.get("kind", "other")
+def _memory(entry: dict[str, Any]) -> Memory:
+    kind = entry.get("kind", "other")
     return Memory(
-        id=_text(found["id"]),
-        text=_text(found["text"])[:MAX_TEXT_CHARS],
-        created_ms=milliseconds_of(_text(found["created_at"])),
+        id=_text(entry["id"]),
+        text=_text(entry["text"])[:MAX_TEXT_CHARS],
+        created_ms=milliseconds_of(_text(entry["created_at"])),
         kind=cast("MemoryKind", kind) if kind in get_args(MemoryKind) else "other",
-        session_id=_text(found["session_id"]) if found.get("session_id") is not None else None,
-        position=_positive(found.get("position")),
-        replaced_by=_text(found["replaced_by"]) if found.get("replaced_by") is not None else None,
-        score=_score(found.get("score")),
-        confirmations=_positive(found.get("confirmations")) or 1,
+        session_id=_text(entry["session_id"]) if entry.get("session_id") is not None else None,
+        position=_positive(entry.get("position")),
+        replaced_by=_text(entry["replaced_by"]) if entry.get("replaced_by") is not None else None,
+        score=_score(entry.get("score")),
+        confirmations=_positive(entry.get("confirmations")) or 1,
     )
 
 
 def _text(value: object) -> str:
-    """A text that can be stored: half of a surrogate pair can't."""
+    """Return a text that can be stored. Raises `ValueError` for an empty one and for lone surrogates."""
     if not isinstance(value, str) or not value:
         raise ValueError
     value.encode()

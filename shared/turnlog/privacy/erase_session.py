@@ -1,4 +1,4 @@
-"""Erasing a session for good: the request fences it, so that nothing answers from then on; a job erases, and looks again later."""
+"""Erase a session for good: the request fences it, so that nothing answers afterwards; a job erases, and checks again later."""
 
 from __future__ import annotations
 
@@ -32,33 +32,39 @@ from turnlog.sessions.session_log import SessionLog
 from turnlog.snapshots.full import kept_by
 
 
-def kept_of(records: Records, blobs: BlobStore, keys: SessionKeys) -> RetainedItems:
-    """Records and names of full snapshots, with what deleted ones have left to be swept; and the blobs that they need."""
+def retained_items(records: Records, blobs: BlobStore, keys: SessionKeys) -> RetainedItems:
+    """Return the items and blobs of a session that stay for its full snapshots.
+
+    These are their records and names, the stubs of deleted snapshots that are still to be swept, and the blobs that they
+    need.
+    """
     shelf, alive = keys.snapshots, list(records.every(keys.snapshots))
-    left = records.every(keys.snapshots, deleted=True)
-    full = [one for one in (*alive, *left) if one.content.get("kind") == "full"]
-    if not full:
+    stubs = records.every(keys.snapshots, deleted=True)
+    full_records = [record for record in (*alive, *stubs) if record.content.get("kind") == "full"]
+    if not full_records:
         return RetainedItems()
     needed = kept_by(alive)
-    named = [name for one in full if isinstance(name := one.content.get("name"), str)]
-    sort_keys = [shelf.record(one.id).sk for one in full] + [shelf.name(name).sk for name in named]
+    snapshot_names = [name for record in full_records if isinstance(name := record.content.get("name"), str)]
+    sort_keys = [shelf.record(record.id).sk for record in full_records] + [
+        shelf.name(name).sk for name in snapshot_names
+    ]
     names = [name for name in blobs.names(keys.blob_prefix) if needed.needs(name[len(keys.blob_prefix) :])]
     return RetainedItems(frozenset(sort_keys), frozenset(names))
 
 
 WORK_MS = 10_000
-"""A job begins nothing after that time, so that it ends before its worker does. The next part goes on from there."""
+"""A job begins nothing after this time, so that it ends before its worker's time-out. The next part continues."""
 SECOND_PASS_SECONDS = 900
-"""No request that was under way when the session was fenced lives that long. As long as a queue can wait."""
+"""Delay of the second pass: longer than any request that was under way at the fence, and the longest delay of a queue."""
 _EARLY_MS = 60_000
-"""Clocks differ. A message that comes earlier than that is one that was delivered twice."""
+"""Tolerance for differing clocks. A message that arrives earlier than this was delivered twice."""
 _ROOM_MS = 10_000
-"""How soon a worker has made room for a session that begins again."""
+"""Time that a worker takes to clear an expired session's id for a restore."""
 _PAGE = 1_000
 
 
 class EraseSessions:
-    """The use case: 404 for every request from the moment this returns, and a receipt that says how far the erasing is."""
+    """Erase a session: every request gets 404 from the moment this returns. The receipt says how far the erasing is."""
 
     def __init__(
         self,
@@ -77,28 +83,28 @@ class EraseSessions:
         self._signals = signals
 
     def __call__(self, owner: Owner, session_id: str, *, key: str | None = None) -> Job:
-        """The job. It is in the queue before the session is fenced: ended in between, the worker fences it."""
+        """Start the job and fence the session. The job is queued first: after a crash in between, the worker fences."""
         keys, request = SessionKeys(owner, session_id), raw_request_key(key, f"erase {session_id}", {})
         try:
             self._log.commits.tail(keys)
         except NotFoundError:
-            before = self._log.records.claimed(OwnerKeys(owner).jobs, request)
-            if before is None:
+            earlier_job = self._log.records.claimed(OwnerKeys(owner).jobs, request)
+            if earlier_job is None:
                 raise
-            if before.status == "queued":
-                self._erasure.fence(keys)  # its first try may have ended inside
-            return job_answer(before)
+            if earlier_job.status == "queued":
+                self._erasure.fence(keys)  # the first try may have been interrupted before the fence
+            return job_answer(earlier_job)
         except CorruptError:
-            pass  # what can't be read can be erased
+            pass  # a damaged session can still be erased
         job = self._start_job(owner, "erase", session_id, {"first": self._erasure.identity(keys)}, request)
         if job.status == "queued":
             self._erasure.fence(keys)
         return job
 
     def run(self, owner: Owner, session_id: str, options: JsonObject) -> JsonObject | Later:
-        """A part of a job's work; the receipt at the end of the second pass.
+        """Do a part of the job's work; return the receipt after the second pass.
 
-        It is for the session that was there when it was asked for: another one that has the id since is left alone.
+        The job erases only the session that existed when it was requested. A later session of the same id is left alone.
         """
         keys, now = SessionKeys(owner, session_id), self._log.clock.now_ms()
         if self._erasure.identity(keys) != options["first"]:
@@ -109,36 +115,44 @@ class EraseSessions:
         if options.get("release"):
             return receipt("released" if self._release(keys, now + WORK_MS) else "kept", {})
         kept: RetainedItems | None = None
-        held: SlotLease | bool = False
+        lease: SlotLease | bool = False
         if options.get("expired"):
-            held = self._erasure.expire(keys)
-            if not held:
+            lease = self._erasure.expire(keys)
+            if not lease:
                 return receipt("alive", {})
             kept = self._kept(keys)
         run = self._erasure.erase(keys, kept=kept, deadline_ms=now + WORK_MS)
-        if isinstance(held, SlotLease):
-            self._erasure.first.leave(held, free=IDLE)
+        if isinstance(lease, SlotLease):
+            self._erasure.first.leave(lease, free=IDLE)
         counts = added(counts_of(options), run)
         if not run.is_whole:
             return Later(receipt("erasing", counts), {**options, "counts": counts})
-        forget_options(self._log, owner, session_id)
-        if kept is None:
-            # What is known of a person stays when a session expires: it goes with the person, or one by one.
-            counts = more_memories(counts, sum(engine.erase(owner, session_id) for engine in self._memories))
+        return self._end_pass(keys, options, counts, now_ms=now, is_expired=kept is not None)
+
+    def _end_pass(
+        self, keys: SessionKeys, options: JsonObject, counts: JsonObject, *, now_ms: int, is_expired: bool
+    ) -> JsonObject | Later:
+        """Erase what lies outside the session; then return the receipt, or after the first pass schedule the second one."""
+        forget_options(self._log, keys.owner, keys.session_id)
+        if not is_expired:
+            # Memories of the person outlive an expired session. They are erased with the person, or one by one.
+            erased = sum(engine.erase(keys.owner, keys.session_id) for engine in self._memories)
+            counts = more_memories(counts, erased)
         if "not_before" in options:
-            if kept is None:
+            if not is_expired:
                 self._erasure.purging.after_last_pass(mark_of(options, counts))
             return receipt("erased", counts)
-        due = due_options(options, counts, now)
-        if kept is None:
+        due = due_options(options, counts, now_ms)
+        if not is_expired:
             due["purge"] = purge_mark(self._erasure, counts)
         return Later(receipt("erasing", counts), due, SECOND_PASS_SECONDS)
 
     def make_way(self, keys: SessionKeys, token: bytes) -> None:
-        """A session that has expired may begin again under its own id from here on, all of it erased but its full snapshots.
+        """Check that an expired session may be restored under its own id: everything but its full snapshots must be erased.
 
-        While somebody may be at work on that it is a `ConflictError` which says for how long; if nobody is yet, the erasing
-        begins. ``token`` is that of who asks: what he has begun already is his. No expired session: nothing happens.
+        Starts the erasing if nobody has. Raises `ConflictError` with a waiting time while the erasing is under way.
+        ``token`` is the restoring request's: a restore that it has begun already may continue. Without an expired session,
+        nothing happens.
         """
         first = self._erasure.first.read(keys)
         if first is None or first.get(MATERIALISING) == token:
@@ -153,7 +167,7 @@ class EraseSessions:
             raise still_erased(SECOND_PASS_SECONDS * 1000)
 
     def _check_bare(self, keys: SessionKeys, first: Item) -> None:
-        """Asks for what is in the way to be taken away: only a worker may delete."""
+        """Start the job that clears the id, and raise `ConflictError`, unless the id is clear. Only workers delete."""
         if first.get(FREE) == BARE:
             return
         wait_ms = self._erasure.first.wait_ms(first)
@@ -166,7 +180,7 @@ class EraseSessions:
         raise still_erased(wait_ms or _ROOM_MS)
 
     def _release(self, keys: SessionKeys, deadline_ms: int) -> bool:
-        """Whether the id is free. What is kept of an expired session keeps it taken; all else of it goes."""
+        """Free the id of an erased session; False while it is taken. Retained snapshots of an expired session keep it taken."""
         first = self._erasure.first.read(keys)
         if first is not None and keeps_snapshots(first):
             kept = self._erasure.clear(keys, first, lambda: self._kept(keys), deadline_ms=deadline_ms)
@@ -176,26 +190,26 @@ class EraseSessions:
             return self._erasure.release(keys)
         is_free = self._erasure.release(keys)
         if not is_free and first is not None and is_empty_slot(first) and self._signals is not None:
-            self._signals.count("erasure_overdue")  # a day after the second pass something is left
+            self._signals.count("erasure_overdue")  # something is left a day after the second pass
         return is_free
 
     def _kept(self, keys: SessionKeys) -> RetainedItems:
-        return kept_of(self._log.records, self._blobs, keys)
+        return retained_items(self._log.records, self._blobs, keys)
 
 
 def start_expiry(start_job: StartJobs, erasure: Erasure, keys: SessionKeys, due: str) -> None:
-    """The job that erases a session which has expired at ``due``: one, however often it is asked for."""
+    """Start the job that erases a session that has expired at ``due``. Repeated, it is the same job."""
     options: JsonObject = {"first": erasure.identity(keys), "expired": True}
     start_job(keys.owner, "erase", keys.session_id, options, job_id=due_job_id(keys, keys.directory.sk, due))
 
 
 def due_job_id(keys: SessionKeys, sort_key: str, due: str) -> str:
-    """Of the job for what an index says of an item."""
+    """Return the id of the job for an item of the expiry index."""
     return f"{due}-{short_hash(f'retention {sort_key} {keys.session_id} {due}').hex()}"
 
 
 def forget_options(log: SessionLog, owner: Owner, session_id: str) -> None:
-    """What jobs of a session were asked for with: of a snapshot its name and metadata."""
+    """Empty the options of all jobs of a session but erasing ones: they hold names and metadata of snapshots."""
     shelf = OwnerKeys(owner).jobs
     after: Mapping[str, str] | None = None
     while True:
@@ -210,7 +224,7 @@ def forget_options(log: SessionLog, owner: Owner, session_id: str) -> None:
 
 
 def due_options(options: JsonObject, counts: JsonObject, now_ms: int) -> JsonObject:
-    """The options of the second pass."""
+    """Return the options of the second pass."""
     return {**options, "counts": counts, "not_before": now_ms + SECOND_PASS_SECONDS * 1000 - _EARLY_MS}
 
 
@@ -221,8 +235,8 @@ def purge_mark(erasure: Erasure, counts: JsonObject) -> JsonObject:
 
 def mark_of(options: JsonObject, counts: JsonObject) -> str:
     """Return the first pass's mark of a purge; empty when something was erased since."""
-    before = cast("JsonObject", options.get("purge", {}))
-    return str(before["mark"]) if before.get("erased") == _without_requests(counts) else ""
+    first_pass = cast("JsonObject", options.get("purge", {}))
+    return str(first_pass["mark"]) if first_pass.get("erased") == _without_requests(counts) else ""
 
 
 def _without_requests(counts: JsonObject) -> JsonObject:
@@ -230,19 +244,23 @@ def _without_requests(counts: JsonObject) -> JsonObject:
 
 
 def counts_of(options: JsonObject) -> JsonObject:
+    """Return the counts that a job's options carry; zeros for a new job."""
     return cast(
         "JsonObject", options.get("counts", {"commits": 0, "items": 0, "blobs": 0, "requests": 0, "memories": 0})
     )
 
 
 def added(counts: JsonObject, run: Erased) -> JsonObject:
-    more = {"commits": run.commits, "items": run.items, "blobs": run.blobs, "requests": run.requests}
-    return {**counts, **{name: cast("int", counts[name]) + count for name, count in more.items()}}
+    """Return counts with those of another run added."""
+    run_counts = {"commits": run.commits, "items": run.items, "blobs": run.blobs, "requests": run.requests}
+    return {**counts, **{name: cast("int", counts[name]) + count for name, count in run_counts.items()}}
 
 
 def more_memories(counts: JsonObject, count: int) -> JsonObject:
+    """Return counts with ``count`` more memories."""
     return {**counts, "memories": cast("int", counts.get("memories", 0)) + count}
 
 
 def receipt(status: str, counts: JsonObject) -> JsonObject:
+    """Return the result of an erasing job: a status and counts."""
     return {"status": status, **counts}

@@ -1,7 +1,7 @@
-"""Erasing a person for good: every session by the protocol, until a full pass finds none; then all that is left of the owner.
+"""Erase a person for good: every session, until a full pass finds none, and then everything else of the owner.
 
-While it goes on no session is created: who creates one puts its entry in the list first, and asks whether the owner is being
-erased after that, so a pass that begins behind the mark sees every session that is still to come.
+No session can be created meanwhile. A creating request first writes its entry in the list, and then checks whether the owner
+is being erased. So a pass that begins after the mark sees every session that may still appear.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from turnlog.privacy.erase_session import (
 from turnlog.privacy.erasure import Erasure
 from turnlog.sessions.session_log import SessionLog
 
-_OWN = ("J#", "J~")
+_JOBS_FROM, _JOBS_TO = "J#", "J~"
 _KIND: JobKind = "erase_user"
 
 
 class EraseUsers:
-    """The use case: the receipt stays, and tombstones until their time is over; nothing else of the owner."""
+    """Erase all data of an owner. Only the receipt stays, and tombstones until they expire."""
 
     def __init__(
         self,
@@ -56,14 +56,14 @@ class EraseUsers:
         self._memories = memories
 
     def __call__(self, owner: Owner, *, key: str | None = None) -> Job:
-        """The job. From here on until it is done the owner's sessions can't be created."""
+        """Start the job. Until it has finished, no session of the owner can be created."""
         job = self._start_job(owner, _KIND, "", {}, raw_request_key(key, "erase user", {}))
         if job.status == "queued":
             self._mark(owner)
         return job
 
     def run(self, owner: Owner, _session_id: str, options: JsonObject) -> JsonObject | Later:
-        """A part of a job's work. An error ends it with nothing reported as done; the next try goes on."""
+        """Do a part of the job's work. After an error the receipt reports nothing as erased, and the next try continues."""
         now, counts = self._log.clock.now_ms(), counts_of(options)
         wait_ms = cast("int", options.get("not_before", 0)) - now
         if wait_ms > 0:
@@ -71,8 +71,8 @@ class EraseUsers:
         self._mark(owner)
         is_second = "not_before" in options
         done_to = cast("str", options.get("done_to", ""))
-        while found := self._pass(owner, done_to, whole=is_second):
-            for item in found:
+        while entries := self._pass(owner, done_to, with_erased=is_second):
+            for item in entries:
                 keys = SessionKeys(owner, session_id_of(item))
                 run = self._erasure.erase(keys, deadline_ms=now + WORK_MS)
                 counts = added(counts, run)
@@ -93,21 +93,24 @@ class EraseUsers:
         key = OwnerKeys(owner).erasing
         self._log.items.put({"pk": key.pk, "sk": key.sk, "c": self._log.clock.now_ms()})
 
-    def _pass(self, owner: Owner, done_to: str, *, whole: bool) -> list[Item]:
-        """Entries of the list by a consistent query: those of sessions that are there, or have expired and left something. The
-        ``whole`` list behind an entry: also what is erased already."""
+    def _pass(self, owner: Owner, done_to: str, *, with_erased: bool) -> list[Item]:
+        """Return the next entries of the session list behind ``done_to``, by a consistent query; empty at the end.
+
+        They are sessions that exist, or have expired and left snapshots; ``with_erased`` includes sessions that are erased
+        already.
+        """
         low = done_to + "\x00" if done_to else DIRECTORY_FROM
         for items in self._erasure.pages(OwnerKeys(owner), low, DIRECTORY_TO):
-            found = [item for item in items if whole or not is_cache_tombstone(item) or keeps_snapshots(item)]
-            if found:
-                return found
+            entries = [item for item in items if with_erased or not is_cache_tombstone(item) or keeps_snapshots(item)]
+            if entries:
+                return entries
         return []
 
     def _erase_blobs(self, owner: Owner) -> int:
         return sum(self._blobs.erase(prefix) for prefix in owner_blobs(owner))
 
     def _erase_own(self, owner: Owner) -> int:
-        """Jobs of all kinds but this, with what their requests have claimed."""
+        """Erase the owner's jobs with their idempotency claims, except for the receipts of this kind; return their number."""
         erased, receipts = 0, set[str]()
         after: Mapping[str, str] | None = None
         while True:
@@ -115,8 +118,8 @@ class EraseUsers:
             receipts |= {record.id for record in records if record.content["kind"] == _KIND}
             if after is None:
                 break
-        for items in self._erasure.pages(OwnerKeys(owner), *_OWN):
-            gone = [item for item in items if not {item_name(item)[2:], str(item.get("id", ""))} & receipts]
-            self._log.items.delete_many([Key(str(item["pk"]), item_name(item)) for item in gone])
-            erased += len(gone)
+        for items in self._erasure.pages(OwnerKeys(owner), _JOBS_FROM, _JOBS_TO):
+            jobs = [item for item in items if not {item_name(item)[2:], str(item.get("id", ""))} & receipts]
+            self._log.items.delete_many([Key(str(item["pk"]), item_name(item)) for item in jobs])
+            erased += len(jobs)
         return erased

@@ -1,11 +1,11 @@
-"""Erasing a session: first it is fenced, and from then on nothing answers; then nothing of it is left but tombstones.
+"""Erase a session: fence it, so that nothing answers; then delete everything but tombstones.
 
     fence      one conditional put into the next slot. It holds no commit, so an append in flight loses and finds no session.
     erase      tombstones over commits and caches; payloads, segments, snapshots and blobs with all their versions deleted
     erase      again, 15 minutes later: what requests in flight have left behind
     release    a day later: the tombstones, the first slot's last. Then the id is free
 
-Each step does again what is not done, so it goes on wherever it was interrupted.
+Each step repeats only what is not done, so an interrupted run continues.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from turnlog.sessions.session_log import Forks
 
 @lazy_dataclass(frozen=True, slots=True)
 class RetainedItems:
-    """What erasing leaves where it is: sort keys of items of the session's partition, and names of blobs."""
+    """Items and blobs that erasing leaves: sort keys in the session's partition, and names of blobs."""
 
     items: frozenset[str] = frozenset()
     blobs: frozenset[str] = frozenset()
@@ -54,7 +54,7 @@ class RetainedItems:
 
 @lazy_dataclass(frozen=True, slots=True)
 class Erased:
-    """How far it has come. ``is_whole``: nothing was left to do. Counts, no contents."""
+    """Progress of an erasing run, as counts. ``is_whole``: nothing is left to do."""
 
     is_whole: bool = False
     commits: int = 0
@@ -63,19 +63,20 @@ class Erased:
     requests: int = 0
 
 
-class DeadlineMet(Exception):  # noqa: N818 - a turn of events, not an error
-    """There is no time for more."""
+class DeadlineMet(Exception):  # noqa: N818 - a control signal, not an error
+    """Raised when the deadline of a run has passed."""
 
 
 @dataclasses.dataclass(slots=True)
-class Work:
-    """One run: its deadline, and what it has done."""
+class ErasingRun:
+    """One erasing run: its deadline, and its progress."""
 
     clock: Clock
     deadline_ms: int | None
     done: Erased = field(default_factory=Erased)
 
     def count(self, *, requests: int = 0, commits: int = 0, items: int = 0, blobs: int = 0) -> None:
+        """Add to the counts. Raises `DeadlineMet` when something was erased and the deadline has passed."""
         done = self.done
         self.done = replace(
             done,
@@ -85,12 +86,12 @@ class Work:
             requests=done.requests + requests,
         )
         if (commits or items) and self.deadline_ms is not None and self.clock.now_ms() >= self.deadline_ms:
-            raise DeadlineMet  # after something was done: however little time a run has, it comes further
+            raise DeadlineMet  # only after something was done, so that every run makes progress
 
 
 _T = TypeVar("_T")
 _CHUNK = 4 * MAX_WRITE_ITEMS
-"""Items of one call; between two of them the deadline is looked at."""
+"""Items per call; the deadline is checked between calls."""
 _BEFORE_COMMITS, _BEHIND_COMMITS = ("", "C"), ("D", "~")
 
 
@@ -106,13 +107,13 @@ class Erasure:
         self.purging = Purging(items, blobs, clock)
 
     def identity(self, keys: SessionKeys) -> str:
-        """Which of the sessions that may have had this id is there, erased or not; empty while there is none."""
+        """Return the hash of the session's first slot, which tells sessions of the same id apart; empty without a session."""
         first = self.first.read(keys)
-        found = first.get("h") if first is not None else None
-        return found.hex() if isinstance(found, bytes) else ""
+        digest = first.get("h") if first is not None else None
+        return digest.hex() if isinstance(digest, bytes) else ""
 
     def expired_ms(self, keys: SessionKeys) -> int | None:
-        """When it has expired, if there is a log and it has."""
+        """Return when the session expired; None when it has not, or there is no log."""
         newest = self._newest(keys)
         if newest is None or is_slot_tombstone(newest):
             return None
@@ -120,64 +121,69 @@ class Erasure:
         return expires_ms if expires_ms is not None and self._clock.now_ms() >= expires_ms else None
 
     def is_expiring(self, keys: SessionKeys) -> bool:
-        """Whether it was fenced because it has expired, and its first slot not reached yet."""
+        """Whether the session was fenced because it has expired, while its first slot is not erased yet."""
         newest = self._newest(keys)
         return newest is not None and is_empty_slot(newest) and keeps_snapshots(newest)
 
     def fence(self, keys: SessionKeys, *, if_expired: bool = False) -> bool:
-        """From when this returns on, no request finds the session, and none that is under way can write to its log.
+        """Fence the session: afterwards no request finds it, and no request under way can write to its log.
 
-        Also where there is no commit yet: then nobody can make the first one. ``if_expired``: only a session that has expired;
-        False where it has not, or lives again. Under many writers it may take
-        `WRITE_DEADLINE_SECONDS`, then it is a `ConflictError`.
+        Without a commit, the fence keeps the first one from being made. ``if_expired`` fences only an expired session, and
+        returns False for another. Under many writers the fence may take `WRITE_DEADLINE_SECONDS`, and then raises
+        `ConflictError`.
         """
         deadline = self._clock.now_ms() + WRITE_DEADLINE_SECONDS * 1000
         while not (fenced := self._put_fence(keys, if_expired=if_expired)):
             if fenced is None:
                 return False
             if self._clock.now_ms() >= deadline:
-                raise ConflictError("writers won every slot; try again", retry_after_seconds=1)
+                raise ConflictError("other writers won every slot; try again", retry_after_seconds=1)
         self._hide(keys, expired=if_expired)
         return True
 
     def expire(self, keys: SessionKeys) -> SlotLease | bool:
-        """Before `erase` of a session that has expired: `fence`, or takes the first slot if it was fenced before.
+        """Prepare an expired session for `erase`: fence it, or lease the first slot if it was fenced before.
 
-        False: it has not expired, lives again or is about to, or nothing of it is kept.
+        Returns False when it has not expired, is being restored, or was erased with nothing retained.
         """
         first = self.first.read(keys)
         if first is None or MATERIALISING in first or (is_slot_tombstone(first) and not keeps_snapshots(first)):
             return False
         if not keeps_snapshots(first):
             return self.fence(keys, if_expired=True)
-        held = self.first.take(keys, first)
-        if held is None:
-            raise ConflictError("another one is at work there", retry_after_seconds=1)
+        lease = self.first.take(keys, first)
+        if lease is None:
+            raise ConflictError(
+                "another process is erasing or restoring this session; try again", retry_after_seconds=1
+            )
         self._hide(keys, expired=True)
-        return held
+        return lease
 
     def clear(
-        self, keys: SessionKeys, first: Item, kept_of: Callable[[], RetainedItems], *, deadline_ms: int
+        self, keys: SessionKeys, first: Item, find_retained: Callable[[], RetainedItems], *, deadline_ms: int
     ) -> RetainedItems | None:
-        """Of an expired session nothing is left then but what is kept, its entry in the list and its first slot, from which it may
-        begin again. What is kept; None: somebody may be at work there, or there was no time for all of it.
+        """Erase an expired session except for retained items, its list entry and its first slot, so that it can be restored.
+
+        Returns what is retained; None when another process may be at work, or the deadline passed first.
         """
-        held = self.first.take(keys, first, alone=True)
-        if held is None:
+        lease = self.first.take(keys, first, alone=True)
+        if lease is None:
             return None
         self._hide(keys, expired=True)
-        kept = kept_of()
+        kept = find_retained()
         is_whole = self.erase(keys, kept=kept, deadline_ms=deadline_ms).is_whole
         if is_whole:
             self._free_slots(keys)
             self._items.delete_many([keys.meta, keys.system, keys.summary, keys.state])
-        self.first.leave(held, free=BARE if is_whole else IDLE)
+        self.first.leave(lease, free=BARE if is_whole else IDLE)
         return kept if is_whole else None
 
     def erase(self, keys: SessionKeys, *, kept: RetainedItems | None = None, deadline_ms: int | None = None) -> Erased:
-        """Everything of the session but what is ``kept``, of one that was told to `expire`. Begins nothing after the deadline: then
-        it is not whole, and what is left is the next run's."""
-        work, is_expired = Work(self._clock, deadline_ms), kept is not None
+        """Erase everything of the session but ``kept``, which is given for a session that was prepared by `expire`.
+
+        Begins nothing after the deadline; then ``is_whole`` is False and the next run continues.
+        """
+        work, is_expired = ErasingRun(self._clock, deadline_ms), kept is not None
         if not is_expired:
             self.first.disown(keys)
             self.fence(keys)
@@ -191,7 +197,7 @@ class Erasure:
             )
             work.count(requests=1)
             self._erase_commits(keys, work, expired=is_expired)
-            self._erase_beside(keys, kept, work)
+            self._erase_other_items(keys, kept, work)
             self._erase_base(keys, work)
             work.count(requests=2, blobs=self._blobs.erase(keys.blob_prefix, keep=kept.blobs))
             work.count(requests=1, blobs=self._blobs.erase(answers_prefix(keys.owner, keys.session_id)))
@@ -200,9 +206,9 @@ class Erasure:
         return replace(work.done, is_whole=True)
 
     def release(self, keys: SessionKeys) -> bool:
-        """Frees the id of an erased session; False while something of it is kept, or the id is not an erased session's.
+        """Free the id of an erased session; False while something is left of it, or the id is not an erased session's.
 
-        The first slot's tombstone goes last: until then nobody can begin a session of this id.
+        The first slot's tombstone is deleted last: until then nobody can create a session of this id.
         """
         first = self.first.read(keys)
         if first is None or not is_empty_slot(first):
@@ -212,9 +218,9 @@ class Erasure:
             for low, high in (_BEFORE_COMMITS, _BEHIND_COMMITS)
             for items in self.pages(keys, low, high)
         ):
-            # Looked at again a day later.
-            again = self._tombstone(keys, first, self._clock.now_ms())
-            self._items.put(again, condition=Equal("g2sk", first.get("g2sk", "")))
+            # The index finds the session again a day later.
+            renewed = self._tombstone(keys, first, self._clock.now_ms())
+            self._items.put(renewed, condition=Equal("g2sk", first.get("g2sk", "")))
             return False
         for low, high in (_BEFORE_COMMITS, _BEHIND_COMMITS):
             for items in self.pages(keys, low, high):
@@ -229,17 +235,18 @@ class Erasure:
     # ------------------------------------------------------------ steps
 
     def _hide(self, keys: SessionKeys, *, expired: bool) -> None:
+        """Put tombstones in place of the list entry and ``D#META``."""
         now = self._clock.now_ms()
         for key in (keys.directory, keys.meta):
             self._items.put(cache_tombstone(key, now_ms=now, expired=expired))
 
     def _free_slots(self, keys: SessionKeys) -> None:
-        """All but the first."""
+        """Delete the tombstones of all slots but the first."""
         for items in self.pages(keys, COMMITS_FROM, COMMITS_TO):
             self._items.delete_many([key for key in map(_key, items) if key != keys.commit(1)])
 
     def _put_fence(self, keys: SessionKeys, *, if_expired: bool) -> bool | None:
-        """Whether the log ends with a tombstone now; False when a writer has won the slot, None when it is not to be fenced."""
+        """Whether the log ends with a tombstone; False when a writer won the slot, None when the session must not be fenced."""
         newest = self._newest(keys)
         now = self._clock.now_ms()
         if newest is None and if_expired:
@@ -263,19 +270,20 @@ class Erasure:
         return next(iter(self._items.query(query).items), None)
 
     def _release_forks(self, keys: SessionKeys) -> None:
-        """Before anything of the log is erased: what sessions forked from this one share with it becomes theirs.
+        """Copy what forks share with this session's log into the forks, before the log is erased.
 
-        A fork on its way whose first commit is not there yet gets none: its slot is taken.
+        A fork whose first commit is not stored yet is refused: a tombstone takes its slot.
         """
         for child in self._forks.of(keys):
             self._items.put(first_tombstone(child, GENESIS, now_ms=self._clock.now_ms()), condition=Absent())
         self._forks.make_independent(keys)
 
-    def _erase_commits(self, keys: SessionKeys, work: Work, *, expired: bool) -> None:
+    def _erase_commits(self, keys: SessionKeys, work: ErasingRun, *, expired: bool) -> None:
+        """Put tombstones in place of all commits."""
         for items in self.pages(keys, COMMITS_FROM, COMMITS_TO):
             work.count(requests=1)
-            living = [item for item in items if not is_empty_slot(item)]
-            for chunk in _chunks(living):
+            remaining = [item for item in items if not is_empty_slot(item)]
+            for chunk in _chunks(remaining):
                 now = self._clock.now_ms()
                 self._items.write_many([self._tombstone(keys, item, now, expired=expired) for item in chunk])
                 for item in chunk:
@@ -283,28 +291,29 @@ class Erasure:
                 work.count(requests=_batches(chunk), commits=len(chunk))
 
     def _tombstone(self, keys: SessionKeys, item: Item, now_ms: int, *, expired: bool = False) -> Item:
-        found = item.get("h")
-        previous = found if isinstance(found, bytes) else GENESIS
+        """Return the tombstone for a slot of the log; it keeps the chain hash."""
+        digest = item.get("h")
+        previous = digest if isinstance(digest, bytes) else GENESIS
         if position_of(item_name(item)) == 1:
             if expired:
                 return expired_tombstone(keys, previous, now_ms=now_ms, since_ms=now_ms)
             return first_tombstone(keys, previous, now_ms=now_ms)
         return slot_tombstone(_key(item), previous, now_ms=now_ms, expired=expired)
 
-    def _erase_beside(self, keys: SessionKeys, kept: RetainedItems, work: Work) -> None:
-        """All other items. Payloads come after the commits that name them: no reader of a commit misses one."""
+    def _erase_other_items(self, keys: SessionKeys, kept: RetainedItems, work: ErasingRun) -> None:
+        """Delete all other items. Payloads come after the commits that name them, so no reader of a commit misses one."""
         for low, high in (_BEFORE_COMMITS, _BEHIND_COMMITS):
             for items in self.pages(keys, low, high):
                 work.count(requests=1)
-                gone = [
+                keys_to_delete = [
                     _key(item) for item in items if not is_cache_tombstone(item) and item_name(item) not in kept.items
                 ]
-                for chunk in _chunks(gone):
+                for chunk in _chunks(keys_to_delete):
                     self._items.delete_many(chunk)
                     work.count(requests=_batches(chunk), items=len(chunk))
 
-    def _erase_base(self, keys: SessionKeys, work: Work) -> None:
-        """What a fork has got of a session that is no more. Nobody writes to a log there, so nothing need stand in a slot."""
+    def _erase_base(self, keys: SessionKeys, work: ErasingRun) -> None:
+        """Delete a fork's copies of an erased session. Nobody writes to that log, so its slots need no tombstones."""
         for items in self.pages(keys.base, "", "~"):
             work.count(requests=1)
             for chunk in _chunks(list(map(_key, items))):
@@ -327,10 +336,11 @@ def _key(item: Item) -> Key:
     return Key(str(item["pk"]), item_name(item))
 
 
-def _chunks(whole: Sequence[_T]) -> Iterator[Sequence[_T]]:
-    for start in range(0, len(whole), _CHUNK):
-        yield whole[start : start + _CHUNK]
+def _chunks(values: Sequence[_T]) -> Iterator[Sequence[_T]]:
+    for start in range(0, len(values), _CHUNK):
+        yield values[start : start + _CHUNK]
 
 
 def _batches(chunk: Sequence[object]) -> int:
+    """Return the number of write requests for a chunk."""
     return -(-len(chunk) // MAX_WRITE_ITEMS)

@@ -1,4 +1,4 @@
-"""Redacting a message: from the answer on nobody reads it; a job removes what was made of it, and looks again later."""
+"""Redact a message: nobody can read it once the request is answered; a job erases everything made of it, and checks again later."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from turnlog.sessions.session_log import SessionLog
 
 
 class RedactMessages:
-    """The use case: the message says nothing any more, and the receipt says how far the rest is."""
+    """Redact a message. The receipt says how far the erasing of everything made of it is."""
 
     def __init__(
         self,
@@ -47,21 +47,24 @@ class RedactMessages:
         self._memories = memories
 
     def __call__(self, owner: Owner, session_id: str, position: int, *, key: str | None = None) -> Job:
-        """The job. It is in the queue before the message is overwritten: ended in between, the worker overwrites it."""
+        """Start the job and overwrite the message. The job is queued first: after a crash in between, the worker overwrites."""
         keys = SessionKeys(owner, session_id)
         request = raw_request_key(key, f"redact {session_id}", {"position": position})
         self._log.commits.tail(keys)
         redacted, home = self._redaction.find(keys, position)
-        is_told = redacted.is_done
-        options: JsonObject = {"first": self._erasure.identity(keys), "position": position, "told": is_told}
+        is_noted = redacted.is_done
+        options: JsonObject = {"first": self._erasure.identity(keys), "position": position, "told": is_noted}
         job = self._start_job(owner, "redact", session_id, options, request)
         self._redaction.overwrite(home, redacted, alone=True)
-        if not is_told:
-            self._tell(keys, redacted)
+        if not is_noted:
+            self._note(keys, redacted)
         return job
 
     def run(self, owner: Owner, session_id: str, options: JsonObject) -> JsonObject | Later:
-        """A part of a job's work; the receipt at the end of the second pass. Sessions one after the other, by their ids."""
+        """Do a part of the job's work; return the receipt after the second pass.
+
+        Sessions that share the message are cleared one after the other, in the order of their ids.
+        """
         keys, now = SessionKeys(owner, session_id), self._log.clock.now_ms()
         counts = cast("JsonObject", options.get("counts", asdict(Counts())))
         wait_ms = cast("int", options.get("not_before", 0)) - now
@@ -76,16 +79,16 @@ class RedactMessages:
             return receipt("gone", counts)
         self._redaction.overwrite(home, redacted, alone=True)
         family = self._redaction.family(keys, home, position)
-        for one in family if not ("not_before" in options or options["told"]) else ():
+        for member in family if not ("not_before" in options or options["told"]) else ():
             with suppress(NotFoundError):
-                self._tell(one, redacted)
-        for one in family:
-            if one.session_id <= after:
+                self._note(member, redacted)
+        for member in family:
+            if member.session_id <= after:
                 continue
-            done = asdict(self._clear(one, redacted))
+            done = asdict(self._clear(member, redacted))
             counts = {name: cast("int", counts.get(name, 0)) + count for name, count in done.items()}
-            if one is not family[-1] and self._log.clock.now_ms() - now >= WORK_MS:
-                return Later(receipt("redacting", counts), {**options, "counts": counts, "after": one.session_id})
+            if member is not family[-1] and self._log.clock.now_ms() - now >= WORK_MS:
+                return Later(receipt("redacting", counts), {**options, "counts": counts, "after": member.session_id})
         if "not_before" in options:
             self._erasure.purging.after_last_pass(mark_of(options, counts))
             return receipt("redacted", counts)
@@ -94,15 +97,20 @@ class RedactMessages:
         return Later(receipt("redacting", counts), due_options(first, counts, now), SECOND_PASS_SECONDS)
 
     def _clear(self, keys: SessionKeys, redacted: Redacted) -> Counts:
-        """What was made of the message in one session, and what was handed over of it."""
+        """Erase everything made of the message in one session, with copies and memories; return the counts."""
         done = self._redaction.clear(keys, redacted)
         blobs = self._copies.renew(keys)
-        known = sum(engine.erase(keys.owner, keys.session_id, position=redacted.position) for engine in self._memories)
-        return done.plus(Counts(blobs=blobs, memories=known))
+        memories = sum(
+            engine.erase(keys.owner, keys.session_id, position=redacted.position) for engine in self._memories
+        )
+        return done.plus(Counts(blobs=blobs, memories=memories))
 
-    def _tell(self, keys: SessionKeys, redacted: Redacted) -> None:
-        """The entry in a session's history. No summary that covers the message is in force behind it, and none that is being made
-        of what was read before can be published."""
+    def _note(self, keys: SessionKeys, redacted: Redacted) -> None:
+        """Add the redaction to a session's history.
+
+        The new header drops a summary that covers the message. A summary that is being made of the old text can't be
+        published afterwards.
+        """
         if not self._redaction.has(keys, redacted):
             return
         position = redacted.position

@@ -1,6 +1,6 @@
-"""Segments and full snapshots without a message that was redacted: packed again, and the bytes before erased.
+"""Repack segments and full snapshots without a redacted message, and erase the bytes before.
 
-New bytes are stored before what names them, and what was named before is erased last: a reader finds the one or the other.
+New bytes are stored before the entry that names them, and old bytes are erased last: a reader always finds one or the other.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _TRIES = 5
 
 
 class RedactedParts:
-    """Replaces the segments and snapshots of sessions."""
+    """Repacks the segments and full snapshots of sessions."""
 
     def __init__(self, blobs: BlobStore, segments: Segments, records: Records) -> None:
         self._blobs = blobs
@@ -30,7 +30,7 @@ class RedactedParts:
         self._records = records
 
     def replace(self, keys: SessionKeys, redacted: Redacted) -> tuple[int, int]:
-        """How many segments and parts of snapshots were packed again, and how many blobs erased."""
+        """Repack a session's segments and snapshots; return the number of repacked parts and of erased blobs."""
         done = self._replace_segments(keys, redacted)
         for record in list(self._records.every(keys.snapshots)):
             if record.content.get("kind") == "full":
@@ -41,12 +41,14 @@ class RedactedParts:
 
     def _replace_segments(self, keys: SessionKeys, redacted: Redacted) -> int:
         segments = list(self._segments.list(keys))
-        holding = [one for one in segments if one.first <= redacted.position <= one.last]
+        holding = [segment for segment in segments if segment.first <= redacted.position <= segment.last]
         if holding:
             name = keys.segment_blob(holding[0].first, holding[0].last, holding[0].sha256)
             if not _holds(self._data(keys, name, holding[0].first, holding[0].last), redacted):
                 return 0
-        return sum(self._replace_segment(keys, one, redacted) for one in segments if one.last >= redacted.position)
+        return sum(
+            self._replace_segment(keys, segment, redacted) for segment in segments if segment.last >= redacted.position
+        )
 
     def _replace_segment(self, keys: SessionKeys, segment: Segment, redacted: Redacted) -> bool:
         for _ in range(_TRIES):
@@ -58,35 +60,35 @@ class RedactedParts:
                 return False
             if self._segments.exchange(keys, segment, packed or data):
                 return True
-            now = self._segments.containing(keys, segment.first)
-            if now is None:
+            current = self._segments.containing(keys, segment.first)
+            if current is None:
                 return False
-            segment = now
-        raise ConflictError("others replace the same segment; try again", retry_after_seconds=1)
+            segment = current
+        raise ConflictError("another process replaces the same segment; try again", retry_after_seconds=1)
 
     def _data(self, keys: SessionKeys, name: str, first: int, last: int) -> bytes:
-        """A segment's bytes; from the log where its blob is gone, which is what ends between two steps leave."""
+        """Return a segment's bytes; packed from the log when an interrupted run has erased the blob."""
         return self._blobs.get(name) or self._segments.pack(keys, first, last)
 
     # ------------------------------------------------------------ snapshots
 
     def _replace_record(self, keys: SessionKeys, record: Record, redacted: Redacted) -> int:
         for _ in range(_TRIES):
-            before = parts_of(record)
-            held = [part for part in before if part.first <= redacted.position <= part.last]
-            if not held or not _holds(self._bytes(keys, held[0]), redacted):
+            old_parts = parts_of(record)
+            holding = [part for part in old_parts if part.first <= redacted.position <= part.last]
+            if not holding or not _holds(self._bytes(keys, holding[0]), redacted):
                 return 0
-            after = [self._part(keys, record, part, redacted) for part in before]
-            if after == list(before):
+            new_parts = [self._part(keys, record, part, redacted) for part in old_parts]
+            if new_parts == list(old_parts):
                 return 0
-            changed = replace(record, content={**record.content, **parts_content(after)})
+            changed = replace(record, content={**record.content, **parts_content(new_parts)})
             if self._records.exchange(keys.snapshots, record, changed):
-                return sum(one != other for one, other in zip(before, after, strict=True))
-            now = self._records.get(keys.snapshots, record.id)
-            if now is None:
+                return sum(old != new for old, new in zip(old_parts, new_parts, strict=True))
+            current = self._records.get(keys.snapshots, record.id)
+            if current is None:
                 return 0
-            record = now
-        raise ConflictError("others replace the same snapshot; try again", retry_after_seconds=1)
+            record = current
+        raise ConflictError("another process replaces the same snapshot; try again", retry_after_seconds=1)
 
     def _part(self, keys: SessionKeys, record: Record, part: SnapshotStretch, redacted: Redacted) -> SnapshotStretch:
         if part.last < redacted.position:
@@ -114,8 +116,9 @@ class RedactedParts:
     # ------------------------------------------------------------ what is left
 
     def _erase_left(self, keys: SessionKeys, redacted: Redacted) -> int:
-        """Blobs that nothing names any more, or not yet, and that hold what is redacted."""
-        erased, named = 0, {keys.segment_blob(one.first, one.last, one.sha256) for one in self._segments.list(keys)}
+        """Erase blobs that no entry names and that hold the redacted message; return their number."""
+        erased, segments = 0, self._segments.list(keys)
+        named = {keys.segment_blob(segment.first, segment.last, segment.sha256) for segment in segments}
         for record in self._records.every(keys.snapshots):
             named |= {keys.blob_prefix + part.blob for part in parts_of(record) if part.inline is None}
         for kind in (SEGMENT_BLOBS, SNAPSHOT_BLOBS):
@@ -128,7 +131,7 @@ class RedactedParts:
         return erased + self._erase_indexes(keys, named)
 
     def _erase_indexes(self, keys: SessionKeys, named: set[str]) -> int:
-        """The indexes of segments that are no more: they have the words. Readers make those of the others."""
+        """Erase search indexes of replaced segments; they hold the redacted text. Readers rebuild indexes on demand."""
         prefix, erased = keys.blob_prefix + INDEX_BLOBS, 0
         for name in self._blobs.names(prefix):
             if keys.blob_prefix + SEGMENT_BLOBS + name[len(prefix) :] not in named:
@@ -137,7 +140,7 @@ class RedactedParts:
 
 
 def without(data: bytes, redacted: Redacted) -> bytes | None:
-    """The bytes of a segment without what is redacted; None where it holds nothing of it."""
+    """Return a segment's bytes without the redacted message; None when the segment does not hold it."""
     writer: SegmentWriter | None = None
     is_changed = False
     for sealed in read_segment(data, name=""):
@@ -150,11 +153,11 @@ def without(data: bytes, redacted: Redacted) -> bytes | None:
 
 
 def _holds(data: bytes, redacted: Redacted) -> bool:
-    """Whether the message is in a segment that has its position."""
+    """Whether a segment that has the message's position holds the message's text."""
     for sealed in read_segment(data, name=""):
-        at = redacted.position - sealed.commit.header.first
-        if 0 <= at < len(sealed.lines):
-            return line_digest(sealed.lines[at]) == redacted.digest
+        index = redacted.position - sealed.commit.header.first
+        if 0 <= index < len(sealed.lines):
+            return line_digest(sealed.lines[index]) == redacted.digest
     return False
 
 

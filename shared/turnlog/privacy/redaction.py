@@ -1,7 +1,7 @@
-"""Redacting a message: overwritten where it is stored, and then in everything that was made of it.
+"""Redact a message: overwrite it in the log, and then in everything that was made of it.
 
-What was made of it is of the session that stores it and of all that were forked from that: copies in forks' bases, summaries,
-segments, full snapshots, payloads, exports. Each step does again what is not done, so it goes on wherever it was interrupted.
+Traces can be in the session that stores the message and in all its forks: copies in forks' bases, summaries, segments, full
+snapshots, payloads, exports. Each step repeats only what is not done, so an interrupted run continues.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from turnlog.sessions.session_log import Forks, SessionLog
 
 @lazy_dataclass(frozen=True, slots=True)
 class Counts:
-    """What was overwritten, and what was deleted."""
+    """Counts of a redaction: overwritten commits, repacked parts, erased blobs and memories."""
 
     commits: int = 0
     parts: int = 0
@@ -39,6 +39,7 @@ class Counts:
     memories: int = 0
 
     def plus(self, other: Counts) -> Counts:
+        """Return the sum of both."""
         return Counts(
             self.commits + other.commits,
             self.parts + other.parts,
@@ -58,7 +59,9 @@ class Redaction:
         self._parts = parts
 
     def find(self, keys: SessionKeys, position: int) -> tuple[Redacted, SessionKeys]:
-        """What is to be done, and where the message is stored. `NotFoundError` where the session has no message there."""
+        """Return the redaction to apply, and the keys of the log that stores the message. Raises `NotFoundError` without a
+        message.
+        """
         commit = self._log.commits.containing(keys, position)
         if commit is None or position > (commit.until or commit.header.last):
             raise _no_message(position)
@@ -76,30 +79,30 @@ class Redaction:
         return Redacted(position, line_digest(line), redacted_message(line, *_neutral_body(event))), home
 
     def family(self, keys: SessionKeys, home: SessionKeys, position: int) -> list[SessionKeys]:
-        """The sessions that have the message, or may have: the one that stores it, and its forks, and theirs."""
-        found = dict[str, SessionKeys]()
+        """Return the sessions that have or may have the message: the one that stores it, and all its forks."""
+        sessions = dict[str, SessionKeys]()
         waiting = [SessionKeys(home.owner, home.session_id)]
         if home.is_base:
             waiting += self._parent(waiting[0])
         while waiting:
-            one = waiting.pop()
-            if one.session_id in found:
+            current = waiting.pop()
+            if current.session_id in sessions:
                 continue
-            found[one.session_id] = one
-            waiting += [child for child in self._forks.of(one) if self._may_share(child, position)]
-        found.setdefault(keys.session_id, keys)
-        return [found[session_id] for session_id in sorted(found)]
+            sessions[current.session_id] = current
+            waiting += [child for child in self._forks.of(current) if self._may_share(child, position)]
+        sessions.setdefault(keys.session_id, keys)
+        return [sessions[session_id] for session_id in sorted(sessions)]
 
     def overwrite(self, keys: SessionKeys, redacted: Redacted, *, alone: bool = False) -> Counts:
-        """The message in the log that is stored under these keys, and every summary of it; ``alone``: only the message."""
-        done, high = 0, commit_sort_key(redacted.position) if alone else COMMITS_TO
+        """Overwrite the message, and every summary of it, in one log. ``alone``: only the message."""
+        count, high = 0, commit_sort_key(redacted.position) if alone else COMMITS_TO
         for items in self._pages(keys, commit_sort_key(max(1, redacted.position - MAX_EVENTS + 1)), high):
             for item in items:
-                done += self._overwrite_one(item, redacted)
-        return Counts(commits=done)
+                count += self._overwrite_item(item, redacted)
+        return Counts(commits=count)
 
     def clear(self, keys: SessionKeys, redacted: Redacted) -> Counts:
-        """Everything of one session that was made of the message; when it returns, nothing of it is left there."""
+        """Erase everything in one session that was made of the message. Afterwards nothing of it is left there."""
         done = Counts()
         if self.has(keys, redacted):
             done = self.overwrite(keys, redacted).plus(self.overwrite(keys.base, redacted))
@@ -115,15 +118,16 @@ class Redaction:
 
     # ------------------------------------------------------------ the log
 
-    def _overwrite_one(self, item: Item, redacted: Redacted) -> int:
+    def _overwrite_item(self, item: Item, redacted: Redacted) -> int:
+        """Overwrite the message in one item; return 1 if the item changed, else 0."""
         while not is_slot_tombstone(item):
             first, lines = first_position(item), stored_lines(item)
-            after = redacted.applied(lines, first)
-            if after == lines:
+            new_lines = redacted.applied(lines, first)
+            if new_lines == lines:
                 return 0
             bare = {name: value for name, value in item.items() if name != "b"}
             covered = hashed_header(log_key(item), item)
-            packed = pack(b"\n".join(after), beside=covered, item_bytes=item_size_bytes(bare) + 1)
+            packed = pack(b"\n".join(new_lines), beside=covered, item_bytes=item_size_bytes(bare) + 1)
             lost = self._items.put({**bare, "b": packed}, condition=Equal("b", item["b"]))
             VERIFIED.forget(item)
             if lost is None:
@@ -134,7 +138,7 @@ class Redaction:
         return 0
 
     def has(self, keys: SessionKeys, redacted: Redacted) -> bool:
-        """Whether the message is in the session's log, as far as that can still be read."""
+        """Whether the message is in the session's log, as far as the log can still be read."""
         try:
             commit = self._log.commits.containing(keys, redacted.position)
         except NotFoundError:
@@ -161,36 +165,38 @@ class Redaction:
                 return
 
     def _places(self, keys: SessionKeys, redacted: Redacted) -> Iterator[str]:
-        """Where payloads were of what is redacted now."""
-        found = {place_left(redacted.line)} - {""}
-        for place in (keys, keys.base):
-            for items in self._pages(place, commit_sort_key(redacted.position + 1), COMMITS_TO):
+        """Return the places of payloads that held redacted text."""
+        places = {place_left(redacted.line)} - {""}
+        for log_keys in (keys, keys.base):
+            for items in self._pages(log_keys, commit_sort_key(redacted.position + 1), COMMITS_TO):
                 for item in items:
                     if item.get("k") == "y":
-                        found |= {place_left(line) for line in stored_lines(item)} - {""}
-        return iter(sorted(found))
+                        places |= {place_left(line) for line in stored_lines(item)} - {""}
+        return iter(sorted(places))
 
     def _delete_payload(self, keys: SessionKeys, place: str) -> int:
         if place.startswith(BLOB_PLACE):
-            return sum(self._blobs.erase(one.payload_blob(place)) for one in (keys, keys.base))
-        self._items.delete_many([Key(one.partition, place) for one in (keys, keys.base)])
+            return sum(self._blobs.erase(log_keys.payload_blob(place)) for log_keys in (keys, keys.base))
+        self._items.delete_many([Key(log_keys.partition, place) for log_keys in (keys, keys.base)])
         return 0
 
     # ------------------------------------------------------------ forks
 
     def _parent(self, keys: SessionKeys) -> list[SessionKeys]:
-        """The session that a fork began as. It is erased or has expired; full snapshots of it may be there."""
+        """Return the session that a fork began from. It is erased or expired, and may have full snapshots."""
         begin = self._log.commits.begin(keys)
         parent = begin.lines[0].get("of") if begin is not None else None
         return [SessionKeys(keys.owner, parent)] if isinstance(parent, str) else []
 
     def _may_share(self, child: SessionKeys, position: int) -> bool:
+        """Whether a fork has or may have a position of its parent's log."""
         item = self._items.get_many([child.commit(1)]).get(child.commit(1))
         if item is None:
             return False
         return is_slot_tombstone(item) or ("fp" in item and first_position(item) > position)
 
     def _pages(self, keys: SessionKeys, low: str, high: str) -> Iterator[Sequence[Item]]:
+        """Yield the session's own commits, a page at a time."""
         after: Mapping[str, str] | None = None
         while True:
             page = self._items.query(Query(keys.partition, low, high, after=after))
@@ -201,12 +207,12 @@ class Redaction:
 
 
 def _neutral_body(event: MessageEvent) -> tuple[str, JsonObject]:
-    """Format and body: the message's own format where that has one body for what is left of it."""
+    """Return format and body of an emptied message, in its own format where that has one body for it."""
     if event.body is None:
         raise CorruptError("a message without body", item=commit_sort_key(event.position))
     message = neutral(codec_of(event.format).parse(event.body, is_error=event.envelope.is_error))
     ids = tuple(call.id for call in message.tool_calls)
-    turn = Turn(message, "", None, ids, tuple(one.tool_call_id for one in message.tool_results))
+    turn = Turn(message, "", None, ids, tuple(result.tool_call_id for result in message.tool_results))
     for format in (event.format, "turnlog"):
         bodies = codec_of(format).bodies(turn)
         if len(bodies) == 1 and _is_same(codec_of(format).parse(bodies[0]), message):
@@ -214,11 +220,11 @@ def _neutral_body(event: MessageEvent) -> tuple[str, JsonObject]:
     return event.format, {"role": message.given_role or message.role, "content": None}
 
 
-def _is_same(made: Message, message: Message) -> bool:
-    """Whether windows see the same speaker, calls and results."""
-    calls, wanted = ([(call.id, call.name) for call in one.tool_calls] for one in (made, message))
-    results, answered = ([one.tool_call_id for one in told.tool_results] for told in (made, message))
-    return (made.role, calls, results) == (message.role, wanted, answered)
+def _is_same(parsed: Message, message: Message) -> bool:
+    """Whether both messages have the same role, calls and results, as windows see them."""
+    calls, message_calls = ([(call.id, call.name) for call in each.tool_calls] for each in (parsed, message))
+    results, message_results = ([result.tool_call_id for result in each.tool_results] for each in (parsed, message))
+    return (parsed.role, calls, results) == (message.role, message_calls, message_results)
 
 
 def _no_message(position: int) -> NotFoundError:

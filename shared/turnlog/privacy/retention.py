@@ -1,6 +1,6 @@
-"""Retention: what is due is found on an index by time, and dealt with. Readers do not wait for it: they see what has expired.
+"""Retention: find due sessions on an index by time, and start what is due. Readers do not depend on it: they check expiry.
 
-The index is a cache, so each session that it names is judged by its own log. Run again, or twice at once, it does nothing twice.
+The index is a cache, so each session is judged by its own log. Run again, or twice at once, retention does nothing twice.
 """
 
 from __future__ import annotations
@@ -35,19 +35,22 @@ from turnlog.privacy.erasure import Erasure
 from turnlog.sessions.session_log import SessionLog
 
 WORK_MS = 120_000
-"""A run begins nothing after that time, unless it is told another; the next one goes on."""
+"""Default time after which a run begins nothing; the next run continues."""
 FIRST_DAYS = 400
-"""How far the very first run looks back."""
+"""Days that the first run looks back."""
 _SWEPT = Key("#turnlog", "swept")
-_BATCH, _PARALLEL, _FEW = 100, 10, 4
-"""As many sessions at once as a client has connections."""
+_BATCH, _THREADS, _SEQUENTIAL = 100, 10, 4
+"""Threads: as many as a client has connections."""
 _log = logging.getLogger("turnlog")
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class Retained:
-    """What a run has begun. ``moved``: due later than the index said. ``offloaded``: asked for again. ``failed`` is looked at again
-    by the next run."""
+    """Counts of a run.
+
+    ``moved`` sessions are due later than the index said. ``offloaded`` ones were asked for again. The next run retries
+    ``failed`` ones.
+    """
 
     expired: int = 0
     released: int = 0
@@ -58,9 +61,11 @@ class Retained:
 
 
 class RetainSessions:
-    """The use case of a schedule: sessions that have expired get a job that erases them, all but their full snapshots; silent ones
-    are marked inactive, and handed to long-term memory like those that have ended; ids of sessions that were erased a day ago
-    become free."""
+    """Start what is due; called by a schedule.
+
+    Expired sessions get a job that erases them, except for their full snapshots. Silent sessions are marked inactive and
+    handed to long-term memory, as ended ones are. Ids of sessions that were erased a day ago become free.
+    """
 
     def __init__(self, log: SessionLog, erasure: Erasure, start_job: StartJobs, offload: AskForOffloads) -> None:
         self._log = log
@@ -69,44 +74,45 @@ class RetainSessions:
         self._offload = offload
 
     def __call__(self, worker: int = 0, workers: int = 1, *, work_ms: int = WORK_MS) -> Retained:
-        """Deal with what is due in the shards of one of several workers, each numbered from 0.
+        """Process what is due in the shards of one of several workers, numbered from 0.
 
-        One failure stops no other; what is left over is looked at again by the next run. `InvalidInputError` for a worker that
-        there is not.
+        A failed session does not stop the others; the next run retries it. Raises `InvalidInputError` for an invalid worker
+        number.
         """
         if not 0 <= worker < workers <= EXPIRY_SHARDS:
             raise InvalidInputError(f"worker {worker} of {workers}: there are 1 to {EXPIRY_SHARDS}, numbered from 0")
         now, done = self._log.clock.now_ms(), Retained()
-        # Each shard is in the order of time, and so are they together: what is overdue longest comes first.
+        # Every shard is sorted by time, and the merge keeps that order: the longest overdue session comes first.
         shards = [self._due(bucket, now) for bucket in due_shards(worker, workers)]
-        for names in self._dealt_with_all(heapq.merge(*shards, key=_due_key), now + work_ms):
+        for names in self._process_all(heapq.merge(*shards, key=_due_key), now + work_ms):
             done = counted(done, names)
         if worker == 0 and self._log.clock.now_ms() < now + work_ms:
-            for names in self._dealt_with_days(now, now + work_ms):
+            for names in self._process_days(now, now + work_ms):
                 done = counted(done, names)
         return done
 
-    def _dealt_with_days(self, now_ms: int, ends_ms: int) -> Iterator[Sequence[str]]:
-        """Deal with entries from before there were shards. A mark says on which day the first of them is left."""
+    def _process_days(self, now_ms: int, ends_ms: int) -> Iterator[Sequence[str]]:
+        """Process index entries that were written before shards existed. A stored mark names the first day with entries left."""
         today = now_ms // DAY_MS
         mark = self._log.items.get_many([_SWEPT]).get(_SWEPT, {}).get("pos")
         first = mark if isinstance(mark, int) else today - FIRST_DAYS
-        left = today
+        first_left = today
         for day in range(first, today + 1):
-            for names in self._dealt_with_all(self._due(due_bucket(day), now_ms), ends_ms):
-                left = min(left, day)
+            for names in self._process_all(self._due(due_bucket(day), now_ms), ends_ms):
+                first_left = min(first_left, day)
                 yield names
             if self._log.clock.now_ms() >= ends_ms:
-                left = min(left, day)
+                first_left = min(first_left, day)
                 break
-        self._log.items.put({"pk": _SWEPT.pk, "sk": _SWEPT.sk, "pos": left})
+        self._log.items.put({"pk": _SWEPT.pk, "sk": _SWEPT.sk, "pos": first_left})
 
-    def _dealt_with_all(self, due: Iterator[Item], ends_ms: int) -> Iterator[Sequence[str]]:
-        """Deal with entries until the time is up. Yields what was done, by its names in `Retained`."""
+    def _process_all(self, due: Iterator[Item], ends_ms: int) -> Iterator[Sequence[str]]:
+        """Process entries until ``ends_ms``. Yields the outcomes, as field names of `Retained`."""
         while self._log.clock.now_ms() < ends_ms and (batch := list(islice(due, _BATCH))):
-            yield in_parallel(self._dealt_with, batch, threads=_PARALLEL, few=_FEW)
+            yield in_parallel(self._process, batch, threads=_THREADS, few=_SEQUENTIAL)
 
     def _due(self, bucket: str, now_ms: int) -> Iterator[Item]:
+        """Yield the due entries of a shard, oldest first."""
         after: Mapping[str, str] | None = None
         while True:
             high = f"{now_ms + 1:013d}"
@@ -116,18 +122,19 @@ class RetainSessions:
             if after is None:
                 return
 
-    def _dealt_with(self, item: Item) -> str:
+    def _process(self, item: Item) -> str:
+        """Process an entry of the index; an error is logged and returned as ``failed``."""
         try:
             keys = keys_of(item)
-            # The index is of all tenants, what is done about an entry is for its own.
+            # The index spans all tenants; work on an entry runs for the entry's own tenant.
             with serving(keys.owner.tenant_id):
-                return self._deal_with(item, keys)
+                return self._process_entry(item, keys)
         except TurnlogError as error:
             _log.warning("retention of one session failed: %s", error.error_code)
             return "failed"
 
-    def _deal_with(self, item: Item, keys: SessionKeys) -> str:
-        """What was done, by its name in `Retained`; empty for nothing."""
+    def _process_entry(self, item: Item, keys: SessionKeys) -> str:
+        """Start what is due for one entry. Returns the outcome as a field name of `Retained`; empty when nothing was due."""
         if item_name(item).startswith("C#"):
             due = str(item["g2sk"])[:13]
             options: JsonObject = {"first": self._erasure.identity(keys), "release": True}
@@ -152,14 +159,14 @@ class RetainSessions:
         return "moved"
 
     def _hand_over(self, keys: SessionKeys) -> str:
-        """Asks once more for what was to be handed to long-term memory, and is not."""
+        """Ask again for a hand-over to long-term memory that has not happened."""
         try:
             return self._offload.again(keys, self._log.commits.tail(keys).header)
         except NotFoundError:
             return self._offload.again(keys, None)
 
     def _time_out(self, keys: SessionKeys, settings: SessionSettings) -> None:
-        """A commit that says so and fences nobody: the next one makes the session active again."""
+        """Commit that the session is inactive. This fences nobody: the next commit makes the session active again."""
 
         def compose(tail: Tail) -> Draft:
             header, now = tail.header, self._log.clock.now_ms()
@@ -174,17 +181,17 @@ class RetainSessions:
         self._offload.send(keys, written.commit.header, "inactive")
 
     def _show(self, keys: SessionKeys, tail: Tail) -> None:
-        """The entry in the list, and on the index, as of a commit."""
-        found = self._log.settings(keys, tail.meta, None, tail.header)
+        """Write the session's entry in the list and on the index as of a commit."""
+        current = self._log.settings(keys, tail.meta, None, tail.header)
         entry = directory_item(
-            keys, found.settings, created_ms=found.created_ms, header=tail.header, missing=found.missing
+            keys, current.settings, created_ms=current.created_ms, header=tail.header, missing=current.missing
         )
         with suppress(UnavailableError):
             self._log.items.put(entry, condition=Less("pos", tail.header.last + 1, or_absent=False))
 
 
 def counted(done: Retained, names: Sequence[str]) -> Retained:
-    """With what was done since, by its names in `Retained`."""
+    """Return the counts with one more for each outcome, a field name of `Retained`."""
     return replace(done, **{name: getattr(done, name) + count for name, count in Counter(names).items() if name})
 
 
@@ -192,13 +199,14 @@ def _due_key(item: Item) -> str:
     return str(item["g2sk"])
 
 
-class _IsActive(Exception):  # noqa: N818 - a turn of events, not an error
-    """Something was said in the meantime."""
+class _IsActive(Exception):  # noqa: N818 - a control signal, not an error
+    """Raised when the session became active in the meantime."""
 
 
 def is_inactive(settings: SessionSettings, header: Header, now_ms: int) -> bool:
-    """Whether a session that is not marked yet has been silent for as long as its settings allow. One that waits for a decision
-    is not."""
+    """Whether an active session has been silent for as long as its settings allow. One that waits for a decision is not
+    inactive.
+    """
     days = settings.inactive_after_days
     if days is None or header.status != "active" or header.pending:
         return False
@@ -206,7 +214,7 @@ def is_inactive(settings: SessionSettings, header: Header, now_ms: int) -> bool:
 
 
 def keys_of(item: Item) -> SessionKeys:
-    """Whose session an item on the index is: its entry in the list, or the tombstone in its first slot."""
+    """Return the keys of the session that an item on the index belongs to: a list entry, or a first slot's tombstone."""
     parts = str(item["pk"]).split("#")
     owner: Owner = owner_of_ids(parts[1], parts[3])
     return SessionKeys(owner, parts[5] if len(parts) > 5 else item_name(item)[2:])

@@ -1,4 +1,4 @@
-"""Erasing for good: a message, a session, a person."""
+"""Routes that erase a message, a session or a person for good."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ ROUTES: tuple[Route, ...] = (
         "/v1/sessions/{session_id}/messages/{position}/redact",
         "redact_message",
         "erase",
-        "Redact one message: nothing of what it said is left",
+        "Redact one message: nothing of its content is left",
         _redact_message,
         answers={202: Job},
         writes=True,
@@ -55,7 +55,7 @@ ROUTES: tuple[Route, ...] = (
         "/v1/users/me",
         "erase_user",
         "erase",
-        "Erase everything of the caller for good",
+        "Erase all data of the caller for good",
         _erase_user,
         answers={202: Job},
         writes=True,

@@ -1,5 +1,7 @@
-"""Snapshots: named points of a session. A ``ref`` points into the log, which is never rewritten, so it copies nothing. A ``full``
-one has the history itself, in the segments of the log and a tail of its own, and outlives the log.
+"""Create and list snapshots: named positions of a session.
+
+A ``ref`` snapshot points into the log, which is never rewritten, so a ``ref`` copies nothing. A ``full`` snapshot keeps the
+history itself, in the log's segments and a tail of its own, and outlives the log.
 """
 
 from __future__ import annotations
@@ -29,15 +31,18 @@ from turnlog.snapshots.models import CreateSnapshot, Snapshot, SnapshotPage
 
 MAX_LIMIT = 100
 MAX_UNSEALED = 8
-"""A request seals no more stretches than that itself; more are a job."""
+"""Most unsealed stretches that a request seals itself; with more of them, the snapshot becomes a job."""
 _REQUEST_MS, _JOB_MS = 10_000, 120_000
 _READY = "ready"
 _PAGES = 10
 
 
 class CreateSnapshots:
-    """The use case. A ``ref`` is one conditional put that names the head (a second one for the name); a ``full`` one stores what no
-    snapshot before it has stored, then its record."""
+    """Create a snapshot at the head of a session.
+
+    A ``ref`` costs one conditional put, and a second one for the name. A ``full`` snapshot first stores the history that no
+    earlier snapshot has stored, then its record.
+    """
 
     def __init__(self, log: SessionLog, full: FullSnapshots, start_job: StartJobs, clean: SnapshotCleaner) -> None:
         self._log = log
@@ -56,35 +61,35 @@ class CreateSnapshots:
         record_id = self._log.records.claim(keys.snapshots, request)
         is_large = body.kind == "full" and self._full.unsealed(keys, header.last) > MAX_UNSEALED
         if is_large and request is not None and self._log.records.get(keys.snapshots, record_id) is not None:
-            is_large = False  # made by an earlier try of the same request, when there was less of it
+            is_large = False  # an earlier try of this request made it, when the history was shorter
         if body.mode == "sync" and not is_large:
-            made = self._create(keys, body, record_id, header, deadline_ms=self._log.clock.now_ms() + _REQUEST_MS)
-            if made is not None:
-                return made
-        # The job's id is the snapshot's: the same request again is the same job.
+            snapshot = self._create(keys, body, record_id, header, deadline_ms=self._log.clock.now_ms() + _REQUEST_MS)
+            if snapshot is not None:
+                return snapshot
+        # The snapshot's id is also the job's: a repeated request gets the same job.
         options = {**body.model_dump(exclude={"mode"}), "snapshot_id": record_id}
         return self._start_job(owner, "snapshot", session_id, options, job_id=record_id)
 
     def run(self, owner: Owner, session_id: str, options: JsonObject) -> JsonObject:
-        """A job's work. Delivered twice, it makes one snapshot."""
-        keys, given = SessionKeys(owner, session_id), dict(options)
-        record_id = given.pop("snapshot_id", None) or self._log.records.claim(keys.snapshots, None)
-        body, header = CreateSnapshot.model_validate(given), self._log.commits.tail(keys).header
+        """Create the snapshot that a job was asked for. A job that is delivered twice creates one snapshot."""
+        keys, fields = SessionKeys(owner, session_id), dict(options)
+        record_id = fields.pop("snapshot_id", None) or self._log.records.claim(keys.snapshots, None)
+        body, header = CreateSnapshot.model_validate(fields), self._log.commits.tail(keys).header
         deadline_ms = self._log.clock.now_ms() + _JOB_MS
-        made = self._create(keys, body, str(record_id), header, deadline_ms=deadline_ms)
-        if made is None:
-            raise UnavailableError("the history takes longer to be sealed; the next try goes on")
-        return {"snapshot_id": made.snapshot_id, "position": made.position}
+        snapshot = self._create(keys, body, str(record_id), header, deadline_ms=deadline_ms)
+        if snapshot is None:
+            raise UnavailableError("the history is not sealed yet; the next try continues")
+        return {"snapshot_id": snapshot.snapshot_id, "position": snapshot.position}
 
     def _create(
         self, keys: SessionKeys, body: CreateSnapshot, record_id: str, header: Header, *, deadline_ms: int
     ) -> Snapshot | None:
-        """None: there was no time for all of it."""
+        """Store the snapshot's record; None when the deadline passed before its history was stored."""
         shelf, records = keys.snapshots, self._log.records
         content = ref_content(header) | {"name": body.name, "agent": body.agent_id, "metadata": body.metadata}
         record = Record(record_id, self._log.clock.now_ms(), _READY, content)
         if body.kind == "full":
-            # Made by an earlier try, it stays as it was made: its tail is its own.
+            # An earlier try may have made this record. It stays as it is: its tail belongs to it alone.
             existing = records.get_any(shelf, record_id)
             if existing is None:
                 parts = self._full.make(keys, record_id, header.last, deadline_ms=deadline_ms)
@@ -99,14 +104,14 @@ class CreateSnapshots:
         if body.name is not None and not body.if_name_absent:
             records.point_name(shelf, body.name, record)
         if body.keep is not None:
-            # The snapshot is durable already: what can't be cleaned up now is left to the next.
+            # The snapshot is durable already: the next one cleans up what this one can't.
             with suppress(UnavailableError):
                 self._clean.older(keys, kind=body.kind, agent=body.agent_id, keep=body.keep)
         return Snapshot(**snapshot_fields(record))
 
 
 class ListSnapshots:
-    """The use case: a session's snapshots, newest first."""
+    """List a session's snapshots, newest first. After the session has expired, its full snapshots remain."""
 
     def __init__(self, log: SessionLog) -> None:
         self._log = log
@@ -126,22 +131,24 @@ class ListSnapshots:
         scope = f"snapshots {keys.partition} {encode_json([name, agent]).decode()}"
         after: Mapping[str, str] | None = cursors.read(cursor, scope=scope) if cursor is not None else None
         kind = self._kind(keys)
-        found = list[Record]()
+        matches = list[Record]()
         for _ in range(_PAGES):
-            records, after = self._log.records.page(keys.snapshots, limit=limit - len(found), after=after)
-            fitting = [one for one in records if _matches(one, "name", name) and _matches(one, "agent", agent)]
-            found += [one for one in fitting if _matches(one, "kind", kind)]
-            if len(found) >= limit or after is None:
+            page_records, after = self._log.records.page(keys.snapshots, limit=limit - len(matches), after=after)
+            candidates = [
+                record for record in page_records if _matches(record, "name", name) and _matches(record, "agent", agent)
+            ]
+            matches += [record for record in candidates if _matches(record, "kind", kind)]
+            if len(matches) >= limit or after is None:
                 break
-        if not found and kind is not None:
+        if not matches and kind is not None:
             raise NotFoundError(f"no session {session_id!r}")
         return SnapshotPage(
-            snapshots=[Snapshot(**snapshot_fields(record)) for record in found],
+            snapshots=[Snapshot(**snapshot_fields(record)) for record in matches],
             next_cursor=cursors.write(after, scope=scope) if after is not None else None,
         )
 
     def _kind(self, keys: SessionKeys) -> str | None:
-        """Which snapshots there are: of a session that has expired the full ones."""
+        """Return the kind of snapshots to list: only full ones of an expired session, else None for all."""
         try:
             self._log.commits.tail(keys)
         except NotFoundError:
@@ -150,17 +157,17 @@ class ListSnapshots:
         return None
 
 
-def _matches(record: Record, field: str, wanted: str | None) -> bool:
-    return wanted is None or record.content[field] == wanted
+def _matches(record: Record, field: str, value: str | None) -> bool:
+    return value is None or record.content[field] == value
 
 
 def ref_content(header: Header) -> JsonObject:
-    """What the record of a ``ref`` has: where it points to."""
+    """Return the fields of a ``ref`` record that say where it points to."""
     return {"kind": "ref", "position": header.last, "commit": header.first, "hash": header.hash.hex()}
 
 
 def find_snapshot(records: Records, keys: SessionKeys, snapshot: str) -> Record:
-    """A snapshot by id or name, or `NotFoundError`."""
+    """Return a snapshot by id or name. Raises `NotFoundError` for an unknown one."""
     records.check_there(keys)
     record = records.get(keys.snapshots, snapshot) if is_record_id(snapshot) else None
     record = record if record is not None else records.named(keys.snapshots, snapshot)
@@ -170,6 +177,7 @@ def find_snapshot(records: Records, keys: SessionKeys, snapshot: str) -> Record:
 
 
 def snapshot_fields(record: Record) -> dict[str, Any]:
+    """Return the fields of the answer `Snapshot` for a record."""
     content: dict[str, Any] = record.content
     is_full = content["kind"] == "full"
     return {
@@ -187,7 +195,7 @@ def snapshot_fields(record: Record) -> dict[str, Any]:
 
 
 class AutomaticSnapshots:
-    """Decides from the headers of an append and of the commit before it."""
+    """Creates snapshots as a session's `SnapshotPolicy` says, from the headers of an append and of the commit before it."""
 
     def __init__(self, log: SessionLog, clean: SnapshotCleaner) -> None:
         self._log = log
@@ -196,12 +204,15 @@ class AutomaticSnapshots:
     def __call__(
         self, owner: Owner, session_id: str, header: Header, before: Header, settings: SessionSettings
     ) -> None:
-        """Again for the same append: the same snapshot. It points to the commit before the loop that begins."""
+        """Create a snapshot of the commit before ``header`` if enough loops have ended since the last one.
+
+        Repeated for the same append, it creates the same snapshot.
+        """
         keys = SessionKeys(owner, session_id)
         if before.last + 1 != header.first:
-            # Said again: what followed is the log's end now, and not what went before.
-            found = self._log.commits.containing(keys, header.first - 1)
-            before = found.header if found is not None else header
+            # A repeated append: the caller passes the log's end, which is not the commit before this one.
+            commit = self._log.commits.containing(keys, header.first - 1)
+            before = commit.header if commit is not None else header
         policy = SnapshotPolicy.model_validate_json(encode_json(settings.snapshots))
         if _ended(header) // policy.every_loops <= _ended(before) // policy.every_loops:
             return
@@ -213,5 +224,5 @@ class AutomaticSnapshots:
 
 
 def _ended(header: Header) -> int:
-    """How many loops have ended for certain: those before the newest."""
+    """Return the number of loops that have certainly ended: all but the newest."""
     return max(0, header.flow.loop.number - 1)

@@ -1,6 +1,6 @@
-"""Deleting snapshots. A record is gone at once for all who ask; the bytes that nothing else needs are swept by a job.
+"""Delete snapshots: a deleted record disappears at once; a job erases the bytes that nothing else needs.
 
-What is left of a deleted full snapshot names its parts until they are swept: nothing is forgotten when a sweep ends half-way.
+The stub of a deleted full snapshot names its parts until they are erased, so an interrupted sweep loses track of nothing.
 """
 
 from __future__ import annotations
@@ -22,47 +22,49 @@ from turnlog.sessions.session_log import SessionLog
 from turnlog.snapshots.full import FullSnapshots, parts_of
 from turnlog.snapshots.models import SnapshotDeleted
 
-_LOOKED_AT = 200
+_MAX_EXTRA_RECORDS = 200
+"""Records that one clean-up reads beyond those that it keeps."""
 
 
 class SnapshotCleaner:
-    """Takes snapshots out of sight, and asks for the sweep of what they leave."""
+    """Deletes records of snapshots, and starts the job that erases their bytes."""
 
     def __init__(self, log: SessionLog, start_job: StartJobs) -> None:
         self._log = log
         self._start_job = start_job
 
     def delete(self, keys: SessionKeys, record: Record) -> None:
-        """Again after a crash: the same."""
+        """Delete a snapshot's record. Repeated after a crash, it finishes the deletion."""
         if record.content.get("kind") != "full":
             self._log.records.delete(keys.snapshots, record)
             return
-        left: JsonObject = {"kind": "full", "parts": [replace(part, inline=None).encode() for part in parts_of(record)]}
-        self._log.records.delete(keys.snapshots, record, left=left)
+        stub: JsonObject = {"kind": "full", "parts": [replace(part, inline=None).encode() for part in parts_of(record)]}
+        self._log.records.delete(keys.snapshots, record, left=stub)
         self.sweep(keys)
 
     def sweep(self, keys: SessionKeys) -> None:
-        """Asks for a sweep. One that can't be asked for is done with the session's next."""
+        """Start the job that erases unneeded bytes. When the queue is down, the session's next sweep erases them."""
         with suppress(UnavailableError):
             self._start_job(keys.owner, "sweep", keys.session_id, {})
 
     def older(self, keys: SessionKeys, *, kind: str, agent: str | None, keep: int, automatic: bool = False) -> None:
-        """Deletes the unnamed snapshots of a kind and an agent but for the newest ones; those that the session has made by itself
-        and those that were asked for apart. Looks at so many records at a time that it stays cheap; what is older is done the
-        next time.
+        """Delete the unnamed snapshots of a kind and an agent, except for the ``keep`` newest.
+
+        Automatic snapshots and requested ones are counted separately. One call reads a bounded number of records; the next
+        call deletes older ones.
         """
-        wanted, seen = (None, kind, agent, automatic), 0
-        for record in islice(self._log.records.every(keys.snapshots), keep + _LOOKED_AT):
+        wanted_group, seen = (None, kind, agent, automatic), 0
+        for record in islice(self._log.records.every(keys.snapshots), keep + _MAX_EXTRA_RECORDS):
             content = record.content
-            told = (content.get("name"), content.get("kind"), content.get("agent"), content.get("auto", False))
-            if told == wanted:
+            group = (content.get("name"), content.get("kind"), content.get("agent"), content.get("auto", False))
+            if group == wanted_group:
                 seen += 1
                 if seen > keep:
                     self.delete(keys, record)
 
 
 class DeleteSnapshots:
-    """The use case: one snapshot, by id or name."""
+    """Delete one snapshot, by id or name."""
 
     def __init__(self, log: SessionLog, clean: SnapshotCleaner) -> None:
         self._log = log
@@ -75,14 +77,14 @@ class DeleteSnapshots:
         record_id = records.chosen_before(shelf, request)
         if record_id is None:
             records.check_there(keys)
-            found = records.get(shelf, snapshot) if is_record_id(snapshot) else None
-            found = found if found is not None else records.named(shelf, snapshot)
-            if found is None:
+            match = records.get(shelf, snapshot) if is_record_id(snapshot) else None
+            match = match if match is not None else records.named(shelf, snapshot)
+            if match is None:
                 raise NotFoundError(f"no snapshot {snapshot[:80]!r} in session {session_id!r}")
-            if found.content.get("kind") != "full":
-                self._log.commits.tail(keys)  # it is gone with its session
-            # A name may stand for an older snapshot once this one is gone: the same request again must not take that one too.
-            record_id = records.chosen(shelf, found.id, request)
+            if match.content.get("kind") != "full":
+                self._log.commits.tail(keys)  # raises NotFoundError: a ref expires with its session
+            # After the deletion the name may stand for an older snapshot. A repeated request must not delete that one too.
+            record_id = records.chosen(shelf, match.id, request)
         record = records.get_any(shelf, record_id)
         if record is not None and record.status != DELETED:
             self._clean.delete(keys, record)
@@ -92,7 +94,7 @@ class DeleteSnapshots:
 
 
 class SweepSnapshots:
-    """The use case of the worker: removes the bytes that deleted full snapshots have left and nothing else needs."""
+    """Erase the bytes of deleted full snapshots that nothing else needs. The work of a job."""
 
     def __init__(self, log: SessionLog, blobs: BlobStore, full: FullSnapshots) -> None:
         self._log = log
@@ -100,32 +102,34 @@ class SweepSnapshots:
         self._full = full
 
     def run(self, owner: Owner, session_id: str, _options: JsonObject) -> JsonObject:
-        """A job's work: how many blobs it has removed. Again, or twice at once: the same."""
+        """Erase the bytes and return the number of erased blobs. Safe to repeat and to run twice at once."""
         keys = SessionKeys(owner, session_id)
-        left = [record for record in self._log.records.every(keys.snapshots, deleted=True) if record.content]
-        if not left:
+        stubs = [record for record in self._log.records.every(keys.snapshots, deleted=True) if record.content]
+        if not stubs:
             return {"blobs": 0}
-        gone = {part.blob for record in left for part in parts_of(record) if part.blob.startswith(SNAPSHOT_BLOBS)}
-        slots, held = SlotLeases(self._log.items, self._log.clock), None
+        unneeded = {part.blob for record in stubs for part in parts_of(record) if part.blob.startswith(SNAPSHOT_BLOBS)}
+        slots, lease = SlotLeases(self._log.items, self._log.clock), None
         first = slots.read(keys)
         if not self._is_live(keys) and not (first is not None and MATERIALISING in first):
             if first is not None and keeps_snapshots(first):
-                held = slots.take(keys, first)
-                if held is None:
-                    raise ConflictError("another one is at work there", retry_after_seconds=1)
-            # Without the log, segments and payloads are there for snapshots alone; and nobody begins the session again meanwhile.
-            kept = self._full.kept(keys)
-            named = {part.blob for record in left for part in parts_of(record)}
+                lease = slots.take(keys, first)
+                if lease is None:
+                    raise ConflictError(
+                        "another process is erasing or restoring this session; try again", retry_after_seconds=1
+                    )
+            # Without the log, only snapshots need segments and payloads. The lease keeps the session from being restored meanwhile.
+            retained = self._full.kept(keys)
+            candidates = {part.blob for record in stubs for part in parts_of(record)}
             payloads = self._blobs.names(keys.blob_prefix + PAYLOAD_BLOBS)
-            named |= {name[len(keys.blob_prefix) :] for name in payloads}
-            gone |= {name for name in named if not kept.needs(name)}
-        for name in sorted(gone):
+            candidates |= {name[len(keys.blob_prefix) :] for name in payloads}
+            unneeded |= {name for name in candidates if not retained.needs(name)}
+        for name in sorted(unneeded):
             self._blobs.erase(keys.blob_prefix + name)
-        for record in left:
+        for record in stubs:
             self._log.records.delete(keys.snapshots, record)
-        if held is not None:
-            slots.leave(held, free=held.before)
-        return {"blobs": len(gone)}
+        if lease is not None:
+            slots.leave(lease, free=lease.before)
+        return {"blobs": len(unneeded)}
 
     def _is_live(self, keys: SessionKeys) -> bool:
         try:

@@ -1,10 +1,10 @@
-"""Commits as lines of JSON that anyone can read, from which each is given back byte by byte.
+"""Export commits as lines of readable JSON, and read each line back to the identical bytes.
 
     {"position": 2, "header": {…}, "bytes": {"h": "9f…", …}, "events": [{…}, …], "payloads": {"R#…": {…}}}
 
-``header`` and ``bytes`` are the attributes of the commit's item, the latter in hexadecimal; ``events`` are its stored lines;
-``payloads`` are what it has out of line, wherever that was stored. The chain hash ``h`` proves all of it but for the payloads,
-whose digests are in the events. What is read may come from anyone: every line is checked before anything of it is used.
+``header`` and ``bytes`` are the attributes of the commit's item; ``bytes`` are hexadecimal. ``events`` are its stored lines.
+``payloads`` are contents that are stored outside the item. The chain hash ``h`` proves everything but the payloads, whose
+digests are in the events. Lines may come from anyone: every line is checked before any part of it is used.
 """
 
 from __future__ import annotations
@@ -46,41 +46,45 @@ from turnlog.snapshots.segment_format import SealedCommit
 
 
 def check_shape(value: object, expected: Any, *, name: str = "") -> None:
-    """`MalformedError` names the first field whose value is of another type. A bool is no number; what is in a JSON object or list
-    is not looked at."""
+    """Raise `MalformedError` that names the first field whose value has another type than its dataclass declares.
+
+    A bool is not accepted as a number. Contents of JSON objects and lists are not checked.
+    """
     if not _fits(value, expected, name):
-        raise MalformedError(f"{name or 'it'} is no {getattr(expected, '__name__', expected)}")
+        raise MalformedError(f"{name or 'the value'} is not of type {getattr(expected, '__name__', expected)}")
 
 
 def _fits(value: object, expected: Any, name: str) -> bool:
     origin, inner = get_origin(expected), get_args(expected)
     if origin in (Union, types.UnionType):
-        return any(_fits_alone(value, one, name) for one in inner)
+        return any(_fits_option(value, option, name) for option in inner)
     if origin is Literal:
-        return value in inner and type(value) in {type(one) for one in inner}
+        return value in inner and type(value) in {type(literal) for literal in inner}
     if origin is tuple:
-        return isinstance(value, tuple) and _is_tuple_of(value, inner, name)
+        return isinstance(value, tuple) and _fits_tuple(value, inner, name)
     if origin in (dict, list):
         return isinstance(value, origin)
     if dataclasses.is_dataclass(expected):
-        return isinstance(value, expected) and _checked(value, name)  # type: ignore[arg-type]
+        return isinstance(value, expected) and _fields_fit(value, name)  # type: ignore[arg-type]
     return type(value) is expected
 
 
-def _fits_alone(value: object, expected: Any, name: str) -> bool:
-    """One of several classes is checked on where the value is of it, so that the error names the field."""
+def _fits_option(value: object, expected: Any, name: str) -> bool:
+    """Check one option of a union. A dataclass is checked only for its instances, so that the error names the field."""
     if dataclasses.is_dataclass(expected) and not isinstance(value, expected):  # type: ignore[arg-type]
         return False
     return _fits(value, expected, name)
 
 
-def _is_tuple_of(value: tuple[object, ...], inner: tuple[Any, ...], name: str) -> bool:
+def _fits_tuple(value: tuple[object, ...], inner: tuple[Any, ...], name: str) -> bool:
     if len(inner) == 2 and inner[1] is Ellipsis:
-        return all(_fits(one, inner[0], name) for one in value)
-    return len(value) == len(inner) and all(_fits(one, kind, name) for one, kind in zip(value, inner, strict=True))
+        return all(_fits(element, inner[0], name) for element in value)
+    return len(value) == len(inner) and all(
+        _fits(element, kind, name) for element, kind in zip(value, inner, strict=True)
+    )
 
 
-def _checked(value: object, name: str) -> bool:
+def _fields_fit(value: object, name: str) -> bool:
     cls: Any = type(value)
     for field, expected in _fields(cls).items():
         check_shape(getattr(value, field), expected, name=f"{name}.{field}" if name else field)
@@ -95,40 +99,46 @@ def _fields(cls: Any) -> dict[str, Any]:
 _PLACE = re.compile(r"R#\d{12}~[0-9a-f]{16}\d{2}|blob:payload/\d{12}-[0-9a-f]{16}\d{2}")
 _NAME = re.compile(r"[a-z]{1,4}")
 _LATEST_MS = LAST_MS // 2
-_MOST_DAYS = _LATEST_MS // DAY_MS
-"""So that the time at which a session expires can be told too."""
-_OURS = frozenset({"pk", "sk", "b", "ttl", "mk", "fp", "bs", "fa", MATERIALISING})
+_MAX_DAYS = _LATEST_MS // DAY_MS
+"""Keeps the time at which a session expires within the range of dates."""
+_RESERVED_NAMES = frozenset({"pk", "sk", "b", "ttl", "mk", "fp", "bs", "fa", MATERIALISING})
 
 
 def commit_line(sealed: SealedCommit, blob_of: Callable[[Payload], bytes]) -> JsonObject:
-    """A commit as its line says it."""
-    told = sorted(sealed.item.items())
-    header = {name: value for name, value in told if name != "sk" and not isinstance(value, bytes)}
-    found = {name: value.hex() for name, value in told if isinstance(value, bytes)}
+    """Return a commit as its line of the export, as JSON. ``blob_of`` reads payloads from the blob store."""
+    attributes = sorted(sealed.item.items())
+    header = {name: value for name, value in attributes if name != "sk" and not isinstance(value, bytes)}
+    binary = {name: value.hex() for name, value in attributes if isinstance(value, bytes)}
     payloads: JsonObject = {}
     for payload in sealed.commit.payloads:
         content = blob_of(payload) if is_blob(payload) else sealed.contents[payload.place]
         payloads[payload.place] = decode_json(content)
-    line: dict[str, Any] = {"position": sealed.commit.header.first, "header": header, "bytes": found}
+    line: dict[str, Any] = {"position": sealed.commit.header.first, "header": header, "bytes": binary}
     line["events"] = [decode_json(event) for event in sealed.lines]
     return line | ({"payloads": payloads} if payloads else {})
 
 
-def position_in(given: str | dict[str, Any]) -> tuple[int, dict[str, Any]]:
-    """The position of a line, and the line as JSON; `InvalidInputError` when it is none of ours. It is given as text or as JSON."""
+def position_in(source: str | dict[str, Any]) -> tuple[int, dict[str, Any]]:
+    """Return the position of a line and its JSON object. The line may be text or parsed JSON.
+
+    Raises `InvalidInputError` when the line is no commit.
+    """
     try:
-        line = json.loads(given) if isinstance(given, str) else given
-        position = line["position"]
+        parsed = json.loads(source) if isinstance(source, str) else source
+        position = parsed["position"]
     except (ValueError, TypeError, KeyError, RecursionError):
-        line, position = {}, None
+        parsed, position = {}, None
     if not isinstance(position, int) or isinstance(position, bool) or not 1 <= position <= MAX_POSITION:
         raise InvalidInputError("a line of the export is no commit", code="bad_export")
-    return position, line
+    return position, parsed
 
 
-def commit_of(given: str | dict[str, Any], *, previous: bytes) -> SealedCommit:
-    """The commit of a line that follows on the chain hash ``previous``; `InvalidInputError` says which it is and what is wrong."""
-    position, line = position_in(given)
+def commit_of(source: str | dict[str, Any], *, previous: bytes) -> SealedCommit:
+    """Return the commit of a line that follows the chain hash ``previous``.
+
+    Raises `InvalidInputError` that names the commit's position and the fault.
+    """
+    position, line = position_in(source)
     try:
         return _read(line, position, previous)
     except NewerSchemaError as error:
@@ -136,7 +146,7 @@ def commit_of(given: str | dict[str, Any], *, previous: bytes) -> SealedCommit:
     except (CorruptError, MalformedError) as error:
         raise InvalidInputError(f"commit {position}: {error.detail}", code="bad_export") from error
     except (KeyError, ValueError, TypeError, AttributeError, AssertionError, IndexError, OverflowError) as error:
-        message = f"commit {position} is no commit of ours: {type(error).__name__}"
+        message = f"commit {position} is no commit of an export: {type(error).__name__}"
         raise InvalidInputError(message, code="bad_export") from error
 
 
@@ -155,11 +165,11 @@ def _read(line: Mapping[str, Any], position: int, previous: bytes) -> SealedComm
         raise ValueError("events")
     if chain_hash(previous, hashed_header(str(item["sk"]), item), list(map(line_digest, lines))) != item["h"]:
         raise CorruptError("the chain hash does not follow from the commit before", item=str(item["sk"]))
-    parsed = [upcast(decode_json(one), header.version) for one in lines]
+    parsed = [upcast(decode_json(encoded), header.version) for encoded in lines]
     commit = Commit(header, tuple(parsed), until=_until(item, header))
     contents = _contents(commit, line.get("payloads", {}))
     sealed = SealedCommit(commit, item, lines, contents)
-    # What can't be read back is never stored.
+    # Check everything before it is stored: what is stored must be readable.
     _check_header(header)
     for event in events_of(commit, contents):
         _check_event(event)
@@ -170,15 +180,15 @@ def _check_header(header: Header) -> None:
     check_shape(header, Header)
     _check_days(header.ttl_days)
     if not (0 <= header.time_ms <= _LATEST_MS and 0 <= header.idle_ms <= _LATEST_MS):
-        raise MalformedError("its time is none that a clock shows")
+        raise MalformedError("its time is out of range")
     places = (header.last_state, header.last_settings, header.ended, header.rewound, header.redacted, header.view.since)
     _check_places(header.last + 1, *places, *chain(*header.view.closed))
     if header.view.is_cut and not header.view.closed:
-        raise MalformedError("its view is cut and shows nothing")
+        raise MalformedError("its view is cut but has no ranges")
 
 
 def _check_event(event: Event) -> None:
-    """It is what its class says, and a message is read in its format."""
+    """Check an event against its class, and a message's body against its format."""
     check_shape(event, type(event))
     if isinstance(event, MessageEvent):
         if event.body is None:
@@ -203,26 +213,26 @@ def _check_settings(settings: SessionSettings) -> None:
 
 
 def _check_places(position: int, *places: int) -> None:
-    """What an event or a header names lies before it; 0 is nothing."""
+    """Check that every position that an event or a header names lies before it; 0 means none."""
     if not all(0 <= place < position for place in places):
-        raise MalformedError("it names a position that is not before it")
+        raise MalformedError("it names a position that does not lie before it")
 
 
 def _check_days(days: int) -> None:
-    if not 0 <= days <= _MOST_DAYS:
-        raise MalformedError(f"{days} days are more than {_MOST_DAYS}")
+    if not 0 <= days <= _MAX_DAYS:
+        raise MalformedError(f"{days} days are more than {_MAX_DAYS}")
 
 
 def _until(item: Item, header: Header) -> int | None:
-    """Where a commit that was shared in part ends for this session."""
+    """Return the last position that this session has of a commit shared in part with another; None when it has all."""
     until = item.get("fu")
     if until is not None and not (isinstance(until, int) and header.first <= until < header.last):
-        raise MalformedError("it is shared up to a position that it has not")
+        raise MalformedError("it is shared up to a position outside of it")
     return until
 
 
-def _contents(commit: Commit, given: Mapping[str, JsonValue]) -> dict[str, bytes]:
-    contents = {_checked_place(place): encode_json(value) for place, value in given.items()}
+def _contents(commit: Commit, values: Mapping[str, JsonValue]) -> dict[str, bytes]:
+    contents = {_checked_place(place): encode_json(value) for place, value in values.items()}
     payloads = [payload for payload in map(payload_of, commit.lines) if payload is not None]
     if {payload.place for payload in payloads} != set(contents):
         raise CorruptError("its payloads are not those that it names", item=commit_sort_key(commit.header.first))
@@ -234,7 +244,7 @@ def _contents(commit: Commit, given: Mapping[str, JsonValue]) -> dict[str, bytes
 
 
 def _checked_name(name: str) -> str:
-    if name in _OURS or not _NAME.fullmatch(name):
+    if name in _RESERVED_NAMES or not _NAME.fullmatch(name):
         raise ValueError("header")
     return name
 
@@ -249,5 +259,5 @@ def _text_or_number(value: object) -> str | int:
     if isinstance(value, bool) or not isinstance(value, str | int):
         raise TypeError("header")
     if isinstance(value, str):
-        value.encode("utf-8")  # no table has a lone surrogate
+        value.encode("utf-8")  # raises for a lone surrogate, which no table stores
     return value

@@ -1,4 +1,4 @@
-"""Exports: a session, or all that a person has, as a file; and what brings one back."""
+"""Models of exports (one session, or all of a person's data) and of imports."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ Hash = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
 
 
 class ExportSession(Body):
-    mode: Literal["sync", "async"] = Field(
-        default="sync", description="async: a job. A long history is a job in any case"
-    )
+    """A request to export a session."""
+
+    mode: Literal["sync", "async"] = Field(default="sync", description="async: a job. A long history is always a job")
 
 
 class Export(Answer):
-    """A zip of JSON Lines with a manifest, at ``url`` until ``expires_at``. ``sha256`` is of the file."""
+    """A zip of JSON Lines with a manifest. It can be downloaded from ``url`` until ``expires_at``; ``sha256`` is the file's."""
 
     url: str
     expires_at: str
@@ -42,22 +42,30 @@ class ExportedDocument(Body):
 
 
 class ImportCommits(Body):
-    """Some commits of an exported session, in order: lines of its ``log.jsonl``; when all are here, documents: those of its
-    ``documents.jsonl``. ``head`` and ``hash`` are those of the whole, from the manifest. The session is seen when its last commit
-    is here, with ``more`` when a later request without it has come."""
+    """Commits of an exported session, in order, as lines of its ``log.jsonl``.
+
+    With the last commits, or after them, come documents as lines of ``documents.jsonl``. ``head`` and ``hash`` are the
+    session's, from the manifest. The session appears with its last commit; with ``more``, it appears with a later request
+    that has no ``more``.
+    """
 
     head: Annotated[int, Field(ge=1, le=999_999_999_999)]
     hash: Hash
     commits: Annotated[list[str | JsonObjectField], Field(max_length=1_000)] = Field(
-        default_factory=list, description="Lines as text, or what they say: a long one is shorter so"
+        default_factory=list, description="Lines as text, or as JSON objects, which makes long lines shorter"
     )
     documents: Annotated[list[ExportedDocument], Field(max_length=MAX_WRITTEN)] = Field(default_factory=list)
-    more: bool = Field(default=False, description="Documents follow: the session is not seen yet")
+    more: bool = Field(
+        default=False, description="Documents follow in a later request: the session does not appear yet"
+    )
 
 
 class Imported(Answer):
-    """``status``: ``partial`` until all is here; ``existing`` when the session has been there before, up to the head at
-    least."""
+    """The state of an import.
+
+    ``status`` is ``partial`` while something is missing, and ``existing`` for a session that already existed with this
+    history up to ``head`` or beyond.
+    """
 
     session_id: str
     status: Literal["partial", "imported", "existing"]

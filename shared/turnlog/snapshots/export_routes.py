@@ -1,4 +1,4 @@
-"""Exports, and imports of them."""
+"""Routes that export and import sessions."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ROUTES: tuple[Route, ...] = (
         "/v1/sessions/{session_id}/export",
         "export_session",
         "export",
-        "A session as a file",
+        "Export a session as a file",
         _export_session,
         ExportSession,
         {200: Export, 202: Job},
@@ -45,7 +45,7 @@ ROUTES: tuple[Route, ...] = (
         "/v1/users/me/export",
         "export_everything",
         "export",
-        "All that the caller has, as a file; within an hour the same job",
+        "Export all data of the caller as a file; within an hour it is the same job",
         _export_everything,
         answers={202: Job},
     ),
@@ -54,7 +54,7 @@ ROUTES: tuple[Route, ...] = (
         "/v1/sessions/{session_id}/import",
         "import_session",
         "export",
-        "Some commits of an exported session; it is seen when the last of them is here",
+        "Import commits of an exported session; it appears with the last of them",
         _import_session,
         ImportCommits,
         {200: Imported},

@@ -1,8 +1,8 @@
-"""Exports: one session, or all of a person, as a zip of JSON Lines with a manifest. Streamed: no more than a page is in memory.
+"""Export one session, or all of a person's data, as a zip of JSON Lines with a manifest; and import sessions from it.
 
-For each session: what people read (``session.json``, ``messages.jsonl``, ``state.json``, ``history.jsonl``, ``snapshots.jsonl``)
-and what it is made of (``log.jsonl``, ``documents.jsonl``), from which an import makes an equal session. Nothing in it says whose
-it was.
+An export is streamed: at most a page is in memory. Each session has readable files (``session.json``, ``messages.jsonl``,
+``state.json``, ``history.jsonl``, ``snapshots.jsonl``). ``log.jsonl`` and ``documents.jsonl`` are what an import makes an
+equal session from. The file does not name the owner.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ from turnlog.snapshots.create import snapshot_fields
 from turnlog.snapshots.exchange import commit_line, commit_of, position_in
 from turnlog.snapshots.export_models import FORMAT, FORMAT_VERSION, Export, ExportSession, ImportCommits, Imported
 from turnlog.snapshots.materialise import Materialiser, stored_commits
-from turnlog.snapshots.restore import told
+from turnlog.snapshots.restore import add_restore_note
 from turnlog.snapshots.segment_format import SealedCommit
 from turnlog.version import __version__
 
 MAX_POSITIONS = 1_024
-"""A request exports a history of at most so many positions itself; a longer one is a job."""
+"""Longest history that a request exports itself; a longer one is exported by a job."""
 _FRESH_MS = 60 * 60 * 1000
 _ZIP_TIME = (1980, 1, 1, 0, 0, 0)
 _COPY_BYTES = 64 * 1024
@@ -53,7 +53,7 @@ _PAGE_MEMORIES = 100
 
 
 class ExportSessions:
-    """The use case. The newest export of a session, and of a person, takes the place of the one before."""
+    """Export a session or a person. The newest export of a session, and of a person, replaces the one before."""
 
     def __init__(
         self,
@@ -84,18 +84,18 @@ class ExportSessions:
         return Export(url=link.url, expires_at=link.expires_at, **result)
 
     def everything(self, owner: Owner) -> Job:
-        """All of a person, as a job; within an hour the same one."""
-        begun = self._log.clock.now_ms() // _FRESH_MS * _FRESH_MS
-        job_id = f"{begun:013d}-{short_hash('export everything').hex()}"
+        """Start the job that exports all of a person's data. Within an hour it is the same job."""
+        hour_ms = self._log.clock.now_ms() // _FRESH_MS * _FRESH_MS
+        job_id = f"{hour_ms:013d}-{short_hash('export everything').hex()}"
         return self._start_job(owner, "export", "", {}, job_id=job_id)
 
     def link(self, owner: Owner, session_id: str) -> Link:
-        """Where the newest export is."""
+        """Return the link to the newest export of a session; of the person with an empty ``session_id``."""
         filename = f"{session_id or 'turnlog'}.zip"
         return self._links.make(owner, export_blob(owner, session_id), filename=filename)
 
     def run(self, owner: Owner, session_id: str, _options: JsonObject) -> JsonObject:
-        """A job's work: size, hash and counts of the file."""
+        """Store the file and return its size, hash and counts. The work of a job."""
         with TemporaryFile() as file:
             result = self._write(file, owner, [session_id] if session_id else None)
             file.seek(0)
@@ -111,7 +111,7 @@ class ExportSessions:
                 try:
                     sessions.append(self._session(archive, SessionKeys(owner, session_id)))
                 except NotFoundError:
-                    # One that is being created, or that has been deleted since it was listed.
+                    # A listed session that is being created, or was deleted since.
                     if session_ids is not None:
                         raise
             manifest: JsonObject = {
@@ -123,7 +123,7 @@ class ExportSessions:
             if session_ids is None:
                 manifest["memory"] = _member(archive, "memory.jsonl", self._memories(owner))
             _member(archive, "manifest.json", [encode_json(manifest)])
-        positions = sum(cast("int", one["head"]) for one in sessions)
+        positions = sum(cast("int", session["head"]) for session in sessions)
         file.seek(0)
         digest, size = sha256(), 0
         while chunk := file.read(_COPY_BYTES):
@@ -132,7 +132,7 @@ class ExportSessions:
         return {"size_bytes": size, "sha256": digest.hexdigest(), "sessions": len(sessions), "positions": positions}
 
     def _all_of(self, owner: Owner) -> Iterator[str]:
-        """Every session of an owner, read consistently."""
+        """Yield the ids of an owner's sessions, by consistent reads."""
         after: Mapping[str, str] | None = None
         while True:
             query = Query(OwnerKeys(owner).partition, DIRECTORY_FROM, DIRECTORY_TO, after=after)
@@ -143,15 +143,18 @@ class ExportSessions:
                 return
 
     def _session(self, archive: ZipFile, keys: SessionKeys) -> JsonObject:
-        """The members of one session: as of its head when they were begun, documents as they are when they are read."""
+        """Write the files of one session and return its entry in the manifest.
+
+        They show the session at its current head. Documents are those that exist when they are read.
+        """
         tail = self._log.commits.tail(keys)
         header = tail.header
-        found = self._log.settings(keys, tail.meta, None, header)
+        current = self._log.settings(keys, tail.meta, None, header)
         state = self._log.states.at(keys, header.last_state)
-        answer = session_answer(keys, found.settings, header, created_ms=found.created_ms)
-        told = {**answer.model_dump(exclude={"user"}), "settings": settings_object(found.settings)}
+        answer = session_answer(keys, current.settings, header, created_ms=current.created_ms)
+        description = {**answer.model_dump(exclude={"user"}), "settings": settings_object(current.settings)}
         members = {
-            "session.json": [encode_json(told)],
+            "session.json": [encode_json(description)],
             "messages.jsonl": self._messages(keys, header),
             "state.json": [encode_json({"state": state.value, "version": state.version})],
             "history.jsonl": self._history(keys, header),
@@ -172,17 +175,17 @@ class ExportSessions:
         read, after = ReadMessages(self._log), 0
         while True:
             page = read(keys.owner, keys.session_id, after=after, before=header.last + 1)
-            yield from (encode_json(one.model_dump()) for one in page.messages)
+            yield from (encode_json(message.model_dump()) for message in page.messages)
             if page.next is None:
                 return
             after = page.next
 
     def _history(self, keys: SessionKeys, header: Header) -> Iterator[bytes]:
-        """Newest first, as they are listed."""
+        """Yield the entries of the history, newest first."""
         read, before = ReadHistory(self._log), header.last + 1
         while True:
             page = read(keys.owner, keys.session_id, before=before, limit=1_000)
-            yield from (encode_json(one.model_dump()) for one in page.entries)
+            yield from (encode_json(entry.model_dump()) for entry in page.entries)
             if page.next is None:
                 return
             before = page.next
@@ -192,11 +195,11 @@ class ExportSessions:
             yield encode_json(snapshot_fields(record))
 
     def _memories(self, owner: Owner) -> Iterator[bytes]:
-        """What is known of a person beyond the sessions, newest first, as it is listed."""
+        """Yield the person's memories of the current engine, newest first."""
         engine, after = self._memory(), None
         while engine is not None:
             page = engine.page(owner, limit=_PAGE_MEMORIES, after=after)
-            yield from (encode_json(memory_answer(one).model_dump()) for one in page.memories)
+            yield from (encode_json(memory_answer(memory).model_dump()) for memory in page.memories)
             after = page.next
             if after is None:
                 return
@@ -214,21 +217,21 @@ class ExportSessions:
 
 
 def _member(archive: ZipFile, name: str, lines: Iterable[bytes]) -> JsonObject:
-    """Writes a member a line at a time; what the manifest says of it."""
+    """Write a file of the zip line by line; return its entry in the manifest."""
     info = ZipInfo(name, date_time=_ZIP_TIME)
     info.compress_type = ZIP_DEFLATED
     digest, size, count = sha256(), 0, 0
     with archive.open(info, "w", force_zip64=True) as member:
         for line in lines:
-            whole = line + b"\n"
-            member.write(whole)
-            digest.update(whole)
-            size, count = size + len(whole), count + 1
+            content = line + b"\n"
+            member.write(content)
+            digest.update(content)
+            size, count = size + len(content), count + 1
     return {"sha256": digest.hexdigest(), "size_bytes": size, "lines": count}
 
 
 class ImportSessions:
-    """The use case: one batch. Nothing of it is written before all of it has been checked."""
+    """Import one batch of a session's commits. The whole batch is checked before any of it is written."""
 
     def __init__(self, log: SessionLog, materialiser: Materialiser, documents: DocumentStore) -> None:
         self._log = log
@@ -236,15 +239,15 @@ class ImportSessions:
         self._documents = documents
 
     def __call__(self, owner: Owner, session_id: str, body: ImportCommits) -> Imported:
-        keys, whole = SessionKeys(owner, session_id), bytes.fromhex(body.hash)
+        keys, last_hash = SessionKeys(owner, session_id), bytes.fromhex(body.hash)
         token = sha256(f"import {body.head} {body.hash}".encode()).digest()[:16]
-        writings = [exported_writing(one, f"/documents/{at}") for at, one in enumerate(body.documents)]
-        check_distinct([one.key for one in writings])
+        writings = [exported_writing(document, f"/documents/{index}") for index, document in enumerate(body.documents)]
+        check_distinct([writing.key for writing in writings])
         first = position_in(body.commits[0])[0] if body.commits else body.head + 1
         if first > 1 and not self._is_claimed(keys, token):
-            return self._existing(keys, body, whole)
+            return self._existing(keys, body, last_hash)
         if not body.commits:
-            newest = self._newest(keys, body.head, whole)
+            newest = self._newest(keys, body.head, last_hash)
             return self._rest(keys, body, newest, writings, token)
         commits = self._checked(keys, first, body)
         if first == 1:
@@ -252,64 +255,66 @@ class ImportSessions:
             if commits[0].commit.header.kind != "c" or not isinstance(event, CreateEvent):
                 raise InvalidInputError("a log begins with the creation of its session", code="bad_export")
             if not self._materialiser.begin(keys, commits[0], token):
-                return self._existing(keys, body, whole)
+                return self._existing(keys, body, last_hash)
         self._materialiser.add(keys, commits, _no_blob)
         return self._rest(keys, body, commits[-1].commit.header, writings, token)
 
     def _rest(
         self, keys: SessionKeys, body: ImportCommits, newest: Header, writings: Sequence[Writing], token: bytes
     ) -> Imported:
-        """Behind the commits: documents, and the session is there when nothing is to follow."""
+        """Write the documents, and show the session when nothing more is to follow."""
         if writings and newest.last < body.head:
-            raise InvalidInputError("documents come when all commits are here", code="bad_export")
+            raise InvalidInputError("documents must not come before the last commit", code="bad_export")
         if writings:
-            # What is there already was written by another try, or by who has seen the session meanwhile.
+            # Existing documents stay: another try wrote them, or somebody who has seen the session since.
             self._documents.write_many(keys, writings)
         if newest.last < body.head or body.more:
             return Imported(session_id=keys.session_id, status="partial", position=newest.last)
         if newest.expires_ms is not None and self._log.clock.now_ms() >= newest.expires_ms:
-            # It would be gone as soon as it is there.
-            newest = told(self._log, keys, newest, token, {"imported": True, "position": newest.last})
+            # A note renews the session's time: without it the session would be expired already.
+            newest = add_restore_note(self._log, keys, newest, token, {"imported": True, "position": newest.last})
         self._materialiser.finish(keys, newest, token)
         return Imported(session_id=keys.session_id, status="imported", position=body.head)
 
     def _checked(self, keys: SessionKeys, first: int, body: ImportCommits) -> list[SealedCommit]:
-        """All commits of the batch: they follow on one another, and on what is there."""
+        """Return the commits of the batch; they must follow one another and the commits that are already stored."""
         previous: bytes | None = GENESIS
         if first > 1:
-            before_it = self._materialiser.ending_at(keys, first - 1)
-            previous = before_it.hash if before_it is not None else None
+            predecessor = self._materialiser.ending_at(keys, first - 1)
+            previous = predecessor.hash if predecessor is not None else None
         if previous is None:
             raise ConflictError(f"the commit before position {first} is not here yet", code="import_gap")
-        commits, at, before = list[SealedCommit](), first, 0
+        commits, position, before_ms = list[SealedCommit](), first, 0
         for line in body.commits:
             sealed = commit_of(line, previous=previous)
             header = sealed.commit.header
-            if header.first != at or header.last > body.head or header.time_ms <= before:
-                raise InvalidInputError(f"commit {header.first} does not follow on the one before", code="bad_export")
-            previous, at, before = header.hash, header.last + 1, header.time_ms
+            if header.first != position or header.last > body.head or header.time_ms <= before_ms:
+                raise InvalidInputError(
+                    f"commit {header.first} does not follow the commit before it", code="bad_export"
+                )
+            previous, position, before_ms = header.hash, header.last + 1, header.time_ms
             commits.append(sealed)
         newest: Header = commits[-1].commit.header
         if newest.last == body.head and newest.hash.hex() != body.hash:
             raise InvalidInputError("the log does not end with the hash of its manifest", code="bad_export")
         return commits
 
-    def _newest(self, keys: SessionKeys, head: int, whole: bytes) -> Header:
-        """That of the last commit, when all are here."""
+    def _newest(self, keys: SessionKeys, head: int, last_hash: bytes) -> Header:
+        """Return the header of the last commit. Raises `ConflictError` while commits are missing."""
         header = self._materialiser.ending_at(keys, head)
-        if header is None or header.hash != whole:
+        if header is None or header.hash != last_hash:
             raise ConflictError(f"the commit before position {head + 1} is not here yet", code="import_gap")
         return header
 
     def _is_claimed(self, keys: SessionKeys, token: bytes) -> bool:
-        found = self._log.items.get_many([keys.meta]).get(keys.meta, {})
-        return found.get(MATERIALISING) == token
+        meta = self._log.items.get_many([keys.meta]).get(keys.meta, {})
+        return meta.get(MATERIALISING) == token
 
-    def _existing(self, keys: SessionKeys, body: ImportCommits, whole: bytes) -> Imported:
-        """The session, where it has the very history of the file."""
+    def _existing(self, keys: SessionKeys, body: ImportCommits, last_hash: bytes) -> Imported:
+        """Return the answer for a session that has this very history; else raise `SessionExistsError`."""
         self._log.commits.tail(keys)
         commit = self._log.commits.containing(keys, body.head)
-        if commit is None or commit.header.last != body.head or commit.header.hash != whole:
+        if commit is None or commit.header.last != body.head or commit.header.hash != last_hash:
             raise SessionExistsError(f"there is another session {keys.session_id!r}")
         return Imported(session_id=keys.session_id, status="existing", position=body.head)
 

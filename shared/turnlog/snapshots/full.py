@@ -1,7 +1,7 @@
-"""Full snapshots: a record that names the segments of a session's log, and the tail that no segment has.
+"""Full snapshots: a record that names the segments of a session's log, and a tail that no segment has.
 
-Segments are shared by all snapshots of a session and by its log; a tail belongs to its snapshot alone. A tail of a few kilobytes
-is in the record. So another snapshot writes the segments that are new, one tail and one record.
+Segments are shared by all snapshots of a session and by its log; a tail belongs to one snapshot. A tail of a few kilobytes
+is stored in the record. So a further snapshot writes only the new segments, one tail and one record.
 """
 
 from __future__ import annotations
@@ -28,13 +28,16 @@ from turnlog.snapshots.segment_format import SealedCommit, read_segment
 from turnlog.snapshots.segments import Segment, Segments
 
 INLINE_BYTES = 4 * 1024
-"""A tail of at most so many bytes is kept in the snapshot's record."""
+"""Largest tail that is stored in the snapshot's record."""
 _OPEN_PARTS = 2
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class SnapshotStretch:
-    """A stretch of the history: a segment, or what no segment has. ``inline`` are its bytes where they have no blob."""
+    """A part of a snapshot's history: a segment, or the tail after the last one.
+
+    ``blob`` is the name behind the session's prefix. ``inline`` has the bytes of a part that is stored in the record.
+    """
 
     first: int
     last: int
@@ -44,24 +47,26 @@ class SnapshotStretch:
     inline: bytes | None = None
 
     def encode(self) -> JsonObject:
-        found: JsonObject = {"r": [self.first, self.last, self.size_bytes], "d": self.sha256, "b": self.blob}
-        return found | ({"x": b64encode(self.inline).decode("ascii")} if self.inline is not None else {})
+        """Return the part as JSON, as the record stores it."""
+        encoded: JsonObject = {"r": [self.first, self.last, self.size_bytes], "d": self.sha256, "b": self.blob}
+        return encoded | ({"x": b64encode(self.inline).decode("ascii")} if self.inline is not None else {})
 
     @classmethod
-    def decode(cls, found: Mapping[str, Any]) -> SnapshotStretch:
-        first, last, size = found["r"]
-        inline = b64decode(found["x"]) if "x" in found else None
-        return cls(first, last, found["d"], size, found["b"], inline)
+    def decode(cls, encoded: Mapping[str, Any]) -> SnapshotStretch:
+        """Return the part that `encode` has written."""
+        first, last, size = encoded["r"]
+        inline = b64decode(encoded["x"]) if "x" in encoded else None
+        return cls(first, last, encoded["d"], size, encoded["b"], inline)
 
 
 def digest_of_parts(parts: Sequence[SnapshotStretch]) -> str:
-    """SHA-256 over a line ``<first>-<last>-<sha256>`` for each part: it binds every byte of the history."""
+    """Return the SHA-256 over a line ``<first>-<last>-<sha256>`` for each part; it binds every byte of the history."""
     lines = "".join(f"{part.first}-{part.last}-{part.sha256}\n" for part in parts)
     return sha256(lines.encode("ascii")).hexdigest()
 
 
 class Archive:
-    """The history of a session up to a position. ``parts`` follow one another; names of their blobs are behind its prefix."""
+    """The history of a session up to a position, read from consecutive ``parts``. Blob names are behind the session's prefix."""
 
     def __init__(
         self, blobs: BlobStore, keys: SessionKeys, parts: Sequence[SnapshotStretch], *, last_hash: str
@@ -78,38 +83,44 @@ class Archive:
         return self._parts
 
     def commits(self) -> Iterator[SealedCommit]:
-        """All commits in order, one part in memory at a time. That they are those of the snapshot is proved on the way:
-        `CorruptError` at the latest at the end."""
-        previous, at = GENESIS, 1
+        """Yield all commits in order, with one part in memory at a time.
+
+        Raises `CorruptError`, at the latest after the last commit, when they are not the commits that the snapshot was made
+        of.
+        """
+        previous, position = GENESIS, 1
         for part in self._parts:
             for index, sealed in enumerate(self._read(part)):
                 if index == 0:
                     covered = hashed_header(commit_sort_key(part.first), sealed.item)
                     digests = list(map(line_digest, sealed.lines))
                     if chain_hash(previous, covered, digests) != sealed.commit.header.hash:
-                        raise CorruptError("a part of a snapshot does not follow on the one before", item=part.blob)
-                if sealed.commit.header.first != at:
-                    raise CorruptError("a part of a snapshot has not the positions that it says", item=part.blob)
-                at, previous = sealed.commit.header.last + 1, sealed.commit.header.hash
+                        raise CorruptError("a part of a snapshot does not follow the part before it", item=part.blob)
+                if sealed.commit.header.first != position:
+                    raise CorruptError("a part of a snapshot does not hold the positions of its entry", item=part.blob)
+                position, previous = sealed.commit.header.last + 1, sealed.commit.header.hash
                 yield sealed
-            if at != part.last + 1:
-                raise CorruptError("a part of a snapshot has not the positions that it says", item=part.blob)
+            if position != part.last + 1:
+                raise CorruptError("a part of a snapshot does not hold the positions of its entry", item=part.blob)
         if previous.hex() != self._last_hash:
-            raise CorruptError("a snapshot does not end with the commit that it was made at", item=commit_sort_key(at))
+            raise CorruptError(
+                "a snapshot does not end with the commit that it was made at", item=commit_sort_key(position)
+            )
 
     def from_position(self, position: int) -> Iterator[SealedCommit]:
-        """The commits of the part that holds a position, and of those after it."""
+        """Yield the commits of the part that holds a position, and of all later parts."""
         for index in range(max(0, bisect_right(self._firsts, position) - 1), len(self._parts)):
             yield from self.part(index)
 
     def part(self, index: int) -> list[SealedCommit]:
-        found = self._open.get(index)
-        if found is None:
-            found = self._open[index] = list(self._read(self._parts[index]))
+        """Return the commits of a part. The last two parts that were read stay in memory."""
+        commits = self._open.get(index)
+        if commits is None:
+            commits = self._open[index] = list(self._read(self._parts[index]))
             while len(self._open) > _OPEN_PARTS:
                 self._open.popitem(last=False)
         self._open.move_to_end(index)
-        return found
+        return commits
 
     def _read(self, part: SnapshotStretch) -> Iterator[SealedCommit]:
         data = part.inline
@@ -122,36 +133,35 @@ class Archive:
 
 
 class ArchiveItems:
-    """`ItemTable` over an archive: the commits and their payloads, nothing else. What is written goes nowhere: caches are all
-    that a reader writes."""
+    """`ItemTable` over an archive: commits and their payloads. Writes are ignored, as readers write only caches."""
 
     def __init__(self, archive: Archive) -> None:
         self._archive = archive
         self._partition = archive.keys.partition
 
     def get_many(self, keys: Sequence[Key], *, consistent: bool = True) -> dict[Key, Item]:
-        found = dict[Key, Item]()
+        items = dict[Key, Item]()
         for key in keys:
             item = self._get(key) if key.pk == self._partition else None
             if item is not None:
-                found[key] = item
-        return found
+                items[key] = item
+        return items
 
     def query(self, query: Query) -> Page:
         low, high, after = max(query.low, COMMITS_FROM), min(query.high, COMMITS_TO), query.after
         if after is not None:
             edge = after["sk"]
             low, high = (low, min(high, edge)) if query.descending else (max(low, edge), high)
-        found, size = list[Item](), 0
+        items, size = list[Item](), 0
         for sealed in self._within(low, high, descending=query.descending) if query.pk == self._partition else ():
             if after is not None and sealed.item["sk"] == after["sk"]:
                 continue
             item = commit_item(self._partition, sealed)
             size += item_size_bytes(item)
-            if found and (size > MAX_PAGE_BYTES or len(found) == query.limit):
-                return Page(tuple(found), {"pk": self._partition, "sk": str(found[-1]["sk"])})
-            found.append(item)
-        return Page(tuple(found), None)
+            if items and (size > MAX_PAGE_BYTES or len(items) == query.limit):
+                return Page(tuple(items), {"pk": self._partition, "sk": str(items[-1]["sk"])})
+            items.append(item)
+        return Page(tuple(items), None)
 
     def put(self, item: Item, *, condition: Condition | None = None) -> Lost | None:
         return None
@@ -177,7 +187,7 @@ class ArchiveItems:
         digits = rest.partition("~")[0]
         if kind not in ("C", "R") or not digits.isdigit():
             return None
-        # A payload's slot is the one that its commit tried first; what won it may have pushed the commit into the next part.
+        # A payload is named after the slot that its commit tried first. If another commit won it, the next part may hold this one.
         for sealed in self._archive.from_position(int(digits)):
             if kind == "R" and key.sk in sealed.contents:
                 return payload_item(key, sealed.contents[key.sk])
@@ -187,7 +197,7 @@ class ArchiveItems:
 
 
 def commit_item(partition: str, sealed: SealedCommit) -> Item:
-    """The item of a commit as it was stored, in another partition."""
+    """Return the item of a commit as it was stored, for another partition."""
     item: dict[str, Any] = {"pk": partition, **sealed.item}
     covered = hashed_header(str(item["sk"]), item)
     item["b"] = pack(b"\n".join(sealed.lines), beside=covered, item_bytes=item_size_bytes(item) + 1)
@@ -195,32 +205,35 @@ def commit_item(partition: str, sealed: SealedCommit) -> Item:
 
 
 def payload_item(key: Key, content: bytes) -> Item:
+    """Return the item of a payload."""
     return {"pk": key.pk, "sk": key.sk, "b": pack(content)}
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class RetainedBlobs:
-    """What the full snapshots of a session need of its blobs. ``names`` are behind the session's prefix; payloads are needed up to
-    position ``until`` (0: there is no full snapshot)."""
+    """Blobs of a session that its full snapshots need.
+
+    ``names`` are behind the session's prefix. Payloads are needed up to position ``until``; 0 without a full snapshot.
+    """
 
     names: frozenset[str]
     until: int
 
     def needs(self, name: str) -> bool:
-        """Whether a blob, named without the session's prefix, must stay."""
+        """Whether a blob must stay. ``name`` is without the session's prefix."""
         if name.startswith(PAYLOAD_BLOBS):
             return int(name[len(PAYLOAD_BLOBS) :].partition("-")[0]) <= self.until
         return name in self.names
 
 
 def parts_of(record: Record) -> tuple[SnapshotStretch, ...]:
-    """The parts of a full snapshot, also of what is left of a deleted one."""
-    found: Any = record.content.get("parts", [])
-    return tuple(SnapshotStretch.decode(one) for one in found)
+    """Return the parts of a full snapshot, or those that the stub of a deleted one still names."""
+    encoded_parts: Any = record.content.get("parts", [])
+    return tuple(SnapshotStretch.decode(encoded) for encoded in encoded_parts)
 
 
 def parts_content(parts: Sequence[SnapshotStretch]) -> JsonObject:
-    """What the record of a full snapshot has of its parts."""
+    """Return the fields of a full snapshot's record that describe its parts."""
     return {
         "parts": [part.encode() for part in parts],
         "size": sum(part.size_bytes for part in parts),
@@ -229,14 +242,16 @@ def parts_content(parts: Sequence[SnapshotStretch]) -> JsonObject:
 
 
 def kept_by(records: Iterable[Record]) -> RetainedBlobs:
-    """What these snapshots need; those of kind ``ref`` need nothing."""
-    full = [record for record in records if record.content.get("kind") == "full"]
-    names = {part.blob for record in full for part in parts_of(record) if part.inline is None}
-    return RetainedBlobs(frozenset(names), max((part.last for record in full for part in parts_of(record)), default=0))
+    """Return the blobs that these snapshots need. Snapshots of kind ``ref`` need none."""
+    full_records = [record for record in records if record.content.get("kind") == "full"]
+    names = {part.blob for record in full_records for part in parts_of(record) if part.inline is None}
+    return RetainedBlobs(
+        frozenset(names), max((part.last for record in full_records for part in parts_of(record)), default=0)
+    )
 
 
 class FullSnapshots:
-    """Makes the parts of full snapshots, and reads them."""
+    """Stores the parts of full snapshots, and reads them."""
 
     def __init__(self, blobs: BlobStore, segments: Segments, records: Records, clock: Clock) -> None:
         self._blobs = blobs
@@ -245,49 +260,51 @@ class FullSnapshots:
         self._clock = clock
 
     def unsealed(self, keys: SessionKeys, last: int) -> int:
-        """How many stretches of the log up to a position are complete and not sealed yet. One request."""
+        """Return the number of complete stretches up to a position that are not sealed yet. One request."""
         newest = self._segments.newest(keys)
         stretch = stretch_of(newest.first) + 1 if newest is not None else 0
         return max(0, last // last_of_stretch(0) - stretch)
 
     def make(self, keys: SessionKeys, record_id: str, last: int, *, deadline_ms: int) -> list[SnapshotStretch] | None:
-        """The parts of the history up to a position, stored; None when there was no time for all of it.
+        """Store and return the parts of the history up to a position; None when the deadline passed first.
 
-        Done again, it goes on where it ended, and writes nothing that is there already.
+        Repeated, it continues where it stopped and writes nothing twice.
         """
         segments = self._sealed(keys, last)
-        at = segments[-1].last if segments else 0
+        end = segments[-1].last if segments else 0
         stretch = stretch_of(segments[-1].first) + 1 if segments else 0
         while last >= last_of_stretch(stretch):
             if self._clock.now_ms() >= deadline_ms:
                 return None
-            made = self._segments.seal(keys, stretch)
-            if made is None:
+            sealed = self._segments.seal(keys, stretch)
+            if sealed is None:
                 break
-            segments.append(made)
-            at, stretch = made.last, stretch + 1
+            segments.append(sealed)
+            end, stretch = sealed.last, stretch + 1
         parts = [_part(keys, segment) for segment in segments]
-        if at < last:
-            parts.append(self._tail(keys, record_id, at + 1, last))
+        if end < last:
+            parts.append(self._tail(keys, record_id, end + 1, last))
         return parts
 
     def archive(self, keys: SessionKeys, record: Record) -> Archive:
+        """Return the history of a full snapshot."""
         return Archive(self._blobs, keys, parts_of(record), last_hash=str(record.content["hash"]))
 
     def kept(self, keys: SessionKeys) -> RetainedBlobs:
-        """What all full snapshots of a session need when its log expires. What they need besides are their records."""
+        """Return the blobs that a session's full snapshots need after its log has expired."""
         return kept_by(self._records.every(keys.snapshots))
 
     def _sealed(self, keys: SessionKeys, last: int) -> list[Segment]:
-        """The segments from the beginning on, without a gap; none that reaches beyond the position."""
-        found = list[Segment]()
+        """Return the segments from the first position on, without a gap and none beyond ``last``."""
+        segments = list[Segment]()
         for segment in self._segments.list(keys):
-            if segment.first != (found[-1].last + 1 if found else 1) or segment.last > last:
+            if segment.first != (segments[-1].last + 1 if segments else 1) or segment.last > last:
                 break
-            found.append(segment)
-        return found
+            segments.append(segment)
+        return segments
 
     def _tail(self, keys: SessionKeys, record_id: str, first: int, last: int) -> SnapshotStretch:
+        """Store the commits that no segment has; a short tail is returned with its bytes instead."""
         packed = self._segments.pack(keys, first, last)
         name = keys.snapshot_blob(record_id)
         part = SnapshotStretch(first, last, sha256(packed).hexdigest(), len(packed), name[len(keys.blob_prefix) :])

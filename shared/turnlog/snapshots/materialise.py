@@ -1,11 +1,12 @@
-"""Sessions made of stored commits: the same positions, times, hashes, envelopes and payloads, under another id or the same again.
+"""Make a session of stored commits: the same positions, times, hashes and payloads, under another id or the same one.
 
-One at a time may make a session of an id: its first slot holds the claim, which is the first commit without its kind, so that
-nobody reads it and nobody wins the slot. ``D#META`` is marked until all is there, and a log with that mark has no end: the session
-is seen whole or not at all. Whoever has the same token goes on with it; what is there already stays as it is.
+One process at a time may make a session of an id. It claims the first slot with the first commit without its kind: readers
+do not see such a commit, and no writer wins the slot. ``D#META`` is marked until everything is written, and readers treat a
+log with that mark as empty. So the session appears complete or not at all. A process with the same token continues an
+interrupted run; items that exist already stay as they are.
 
-A session that has expired begins again in place of the tombstone in its first slot (`FirstSlot`). Its claim is on the index as that
-was: one that is left behind is erased as all else of an expired session.
+An expired session is restored in place of the tombstone in its first slot (`SlotLeases`). Its claim keeps the tombstone's
+place on the expiry index, so an abandoned claim is erased like every other item of an expired session.
 """
 
 from __future__ import annotations
@@ -43,32 +44,37 @@ from turnlog.snapshots.full import commit_item, payload_item
 from turnlog.snapshots.segment_format import SealedCommit
 
 _KIND, _HIDDEN_KIND = "k", "mk"
-_OF_CLAIM = (KEEPS, SINCE, "g2pk", "g2sk")
-"""What the claim of a session that begins again has of the tombstone before it."""
+_TOMBSTONE_ATTRIBUTES = (KEEPS, SINCE, "g2pk", "g2sk")
+"""Attributes that the claim of an expired session takes over from the tombstone before it."""
 _BATCH = 25
-_PARALLEL, _FEW = 8, 4
+_THREADS, _SEQUENTIAL = 8, 4
 
 BlobOf: TypeAlias = Callable[[Payload], bytes]
-"""The content of a payload in the blob store."""
+"""Reads the content of a payload in the blob store."""
 
 
 def stored_commits(log: CommitLog, payloads: Payloads, keys: SessionKeys, last: int) -> Iterator[SealedCommit]:
-    """The commits of a log up to a position, in order and checked, a page at a time; also what it shares with another."""
+    """Yield the commits of a log up to a position, in order and checked, a page at a time.
+
+    They include those that the log shares with the session it was forked from.
+    """
     newest: Sequence[Item] = ()
     for stored in log.stored_on(keys, 1, last, limit=_BATCH * 4, exact=True):
         items = list(map(as_shared, stored))
         commits = checked_chain([*newest, *items])[len(newest) :]
-        beside = [one for commit in commits for one in commit.payloads if not is_blob(one)]
-        contents = payloads.fetch(keys, beside)
+        inline_payloads = [payload for commit in commits for payload in commit.payloads if not is_blob(payload)]
+        contents = payloads.fetch(keys, inline_payloads)
         for item, commit in zip(items, commits, strict=True):
-            own = {one.place: contents[one.place] for one in commit.payloads if not is_blob(one)}
+            commit_contents = {
+                payload.place: contents[payload.place] for payload in commit.payloads if not is_blob(payload)
+            }
             bare = {name: value for name, value in logged(item).items() if name not in ("pk", "b")}
-            yield SealedCommit(commit, bare, tuple(stored_lines(item)), own)
+            yield SealedCommit(commit, bare, tuple(stored_lines(item)), commit_contents)
         newest = items[-1:] or newest
 
 
 class Materialiser:
-    """Writes sessions out of commits. In order: `begin`, `add` for all of them, `finish`."""
+    """Writes sessions out of commits. Call `begin`, then `add` for all commits, then `finish`."""
 
     def __init__(self, log: SessionLog, blobs: BlobStore) -> None:
         self._log = log
@@ -76,19 +82,19 @@ class Materialiser:
         self._blobs = blobs
 
     def begin(self, keys: SessionKeys, first: SealedCommit, token: bytes, *, again: bool = False) -> bool:
-        """Claims the id for a session that begins with this commit. False: a session that began so is there.
+        """Claim the id for a session that begins with this commit. Return False when such a session exists already.
 
-        Another session is `SessionExistsError`; another token's claim, or slots of an erased session, are `ConflictError`. With
-        ``again`` it may be that of an expired session of which nothing is in the way any more.
+        Raises `SessionExistsError` for another session of this id, and `ConflictError` for another token's claim or an
+        erased session. ``again`` allows an expired session's own id, once everything that stood in the way is erased.
         """
         slot = keys.commit(1)
-        found = self._items.get_many([slot, keys.meta])
-        existing = found.get(slot)
+        items = self._items.get_many([slot, keys.meta])
+        existing = items.get(slot)
         if existing is not None and existing.get(MATERIALISING) == token and keeps_snapshots(existing):
-            # Nobody takes it from one who is at work.
+            # Renew the lease, so that no other process takes the slot while this one works.
             renewed = {**existing, SINCE: max(self._log.clock.now_ms(), since_of(existing) + 1)}
             self._items.put(renewed, condition=Equal(SINCE, since_of(existing)))
-        if found.get(keys.meta, {}).get(MATERIALISING) == token:
+        if items.get(keys.meta, {}).get(MATERIALISING) == token:
             return True
         if existing is None or (again and existing.get(FREE) == BARE):
             existing = self._claim(keys, first, token, existing)
@@ -98,7 +104,7 @@ class Materialiser:
         return True
 
     def _claim(self, keys: SessionKeys, first: SealedCommit, token: bytes, tombstone: Item | None) -> Item | None:
-        """Claims the first slot while it is as it was read; what stands in the way."""
+        """Claim the first slot if it is unchanged since it was read; otherwise return the item that stands there."""
         now, created_ms = self._log.clock.now_ms(), first.commit.header.time_ms
         entry = directory_item(keys, SessionSettings(), created_ms=created_ms, header=None)
         lost = self._items.put(entry, condition=Absent())
@@ -112,7 +118,7 @@ class Materialiser:
         condition: Condition = Absent()
         if tombstone is not None:
             due = expired_tombstone(keys, b"", now_ms=now, since_ms=max(now, since_of(tombstone) + 1))
-            claim |= {name: value for name, value in due.items() if name in _OF_CLAIM}
+            claim |= {name: value for name, value in due.items() if name in _TOMBSTONE_ATTRIBUTES}
             condition = Equal(SINCE, since_of(tombstone))
         lost = self._items.put(claim, condition=condition)
         if lost is not None and lost.existing is None:
@@ -120,7 +126,7 @@ class Materialiser:
         return lost.existing if lost is not None else None
 
     def add(self, keys: SessionKeys, commits: Iterable[SealedCommit], blob_of: BlobOf) -> None:
-        """Payloads before the commits that name them, so many commits at a time. The first commit's slot is left to `finish`."""
+        """Write commits in batches, payloads before the commits that name them. `finish` writes the first commit."""
         batch = list[SealedCommit]()
         for sealed in commits:
             batch.append(sealed)
@@ -130,7 +136,7 @@ class Materialiser:
         self._write(keys, batch, blob_of)
 
     def finish(self, keys: SessionKeys, header: Header, token: bytes) -> None:
-        """The session is seen from here on. ``header`` is that of its newest commit."""
+        """Make the session appear. ``header`` is its newest commit's."""
         slot = keys.commit(1)
         claim = dict(self._items.get_many([slot]).get(slot, {}))
         if claim.get(MATERIALISING) == token:
@@ -148,16 +154,19 @@ class Materialiser:
             return
         slot = keys.commit(1)
         if MATERIALISING in self._items.get_many([slot]).get(slot, {}):
-            # A cache that an erased session of this id has left.
+            # An erased session of this id has left this cache.
             self._items.put(mark, condition=Equal("pos", lost.existing.get("pos", 0)))
 
     def _write(self, keys: SessionKeys, batch: Sequence[SealedCommit], blob_of: BlobOf) -> None:
         payloads = [(sealed, payload) for sealed in batch for payload in sealed.commit.payloads]
         in_parallel(
-            lambda one: self._put_payload(keys, one[0].contents, one[1], blob_of), payloads, threads=_PARALLEL, few=_FEW
+            lambda task: self._put_payload(keys, task[0].contents, task[1], blob_of),
+            payloads,
+            threads=_THREADS,
+            few=_SEQUENTIAL,
         )
-        later = [one for one in batch if one.commit.header.first > 1]
-        in_parallel(lambda sealed: self._put_commit(keys, sealed), later, threads=_PARALLEL, few=_FEW)
+        later = [sealed for sealed in batch if sealed.commit.header.first > 1]
+        in_parallel(lambda sealed: self._put_commit(keys, sealed), later, threads=_THREADS, few=_SEQUENTIAL)
 
     def _put_payload(self, keys: SessionKeys, contents: Mapping[str, bytes], payload: Payload, blob_of: BlobOf) -> None:
         if not is_blob(payload):
@@ -177,13 +186,13 @@ class Materialiser:
     # ------------------------------------------------------------ what is there
 
     def has(self, keys: SessionKeys, header: Header) -> bool:
-        """Whether the session, whole, has this very commit."""
+        """Whether the complete session has this very commit."""
         slot = keys.commit(header.first)
         item = self._items.get_many([slot]).get(slot)
         return item is not None and "k" in item and read_commit(item).header.hash == header.hash
 
     def ending_at(self, keys: SessionKeys, last: int) -> Header | None:
-        """The header of the commit that ends at a position, also of the one that is the claim; None: it is not there."""
+        """Return the header of the commit that ends at a position, even of a claim; None without such a commit."""
         query = Query(keys.partition, COMMITS_FROM, commit_sort_key(last), descending=True, limit=1)
         items = self._items.query(query).items
         if not items or items[0].get("l") != last:
@@ -192,14 +201,17 @@ class Materialiser:
 
 
 def _claimed_commit(claim: Item) -> dict[str, AttributeValue]:
-    """The first commit, as it is when the session is seen."""
-    commit = {name: value for name, value in claim.items() if name not in (MATERIALISING, *_OF_CLAIM)}
+    """Return the first commit that a claim holds, as readers see it after `finish`."""
+    commit = {name: value for name, value in claim.items() if name not in (MATERIALISING, *_TOMBSTONE_ATTRIBUTES)}
     commit[_KIND] = commit.pop(_HIDDEN_KIND)
     return commit
 
 
 def _is_claim(existing: Item, first: SealedCommit, token: bytes, *, again: bool) -> bool:
-    """Whether the first slot is claimed by this token; False: a session is there that began with the same commit."""
+    """Whether this token has claimed the first slot; False when a session exists that begins with the same commit.
+
+    Raises `ConflictError` for another claim or an erased session, and `SessionExistsError` for another session.
+    """
     holder = existing.get(MATERIALISING)
     if holder == token:
         return True

@@ -1,4 +1,4 @@
-"""Snapshots of sessions."""
+"""Models of snapshots: requests and answers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SnapshotName: TypeAlias = Annotated[str, Field(min_length=1, max_length=128, pat
 
 
 class CreateSnapshot(Body):
-    """A named point of the session, at its head. Several may have one name; the name stands for the newest."""
+    """A request to create a snapshot at the session's head. Several snapshots may share a name; it stands for the newest."""
 
     name: SnapshotName | None = None
     kind: Literal["ref", "full"] = Field(
@@ -23,32 +23,34 @@ class CreateSnapshot(Body):
     )
     metadata: JsonObjectField | None = None
     agent_id: str | None = None
-    if_name_absent: bool = Field(default=False, description="409 when a snapshot has this name")
+    if_name_absent: bool = Field(default=False, description="409 if a snapshot with this name exists")
     keep: Annotated[int, Field(ge=1, le=MAX_KEPT)] | None = Field(
         default=None,
-        description="Afterwards, snapshots of this kind and agent without a name are deleted but for so many of the newest",
+        description="Afterwards, keep this many of the newest unnamed snapshots of this kind and agent, and delete the older ones",
     )
     mode: Literal["sync", "async"] = Field(
         default="sync",
-        description="async: a job. A full one of a long history that is not sealed yet is a job in any case",
+        description="async: a job. A full snapshot of a long history that is not sealed yet is always a job",
     )
 
 
 class RestoreSnapshot(Body):
-    """What a snapshot was, again: in its own session, or in another one."""
+    """A request to restore a snapshot, in its own session or in another one."""
 
     as_: Literal["rewind", "fork"] = Field(
         default="fork",
         alias="as",
-        description="rewind: the session goes back to it. fork: another session begins with it",
+        description="rewind: the session goes back to the snapshot. fork: another session begins with it",
     )
-    session_id: str | None = Field(default=None, description="Of the other session; made when it is left out")
+    session_id: str | None = Field(default=None, description="Id of the other session; generated when it is left out")
 
 
 class Snapshot(Answer):
-    """``size_bytes`` and ``sha256`` of a ``full`` one are those of its parts: the bytes of all of them, and a SHA-256 over a line
-    ``<first>-<last>-<sha256>`` for each. Of a ``ref``, which holds no copy, they are what the snapshot itself holds, and the chain
-    hash of the commit that it points to, which binds all history up to there.
+    """A snapshot without its content.
+
+    For a ``full`` snapshot, ``size_bytes`` is the size of all its parts, and ``sha256`` is taken over a line
+    ``<first>-<last>-<sha256>`` for each part. A ``ref`` holds no copy: ``size_bytes`` is its record's size. Its ``sha256``
+    is the chain hash of the commit that it points to, which binds all history up to there.
     """
 
     snapshot_id: str
@@ -64,8 +66,11 @@ class Snapshot(Answer):
 
 
 class SnapshotPart(Answer):
-    """A stretch of a full snapshot's history: positions, hash and size of its bytes, and where they are until ``expires_at``;
-    or the bytes themselves (base64), where they are few. Parts are in the form of segments (docs/data-model.md)."""
+    """A part of a full snapshot's history: positions, and the hash and size of its bytes.
+
+    The bytes are at ``url`` until ``expires_at``, or, for a small part, in ``data`` (base64). They have the form of segments
+    (docs/data-model.md).
+    """
 
     first: int
     last: int
@@ -77,8 +82,7 @@ class SnapshotPart(Answer):
 
 
 class SnapshotContent(Answer):
-    """The session at the snapshot's position. ``messages`` is the first page of them; ``next`` is the ``after`` of the next page of
-    this snapshot."""
+    """The session at the snapshot's position. ``messages`` is a page; pass ``next`` as ``after`` to get the next page."""
 
     system: GivenText | None
     model: str | None
@@ -94,17 +98,21 @@ class SnapshotContent(Answer):
 
 
 class WholeSnapshot(Snapshot):
-    """``content`` is null where it is larger than an answer may be. ``parts`` are a full one's history, all of it."""
+    """A snapshot with its content, or null when that is too large for an answer, and the parts of a full snapshot."""
 
     content: SnapshotContent | None
     parts: list[SnapshotPart]
 
 
 class SnapshotPage(Answer):
+    """A page of a session's snapshots, newest first."""
+
     snapshots: list[Snapshot]
     next_cursor: str | None
 
 
 class SnapshotDeleted(Answer):
+    """The answer to a deletion."""
+
     snapshot_id: str
     status: Literal["deleted"]

@@ -1,4 +1,4 @@
-"""Reading what a session was at a snapshot: from its log while that is there, from the snapshot's own history after that."""
+"""Read a session as it was at a snapshot: from its log while that exists, then from a full snapshot's own history."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from turnlog.snapshots.models import SnapshotContent, SnapshotPart, WholeSnapsho
 
 
 class SnapshotLogs:
-    """The log that a snapshot is read from."""
+    """Finds the log that a snapshot can be read from."""
 
     def __init__(self, log: SessionLog, blobs: BlobStore, full: FullSnapshots) -> None:
         self._log = log
@@ -31,10 +31,10 @@ class SnapshotLogs:
         self._full = full
 
     def live(self, keys: SessionKeys, record: Record) -> Commit | None:
-        """The commit that the snapshot was made at, in its session's log; None: the log is not there any more.
+        """Return the commit that the snapshot was made at, in its session's log; None after the log has gone.
 
-        A log that is another one is none that a full snapshot needs: the session was restored to an earlier moment and went on from
-        there. For a ``ref`` it is a `CorruptError`.
+        A session that was restored to an earlier moment has another log. A full snapshot does not need it, so the answer is
+        None; a ``ref`` raises `CorruptError`.
         """
         first = cast("int", record.content["commit"])
         try:
@@ -49,24 +49,24 @@ class SnapshotLogs:
         return commit
 
     def of(self, keys: SessionKeys, record: Record) -> tuple[SessionLog, Commit]:
-        """Where the snapshot can be read, and its commit. A ``ref`` goes with its log: `NotFoundError`."""
+        """Return the log and the commit to read the snapshot from. Raises `NotFoundError` for a ``ref`` without its log."""
         commit = self.live(keys, record)
         if commit is not None:
             return self._log, commit
         if record.content["kind"] != "full":
             raise NotFoundError(
-                f"session {keys.session_id!r} is not there any more, and the snapshot is only a pointer to it"
+                f"session {keys.session_id!r} has expired or was erased, and a ref snapshot is only a pointer into it"
             )
         items = ArchiveItems(self._full.archive(keys, record))
         log = SessionLog(items, Payloads(items, self._blobs), self._log.clock, self._log.ids, expires=False)
         commit = log.commits.get(keys, cast("int", record.content["commit"]))
         if commit is None or commit.header.hash.hex() != record.content["hash"]:
-            raise CorruptError("a snapshot has not the commit that it was made at", item=record.id)
+            raise CorruptError("a snapshot does not hold the commit that it was made at", item=record.id)
         return log, commit
 
 
 class GetSnapshot:
-    """The use case: a snapshot by id or name, with what the session was at its position."""
+    """Return a snapshot by id or name, with the session as it was at its position."""
 
     def __init__(self, log: SessionLog, logs: SnapshotLogs, links: Links) -> None:
         self._log = log
@@ -74,15 +74,15 @@ class GetSnapshot:
         self._links = links
 
     def __call__(self, owner: Owner, session_id: str, snapshot: str, *, after: int = 0) -> WholeSnapshot:
-        """``after`` is the ``next`` of the page of messages before."""
+        """Return the snapshot. ``after`` is the ``next`` of the page of messages before."""
         keys = SessionKeys(owner, session_id)
         record = find_snapshot(self._log.records, keys, snapshot)
         log, commit = self._logs.of(keys, record)
         content = self._content(log, keys, commit, record, after)
         parts = [self._part(keys, part, record.id) for part in parts_of(record)]
-        whole = WholeSnapshot(**snapshot_fields(record), content=content, parts=parts)
-        fits = len(encode_json(whole.model_dump(mode="python"))) <= MAX_ANSWER_BYTES
-        return whole if fits else whole.model_copy(update={"content": None})
+        answer = WholeSnapshot(**snapshot_fields(record), content=content, parts=parts)
+        fits = len(encode_json(answer.model_dump(mode="python"))) <= MAX_ANSWER_BYTES
+        return answer if fits else answer.model_copy(update={"content": None})
 
     def _content(
         self, log: SessionLog, keys: SessionKeys, commit: Commit, record: Record, after: int

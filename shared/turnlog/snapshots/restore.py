@@ -1,8 +1,8 @@
-"""Restoring a snapshot: its session goes back to it, or another session begins with it; also when the session has expired.
+"""Restore a snapshot: its session goes back to it, or another session begins with it, also after the session has expired.
 
-While the session is live, its log is what a snapshot points to. After its expiry a session is made of the full snapshot's history:
-the same positions, times and hashes, seen when all of it is there, and one entry in its history that tells where it came from.
-Under its own id too, as soon as all else of it has been erased.
+While the session is live, a snapshot points into its log. After the session's expiry, the history of a full snapshot makes a
+new log with the same positions, times and hashes. The session appears when all of it is written. One more entry in its
+history names the snapshot. Its own id can be used again once the rest of the expired session has been erased.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 RESTORE = "restore"
 
 
-def told(
+def add_restore_note(
     log: SessionLog,
     keys: SessionKeys,
     last: Header,
@@ -59,9 +59,10 @@ def told(
     *,
     request: RequestKey | None = None,
 ) -> Header:
-    """Adds the entry behind the commit of a header, while nobody sees the session. Again, it is the same entry.
+    """Add the history entry that names the snapshot or import behind the commit of ``last``; return its header.
 
-    It carries the request's key, so that the same request finds its commit when the session is there again.
+    The session must not be visible yet. Repeated, it returns the same entry. The entry carries the request's key, so a
+    repeated request finds its commit in the restored session.
     """
     existing = log.commits.get(keys, last.last + 1)
     if existing is not None:
@@ -71,25 +72,25 @@ def told(
     new = following(last, kind="h", events=1, now_ms=log.clock.now_ms())
     new = replace(new, nonce=token[:8], idempotency=request.stamp if request is not None else b"")
     draft = Draft(new, (NoteEvent(new.first, RESTORE, None, metadata),))
-    made = log.commits.put(keys, draft, nonce=token[:8], previous=last.hash)
-    if made is None:
-        raise ConflictError("another restore goes on in this session", code="id_claimed")
-    return made.header
+    commit = log.commits.put(keys, draft, nonce=token[:8], previous=last.hash)
+    if commit is None:
+        raise ConflictError("another restore of this session is running; try again", code="id_claimed")
+    return commit.header
 
 
-def tells_of(commit: Commit | None, events: Sequence[Event], snapshot_id: str) -> bool:
-    """Whether a commit is the entry of a session that was made of this snapshot."""
+def is_restore_note(commit: Commit | None, events: Sequence[Event], snapshot_id: str) -> bool:
+    """Whether a commit is the history entry of a session that was restored from this snapshot."""
     note = events[0] if commit is not None and events else None
     metadata = note.metadata if isinstance(note, NoteEvent) and note.action == RESTORE else None
     return metadata is not None and metadata.get("snapshot_id") == snapshot_id
 
 
 MAX_POSITIONS = 2_048
-"""A request restores a history of at most so many positions itself; a longer one is a job."""
+"""Longest history that a request restores itself; a longer one is restored by a job."""
 
 
 class RestoreSnapshots:
-    """The use case. The same request again is the same session; it never writes over one."""
+    """Restore a snapshot. A repeated request returns the same session, and no existing session is overwritten."""
 
     def __init__(
         self,
@@ -124,7 +125,7 @@ class RestoreSnapshots:
         if body.as_ == "rewind":
             target = session_id
             if body.session_id not in (None, session_id):
-                message = "a rewind is of the snapshot's own session"
+                message = "a rewind restores the snapshot's own session: leave session_id out"
                 raise InvalidInputError(message, problems=[Problem("not_its_session", "/session_id", message)])
             if is_live:
                 self._rewind.to(
@@ -133,8 +134,8 @@ class RestoreSnapshots:
                 return GetSession(self._log)(owner, session_id)
         elif is_live:
             point = ForkPoint(session_id=session_id, at=position)
-            made = self._create(owner, CreateSession(session_id=body.session_id, fork=point), key=key)
-            return made.session
+            created = self._create(owner, CreateSession(session_id=body.session_id, fork=point), key=key)
+            return created.session
         elif body.session_id is not None:
             target = check_session_id(body.session_id)
         else:
@@ -151,7 +152,7 @@ class RestoreSnapshots:
         return GetSession(self._log)(owner, target)
 
     def run(self, owner: Owner, session_id: str, options: JsonObject) -> JsonObject:
-        """A job's work."""
+        """Restore the snapshot that a job was asked for."""
         keys, target = SessionKeys(owner, session_id), SessionKeys(owner, str(options["target"]))
         record = find_snapshot(self._log.records, keys, str(options["snapshot_id"]))
         key = cast("list[str] | None", options.get("request"))
@@ -160,7 +161,10 @@ class RestoreSnapshots:
         return {"session_id": target.session_id, "position": header.last}
 
     def _restore(self, keys: SessionKeys, record: Record, target: SessionKeys, request: RequestKey | None) -> Header:
-        """The session at the snapshot, and one entry that tells of it. Ended in between, nobody sees it; again, it goes on."""
+        """Write the session as it was at the snapshot, and an entry that names the snapshot; return its header.
+
+        An interrupted run leaves nothing visible; a repeated one continues it.
+        """
         commits = self._commits(keys, record)
         first = next(iter(commits), None)
         if first is None:
@@ -172,25 +176,25 @@ class RestoreSnapshots:
             return self._made_before(target, record)
         last = first.commit.header
 
-        def counted() -> Iterable[SealedCommit]:
+        def tracked_commits() -> Iterable[SealedCommit]:
             nonlocal last
             for sealed in self._commits(keys, record):
                 last = sealed.commit.header
                 yield sealed
 
-        self._materialiser.add(target, counted(), self._blob_of(keys))
+        self._materialiser.add(target, tracked_commits(), self._blob_of(keys))
         if last.hash.hex() != digest:
             raise CorruptError("a snapshot does not end with the commit that it was made at", item=record.id)
         metadata: JsonObject = {"snapshot_id": record.id, "position": last.last}
-        noted = told(self._log, target, last, token, metadata, request=request)
-        self._materialiser.finish(target, noted, token)
-        return noted
+        note = add_restore_note(self._log, target, last, token, metadata, request=request)
+        self._materialiser.finish(target, note, token)
+        return note
 
     def _commits(self, keys: SessionKeys, record: Record) -> Iterable[SealedCommit]:
-        """What the snapshot has, one after the other."""
+        """Yield the commits of a full snapshot. Raises `NotFoundError` for a ``ref``."""
         if record.content["kind"] != "full":
             raise NotFoundError(
-                f"session {keys.session_id!r} is not there any more, and the snapshot is only a pointer to it"
+                f"session {keys.session_id!r} has expired or was erased, and a ref snapshot is only a pointer into it"
             )
         return self._full.archive(keys, record).commits()
 
@@ -198,23 +202,23 @@ class RestoreSnapshots:
         return lambda payload: self._payloads.fetch(keys, [payload])[payload.place]
 
     def _made_before(self, target: SessionKeys, record: Record) -> Header:
-        """The entry of an earlier try; without one it is another session that began so: `SessionExistsError`."""
+        """Return the restore note of an earlier try. Raises `SessionExistsError` when the session is another one."""
         commit = self._made_by(target, record)()
         if commit is None:
             raise SessionExistsError(f"session {target.session_id!r} exists")
         return commit.header
 
     def _made_by(self, target: SessionKeys, record: Record) -> Callable[[], Commit | None]:
-        """Asks for the entry of a session that was made of the snapshot."""
+        """Return a function that finds the restore note of a session that was made of the snapshot."""
 
-        def made() -> Commit | None:
+        def find_note() -> Commit | None:
             commit = self._log.commits.get(target, cast("int", record.content["position"]) + 1)
             events = self._log.commits.events(target, [commit]) if commit is not None else []
-            return commit if tells_of(commit, events, record.id) else None
+            return commit if is_restore_note(commit, events, record.id) else None
 
-        return made
+        return find_note
 
 
 def _token(keys: SessionKeys, record: Record) -> bytes:
-    """Of all requests that restore this snapshot."""
+    """Return the token that all requests to restore this snapshot share."""
     return sha256(f"{RESTORE} {keys.session_id} {record.id} {record.content['hash']}".encode()).digest()[:16]

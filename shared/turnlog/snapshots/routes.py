@@ -1,4 +1,4 @@
-"""Snapshots: named points of a session."""
+"""Routes of snapshots and downloads."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _download(app: Application, request: HttpRequest) -> Response:
 
 
 _SNAPSHOT_AFTER = Parameter("after", "integer", "`next` of the page of messages before", 0, MAX_POSITION, 0)
-_SNAPSHOT_LIMIT = Parameter("limit", "integer", "Snapshots a page", 1, 100, 50)
+_SNAPSHOT_LIMIT = Parameter("limit", "integer", "Snapshots per page", 1, 100, 50)
 
 ROUTES: tuple[Route, ...] = (
     Route(
@@ -76,7 +76,7 @@ ROUTES: tuple[Route, ...] = (
         "/v1/sessions/{session_id}/snapshots",
         "create_snapshot",
         "snapshot",
-        "Name a point of the session",
+        "Create a snapshot of the session",
         _create_snapshot,
         CreateSnapshot,
         {201: Snapshot, 202: Job},
@@ -87,7 +87,7 @@ ROUTES: tuple[Route, ...] = (
         "/v1/sessions/{session_id}/snapshots",
         "list_snapshots",
         "snapshot",
-        "The session's snapshots, newest first",
+        "List the session's snapshots, newest first",
         _list_snapshots,
         answers={200: SnapshotPage},
         parameters=(
@@ -102,7 +102,7 @@ ROUTES: tuple[Route, ...] = (
         "/v1/sessions/{session_id}/snapshots/{snapshot}",
         "get_snapshot",
         "snapshot",
-        "One snapshot, by id or name, with what the session was",
+        "Get a snapshot, by id or name, with the session as it was",
         _get_snapshot,
         answers={200: WholeSnapshot},
         parameters=(_SNAPSHOT_AFTER,),
@@ -122,7 +122,7 @@ ROUTES: tuple[Route, ...] = (
         "/v1/sessions/{session_id}/snapshots/{snapshot}/restore",
         "restore_snapshot",
         "snapshot",
-        "Go back to a snapshot, or begin another session with it",
+        "Restore a snapshot, in its session or in another one",
         _restore_snapshot,
         RestoreSnapshot,
         {201: Session, 202: Job},
@@ -133,7 +133,7 @@ ROUTES: tuple[Route, ...] = (
         "/v1/downloads/{token}",
         "download",
         "snapshot",
-        "The bytes of an address that the service gave, where its storage gives none itself",
+        "Download the bytes behind a link of the service, for storage that makes no links itself",
         _download,
         is_file=True,
     ),

@@ -1,13 +1,15 @@
-"""The bytes of a segment: a stretch of commits with their payloads, from which each commit is given back exactly.
+"""Encode a stretch of commits with their payloads as a segment, and decode it to the identical commits.
 
     magic, version, codec, sizes of head and hashes | head, bzip2 of JSON | hashes, as they are | body, bzip2 of lines
 
-The **body** has each commit's lines as they are stored, and after the line of a payload beside the commits that payload's content;
-one in the blob store stays there, named by its line with its digest. The **head** has the headers, each as what can't be foretold
-from the commit before and from its own lines. Nonces, hashes of idempotency keys and other bytes that no compression makes
-smaller stand apart. Chain hashes are not stored, but for the first's predecessor and the last: they follow.
+The **body** has each commit's lines as they are stored. The line of a payload that is stored beside the commits is followed
+by the payload's content. A payload in the blob store stays there; its line names it with its digest.
 
-`_foretold` is part of the format: another one is another version.
+The **head** has the headers. Each entry holds only what `_predicted` can't derive from the commit before and the commit's
+own lines. Nonces, hashes of idempotency keys and other incompressible bytes stand apart. Chain hashes are derived on
+reading; only the first commit's predecessor and the last commit have theirs stored.
+
+`_predicted` is part of the format: another prediction needs another version.
 """
 
 from __future__ import annotations
@@ -36,15 +38,18 @@ _MAX_HEAD_BYTES = 4 * 1024 * 1024
 _CHUNK_BYTES = 64 * 1024
 _APART = frozenset({"pk", "sk", "h", "b"})
 _RING_ENTRIES = 24
-"""Keys in the ring of a header. It is foretold as it was before there were key records: a header without it says so."""
+"""Idempotency keys in the ring of a predicted header. Version 1 fixes it; the entry of a header without the ring says so."""
 _FLAGS = "ol."
-"""The flags of ``ol``, told apart from its numbers. No attribute of a header has a dot in its name."""
+"""Holds the flags of attribute ``ol`` without its numbers. No real attribute of a header has a dot in its name."""
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class SealedCommit:
-    """A commit out of a segment. ``item`` is as it was stored, without ``pk`` and ``b``; ``lines`` are the content of its ``b``;
-    ``contents`` are its payloads by place, but for those in the blob store."""
+    """A commit read from a segment.
+
+    ``item`` is the stored item without ``pk`` and ``b``; ``lines`` are the content of its ``b``. ``contents`` are its
+    payloads by place, without those in the blob store.
+    """
 
     commit: Commit
     item: Item
@@ -53,15 +58,15 @@ class SealedCommit:
 
     @property
     def events(self) -> tuple[Event, ...]:
-        """Whole, but for payloads in the blob store: those are as if not fetched."""
+        """The commit's events, complete but for payloads in the blob store, which are left out."""
         return tuple(events_of(self.commit, self.contents))
 
 
 class SegmentWriter:
-    """Packs commits in order; holds what is packed, and nothing of the commits but their headers."""
+    """Packs commits in order. Keeps the packed bytes in memory, and of the commits only their headers."""
 
     def __init__(self, previous: bytes) -> None:
-        """``previous`` is the chain hash before the first commit."""
+        """Begin a segment after the commit whose chain hash is ``previous``."""
         self._head: JsonObject = {"q": previous.hex()}
         self._entries = list[JsonObject]()
         self._hashes, self._body = bytearray(), bytearray()
@@ -70,17 +75,18 @@ class SegmentWriter:
         self._shape: JsonObject = {}
 
     def add(self, item: Item, lines: Sequence[bytes], contents: Mapping[str, bytes]) -> None:
-        """The next commit's item, the lines of its content, and its payloads but for those in the blob store."""
+        """Add a commit: its item, the lines of its content, and its payloads except for those in the blob store."""
         parsed = [json.loads(line) for line in lines]
-        self._entries.append(self._entry(_told(item), position_of(str(item["sk"])), parsed))
+        self._entries.append(self._entry(_header_attributes(item), position_of(str(item["sk"])), parsed))
         self._before = item
-        for line, one in zip(lines, parsed, strict=True):
+        for line, fields in zip(lines, parsed, strict=True):
             self._write(line)
-            payload = payload_of(one)
+            payload = payload_of(fields)
             if payload is not None and not is_blob(payload):
                 self._write(contents[payload.place])
 
     def finish(self) -> bytes:
+        """Return the bytes of the segment."""
         head = {**self._head, "h": _hex(self._before["h"]), "f": self._first, "c": self._entries}
         packer = BZ2Compressor()
         packed = packer.compress(encode_json(head)) + packer.flush()
@@ -91,20 +97,20 @@ class SegmentWriter:
     def _write(self, line: bytes) -> None:
         self._body += self._compressor.compress(line + b"\n")
 
-    def _entry(self, told: dict[str, AttributeValue], first: int, lines: Sequence[dict[str, Any]]) -> JsonObject:
+    def _entry(self, attributes: dict[str, AttributeValue], first: int, lines: Sequence[dict[str, Any]]) -> JsonObject:
         if not self._entries:
             self._first = first
-        key = told.get("ik")
+        key = attributes.get("ik")
         if not isinstance(key, bytes) or key == self._before.get("ik"):
             key = b""
-        foretold = _foretold(self._before, first, lines, key)
+        predicted = _predicted(self._before, first, lines, key)
         entry: JsonObject = {"n": len(lines)} if len(lines) > 1 else {}
-        gone = sorted(name for name in foretold if name not in told)
-        if gone:
-            entry["-"] = list(gone)
+        absent = sorted(name for name in predicted if name not in attributes)
+        if absent:
+            entry["-"] = list(absent)
         shape: JsonObject = {}
-        for name in sorted(told):
-            value, expected = told[name], foretold.get(name)
+        for name in sorted(attributes):
+            value, expected = attributes[name], predicted.get(name)
             if value == expected and type(value) is type(expected):
                 continue
             if isinstance(value, bytes):
@@ -118,18 +124,19 @@ class SegmentWriter:
 
 
 def previous_hash(data: bytes) -> bytes:
-    """The chain hash before the first commit of a segment, which `read_segment` has read."""
+    """Return the chain hash before the first commit of a segment that `read_segment` has accepted."""
     end = _PREFIX_BYTES + int.from_bytes(data[6:10], "big")
     return bytes.fromhex(_head(data[_PREFIX_BYTES:end])["q"])
 
 
 def read_segment(data: bytes, *, name: str) -> Iterator[SealedCommit]:
-    """The commits in order, unpacked one after the other. `CorruptError` names the segment, at the latest at its end.
+    """Yield the commits of a segment in order, unpacked one at a time.
 
-    ``data`` is taken to be what was written (its name has its hash); the chain hashes prove the commits.
+    ``data`` must be the bytes that were written (their hash is in the blob's name); the chain hashes prove the commits.
+    Raises `CorruptError`, which names the segment, at the latest after the last commit.
     """
     if len(data) < _PREFIX_BYTES or data[:4] != _MAGIC:
-        raise CorruptError("no segment, or one that is cut short", item=name)
+        raise CorruptError("not a segment, or a segment that is cut short", item=name)
     if data[4] > VERSION:
         raise NewerSchemaError(f"segment version {data[4]} is newer than {VERSION}", item=name)
     if data[4] != VERSION or data[5] != _BZIP2:
@@ -150,13 +157,13 @@ def _commits(head: dict[str, Any], hashes: bytes, body: memoryview, name: str) -
     chained, first = bytes.fromhex(head["q"]), int(head["f"])
     before: Item = {}
     shape: dict[str, int] = {}
-    at = 0
+    offset = 0
     for entry in head["c"]:
         shape = entry.get("#", shape)
-        found = dict[str, AttributeValue]()
+        hashed = dict[str, AttributeValue]()
         for attribute, size in shape.items():
-            found[attribute] = _exactly(hashes, at, size)
-            at += size
+            hashed[attribute] = _exactly(hashes, offset, size)
+            offset += size
         stored, contents, parsed = list[bytes](), dict[str, bytes](), list[dict[str, Any]]()
         for _ in range(entry.get("n", 1)):
             line = _next(lines)
@@ -167,53 +174,56 @@ def _commits(head: dict[str, Any], hashes: bytes, body: memoryview, name: str) -
                 content = contents[payload.place] = _next(lines)
                 if digest_of(content) != payload.digest:
                     raise CorruptError("a payload in a segment is not the one its commit names", item=name)
-        item = _item(entry, found, before, first, parsed)
+        item = _item(entry, hashed, before, first, parsed)
         covered = hashed_header(str(item["sk"]), item)
         chained = item["h"] = chain_hash(chained, covered, list(map(line_digest, stored)))
         header = read_header(item)
         if header.last != first + len(stored) - 1:
-            raise CorruptError("a commit in a segment has not the events of its positions", item=name)
+            raise CorruptError("a commit in a segment does not hold the events of its positions", item=name)
         until = item.get("fu")
         parsed_lines = tuple(upcast(line, header.version) for line in parsed)
         commit = Commit(header, parsed_lines, until=until if isinstance(until, int) else None)
         yield SealedCommit(commit, item, tuple(stored), contents)
         before, first = item, header.last + 1
-    if chained.hex() != head["h"] or at != len(hashes) or next(lines, None) is not None:
-        raise CorruptError("a segment does not end as it says", item=name)
+    if chained.hex() != head["h"] or offset != len(hashes) or next(lines, None) is not None:
+        raise CorruptError("a segment does not end as its head says", item=name)
 
 
 def _item(
-    entry: dict[str, Any], found: dict[str, AttributeValue], before: Item, first: int, lines: Sequence[dict[str, Any]]
+    entry: dict[str, Any], hashed: dict[str, AttributeValue], before: Item, first: int, lines: Sequence[dict[str, Any]]
 ) -> dict[str, AttributeValue]:
-    key = found.get("ik", b"")
-    told = _foretold(before, first, lines, key if isinstance(key, bytes) else b"")
+    key = hashed.get("ik", b"")
+    attributes = _predicted(before, first, lines, key if isinstance(key, bytes) else b"")
     for attribute in entry.get("-", ()):
-        del told[attribute]
+        del attributes[attribute]
     for field, value in entry.items():
         if field[0] == "=":
-            attribute, expected = field[1:], told.get(field[1:])
-            told[attribute] = value + expected if attribute == "t" and _number(expected) else value
-    told |= found
-    if _FLAGS in told:
-        told["ol"] = " ".join(str(told.pop(name)) for name in ("ol", _FLAGS))
-    return told | {"sk": commit_sort_key(first)}
+            attribute, expected = field[1:], attributes.get(field[1:])
+            attributes[attribute] = value + expected if attribute == "t" and _number(expected) else value
+    attributes |= hashed
+    if _FLAGS in attributes:
+        attributes["ol"] = " ".join(str(attributes.pop(name)) for name in ("ol", _FLAGS))
+    return attributes | {"sk": commit_sort_key(first)}
 
 
-def _told(item: Item) -> dict[str, AttributeValue]:
-    """The attributes that an entry has to tell."""
-    told = {name: value for name, value in item.items() if name not in _APART}
-    loop = told.get("ol")
+def _header_attributes(item: Item) -> dict[str, AttributeValue]:
+    """Return the attributes of a header that an entry has to describe."""
+    attributes = {name: value for name, value in item.items() if name not in _APART}
+    loop = attributes.get("ol")
     if isinstance(loop, str) and " " in loop:
-        told["ol"], _, told[_FLAGS] = loop.rpartition(" ")
-    return told
+        attributes["ol"], _, attributes[_FLAGS] = loop.rpartition(" ")
+    return attributes
 
 
-def _foretold(before: Item, first: int, lines: Sequence[dict[str, Any]], key: bytes) -> dict[str, AttributeValue]:
-    """What is likely to stand in a header: as before, and what the lines add to the totals. A guess costs nothing but bytes."""
-    told = _told(before)
-    messages, tokens, *_ = _numbers(told.get("ct"), 2)
-    lead_messages, lead_tokens, *closed = _numbers(told.get("lt"), 4)
-    for at, line in enumerate(lines):
+def _predicted(before: Item, first: int, lines: Sequence[dict[str, Any]], key: bytes) -> dict[str, AttributeValue]:
+    """Return the attributes that a header is likely to have: those of the commit before, with its own lines counted in.
+
+    A wrong prediction costs bytes, never correctness.
+    """
+    attributes = _header_attributes(before)
+    messages, tokens, *_ = _numbers(attributes.get("ct"), 2)
+    lead_messages, lead_tokens, *closed = _numbers(attributes.get("lt"), 4)
+    for index, line in enumerate(lines):
         if line.get("k") != "m":
             continue
         number = line.get("o", 0)
@@ -222,16 +232,16 @@ def _foretold(before: Item, first: int, lines: Sequence[dict[str, Any]], key: by
         elif number:
             closed = [messages - lead_messages, tokens - lead_tokens]
         if number:
-            told["ol"] = f"{number} {first + at}"
+            attributes["ol"] = f"{number} {first + index}"
         messages, tokens = messages + 1, tokens + line["t"]
     totals = [lead_messages, lead_tokens, *closed]
     if any(totals):
-        told["lt"] = " ".join(map(str, totals))
-    recent = told.get("w", b"")
+        attributes["lt"] = " ".join(map(str, totals))
+    recent = attributes.get("w", b"")
     if key and isinstance(recent, bytes):
         entry = key[:KEY_HASH_BYTES] + first.to_bytes(4, "big")
-        told["w"] = (recent + entry)[-_RING_ENTRIES * KEY_ENTRY_BYTES :]
-    return told | {"ct": f"{messages} {tokens}", "l": first + len(lines) - 1}
+        attributes["w"] = (recent + entry)[-_RING_ENTRIES * KEY_ENTRY_BYTES :]
+    return attributes | {"ct": f"{messages} {tokens}", "l": first + len(lines) - 1}
 
 
 def _numbers(value: AttributeValue | None, count: int) -> list[int]:
@@ -247,26 +257,26 @@ def _head(packed: bytes) -> dict[str, Any]:
     content = unpacker.decompress(packed, _MAX_HEAD_BYTES)
     if not unpacker.eof or unpacker.unused_data:
         raise EOFError
-    found: dict[str, Any] = json.loads(content)
-    return found
+    head: dict[str, Any] = json.loads(content)
+    return head
 
 
 def _lines(packed: memoryview) -> Iterator[bytes]:
-    """The body's lines; never holds more than one of them and a chunk."""
-    unpacker, rest, at = BZ2Decompressor(), bytearray(), 0
+    """Yield the lines of the body. At most one line and a chunk are in memory."""
+    unpacker, rest, offset = BZ2Decompressor(), bytearray(), 0
     while not unpacker.eof:
-        given = packed[at : at + _CHUNK_BYTES] if unpacker.needs_input else b""
-        if unpacker.needs_input and not given:
+        packed_chunk = packed[offset : offset + _CHUNK_BYTES] if unpacker.needs_input else b""
+        if unpacker.needs_input and not packed_chunk:
             raise EOFError
-        at += len(given)
-        *whole, tail = unpacker.decompress(given, _CHUNK_BYTES).split(b"\n")
-        for line in whole:
+        offset += len(packed_chunk)
+        *complete, tail = unpacker.decompress(packed_chunk, _CHUNK_BYTES).split(b"\n")
+        for line in complete:
             yield bytes(rest) + line
             rest.clear()
         rest += tail
         if len(rest) > MAX_UNPACKED_BYTES:
             raise ValueError
-    if rest or unpacker.unused_data or at < len(packed):
+    if rest or unpacker.unused_data or offset < len(packed):
         raise EOFError
 
 
@@ -277,10 +287,10 @@ def _next(lines: Iterator[bytes]) -> bytes:
     return line
 
 
-def _exactly(data: bytes, at: int, size: int) -> bytes:
-    if at + size > len(data):
+def _exactly(data: bytes, offset: int, size: int) -> bytes:
+    if offset + size > len(data):
         raise EOFError
-    return data[at : at + size]
+    return data[offset : offset + size]
 
 
 def _hex(value: AttributeValue) -> str:

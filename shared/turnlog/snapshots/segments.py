@@ -1,7 +1,7 @@
 """Segments: immutable blobs of packed history beside the log, and the entries ``G#…`` that find them.
 
-The log stays the only truth: what is not sealed, or whose entry got lost, is read there. A blob is stored before its entry, under
-a name that has the hash of its bytes; sealing a stretch again makes the same blob and the same entry.
+The log stays the only source of truth: what is not sealed, or whose entry was lost, is read there. A blob is stored before
+its entry, under a name that contains the hash of its bytes. Sealing a stretch again makes the same blob and the same entry.
 """
 
 from __future__ import annotations
@@ -31,8 +31,11 @@ from turnlog.snapshots.segment_format import SealedCommit, SegmentWriter, read_s
 
 @lazy_dataclass(frozen=True, slots=True)
 class Segment:
-    """A segment as its entry names it. ``size_bytes`` is packed; ``body_bytes`` are the bodies of its ``messages`` but for those in
-    the blob store."""
+    """A segment as its entry describes it.
+
+    ``size_bytes`` is the packed size; ``body_bytes`` is the size of the ``messages``' bodies, without those in the blob
+    store.
+    """
 
     first: int
     last: int
@@ -43,11 +46,11 @@ class Segment:
 
 
 Beside: TypeAlias = "Callable[[SessionKeys, Segment, Iterable[tuple[Located, int]]], None]"
-"""Stores what is kept beside a segment, from its messages, each with its commit's first position."""
+"""Stores a companion of a segment (a search index), from its messages, each with its commit's first position."""
 
 
 class Segments:
-    """Seals, lists and reads the segments of sessions. ``beside`` is done before a segment can be found."""
+    """Seals, lists and reads the segments of sessions. ``beside`` runs before the segment's entry is written."""
 
     def __init__(
         self, items: ItemTable, blobs: BlobStore, payloads: Payloads, commits: CommitLog, beside: Beside | None = None
@@ -61,16 +64,16 @@ class Segments:
     # ------------------------------------------------------------ finding
 
     def newest(self, keys: SessionKeys) -> Segment | None:
-        """One request."""
+        """Return the newest segment of a session. One request."""
         return self._before(keys, SEGMENTS_TO)
 
     def containing(self, keys: SessionKeys, position: int) -> Segment | None:
-        """The segment that holds a position, in one request; None: that is not sealed."""
-        found = self._before(keys, segment_sort_key(position))
-        return found if found is not None and found.last >= position else None
+        """Return the segment that holds a position, or None when the position is not sealed. One request."""
+        segment = self._before(keys, segment_sort_key(position))
+        return segment if segment is not None and segment.last >= position else None
 
     def list(self, keys: SessionKeys, *, first: int = 1) -> Iterator[Segment]:
-        """Those that begin at a position or later, in order: one request for some 4,000 of them."""
+        """Yield the segments that begin at a position or later, in order. One request per some 4,000 segments."""
         after: Mapping[str, str] | None = None
         while True:
             low = segment_sort_key(first)
@@ -88,9 +91,9 @@ class Segments:
     # ------------------------------------------------------------ reading
 
     def commits(self, keys: SessionKeys, segment: Segment) -> Iterator[SealedCommit]:
-        """The commits of a segment in order, in one request; unpacked one after the other.
+        """Yield the commits of a segment in order, unpacked one at a time. One request.
 
-        A blob that is missing, is not what its name says, or is of a newer version is a `CorruptError` that names it.
+        Raises `CorruptError`, which names the blob, when it is missing, is not what its name says, or has a newer version.
         """
         name = keys.segment_blob(segment.first, segment.last, segment.sha256)
         short = name[len(keys.blob_prefix) :]
@@ -98,37 +101,37 @@ class Segments:
         if data is None:
             raise CorruptError("a segment is missing", item=short)
         if sha256(data).hexdigest() != segment.sha256:
-            raise CorruptError("a segment is not the one that its name says", item=short)
-        at = segment.first
+            raise CorruptError("a segment does not have the hash in its name", item=short)
+        position = segment.first
         for sealed in read_segment(data, name=short):
-            if sealed.commit.header.first != at:
+            if sealed.commit.header.first != position:
                 raise CorruptError("a segment does not hold the positions of its name", item=short)
-            at = sealed.commit.header.last + 1
+            position = sealed.commit.header.last + 1
             yield sealed
-        if at != segment.last + 1:
+        if position != segment.last + 1:
             raise CorruptError("a segment does not hold the positions of its name", item=short)
 
     def messages(self, keys: SessionKeys, segment: Segment) -> Iterator[Located]:
-        """The messages of a segment in order. Bodies in the blob store are not fetched while there is a card."""
-        return (one for one, _ in self.placed(keys, self.commits(keys, segment)))
+        """Yield the messages of a segment in order. Bodies in the blob store are fetched only for messages without an outline."""
+        return (message for message, _ in self.placed(keys, self.commits(keys, segment)))
 
     def placed(self, keys: SessionKeys, commits: Iterable[SealedCommit]) -> Iterator[tuple[Located, int]]:
-        """The messages of commits, each with its commit's first position."""
+        """Yield the messages of commits, each with its commit's first position."""
         for sealed in commits:
-            for one in placed(sealed.events, sealed.commit):
-                if one.event.body is None and one.event.facts is None:
-                    (event,) = self._commits.fetch(keys, [one.event]).values()
-                    yield Located(event, one.loop, one.time_ms), sealed.commit.header.first
+            for located in placed(sealed.events, sealed.commit):
+                if located.event.body is None and located.event.facts is None:
+                    (event,) = self._commits.fetch(keys, [located.event]).values()
+                    yield Located(event, located.loop, located.time_ms), sealed.commit.header.first
                 else:
-                    yield one, sealed.commit.header.first
+                    yield located, sealed.commit.header.first
 
     # ------------------------------------------------------------ sealing
 
     def seal(self, keys: SessionKeys, stretch: int) -> Segment | None:
-        """Seals a stretch of the log; None while it is not complete. Again, or twice at once: the same blob and entry.
+        """Seal a stretch of the log and return its segment; None while the stretch is incomplete.
 
-        A hole, a hash that does not follow, a payload that is missing (`CorruptError`) and an erased commit (`NotFoundError`)
-        end it before anything is stored.
+        Repeated, or run twice at once, it makes the same blob and entry. Raises `CorruptError` for a missing commit or
+        payload and for a hash that does not follow, and `NotFoundError` for an erased commit. Then nothing is stored.
         """
         sealing = _Sealing(self._commits, self._payloads, keys, last_of_stretch(stretch - 1), last_of_stretch(stretch))
         packed = sealing.pack()
@@ -137,7 +140,7 @@ class Segments:
         digest = sha256(packed).hexdigest()
         segment = Segment(sealing.first, sealing.last, digest, sealing.messages, len(packed), sealing.body_bytes)
         name = keys.segment_blob(segment.first, segment.last, digest)
-        # What can't be read back is never stored.
+        # Read it back before it is stored: a segment must be readable.
         commits = list(read_segment(packed, name=name[len(keys.blob_prefix) :]))
         self._blobs.put(name, packed)
         if self._beside is not None:
@@ -146,7 +149,10 @@ class Segments:
         return segment if lost is None or lost.existing is None else _segment(lost.existing)
 
     def exchange(self, keys: SessionKeys, before: Segment, packed: bytes) -> bool:
-        """Puts other bytes of the same commits in a segment's place; False where another has done so. The bytes before stay."""
+        """Replace a segment's bytes by other bytes of the same commits; False when another process replaced them first.
+
+        The bytes before are not erased.
+        """
         name, bodies = commit_sort_key(before.first), 0
         for sealed in read_segment(packed, name=name):
             bodies += sum(
@@ -159,8 +165,10 @@ class Segments:
         return self._items.put(_entry(keys, after), condition=Equal("d", bytes.fromhex(before.sha256))) is None
 
     def pack(self, keys: SessionKeys, first: int, last: int) -> bytes:
-        """The commits from one that begins at ``first`` to the one that ends at ``last``, in the form of a segment; nothing is
-        stored."""
+        """Return commits packed as a segment, without storing them.
+
+        They begin with the commit at ``first`` and end with the one that ends at ``last``.
+        """
         packed = _Sealing(self._commits, self._payloads, keys, first - 1, last).pack()
         if packed is None:
             raise self._commits.missing(keys, last)
@@ -170,7 +178,7 @@ class Segments:
 
 
 class _Sealing:
-    """The commits after position ``start`` to the one that holds ``end``, on their way into a segment, a page at a time."""
+    """Packs the commits after position ``start``, up to the one that holds ``end``, a page at a time."""
 
     def __init__(self, commits: CommitLog, payloads: Payloads, keys: SessionKeys, start: int, end: int) -> None:
         self._commits = commits
@@ -180,7 +188,7 @@ class _Sealing:
         self.first = self.last = self.messages = self.body_bytes = 0
 
     def pack(self) -> bytes | None:
-        """The segment's bytes; None while the log does not reach the end of the stretch."""
+        """Return the segment's bytes; None while the log does not reach the end of the stretch."""
         newest = self._commit_before()
         before = checked_chain(newest)
         low = before[0].header.last + 1 if before else 1
@@ -195,31 +203,32 @@ class _Sealing:
         return writer.finish() if self.last >= self._end else None
 
     def _commit_before(self) -> Sequence[Item]:
-        """The commit that the stretch follows on; none before the first."""
+        """Return the items of the commit before the stretch; none before the first stretch."""
         if self._start == 0:
             return ()
-        found = next(self._commits.stored.back(self._keys, self._start, limit=1), ())
-        if not found:
+        items = next(self._commits.stored.back(self._keys, self._start, limit=1), ())
+        if not items:
             raise NotFoundError(f"no session {self._keys.session_id!r}")
-        return found
+        return items
 
     def _add(self, writer: SegmentWriter, stored: Sequence[tuple[Item, Commit]]) -> None:
-        """Commits of a page, with as many payloads at once as one request gets."""
-        wanted, waiting = list[Payload](), list[tuple[Item, Commit]]()
+        """Add the commits of a page, with as many payloads per request as one request can get."""
+        payloads, waiting = list[Payload](), list[tuple[Item, Commit]]()
         for item, commit in stored:
-            beside = [payload for payload in commit.payloads if not is_blob(payload)]
-            if len(wanted) + len(beside) > MAX_GET_ITEMS:
-                self._write(writer, waiting, wanted)
-                wanted, waiting = [], []
-            wanted += beside
+            own_payloads = [payload for payload in commit.payloads if not is_blob(payload)]
+            if len(payloads) + len(own_payloads) > MAX_GET_ITEMS:
+                self._write(writer, waiting, payloads)
+                payloads, waiting = [], []
+            payloads += own_payloads
             waiting.append((item, commit))
-        self._write(writer, waiting, wanted)
+        self._write(writer, waiting, payloads)
 
-    def _write(self, writer: SegmentWriter, stored: Sequence[tuple[Item, Commit]], wanted: Sequence[Payload]) -> None:
-        contents = self._payloads.fetch(self._keys, wanted)
+    def _write(self, writer: SegmentWriter, stored: Sequence[tuple[Item, Commit]], payloads: Sequence[Payload]) -> None:
+        """Fetch the payloads, and add the commits with them to the segment."""
+        contents = self._payloads.fetch(self._keys, payloads)
         for item, commit in stored:
             if commit.home != self._keys.partition:
-                # Shared with the session that this one was forked from: a copy of its blobs stays with the segment.
+                # The commit belongs to the session that this one was forked from: the segment keeps a copy of its blobs.
                 self._payloads.copy_blobs(self._keys, commit.payloads)
             writer.add(logged(item), stored_lines(item), contents)
             self.first = self.first or commit.header.first
@@ -250,7 +259,7 @@ def _segment(item: Item) -> Segment:
     if version > SCHEMA_VERSION:
         raise NewerSchemaError(f"schema version {version} is newer than {SCHEMA_VERSION}", item=name)
     if not isinstance(digest, bytes):
-        raise CorruptError("an entry of a segment is damaged", item=name)
+        raise CorruptError("the entry of a segment is damaged", item=name)
     first, last = position_of(name), _int(item, "pos")
     return Segment(first, last, digest.hex(), _int(item, "m"), _int(item, "sz"), _int(item, "rb"))
 
@@ -263,18 +272,18 @@ def _int(item: Item, name: str) -> int:
 
 
 MAX_MS = 5_000
-"""A job begins no further segment after that time, so that it ends before its worker does. The next job goes on from there."""
+"""A job begins no segment after this time, so that it ends before its worker's time-out. The next job continues."""
 
 
 class SealSessions:
-    """The use case of the worker: seals what is complete and not sealed yet. Doing it again, or twice at once, changes nothing."""
+    """Seal the complete stretches of a session. The work of a job; repeated or run twice at once, it changes nothing."""
 
     def __init__(self, log: SessionLog, segments: Segments) -> None:
         self._log = log
         self._segments = segments
 
     def run(self, owner: Owner, session_id: str, _options: JsonObject) -> JsonObject:
-        """A job's work: how many segments there are more, and the position up to which there are segments."""
+        """Seal stretches; return the number of new segments, and the last position that is sealed."""
         keys = SessionKeys(owner, session_id)
         deadline = self._log.clock.now_ms() + MAX_MS
         head = self._log.commits.tail(keys).header.last
@@ -282,8 +291,8 @@ class SealSessions:
         sealed, last = 0, newest.last if newest is not None else 0
         stretch = stretch_of(newest.first) + 1 if newest is not None else 0
         while head >= last_of_stretch(stretch) and (not sealed or self._log.clock.now_ms() < deadline):
-            made = self._segments.seal(keys, stretch)
-            if made is None:
+            segment = self._segments.seal(keys, stretch)
+            if segment is None:
                 break
-            sealed, last, stretch = sealed + 1, made.last, stretch + 1
+            sealed, last, stretch = sealed + 1, segment.last, stretch + 1
         return {"segments": sealed, "last": last}

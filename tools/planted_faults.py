@@ -563,8 +563,8 @@ PLANTED: tuple[Planted, ...] = (
         (
             (
                 f"{_CODE}/search/session.py",
-                "if whole.is_asked_for(row, query) and is_within(whole.entries[row]):",
-                "if whole.is_asked_for(row, query):",
+                "if corpus.matches(row, query) and is_within(corpus.entries[row]):",
+                "if corpus.matches(row, query):",
             ),
         ),
         ("tests/search/test_search.py::test_filters_take_their_share_of_all_results",),

@@ -1,4 +1,4 @@
-"""A tool call and its result."""
+"""The HTTP route of recall: a tool call and its result, whole or a part."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages by words."""
+"""The HTTP routes of search, in one session and over the caller's sessions."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ class _Hit:
 class SearchSessions:
     """Use case: search an owner's sessions.
 
-    Takes one request for the list of sessions, one for the words of each 100 sessions, and the requests of a search in each selected
+    Takes one request for the list of sessions, one for the words of each 100 sessions, and those of a search in each selected
     session. Long logs add no requests beyond `MAX_SEGMENTS` indexes.
     """
 

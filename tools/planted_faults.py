@@ -501,8 +501,8 @@ PLANTED: tuple[Planted, ...] = (
         (
             (
                 f"{_CODE}/http/logs.py",
-                'told.append(f"{type(current).__name__} at',
-                'told.append(f"{type(current).__name__} {current} at',
+                'descriptions.append(f"{type(current).__name__} at',
+                'descriptions.append(f"{type(current).__name__} {current} at',
             ),
         ),
         ("tests/functions/test_logs.py::test_an_unexpected_error_is_logged_by_its_types_and_places",),

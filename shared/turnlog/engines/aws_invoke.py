@@ -65,7 +65,7 @@ class Service:
 
     def no_answer(self, name: str) -> UnavailableError:
         """Return the error for an answer that can't be read."""
-        return UnavailableError(f"the answer of {name} is none of {self.expected}", code=self.unreadable)
+        return UnavailableError(f"the answer of {name} can't be read as {self.expected}", code=self.unreadable)
 
     def _refused(self, name: str, response: Any) -> TurnlogError:
         code = str(response.get("Error", {}).get("Code", ""))
@@ -93,7 +93,7 @@ class Service:
 
         wrong = (NoCredentialsError, PartialCredentialsError, NoRegionError, ParamValidationError)
         if isinstance(error, wrong) and not isinstance(error, CredentialRetrievalError):
-            return self.misconfigured(f"{name} could not be asked: {type(error).__name__}")
+            return self.misconfigured(f"{name} could not be called: {type(error).__name__}")
         if isinstance(error, ReadTimeoutError):
             return UnavailableError(f"{name} gave no answer in time", code=self.timed_out)
         return UnavailableError(f"{name} gave no answer: {type(error).__name__}")

@@ -17,7 +17,7 @@ from turnlog.core.errors import InvalidInputError, UnavailableError
 
 _TRIES = 10
 _ABANDONED_SECONDS = 600
-"""Age at which an unfinished file counts as abandoned; no put takes so long. Less than the time between the passes of an erasure."""
+"""Age at which an unfinished file counts as abandoned: no put takes so long. Less than the time between an erasure's passes."""
 
 
 class FileBlobStore:

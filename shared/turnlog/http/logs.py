@@ -77,7 +77,7 @@ class _Stdout(logging.StreamHandler[TextIO]):
 
 
 def logged(handler: LambdaHandler[_Answer]) -> LambdaHandler[_Answer]:
-    """Wrap a handler for Lambda: set up Powertools' log lines, and raise unexpected errors as `HandlerError`, without their text."""
+    """Wrap a handler for Lambda: set up Powertools' log lines, and raise unexpected errors as `HandlerError`, without texts."""
 
     @functools.wraps(handler)
     def called(event: dict[str, Any], context: Any) -> _Answer:

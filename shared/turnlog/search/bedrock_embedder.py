@@ -31,7 +31,9 @@ class BedrockEmbedder:
         self._timeout_seconds = timeout_seconds
         self._is_titan, self._is_cohere = "titan-embed" in model, "cohere.embed" in model
         if not (self._is_titan or self._is_cohere):
-            raise EmbedderConfigError(f"{self.name} is no embedding model that is known: titan-embed, cohere.embed")
+            raise EmbedderConfigError(
+                f"unknown embedding model {model!r}; its id must contain titan-embed or cohere.embed"
+            )
 
     def embed(self, texts: Sequence[str], *, as_question: bool = False) -> list[Sequence[float]]:
         if self._is_titan:

@@ -84,7 +84,7 @@ class SearchSessions:
         check_question(query.q)
         for name, value in (("after", query.after), ("before", query.before)):
             if isinstance(value, int):
-                raise invalid(name, f"{name} is a time (RFC 3339) where many sessions are searched")
+                raise invalid(name, f"{name} must be a time (RFC 3339) in a search over sessions, not a position")
         listed, is_more = self._owners.newest(owner)
         words = self._owners.words(listed)
         titles = self._alone.terms([session.title or "" for session in listed])

@@ -156,9 +156,9 @@ def _pointer(pointer: str | None) -> list[str] | None:
     if pointer is None:
         return None
     if pointer and not pointer.startswith("/"):
-        raise _invalid("pointer", "a JSON pointer is empty or begins with /")
+        raise _invalid("pointer", "a JSON pointer must be empty or begin with /")
     if _BAD_ESCAPE.search(pointer):
-        raise _invalid("pointer", "~ stands before 0 or 1 in a JSON pointer")
+        raise _invalid("pointer", "in a JSON pointer, ~ must be followed by 0 or 1")
     return [step.replace("~1", "/").replace("~0", "~") for step in pointer.split("/")[1:]]
 
 

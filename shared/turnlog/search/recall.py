@@ -64,7 +64,7 @@ class RecallCalls:
     def __call__(self, owner: Owner, session_id: str, query: RecallQuery) -> Recalled:
         keys = SessionKeys(owner, session_id)
         if (query.ref is None) == (query.call_id is None):
-            message = "give one of ref and call_id"
+            message = "give either ref or call_id"
             raise InvalidInputError(message, problems=[Problem("invalid_parameter", "/query/ref", message)])
         extract = part_of(query)
         place, requested = None, query.ref

@@ -129,7 +129,7 @@ class SearchSession:
 def check_question(q: str) -> None:
     """Raise `InvalidInputError` if the question is blank or longer than `MAX_QUESTION_CHARS`."""
     if not q.strip() or len(q) > MAX_QUESTION_CHARS:
-        raise invalid("q", f"q has 1 to {MAX_QUESTION_CHARS} characters")
+        raise invalid("q", f"q must have 1 to {MAX_QUESTION_CHARS} characters")
 
 
 def within(query: SearchQuery) -> Callable[[IndexedMessage], bool]:

@@ -104,7 +104,9 @@ class Spending:
                 return item
             before = lost.existing
             self._clock.sleep(_PAUSE_SECONDS * self._ids.jitter())
-        raise UnavailableError("other summaries of this tenant were counted every time", code="busy")
+        raise UnavailableError(
+            f"the tenant's token budget changed during all {_MAX_TRIES} tries to update it", code="busy"
+        )
 
 
 def _day(now_ms: int) -> str:

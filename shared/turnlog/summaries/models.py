@@ -18,15 +18,20 @@ class CompressSession(Body):
     before the newest 2 closed loops.
     """
 
-    mode: Literal["async", "sync"] = Field(default="async", description="async: a job; sync: done when it answers")
+    mode: Literal["async", "sync"] = Field(
+        default="async", description="async: answer with a job; sync: answer when it is done"
+    )
     keep_loops: int | None = Field(
         default=None,
         ge=0,
         le=1_000_000,
-        description="Newest closed loops that stay out of it; left out: what the policy's windows show whole, at least 2",
+        description="Newest closed loops to leave out; by default those that the policy's windows show in full, at least 2",
     )
     max_tokens: int = Field(
-        default=1_000, ge=MIN_SUMMARY_TOKENS, le=MAX_SUMMARY_TOKENS, description="The summary's text and facts together"
+        default=1_000,
+        ge=MIN_SUMMARY_TOKENS,
+        le=MAX_SUMMARY_TOKENS,
+        description="Tokens of the summary at most: its text and facts together",
     )
 
 

@@ -156,36 +156,12 @@ class SearchSessions:
     # ------------------------------------------------------------ matching
 
     def _in_messages(self, query: SearchQuery, read: Sequence[tuple[Listed, Searched]]) -> Iterator[_Hit]:
-        """Yield matches in the messages and summaries of sessions, ranked as one list of documents.
-
-        An empty document ends each session and follows each summary: the engine also weighs the document before, which must not be
-        another session's.
-        """
-        with_summary = [(session, searched) for session, searched in read if searched.header.summary is not None]
-        current = _parallel(self._summary, with_summary)
-        summarised = [
-            (session, searched, summary)
-            for (session, searched), summary in zip(with_summary, current, strict=True)
-            if summary is not None
-        ]
+        """Yield matches in the messages and summaries of sessions, ranked as one list of documents."""
+        summarised = self._summarised(read)
         texts = self._engine.terms([summary.event.text for _, _, summary in summarised])
-        lengths, starts = list[int](), list[int]()
-        for _, searched in read:
-            starts.append(len(lengths))
-            lengths += [*searched.corpus.documents.lengths, 0]
-        first_summary = len(lengths)
-        for terms in texts:
-            lengths += [sum(terms.values()), 0]
-
-        def rows_of(term: str) -> list[tuple[int, int]]:
-            rows = list[tuple[int, int]]()
-            for start, (_, searched) in zip(starts, read, strict=True):
-                rows += [(start + row, count) for row, count in searched.corpus.documents.rows_of(term)]
-            rows += [(first_summary + 2 * index, terms[term]) for index, terms in enumerate(texts) if term in terms]
-            return rows
-
+        documents, starts, first_summary = _one_list([searched.corpus.documents for _, searched in read], texts)
         is_within, place_of = within(query), _places(starts, [len(searched.corpus.entries) for _, searched in read])
-        for row, score in self._engine.rank(TermDocuments(lengths, rows_of), query.q):
+        for row, score in self._engine.rank(documents, query.q):
             if row >= first_summary:
                 index, is_gap = divmod(row - first_summary, 2)
                 if not is_gap and _is_of_all_kinds(query):
@@ -202,9 +178,16 @@ class SearchSessions:
                     continue
                 yield _Hit(score, session, searched, inner)
 
-    def _summary(self, read: tuple[Listed, Searched]) -> CurrentSummary | None:
-        _, searched = read
-        return self._log.summaries.in_force(searched.keys, searched.header.summary)
+    def _summarised(self, read: Sequence[tuple[Listed, Searched]]) -> list[tuple[Listed, Searched, CurrentSummary]]:
+        """Return the sessions that have a summary, each with its current summary."""
+        with_summary = [(session, searched) for session, searched in read if searched.header.summary is not None]
+
+        def current(pair: tuple[Listed, Searched]) -> CurrentSummary | None:
+            _, searched = pair
+            return self._log.summaries.in_force(searched.keys, searched.header.summary)
+
+        summaries = zip(with_summary, _parallel(current, with_summary), strict=True)
+        return [(session, searched, summary) for (session, searched), summary in summaries if summary is not None]
 
     def _in_titles(
         self, question: str, listed: Sequence[Listed], titles: Sequence[Mapping[str, int]], gone: set[str]
@@ -279,6 +262,32 @@ def _entry(hit: _Hit) -> IndexedMessage:
 def _is_of_all_kinds(query: SearchQuery) -> bool:
     """Return whether titles and summaries match too; they have no role, tool or time, so such a filter excludes them."""
     return query.role is None and query.tool is None and query.after is None and query.before is None
+
+
+def _one_list(
+    sessions: Sequence[TermDocuments], summaries: Sequence[Mapping[str, int]]
+) -> tuple[TermDocuments, list[int], int]:
+    """Return the documents of sessions and summaries as one list, the first row of each session, and the first row of a summary.
+
+    An empty document ends each session and follows each summary: the engine also weighs the document before, which must not belong
+    to another session.
+    """
+    lengths, starts = list[int](), list[int]()
+    for documents in sessions:
+        starts.append(len(lengths))
+        lengths += [*documents.lengths, 0]
+    first_summary = len(lengths)
+    for terms in summaries:
+        lengths += [sum(terms.values()), 0]
+
+    def rows_of(term: str) -> list[tuple[int, int]]:
+        rows = list[tuple[int, int]]()
+        for start, documents in zip(starts, sessions, strict=True):
+            rows += [(start + row, count) for row, count in documents.rows_of(term)]
+        rows += [(first_summary + 2 * index, terms[term]) for index, terms in enumerate(summaries) if term in terms]
+        return rows
+
+    return TermDocuments(lengths, rows_of), starts, first_summary
 
 
 def _places(starts: Sequence[int], sizes: Sequence[int]) -> Callable[[int], tuple[int, int] | None]:

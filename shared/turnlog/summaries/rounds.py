@@ -40,7 +40,7 @@ from turnlog.windows.triggers import Counted
 ROUND_PAGES = 4
 """Pages of history that a round reads at most, of 1 MB each."""
 ROUND_LOOPS = 50
-"""Loops that a round covers at most; an outline has room for a few lines of each."""
+"""Loops that a round covers at most; an outline has room for every one of them."""
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -205,7 +205,7 @@ class Rounds:
         coverage = _covered_by(history, before, pins)
         known, share = seen(before.facts if before is not None else (), coverage.facts), int(max_tokens * _FACTS_SHARE)
         facts = chosen_facts(known, share, self._facts_tokens)
-        least = SummaryEvent(
+        without_text = SummaryEvent(
             position=0,
             first=before.first if before is not None else coverage.first,
             last=coverage.last,
@@ -227,19 +227,21 @@ class Rounds:
             tree=plan.growth.branches,
         )
         # Checked by stored counts before the summariser is paid: even the shortest text must save something.
-        if summary_tokens(least) + 1 - summary_tokens(before) >= coverage.saved:
+        if summary_tokens(without_text) + 1 - summary_tokens(before) >= coverage.saved:
             return None
-        request, outline = self._request(plan, coverage, max_tokens - least.tokens - _JOIN_TOKENS)
+        request, outline = self._request(plan, coverage, max_tokens - without_text.tokens - _JOIN_TOKENS)
         summary = self._summarise(request)
         text = summary.text.strip()
         # Facts get the tokens that the text leaves, as long as the summary saves half of the new messages and half of all.
         grown_by = coverage.saved // 2 + (before.tokens if before is not None else 0)
-        left = min(max_tokens, least.source_tokens // 2, grown_by) - self._tokens(text, ()) - _JOIN_TOKENS
+        left = min(max_tokens, without_text.source_tokens // 2, grown_by) - self._tokens(text, ()) - _JOIN_TOKENS
         facts = chosen_facts(known, max(share, left), self._facts_tokens)
         tokens = self._tokens(text, facts)
         if not text or tokens > max_tokens:
             return None
-        event = replace(least, text=text, facts=facts, tokens=tokens, summariser=summary.summariser, outline=outline)
+        event = replace(
+            without_text, text=text, facts=facts, tokens=tokens, summariser=summary.summariser, outline=outline
+        )
         return event if summary_tokens(event) - summary_tokens(before) < coverage.saved else None
 
     def _request(self, plan: _SummaryPlan, coverage: Coverage, room: int) -> tuple[SummaryRequest, str]:

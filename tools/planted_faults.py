@@ -501,8 +501,8 @@ PLANTED: tuple[Planted, ...] = (
         (
             (
                 f"{_CODE}/http/logs.py",
-                'told.append(f"{type(current).__name__} at',
-                'told.append(f"{type(current).__name__} {current} at',
+                'descriptions.append(f"{type(current).__name__} at',
+                'descriptions.append(f"{type(current).__name__} {current} at',
             ),
         ),
         ("tests/functions/test_logs.py::test_an_unexpected_error_is_logged_by_its_types_and_places",),
@@ -563,8 +563,8 @@ PLANTED: tuple[Planted, ...] = (
         (
             (
                 f"{_CODE}/search/session.py",
-                "if whole.is_asked_for(row, query) and is_within(whole.entries[row]):",
-                "if whole.is_asked_for(row, query):",
+                "if corpus.matches(row, query) and is_within(corpus.entries[row]):",
+                "if corpus.matches(row, query):",
             ),
         ),
         ("tests/search/test_search.py::test_filters_take_their_share_of_all_results",),

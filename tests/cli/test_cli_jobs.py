@@ -187,7 +187,7 @@ def test_show_one_job_whose_try_met_an_error(data: Path, monkeypatch: pytest.Mon
     from turnlog.summaries.rounds import Rounds
 
     with monkeypatch.context() as patch, Turnlog.open(sqlite_url(data)) as log:
-        patch.setattr(Rounds, "one", down)
+        patch.setattr(Rounds, "compress_once", down)
         assert log.run_jobs() == 0
     said = ok("jobs", "show", job_id, "--data", data)
     assert f"job {job_id} (compress) is pending: the table\ufffd[31m is down (unavailable), after 1 try" in said

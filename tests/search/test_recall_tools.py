@@ -144,7 +144,7 @@ def test_a_search_is_understood_too(session: Session, arguments: Any, positions:
         (RECALL_TOOL, {"ref": True}, "give the ref"),
         (RECALL_TOOL, {"ref": "3.1", "pattern": "("}, "not closed"),
         (RECALL_TOOL, {"ref": "3.1", "pattern": "(a)\\1"}, "Not understood"),
-        (RECALL_TOOL, {"ref": "3.1", "pointer": "x"}, "begins with /"),
+        (RECALL_TOOL, {"ref": "3.1", "pointer": "x"}, "begin with /"),
         (RECALL_TOOL, {"ref": "3.0", "from_line": 9, "to_line": 3}, "before from_line"),
         (SEARCH_TOOL, {}, "give q"),
         (SEARCH_TOOL, {"q": "again", "after": "yesterday"}, "RFC 3339"),

@@ -59,7 +59,7 @@ def reranked(log: Turnlog, embedder: Any) -> Turnlog:
     backend = log._backend
     assert isinstance(backend, InProcessBackend)
     app: Application = backend._app
-    app.__dict__["_reranker"] = Reranker(embedder)
+    app.__dict__["reranker"] = Reranker(embedder)
     for name in ("search_session", "search_sessions"):
         app.__dict__.pop(name, None)
     return log

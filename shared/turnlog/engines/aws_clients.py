@@ -1,4 +1,4 @@
-"""botocore clients, made the lean way: no boto3, one session, each client only when it is asked for."""
+"""botocore clients that start fast: no boto3, one session, and each client is made at its first use."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ if TYPE_CHECKING:
 
 
 SERVICES = ("bedrock-agentcore", "bedrock-runtime", "dynamodb", "s3", "sqs", "sts")
-"""What functions call, by botocore's names: the layer has the data of no others."""
+"""The services that functions call, by botocore's names; the Lambda layer has the data of no others."""
 CONNECT_SECONDS = 2
 ITEM_SECONDS, BLOB_SECONDS = 5, 6
-"""For each wait for bytes of an answer: of DynamoDB, SQS and STS, and of S3."""
+"""Read time-outs, for each wait for bytes of an answer: of DynamoDB, SQS and STS; and of S3."""
 _MAX_ATTEMPTS = 4
-_OF_TENANTS = frozenset({"dynamodb", "s3"})
-"""What keeps data of tenants. A queue's message and a model's request have no key that a policy could look at."""
+_TENANT_SERVICES = frozenset({"dynamodb", "s3"})
+"""Services that store data of tenants. Messages in a queue and requests to a model have no key that a policy could check."""
 
 
 class Clients:
     """Clients of one region, each made at its first use and kept. Safe to share between threads.
 
-    No try of a request is begun that could outlast the deadline of the call under way: it is an `UnavailableError` then.
-    With ``tenant_role_arn``, DynamoDB and S3 are asked with the rights of that role for the tenant that is served.
+    A request is not begun, or retried, if it could outlast the deadline of the current call; it raises `UnavailableError` instead.
+    With ``tenant_role_arn``, requests to DynamoDB and S3 assume that role for the current tenant.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class Clients:
 
             self._session = get_session()
             use_service_models(self._session)
-        if not self._tenant_role_arn or service not in _OF_TENANTS:
+        if not self._tenant_role_arn or service not in _TENANT_SERVICES:
             return self._session
         if self._tenants is None:
             from turnlog.engines.aws_tenants import session_of_tenants
@@ -112,7 +112,7 @@ class Clients:
 
 
 def _keep_deadlines(client: Any, service: str, needed_seconds: float) -> None:
-    """Let the client begin a try only while it may take all of its time, and not wait for one that it could not begin."""
+    """Let the client begin a try only if ``needed_seconds`` are left before the deadline, and not pause for a try without them."""
 
     def check(**_: Any) -> None:
         check_time(needed_seconds, f"a request to {service}")
@@ -126,7 +126,7 @@ def _keep_deadlines(client: Any, service: str, needed_seconds: float) -> None:
 
 
 class _AtFirstUse:
-    """Stands for a client until something of it is asked for: most functions never use S3 or SQS."""
+    """A client that is made when one of its attributes is first read; most functions never use S3 or SQS."""
 
     def __init__(self, make: Callable[[], Any]) -> None:
         self._make = make
@@ -136,7 +136,10 @@ class _AtFirstUse:
 
 
 def fitting(timeout_seconds: int) -> int:
-    """Return the time-out of a request that is tried once, or as many whole seconds as the deadline leaves for it; at least 1."""
+    """Return ``timeout_seconds``, or the whole seconds until the deadline if fewer are left; at least 1.
+
+    For requests that are tried once.
+    """
     left = seconds_left() - CONNECT_SECONDS
     return timeout_seconds if left >= timeout_seconds else max(1, int(left))
 
@@ -148,30 +151,30 @@ def make_clients(
     max_attempts: int = _MAX_ATTEMPTS,
     tenant_role_arn: str = "",
 ) -> Clients:
-    """The clients of a region, or of an emulator. No I/O, and botocore is not imported before a client is used.
+    """Return the clients of a region, or of an emulator at ``endpoint_url``. Does no I/O.
 
-    ``max_attempts`` counts the first request too; the SDK retries the others with backoff.
+    ``max_attempts`` counts the first request too; botocore makes the other attempts with backoff.
     """
     return Clients(region, endpoint_url, max_attempts, tenant_role_arn)
 
 
 class ServiceModels(Loader):
-    """A loader of botocore's data that looks at no other service than the one that is asked for.
+    """A loader of botocore's data that reads only the requested service.
 
-    botocore's own looks into the folders of all its 400 services before it reads one, and makes an ``OrderedDict`` of each
-    JSON object, from the time when a dict had no order.
+    botocore's own loader lists the folders of all its 400 services before it reads one, and parses each JSON object into an
+    ``OrderedDict``.
     """
 
     def __init__(self, search_paths: list[str]) -> None:
         super().__init__(search_paths, _Files(), include_default_search_paths=False)
 
     def list_available_services(self, type_name: str) -> list[str]:
-        """All that have a folder, of whatever types they have files."""
-        places = (Path(place) for place in self.search_paths)
-        return sorted({folder.name for place in places if place.is_dir() for folder in place.iterdir()})
+        """List the services that have a folder, whichever types of files it holds."""
+        paths = (Path(path) for path in self.search_paths)
+        return sorted({folder.name for path in paths if path.is_dir() for folder in path.iterdir()})
 
     def load_service_model(self, service_name: str, type_name: str, api_version: str | None = None) -> Any:
-        """As botocore's; a service without a file of this type is an ``UnknownServiceError``, as there."""
+        """Load a service's model; raise ``UnknownServiceError`` for a service without a file of this type, as botocore does."""
         if api_version is None:
             try:
                 api_version = self.determine_latest_version(service_name, type_name)
@@ -192,6 +195,6 @@ class _Files(JSONFileLoader):
 
 
 def use_service_models(session: Session) -> None:
-    """Makes the session read by `ServiceModels`, from the same folders as before: ``AWS_DATA_PATH``, then botocore's own."""
+    """Make the session load its data by `ServiceModels`, from ``AWS_DATA_PATH`` and then botocore's own folder."""
     usual = create_loader(session.get_config_variable("data_path"))
     session.register_component("data_loader", ServiceModels(list(usual.search_paths)))

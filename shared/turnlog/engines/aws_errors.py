@@ -1,6 +1,6 @@
-"""From botocore's errors to ours: one translator for DynamoDB, S3 and SQS.
+"""Translate botocore's errors of DynamoDB, S3 and SQS to Turnlog's errors.
 
-Only codes reach an error's text. A service's message may repeat contents and names of the account.
+Error texts contain only the service's codes. A service's message may repeat contents of requests and names of the account.
 """
 
 from __future__ import annotations
@@ -82,23 +82,23 @@ _NO_CREDENTIALS = (NoCredentialsError, PartialCredentialsError, CredentialRetrie
 
 @contextmanager
 def translated(operation: str) -> Iterator[None]:
-    """Raises our error, chained, for one of botocore's within the block."""
+    """Raise botocore's errors within the block as Turnlog's, chained to the original."""
     try:
         yield
     except ParamValidationError as error:
-        # Its text repeats the values, so it must not stand in a traceback.
+        # botocore's text repeats the values of the request, so it must not appear in a traceback.
         raise translate(error, operation) from None
     except (ClientError, BotoCoreError) as error:
         raise translate(error, operation) from error
 
 
 def error_code(error: ClientError) -> str:
-    """The service's code, such as ``ConditionalCheckFailedException``."""
+    """Return the service's code of an error, such as ``ConditionalCheckFailedException``."""
     return str(error.response.get("Error", {}).get("Code", ""))
 
 
 def translate(error: ClientError | BotoCoreError, operation: str) -> TurnlogError:
-    """Our error for one of botocore's. What is unknown is `UnavailableError`: the effect is then unknown too."""
+    """Return Turnlog's error for one of botocore's. An unknown error becomes `UnavailableError`: its effect is unknown too."""
     if isinstance(error, ClientError):
         return _from_code(error_code(error), _status(error), operation)
     if isinstance(error, _NO_CREDENTIALS):

@@ -1,6 +1,7 @@
-"""Services of AWS that are asked for what they make or know: models, embeddings, a memory. Their errors in our words.
+"""Translate errors of AWS services that are invoked rather than stored to: models, embeddings, a memory service.
 
-Only codes reach an error's text: a message may repeat what was sent, so it must not stand in a traceback either.
+Error texts contain only the service's codes. A service's message may repeat the request, so it must not appear in a traceback
+either.
 """
 
 from __future__ import annotations
@@ -28,24 +29,27 @@ _PASSING = frozenset(
         "ServiceUnavailableException",
     }
 )
-"""Codes that come with a 4xx status too, and pass."""
+"""Codes of passing failures, which may come with a 4xx status."""
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class Service:
-    """What is asked. ``misconfigured`` is raised for what no trying again mends; its ``status_field`` holds the status."""
+    """The errors of an AWS service that is invoked."""
 
     misconfigured: type[TurnlogError]
+    """The error for failures that a retry can't fix, such as a missing permission."""
     status_field: str
+    """The name of the HTTP status in the details of ``misconfigured``."""
     timed_out: str
-    """The code when no answer comes in time."""
+    """The error code if no answer comes in time."""
     unreadable: str
-    """The code for an answer that is none, and ``expected`` is what was not in it."""
+    """The error code if an answer can't be read."""
     expected: str
+    """The name of what the answer should contain, for the error text."""
 
     @contextmanager
     def asked(self, name: str) -> Iterator[None]:
-        """What botocore raises within the block, as `ThrottledError`, `UnavailableError` or the service's own error."""
+        """Raise errors within the block as `ThrottledError`, `UnavailableError` or `misconfigured`; ``name`` is for their texts."""
         from botocore.exceptions import BotoCoreError, ClientError
         from botocore.parsers import ResponseParserError
 
@@ -56,11 +60,12 @@ class Service:
         except BotoCoreError as error:
             raise self._broken(name, error) from None
         except (ResponseParserError, ValueError, TypeError, AttributeError, KeyError, RecursionError, OSError):
-            # What botocore's parser, or who reads its answer, meets in one of another protocol, an HTML page for one.
+            # The answer follows another protocol, for example an HTML page: botocore's parser or the caller's reading fails.
             raise self.no_answer(name) from None
 
     def no_answer(self, name: str) -> UnavailableError:
-        return UnavailableError(f"the answer of {name} is none of {self.expected}", code=self.unreadable)
+        """Return the error for an answer that can't be read."""
+        return UnavailableError(f"the answer of {name} can't be read as {self.expected}", code=self.unreadable)
 
     def _refused(self, name: str, response: Any) -> TurnlogError:
         code = str(response.get("Error", {}).get("Code", ""))
@@ -69,12 +74,12 @@ class Service:
         if code not in _PASSING and (code in _THROTTLED or status == 429):
             seconds = int(header[:4]) if header.isascii() and header.isdigit() else None
             return ThrottledError(f"{name} was throttled", retry_after_seconds=seconds)
-        # A code as AWS writes them; anything else could be somebody's text.
-        known = code if code.isascii() and code.isalnum() and len(code) <= 80 else ""
-        said = f"{name} answered {status} {known}".rstrip()
+        # Only a code in the form of AWS's codes is quoted; anything else could be text of the request.
+        quoted = code if code.isascii() and code.isalnum() and len(code) <= 80 else ""
+        message = f"{name} answered {status} {quoted}".rstrip()
         if code in _PASSING or not 400 <= status < 500:
-            return UnavailableError(said)
-        return self.misconfigured(said, details={self.status_field: status})
+            return UnavailableError(message)
+        return self.misconfigured(message, details={self.status_field: status})
 
     def _broken(self, name: str, error: Exception) -> TurnlogError:
         from botocore.exceptions import (
@@ -88,7 +93,7 @@ class Service:
 
         wrong = (NoCredentialsError, PartialCredentialsError, NoRegionError, ParamValidationError)
         if isinstance(error, wrong) and not isinstance(error, CredentialRetrievalError):
-            return self.misconfigured(f"{name} could not be asked: {type(error).__name__}")
+            return self.misconfigured(f"{name} could not be called: {type(error).__name__}")
         if isinstance(error, ReadTimeoutError):
             return UnavailableError(f"{name} gave no answer in time", code=self.timed_out)
         return UnavailableError(f"{name} gave no answer: {type(error).__name__}")

@@ -1,8 +1,8 @@
-"""Credentials of one tenant each: of a role that is assumed with the session tag ``tenant``.
+"""Credentials for each tenant: a role that is assumed with the session tag ``tenant``.
 
-A request is signed with those of the tenant that is served (`turnlog.core.identity`), and IAM compares its keys with the tag: one
-of another tenant is refused, whoever has built it. One client serves all tenants, for its connections are nobody's; only what is
-signed is somebody's.
+Each request is signed with the credentials of the current tenant (`turnlog.core.identity`). IAM compares the request's keys with
+the tag and refuses keys of another tenant, even if a bug built them. One client serves all tenants: connections belong to no
+tenant, only signatures do.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ if TYPE_CHECKING:
 
 TAG = "tenant"
 MAX_TENANTS = 500
-"""Whose credentials are kept, about 2 KB each; who was not served for longest is forgotten first."""
+"""Number of tenants whose credentials are kept, about 2 KB each; the least recently used are dropped."""
 LIFETIME_SECONDS = 3600
-"""The most that a role gets which is assumed by a role. botocore asks for new ones 15 minutes before their end."""
+"""Lifetime of credentials: the maximum for a role that a role assumes. botocore renews them 15 minutes before they end."""
 
 
 class TenantCredentials(Credentials):
-    """Those of the tenant that is served in the context of who asks; ``own`` where none is. Safe to share between threads.
+    """Credentials of the current tenant; without a current tenant, ``own``. Safe to share between threads.
 
-    ``assume`` gets a tenant's id and gives what botocore's refreshable credentials take. What it raises is raised by the request
-    that was to be signed.
+    ``assume`` takes a tenant's id and returns the fields of botocore's refreshable credentials. Its errors are raised by the
+    request that is being signed.
     """
 
     def __init__(
         self, own: Credentials | None, assume: Callable[[str], dict[str, str]], *, max_tenants: int = MAX_TENANTS
     ) -> None:
-        # What signs asks for frozen ones, each time anew. No account is named, for that would choose another endpoint.
+        # botocore's signer calls get_frozen_credentials for each request. No account is named: that would change the endpoint.
         super().__init__("", "", method="assume-role")
         self._own = own
         self._assume = assume
@@ -52,39 +52,39 @@ class TenantCredentials(Credentials):
     def get_frozen_credentials(self) -> ReadOnlyCredentials:
         tenant_id = served_tenant()
         if tenant_id is not None:
-            return self._of(tenant_id)
+            return self._for_tenant(tenant_id)
         if self._own is None:
             raise NoCredentialsError
         return self._own.get_frozen_credentials()
 
-    def _of(self, tenant_id: str) -> ReadOnlyCredentials:
+    def _for_tenant(self, tenant_id: str) -> ReadOnlyCredentials:
         with self._lock:
-            found = self._kept.get(tenant_id)
-            if found is None:
-                found = DeferredRefreshableCredentials(lambda: self._assume(tenant_id), self.method)
-                self._kept[tenant_id] = found
+            credentials = self._kept.get(tenant_id)
+            if credentials is None:
+                credentials = DeferredRefreshableCredentials(lambda: self._assume(tenant_id), self.method)
+                self._kept[tenant_id] = credentials
                 if len(self._kept) > self._max_tenants:
                     self._kept.popitem(last=False)
             self._kept.move_to_end(tenant_id)
         try:
-            return found.get_frozen_credentials()
-        except RuntimeError as error:  # botocore's, for new ones that are over already: somebody's clock is wrong
+            return credentials.get_frozen_credentials()
+        except RuntimeError as error:  # botocore's error if fresh credentials have already expired: a clock is wrong
             raise UnavailableError("AssumeRole gave credentials that have expired", code=DENIED) from error
 
 
 def session_of_tenants(own: Session, role_arn: str, sts: Callable[[], Any]) -> Session:
-    """A session whose clients are signed for the tenant that is served, and for none as those of ``own``. No I/O.
+    """Return a session that signs requests with the current tenant's credentials; without a tenant, with those of ``own``. No I/O.
 
-    ``sts`` gives the client that assumes the role.
+    ``sts`` returns the client that assumes the role.
     """
-    made = get_session()
-    made.register_component("data_loader", own.get_component("data_loader"))
-    made.register_component("credential_provider", _Provider(own, role_arn, sts))
-    return made
+    session = get_session()
+    session.register_component("data_loader", own.get_component("data_loader"))
+    session.register_component("credential_provider", _Provider(own, role_arn, sts))
+    return session
 
 
 class _Provider:
-    """botocore asks it once for each session, when its first client is made."""
+    """A credential provider; botocore calls it once for each session, when the session's first client is made."""
 
     def __init__(self, own: Session, role_arn: str, sts: Callable[[], Any]) -> None:
         self._own = own
@@ -103,12 +103,12 @@ class _Provider:
                 Tags=[{"Key": TAG, "Value": tenant_id}],
             )
         except (ClientError, BotoCoreError) as error:
-            # botocore logs what is raised here with its traceback, and the service's text names roles of the account.
+            # botocore logs this error with its traceback, and the service's text names roles of the account: so it is not chained.
             raise translate(error, "AssumeRole") from None
-        given = answer["Credentials"]
+        credentials = answer["Credentials"]
         return {
-            "access_key": given["AccessKeyId"],
-            "secret_key": given["SecretAccessKey"],
-            "token": given["SessionToken"],
-            "expiry_time": given["Expiration"].isoformat(),
+            "access_key": credentials["AccessKeyId"],
+            "secret_key": credentials["SecretAccessKey"],
+            "token": credentials["SessionToken"],
+            "expiry_time": credentials["Expiration"].isoformat(),
         }

@@ -46,10 +46,10 @@ _LONGEST_PAUSE_SECONDS = 1.0
 
 
 class DynamoItemTable:
-    """Implements `ItemTable`. A call is one request, except that a batch is one for each 100 reads or 25 writes.
+    """Implements `ItemTable`. A call takes one request; a batch takes one for each 100 reads or 25 writes.
 
-    What DynamoDB leaves unprocessed in a batch is sent again with growing pauses; `ThrottledError` when it makes no
-    headway. ``sleep`` makes the pauses (seconds).
+    Keys that DynamoDB leaves unprocessed in a batch are sent again with growing pauses. If six tries in a row process no key, the
+    call raises `ThrottledError`. ``sleep`` makes the pauses (seconds).
     """
 
     def __init__(self, client: DynamoDBClient, table_name: str, *, sleep: Callable[[float], None] = time.sleep) -> None:
@@ -61,7 +61,7 @@ class DynamoItemTable:
         wanted = list(dict.fromkeys(keys))
         if len(wanted) == 1:
             return self._get(wanted[0], consistent=consistent)
-        found: dict[Key, Item] = {}
+        items: dict[Key, Item] = {}
 
         def send(chunk: list[Key]) -> list[Key]:
             with translated("BatchGetItem"):
@@ -72,13 +72,13 @@ class DynamoItemTable:
                 )
             for raw in answer.get("Responses", {}).get(self._table_name, []):
                 item = _decode(raw)
-                found[_key_of(item)] = item
+                items[_key_of(item)] = item
             unprocessed = answer.get("UnprocessedKeys", {}).get(self._table_name)
             return [_key_of(_decode(raw)) for raw in unprocessed["Keys"]] if unprocessed else []
 
         for chunk in _chunks(wanted, MAX_GET_ITEMS):
             self._send_all(chunk, send, "BatchGetItem")
-        return found
+        return items
 
     def query(self, query: Query) -> Page:
         if query.low > query.high or not query.high:
@@ -123,7 +123,7 @@ class DynamoItemTable:
 
     def _query_request(self, query: Query) -> QueryInputTypeDef:
         partition, sort = INDEX_KEYS[query.index] if query.index else ("pk", "sk")
-        # An empty text is no key: DynamoDB refuses it even as a bound.
+        # DynamoDB refuses an empty string as a key, even as a bound.
         bounds = f"{sort} BETWEEN :low AND :high" if query.low else f"{sort} <= :high"
         values: dict[str, AttributeValueTypeDef] = {":pk": {"S": query.pk}, ":high": {"S": query.high}}
         if query.low:
@@ -154,10 +154,10 @@ class DynamoItemTable:
             self._send_all(chunk, send, "BatchWriteItem")
 
     def _send_all(self, pending: list[_T], send: Callable[[list[_T]], list[_T]], operation: str) -> None:
-        """Sends until nothing is left. ``send`` returns what was left unprocessed."""
+        """Send until nothing is left; ``send`` returns the keys or requests that DynamoDB left unprocessed."""
         idle_rounds = 0
         while left := send(pending):
-            # Less left is headway: a batch get ends at 16 MB also when nobody throttles.
+            # Fewer left is progress: a batch get ends at 16 MB even without throttling.
             idle_rounds = idle_rounds + 1 if len(left) == len(pending) else 0
             if idle_rounds == _MAX_IDLE_ROUNDS:
                 raise ThrottledError(f"{operation} left {len(left)} keys unprocessed", retry_after_seconds=1)
@@ -179,7 +179,7 @@ def _add_condition(request: PutItemInputTypeDef, condition: Condition) -> None:
 
 
 def _old_item(error: ClientError) -> Item | None:
-    """The item that stood in a conditional put's way. The answer's type knows nothing of it."""
+    """Return the existing item that made a conditional put fail; boto's types don't declare it."""
     raw = cast("Mapping[str, Any]", error.response).get("Item")
     return _decode(raw) if raw else None
 

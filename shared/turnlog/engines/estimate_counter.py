@@ -1,4 +1,4 @@
-"""Counts tokens by script, without a vocabulary."""
+"""A token counter that estimates by script, without a vocabulary."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ _PATTERN = re.compile(
 """``bare`` words follow a sign, a digit or another word; a lone surrogate is among the letters."""
 
 _WORD_LETTERS, _BARE_LETTERS, _CAPITALS = 7, 5, 3
-"""Longer words are cut by more than one token in the mean."""
-_OF_FIXED_COST = {"han": 0.76, "kana": 0.75, "mark": 0.6, "rest": 1.5, "space": 0.9}
+"""Lengths up to which a word is one token on average."""
+_FIXED_COSTS = {"han": 0.76, "kana": 0.75, "mark": 0.6, "rest": 1.5, "space": 0.9}
 
 
 class EstimateCounter:
-    """`TokenCounter` by script: the fall-back where no vocabulary may be loaded. No I/O, a few kilobytes, 1 µs a word.
+    """`TokenCounter` for where no vocabulary can be loaded. No I/O, a few kilobytes, 1 µs a word.
 
-    Fitted to o200k_base: within 15 % in the mean on English, JSON, code, Chinese and Korean (single short texts differ
-    more), roughly right elsewhere. In the mean 1 token is 4.5 characters of English prose, 1.3 of Chinese, 1.6 of
-    Korean, a group of 3 digits, half a run of signs. It is no upper bound: `turnlog.windows.bounds` has one.
+    Fitted to o200k_base: on average within 15 % for English, JSON, code, Chinese and Korean, and roughly right elsewhere; single
+    short texts differ more. On average, 1 token is 4.5 characters of English prose, 1.3 of Chinese, 1.6 of Korean, a group of 3
+    digits, or half a run of punctuation. For an upper bound see `turnlog.windows.bounds`.
     """
 
     @property
@@ -43,11 +43,11 @@ class EstimateCounter:
         return math.ceil(sum(map(_cost, _PATTERN.finditer(text))))
 
 
-def _cost(found: re.Match[str]) -> float:
-    kind = found.lastgroup or "rest"
-    if kind in _OF_FIXED_COST:
-        return _OF_FIXED_COST[kind]
-    part = found[0]
+def _cost(match: re.Match[str]) -> float:
+    kind = match.lastgroup or "rest"
+    if kind in _FIXED_COSTS:
+        return _FIXED_COSTS[kind]
+    part = match[0]
     if kind == "signs":
         return 0.52 + (0.2 * (len(part) - 1) if len(set(part)) > 1 else 0.02 * (len(part) - 1))
     spaced = part[0] == " "

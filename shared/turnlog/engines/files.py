@@ -1,4 +1,4 @@
-"""A folder in place of S3, and a dictionary in place of the folder."""
+"""Blob stores without AWS: in a folder, and in memory."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from turnlog.core.errors import InvalidInputError, UnavailableError
 
 _TRIES = 10
 _ABANDONED_SECONDS = 600
-"""No put writes nothing for so long. Less than the time between the two passes of an erasure."""
+"""Age at which an unfinished file counts as abandoned: no put takes so long. Less than the time between an erasure's passes."""
 
 
 class FileBlobStore:
-    """`BlobStore` in a folder: a file is written beside, synced, and moved into place, so none is ever seen in part."""
+    """`BlobStore` in a folder. A file is written under a temporary name, synced and moved into place: readers see whole files."""
 
     def __init__(self, folder: str | Path) -> None:
         self._folder = Path(folder)
@@ -65,7 +65,7 @@ class FileBlobStore:
                 _sync(path.parent)
 
     def erase(self, prefix: str, *, keep: Collection[str] = ()) -> int:
-        """As the port says: with what a put has left that ended before its file was in place, and with empty folders."""
+        """Implement `BlobStore`; also delete the unfinished files of puts that ended early, and empty folders."""
         erased, folders = 0, set[Path]()
         for path, name in self._below(prefix):
             if name in keep:
@@ -99,9 +99,9 @@ class FileBlobStore:
                     raise UnavailableError(f"blob folder: {error.strerror}", retry_after_seconds=1) from error
 
     def _below(self, prefix: str) -> Iterator[tuple[Path, str]]:
-        """The files whose names begin with the prefix; those that are being written under the names they will have."""
+        """Yield the files whose names begin with a prefix, with their names. An unfinished file has the name it will get."""
         parts = prefix.rpartition("/")[0]
-        # What another thread or process removes meanwhile is not there; what can't be read is an error, never left out.
+        # A folder that another thread or process removes meanwhile is skipped; one that can't be read is an error.
         for folder, _, files in os.walk(self._path(parts) if parts else self._folder, onerror=_unless_gone):
             folders = Path(folder).relative_to(self._folder).parts
             for file in files:
@@ -114,14 +114,14 @@ class FileBlobStore:
         return None
 
     def _path(self, name: str) -> Path:
-        # `quote` leaves a dot as it is, so the parts that would climb are refused.
+        # `quote` keeps dots, so parts that lead out of the folder are refused.
         parts = [quote(part, safe="-_~.=") for part in name.split("/")]
         if any(part in ("", ".", "..") or part.startswith(".") for part in parts):
             raise InvalidInputError(f"illegal blob name {name[:80]!r}")
         return self._folder.joinpath(*parts)
 
     def _begin(self, temporary: Path) -> BinaryIO:
-        """The file, in its folder; an erasure beside may remove that while it is still empty."""
+        """Create a file and open it. A concurrent erasure may remove the folder while it is empty, so this is tried again."""
         for _ in range(_TRIES):
             make_folder(temporary.parent)
             with suppress(FileNotFoundError):
@@ -130,16 +130,16 @@ class FileBlobStore:
 
 
 class MemoryBlobStore:
-    """`BlobStore` in this process."""
+    """`BlobStore` in memory, for one process."""
 
     def __init__(self) -> None:
         self._blobs: dict[str, bytes] = {}
         self._lock = threading.Lock()
 
     def put(self, name: str, data: bytes | BinaryIO) -> None:
-        whole = bytes(data) if isinstance(data, bytes) else data.read()
+        content = bytes(data) if isinstance(data, bytes) else data.read()
         with self._lock:
-            self._blobs[name] = whole
+            self._blobs[name] = content
 
     def get(self, name: str) -> bytes | None:
         with self._lock:
@@ -166,13 +166,13 @@ class MemoryBlobStore:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder and those above it; the name of each new one is durable when this returns."""
+    """Make a folder and its parents; the names of new folders are durable when this returns."""
     missing = list[Path]()
     while not folder.is_dir():
         missing.append(folder)
         folder = folder.parent
     for path in reversed(missing):
-        with suppress(FileNotFoundError):  # another process removed the one above it just now
+        with suppress(FileNotFoundError):  # another process has just removed the parent
             path.mkdir(exist_ok=True)
         _sync(path.parent)
 
@@ -183,7 +183,7 @@ def _unless_gone(error: OSError) -> None:
 
 
 def _sync(folder: Path) -> None:
-    """Makes names in a folder durable, where the system can."""
+    """Make the names in a folder durable, if the system can."""
     try:
         descriptor = os.open(folder, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
     except OSError:

@@ -1,7 +1,7 @@
-"""One POST within a time, with the standard library only.
+"""A POST request with a time-out for the whole exchange, with the standard library only.
 
-No redirect is followed and no proxy is asked, so that keys and contents go to the given address and nowhere else. The time is
-that of the whole exchange: a server that sends a byte now and then, in the head or in the body, does not win any.
+No redirect is followed and no proxy is used: keys and contents go to the given address and nowhere else. A server that sends a byte
+now and then can't extend the time-out.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MAX_RETRY_AFTER_SECONDS = 3_600
 
 @lazy_dataclass(frozen=True, slots=True)
 class Posted:
-    """What a server has answered. ``retry_after_seconds``: as it asks for; its form as a date is for people."""
+    """A server's answer. ``retry_after_seconds`` is its Retry-After header in seconds; a date there is ignored."""
 
     status: int
     body: bytes
@@ -33,14 +33,14 @@ class Posted:
 
 
 def web_address(url: str) -> SplitResult | None:
-    """The parts of an http or https address that names a host and holds neither a user, a query nor a fragment; else None."""
+    """Return the parts of an http or https address with a host and without user, query and fragment; None for any other text."""
     try:
         parts = urlsplit(url)
-        is_whole = bool(parts.hostname) and (parts.port is None or parts.port > 0)
+        has_host = bool(parts.hostname) and (parts.port is None or parts.port > 0)
     except ValueError:
         return None
     is_plain = not (parts.query or parts.fragment or parts.username)
-    return parts if parts.scheme in ("http", "https") and is_whole and is_plain else None
+    return parts if parts.scheme in ("http", "https") and has_host and is_plain else None
 
 
 def post(
@@ -52,8 +52,13 @@ def post(
     clock: Clock,
     max_bytes: int,
 ) -> Posted:
-    """The answer. `TimeoutError` when there is none in time or before the deadline of the call under way; `OSError` and
-    `HTTPException` when there is none, or a longer one than ``max_bytes``."""
+    """Send a POST request and return the answer.
+
+    Raises:
+        TimeoutError: No answer within ``timeout_seconds`` or before the deadline of the current call.
+        OSError: No connection, or no answer.
+        http.client.HTTPException: No readable answer, or one longer than ``max_bytes``.
+    """
     timeout_seconds = min(timeout_seconds, seconds_left())
     if timeout_seconds <= 0:
         raise TimeoutError
@@ -73,9 +78,9 @@ def post(
             connection.putheader(name, value)
         allow()
         connection.endheaders()
-        for at in range(0, len(content), _CHUNK_BYTES):
+        for start in range(0, len(content), _CHUNK_BYTES):
             allow()
-            connection.send(content[at : at + _CHUNK_BYTES])
+            connection.send(content[start : start + _CHUNK_BYTES])
         return _answer(connection, allow, max_bytes)
     finally:
         connection.close()
@@ -94,8 +99,7 @@ def _answer(connection: http.client.HTTPConnection, allow: Callable[[], None], m
 
 
 class TimedSocket:
-    """A socket as `HTTPResponse` takes it. ``allow`` is called before every read: it gives the socket the time that is left for
-    the exchange."""
+    """A socket for `HTTPResponse`. Before every read it calls ``allow``, which sets the socket's time-out to the time left."""
 
     def __init__(self, sock: socket.socket, allow: Callable[[], None]) -> None:
         self._sock = sock
@@ -107,7 +111,7 @@ class TimedSocket:
 
 class _TimedReads(io.RawIOBase):
     def __init__(self, sock: socket.socket, allow: Callable[[], None]) -> None:
-        # A file of the socket's own: the connection may let go of the socket when it has read the head.
+        # A separate file on the socket: the connection may close the socket when it has read the head.
         self._raw = sock.makefile("rb", buffering=0)
         self._allow = allow
 

@@ -23,7 +23,7 @@ _DENIED = "AccessDenied"
 
 
 class S3BlobStore:
-    """Implements `BlobStore`. Names are keys below ``prefix``. S3 and the reader check a SHA-256 of the bytes."""
+    """Implements `BlobStore`. A blob's key is ``prefix`` and its name. S3 and the reader check a SHA-256 of the bytes."""
 
     def __init__(self, client: S3Client, bucket: str, prefix: str = "") -> None:
         self._client = client
@@ -35,7 +35,7 @@ class S3BlobStore:
             self._client.put_object(Bucket=self._bucket, Key=self._prefix + name, Body=data, ChecksumAlgorithm="SHA256")
 
     def get(self, name: str) -> bytes | None:
-        """As the port says; `CorruptError` when the bytes do not have their checksum."""
+        """Implement `BlobStore`; raise `CorruptError` if the bytes don't have their checksum."""
         with translated("GetObject"):
             try:
                 answer = self._client.get_object(Bucket=self._bucket, Key=self._prefix + name, ChecksumMode="ENABLED")
@@ -50,7 +50,11 @@ class S3BlobStore:
                 raise CorruptError("the blob does not have its checksum", item=name) from error
 
     def _is_missing(self, name: str) -> bool:
-        """S3 calls a missing object denied to who may not list the whole bucket. Who may list its own names learns it so."""
+        """Return whether a denied object does not exist.
+
+        Without the right to list the whole bucket, S3 answers AccessDenied for a missing object. Listing the object's own name
+        needs only the right to list the prefix.
+        """
         try:
             answer = self._client.list_objects_v2(Bucket=self._bucket, Prefix=self._prefix + name, MaxKeys=1)
         except ClientError as error:
@@ -70,7 +74,7 @@ class S3BlobStore:
         return sorted(names)
 
     def delete_many(self, names: Sequence[str]) -> None:
-        """As the port says; `UnavailableError` when S3 kept one of them. The others are deleted."""
+        """Implement `BlobStore`; raise `UnavailableError` if S3 kept one of the blobs. The others are deleted."""
         wanted = list(dict.fromkeys(names))
         failed: list[str] = []
         for start in range(0, len(wanted), _MAX_DELETES):
@@ -85,7 +89,7 @@ class S3BlobStore:
             raise UnavailableError(f"DeleteObjects kept {len(failed)} blobs: {', '.join(sorted(set(failed)))}")
 
     def erase(self, prefix: str, *, keep: Collection[str] = ()) -> int:
-        """As the port says: listed and deleted a page at a time, until a listing names nothing more."""
+        """Implement `BlobStore`: list and delete all versions, a page at a time, until a listing is empty."""
         kept, erased = {self._prefix + name for name in keep}, 0
         while count := self._erase_listed(prefix, kept):
             erased += count
@@ -98,22 +102,24 @@ class S3BlobStore:
         )
         with translated("ListObjectVersions"):
             for page in pages:
-                found: list[Any] = [*page.get("Versions", []), *page.get("DeleteMarkers", [])]
-                gone: list[Any] = [
-                    {"Key": one["Key"], "VersionId": one["VersionId"]} for one in found if one["Key"] not in kept
+                versions: list[Any] = [*page.get("Versions", []), *page.get("DeleteMarkers", [])]
+                erasable: list[Any] = [
+                    {"Key": version["Key"], "VersionId": version["VersionId"]}
+                    for version in versions
+                    if version["Key"] not in kept
                 ]
-                for start in range(0, len(gone), _MAX_DELETES):
+                for start in range(0, len(erasable), _MAX_DELETES):
                     answer = self._client.delete_objects(
-                        Bucket=self._bucket, Delete={"Objects": gone[start : start + _MAX_DELETES], "Quiet": True}
+                        Bucket=self._bucket, Delete={"Objects": erasable[start : start + _MAX_DELETES], "Quiet": True}
                     )
                     failed += [error.get("Code", "unknown") for error in answer.get("Errors", [])]
-                erased += len(gone)
+                erased += len(erasable)
         if failed:
             raise UnavailableError(f"DeleteObjects kept {len(failed)} versions: {', '.join(sorted(set(failed)))}")
         return erased
 
     def url(self, name: str, *, seconds: int, filename: str) -> str | None:
-        """Signed with the credentials of this process: it needs ``s3:GetObject``, and no longer lives than they do."""
+        """Return an address that is signed with this process's credentials; it ends when they expire. Needs ``s3:GetObject``."""
         params = {
             "Bucket": self._bucket,
             "Key": self._prefix + name,
@@ -123,7 +129,7 @@ class S3BlobStore:
 
 
 def _chunks(body: Any) -> Iterator[bytes]:
-    """Read an object a piece at a time. The time-out is that of each wait, so that a large object has time, up to the deadline."""
+    """Read an object in chunks. The time-out applies to each chunk, so a large object may take longer, up to the deadline."""
     for chunk in body.iter_chunks(_CHUNK_BYTES):
         check_time(BLOB_SECONDS, "the rest of an object of S3")
         yield chunk

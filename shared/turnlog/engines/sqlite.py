@@ -1,4 +1,4 @@
-"""A SQLite file in place of DynamoDB and SQS: one indexed table of items, one of jobs, real transactions.
+"""Connections to a SQLite file, which replaces DynamoDB and SQS: a table of items and a table of jobs.
 
 Several processes and threads may use one file at once: WAL, ``synchronous=FULL``, writers under ``BEGIN IMMEDIATE``, a
 connection per process and thread.
@@ -23,8 +23,10 @@ _NO_ACCESS = {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_P
 
 
 class _Own:
-    """A thread's connection, as long as the thread is there. ``lock`` is held while the thread uses it: to close a connection that
-    another thread is using ends the process."""
+    """A thread's connection, which is closed when the thread ends.
+
+    ``lock`` is held while the thread uses the connection: closing it from another thread meanwhile would crash the process.
+    """
 
     __slots__ = ("__weakref__", "connection", "lock")
 
@@ -35,7 +37,7 @@ class _Own:
 
 
 _INHERITED = list[sqlite3.Connection]()
-"""A connection must not be used on both sides of a fork, not even to close it: a child keeps those of its parent."""
+"""The parent's connections in a forked child. A connection must not be used after a fork, not even closed, so they are kept."""
 
 
 def _close(connection: sqlite3.Connection, pid: int) -> None:
@@ -46,8 +48,7 @@ def _close(connection: sqlite3.Connection, pid: int) -> None:
 
 
 class SqliteDatabase:
-    """Connections to one file, one per process and thread; it is closed when the thread ends. Use `MEMORY` as the path for one in
-    memory."""
+    """Connections to a database file, one for each process and thread; with the path `MEMORY`, one to a database in memory."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = str(path)
@@ -59,26 +60,27 @@ class SqliteDatabase:
         self._closed = False
 
     def connection(self) -> sqlite3.Connection:
-        """This thread's connection, opened at first use. A forked child opens its own."""
+        """Return this thread's connection, which is opened at first use. A forked child opens its own."""
         return self._in_memory() if self.path == MEMORY else self._own().connection
 
     @property
     def open_connections(self) -> int:
-        """How many this process has."""
+        """The number of this process's open connections."""
         with self._lock:
             return len(self._all) + (self._shared is not None)
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
+        """Yield a connection to read with; raise SQLite's errors as `UnavailableError`."""
         with self._translated(), self._used() as connection:
             yield connection
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
-        """One transaction, committed durably at the end or rolled back."""
+        """Yield a connection in a transaction, which is committed durably at the end, or rolled back on an error."""
         with self._translated(), self._used() as connection:
             try:
-                # In here: Ctrl-C may come when it has begun, and one that is left open would keep every other writer out.
+                # Inside the try: Ctrl-C may come after BEGIN, and an open transaction would block every other writer.
                 until_free(connection, "BEGIN IMMEDIATE")
                 yield connection
                 connection.execute("COMMIT")
@@ -90,8 +92,8 @@ class SqliteDatabase:
     def purge(self) -> None:
         """Remove the bytes of deleted and replaced rows from the file and its WAL.
 
-        Writers wait while the file is written anew. `UnavailableError` with the code ``purge_blocked`` when a reader keeps old
-        pages in use for as long as `BUSY_TIMEOUT_SECONDS`.
+        Writers wait while the file is rewritten. Raises `UnavailableError` with the code ``purge_blocked`` if a reader keeps old
+        pages in use for `BUSY_TIMEOUT_SECONDS`.
         """
         if self.path == MEMORY:
             return
@@ -102,10 +104,10 @@ class SqliteDatabase:
         """Write the database as it is now to a new file that only its user can read. Writers do not wait."""
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         with self._translated(), self._used() as connection, closing(sqlite3.connect(path)) as copy:
-            connection.backup(copy)  # in one step: in several it begins anew with each write of another process
+            connection.backup(copy)  # in one step: a backup in several restarts after each write of another process
 
     def release(self) -> None:
-        """Closes this thread's connection; one that is asked for later is opened anew. That of a database in memory stays."""
+        """Close this thread's connection; a later use opens a new one. The connection of a database in memory stays open."""
         own: _Own | None = getattr(self._local, "own", None)
         if own is not None and os.getpid() == self._pid:
             self._local.own = None
@@ -114,16 +116,18 @@ class SqliteDatabase:
             own.connection.close()
 
     def close(self) -> None:
-        """Closes every connection of this process, each after what its thread is doing with it. What is asked for later is
-        `UnavailableError` with the code ``closed``."""
+        """Close every connection of this process, each after the current statement or transaction of its thread.
+
+        A later use raises `UnavailableError` with the code ``closed``.
+        """
         with self._lock:
             self._closed = True
             if self._shared is not None:
                 self._shared.close()
             self._shared = None
-            every = list(self._all) if os.getpid() == self._pid else []
+            connections = list(self._all) if os.getpid() == self._pid else []
             self._all.clear()
-        for own in every:
+        for own in connections:
             with own.lock:
                 own.connection.close()
 
@@ -138,7 +142,7 @@ class SqliteDatabase:
         self._refuse_closed()
         if os.getpid() != self._pid:
             self._local, self._all, self._pid = threading.local(), weakref.WeakSet(), os.getpid()
-            self._lock = threading.RLock()  # a thread that is not there any more may have had it
+            self._lock = threading.RLock()  # a thread of the parent may have held the old one
         own: _Own | None = getattr(self._local, "own", None)
         if own is None:
             own = self._local.own = _Own(self._open())
@@ -148,14 +152,14 @@ class SqliteDatabase:
 
     @contextmanager
     def _used(self) -> Iterator[sqlite3.Connection]:
-        """The thread's connection, or for a database in memory the only one; it is not closed before the end."""
+        """Yield this thread's connection, or the only one of a database in memory; `close` waits until the block ends."""
         if self.path == MEMORY:
             with self._lock:
                 yield self._in_memory()
             return
         own = self._own()
         with own.lock:
-            if self._closed:  # just now
+            if self._closed:  # since `_own` returned
                 own.connection.close()
             self._refuse_closed()
             yield own.connection
@@ -169,7 +173,7 @@ class SqliteDatabase:
         try:
             yield
         except sqlite3.OperationalError as error:
-            code = getattr(error, "sqlite_errorcode", None)  # None: raised by Python, for bytes that are no text
+            code = getattr(error, "sqlite_errorcode", None)  # None: raised by Python, for bytes that are not UTF-8
             if code is None:
                 raise UnavailableError("SQLite: a stored text is damaged", code="storage_damaged") from error
             if code & 0xFF in _NO_ACCESS:
@@ -202,5 +206,5 @@ class SqliteDatabase:
 
 
 def _text(stored: bytes) -> str:
-    """Decode a text of the file; damaged bytes stay, for the reader of the row to find."""
+    """Decode a stored text. Damaged bytes are kept as surrogates, so that the reader of the row can report the row."""
     return stored.decode("utf-8", "surrogateescape")

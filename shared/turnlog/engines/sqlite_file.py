@@ -1,7 +1,7 @@
-"""The database file: whose it is, its format, and the change from an older format.
+"""The database file: check that it is Turnlog's, create its tables, and migrate an older format.
 
-A file is looked at before anything is set: Turnlog's own have its ``application_id``, those of format 1 have its tables. Every
-other file is refused as it is, without a ``-wal``, ``-shm`` or ``-journal`` beside it.
+A file is checked before anything is written. Turnlog's files have its ``application_id``; files of format 1 have its tables. Any
+other file is refused unchanged, and no ``-wal``, ``-shm`` or ``-journal`` file appears beside it.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from turnlog.core.errors import UnavailableError
 
 BUSY_TIMEOUT_SECONDS = 10.0
 _ASK_AGAIN_SECONDS = (0.0005, 0.004)
-"""A writer that waits for the lock asks for it again after a time between these. SQLite's own waiting gets as long as 100 ms, so
-that a writer which comes back at once keeps the lock from the others for seconds."""
+"""Range of the pause before a waiting writer tries the lock again. SQLite's own pauses grow to 100 ms; a writer that writes again
+at once would then keep the lock from the others for seconds."""
 _WAIT = f"PRAGMA busy_timeout={round(BUSY_TIMEOUT_SECONDS * 1000)}"
 _CHECKPOINT_WAIT_MS = 50
-"""A checkpoint holds the lock of writers while it waits for readers, so it waits a short time and is tried again."""
+"""Time that a checkpoint waits for readers. It holds the writers' lock meanwhile, so it waits shortly and is tried again."""
 
 APPLICATION_ID = 0x54524E4C
 """``TRNL``."""
@@ -53,7 +53,10 @@ _EXPIRED_INDEX = "CREATE INDEX expired ON items (ttl) WHERE ttl IS NOT NULL"
 
 
 def check_file(path: Path) -> None:
-    """Refuse a file that is not Turnlog's, or of a newer format, and change nothing. A missing or empty file passes."""
+    """Raise `UnavailableError` for a file that is not Turnlog's or has a newer format. A missing or empty file passes.
+
+    The file is not changed.
+    """
     try:
         if not stat.S_ISREG(path.stat().st_mode):
             raise _foreign(path, "is not a regular file")
@@ -80,7 +83,7 @@ def check_file(path: Path) -> None:
 
 
 def prepare(connection: sqlite3.Connection, path: str) -> None:
-    """Make the tables of a new file, bring an older format to this one, and set the connection's options."""
+    """Create the tables of a new file or migrate an older format, and set the connection's options."""
     if _stamp(connection) != (APPLICATION_ID, FORMAT):
         until_free(connection, "BEGIN IMMEDIATE")
         try:
@@ -97,9 +100,9 @@ def prepare(connection: sqlite3.Connection, path: str) -> None:
 
 
 def until_free(connection: sqlite3.Connection, statement: str) -> Any:
-    """Execute a statement that takes a lock, as soon as the lock is free, and return its first row.
+    """Execute a statement that takes a lock as soon as the lock is free, and return the statement's first row.
 
-    `sqlite3.OperationalError` when it is not free in time.
+    Raises `sqlite3.OperationalError` if the lock is not free within `BUSY_TIMEOUT_SECONDS`.
     """
     ends = time.monotonic() + BUSY_TIMEOUT_SECONDS
     connection.execute("PRAGMA busy_timeout=0")
@@ -117,9 +120,9 @@ def until_free(connection: sqlite3.Connection, statement: str) -> Any:
 
 
 def purge_file(connection: sqlite3.Connection) -> None:
-    """Write the database anew from its rows, and empty its WAL.
+    """Rewrite the database from its rows, and empty its WAL.
 
-    ``secure_delete`` alone leaves copies: SQLite moves rows between pages and does not clear the place where they were.
+    ``secure_delete`` alone leaves copies: SQLite moves rows between pages and does not clear their old place.
     """
     connection.execute("PRAGMA temp_store=FILE")  # VACUUM copies all rows, which may not fit into memory
     try:
@@ -148,14 +151,14 @@ def read_ttl(attributes: Mapping[str, object]) -> int | None:
 
 
 def _look_at_tables(path: Path) -> None:
-    """Refuse a file without an ``application_id``, unless it has no tables or those of format 1."""
+    """Raise for a file without an ``application_id``, unless it has no tables or the tables of format 1."""
     wal = path.with_name(path.name + "-wal")
     with closing(_unchanged(path)) as connection:
         has_tables = bool(_tables(connection))
         if has_tables or not wal.is_file() or not wal.stat().st_size:
             _format_of(connection, path)
             return
-    # The tables, if any, are in the WAL only. SQLite can't read that without files of its own beside it.
+    # The tables, if any, are only in the WAL. SQLite can't read a WAL without creating files beside it, so a copy is read.
     with TemporaryDirectory(prefix="turnlog-") as folder:
         copy = Path(folder, "copy.db")
         shutil.copyfile(wal, copy.with_name("copy.db-wal"))
@@ -165,12 +168,12 @@ def _look_at_tables(path: Path) -> None:
 
 
 def _unchanged(path: Path) -> sqlite3.Connection:
-    """Open a file without locks and without files beside it."""
+    """Open a file read-only, without locks and without creating files beside it."""
     return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)
 
 
 def _make_current(connection: sqlite3.Connection, path: Path) -> None:
-    """Bring a file to this format, in a transaction that has begun. Another process may have done so just now."""
+    """Bring a file to the current format, in an open transaction. Another process may have done so just before."""
     version = _format_of(connection, path)
     if version == 0:
         for statement in (*_SCHEMA, _EXPIRED_INDEX):
@@ -182,7 +185,7 @@ def _make_current(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _add_ttl(connection: sqlite3.Connection) -> None:
-    """Bring format 1 to format 2: the time that an item expires gets a column and an index."""
+    """Migrate format 1 to format 2: the time when an item expires gets a column and an index."""
     connection.execute("ALTER TABLE items ADD COLUMN ttl INTEGER")
     rows = connection.execute("SELECT pk, sk, attributes FROM items WHERE instr(attributes, CAST('\"ttl\":' AS BLOB))")
     expiring = [(ttl, pk, sk) for pk, sk, attributes in rows if (ttl := _stored_ttl(attributes)) is not None]
@@ -199,7 +202,7 @@ def _stored_ttl(attributes: bytes) -> int | None:
 
 
 def _format_of(connection: sqlite3.Connection, path: Path) -> int:
-    """Return the format of a database that is Turnlog's; 0 for one without any tables. Refuse every other."""
+    """Return the format of Turnlog's database, 0 for a database without tables; raise `UnavailableError` for any other."""
     application_id, version = _stamp(connection)
     if application_id == APPLICATION_ID:
         _check_format(version)

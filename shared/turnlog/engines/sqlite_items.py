@@ -1,4 +1,4 @@
-"""The table of items on SQLite: an item's bytes beside its other attributes, the keys of the indexes in columns."""
+"""`ItemTable` on SQLite: a row has an item's attributes as JSON, its bytes in a separate column, and the keys of the indexes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _PUT = (
 _EXPIRED = "SELECT pk, sk FROM items WHERE ttl IS NOT NULL AND ttl < ? ORDER BY ttl LIMIT ?"
 _REMOVE_EXPIRED = f"DELETE FROM items WHERE (pk, sk) IN ({_EXPIRED})"  # noqa: S608 - fixed text
 _EXPIRED_AT_ONCE = 4
-"""Expired items that a put of one with a ``ttl`` removes. More than one, so that a backlog gets shorter."""
+"""Expired items that are removed by the put of an item with a ``ttl``; more than one, so that a backlog shrinks."""
 
 
 class SqliteItemTable:
@@ -46,22 +46,22 @@ class SqliteItemTable:
         self._now_ms = now_ms
 
     def get_many(self, keys: Sequence[Key], *, consistent: bool = True) -> dict[Key, Item]:
-        found = dict[Key, Item]()
+        items = dict[Key, Item]()
         with self._database.reading() as connection:
             for key in dict.fromkeys(keys):
                 row = connection.execute(
                     "SELECT attributes, data FROM items WHERE pk = ? AND sk = ?", (key.pk, key.sk)
                 ).fetchone()
                 if row is not None:
-                    found[key] = _decode(row[0], row[1], pk=key.pk, sk=key.sk)
-        return found
+                    items[key] = _decode(row[0], row[1], pk=key.pk, sk=key.sk)
+        return items
 
     def query(self, query: Query) -> Page:
         pk, sk = INDEX_KEYS[query.index] if query.index else ("pk", "sk")
         order = "DESC" if query.descending else "ASC"
         where, values = [f"{pk} = ?", f"{sk} >= ?", f"{sk} <= ?"], [query.pk, query.low, query.high]
         if query.after is not None:
-            # Items of an index may share its sort key; the table's own key decides between them.
+            # Items of an index may share its sort key; they are ordered by the table's own key.
             where.append(f"({sk}, pk, sk) {'<' if query.descending else '>'} (?, ?, ?)")
             values += [query.after[sk], query.after["pk"], query.after["sk"]]
         statement = (
@@ -107,11 +107,11 @@ class SqliteItemTable:
             connection.executemany("DELETE FROM items WHERE pk = ? AND sk = ?", [(key.pk, key.sk) for key in keys])
 
     def purge(self) -> None:
-        """Implement `Purgeable`."""
+        """Implement `Purgeable`: remove the bytes of deleted rows from the file."""
         self._database.purge()
 
     def partitions(self) -> Iterator[str]:
-        """Implement `Inspectable`."""
+        """Implement `Inspectable`: yield the partition keys in order."""
         partition = ""
         while True:
             with self._database.reading() as connection:
@@ -135,7 +135,7 @@ class SqliteItemTable:
         return [f"SQLite: {text}" for (text,) in rows if text != "ok"]
 
     def _remove_expired(self, connection: sqlite3.Connection, rows: Sequence[tuple[Any, ...]]) -> None:
-        """Remove some expired items, in the transaction that has put items with these rows."""
+        """Remove some expired items in the transaction that puts ``rows``, if any of these expires."""
         expiring = sum(row[0] is not None for row in rows)
         if expiring and self._now_ms is not None:
             connection.execute(_REMOVE_EXPIRED, (self._now_ms() // 1000, expiring * _EXPIRED_AT_ONCE))
@@ -158,20 +158,20 @@ def _row(item: Item) -> tuple[Any, ...]:
 
 
 def _decode(attributes: object, data: object, *, pk: str, sk: str) -> Item:
-    """Return the item of a row that was found by this key, or raise the `CorruptError` that names it."""
+    """Return the item of a row; raise `CorruptError` if the row is damaged or the item has another key."""
     try:
         if not isinstance(attributes, bytes) or not isinstance(data, bytes):
             raise TypeError
-        found = {name: _value(value, data) for name, value in json.loads(attributes).items()}
-        if (found["pk"], found["sk"]) != (pk, sk):
+        item = {name: _value(value, data) for name, value in json.loads(attributes).items()}
+        if (item["pk"], item["sk"]) != (pk, sk):
             raise ValueError
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         raise CorruptError("the row of an item is damaged", item=_name(sk)) from error
-    return found
+    return item
 
 
 def _value(value: object, data: bytes) -> AttributeValue:
-    """Return an attribute; bytes are stored as their place in the row's data and their size."""
+    """Return an attribute's value. Bytes are stored as an offset into the row's data and a size."""
     if isinstance(value, list):
         start, size = value
         if not 0 <= start <= start + size <= len(data):
@@ -183,7 +183,7 @@ def _value(value: object, data: bytes) -> AttributeValue:
 
 
 def _name(sk: object) -> str:
-    """Return a row's sort key as errors may say it."""
+    """Return a row's sort key for an error text; damaged characters are replaced."""
     return str(sk).encode("utf-8", "replace").decode()
 
 
@@ -199,7 +199,7 @@ def _holds(condition: Condition, existing: Item | None) -> bool:
         return existing is None
     if existing is None:
         return isinstance(condition, Less) and condition.or_absent
-    found = existing.get(condition.attribute)
+    value = existing.get(condition.attribute)
     if isinstance(condition, Equal):
-        return found is not None and found == condition.value
-    return isinstance(found, int) and found < condition.value
+        return value is not None and value == condition.value
+    return isinstance(value, int) and value < condition.value

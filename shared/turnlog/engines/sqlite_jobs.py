@@ -1,4 +1,4 @@
-"""The queue of jobs on SQLite."""
+"""`JobQueue` on SQLite."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from turnlog.ports import Delivery, IdSource
 
 
 class SqliteJobQueue:
-    """`JobQueue` on SQLite: at-least-once, fair between groups, dead letters after ``max_receives``."""
+    """Implements `JobQueue`: at-least-once, fair between groups; a job that fails ``max_receives`` times becomes a dead letter."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class SqliteJobQueue:
     def receive(self, *, limit: int = 10) -> Sequence[Delivery]:
         now, deliveries = self._now_ms(), list[Delivery]()
         with self._database.reading() as connection:
-            # A poller asks several times a second: an empty queue takes no lock for writing.
+            # A worker polls several times a second, so an empty queue must not take the lock for writing.
             if (
                 connection.execute("SELECT 1 FROM jobs WHERE dead = 0 AND visible_ms <= ? LIMIT 1", (now,)).fetchone()
                 is None
@@ -84,7 +84,7 @@ class SqliteJobQueue:
         return [Delivery(job_id, body, "", receives) for job_id, body, receives in rows]
 
     def redrive(self, group_of: Callable[[str], str | None]) -> int:
-        """Implements `Redrivable`, in one transaction."""
+        """Implement `Redrivable`, in one transaction."""
         now = self._now_ms()
         with self._database.writing() as connection:
             rows = connection.execute(

@@ -22,7 +22,7 @@ _MAX_DELAY_SECONDS = 900
 _MAX_VISIBILITY_SECONDS = 43_200
 _MAX_RECEIVES = 10
 _REDRIVE_SECONDS = 300
-"""How long a dead letter that is looked at while others are redriven is hidden from another redrive."""
+"""Time for which a redrive hides the dead letters that it has received from other redrives."""
 
 _OUTDATED_CODES = frozenset(
     {
@@ -32,21 +32,20 @@ _OUTDATED_CODES = frozenset(
         "ReceiptHandleIsInvalid",
     }
 )
-"""How SQS answers to a receipt of a job that is finished or was given to somebody else."""
+"""Codes of SQS for the receipt of a job that is finished or was delivered again."""
 
 
 class SqsJobQueue:
-    """Implements `JobQueue`. The redrive policy of the queue moves poison to the dead-letter queue.
+    """Implements `JobQueue`. The queue's redrive policy moves jobs that fail repeatedly to the dead-letter queue.
 
-    A message group on a standard queue keeps no order: it makes the queue fair, so that one tenant's backlog does not
-    delay the others.
+    A message group on a standard queue keeps no order. It makes the queue fair: one tenant's backlog does not delay the others.
     """
 
     def __init__(self, client: SQSClient, queue: str, dead_letters: str = "", *, look_seconds: int = 1) -> None:
-        """``queue`` and ``dead_letters`` are URLs, or names that are looked up at their first use. Without the second one it is
-        the dead-letter queue that the redrive policy of the first one names.
+        """``queue`` and ``dead_letters`` are URLs, or names that are resolved at their first use.
 
-        ``look_seconds`` is how long `redrive` waits for a letter: without a wait SQS asks a few of its hosts only.
+        Without ``dead_letters``, the redrive policy of ``queue`` names the dead-letter queue. ``look_seconds`` is the time that
+        `redrive` waits for a letter: without a wait, SQS queries only some of its hosts.
         """
         self._client = client
         self._look_seconds = look_seconds
@@ -55,7 +54,7 @@ class SqsJobQueue:
         self._urls: dict[str, str] = {}
 
     def send(self, body: str, *, group: str, delay_seconds: int = 0) -> str:
-        """As the port says. ``delay_seconds`` is at most 900; `TooLargeError` for a body over 1 MiB."""
+        """Implement `JobQueue`; ``delay_seconds`` is at most 900. Raise `TooLargeError` for a body over 1 MiB."""
         if not 0 <= delay_seconds <= _MAX_DELAY_SECONDS:
             raise ValueError(f"delay_seconds must be within 0 and {_MAX_DELAY_SECONDS}, not {delay_seconds!r}")
         size = len(body.encode())
@@ -85,7 +84,7 @@ class SqsJobQueue:
                     raise
 
     def postpone(self, receipt: str, *, seconds: int) -> None:
-        """As the port says. ``seconds`` is at most 43,200; an outdated receipt has no effect."""
+        """Implement `JobQueue`; ``seconds`` is at most 43,200. An outdated receipt has no effect."""
         if not 0 <= seconds <= _MAX_VISIBILITY_SECONDS:
             raise ValueError(f"seconds must be within 0 and {_MAX_VISIBILITY_SECONDS}, not {seconds!r}")
         self._hide(self._queue, receipt, seconds=seconds)
@@ -101,20 +100,20 @@ class SqsJobQueue:
                     raise
 
     def dead_letters(self, *, limit: int = _MAX_RECEIVES) -> Sequence[Delivery]:
-        """As the port says; none where there is no dead-letter queue."""
+        """Implement `JobQueue`; without a dead-letter queue, return none."""
         dead = self._dead_letter_queue()
         return self._receive(dead, limit, visibility_seconds=0) if dead else ()
 
     def redrive(self, group_of: Callable[[str], str | None]) -> int:
-        """Implements `Redrivable`: each is sent to the queue before it is deleted from its dead letters."""
+        """Implement `Redrivable`: send each letter to the queue, then delete it from the dead-letter queue."""
         dead, moved = self._dead_letter_queue(), 0
         seen, left = set[str](), list[str]()
         try:
             while dead:
-                found = self._receive(
+                letters = self._receive(
                     dead, _MAX_RECEIVES, visibility_seconds=_REDRIVE_SECONDS, wait_seconds=self._look_seconds
                 )
-                fresh = [letter for letter in found if letter.job_id not in seen]
+                fresh = [letter for letter in letters if letter.job_id not in seen]
                 if not fresh:
                     break
                 for letter in fresh:
@@ -132,7 +131,7 @@ class SqsJobQueue:
         return moved
 
     def _dead_letter_queue(self) -> str:
-        """Its name or URL; empty when the queue has none."""
+        """Return the name or URL of the dead-letter queue; empty if there is none."""
         if self._dead_letters is None:
             with translated("GetQueueAttributes"):
                 answer = self._client.get_queue_attributes(

@@ -1,4 +1,4 @@
-"""The machine's clock and randomness."""
+"""`Clock` and `IdSource` of this machine."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import time
 
 
 class SystemClock:
-    """`Clock` of this machine."""
+    """`Clock` by the machine's time."""
 
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000
@@ -19,7 +19,7 @@ class SystemClock:
 
 
 class RandomIds:
-    """`IdSource` from the system's randomness."""
+    """`IdSource` by the system's random numbers."""
 
     def new_id(self) -> str:
         # A letter first, so that an id never begins with "h_" or "-".

@@ -1,4 +1,4 @@
-"""Counts tokens with tiktoken and the vocabulary that ships with us."""
+"""A token counter with tiktoken and the vocabulary that ships with Turnlog."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 
 _CHUNK = 65_536
-"""Texts up to this many characters are encoded in one go."""
+"""Characters of a text that is encoded in one call; a longer text is cut into chunks."""
 _LONGEST_CHUNK = 262_144
-"""Where no safe cut is found up to here, the text is cut all the same: tiktoken's pattern fails on 10**6 spaces."""
+"""Characters after which a text is cut even without a safe place: tiktoken's pattern fails on 10**6 spaces."""
 _FORCED_CUT_TOKENS = 8
-"""Added for each such cut. The most that a cut was seen to hide is 3."""
+"""Tokens added for each such cut. The largest error seen is 3."""
 
 _SAFE_CUT = re.compile(
     r"(?<=\S)(?=[ \t])"
@@ -25,19 +25,19 @@ _SAFE_CUT = re.compile(
     r"|(?<=[0-9])(?=[!-/:-~])"
     r"|(?<=[\u3041-\u3096\u30a1-\u30fa\u4e00-\u9fff\uac00-\ud7a3])(?=[!-&(-@\u3001\u3002\uff01\uff0c\uff1a\uff1b\uff1f])"
 )
-"""Places where the encoding's pattern always ends a piece: both sides count alone as they do together."""
+"""Places where the encoding's pattern always ends a piece, so that a cut does not change the count."""
 
 _lock = threading.Lock()
 _encodings: list[tiktoken.Encoding] = []
 
 
 class TiktokenCounter:
-    """`TokenCounter`: the exact count in o200k_base, special tokens read as plain text. Never touches the network.
+    """`TokenCounter` by o200k_base: exact, with special tokens read as plain text. Never uses the network.
 
-    The vocabulary is loaded with the first count of the process (0.3 s, 80 MB) and shared by all counters and threads.
-    A lone surrogate counts as U+FFFD, which is what it becomes on its way to a provider. Time is linear in the length,
-    about 1 s for a million characters of any kind. A text with no safe place to cut for 200,000 characters (blanks, one
-    endless word) counts up to 8 tokens more per 262,144 characters, never less.
+    The first count of the process loads the vocabulary (0.3 s, 80 MB), which all counters and threads share. A lone surrogate
+    counts as U+FFFD, as providers receive it. Time is linear in the length, about 1 s for a million characters. A text with no
+    safe place to cut for 200,000 characters (spaces, or one endless word) counts up to 8 tokens too many per 262,144 characters,
+    never too few.
     """
 
     @property
@@ -70,7 +70,7 @@ def _encoding() -> tiktoken.Encoding:
 
 
 def _without_surrogates(text: str) -> str:
-    """Pairs joined, lone ones replaced, as tiktoken does it; here before a cut could part a pair."""
+    """Join surrogate pairs and replace lone surrogates, as tiktoken does; done before chunks are cut, which could split a pair."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -79,11 +79,11 @@ def _without_surrogates(text: str) -> str:
 
 
 def _chunks(text: str, *, size: int = _CHUNK, longest: int = _LONGEST_CHUNK) -> Iterator[tuple[str, int]]:
-    """The text in parts of ``size`` to ``longest`` characters, each with the tokens to add for the cut behind it."""
+    """Yield a text in chunks of ``size`` to ``longest`` characters, each with the tokens to add for the cut after it."""
     start = 0
     while len(text) - start > size:
-        found = _SAFE_CUT.search(text, start + size, min(start + longest, len(text)))
-        end, extra = (found.start(), 0) if found else (start + longest, _FORCED_CUT_TOKENS)
+        match = _SAFE_CUT.search(text, start + size, min(start + longest, len(text)))
+        end, extra = (match.start(), 0) if match else (start + longest, _FORCED_CUT_TOKENS)
         if end >= len(text):
             break
         yield text[start:end], extra

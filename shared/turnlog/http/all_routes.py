@@ -1,4 +1,4 @@
-"""The whole table. A Lambda function takes the routes of its resource only: `routes_of`."""
+"""All routes of the API. A Lambda function loads only the routes of its resource: see `routes_of`."""
 
 from __future__ import annotations
 
@@ -42,5 +42,5 @@ ROUTES: tuple[Route, ...] = (
     *jobs.ROUTES,
     *health.ROUTES,
 )
-"""In the order of docs/openapi.json."""
+"""All routes, in the order of docs/openapi.json."""
 BY_NAME: dict[str, Route] = {route.name: route for route in ROUTES}

@@ -1,4 +1,4 @@
-"""Health, and the description of the API."""
+"""The HTTP routes of health and of the OpenAPI document."""
 
 from __future__ import annotations
 

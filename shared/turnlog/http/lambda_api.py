@@ -1,4 +1,7 @@
-"""HTTP: API Gateway's proxy events in, proxy answers out. Errors are problem+json; identity comes from the authoriser."""
+"""The Lambda handler of the HTTP API: API Gateway's proxy events in, proxy answers out.
+
+Errors are answered as problem+json. The caller's identity comes from the event's authoriser.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +48,7 @@ if TYPE_CHECKING:
 
 USER_HEADER = "x-turnlog-user"
 USER_KIND, ROLE_KIND = "iam-user/", "iam-role/"
-"""What the user of an owner begins with where its plain name belongs to another kind of principal. No IAM name has a slash."""
+"""Prefixes of an owner's user that keep IAM users and roles of one name apart. No IAM name contains a slash."""
 _ROLE = re.compile(
     r"arn:aws[\w-]*:(?:sts::([0-9]{12}):assumed-role/([^/\s]+)/\S+|iam::([0-9]{12}):role/(?:.*/)?([^/\s]+))"
 )
@@ -55,12 +58,12 @@ _USER = re.compile(r"arn:aws[\w-]*:iam::([0-9]{12}):user/(?:.*/)?([^/\s]+)")
 def identify(event: Mapping[str, Any], settings: Settings) -> Owner:
     """Return the owner that an API Gateway event's authoriser names.
 
-    A delegating role may name the person it acts for in ``X-Turnlog-User``, inside its own tenant; the person can be no principal
-    of IAM.
+    A delegating role may name the person it acts for in ``X-Turnlog-User``, within its own tenant. The person must not be an IAM
+    principal.
 
     Raises:
         UnauthorizedError: The authoriser names nobody that can own sessions.
-        ForbiddenError: Another caller sent the header, or a delegating role named no person in it.
+        ForbiddenError: The caller may not send the header, or the header names no person.
     """
     authorizer = (event.get("requestContext") or {}).get("authorizer") or {}
     person = next((value for name, value in (event.get("headers") or {}).items() if name.lower() == USER_HEADER), None)
@@ -87,7 +90,8 @@ def _from_claims(authorizer: Mapping[str, Any], settings: Settings) -> tuple[str
 def _from_iam(authorizer: Mapping[str, Any], settings: Settings) -> tuple[str, str, bool]:
     """Return account and user of a role or an IAM user, and whether it may delegate.
 
-    The account's root, federated users and whatever AWS may add own nothing: a federated user's name is its maker's choice.
+    Other principals, such as the account's root and federated users, can't own sessions: anyone who makes a federated user
+    chooses its name.
     """
     arn = (authorizer.get("iam") or {}).get("userArn")
     if not isinstance(arn, str):
@@ -103,13 +107,16 @@ def _from_iam(authorizer: Mapping[str, Any], settings: Settings) -> tuple[str, s
 
 
 def _role(arn: str) -> tuple[str, str] | None:
-    """Return account and name of a role, from its ARN or from that of one of its sessions, which has no path."""
+    """Return account and name of a role from its ARN, or from the ARN of one of its sessions, which has no path; else None."""
     match = _ROLE.fullmatch(arn)
     return (match[1] or match[3], match[2] or match[4]) if match else None
 
 
 def _person(name: str, settings: Settings) -> str:
-    """Return the name unless it is empty or that of a principal: applications pass on names that people have chosen."""
+    """Return the name of a person; raise `ForbiddenError` if it is empty or could be an IAM principal's.
+
+    Applications pass on names that people have chosen, so a person could choose the name of a principal.
+    """
     if not name.strip():
         raise ForbiddenError("X-Turnlog-User is empty")
     roles = {role[1] if (role := _role(entry)) else entry for entry in settings.delegating_principals}
@@ -119,10 +126,10 @@ def _person(name: str, settings: Settings) -> str:
 
 
 RESERVE_SECONDS = 3.0
-"""Of a function's time, for the answer. API Gateway waits for 30 s with a cold start, of which Lambda's clock knows nothing."""
+"""Part of a function's time that is reserved for the answer. API Gateway's 30 s include the cold start, Lambda's clock does not."""
 MAX_BODY_BYTES = 4 * 1024 * 1024 + 256 * 1024
 MAX_BODY_VALUES = 500_000
-"""Objects, lists, texts, numbers and the rest of a body: each costs some microseconds on its way."""
+"""JSON values of a body: objects, lists, texts, numbers and so on; each costs some microseconds."""
 _PROBLEM = "application/problem+json"
 _STATUS: tuple[tuple[type[TurnlogError], int], ...] = (
     (MalformedError, 400),
@@ -140,8 +147,10 @@ _log = logging.getLogger("turnlog")
 
 
 class _Resolver(APIGatewayHttpResolver):
-    """Serves one event at a time. Powertools keeps that event in an attribute of a class, where all threads of a process would mix
-    theirs up: this one has its own."""
+    """A Powertools resolver that serves one event at a time.
+
+    Powertools keeps the event in a class attribute, which all threads of a process share; this class keeps it in the instance.
+    """
 
     def resolve(self, event: Mapping[str, Any], context: Any) -> dict[str, Any]:
         self._event = APIGatewayProxyEventV2(dict(event))
@@ -155,9 +164,9 @@ class _Resolver(APIGatewayHttpResolver):
 def make_handler(
     routes: tuple[Route, ...], app: Application | None = None
 ) -> Callable[[dict[str, Any], Any], dict[str, Any]]:
-    """A Lambda handler for these routes. Without ``app``, the application is made of the environment at the first request.
+    """Return a Lambda handler for routes. Without ``app``, the first request makes the application from environment variables.
 
-    Threads may call it at once: none waits for another's request, which may be one that asks a model.
+    Several threads may call the handler at the same time; no request waits for another.
     """
     holder = _Holder(app)
     idle = [_resolver(routes, holder)]
@@ -191,24 +200,24 @@ def _resolver(routes: tuple[Route, ...], holder: _Holder) -> _Resolver:
 
 
 def _time_of(context: Any) -> Callable[[], float] | None:
-    """Return what tells the seconds that are left for the work of a request; None where there is no Lambda context."""
+    """Return a function for the seconds that are left for the work of a request; None without a Lambda context."""
     return (lambda: context.get_remaining_time_in_millis() / 1000 - RESERVE_SECONDS) if context is not None else None
 
 
 def _as_it_is(body: Any) -> Any:
-    """Return a body of JSON unchanged: it is text, or bytes that are sent as base64."""
+    """Return a JSON body unchanged; it is already encoded, as text, or as bytes that are sent as base64."""
     return body
 
 
 def _correlation_of(event: Mapping[str, Any]) -> str | None:
-    """The caller's correlation id, else the request's id. One that is none of ours is no reason to refuse a request."""
+    """Return the caller's correlation id, else the request's id. An invalid correlation id is ignored, not refused."""
     headers = {str(name).lower(): value for name, value in (event.get("headers") or {}).items()}
     candidates = (headers.get(CORRELATION_HEADER.lower()), (event.get("requestContext") or {}).get("requestId"))
     return next((value for value in candidates if is_correlation_id(value)), None)
 
 
 class _Holder:
-    """The application, made once per process."""
+    """The application, which is made once per process, at the first request."""
 
     def __init__(self, app: Application | None) -> None:
         self._app = app
@@ -222,8 +231,8 @@ class _Holder:
                 self._app = make_application(signals=EmfSignals())
             return self._app
 
-    def tell(self, error: TurnlogError) -> None:
-        """Counts what an operator is to know of; most errors are the caller's own."""
+    def count(self, error: TurnlogError) -> None:
+        """Count an error that an operator must know of; most errors are the caller's own and are not counted."""
         if self._app is not None and isinstance(error, ConflictError | CorruptError):
             from turnlog.http.logs import signal_of
 
@@ -244,7 +253,7 @@ def _served(resolver: _Resolver, route: Route, holder: _Holder) -> Callable[...,
         except TurnlogError as error:
             if status_of(error) >= 500:
                 _log.error("%s: %s: %s", route.name, error.error_code, places(error))
-            holder.tell(error)
+            holder.count(error)
             answer, code = _problem(error, _request_id(resolver)), error.error_code
         except Exception as error:  # noqa: BLE001 - the caller gets a problem document without contents
             _log.error("%s: unexpected error: %s", route.name, places(error))
@@ -261,12 +270,12 @@ _NOBODY = Owner.of("none", "none")
 
 
 def status_of(error: TurnlogError) -> int:
-    """The HTTP status of an error, by the first base class in the table."""
+    """Return the HTTP status of an error: that of the first class in `_STATUS` that the error belongs to, else 500."""
     return next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
 
 
 def problem_document(error: TurnlogError, request_id: str) -> dict[str, Any]:
-    """The error as RFC 9457 has it; ``code`` is what clients switch on."""
+    """Return an error as a problem document of RFC 9457; clients switch on its ``code``."""
     document: dict[str, Any] = {
         "type": f"https://turnlog.dev/problems/{error.error_code}",
         "title": error.error_code.replace("_", " "),
@@ -308,7 +317,7 @@ def _answer(response: Response, keep: Callable[[bytes], Link | None]) -> HttpRes
         return HttpResponse(status, content_type=JSON, body=text)
     link = keep(data) if len(data) > MAX_ANSWER_BYTES else None
     if link is None:
-        # Powertools sends bytes as base64, and API Gateway decodes it: quotes are not escaped again.
+        # Powertools sends bytes as base64, which API Gateway decodes; as text, quotes would be escaped again and take more space.
         return HttpResponse(status, content_type=JSON, body=data)
     place = {"url": link.url, "expires_at": link.expires_at, "status": status, "size_bytes": len(data)}
     return HttpResponse(303, content_type=JSON, body=encode_json(place).decode(), headers={"Location": link.url})
@@ -337,9 +346,11 @@ def _body(event: Mapping[str, Any], media_type: str, route: Route) -> object:
     if not body:
         return None
     if media_type not in route.media_types:
-        takes = " or ".join(route.media_types) if JSON_PATCH in route.media_types else JSON
-        wrong = f"content type {media_type[:80]!r} is not {takes}" if media_type else "the body has no content type"
-        raise UnsupportedMediaTypeError(f"{wrong}: send the header Content-Type: {JSON}")
+        accepted = " or ".join(route.media_types) if JSON_PATCH in route.media_types else JSON
+        problem = (
+            f"content type {media_type[:80]!r} is not {accepted}" if media_type else "the body has no content type"
+        )
+        raise UnsupportedMediaTypeError(f"{problem}: send the header Content-Type: {JSON}")
     data = _bytes(body, is_base64=bool(event.get("isBase64Encoded")))
     if len(data) > MAX_BODY_BYTES:
         raise TooLargeError(f"a body of {len(data)} bytes is over the limit of {MAX_BODY_BYTES}")
@@ -347,7 +358,7 @@ def _body(event: Mapping[str, Any], media_type: str, route: Route) -> object:
 
 
 def _check_event(event: Mapping[str, Any], app: Application) -> None:
-    """Raise `TooLargeError` for a body that Lambda would not take. A store without addresses is not behind Lambda."""
+    """Raise `TooLargeError` for a body that exceeds Lambda's limit; only if the blob store has addresses, which means AWS."""
     body = event.get("body") or ""
     size = 0 if event.get("isBase64Encoded") else event_bytes(body.encode("utf-8", "surrogatepass"))
     if size > MAX_EVENT_BODY_BYTES and app.links.has_addresses:

@@ -1,7 +1,8 @@
-"""SQS: a batch of messages in, the ones to be delivered again out.
+"""Lambda handlers of jobs from SQS, and of the retention schedule.
 
-Poison goes back to the queue until its redrive policy takes it away; it never stops its neighbours. A job that failed for
-good is settled in its record, and its message is done.
+A worker receives a batch of messages and answers with those to be delivered again. A message that fails goes back to the queue
+until the redrive policy removes it; it never stops the others of its batch. A job that failed for good is recorded as failed, and
+its message is deleted.
 """
 
 from __future__ import annotations
@@ -21,18 +22,18 @@ from turnlog.core.jobs import correlation_of
 from turnlog.http.logs import logged, places
 
 DEADLINE_MS = 15_000
-"""No job is begun with less time than this left, and with a model that writes summaries, the time that it may take."""
+"""Time that must be left to begin a job, without the time that the job's model calls may take."""
 _CALLS = {"compress": 1, "offload": 2}
-"""Of the model, one after the other, in a job of the kind."""
+"""Number of successive model calls in a job of each kind."""
 _log = logging.getLogger("turnlog")
 
 
 def make_worker(
     kinds: Collection[str], app: Application | None = None
 ) -> Callable[[dict[str, Any], Any], dict[str, Any]]:
-    """A Lambda handler for a queue with jobs of these kinds; a job of another kind is poison to it.
+    """Return a Lambda handler for a queue with jobs of these kinds; a job of another kind fails.
 
-    Without ``app``, as in Lambda, the application is made of the environment at the first batch, and its signals are metrics.
+    Without ``app``, as in Lambda, the first batch makes the application from environment variables, with metrics as signals.
     """
     holder = [app]
 
@@ -59,7 +60,7 @@ def _application() -> Application:
 
 
 def _run(app: Application, kinds: Collection[str], record: SQSRecord) -> None:
-    """One message; ids and codes are logged, never contents."""
+    """Run the job of a message, and log ids and codes, never contents."""
     try:
         ran = app.run_job(record.body, kinds=kinds)
     except TurnlogError as error:
@@ -75,18 +76,18 @@ def _run(app: Application, kinds: Collection[str], record: SQSRecord) -> None:
 
 
 _LAST_BATCH_MS = 60_000
-"""What is left of an invocation for the sessions that were begun."""
+"""Time at the end of an invocation that is reserved for sessions in progress."""
 _schedule_log = logging.getLogger("turnlog")
 
 
 def make_retention(app: Application | None = None) -> Callable[[dict[str, Any], Any], dict[str, int]]:
-    """A Lambda handler that answers with how many sessions it has dealt with, and how.
+    """Return a Lambda handler that applies retention, and answers with the number of sessions by outcome.
 
-    The event may name one of several workers, ``{"worker": 0, "workers": 4}``; each deals with its part of what is due, for as long
-    as the invocation lasts.
+    The event may name one of several workers, ``{"worker": 0, "workers": 4}``. Each worker handles its part of the due sessions
+    for as long as the invocation lasts.
 
-    Without ``app``, as in Lambda, the application is made of the environment at the first event. Where something has failed it
-    raises at the end, so that the alarm on its errors goes; the next run looks at it again.
+    Without ``app``, as in Lambda, the first event makes the application from environment variables. If a session has failed, the
+    handler raises `UnavailableError` at the end, which sets off the alarm on errors; the next run tries the session again.
     """
     holder = [app]
 

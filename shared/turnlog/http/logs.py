@@ -1,7 +1,7 @@
-"""Logs: ids, codes and counts. Of an error its types and the places in the code that it went through, never its text.
+"""Logs and metrics of the Lambda functions. Logs contain ids, codes and counts; of an error its types and frames, never its text.
 
-In Lambda they are Powertools' JSON lines, with the correlation id, the function, its request and the trace; beside Lambda the
-logger ``turnlog`` is as the program has set it up.
+In Lambda, a log line is JSON by Powertools, with the correlation id, the function, its request and the trace. Outside Lambda, the
+program configures the logger ``turnlog``.
 """
 
 from __future__ import annotations
@@ -31,27 +31,27 @@ LambdaHandler = Callable[[dict[str, Any], Any], _Answer]
 
 
 class HandlerError(Exception):
-    """What Lambda is told of an error that a handler has no answer to: its type. The log has where it was."""
+    """A handler's unexpected error as Lambda sees it: only the type. The log has the frames."""
 
 
 def places(error: BaseException) -> str:
-    """The error and what caused it, newest first: each type with the frames it went through, innermost last."""
-    told, seen = list[str](), set[int]()
+    """Describe an error and its causes, newest first: each type with the frames that it passed, innermost last."""
+    descriptions, seen = list[str](), set[int]()
     current: BaseException | None = error
-    while current is not None and id(current) not in seen and len(told) < _CAUSES:
+    while current is not None and id(current) not in seen and len(descriptions) < _CAUSES:
         seen.add(id(current))
-        told.append(f"{type(current).__name__} at {_frames(current.__traceback__)}")
+        descriptions.append(f"{type(current).__name__} at {_frames(current.__traceback__)}")
         current = current.__cause__ or (None if current.__suppress_context__ else current.__context__)
-    return "; caused by ".join(told)
+    return "; caused by ".join(descriptions)
 
 
 def _frames(trace: TracebackType | None) -> str:
-    found = traceback.StackSummary.extract(traceback.walk_tb(trace), lookup_lines=False)[-_FRAMES:]
-    return " > ".join(f"{frame.name} {os.path.split(frame.filename)[1]}:{frame.lineno}" for frame in found) or "nowhere"
+    stack = traceback.StackSummary.extract(traceback.walk_tb(trace), lookup_lines=False)[-_FRAMES:]
+    return " > ".join(f"{frame.name} {os.path.split(frame.filename)[1]}:{frame.lineno}" for frame in stack) or "nowhere"
 
 
-class _WithoutTexts(LambdaPowertoolsFormatter):
-    """Powertools' lines with the correlation id, and without the texts of exceptions, which may quote what somebody said."""
+class _TextlessFormatter(LambdaPowertoolsFormatter):
+    """Powertools' formatter with the correlation id, and without the texts of exceptions, which may quote messages."""
 
     def _extract_log_keys(self, log_record: logging.LogRecord) -> dict[str, Any]:
         keys = super()._extract_log_keys(log_record)
@@ -60,13 +60,13 @@ class _WithoutTexts(LambdaPowertoolsFormatter):
         return keys
 
     def _extract_log_exception(self, log_record: logging.LogRecord) -> Any:
-        """As Powertools asks for it: the exception's text, its name, its notes."""
+        """Return an exception's description, type and notes, as Powertools' formatter expects; never its text."""
         error = log_record.exc_info[1] if isinstance(log_record.exc_info, tuple) else None
         return (places(error), type(error).__name__, None) if error is not None else (None, None, None)
 
 
 class _Stdout(logging.StreamHandler[TextIO]):
-    """Writes to what stdout is at the time."""
+    """A handler that writes to the current `sys.stdout`, also if it is replaced later."""
 
     def __init__(self) -> None:
         logging.Handler.__init__(self)
@@ -77,7 +77,7 @@ class _Stdout(logging.StreamHandler[TextIO]):
 
 
 def logged(handler: LambdaHandler[_Answer]) -> LambdaHandler[_Answer]:
-    """The handler as Lambda calls it: its lines are Powertools', and what it does not catch leaves without its text."""
+    """Wrap a handler for Lambda: set up Powertools' log lines, and raise unexpected errors as `HandlerError`, without texts."""
 
     @functools.wraps(handler)
     def called(event: dict[str, Any], context: Any) -> _Answer:
@@ -86,7 +86,7 @@ def logged(handler: LambdaHandler[_Answer]) -> LambdaHandler[_Answer]:
         logger.append_keys(function_name=getattr(context, "function_name", None), function_request_id=request_id)
         try:
             return handler(event, context)
-        except Exception as error:  # noqa: BLE001 - what Lambda is told has no text
+        except Exception as error:  # noqa: BLE001 - Lambda must not see the error's text
             _log.error("the handler has failed: %s", places(error))
             name = type(error).__name__
         raise HandlerError(f"{name}: the function's log says where")
@@ -96,11 +96,11 @@ def logged(handler: LambdaHandler[_Answer]) -> LambdaHandler[_Answer]:
 
 @functools.cache
 def _logger() -> Logger:
-    """The logger ``turnlog``, to which all our modules write, set up once as Powertools does it."""
-    formatter = _WithoutTexts(utc=True, use_rfc3339=True, serialize_stacktrace=False)
+    """Set up the logger ``turnlog``, to which all modules write, and return its Powertools wrapper."""
+    formatter = _TextlessFormatter(utc=True, use_rfc3339=True, serialize_stacktrace=False)
     logger = Logger(service=_log.name, logger_formatter=formatter, logger_handler=_Stdout())
     logger.append_keys(service=os.environ.get(_SERVICE, _log.name))
-    # Powertools prefers the level of Lambda's own filter, which has to stay at INFO: metrics are lines without a level.
+    # Powertools would take the level of Lambda's own filter, which must stay at INFO: metrics are lines without a level.
     _log.setLevel(os.environ.get(_LEVEL) or "INFO")
     return logger
 
@@ -117,9 +117,9 @@ METRICS: Mapping[SignalName, str] = {
 
 
 class EmfSignals:
-    """`Signals` as lines of stdout in CloudWatch's embedded metric format: no request, no right.
+    """`Signals` as lines on stdout in CloudWatch's embedded metric format, which needs no request and no permission.
 
-    The dimension ``service`` is POWERTOOLS_SERVICE_NAME, which is the stack's name.
+    The dimension ``service`` is POWERTOOLS_SERVICE_NAME, the stack's name.
     """
 
     def count(self, name: SignalName, value: int = 1) -> None:
@@ -131,7 +131,7 @@ class EmfSignals:
 
 
 def signal_of(error: TurnlogError) -> SignalName | None:
-    """What an error is to an operator: a stored item that can't be trusted, or writers that won every slot; else nothing."""
+    """Return the signal for an operator: of a corrupt item, or of a write that lost every slot; None for any other error."""
     if isinstance(error, CorruptError):
         return "corrupt_item"
     if isinstance(error, ConflictError) and error.error_code == ConflictError.code:

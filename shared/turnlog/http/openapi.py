@@ -1,4 +1,4 @@
-"""OpenAPI 3.1 and JSON Schemas, from the route table and the contracts."""
+"""The OpenAPI 3.1 document and the JSON Schemas, made from the route table and the pydantic models."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ _PROBLEM: JsonObject = {
 
 
 def openapi_document(samples: Mapping[str, str] | None = None) -> JsonObject:
-    """The description of the API, the same on every run. ``samples``: Python examples by the names of routes."""
+    """Return the OpenAPI document of the API; it is the same on every run. ``samples`` has a Python example by route name."""
     bodies = {route.body for route in ROUTES if route.body is not None}
     answers = {model for route in ROUTES for model in route.answers.values()}
     ordered = sorted(bodies, key=lambda model: model.__name__), sorted(answers, key=lambda model: model.__name__)
@@ -103,7 +103,7 @@ def openapi_document(samples: Mapping[str, str] | None = None) -> JsonObject:
 
 
 def json_schemas() -> dict[str, JsonObject]:
-    """The schemas that `turnlog schema NAME` prints and docs/schemas holds."""
+    """Return the JSON Schemas by name, as `turnlog schema NAME` prints and docs/schemas holds them."""
     from turnlog.core.agent_state import STATE_SCHEMA
 
     return {
@@ -115,9 +115,8 @@ def json_schemas() -> dict[str, JsonObject]:
 
 
 def _operation(route: Route) -> JsonObject:
-    parameters = [_path_parameter(name) for name in _path_names(route.path)] + [
-        _query_parameter(one) for one in route.parameters
-    ]
+    in_path = [_path_parameter(name) for name in _path_names(route.path)]
+    parameters = in_path + [_query_parameter(parameter) for parameter in route.parameters]
     if route.writes:
         parameters.append(_IDEMPOTENCY_KEY)
     operation: JsonObject = {"operationId": route.name, "summary": route.summary, "tags": [route.resource]}

@@ -1,7 +1,7 @@
-"""The route table: each route parses, makes one call, and shapes the answer. A module for each resource.
+"""The route table. Each route parses a request, makes one call, and shapes the answer; each resource has modules of its own.
 
-Everything that serves the API is made from this table: the Lambda resolver, the local server, the library in process, and
-docs/openapi.json. `routes_of` loads one resource; the first use of `ROUTES` or `BY_NAME` loads all.
+The Lambda resolver, the local server, the library in process and docs/openapi.json are all made from this table. `routes_of`
+loads one resource; the first use of `ROUTES` or `BY_NAME` loads all.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ RESOURCES: Mapping[str, tuple[str, ...]] = {
     "snapshot": ("snapshots.routes",),
     "state": ("sessions.state_routes", "sessions.agent_routes", "sessions.document_routes"),
 }
-"""Resource, which is the name of its function -> the modules that have its routes, below `turnlog`."""
+"""Resource -> the modules with its routes, below `turnlog`. The resource is also the name of its Lambda function."""
 
 
 def routes_of(resource: str) -> tuple[Route, ...]:
-    """The routes that one function serves; none for a name that is no resource. Loads no other resource."""
+    """Return the routes of a resource, and load no other; empty for an unknown resource."""
     modules = [import_module(f"turnlog.{name}") for name in RESOURCES.get(resource, ())]
     return tuple(route for module in modules for route in module.ROUTES)
 

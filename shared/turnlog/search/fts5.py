@@ -1,8 +1,8 @@
-"""`SearchEngine` with the tokens of SQLite's FTS5 (Porter's stemming; in Python's standard library), ranked by BM25.
+"""`SearchEngine` with the tokenizer of SQLite's FTS5 (Porter stemming; part of Python's standard library), ranked by BM25.
 
-The ranking is done here: FTS5 knows what is in its own table, and statistics are those of a whole history. What FTS5 can't do is
-done to the texts before: stop words go, and runs of Chinese, Japanese and Korean, which have no spaces between words, become
-pairs of characters.
+BM25 is computed here, not by FTS5: FTS5 ranks by the statistics of its own table, and search needs those of a session's history.
+Before FTS5 tokenizes a text, stop words are removed. Runs of Chinese, Japanese and Korean characters, which have no spaces between
+words, are split into overlapping pairs.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from turnlog.ports import TermDocuments
 
 MAX_QUESTION_WORDS = 64
 OWN_WEIGHT, BEFORE_WEIGHT = 1.0, 0.5
-"""What a word of the message itself counts, and one of the message before it."""
+"""Weights of a word in the message itself, and of a word in the message before it."""
 _CJK = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uac00-\ud7af\U00020000-\U0002fa1f"
 _WORD = re.compile(rf"[{_CJK}]+|[^\W_{_CJK}]+")
 _IS_CJK = re.compile(f"[{_CJK}]")
@@ -32,15 +32,19 @@ STOP_WORDS = frozenset(_STOP.split())
 
 
 K1, B = 1.2, 0.75
+"""The usual parameters of BM25: saturation of term frequency, and length normalisation."""
 
 
 class Fts5SearchEngine:
-    """Builds a table for each call that cuts texts: some milliseconds for 256 messages. Ranking needs none but for the question."""
+    """Implements `SearchEngine`. `terms` builds an FTS5 table in memory: some milliseconds for 256 messages.
+
+    `rank` builds a table for the question alone.
+    """
 
     name = "fts5-porter-1"
 
     def __init__(self, *, before_weight: float = BEFORE_WEIGHT) -> None:
-        """``before_weight`` is what a word of the message before counts; with 0 each text stands for itself."""
+        """``before_weight`` is the weight of a word in the message before; with 0 each text is ranked by its own words."""
         self._before = before_weight
 
     def terms(self, texts: Sequence[str]) -> list[dict[str, int]]:
@@ -54,7 +58,7 @@ class Fts5SearchEngine:
         if self._before:
             sizes = [length + before for length, before in zip(lengths, (0, *lengths), strict=False)]
         mean, total, scores = sum(sizes) / len(sizes) or 1.0, len(sizes), dict[int, float]()
-        for term in self._asked(question):
+        for term in self._question_terms(question):
             weights = dict[int, float]()
             for row, count in documents.rows_of(term):
                 weights[row] = weights.get(row, 0.0) + OWN_WEIGHT * count
@@ -62,18 +66,18 @@ class Fts5SearchEngine:
                     weights[row + 1] = weights.get(row + 1, 0.0) + self._before * count
             rarity = math.log(1 + (total - len(weights) + 0.5) / (len(weights) + 0.5))
             for row, weight in weights.items():
-                found = weight * (K1 + 1) / (weight + K1 * (1 - B + B * sizes[row] / mean))
-                scores[row] = scores.get(row, 0.0) + rarity * found
-        return sorted(scores.items(), key=lambda one: (-one[1], -one[0]))
+                saturated = weight * (K1 + 1) / (weight + K1 * (1 - B + B * sizes[row] / mean))
+                scores[row] = scores.get(row, 0.0) + rarity * saturated
+        return sorted(scores.items(), key=lambda row_score: (-row_score[1], -row_score[0]))
 
     def spans(self, texts: Sequence[str], question: str) -> list[list[tuple[int, int]]]:
-        asked = frozenset(self._asked(question))
+        asked = frozenset(self._question_terms(question))
         words = list({match[0].lower() for text in texts for match in _WORD.finditer(text)})
         stems = zip(words, _stemmed([[] if _IS_CJK.match(word) else [word] for word in words]), strict=True)
-        matching = {word for word, found in stems if word not in STOP_WORDS and asked.intersection(found)}
+        matching = {word for word, terms in stems if word not in STOP_WORDS and asked.intersection(terms)}
         return [_joined(text, _spans(text, matching, asked)) for text in texts]
 
-    def _asked(self, question: str) -> list[str]:
+    def _question_terms(self, question: str) -> list[str]:
         words = list(dict.fromkeys(_words(question)))[:MAX_QUESTION_WORDS]
         return list(_stemmed([words])[0])
 
@@ -83,26 +87,26 @@ def _spans(text: str, matching: Collection[str], asked: Collection[str]) -> Iter
         if match[0].lower() in matching or match[0] in asked:
             yield match.span()
         elif _IS_CJK.match(match[0]):
-            for at in range(match.start(), match.end() - 1):
-                if text[at : at + 2] in asked:
-                    yield at, at + 2
+            for begin in range(match.start(), match.end() - 1):
+                if text[begin : begin + 2] in asked:
+                    yield begin, begin + 2
 
 
 def _joined(text: str, spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Overlapping ones as one, and those with one sign between them: an id stays in one piece."""
-    found = list[tuple[int, int]]()
+    """Join spans that overlap, or that one character other than a space separates: an id like ``a-17`` is one span."""
+    joined = list[tuple[int, int]]()
     for begin, end in spans:
-        between = text[found[-1][1] : begin] if found else " "
+        between = text[joined[-1][1] : begin] if joined else " "
         if not between or (len(between) == 1 and not between.isspace()):
-            found[-1] = found[-1][0], end
+            joined[-1] = joined[-1][0], end
         else:
-            found.append((begin, end))
-    return found
+            joined.append((begin, end))
+    return joined
 
 
 def _stemmed(texts: Sequence[Sequence[str]]) -> list[dict[str, int]]:
-    """The words of each text as FTS5 would index them, in order of the alphabet."""
-    found: list[dict[str, int]] = [{} for _ in texts]
+    """Return the terms that FTS5 indexes for each text, with their counts, sorted by term."""
+    counts: list[dict[str, int]] = [{} for _ in texts]
     database = sqlite3.connect(":memory:", isolation_level=None)
     try:
         database.execute("CREATE VIRTUAL TABLE t USING fts5(own, tokenize='porter unicode61 remove_diacritics 2')")
@@ -111,18 +115,18 @@ def _stemmed(texts: Sequence[Sequence[str]]) -> list[dict[str, int]]:
         rows = ((row, " ".join(words)) for row, words in enumerate(texts) if words)
         database.executemany("INSERT INTO t(rowid, own) VALUES (?, ?)", rows)
         for term, row in database.execute("SELECT term, doc FROM v"):
-            found[row][term] = found[row].get(term, 0) + 1
+            counts[row][term] = counts[row].get(term, 0) + 1
     finally:
         database.close()
-    return found
+    return counts
 
 
 def _words(text: str) -> list[str]:
-    """Words without stop words; of a run of characters without spaces its pairs."""
-    found = list[str]()
+    """Return the words of a text without stop words; a run of CJK characters becomes its overlapping pairs."""
+    words = list[str]()
     for word in _WORD.findall(text.lower()):
         if _IS_CJK.match(word):
-            found += [word[at : at + 2] for at in range(len(word) - 1)] or [word]
+            words += [word[begin : begin + 2] for begin in range(len(word) - 1)] or [word]
         elif word not in STOP_WORDS:
-            found.append(word)
-    return found
+            words.append(word)
+    return words

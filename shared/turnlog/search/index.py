@@ -1,7 +1,7 @@
-"""What search knows of messages: their terms, and where and when they stand. Of a segment it is kept in a blob beside it.
+"""Search indexes: the terms, positions and times of messages. A segment's index is stored in a blob beside the segment.
 
-An index is a cache: it follows from its segment, under a name with that one's hash. One that is missing, damaged or made by
-another engine is made anew from the segment by who reads it, and stored by nobody but the worker that seals.
+An index is a cache of its segment; its name contains the segment's hash. A reader that finds it missing, damaged or made by another
+engine builds it from the segment in memory. Only the worker that seals segments stores indexes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from turnlog.ports import BlobStore, SearchEngine
 from turnlog.snapshots.segments import Segment
 
 VERSION = 1
-"""Of each message, from its beginning."""
+"""Version of the stored format; an index with another version is not read."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MONTHS = (
     *("January", "February", "March", "April", "May", "June"),
@@ -36,8 +36,11 @@ _ROLES: tuple[Role, ...] = ("system", "user", "assistant", "tool")
 
 @lazy_dataclass(frozen=True, slots=True)
 class IndexedMessage:
-    """One message. ``commit`` is its commit's first position; ``time_ms`` the caller's own time where there is one. ``facts`` are
-    enough to pair its calls and results; their text says only whether there is any."""
+    """A message in an index.
+
+    ``commit`` is the first position of the message's commit. ``time_ms`` is the caller's own time if the message has one, else the
+    commit's. ``facts`` can pair tool calls with results; their ``head`` says only whether the message has text.
+    """
 
     position: int
     commit: int
@@ -49,12 +52,13 @@ class IndexedMessage:
 
 @dataclasses.dataclass(slots=True)
 class Index:
-    """Messages in order of position, and for each term, packed, the rows that have it, with how often."""
+    """Messages in order of position; for each term the packed rows of the messages that contain it, with counts."""
 
     entries: list[IndexedMessage] = field(default_factory=list)
     terms: dict[str, list[Any]] = field(default_factory=dict)
 
     def rows_of(self, term: str) -> list[tuple[int, int]]:
+        """Return the rows of the messages that contain a term, each with the number of occurrences."""
         packed = self.terms.get(term)
         if packed is None:
             return []
@@ -63,15 +67,21 @@ class Index:
 
     @classmethod
     def of(cls, engine: SearchEngine, messages: Iterable[tuple[Located, int]]) -> Index:
-        """Of messages, each with its commit's first position. Those of an unknown role are never found,
-        nor what nobody has said here."""
+        """Build an index of messages, each given with its commit's first position.
+
+        Messages of an unknown role, and messages with an origin (not said in this session), are left out.
+        """
         index, rows_of = cls(), dict[str, list[tuple[int, int]]]()
-        found = [(one, commit, one.facts) for one, commit in messages]
-        found = [one for one in found if one[2].role != "unknown" and one[0].event.envelope.origin is None]
-        texts = [indexed_text(one, facts) for one, _, facts in found]
-        for row, ((one, commit, facts), terms) in enumerate(zip(found, engine.terms(texts), strict=True)):
-            time_ms = (said_at(one) - _EPOCH) // timedelta(milliseconds=1)
-            place = one.event.position, commit, one.loop, time_ms
+        candidates = [(message, commit, message.facts) for message, commit in messages]
+        indexed = [
+            (message, commit, facts)
+            for message, commit, facts in candidates
+            if facts.role != "unknown" and message.event.envelope.origin is None
+        ]
+        texts = [indexed_text(message, facts) for message, _, facts in indexed]
+        for row, ((message, commit, facts), terms) in enumerate(zip(indexed, engine.terms(texts), strict=True)):
+            time_ms = (said_at(message) - _EPOCH) // timedelta(milliseconds=1)
+            place = message.event.position, commit, message.loop, time_ms
             index.entries.append(IndexedMessage(*place, sum(terms.values()), _outline(facts)))
             for term, count in terms.items():
                 rows_of.setdefault(term, []).append((row, count))
@@ -79,53 +89,55 @@ class Index:
         return index
 
     def encode(self, engine: str) -> bytes:
+        """Return the stored form: compact JSON, with the name of the search engine that made the terms."""
         entries = self.entries
+        pairings = {row: _packed_calls(entry.facts) for row, entry in enumerate(entries)}
         return encode_json(
             {
                 "v": VERSION,
                 "e": engine,
-                "p": _steps(one.position for one in entries),
-                "c": [one.position - one.commit for one in entries],
-                "o": _steps(one.loop for one in entries),
-                "t": _steps(one.time_ms for one in entries),
-                "l": [one.length for one in entries],
-                "r": [_ROLES.index(one.facts.role) + (0 if one.facts.head else 4) for one in entries],
-                "f": {row: _told(one.facts) for row, one in enumerate(entries) if one.facts.calls or one.facts.results},
+                "p": _steps(entry.position for entry in entries),
+                "c": [entry.position - entry.commit for entry in entries],
+                "o": _steps(entry.loop for entry in entries),
+                "t": _steps(entry.time_ms for entry in entries),
+                "l": [entry.length for entry in entries],
+                "r": [_ROLES.index(entry.facts.role) + (0 if entry.facts.head else 4) for entry in entries],
+                "f": {row: [calls, results] for row, (calls, results) in pairings.items() if calls or results},
                 "w": self.terms,
             }
         )
 
     @classmethod
     def decode(cls, data: bytes, engine: str) -> Index | None:
-        """None for one of another engine or version."""
-        found: dict[str, Any] = json.loads(data)
-        if (found["v"], found["e"]) != (VERSION, engine):
+        """Read a stored index; return None if another engine or version made it."""
+        record: dict[str, Any] = json.loads(data)
+        if (record["v"], record["e"]) != (VERSION, engine):
             return None
-        rows = zip(
-            *(_sums(found["p"]), found["c"], _sums(found["o"]), _sums(found["t"]), found["l"], found["r"]), strict=True
-        )
-        told: Mapping[Any, Any] = found["f"]
-        told = {int(row): facts for row, facts in told.items()}
+        positions, loops, times = _sums(record["p"]), _sums(record["o"]), _sums(record["t"])
+        rows = zip(positions, record["c"], loops, times, record["l"], record["r"], strict=True)
+        stored: Mapping[Any, Any] = record["f"]
+        pairings = {int(row): pairing for row, pairing in stored.items()}
         entries = [
-            IndexedMessage(position, position - back, loop, time_ms, length, _facts(role, told.get(row, ((), ()))))
+            IndexedMessage(position, position - back, loop, time_ms, length, _facts(role, pairings.get(row, ((), ()))))
             for row, (position, back, loop, time_ms, length, role) in enumerate(rows)
         ]
-        return cls(entries, found["w"])
+        return cls(entries, record["w"])
 
 
 class SearchIndexes:
-    """Stores and reads the indexes of segments."""
+    """Stores and reads the search indexes of segments."""
 
     def __init__(self, blobs: BlobStore, engine: SearchEngine) -> None:
         self._blobs = blobs
         self.engine = engine
 
     def store(self, keys: SessionKeys, segment: Segment, messages: Iterable[tuple[Located, int]]) -> None:
+        """Build and store the index of a segment from its messages, each given with its commit's first position."""
         content = Index.of(self.engine, messages).encode(self.engine.name)
         self._blobs.put(index_blob(keys, segment), pack(content))
 
     def read(self, keys: SessionKeys, segment: Segment) -> Index | None:
-        """One request; None where there is none that can be used."""
+        """Return the index of a segment, or None if it is missing, damaged or of another engine; takes one request."""
         name = index_blob(keys, segment)
         packed = self._blobs.get(name)
         if packed is None:
@@ -137,17 +149,17 @@ class SearchIndexes:
 
 
 def index_blob(keys: SessionKeys, segment: Segment) -> str:
-    """The name of a segment's index: whoever takes a segment out of the way takes this with it."""
+    """Return the blob name of a segment's index. Code that deletes a segment must delete this blob too."""
     return keys.index_blob(segment.first, segment.last, segment.sha256)
 
 
 # ------------------------------------------------------------ texts
 
 
-def indexed_text(one: Located, facts: MessageOutline) -> str:
-    """With the day it was said on, as people write it, and who said it."""
-    day = said_at(one)
-    return f"{day.day} {_MONTHS[day.month - 1]} {day.year} {facts.name} {shown_text(one, facts)}"
+def indexed_text(message: Located, facts: MessageOutline) -> str:
+    """Return the text that is indexed: the day as people write it (``3 May 2026``), the speaker's name and the message's text."""
+    day = said_at(message)
+    return f"{day.day} {_MONTHS[day.month - 1]} {day.year} {facts.name} {shown_text(message, facts)}"
 
 
 # ------------------------------------------------------------ packing
@@ -159,17 +171,17 @@ def _outline(facts: MessageOutline) -> MessageOutline:
         head="." if facts.head else "",
         chars=0,
         calls=tuple(CallFact(call.key, call.name, "") for call in facts.calls),
-        results=tuple(ResultFact(one.key, one.name, one.by_name, False) for one in facts.results),
+        results=tuple(ResultFact(result.key, result.name, result.by_name, False) for result in facts.results),
     )
 
 
-def _told(facts: MessageOutline) -> list[list[Any]]:
+def _packed_calls(facts: MessageOutline) -> tuple[list[list[Any]], list[list[Any]]]:
     calls = [[call.key, call.name] for call in facts.calls]
-    return [calls, [[one.key, one.name, int(one.by_name)] for one in facts.results]]
+    return calls, [[result.key, result.name, int(result.by_name)] for result in facts.results]
 
 
-def _facts(role: int, told: Sequence[Sequence[Any]]) -> MessageOutline:
-    calls, results = told
+def _facts(role: int, pairing: Sequence[Sequence[Any]]) -> MessageOutline:
+    calls, results = pairing
     if not calls and not results:
         return _BARE[role]
     return MessageOutline(
@@ -185,18 +197,18 @@ _BARE = [MessageOutline(role=role, head=head, chars=0) for head in (".", "") for
 
 
 def _packed(rows: Sequence[tuple[int, int]]) -> list[Any]:
-    """Steps between rows; counts after them where one is not 1."""
+    """Return the differences between rows; with the counts as a second list if any count is not 1."""
     steps = _steps(row for row, _ in rows)
     counts = [count for _, count in rows]
     return steps if max(counts) == 1 else [steps, counts]
 
 
 def _steps(values: Iterable[int]) -> list[int]:
-    found, before = list[int](), 0
+    steps, before = list[int](), 0
     for value in values:
-        found.append(value - before)
+        steps.append(value - before)
         before = value
-    return found
+    return steps
 
 
 def _sums(steps: Iterable[int]) -> Iterator[int]:

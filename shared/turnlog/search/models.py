@@ -1,4 +1,4 @@
-"""Recall and search: what the window has left out, brought back."""
+"""Queries and answers of recall and search, which bring back what a window has left out."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ DEFAULT_RECALL_TOKENS = 2_000
 
 @lazy_dataclass(frozen=True, slots=True)
 class RecallQuery:
-    """Which call, and which part of its result. Exactly one of ``ref`` and ``call_id``. Lines count from 1."""
+    """The tool call to return, and the part of its result. Exactly one of ``ref`` and ``call_id`` is set. Lines count from 1."""
 
     ref: str | None = None
     call_id: str | None = None
@@ -25,12 +25,12 @@ class RecallQuery:
 
 
 class Recalled(Answer):
-    """A call and its result, or ``found`` false with what to try.
+    """A tool call and its result; if ``found`` is false, ``error`` and ``hint`` instead.
 
-    ``content`` is the part asked for, null while there is no result; ``lines`` how many lines there are to choose from (of
-    the result, or of what ``pointer`` names). ``truncated``: cut at ``max_tokens``, with a mark that says how much more.
-    ``note`` says why a part is empty. ``other_refs``: asked by call id, the other calls of that id, newest first, among the
-    commits that were read for it.
+    ``content`` is the requested part of the result, null while there is no result. ``lines`` counts the lines of the result, or of
+    the value that ``pointer`` names. ``truncated`` means that the text was cut at ``max_tokens``; a mark says how much is missing.
+    ``note`` says why a part is empty. ``other_refs``, for a query by call id, lists other calls of that id, newest first, among the
+    commits that were read.
     """
 
     found: bool
@@ -55,8 +55,11 @@ class Recalled(Answer):
 
 @lazy_dataclass(frozen=True, slots=True)
 class SearchQuery:
-    """Words to look for, and which messages may answer. ``after`` and ``before`` are a position or a time (RFC 3339) each: messages
-    behind that position, or of that time and later; before it."""
+    """A question, and the filters that results must pass.
+
+    ``after`` and ``before`` are each a position or a time (RFC 3339). Results are after the position ``after``, or not earlier
+    than the time ``after``; and before ``before``.
+    """
 
     q: str
     limit: int = 10
@@ -68,8 +71,11 @@ class SearchQuery:
 
 
 class SearchResult(Answer):
-    """``ref`` is the tool call that the message makes or answers, the first if there are several. In ``snippet`` the words that
-    match stand between ⟦ and ⟧, which stand there for nothing else."""
+    """A message that matches a question.
+
+    ``ref`` is the tool call that the message makes or answers, the first if there are several. In ``snippet``, ⟦ and ⟧ enclose each
+    word that matches, and nothing else.
+    """
 
     position: int
     loop: int | None
@@ -80,8 +86,12 @@ class SearchResult(Answer):
 
 
 class SearchAnswer(Answer):
-    """Best first. ``searched_from`` is the oldest position in view: all of it is searched. ``reranking`` says whether an embedder
-    had a say in the order: off where none is set, failed where it gave no answer, and the order is that of the words."""
+    """Messages of a session that match a question, best first.
+
+    All visible messages are searched; ``searched_from`` is the oldest visible position. ``reranking`` is ``done`` if an embedder
+    took part in the order. It is ``off`` if no embedder is set, and ``failed`` if the embedder gave no answer; then words alone
+    decide the order.
+    """
 
     results: list[SearchResult]
     searched_from: int
@@ -89,8 +99,10 @@ class SearchAnswer(Answer):
 
 
 class FoundInSessions(Answer):
-    """What was found in one of an owner's sessions: a message, as in `SearchResult`, a session's summary (``position`` is that of
-    its commit), or its title."""
+    """A message, a summary or a title that matches a question, in one of the owner's sessions.
+
+    A message has the fields of `SearchResult`. For a summary, ``position`` is that of its commit.
+    """
 
     session_id: str
     title: GivenText | None
@@ -104,8 +116,11 @@ class FoundInSessions(Answer):
 
 
 class SearchSessionsAnswer(Answer):
-    """Best first. ``sessions`` were looked through, the newest; of ``unindexed`` ones of them only titles, and messages as of when
-    they were indexed last: a job is on its way to them. ``is_complete``: nothing of the owner was left out."""
+    """Matches in the owner's sessions, best first.
+
+    ``sessions`` counts the sessions that were searched, the newest ones. ``unindexed`` of them were searched by title and by the
+    messages of their last indexing only; a job indexes them. ``is_complete``: nothing of the owner was left out.
+    """
 
     results: list[FoundInSessions]
     sessions: int

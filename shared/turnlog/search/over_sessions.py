@@ -1,8 +1,8 @@
 """Search over an owner's sessions: titles, summaries and messages, without reading every log.
 
-First it is found which sessions to look into: by what is known of their words, a small item each, and the newest of those of which
-that is not known, or not up to date. Then these are searched as `SearchSession` does it, as one list of messages. What is not known
-yet is made by a job, which such a search starts.
+The search first selects sessions by their stored words, one small item for each session. It also selects the newest sessions whose
+words are missing or outdated. It then searches the selected sessions as `SearchSession` does, as one list of messages. If other
+sessions have missing or outdated words, it starts a job that indexes them.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ from turnlog.search.session import Reranker, Reranking, check_question, invalid,
 from turnlog.sessions.session_log import SessionLog
 
 SCANNED = 16
-"""So many of the newest sessions whose words are not known, or not up to date, are looked into whatever is asked."""
+"""Number of newest sessions with missing or outdated words that every search reads, whatever the question."""
 LOOKED_INTO = 8
-"""So many of the others are, those whose words match best."""
+"""Number of other sessions that a search reads: those whose stored words match best."""
 MAX_SEGMENTS = 64
-"""Of all sessions that are looked into; of each the newest."""
+"""Segments that one search reads, over all its sessions; of each session the newest."""
 TITLE_WEIGHT = 4
-"""What a word of the title counts, when it is found out where to look."""
+"""Weight of a word of the title when sessions are selected; a word of a message has weight 1."""
 JOB_MS = 5 * 60 * 1000
-"""At most one job is started in such a time for the same sessions."""
+"""Period in which at most one indexing job is started for the same sessions."""
 _A = TypeVar("_A")
 _T = TypeVar("_T")
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class _Hit:
-    """``row`` is one of the session's messages; None for its title, or its summary where there is one."""
+    """A match: the message at ``row`` of the session's corpus, else the session's ``summary``, else its title."""
 
     score: float
     listed: Listed
@@ -55,8 +55,11 @@ class _Hit:
 
 
 class SearchSessions:
-    """The use case: a request for the list, one for the words of 100 sessions, and for each session that is looked into what a
-    search of it takes. None of that grows with the length of the logs beyond `MAX_SEGMENTS` indexes."""
+    """Use case: search an owner's sessions.
+
+    Takes one request for the list of sessions, one for the words of each 100 sessions, and those of a search in each selected
+    session. Long logs add no requests beyond `MAX_SEGMENTS` indexes.
+    """
 
     def __init__(
         self,
@@ -68,7 +71,7 @@ class SearchSessions:
         rerank: Reranker,
         start_job: StartJobs,
     ) -> None:
-        """``alone`` ranks each text by itself; else as ``engine``."""
+        """``alone`` is an engine like ``engine`` that ranks each text without the text before it."""
         self._log = log
         self._owners = owners
         self._sessions = sessions
@@ -79,25 +82,25 @@ class SearchSessions:
 
     def __call__(self, owner: Owner, query: SearchQuery) -> SearchSessionsAnswer:
         check_question(query.q)
-        for name, given in (("after", query.after), ("before", query.before)):
-            if isinstance(given, int):
-                raise invalid(name, f"{name} is a time (RFC 3339) where many sessions are searched")
+        for name, value in (("after", query.after), ("before", query.before)):
+            if isinstance(value, int):
+                raise invalid(name, f"{name} must be a time (RFC 3339) in a search over sessions, not a position")
         listed, is_more = self._owners.newest(owner)
         words = self._owners.words(listed)
-        titles = self._alone.terms([one.title or "" for one in listed])
-        behind = {one.keys.session_id for one in listed if is_behind(one, words.get(one.keys.session_id))}
-        scanned = [one for one in listed if one.keys.session_id in behind][:SCANNED]
-        left = behind - {one.keys.session_id for one in scanned}
-        looked_into = [*scanned, *self._best(query.q, listed, words, titles, without=scanned)]
-        read = self._read(looked_into)
-        gone = {one.keys.session_id for one in looked_into} - {one.keys.session_id for one, _ in read}
+        titles = self._alone.terms([session.title or "" for session in listed])
+        behind = {session.session_id for session in listed if is_behind(session, words.get(session.session_id))}
+        scanned = [session for session in listed if session.session_id in behind][:SCANNED]
+        left = behind - {session.session_id for session in scanned}
+        selected = [*scanned, *self._best(query.q, listed, words, titles, without=scanned)]
+        read = self._read(selected)
+        gone = {session.session_id for session in selected} - {session.session_id for session, _ in read}
         hits = list(self._in_messages(query, read))
         if _is_of_all_kinds(query):
-            unknown = {one.keys.session_id for one in listed if not one.is_there and one not in looked_into}
+            unknown = {session.session_id for session in listed if not session.is_there and session not in selected}
             hits += self._in_titles(query.q, listed, titles, gone | unknown)
         hits.sort(key=lambda hit: -hit.score)
         if left:
-            self._ask(owner, left)
+            self._start_indexing(owner, left)
         results, reranking = self._results(query, hits[: self._rerank.wanted(query.limit)])
         segments_left = sum(searched.left for _, searched in read)
         return SearchSessionsAnswer(
@@ -108,7 +111,7 @@ class SearchSessions:
             reranking=reranking,
         )
 
-    # ------------------------------------------------------------ where to look
+    # ------------------------------------------------------------ selecting sessions
 
     def _best(
         self,
@@ -119,81 +122,72 @@ class SearchSessions:
         *,
         without: Sequence[Listed],
     ) -> list[Listed]:
-        """The sessions whose words match best, those left out that are looked into in any case."""
-        known = [words.get(one.keys.session_id) for one in listed]
+        """Return the `LOOKED_INTO` sessions whose words and titles match best, except those in ``without``."""
+        known = [words.get(session.session_id) for session in listed]
         lengths = [
-            (one.length if one is not None else 0) + TITLE_WEIGHT * sum(title.values())
-            for one, title in zip(known, titles, strict=True)
+            (session_words.length if session_words is not None else 0) + TITLE_WEIGHT * sum(title.values())
+            for session_words, title in zip(known, titles, strict=True)
         ]
 
         def rows_of(term: str) -> Iterator[tuple[int, int]]:
             hashed = word_hash(term)
-            for row, (one, title) in enumerate(zip(known, titles, strict=True)):
-                count = (one.count(hashed) if one is not None else 0) + TITLE_WEIGHT * title.get(term, 0)
+            for row, (session_words, title) in enumerate(zip(known, titles, strict=True)):
+                in_messages = session_words.count(hashed) if session_words is not None else 0
+                count = in_messages + TITLE_WEIGHT * title.get(term, 0)
                 if count:
                     yield row, count
 
         ranked = self._alone.rank(TermDocuments(lengths, lambda term: list(rows_of(term))), question)
-        found = (listed[row] for row, _ in ranked)
-        left_out = {one.keys.session_id for one in without}
-        return [one for one in found if one.keys.session_id not in left_out][:LOOKED_INTO]
+        matching = (listed[row] for row, _ in ranked)
+        left_out = {session.session_id for session in without}
+        return [session for session in matching if session.session_id not in left_out][:LOOKED_INTO]
 
     def _read(self, wanted: Sequence[Listed]) -> list[tuple[Listed, Searched]]:
-        """Those that are there. Indexes are shared out: each session gets as many as are left for it and those behind it."""
+        """Read the sessions that still exist, each with an equal share of `MAX_SEGMENTS`."""
         share = max(1, MAX_SEGMENTS // max(1, len(wanted)))
 
-        def read(one: Listed) -> tuple[Listed, Searched] | None:
+        def read(session: Listed) -> tuple[Listed, Searched] | None:
             with suppress(NotFoundError):
-                return one, self._sessions.read(one.keys, most_segments=share)
+                return session, self._sessions.read(session.keys, most_segments=share)
             return None
 
-        return [one for one in _parallel(read, wanted) if one is not None]
+        return [pair for pair in _parallel(read, wanted) if pair is not None]
 
-    # ------------------------------------------------------------ looking
+    # ------------------------------------------------------------ matching
 
     def _in_messages(self, query: SearchQuery, read: Sequence[tuple[Listed, Searched]]) -> Iterator[_Hit]:
-        """Messages of all these sessions, and their summaries, as one list of documents, with nothing before a session's first."""
-        with_summary = [(one, searched) for one, searched in read if searched.header.summary is not None]
-        summaries = _parallel(self._summary, with_summary)
-        told = [
-            (*found, summary) for found, summary in zip(with_summary, summaries, strict=True) if summary is not None
-        ]
-        texts = self._engine.terms([summary.event.text for _, _, summary in told])
-        lengths, starts = list[int](), list[int]()
-        for _, searched in read:
-            starts.append(len(lengths))
-            lengths += [*searched.whole.documents.lengths, 0]
-        first_summary = len(lengths)
-        for terms in texts:
-            lengths += [sum(terms.values()), 0]
-
-        def rows_of(term: str) -> list[tuple[int, int]]:
-            found = list[tuple[int, int]]()
-            for start, (_, searched) in zip(starts, read, strict=True):
-                found += [(start + row, count) for row, count in searched.whole.documents.rows_of(term)]
-            found += [(first_summary + 2 * at, terms[term]) for at, terms in enumerate(texts) if term in terms]
-            return found
-
-        is_within, at_row = within(query), _places(starts, [len(searched.whole.entries) for _, searched in read])
-        for row, score in self._engine.rank(TermDocuments(lengths, rows_of), query.q):
+        """Yield matches in the messages and summaries of sessions, ranked as one list of documents."""
+        summarised = self._summarised(read)
+        texts = self._engine.terms([summary.event.text for _, _, summary in summarised])
+        documents, starts, first_summary = _one_list([searched.corpus.documents for _, searched in read], texts)
+        is_within, place_of = within(query), _places(starts, [len(searched.corpus.entries) for _, searched in read])
+        for row, score in self._engine.rank(documents, query.q):
             if row >= first_summary:
-                at, is_gap = divmod(row - first_summary, 2)
+                index, is_gap = divmod(row - first_summary, 2)
                 if not is_gap and _is_of_all_kinds(query):
-                    one, searched, summary = told[at]
-                    yield _Hit(score, one, searched, None, summary)
+                    session, searched, summary = summarised[index]
+                    yield _Hit(score, session, searched, None, summary)
                 continue
-            place = at_row(row)
+            place = place_of(row)
             if place is None:
                 continue
-            (one, searched), inner = read[place[0]], place[1]
-            whole = searched.whole
-            if whole.is_asked_for(inner, query) and is_within(whole.entries[inner]):
-                if query.tool is None and whole.is_echo(inner):
+            (session, searched), inner = read[place[0]], place[1]
+            corpus = searched.corpus
+            if corpus.matches(inner, query) and is_within(corpus.entries[inner]):
+                if query.tool is None and corpus.is_echo(inner):
                     continue
-                yield _Hit(score, one, searched, inner)
+                yield _Hit(score, session, searched, inner)
 
-    def _summary(self, found: tuple[Listed, Searched]) -> CurrentSummary | None:
-        return self._log.summaries.in_force(found[1].keys, found[1].header.summary)
+    def _summarised(self, read: Sequence[tuple[Listed, Searched]]) -> list[tuple[Listed, Searched, CurrentSummary]]:
+        """Return the sessions that have a summary, each with its current summary."""
+        with_summary = [(session, searched) for session, searched in read if searched.header.summary is not None]
+
+        def current(pair: tuple[Listed, Searched]) -> CurrentSummary | None:
+            _, searched = pair
+            return self._log.summaries.in_force(searched.keys, searched.header.summary)
+
+        summaries = zip(with_summary, _parallel(current, with_summary), strict=True)
+        return [(session, searched, summary) for (session, searched), summary in summaries if summary is not None]
 
     def _in_titles(
         self, question: str, listed: Sequence[Listed], titles: Sequence[Mapping[str, int]], gone: set[str]
@@ -204,36 +198,37 @@ class SearchSessions:
             return [(row, title[term]) for row, title in enumerate(titles) if term in title]
 
         for row, score in self._alone.rank(TermDocuments(lengths, rows_of), question):
-            if listed[row].keys.session_id not in gone:
+            if listed[row].session_id not in gone:
                 yield _Hit(score, listed[row])
 
-    # ------------------------------------------------------------ telling
+    # ------------------------------------------------------------ results
 
     def _results(self, query: SearchQuery, hits: Sequence[_Hit]) -> tuple[list[FoundInSessions], Reranking]:
         texts = dict[int, str]()
         by_session: dict[str, list[int]] = {}
-        for at, hit in enumerate(hits):
+        for index, hit in enumerate(hits):
             if hit.searched is None:
-                texts[at] = hit.listed.title or ""
+                texts[index] = hit.listed.title or ""
             elif hit.summary is not None:
-                texts[at] = hit.summary.event.text
+                texts[index] = hit.summary.event.text
             else:
-                by_session.setdefault(hit.listed.keys.session_id, []).append(at)
+                by_session.setdefault(hit.listed.session_id, []).append(index)
 
-        def read(rows: list[int]) -> dict[int, str]:
-            searched = hits[rows[0]].searched
-            assert searched is not None  # noqa: S101 - of a message
-            return dict(zip(rows, self._sessions.texts(searched, [_entry(hits[at]) for at in rows]), strict=True))
+        def read(indexes: list[int]) -> dict[int, str]:
+            searched = hits[indexes[0]].searched
+            assert searched is not None  # noqa: S101 - the hit is a message
+            entries = [_entry(hits[index]) for index in indexes]
+            return dict(zip(indexes, self._sessions.texts(searched, entries), strict=True))
 
-        for found in _parallel(read, list(by_session.values())):
-            texts |= found
-        reranked = self._rerank(query.q, [texts[at] for at in range(len(hits))], [hit.score for hit in hits])
-        best = [(replace(hits[at], score=score), texts[at]) for at, score in reranked.order[: query.limit]]
+        for message_texts in _parallel(read, list(by_session.values())):
+            texts |= message_texts
+        reranked = self._rerank(query.q, [texts[index] for index in range(len(hits))], [hit.score for hit in hits])
+        best = [(replace(hits[index], score=score), texts[index]) for index, score in reranked.order[: query.limit]]
         spans = self._engine.spans([text for _, text in best], query.q)
-        return [_told(hit, text, marks, query) for (hit, text), marks in zip(best, spans, strict=True)], reranked.how
+        return [_answer(hit, text, marks, query) for (hit, text), marks in zip(best, spans, strict=True)], reranked.how
 
-    def _ask(self, owner: Owner, left: Collection[str]) -> None:
-        """The job that makes what is not known. Nobody waits for it: where it can't be started, a later search tries again."""
+    def _start_indexing(self, owner: Owner, left: Collection[str]) -> None:
+        """Start the job that indexes the sessions ``left``. If it can't be started, a later search tries again."""
         now = self._log.clock.now_ms()
         names = " ".join(sorted(left))
         job_id = f"{now - now % JOB_MS:013d}-{sha256(f'index {names}'.encode()).hexdigest()[:32]}"
@@ -241,9 +236,9 @@ class SearchSessions:
             self._start_job(owner, "index", "", {}, job_id=job_id)
 
 
-def _told(hit: _Hit, text: str, marks: Sequence[tuple[int, int]], query: SearchQuery) -> FoundInSessions:
+def _answer(hit: _Hit, text: str, marks: Sequence[tuple[int, int]], query: SearchQuery) -> FoundInSessions:
     answer = FoundInSessions(
-        session_id=hit.listed.keys.session_id,
+        session_id=hit.listed.session_id,
         title=hit.listed.title,
         where="title",
         snippet=snippet(text, marks),
@@ -253,31 +248,59 @@ def _told(hit: _Hit, text: str, marks: Sequence[tuple[int, int]], query: SearchQ
         return answer.model_copy(update={"where": "summary", "position": hit.summary.event.position})
     if hit.searched is None or hit.row is None:
         return answer
-    entry, refs = _entry(hit), hit.searched.whole.refs(hit.row, query.tool)
+    entry, refs = _entry(hit), hit.searched.corpus.refs(hit.row, query.tool)
     place = {"position": entry.position, "loop": entry.loop or None, "role": entry.facts.role}
     return answer.model_copy(update={"where": "message", **place, "ref": str(refs[0]) if refs else None})
 
 
 def _entry(hit: _Hit) -> IndexedMessage:
-    assert hit.searched is not None  # noqa: S101 - of a message
-    assert hit.row is not None  # noqa: S101 - of a message
-    return hit.searched.whole.entries[hit.row]
+    assert hit.searched is not None  # noqa: S101 - the hit is a message
+    assert hit.row is not None  # noqa: S101 - the hit is a message
+    return hit.searched.corpus.entries[hit.row]
 
 
 def _is_of_all_kinds(query: SearchQuery) -> bool:
-    """Whether titles and summaries answer too: they are of no role, tool or moment."""
+    """Return whether titles and summaries match too; they have no role, tool or time, so such a filter excludes them."""
     return query.role is None and query.tool is None and query.after is None and query.before is None
 
 
+def _one_list(
+    sessions: Sequence[TermDocuments], summaries: Sequence[Mapping[str, int]]
+) -> tuple[TermDocuments, list[int], int]:
+    """Return the documents of sessions and summaries as one list, the first row of each session, and the first row of a summary.
+
+    An empty document ends each session and follows each summary: the engine also weighs the document before, which must not belong
+    to another session.
+    """
+    lengths, starts = list[int](), list[int]()
+    for documents in sessions:
+        starts.append(len(lengths))
+        lengths += [*documents.lengths, 0]
+    first_summary = len(lengths)
+    for terms in summaries:
+        lengths += [sum(terms.values()), 0]
+
+    def rows_of(term: str) -> list[tuple[int, int]]:
+        rows = list[tuple[int, int]]()
+        for start, documents in zip(starts, sessions, strict=True):
+            rows += [(start + row, count) for row, count in documents.rows_of(term)]
+        rows += [(first_summary + 2 * index, terms[term]) for index, terms in enumerate(summaries) if term in terms]
+        return rows
+
+    return TermDocuments(lengths, rows_of), starts, first_summary
+
+
 def _places(starts: Sequence[int], sizes: Sequence[int]) -> Callable[[int], tuple[int, int] | None]:
+    """Return a function from a row to a session's index and the row in that session, None for the empty row after a session."""
+
     def place(row: int) -> tuple[int, int] | None:
-        at = bisect_right(starts, row) - 1
-        return (at, row - starts[at]) if row - starts[at] < sizes[at] else None
+        index = bisect_right(starts, row) - 1
+        return (index, row - starts[index]) if row - starts[index] < sizes[index] else None
 
     return place
 
 
-def _parallel(work: Callable[[_A], _T], given: Sequence[_A]) -> list[_T]:
-    if len(given) <= 1:
-        return [work(one) for one in given]
-    return in_parallel(work, given, threads=PARALLEL)
+def _parallel(work: Callable[[_A], _T], values: Sequence[_A]) -> list[_T]:
+    if len(values) <= 1:
+        return [work(value) for value in values]
+    return in_parallel(work, values, threads=PARALLEL)

@@ -1,4 +1,4 @@
-"""An owner's newest sessions as the list knows them, without their logs: what a search over all of them begins with."""
+"""An owner's newest sessions with their stored words, read without their logs; a search over sessions selects from these."""
 
 from __future__ import annotations
 
@@ -22,15 +22,19 @@ from turnlog.sessions.session_log import SessionLog
 
 VERSION = 1
 MAX_WORDS = 30_000
-"""Of a session; rarer ones are left out."""
+"""Distinct words that are stored for a session; rarer words are left out."""
 _BYTES = 3
+"""Bytes of a word's hash."""
 _CLASSES = ((8, "w8"), (4, "w4"), (2, "w2"), (1, "w1"))
-"""How often a word stands there at least, and the attribute that has such words."""
+"""Classes of words: the least number of occurrences, and the attribute that holds the hashes of such words."""
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class Words:
-    """The words of a session as of a position, read at a time. ``length`` counts all of them, repeated ones too."""
+    """The words of a session up to ``position``, read at ``read_ms``. ``length`` counts all occurrences.
+
+    ``classes`` are the sorted hashes of the words, one string of bytes for each class of `_CLASSES`.
+    """
 
     position: int
     read_ms: int
@@ -39,49 +43,52 @@ class Words:
 
     @classmethod
     def of(cls, counts: Mapping[str, int], *, position: int, read_ms: int) -> Words:
-        found: list[list[bytes]] = [[] for _ in _CLASSES]
-        often = sorted(counts.items(), key=lambda one: (-one[1], one[0]))[:MAX_WORDS]
-        for word, count in often:
-            found[next(at for at, (least, _) in enumerate(_CLASSES) if count >= least)].append(word_hash(word))
-        return cls(position, read_ms, sum(counts.values()), tuple(b"".join(sorted(one)) for one in found))
+        """Build the words of a session from the number of occurrences of each word; the most frequent `MAX_WORDS` are kept."""
+        classes: list[list[bytes]] = [[] for _ in _CLASSES]
+        most_frequent = sorted(counts.items(), key=lambda word_count: (-word_count[1], word_count[0]))[:MAX_WORDS]
+        for word, count in most_frequent:
+            index = next(index for index, (least, _) in enumerate(_CLASSES) if count >= least)
+            classes[index].append(word_hash(word))
+        return cls(position, read_ms, sum(counts.values()), tuple(b"".join(sorted(hashes)) for hashes in classes))
 
     def count(self, hashed: bytes) -> int:
-        """How often a word stands there, at least; 0 for one that does not."""
+        """Return the least number of occurrences of a word's class; 0 for a word that is not stored."""
         for (least, _), words in zip(_CLASSES, self.classes, strict=True):
-            at = words.find(hashed)
-            while at >= 0 and at % _BYTES:
-                at = words.find(hashed, at + 1)
-            if at >= 0:
+            offset = words.find(hashed)
+            while offset >= 0 and offset % _BYTES:
+                offset = words.find(hashed, offset + 1)
+            if offset >= 0:
                 return least
         return 0
 
 
 def word_hash(word: str) -> bytes:
+    """Return the first bytes of a word's SHA-256. Two words may share them; such a session is read without a match."""
     return hashlib.sha256(word.encode("utf-8", "surrogatepass")).digest()[:_BYTES]
 
 
 class SessionWords:
-    """Reads and writes what is known of sessions' words."""
+    """Reads and writes the stored words of sessions."""
 
     def __init__(self, items: ItemTable, engine: str) -> None:
-        """``engine`` is the name of the search engine that has cut the words."""
+        """``engine`` is the name of the search engine that makes the words; words of another engine are not read."""
         self._items = items
         self._engine = engine
 
     def read(self, sessions: Sequence[SessionKeys]) -> dict[str, Words]:
-        """By session; those of another engine or version are as if they were not there."""
-        found = self._items.get_many([keys.words for keys in sessions], consistent=False)
-        read = {keys.session_id: found.get(keys.words) for keys in sessions}
+        """Return the words of sessions by session id; words of another engine or version count as missing."""
+        items = self._items.get_many([keys.words for keys in sessions], consistent=False)
+        by_session = {keys.session_id: items.get(keys.words) for keys in sessions}
         return {
             session_id: words
-            for session_id, item in read.items()
+            for session_id, item in by_session.items()
             if item is not None and (words := self._read(item)) is not None
         }
 
     def write(self, keys: SessionKeys, words: Words) -> None:
-        """Unless what is there was read later, or the session has been erased."""
+        """Store the words of a session, unless the stored words were read later or the session has been erased."""
         classes: dict[str, AttributeValue] = {
-            name: found for (_, name), found in zip(_CLASSES, words.classes, strict=True) if found
+            name: hashes for (_, name), hashes in zip(_CLASSES, words.classes, strict=True) if hashes
         }
         place: dict[str, AttributeValue] = {"pk": keys.words.pk, "sk": keys.words.sk, "pos": words.position}
         item = {**place, "v": VERSION, "e": self._engine, "c": words.read_ms, "n": words.length, **classes}
@@ -94,36 +101,48 @@ class SessionWords:
         classes = [item.get(name, b"") for _, name in _CLASSES]
         if not isinstance(position, int) or not isinstance(read_ms, int) or not isinstance(length, int):
             return None
-        return Words(position, read_ms, length, tuple(one for one in classes if isinstance(one, bytes)))
+        return Words(position, read_ms, length, tuple(hashes for hashes in classes if isinstance(hashes, bytes)))
 
 
 MAX_SESSIONS = 2_000
-"""So many of the newest are looked through."""
-_AT_A_TIME, _PARALLEL = 100, 8
+"""Number of an owner's newest sessions that a search considers."""
+_BATCH, _PARALLEL = 100, 8
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class Listed:
-    """An entry of the list: the head's position, or one of the last activity's five minutes; ``active_ms`` is of these too."""
+    """A session's entry in the list of sessions.
+
+    The entry is updated by the first commit of each five minutes. So ``position`` and ``active_ms`` are those of the newest commit,
+    or of an earlier commit in the same five minutes.
+    """
 
     keys: SessionKeys
     title: str | None
     active_ms: int
     position: int
     is_there: bool
-    """False while it is being created, as far as the list knows."""
+    """False while the list has the session as being created."""
+
+    @property
+    def session_id(self) -> str:
+        """The id of the session."""
+        return self.keys.session_id
 
 
 class OwnerSessions:
-    """Lists sessions, and reads what is known of their words."""
+    """Lists an owner's sessions, and reads their stored words."""
 
     def __init__(self, log: SessionLog, words: SessionWords) -> None:
         self._log = log
         self._words = words
 
     def newest(self, owner: Owner) -> tuple[list[Listed], bool]:
-        """At most `MAX_SESSIONS`, newest activity first, one request for some 1,500 of them; and whether there are older ones."""
-        found, partition, now = list[Listed](), OwnerKeys(owner).partition, self._log.clock.now_ms()
+        """Return at most `MAX_SESSIONS` sessions, newest activity first, and whether there are older ones.
+
+        Takes one request for each 1,500 sessions or so.
+        """
+        sessions, partition, now = list[Listed](), OwnerKeys(owner).partition, self._log.clock.now_ms()
         after: Mapping[str, str] | None = None
         while True:
             query = Query(
@@ -131,52 +150,52 @@ class OwnerSessions:
                 "",
                 "~",
                 descending=True,
-                limit=MAX_SESSIONS + 1 - len(found),
+                limit=MAX_SESSIONS + 1 - len(sessions),
                 index="activity",
                 consistent=False,
                 after=after,
             )
             page = self._log.items.query(query)
-            found += [one for one in (_listed(owner, item, now) for item in page.items) if one is not None]
+            sessions += [entry for entry in (_listed(owner, item, now) for item in page.items) if entry is not None]
             after = page.next
-            if after is None or len(found) > MAX_SESSIONS:
-                return found[:MAX_SESSIONS], after is not None or len(found) > MAX_SESSIONS
+            if after is None or len(sessions) > MAX_SESSIONS:
+                return sessions[:MAX_SESSIONS], after is not None or len(sessions) > MAX_SESSIONS
 
     def words(self, listed: Sequence[Listed]) -> dict[str, Words]:
-        """By session: 100 a request, eight at a time."""
-        keys = [one.keys for one in listed]
-        parts = [keys[at : at + _AT_A_TIME] for at in range(0, len(keys), _AT_A_TIME)]
-        if len(parts) <= 1:
+        """Return the stored words of sessions by session id: 100 sessions a request, eight requests at a time."""
+        keys = [session.keys for session in listed]
+        batches = [keys[first : first + _BATCH] for first in range(0, len(keys), _BATCH)]
+        if len(batches) <= 1:
             return self._words.read(keys)
-        read = in_parallel(self._words.read, parts, threads=_PARALLEL)
-        return {name: words for found in read for name, words in found.items()}
+        answers = in_parallel(self._words.read, batches, threads=_PARALLEL)
+        return {session_id: words for answer in answers for session_id, words in answer.items()}
 
 
-def is_behind(one: Listed, words: Words | None) -> bool:
-    """Whether a session may have messages that are not among its known words.
+def is_behind(session: Listed, words: Words | None) -> bool:
+    """Return whether a session may have messages that its stored words don't include.
 
-    An entry of the list follows the first commit of each five minutes. So words that were read in later ones than those of the
-    entry are all there are; those that were read in the same may not be.
+    The entry in the list is updated by the first commit of each five minutes. Words that were read after the five minutes of the
+    entry are complete; words that were read within them may not be.
     """
-    return _is_older(one, words) or (words is not None and not _is_later(one, words.read_ms))
+    return _is_older(session, words) or (words is not None and not _is_later(session, words.read_ms))
 
 
-def is_due(one: Listed, words: Words | None, now_ms: int) -> bool:
-    """Whether words are to be read: not again and again in five minutes in which more is said."""
-    return _is_older(one, words) or (is_behind(one, words) and _is_later(one, now_ms))
+def is_due(session: Listed, words: Words | None, now_ms: int) -> bool:
+    """Return whether the words of a session are to be read: they are outdated, and were not read in the current five minutes."""
+    return _is_older(session, words) or (is_behind(session, words) and _is_later(session, now_ms))
 
 
-def _is_later(one: Listed, time_ms: int) -> bool:
-    """Whether a time is in later five minutes than those of an entry."""
-    return is_touch(one.active_ms, time_ms) and time_ms > one.active_ms
+def _is_later(session: Listed, time_ms: int) -> bool:
+    """Return whether a time is after the five minutes in which the session's entry was updated."""
+    return is_touch(session.active_ms, time_ms) and time_ms > session.active_ms
 
 
-def _is_older(one: Listed, words: Words | None) -> bool:
-    return words is None or words.position < one.position
+def _is_older(session: Listed, words: Words | None) -> bool:
+    return words is None or words.position < session.position
 
 
 def _listed(owner: Owner, item: Item, now_ms: int) -> Listed | None:
-    """None for a session that has expired."""
+    """Return the entry of an item of the list, or None if the session has expired."""
     meta, active = read_meta(item), active_of(item)
     ttl_days = meta.settings.ttl_days
     if ttl_days and now_ms >= active + ttl_days * DAY_MS:
@@ -187,11 +206,11 @@ def _listed(owner: Owner, item: Item, now_ms: int) -> Listed | None:
 
 
 MAX_MS = 5_000
-"""A part of a job begins no further session after that time."""
+"""Time after which one run of the job begins no further session."""
 
 
 class IndexSessions:
-    """The use case of the worker. Doing it again, or twice at once, changes nothing."""
+    """Use case of the worker: store the words of an owner's sessions. Repeated and concurrent runs are harmless."""
 
     def __init__(
         self,
@@ -208,15 +227,15 @@ class IndexSessions:
         self._engine = engine
 
     def run(self, owner: Owner, _session_id: str, options: JsonObject) -> JsonObject | Later:
-        """A part of a job's work: how many sessions were indexed so far."""
+        """Index sessions for `MAX_MS`; return the number of sessions indexed so far, as `Later` if more are due."""
         done = cast("int", options.get("done", 0))
         deadline = self._log.clock.now_ms() + MAX_MS
         listed, _ = self._owners.newest(owner)
         known = self._owners.words(listed)
         now = self._log.clock.now_ms()
-        waiting = [one.keys for one in listed if is_due(one, known.get(one.keys.session_id), now)]
-        for at, keys in enumerate(waiting):
-            if at and self._log.clock.now_ms() >= deadline:
+        waiting = [session.keys for session in listed if is_due(session, known.get(session.session_id), now)]
+        for index, keys in enumerate(waiting):
+            if index and self._log.clock.now_ms() >= deadline:
                 return Later({"sessions": done}, {"done": done})
             done += self._index(keys)
         return {"sessions": done}
@@ -229,7 +248,7 @@ class IndexSessions:
             return 0
         header = searched.header
         summary = self._log.summaries.in_force(keys, header.summary)
-        counts = searched.whole.word_counts()
+        counts = searched.corpus.word_counts()
         if summary is not None:
             for word, count in self._engine.terms([summary.event.text])[0].items():
                 counts[word] = counts.get(word, 0) + count

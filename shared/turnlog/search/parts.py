@@ -1,7 +1,6 @@
-"""A part of a long text: by JSON pointer, by pattern, by lines, and never more than so many tokens.
+"""Parts of a long text, chosen by JSON pointer, pattern or line numbers, and cut to a number of tokens.
 
-JSON of one line has no lines to choose from, so where a part of it is asked for, or it is too long, its lines are those of
-its values, each on one.
+JSON on a single line is first written with each value on its own line, if a part of it is requested or if it is too long.
 """
 
 from __future__ import annotations
@@ -20,12 +19,16 @@ from turnlog.windows.bounds import upper_bound_tokens
 
 _KEYS_SHOWN = 20
 _MARK_TOKENS = 40
-"""Kept free for the mark of a cut."""
+"""Tokens reserved for the mark that says how much was cut."""
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class TextPart:
-    """``lines`` is how many there were to choose from; ``tokens`` an upper bound; ``note`` says why nothing is shown."""
+    """A part of a text.
+
+    ``lines`` counts the lines of the whole text; ``tokens`` is an upper bound for the part. ``note`` says why the part is empty, or
+    that its lines are not those of the original.
+    """
 
     text: str
     lines: int
@@ -37,18 +40,20 @@ class TextPart:
 Extract: TypeAlias = Callable[[str, int], TextPart]
 IN_LINES = "JSON of one line, shown in several"
 MAX_INDENT = 32
-"""How deep values have lines of their own: without a limit the indentation is larger than any text."""
+"""Depth down to which values get lines of their own; without a limit, indentation would outgrow the text."""
 _BAD_ESCAPE = re.compile(r"~(?![01])")
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class Capped:
+    """A text cut to a number of tokens; ``tokens`` is an upper bound for it."""
+
     text: str
     tokens: int
 
 
 def part_of(query: RecallQuery) -> Extract:
-    """A function from a text and a number of tokens to the part; `InvalidInputError` when the query is none."""
+    """Return a function from a text and a number of tokens to the part that the query names; raise `InvalidInputError`."""
     pattern = _compiled(query.pattern)
     steps = _pointer(query.pointer)
     first, last = query.from_line or 1, query.to_line
@@ -68,19 +73,19 @@ def part_of(query: RecallQuery) -> Extract:
             return TextPart("", len(lines), 0, note=f"{_counted(len(lines))}; none from {first} on")
         note = IN_LINES if in_lines else None
         if pattern is not None:
-            found = pattern.lines(line for _, line in chosen)
-            if found.read < len(chosen):
-                note = f"the pattern takes too long: searched to line {chosen[0][0] + found.read - 1} only"
-            elif not found.lines:
+            matches = pattern.lines(line for _, line in chosen)
+            if matches.read < len(chosen):
+                note = f"the pattern takes too long: searched to line {chosen[0][0] + matches.read - 1} only"
+            elif not matches.lines:
                 note = f"no line matches, of {len(chosen)}"
-            chosen = [chosen[at] for at in found.lines]
+            chosen = [chosen[index] for index in matches.lines]
         return _shown(chosen, len(lines), max_tokens, numbered=pattern is not None, note=note)
 
     return extract
 
 
 def capped(text: str, max_tokens: int) -> tuple[Capped, bool]:
-    """The text within so many tokens, and whether it was cut."""
+    """Return the text cut to ``max_tokens``, and whether it was cut."""
     part = _shown([(1, text)], 1, max_tokens, numbered=False, note=None)
     return Capped(part.text, part.tokens), part.truncated
 
@@ -90,33 +95,33 @@ def _counted(lines: int) -> str:
 
 
 def _fits(text: str, max_tokens: int) -> bool:
-    """What has more characters is not counted whole."""
+    """Return whether a text fits; one of more than four characters a token is not counted, but taken as too long."""
     return len(text) <= 4 * max_tokens and upper_bound_tokens(text) <= max_tokens
 
 
 def _shown(
     chosen: Sequence[tuple[int, str]], lines: int, max_tokens: int, *, numbered: bool, note: str | None
 ) -> TextPart:
-    """As many of the lines as there is room for, and a mark that says how much more there is."""
+    """Return as many of the lines as fit into ``max_tokens``, and a mark that says how much more there is."""
     room, tokens, shown = max_tokens - _MARK_TOKENS, 0, list[str]()
-    whole = [f"{number}: {line}" if numbered else line for number, line in chosen]
-    if sum(map(len, whole)) <= 4 * max_tokens:
-        everything = "\n".join(whole)
+    wanted = [f"{number}: {line}" if numbered else line for number, line in chosen]
+    if sum(map(len, wanted)) <= 4 * max_tokens:
+        everything = "\n".join(wanted)
         tokens = upper_bound_tokens(everything)
         if tokens <= max_tokens:
             return TextPart(everything, lines, tokens, note=note)
         tokens = 0
-    for at, line in enumerate(whole):
+    for index, line in enumerate(wanted):
         cost = upper_bound_tokens(line[: 4 * max_tokens] + "\n")
         if tokens + cost > room or len(line) > 4 * max_tokens:
-            rest = whole[at:]
+            rest = wanted[index:]
             head = "" if shown else _head(line, max(0, room))
             left = sum(map(len, rest)) - len(head)
-            goes_on = f"; from_line={chosen[at][0]} goes on" if shown else ""
-            mark = f"...[{len(rest)} more lines, {left} characters{goes_on}]"
+            next_line = f"; from_line={chosen[index][0]} goes on" if shown else ""
+            mark = f"...[{len(rest)} more lines, {left} characters{next_line}]"
             if not shown:
-                goes_on = f"; from_line={chosen[at + 1][0]} is behind this line" if len(rest) > 1 else ""
-                mark = f"...[{left} more characters, lines: {len(rest)}{goes_on}]"
+                next_line = f"; from_line={chosen[index + 1][0]} is behind this line" if len(rest) > 1 else ""
+                mark = f"...[{left} more characters, lines: {len(rest)}{next_line}]"
             text = "\n".join([*shown, mark]) if shown else head + mark
             return TextPart(text, lines, upper_bound_tokens(text), truncated=True, note=note)
         shown.append(line)
@@ -125,7 +130,7 @@ def _shown(
 
 
 def _head(text: str, max_tokens: int) -> str:
-    """The longest beginning of so many tokens, to within a sixteenth."""
+    """Return the longest beginning of a text with at most ``max_tokens`` tokens, to within a sixteenth."""
     low, high = 0, min(len(text), 4 * max_tokens)
     while high - low > max(1, high // 16):
         middle = (low + high) // 2
@@ -147,31 +152,34 @@ def _compiled(pattern: str | None) -> Pattern | None:
 
 
 def _pointer(pointer: str | None) -> list[str] | None:
-    """The steps of a JSON pointer (RFC 6901)."""
+    """Return the unescaped steps of a JSON pointer (RFC 6901); raise `InvalidInputError`."""
     if pointer is None:
         return None
     if pointer and not pointer.startswith("/"):
-        raise _invalid("pointer", "a JSON pointer is empty or begins with /")
+        raise _invalid("pointer", "a JSON pointer must be empty or begin with /")
     if _BAD_ESCAPE.search(pointer):
-        raise _invalid("pointer", "~ stands before 0 or 1 in a JSON pointer")
+        raise _invalid("pointer", "in a JSON pointer, ~ must be followed by 0 or 1")
     return [step.replace("~1", "/").replace("~0", "~") for step in pointer.split("/")[1:]]
 
 
 def _pointed(text: str, steps: list[str]) -> tuple[str, str | None]:
-    """What the pointer names in the text's JSON: a string as it is, other values as JSON of several lines."""
+    """Return the value that a pointer names in the text's JSON, and None; or an empty text and the reason.
+
+    A string is returned unquoted, another value as JSON of several lines.
+    """
     try:
         value = _parsed(text)
     except (ValueError, RecursionError):
         return "", "the result is not JSON, so a pointer leads nowhere"
-    for at, step in enumerate(steps):
+    for number, step in enumerate(steps, start=1):
         if isinstance(value, dict) and step in value:
             value = value[step]
         elif isinstance(value, list) and step.isascii() and step.isdigit() and str(int(step[:9])) == step:
             if int(step) >= len(value):
-                return "", f"the pointer leads nowhere: a list of {len(value)} at step {at + 1}"
+                return "", f"the pointer leads nowhere: a list of {len(value)} at step {number}"
             value = value[int(step)]
         else:
-            return "", f"the pointer leads nowhere at step {at + 1}: there is {_kind(value)}"
+            return "", f"the pointer leads nowhere at step {number}: there is {_kind(value)}"
     if isinstance(value, str):
         return str(value), None
     try:
@@ -181,7 +189,7 @@ def _pointed(text: str, steps: list[str]) -> tuple[str, str | None]:
 
 
 class _Number(str):
-    """A number, or what stands for one, as it was written: no digit of it may change."""
+    """A JSON number, or NaN or Infinity, with its original digits."""
 
     __slots__ = ()
 
@@ -191,7 +199,7 @@ def _parsed(text: str) -> Any:
 
 
 def _in_lines(text: str) -> str | None:
-    """The text's JSON in several lines, or None when it is no object or list."""
+    """Return the text's JSON in several lines, or None if the text is no JSON object or list, or an empty one."""
     try:
         value = _parsed(text) if text.lstrip()[:1] in ("{", "[") else None
         return _written(value) if value else None
@@ -214,11 +222,11 @@ def _write(value: Any, depth: int, written: list[str]) -> None:
         has_lines, (opening, closing) = depth < MAX_INDENT, "{}" if isinstance(value, dict) else "[]"
         inner, outer = ("\n" + " " * (depth + 1), "\n" + " " * depth) if has_lines else ("", "")
         written.append(opening)
-        for at, one in enumerate(value):
-            written.append((("," if has_lines else ", ") if at else "") + inner)
+        for index, member in enumerate(value):
+            written.append((("," if has_lines else ", ") if index else "") + inner)
             if isinstance(value, dict):
-                written.append(json.dumps(one, ensure_ascii=False) + ": ")
-            _write(value[one] if isinstance(value, dict) else one, depth + 1, written)
+                written.append(json.dumps(member, ensure_ascii=False) + ": ")
+            _write(value[member] if isinstance(value, dict) else member, depth + 1, written)
         written.append(outer + closing)
 
 

@@ -1,4 +1,4 @@
-"""Recall: a tool call and its result, whole or a part, from wherever it is in the log."""
+"""Recall: find a tool call and its result anywhere in the log, and return them whole or in part."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from turnlog.sessions.session_log import SessionLog
 
 MISS = "Tool call result not found"
 NEXT_COMMITS = (4, 64, 64)
-"""How many commits behind a call are read for its result, a request each, until it is there."""
+"""Numbers of commits after a call that are read for its result, one request each, until the result is found."""
 BACK_PAGES = 4
-"""How far back a call id is looked for: pages of at most 1 MB, the first of `FIRST_COMMITS` commits."""
+"""Pages that are searched backwards for a call id, each of at most 1 MB; the first page has `FIRST_COMMITS` commits."""
 FIRST_COMMITS = 64
 _NEWEST_REFS = 8
 _MADE_ID = re.compile(r"call_([1-9][0-9]{0,11})_(0|[1-9][0-9]{0,5})")
@@ -35,24 +35,28 @@ _MADE_ID = re.compile(r"call_([1-9][0-9]{0,11})_(0|[1-9][0-9]{0,5})")
 
 @lazy_dataclass(frozen=True, slots=True)
 class _Place:
-    """A call in the log, and the commits from its own on that have been read."""
+    """A tool call's place in the log, and the commits that were read, from the call's commit on."""
 
     ref: Ref
     commits: list[Commit]
     is_all: bool = False
     others: tuple[Ref, ...] = ()
     view: VisibleRanges | None = None
-    """Results that a rewind took out of it do not answer a call that is in it."""
+    """The visible ranges. A result that a rewind has hidden does not answer a visible call."""
 
     def located(self, log: SessionLog, keys: SessionKeys, commits: Sequence[Commit]) -> list[Located]:
-        found, view = located(log.commits, keys, commits), self.view
+        """Return the messages of commits; for a visible call only the visible messages."""
+        messages, view = located(log.commits, keys, commits), self.view
         if view is None or view.is_cut or not view.shows(self.ref.position):
-            return found
-        return [one for one in found if view.shows(one.event.position)]
+            return messages
+        return [message for message in messages if view.shows(message.event.position)]
 
 
 class RecallCalls:
-    """The use case: by ref two requests for the call, one for a result in a later commit, one for payloads out of line."""
+    """Use case: return a tool call and its result.
+
+    By ref this takes two requests for the call, one for a result in a later commit, and one for payloads in items of their own.
+    """
 
     def __init__(self, log: SessionLog) -> None:
         self._log = log
@@ -60,45 +64,45 @@ class RecallCalls:
     def __call__(self, owner: Owner, session_id: str, query: RecallQuery) -> Recalled:
         keys = SessionKeys(owner, session_id)
         if (query.ref is None) == (query.call_id is None):
-            message = "give one of ref and call_id"
+            message = "give either ref or call_id"
             raise InvalidInputError(message, problems=[Problem("invalid_parameter", "/query/ref", message)])
         extract = part_of(query)
-        place, asked = None, query.ref
+        place, requested = None, query.ref
         if query.ref is not None:
             ref = parse_ref(query.ref, pointer="/query/ref")
             place, hint = self._by_ref(keys, ref, self._log.commits.tail(keys).header.view)
         else:
-            asked = query.call_id or ""
-            place, hint = self._by_id(keys, asked)
+            requested = query.call_id or ""
+            place, hint = self._by_id(keys, requested)
         if place is None:
-            return self._miss(keys, asked, hint)
-        call, result = self._call_and_result(keys, place)
-        if call is None:
-            return self._miss(keys, asked, f"position {place.ref.position} has no call {place.ref.index}")
-        made, of_call = call
-        arguments, arguments_cut = capped(of_call.arguments, query.max_tokens // 2)
+            return self._miss(keys, requested, hint)
+        call_place, result_place = self._call_and_result(keys, place)
+        if call_place is None:
+            return self._miss(keys, requested, f"position {place.ref.position} has no call {place.ref.index}")
+        call_message, call = call_place
+        arguments, arguments_cut = capped(call.arguments, query.max_tokens // 2)
         answer = Recalled(
             found=True,
             ref=str(place.ref),
-            call_id=of_call.id,
-            name=of_call.name,
-            arguments=arguments.text if arguments_cut else _json_or_text(of_call.arguments),
-            loop=made.loop or None,
-            called_at=rfc3339(made.time_ms),
+            call_id=call.id,
+            name=call.name,
+            arguments=arguments.text if arguments_cut else _json_or_text(call.arguments),
+            loop=call_message.loop or None,
+            called_at=rfc3339(call_message.time_ms),
             truncated=arguments_cut,
             tokens=arguments.tokens,
             other_refs=[str(ref) for ref in place.others] or None,
         )
-        if result is None:
+        if result_place is None:
             return answer.model_copy(update={"note": "this call has no result"})
-        of_result, given = result
+        result_message, result = result_place
         part = extract(
-            "\n".join(placeholder_text(block) for block in given.content), query.max_tokens - arguments.tokens
+            "\n".join(placeholder_text(block) for block in result.content), query.max_tokens - arguments.tokens
         )
         return answer.model_copy(
             update={
-                "position": of_result.event.position,
-                "is_error": given.is_error,
+                "position": result_message.event.position,
+                "is_error": result.is_error,
                 "content": part.text,
                 "lines": part.lines,
                 "tokens": arguments.tokens + part.tokens,
@@ -118,7 +122,10 @@ class RecallCalls:
         return _Place(ref, commits, view=view), ""
 
     def _by_id(self, keys: SessionKeys, call_id: str) -> tuple[_Place | None, str]:
-        """The newest use of a call id, and the others on its page. Looks back a bounded way and says how far."""
+        """Return the place of the newest call with an id, and other such calls on its page; else None and a hint.
+
+        The search stops after `BACK_PAGES` pages; the hint then names the oldest position that was searched.
+        """
         key, later, oldest = call_key(ToolCall(call_id, "", "")), list[Commit](), 0
         if not key:
             raise InvalidInputError(
@@ -127,37 +134,40 @@ class RecallCalls:
         for commits in newest_pages(self._log.commits, keys, pages=BACK_PAGES, first_limit=FIRST_COMMITS):
             later, oldest = [*commits, *later], commits[0].header.first
             uses = [
-                Ref(one.event.position, at)
-                for one in reversed(located(self._log.commits, keys, commits))
-                for at, call in enumerate(one.facts.calls)
+                Ref(message.event.position, index)
+                for message in reversed(located(self._log.commits, keys, commits))
+                for index, call in enumerate(message.facts.calls)
                 if call.key == key
             ]
             if uses:
-                at = next(at for at, commit in enumerate(later) if commit.header.last >= uses[0].position)
-                return _Place(uses[0], later[at:], is_all=True, others=tuple(uses[1 : 1 + _NEWEST_REFS])), ""
-        made = _MADE_ID.fullmatch(call_id)
-        if made is not None:
-            return self._by_ref(keys, Ref(int(made[1]), int(made[2])))
+                start = next(index for index, commit in enumerate(later) if commit.header.last >= uses[0].position)
+                return _Place(uses[0], later[start:], is_all=True, others=tuple(uses[1 : 1 + _NEWEST_REFS])), ""
+        match = _MADE_ID.fullmatch(call_id)
+        if match is not None:
+            return self._by_ref(keys, Ref(int(match[1]), int(match[2])))
         if oldest <= 1:
             return None, "no call of this session has this id"
         return None, f"no call from position {oldest} on has this id; the search went no further back: use a ref"
 
-    # ------------------------------------------------------------ its content
+    # ------------------------------------------------------------ reading the call and its result
 
     def _call_and_result(
         self, keys: SessionKeys, place: _Place
     ) -> tuple[tuple[Located, ToolCall] | None, tuple[Located, ToolResult] | None]:
-        """The call, and its newest result among the commits that were read up to where it has one."""
+        """Return the call and its newest result, each with its message; None for a call or result that is not there.
+
+        Reads commits after the call's until one has a result, at most the numbers of `NEXT_COMMITS`.
+        """
         ref = place.ref
-        found = place.located(self._log, keys, place.commits)
-        made = next((one for one in found if one.event.position == ref.position), None)
-        if made is None or ref.index >= len(made.facts.calls):
+        messages = place.located(self._log, keys, place.commits)
+        call_message = next((message for message in messages if message.event.position == ref.position), None)
+        if call_message is None or ref.index >= len(call_message.facts.calls):
             return None, None
-        # Calls of before that were open still after this commit: results behind it may be theirs.
+        # Earlier calls that are still open after this commit: later results may belong to them.
         opened = place.commits[0].header.flow.open_calls
         first = place.commits[0].header.first
         before = OpenCalls(tuple(call for call in opened.calls if call.ref.position < first))
-        answered = _result_place(found, ref, before)
+        answered = _result_place(messages, ref, before)
         batches = iter(() if place.is_all else NEXT_COMMITS)
         commits, last = place.commits, place.commits[-1]
         while answered is None and (limit := next(batches, None)) is not None:
@@ -168,40 +178,41 @@ class RecallCalls:
             if more[0].header.first != last.header.last + 1:
                 raise self._log.commits.missing(keys, last.header.last + 1)
             commits, last = [*commits, *more], more[-1]
-            found = place.located(self._log, keys, commits)
-            answered = _result_place(found, ref, before)
-        result = next((one for one in found if answered and one.event.position == answered[0]), None)
-        made, result = self._with_bodies(keys, made, result)
-        message = made.message
-        assert message is not None  # noqa: S101 - fetched
-        call = (made, message.tool_calls[ref.index])
-        if result is None or answered is None or result.message is None:
-            return call, None
-        return call, (result, result.message.tool_results[answered[1]])
+            messages = place.located(self._log, keys, commits)
+            answered = _result_place(messages, ref, before)
+        result_message = next((item for item in messages if answered and item.event.position == answered[0]), None)
+        call_message, result_message = self._with_bodies(keys, call_message, result_message)
+        calling = call_message.message
+        assert calling is not None  # noqa: S101 - fetched
+        call_place = (call_message, calling.tool_calls[ref.index])
+        if result_message is None or answered is None or result_message.message is None:
+            return call_place, None
+        return call_place, (result_message, result_message.message.tool_results[answered[1]])
 
-    def _with_bodies(self, keys: SessionKeys, made: Located, result: Located | None) -> tuple[Located, Located | None]:
-        wanted = [one.event for one in (made, result) if one is not None and one.event.body is None]
+    def _with_bodies(self, keys: SessionKeys, call: Located, result: Located | None) -> tuple[Located, Located | None]:
+        wanted = [message.event for message in (call, result) if message is not None and message.event.body is None]
         bodies = self._log.commits.fetch(keys, wanted) if wanted else {}
-        return _with_body(made, bodies), _with_body(result, bodies) if result is not None else None
+        return _with_body(call, bodies), _with_body(result, bodies) if result is not None else None
 
     def _miss(self, keys: SessionKeys, ref: str | None, hint: str) -> Recalled:
-        """Nothing there: why, and which calls are the newest."""
+        """Return the answer for a call that was not found, with a hint and the refs of the newest calls."""
         page = next(iter(newest_pages(self._log.commits, keys, pages=1, first_limit=FIRST_COMMITS)))
         refs = [
-            str(Ref(one.event.position, at))
-            for one in reversed(located(self._log.commits, keys, page))
-            for at in reversed(range(len(one.facts.calls)))
+            str(Ref(message.event.position, index))
+            for message in reversed(located(self._log.commits, keys, page))
+            for index in reversed(range(len(message.facts.calls)))
         ][:_NEWEST_REFS]
         return Recalled(found=False, ref=ref, error=MISS, hint=hint, newest_refs=refs)
 
 
-def _result_place(found: Sequence[Located], ref: Ref, before: OpenCalls) -> tuple[int, int] | None:
-    complete = ((one.event.position, one.facts) for one in found if one.event.envelope.status == "complete")
-    return pair(complete, before=before).result_of.get(ref)
+def _result_place(messages: Sequence[Located], ref: Ref, before: OpenCalls) -> tuple[int, int] | None:
+    """Return position and index of the result that answers a call, or None."""
+    complete = [message for message in messages if message.event.envelope.status == "complete"]
+    return pair(((message.event.position, message.facts) for message in complete), before=before).result_of.get(ref)
 
 
-def _with_body(one: Located, bodies: dict[int, MessageEvent]) -> Located:
-    return Located(bodies.get(one.event.position, one.event), one.loop, one.time_ms)
+def _with_body(message: Located, bodies: dict[int, MessageEvent]) -> Located:
+    return Located(bodies.get(message.event.position, message.event), message.loop, message.time_ms)
 
 
 def _json_or_text(text: str) -> object:

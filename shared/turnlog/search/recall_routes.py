@@ -1,4 +1,4 @@
-"""A tool call and its result."""
+"""The HTTP route of recall: a tool call and its result, whole or a part."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ def _recall(app: Application, request: HttpRequest) -> Response:
 
 _FROM_LINE = Parameter("from_line", "integer", "The first line, counted from 1", 1, MAX_POSITION)
 _TO_LINE = Parameter("to_line", "integer", "The last line", 1, MAX_POSITION)
-_RECALL_TOKENS = Parameter("max_tokens", "integer", "Cut at so many", 64, MAX_RECALL_TOKENS, DEFAULT_RECALL_TOKENS)
+_RECALL_TOKENS = Parameter(
+    "max_tokens", "integer", "Tokens at most; a longer text is cut", 64, MAX_RECALL_TOKENS, DEFAULT_RECALL_TOKENS
+)
 
 ROUTES: tuple[Route, ...] = (
     Route(
@@ -38,9 +40,9 @@ ROUTES: tuple[Route, ...] = (
         _recall,
         answers={200: Recalled},
         parameters=(
-            Parameter("ref", "string", "The call by its ref, position.index"),
+            Parameter("ref", "string", "The ref of the call: position.index"),
             Parameter("call_id", "string", "The newest call of this id"),
-            Parameter("pattern", "string", "Only lines that match this regular expression, numbered"),
+            Parameter("pattern", "string", "Only lines that match this regular expression, with their numbers"),
             _FROM_LINE,
             _TO_LINE,
             Parameter("pointer", "string", "JSON pointer (RFC 6901) into a result that is JSON"),

@@ -1,4 +1,4 @@
-"""Messages by words."""
+"""The HTTP routes of search, in one session and over the caller's sessions."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _ROLE = Parameter("role", "string", "Only messages of this role", values=("syste
 _TOOL = Parameter("tool", "string", "Only calls of this tool and their results")
 _SEARCH_LIMIT = Parameter("limit", "integer", "Results at most", 1, 50, 10)
 _OF_LOOP = Parameter("loop", "integer", "Only messages of this loop", 1, MAX_POSITION)
-_AFTER = Parameter("after", "string", "Only messages behind this position, or from this time (RFC 3339) on")
+_AFTER = Parameter("after", "string", "Only messages after this position, or from this time (RFC 3339) on")
 _BEFORE = Parameter("before", "string", "Only messages before this position, or time (RFC 3339)")
 
 ROUTES: tuple[Route, ...] = (
@@ -50,7 +50,7 @@ ROUTES: tuple[Route, ...] = (
         "/v1/sessions/{session_id}/search",
         "search_session",
         "search",
-        "Messages by the words of a question",
+        "Search a session's messages by the words of a question",
         _search,
         answers={200: SearchAnswer},
         parameters=(
@@ -68,7 +68,7 @@ ROUTES: tuple[Route, ...] = (
         "/v1/search",
         "search_sessions",
         "search",
-        "The caller's sessions by the words of a question",
+        "Search the caller's sessions by the words of a question",
         _search_all,
         answers={200: SearchSessionsAnswer},
         parameters=(

@@ -1,4 +1,4 @@
-"""Search: the messages of a session by the words of a question."""
+"""Search in one session: rank its messages by the words of a question, and rerank the best by an embedder."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ from turnlog.search.index import IndexedMessage
 from turnlog.search.models import SearchAnswer, SearchQuery, SearchResult
 
 RERANKED = 20
-"""So many of the best by words are reranked, or as many as are asked for."""
+"""Number of best results by words that are reranked; more if the query's limit is higher."""
 TEXT_CHARS = 2_000
-"""Of each text, from its beginning."""
+"""Characters of each text, from its beginning, that the embedder gets."""
 WORDS_WEIGHT = 0.5
+"""Weight of the score by words; the embedder's similarity has the rest."""
 _log = logging.getLogger("turnlog")
 
 Reranking = Literal["off", "done", "failed"]
@@ -30,33 +31,37 @@ Reranking = Literal["off", "done", "failed"]
 
 @lazy_dataclass(frozen=True, slots=True)
 class Reranked:
-    """``order`` are places among the texts that were given, best first, each with its score."""
+    """The order of reranked texts: ``order`` lists indexes into the texts, best first, each with its score."""
 
     order: Sequence[tuple[int, float]]
     how: Reranking
 
 
 class Reranker:
-    """``embedder``: None leaves all as it is."""
+    """Reorders search results by the similarity of meaning that an embedder measures."""
 
     def __init__(self, embedder: Embedder | None) -> None:
+        """Without an ``embedder`` the order by words stays."""
         self._embedder = embedder
 
     def wanted(self, limit: int) -> int:
-        """How many of the best by words are to be given."""
+        """Return the number of best results by words that reranking needs for ``limit`` results."""
         return max(RERANKED, limit) if self._embedder is not None else limit
 
     def __call__(self, question: str, texts: Sequence[str], scores: Sequence[float]) -> Reranked:
-        """``scores`` are those by words, the best first."""
+        """Rerank texts by score and similarity to the question; ``scores`` are the scores by words, best first.
+
+        If the embedder gives no answer, the order by words stays and a warning is logged.
+        """
         by_words = list(enumerate(scores))
         if self._embedder is None:
             return Reranked(by_words, "off")
         if len(texts) <= 1:
             return Reranked(by_words, "done")
         try:
-            (asked,) = self._embedder.embed([question], as_question=True)
-            found = self._embedder.embed([text[:TEXT_CHARS] or "." for text in texts])
-            cosines = [_cosine(asked, one) for one in found]
+            (question_vector,) = self._embedder.embed([question], as_question=True)
+            text_vectors = self._embedder.embed([text[:TEXT_CHARS] or "." for text in texts])
+            cosines = [_cosine(question_vector, vector) for vector in text_vectors]
         except (UnavailableError, EmbedderConfigError) as error:
             _log.warning("search results are in the order of their words: %s", error.error_code)
             return Reranked(by_words, "failed")
@@ -65,20 +70,22 @@ class Reranker:
             WORDS_WEIGHT * score / best + (1 - WORDS_WEIGHT) * max(0.0, cosine)
             for score, cosine in zip(scores, cosines, strict=True)
         ]
-        return Reranked(sorted(enumerate(mixed), key=lambda one: -one[1]), "done")
+        return Reranked(sorted(enumerate(mixed), key=lambda index_score: -index_score[1]), "done")
 
 
-def _cosine(one: Sequence[float], other: Sequence[float]) -> float:
-    lengths = math.hypot(*one) * math.hypot(*other)
-    return sum(a * b for a, b in zip(one, other, strict=True)) / lengths if lengths else 0.0
+def _cosine(first: Sequence[float], second: Sequence[float]) -> float:
+    lengths = math.hypot(*first) * math.hypot(*second)
+    return sum(a * b for a, b in zip(first, second, strict=True)) / lengths if lengths else 0.0
 
 
 MAX_QUESTION_CHARS = 1_000
 
 
 class SearchSession:
-    """The use case. Calls of the recall tools themselves come last: they have the words that were looked for, and no more than was
-    found."""
+    """Use case: search the messages of a session.
+
+    Calls of the recall and search tools, and their results, come last: they only repeat the words of other messages.
+    """
 
     def __init__(self, sessions: SearchedSessions, engine: SearchEngine, rerank: Reranker) -> None:
         self._sessions = sessions
@@ -89,23 +96,23 @@ class SearchSession:
         check_question(query.q)
         is_within = within(query)
         searched = self._sessions.read(SessionKeys(owner, session_id))
-        whole, found = searched.whole, list[tuple[int, float]]()
+        corpus, hits = searched.corpus, list[tuple[int, float]]()
         wanted = self._rerank.wanted(query.limit)
-        ranked = self._engine.rank(whole.documents, query.q)
+        ranked = self._engine.rank(corpus.documents, query.q)
         if query.tool is None:
-            ranked.sort(key=lambda one: whole.is_echo(one[0]))
+            ranked.sort(key=lambda row_score: corpus.is_echo(row_score[0]))
         for row, score in ranked:
-            if whole.is_asked_for(row, query) and is_within(whole.entries[row]):
-                found.append((row, score))
-            if len(found) == wanted:
+            if corpus.matches(row, query) and is_within(corpus.entries[row]):
+                hits.append((row, score))
+            if len(hits) == wanted:
                 break
-        read = self._sessions.texts(searched, [whole.entries[row] for row, _ in found])
-        reranked = self._rerank(query.q, read, [score for _, score in found])
-        best = [(found[at][0], score, read[at]) for at, score in reranked.order[: query.limit]]
+        texts = self._sessions.texts(searched, [corpus.entries[row] for row, _ in hits])
+        reranked = self._rerank(query.q, texts, [score for _, score in hits])
+        best = [(hits[index][0], score, texts[index]) for index, score in reranked.order[: query.limit]]
         spans = self._engine.spans([text for _, _, text in best], query.q)
         results = list[SearchResult]()
         for (row, score, text), marks in zip(best, spans, strict=True):
-            entry, refs = whole.entries[row], whole.refs(row, query.tool)
+            entry, refs = corpus.entries[row], corpus.refs(row, query.tool)
             results.append(
                 SearchResult(
                     position=entry.position,
@@ -120,36 +127,38 @@ class SearchSession:
 
 
 def check_question(q: str) -> None:
+    """Raise `InvalidInputError` if the question is blank or longer than `MAX_QUESTION_CHARS`."""
     if not q.strip() or len(q) > MAX_QUESTION_CHARS:
-        raise invalid("q", f"q has 1 to {MAX_QUESTION_CHARS} characters")
+        raise invalid("q", f"q must have 1 to {MAX_QUESTION_CHARS} characters")
 
 
 def within(query: SearchQuery) -> Callable[[IndexedMessage], bool]:
-    """Whether a message is where the question wants it."""
+    """Return a function that says whether a message passes the query's ``after`` and ``before``; raise `InvalidInputError`."""
     after, before = bound("after", query.after), bound("before", query.before)
     first = query.after + 1 if isinstance(query.after, int) else 0
 
-    def is_within(one: IndexedMessage) -> bool:
-        if isinstance(query.before, int) and one.position >= query.before:
+    def is_within(message: IndexedMessage) -> bool:
+        if isinstance(query.before, int) and message.position >= query.before:
             return False
         return (
-            one.position >= first
-            and (after is None or one.time_ms >= after)
-            and (before is None or one.time_ms < before)
+            message.position >= first
+            and (after is None or message.time_ms >= after)
+            and (before is None or message.time_ms < before)
         )
 
     return is_within
 
 
-def bound(name: str, given: int | str | None) -> int | None:
-    """A time in milliseconds; None for a position."""
-    if not isinstance(given, str):
+def bound(name: str, value: int | str | None) -> int | None:
+    """Return a time of RFC 3339 in milliseconds, or None if the value is a position; raise `InvalidInputError`."""
+    if not isinstance(value, str):
         return None
     try:
-        return milliseconds_of(given)
+        return milliseconds_of(value)
     except ValueError as error:
-        raise invalid(name, f"{given[:64]!r} is neither a position nor a time of RFC 3339") from error
+        raise invalid(name, f"{value[:64]!r} is neither a position nor a time of RFC 3339") from error
 
 
 def invalid(name: str, message: str) -> InvalidInputError:
+    """Return the error of an invalid query parameter."""
     return InvalidInputError(message, problems=[Problem("invalid_parameter", f"/query/{name}", message)])

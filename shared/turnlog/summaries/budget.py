@@ -1,4 +1,4 @@
-"""Summaries by a model within a budget, and by a summariser that needs none where the model may not or does not make them."""
+"""A daily token budget for summaries: a model writes them within the budget, a summariser that costs nothing beyond it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _PAUSE_SECONDS = 0.05
 
 @lazy_dataclass(frozen=True, slots=True)
 class Reservation:
-    """Tokens that were set aside, and where: it is settled on its own day, whenever the call ends."""
+    """Tokens that are set aside for a call. The reservation is settled on the day of its ``key``, whenever the call ends."""
 
     key: Key
     ttl: int
@@ -45,7 +45,10 @@ class Reservation:
 
 
 class Spending:
-    """Reserves and settles tokens: a get and a put before a call, a put after it, while nobody else is at it."""
+    """Reserves and settles the tokens of a tenant's day (UTC).
+
+    Takes a get and a put before a call and a put after it; more if several calls of a tenant write at the same time.
+    """
 
     def __init__(self, items: ItemTable, clock: Clock, ids: IdSource) -> None:
         self._items = items
@@ -53,12 +56,12 @@ class Spending:
         self._ids = ids
 
     def of_day(self, tenant_id: str, now_ms: int) -> Spent:
-        """What has been spent on the day (UTC) of a time."""
+        """Return the tokens that a tenant has spent on the day (UTC) of ``now_ms``."""
         key = TenantKeys(tenant_id).spending(_day(now_ms))
         return _spent(self._items.get_many([key]).get(key))
 
     def reserve(self, tenant_id: str, tokens: int, *, limit: int) -> Reservation | None:
-        """Sets tokens of today aside; None when there are not so many left."""
+        """Set aside ``tokens`` of today's ``limit``; return None if fewer are left."""
         now_ms = self._clock.now_ms()
         key = TenantKeys(tenant_id).spending(_day(now_ms))
         ttl = (now_ms // _DAY_MS + _KEPT_DAYS) * _DAY_MS // 1000
@@ -67,7 +70,7 @@ class Spending:
         return Reservation(key, ttl, tokens, item) if item is not None else None
 
     def settle(self, reservation: Reservation, *, input_tokens: int, output_tokens: int) -> None:
-        """Puts what the call took in place of what was set aside. Left undone, the reservation counts as spent."""
+        """Replace a reservation by the tokens that the call took. A reservation that is never settled counts as spent."""
         self._change(
             reservation.key,
             reservation.ttl,
@@ -76,7 +79,10 @@ class Spending:
         )
 
     def _change(self, key: Key, ttl: int, before: Item | None, change: Callable[[Spent], Spent | None]) -> Item | None:
-        """The item as it was written, or None where there was nothing to change to."""
+        """Write the changed item and return it; return None without a write if ``change`` returns None.
+
+        If another writer wins, ``change`` is applied to that writer's item, up to `_MAX_TRIES` times; then `UnavailableError`.
+        """
         for _ in range(_MAX_TRIES):
             after = change(_spent(before))
             if after is None:
@@ -98,7 +104,9 @@ class Spending:
                 return item
             before = lost.existing
             self._clock.sleep(_PAUSE_SECONDS * self._ids.jitter())
-        raise UnavailableError("other summaries of this tenant were counted every time", code="busy")
+        raise UnavailableError(
+            f"the tenant's token budget changed during all {_MAX_TRIES} tries to update it", code="busy"
+        )
 
 
 def _day(now_ms: int) -> str:
@@ -124,10 +132,11 @@ _log = logging.getLogger("turnlog")
 
 
 class SummariseWithinBudget:
-    """Implements `Summariser`: ``model``, or ``fallback`` when the tenant's tokens of the day are spent (its name is then
-    followed by ``(over_budget)``) or the model's answer is refused (``(refused: REASON)``).
+    """Implements `Summariser` by ``model``, and by ``fallback`` if the budget or the checks refuse the model's summary.
 
-    Outages and wrong settings are raised: a fall-back would hide them, and what it wrote would never be written again.
+    A summary by ``fallback`` names the reason after the summariser: ``(over_budget)`` if the tenant's tokens of the day are
+    spent, or ``(refused: REASON)`` if the model's answer fails the checks. Outages and wrong settings are raised. A fall-back
+    would hide them, and its summary would never be replaced by the model's.
     """
 
     def __init__(
@@ -156,19 +165,20 @@ class SummariseWithinBudget:
             return self._checked(request)
         reservation = self._spending.reserve(request.tenant_id, self._estimate(request), limit=self._tokens_per_day)
         if reservation is None:
-            self._tell("summary_over_budget", 1)
+            self._count("summary_over_budget", 1)
             return self._extracted(request, "over_budget")
         try:
-            made = self._model.summarise(request)
+            summary = self._model.summarise(request)
         except SummaryRefusedError as error:
-            self._settle(reservation, _summarise_spent(error, "input_tokens"), _summarise_spent(error, "output_tokens"))
+            self._settle(reservation, _refused_tokens(error, "input_tokens"), _refused_tokens(error, "output_tokens"))
             return self._extracted(request, f"refused: {error.reason}")
         except TurnlogError as error:
-            if error.error_code not in (TIMED_OUT, UNREADABLE):  # else what was set aside stands for what it cost
+            # After a time-out or an unreadable answer the call may have cost tokens: the reservation then counts as spent.
+            if error.error_code not in (TIMED_OUT, UNREADABLE):
                 self._settle(reservation, 0, 0)
             raise
-        self._settle(reservation, made.input_tokens, made.output_tokens)
-        return made
+        self._settle(reservation, summary.input_tokens, summary.output_tokens)
+        return summary
 
     def _checked(self, request: SummaryRequest) -> Summarised:
         try:
@@ -178,29 +188,28 @@ class SummariseWithinBudget:
 
     def _extracted(self, request: SummaryRequest, reason: str) -> Summarised:
         _log.info("a summary is not by %s: %s", self._model.name, reason)
-        made = self._fallback.summarise(request)
-        return replace(made, summariser=f"{made.summariser} ({reason})")
+        summary = self._fallback.summarise(request)
+        return replace(summary, summariser=f"{summary.summariser} ({reason})")
 
     def _estimate(self, request: SummaryRequest) -> int:
-        """About what a call takes; what it took replaces it."""
+        """Estimate the tokens of a call; the real number replaces the estimate when the call is settled."""
         texts = [request.previous, *request.parts]
         texts += [text for loop in request.loops for text in (loop.asked, loop.reply, *loop.calls)]
-        told = sum(self._counter.count(text) + _LINE_TOKENS for text in texts if text)
-        return _PROMPT_TOKENS + told + request.max_tokens
+        text_tokens = sum(self._counter.count(text) + _LINE_TOKENS for text in texts if text)
+        return _PROMPT_TOKENS + text_tokens + request.max_tokens
 
     def _settle(self, reservation: Reservation, input_tokens: int, output_tokens: int) -> None:
         if input_tokens or output_tokens:
-            self._tell("summary_tokens", input_tokens + output_tokens)
+            self._count("summary_tokens", input_tokens + output_tokens)
             _log.info("a summary took %d tokens in, %d out of %s", input_tokens, output_tokens, self._model.name)
-        with suppress(
-            UnavailableError
-        ):  # a text that was paid for is not thrown away: the reservation counts in its place
+        # A summary that was paid for is not thrown away in an outage: the reservation then counts as spent.
+        with suppress(UnavailableError):
             self._spending.settle(reservation, input_tokens=input_tokens, output_tokens=output_tokens)
 
-    def _tell(self, name: SignalName, value: int) -> None:
+    def _count(self, name: SignalName, value: int) -> None:
         if self._signals is not None:
             self._signals.count(name, value)
 
 
-def _summarise_spent(error: SummaryRefusedError, name: str) -> int:
+def _refused_tokens(error: SummaryRefusedError, name: str) -> int:
     return int(error.details.get(name, 0))

@@ -1,7 +1,7 @@
-"""Compressing a session: a summary of closed loops as the log's next commit. What it covers stays in the log.
+"""Compress a session: write a summary of closed loops as the log's next commit. The summarised messages stay in the log.
 
-A summary is published only while the one that it continues is still in force, and never waits for an append nor an append
-for it.
+A summary is published only if the summary that it continues is still the current one. Summaries and appends never wait for each
+other.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from turnlog.summaries.rounds import RoundResult, Rounds, UnansweredError
 from turnlog.summaries.trigger import Attempts, read_attempts, write_attempts
 
 WORK_SECONDS = 20
-"""No request and no job begins another round after that time."""
+"""Time after which a request or a job begins no further round."""
 JOB_ROUNDS = 8
-"""Rounds of one job; what is left to cover is the next job's."""
+"""Rounds of one job; the next job covers the rest."""
 _log = logging.getLogger("turnlog")
 
 
 class CompressSessions:
-    """The use case: cover closed loops up to where the policy's windows show what is said, a bounded round at a time."""
+    """Use case: summarise the closed loops that the policy's windows don't show in full, in bounded rounds."""
 
     def __init__(
         self,
@@ -58,32 +58,33 @@ class CompressSessions:
     def __call__(
         self, owner: Owner, session_id: str, body: CompressSession, *, key: str | None = None
     ) -> Compressed | Job:
-        """The outcome; or a job, in mode ``async`` and when there is more to do than fits `WORK_SECONDS`."""
+        """Compress the session and return the result; in mode ``async``, or if the work exceeds `WORK_SECONDS`, return a job."""
         keys, options = SessionKeys(owner, session_id), body.model_dump(exclude={"mode"})
         request = request_key(key, f"compress {session_id}", body)
         if body.mode == "async":
             self._log.commits.tail(keys)
             return self._start_job(owner, "compress", session_id, options, request)
         try:
-            outcome = self._rounds(keys, body, request)
+            result = self._rounds(keys, body, request)
         except UnansweredError as unanswered:
             raise unanswered.error from unanswered
-        if outcome.has_more:
+        if result.has_more:
             rest = raw_request_key(key, f"compress {session_id} rest", options)
             return self._start_job(owner, "compress", session_id, options, rest)
         return Compressed(
-            status="published" if outcome.published else "unchanged",
-            reason=outcome.reason,
-            summary=summary_answer(outcome.summary) if outcome.summary is not None else None,
+            status="published" if result.published else "unchanged",
+            reason=result.reason,
+            summary=summary_answer(result.summary) if result.summary is not None else None,
         )
 
     def run(self, owner: Owner, session_id: str, options: JsonObject) -> JsonObject:
-        """A job's work. Its result has positions and counts; what it has no time for is another job's, which it starts."""
+        """Do the work of a job and return the job's result: positions and counts. Start another job if there is more to cover."""
         keys, body = SessionKeys(owner, session_id), CompressSession.model_validate(options)
         try:
-            outcome = self._rounds(keys, body, None, most=JOB_ROUNDS)
+            outcome = self._rounds(keys, body, None, limit=JOB_ROUNDS)
         except UnansweredError as unanswered:
-            # Receives of the queue count poison: an outage uses none up. The session's appends ask again (S4).
+            # The job ends without an error: a retry would count towards the queue's poison limit, and an outage must not use
+            # that up. Later appends of the session request a summary again (S4).
             return {"status": "postponed", "reason": unanswered.error.error_code, "position": None, "last": None}
         except RETRYABLE:
             raise
@@ -102,25 +103,25 @@ class CompressSessions:
             "last": event.last if event is not None else None,
         }
         if outcome.has_more:
-            # Named by how far this one came: however often it is delivered, there is one next job.
-            came = event.position if event is not None else 0
-            rest = raw_request_key(f"turnlog rest {session_id} {came}", "compress rest", options)
+            # The key names the summary's position: a job that is delivered twice starts one next job.
+            position = event.position if event is not None else 0
+            rest = raw_request_key(f"turnlog rest {session_id} {position}", "compress rest", options)
             result["next_job"] = self._start_job(owner, "compress", session_id, options, rest).job_id
         return result
 
     def _rounds(
-        self, keys: SessionKeys, body: CompressSession, request: RequestKey | None, *, most: int | None = None
+        self, keys: SessionKeys, body: CompressSession, request: RequestKey | None, *, limit: int | None = None
     ) -> RoundResult:
-        """Rounds while there is more to cover and time for it; one at least."""
+        """Run one round, then more while there is more to cover and time for it, at most ``limit`` rounds."""
         rounds = Rounds(self._log, self._counter, self._summariser, self._outliner, self._models)
-        deadline_ms, made = self._log.clock.now_ms() + self._work_ms, 1
-        outcome = rounds.one(keys, body, request)
-        while outcome.has_more and made != most and self._log.clock.now_ms() < deadline_ms:
-            outcome, made = outcome.then(rounds.one(keys, body, None)), made + 1
-        return outcome
+        deadline_ms, count = self._log.clock.now_ms() + self._work_ms, 1
+        result = rounds.compress_once(keys, body, request)
+        while result.has_more and count != limit and self._log.clock.now_ms() < deadline_ms:
+            result, count = result.then(rounds.compress_once(keys, body, None)), count + 1
+        return result
 
     def _remember(self, keys: SessionKeys, change: Callable[[Attempts, int], Attempts]) -> None:
-        """How a job went, for the next append that would ask."""
+        """Store the changed count of failed and useless attempts; appends read it before they request a summary."""
         before = read_attempts(self._log.items, keys)
         loop = self._log.commits.tail(keys).header.flow.loop.number
         after = change(before, loop)

@@ -1,4 +1,4 @@
-"""The summary in force: told, and discarded."""
+"""The current summary of a session: return it, and discard it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from turnlog.summaries.models import CompressSession, Fact, SummaryAnswer
 
 
 class GetSummary:
-    """The use case: the summary in force."""
+    """Use case: return the current summary; raise `NotFoundError` with the code ``no_summary`` if there is none."""
 
     def __init__(self, log: SessionLog) -> None:
         self._log = log
@@ -36,9 +36,9 @@ class GetSummary:
 
 
 class DiscardSummary:
-    """The use case: from now on no summary is in force, and a job makes one of the history, as if there had been none.
+    """Use case: discard the current summary, and start a job that summarises the history from the beginning.
 
-    Nothing is rewritten: windows of earlier moments have the summary that was in force then.
+    The log is not rewritten: a window at an earlier position still has the summary that was current there.
     """
 
     def __init__(self, log: SessionLog, start_job: StartJobs) -> None:
@@ -46,7 +46,7 @@ class DiscardSummary:
         self._start_job = start_job
 
     def __call__(self, owner: Owner, session_id: str, *, key: str | None = None) -> Job:
-        """The job. Without a summary in force, and when it is asked for again, nothing is discarded."""
+        """Discard the current summary and return the job. Without a current summary, or on a repeated request, only the job."""
         keys, request = SessionKeys(owner, session_id), raw_request_key(key, f"discard summary {session_id}", {})
         self._start_job.check("compress")
         position = self._discarded_at(keys, request)
@@ -56,33 +56,37 @@ class DiscardSummary:
         return self._start_job(owner, "compress", session_id, options, request)
 
     def _discarded_at(self, keys: SessionKeys, request: RequestKey | None) -> int | None:
-        """The position of the commit, of this request or of the same one before."""
+        """Write the commit that discards the summary, and return its position, also on a repeated request.
+
+        Return None if there is no current summary.
+        """
         attempt, jobs = self._log.commits.attempt(keys, request), OwnerKeys(keys.owner).jobs
 
         def compose(tail: Tail) -> Draft | Commit:
             header = tail.header
             if header.summary is None:
-                raise _NothingInForce
+                raise _NoSummary
             if not attempt.is_first and self._log.records.claimed(jobs, request) is not None:
-                raise _NothingInForce  # the job of an earlier attempt has made the summary that is in force
+                raise _NoSummary  # an earlier attempt's job has already made the current summary
             new = following(header, kind="d", events=1, now_ms=self._log.clock.now_ms())
-            # The rebuild is asked for: appends need not.
+            # This request starts the job, so appends must not start another.
             asked = CompressionRequest(new.flow.loop.number, new.time_ms)
             return Draft(replace(new, summary=None, asked=asked), (DiscardEvent(new.first, header.summary.position),))
 
         try:
             written = self._log.commits.write_attempt(attempt, compose)
-        except _NothingInForce:
+        except _NoSummary:
             return None
         self._log.touch(keys, written.tail, written.commit.header)
         return written.commit.header.first
 
 
-class _NothingInForce(Exception):  # noqa: N818 - a turn of events, not an error
+class _NoSummary(Exception):  # noqa: N818 - ends an attempt, not an error
     """There is no summary to discard."""
 
 
 def summary_answer(summary: CurrentSummary) -> SummaryAnswer:
+    """Return the answer that shows a summary."""
     event = summary.event
     return SummaryAnswer(
         position=event.position,

@@ -1,6 +1,6 @@
-"""A summariser without a model: of each loop what was asked, which tools were called and what was answered, verbatim in short.
+"""A summariser without a model: it quotes the question, the called tools and the answer of each loop, shortened.
 
-It takes words from the conversation, and the few of its own from the conversation's language.
+All other words of the summary are in the language of the conversation.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ from turnlog.ports import TokenCounter
 
 _INDENT = "   "
 _WIDTHS = (300, 160, 80, 40)
-"""Characters that are kept of a text, from the most generous to the least."""
+"""Characters kept of each text; a smaller width is tried when the summary is too long."""
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class _Words:
+    """The summary's own words in one language."""
+
     tools: str
     no_reply: str
     error: str
@@ -37,8 +39,11 @@ _WORDS: dict[Script, _Words] = {
 
 
 class ExtractiveSummariser:
-    """Implements `Summariser`. When all loops have no room, texts are cut shorter; then the oldest lines go, of each part that is
-    put together its own, and a line says so."""
+    """Implements `Summariser` without a model.
+
+    If the loops don't fit into the tokens, texts are cut shorter. If they still don't fit, the oldest lines of each part are left
+    out, and a line says so.
+    """
 
     name = "extractive-2"
 
@@ -59,11 +64,11 @@ class ExtractiveSummariser:
             if self._counter.count(text) <= request.max_tokens:
                 return text
         share = request.max_tokens // max(1, len(parts) + bool(lines))
-        told = [*parts, lines] if lines else parts
-        return "\n".join(self._newest(one, share, words.left_out) for one in told)
+        groups = [*parts, lines] if lines else parts
+        return "\n".join(self._newest(group, share, words.left_out) for group in groups)
 
     def _newest(self, lines: list[str], max_tokens: int, mark: str) -> str:
-        """The newest lines that there is room for. Each of several parts has the same share."""
+        """Return the newest lines that fit into ``max_tokens``; ``mark`` stands for the lines that are left out."""
         if self._counter.count("\n".join(lines)) < max_tokens:
             return "\n".join(lines)
         costs = [self._counter.count(line) + 1 for line in lines]
@@ -72,12 +77,12 @@ class ExtractiveSummariser:
             first -= 1
             left -= costs[first]
         while first < len(lines) - 1 and lines[first].startswith(_INDENT):
-            first += 1  # a loop goes whole
+            first += 1  # leave out the rest of a loop whose first line is left out
         return "\n".join([mark, *lines[first:]])
 
 
 def _lines(loop: LoopText, width: int, words: _Words) -> Iterator[str]:
-    """``12. what was asked``, then the tools, then the reply."""
+    """Yield a loop's lines: ``12. question``, then the tools, then the reply."""
     yield f"{loop.number}. {_short(loop.asked, width, words)}".rstrip()
     if loop.calls:
         yield f"{_INDENT}{words.tools}{_tools(loop, words)}"
@@ -96,7 +101,7 @@ def _tools(loop: LoopText, words: _Words) -> str:
 
 
 def _cut(line: str, width: int, words: _Words) -> str:
-    """A line of an earlier text: what begins it stays."""
+    """Cut the end of a line that an earlier summary has; its number or label stays."""
     limit = width + len(_INDENT) + len(words.tools)
     return line if len(line) <= limit + len(words.more) else line[:limit] + words.more
 

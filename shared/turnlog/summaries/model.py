@@ -1,4 +1,4 @@
-"""A summariser with a model, whichever it is: the prompt, a bounded number of tries, and the checks of what it answers."""
+"""A summariser on any chat model: the prompt, a bounded number of tries, and the checks of the model's answer."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ Reason: TypeAlias = Literal[
     "wrong_language",
     "echo",
 ]
-"""``cut_off``: the model ran into its limit; ``filtered``: the provider or the model declined; ``source_too_long``: there is
-more to be summarised than a model is given."""
+"""Reasons to refuse an answer. ``cut_off``: the model ran into its limit. ``filtered``: the provider or the model declined.
+``source_too_long``: the history exceeds `MAX_RECORD_TOKENS`, so no model was called."""
 
 _SPOKEN_BY = (
     r"human|user|assistant|system|developer|tool|ai|用户|使用者|助手|助理|系统|系統"
@@ -59,9 +59,9 @@ _ECHO_CHARS = 60
 def refusal(
     text: str, *, tokens: int, max_tokens: int, source_tokens: int, said: str, instructions: str
 ) -> Reason | None:
-    """Why the text is no summary of a source, or None.
+    """Return the reason why a text is no summary of a source, or None if the text passes all checks.
 
-    ``said`` is what the source says in words, ``instructions`` what the model was told to do.
+    ``said`` is the text that people and the agent wrote in the source; ``instructions`` is the prompt's system text.
     """
     if not text.strip():
         return "empty"
@@ -81,24 +81,24 @@ def refusal(
 
 
 def _keeps_language(text: str, said: str) -> bool:
-    """A history in two languages may be told in either."""
-    spoken, shares, told = main_script(said), script_shares(said), script_shares(text)
-    if spoken is None or shares[spoken] < _CLEAR_SHARE or not told:
+    """Return whether a text is in the main script of the source; if the source has no clear main script, any text is."""
+    spoken, said_shares, text_shares = main_script(said), script_shares(said), script_shares(text)
+    if spoken is None or said_shares[spoken] < _CLEAR_SHARE or not text_shares:
         return True
-    return told.get(spoken, 0.0) >= _LEAST_SHARE
+    return text_shares.get(spoken, 0.0) >= _LEAST_SHARE
 
 
 def _repeats(text: str, instructions: str) -> bool:
-    """Whether a stretch of the instructions stands in the text, spaces and line ends aside."""
-    flat, told = " ".join(text.split()), " ".join(instructions.split())
-    starts = [0, *(found.end() for found in re.finditer(" ", told))]
-    return any(told[start : start + _ECHO_CHARS] in flat for start in starts if start + _ECHO_CHARS <= len(told))
+    """Return whether a text repeats `_ECHO_CHARS` characters of the instructions; white space is not compared."""
+    flat, rules = " ".join(text.split()), " ".join(instructions.split())
+    starts = [0, *(match.end() for match in re.finditer(" ", rules))]
+    return any(rules[start : start + _ECHO_CHARS] in flat for start in starts if start + _ECHO_CHARS <= len(rules))
 
 
 MAX_RECORD_TOKENS = 48_000
-"""The most that a model is given of a history."""
+"""Tokens of a history that a model gets at most."""
 _WIDTHS = ((600, 40), (300, 20), (160, 8), (80, 3))
-"""Characters of a text, and calls of a loop, from the most generous to the least."""
+"""Characters of each text and calls of each loop; smaller ones are tried when the record is too long."""
 _CALL_CHARS = 160
 _LANGUAGES: dict[Script, str] = {
     "chinese": "Write in Chinese (请用中文书写), as the person and the agent do.",
@@ -107,13 +107,13 @@ _LANGUAGES: dict[Script, str] = {
 }
 _SAME_LANGUAGE = "Write in the language that the person and the agent speak in the record."
 _AIM = 0.7
-"""A model counts badly: it is asked for so much of what there is room for."""
+"""Share of the available tokens that the prompt names as the limit, because models count badly."""
 _WORDS_PER_TOKEN, _CHARACTERS_PER_TOKEN = 0.75, 1.3
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class Prompt:
-    """``system`` are the instructions, ``record`` is data. ``record_tokens`` are those of what stands in the record."""
+    """A prompt: ``system`` has the instructions, ``record`` the history as data. ``record_tokens`` counts the history's tokens."""
 
     system: str
     record: str
@@ -121,23 +121,23 @@ class Prompt:
 
 
 def prompt_for(request: SummaryRequest, counter: TokenCounter) -> Prompt | None:
-    """The prompt; None when the history is too long for one even in its shortest form."""
+    """Return the prompt for a summary, or None if the history exceeds `MAX_RECORD_TOKENS` even in its shortest form."""
     system = _system(request)
     for width, calls in _WIDTHS:
-        told = "\n".join(line for loop in request.loops for line in _lines(loop, width, calls))
-        tokens = sum(counter.count(text) for text in (request.previous, *request.parts, told))
+        loops = "\n".join(line for loop in request.loops for line in _lines(loop, width, calls))
+        tokens = sum(counter.count(text) for text in (request.previous, *request.parts, loops))
         if tokens <= MAX_RECORD_TOKENS:
-            return Prompt(system, "\n\n".join(_fenced(request, told)), tokens)
+            return Prompt(system, "\n\n".join(_fenced(request, loops)), tokens)
     return None
 
 
-def _fenced(request: SummaryRequest, told: str) -> Iterator[str]:
+def _fenced(request: SummaryRequest, loops: str) -> Iterator[str]:
     if request.previous:
         yield fenced("summary of what came before", request.previous)
-    for at, part in enumerate(request.parts, start=1):
-        yield fenced(f"record of the conversation, part {at} of {len(request.parts)}", part)
-    if told or not request.parts:
-        yield fenced("record of the conversation", told)
+    for number, part in enumerate(request.parts, start=1):
+        yield fenced(f"record of the conversation, part {number} of {len(request.parts)}", part)
+    if loops or not request.parts:
+        yield fenced("record of the conversation", loops)
 
 
 def _system(request: SummaryRequest) -> str:
@@ -175,17 +175,18 @@ def _line(text: str, width: int) -> str:
 MAX_TRIES = 3
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.5, 5.0
 _RETRY_SHARE = 0.25
-"""Of the time-out: a try that begins later could end after everyone has given up."""
-_MOST_CHARS = 64
-"""Of a token, in any text that somebody would read."""
+"""Share of the time-out within which another try may begin; a later try could end after the caller has given up."""
+_MAX_TOKEN_CHARS = 64
+"""Characters of a token, at most, in any readable text."""
 _ROOM_TOKENS, _USUAL_LIMIT = 1_024, 4_096
+"""Tokens for a model's reasoning, and the output limit that most models accept."""
 
 Ending: TypeAlias = Literal["done", "cut_off", "filtered"]
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class ModelAnswer:
-    """What a model said and what it cost. None: the provider gave no count."""
+    """The answer of a model and the tokens that it cost; None if the provider gave no count."""
 
     text: str
     ending: Ending = "done"
@@ -194,22 +195,22 @@ class ModelAnswer:
 
 
 class ChatModel(Protocol):
-    """One call of a model, without a second try.
+    """A chat model that is called once, without retries.
 
-    Raises `UnavailableError` (outage, time-out, no answer that can be read), `ThrottledError`, `SummariserConfigError`.
+    Raises `UnavailableError` (outage, time-out, unreadable answer), `ThrottledError` and `SummariserConfigError`.
     """
 
     @property
     def name(self) -> str: ...
 
     def answer(self, prompt: Prompt, *, max_tokens: int) -> ModelAnswer:
-        """The answer of at most ``max_tokens`` tokens, thinking included."""
+        """Return the model's answer, of at most ``max_tokens`` tokens including reasoning."""
 
 
 class ModelSummariser:
-    """Implements `Summariser`. Outages are tried again within the time-out; an answer that fails the checks is not.
+    """Implements `Summariser` on a chat model. Outages are retried within the time-out; an answer that fails the checks is not.
 
-    All tries end within 1.25 x ``timeout_seconds``, which is what one of them may take, and a pause.
+    ``timeout_seconds`` bounds one try. All tries together end within 1.25 times that and a pause.
     """
 
     def __init__(
@@ -226,14 +227,14 @@ class ModelSummariser:
         return self._model.name
 
     def summarise(self, request: SummaryRequest) -> Summarised:
-        """As the port says; `SummaryRefusedError` has the tokens that the refused answer cost."""
+        """Implement `Summariser`; `SummaryRefusedError` names the tokens that the refused answer cost."""
         prompt = prompt_for(request, self._counter)
         if prompt is None:
             raise _refused("source_too_long", self.name, 0, 0)
         answer = self._tried(prompt, _limit(request.max_tokens))
         text = answer.text.strip()
-        # Counting takes its time with megabytes that nobody asked for.
-        is_short = len(text) <= request.max_tokens * _MOST_CHARS
+        # Counting the tokens of megabytes would take long; an answer of that size is too long anyway.
+        is_short = len(text) <= request.max_tokens * _MAX_TOKEN_CHARS
         tokens = self._counter.count(text) if is_short else request.max_tokens + 1
         spent_in, spent_out = answer.input_tokens, answer.output_tokens
         if spent_in is None:
@@ -267,13 +268,13 @@ class ModelSummariser:
             self._clock.sleep(pause)
 
     def _pause_seconds(self, error: UnavailableError, tries: int) -> float:
-        """Longer each time, with jitter, and never shorter than the provider asks for."""
+        """Return the pause before the next try: it doubles with each try, has jitter, and respects the provider's Retry-After."""
         own: float = _FIRST_PAUSE_SECONDS * 2 ** (tries - 1) * (0.5 + self._ids.jitter())
         return max(min(own, _LONGEST_PAUSE_SECONDS), error.retry_after_seconds or 0)
 
 
 def _limit(max_tokens: int) -> int:
-    """What the provider is told: a model that thinks needs room for it, and many take no more than `_USUAL_LIMIT`."""
+    """Return the output limit of the request: room for reasoning is added, up to `_USUAL_LIMIT`, which most models accept."""
     return max(max_tokens, min(2 * max_tokens + _ROOM_TOKENS, _USUAL_LIMIT))
 
 

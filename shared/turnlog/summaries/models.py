@@ -1,4 +1,4 @@
-"""Summaries of sessions."""
+"""Requests and answers about the summaries of a session."""
 
 from __future__ import annotations
 
@@ -12,36 +12,41 @@ MIN_SUMMARY_TOKENS, MAX_SUMMARY_TOKENS = 64, 8_000
 
 
 class CompressSession(Body):
-    """Make one summary of closed loops. The open loop and the newest ``keep_loops`` before it are never covered.
+    """Make one summary of closed loops. It never covers the open loop and the newest ``keep_loops`` closed loops before it.
 
-    Without ``keep_loops`` it ends where the session's policy begins to show loops as they were: at the border of its crossing,
-    before its recent messages; and never inside the newest 2.
+    Without ``keep_loops``, the summary ends where the windows of the session's policy begin to show loops in full, and always
+    before the newest 2 closed loops.
     """
 
-    mode: Literal["async", "sync"] = Field(default="async", description="async: a job; sync: done when it answers")
+    mode: Literal["async", "sync"] = Field(
+        default="async", description="async: answer with a job; sync: answer when it is done"
+    )
     keep_loops: int | None = Field(
         default=None,
         ge=0,
         le=1_000_000,
-        description="Newest closed loops that stay out of it; left out: what the policy's windows show whole, at least 2",
+        description="Newest closed loops to leave out; by default those that the policy's windows show in full, at least 2",
     )
     max_tokens: int = Field(
-        default=1_000, ge=MIN_SUMMARY_TOKENS, le=MAX_SUMMARY_TOKENS, description="The summary's text and facts together"
+        default=1_000,
+        ge=MIN_SUMMARY_TOKENS,
+        le=MAX_SUMMARY_TOKENS,
+        description="Tokens of the summary at most: its text and facts together",
     )
 
 
 class Fact(Answer):
-    """A value of a covered tool call, verbatim, and the position where it stood first."""
+    """A verbatim value from the tool calls that a summary covers, and the position of its first occurrence."""
 
     position: int
     value: GivenText
 
 
 class SummaryAnswer(Answer):
-    """What stands for the positions ``first`` to ``last``, the loops ``first_loop`` to ``last_loop``.
+    """A summary of the positions ``first`` to ``last`` and the loops ``first_loop`` to ``last_loop``.
 
-    ``tokens`` is of text and facts; ``source_tokens`` and ``messages`` count what is covered. ``base`` is the position of
-    the summary that it continues. The log keeps everything that it covers.
+    ``tokens`` counts text and facts; ``source_tokens`` and ``messages`` count the messages that the summary covers. ``base`` is the
+    position of the summary that this summary continues. The log keeps every message that the summary covers.
     """
 
     position: int
@@ -60,9 +65,10 @@ class SummaryAnswer(Answer):
 
 
 class Compressed(Answer):
-    """``unchanged``: there was nothing to cover, or a summary of it would not be smaller (``reason``).
+    """The result of a compression.
 
-    ``summary`` is the one that is in force now.
+    ``status`` is ``unchanged`` if there was nothing to cover or a summary would not be smaller; ``reason`` says which.
+    ``summary`` is the current summary.
     """
 
     status: Literal["published", "unchanged"]

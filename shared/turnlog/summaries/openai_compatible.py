@@ -1,6 +1,6 @@
-"""A model behind any endpoint that speaks OpenAI's chat completions, with the standard library only.
+"""A model behind any endpoint with OpenAI's chat completions API, with the standard library only.
 
-No redirect is followed and no proxy is asked, so that key and conversation go to the given address and nowhere else.
+No redirect is followed and no proxy is used: the API key and the conversation go to the configured address and nowhere else.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ENDINGS: dict[Any, Ending] = {"length": "cut_off", "content_filter": "filtered"
 
 
 class OpenAiCompatibleModel:
-    """Implements `ChatModel` on ``{base_url}/chat/completions``. ``timeout_seconds`` is for a call as a whole."""
+    """Implements `ChatModel` on ``{base_url}/chat/completions``. ``timeout_seconds`` bounds a whole call, not each read."""
 
     def __init__(self, base_url: str, model: str, *, api_key: str, timeout_seconds: float, clock: Clock) -> None:
         url = web_address(base_url)
@@ -47,7 +47,7 @@ class OpenAiCompatibleModel:
     def answer(self, prompt: Prompt, *, max_tokens: int) -> ModelAnswer:
         posted = self._post(prompt, max_tokens)
         if posted.status == 400 and self._limit_name == "max_tokens" and _is_about_max_tokens(posted.body):
-            # OpenAI's newer models take the limit under another name; the older ones and most servers know the first only.
+            # OpenAI's newer models require `max_completion_tokens`; older models and most servers know only `max_tokens`.
             self._limit_name = "max_completion_tokens"
             posted = self._post(prompt, max_tokens)
         if posted.status != 200:
@@ -83,7 +83,7 @@ def _is_about_max_tokens(body: bytes) -> bool:
 
 
 def _error(name: str, posted: Posted) -> UnavailableError | SummariserConfigError:
-    """By the status alone: the body may repeat what was sent."""
+    """Return the error for a status. The body is not used: it may repeat the conversation."""
     status, seconds = posted.status, posted.retry_after_seconds
     if status == 429:
         return ThrottledError(f"{name} was throttled", retry_after_seconds=seconds)

@@ -1,7 +1,8 @@
-"""One round of compression: a bounded stretch of closed loops, and the summary that covers it, too, as the log's next commit.
+"""A round of compression: read a bounded stretch of closed loops, and write a summary that covers it as the log's next commit.
 
-A summary continues the one in force, which is read with the new loops. Every eighth is written anew, of what the rounds
-before have stored in short, and so is one whose base no longer stands for the history that it names.
+A summary continues the current one: the summariser gets the current text and the new loops. Every eighth summary is rebuilt from
+the outlines that earlier rounds have stored. A summary is rebuilt too if the current one covers a history that a rewind or
+redaction has changed.
 """
 
 from __future__ import annotations
@@ -37,64 +38,73 @@ from turnlog.windows.summaries import MOST_AROUND, summary_body, summary_tokens
 from turnlog.windows.triggers import Counted
 
 ROUND_PAGES = 4
-"""Pages of history that a round reads, of 1 MB each."""
+"""Pages of history that a round reads at most, of 1 MB each."""
 ROUND_LOOPS = 50
-"""Loops that a round covers at most: so many can be told in short without leaving one out."""
+"""Loops that a round covers at most; an outline has room for every one of them."""
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class History:
-    """Messages of whole loops, and the commits that hold them and the position before them. ``has_more``: so do later ones."""
+    """The messages of whole loops, with the commits that hold the messages and the position before them.
+
+    ``has_more`` says whether further loops are to be covered.
+    """
 
     messages: Sequence[Located]
     commits: Sequence[Commit]
     has_more: bool
 
     def commit_of(self, position: int) -> Commit:
+        """Return the commit that holds a position."""
         return self.commits[bisect_right(self.commits, position, key=lambda commit: commit.header.first) - 1]
 
     def while_covered(self, is_covered: Callable[[int, int, int], bool]) -> History:
-        """The loops up to the first for which it is not so. It is asked about a loop and what of this comes before it: messages,
-        tokens."""
-        messages, tokens, loop = 0, 0, 0
-        for one in self.messages:
-            if one.loop != loop and not is_covered(one.loop, messages, tokens):
-                return replace(self, messages=self.messages[:messages] if loop else (), has_more=False)
-            loop = one.loop
-            messages, tokens = messages + 1, tokens + one.event.tokens
+        """Return the loops before the first loop for which ``is_covered`` is false.
+
+        ``is_covered`` gets a loop's number, and the messages and tokens of this history before the loop.
+        """
+        count, tokens, loop = 0, 0, 0
+        for message in self.messages:
+            if message.loop != loop and not is_covered(message.loop, count, tokens):
+                return replace(self, messages=self.messages[:count] if loop else (), has_more=False)
+            loop = message.loop
+            count, tokens = count + 1, tokens + message.event.tokens
         return self
 
 
 def read_loops(log: SessionLog, keys: SessionKeys, header: Header, after: int, newest: int) -> History:
-    """Whole loops behind a position that are in view at a header, up to loop ``newest``: as many as `ROUND_PAGES` pages hold,
-    at least one, and at most `ROUND_LOOPS`."""
+    """Read the whole loops after position ``after`` that are visible at a header, up to loop ``newest``.
+
+    Reads at most `ROUND_PAGES` pages and `ROUND_LOOPS` loops, but at least one loop, however many pages it takes.
+    """
     commits, messages, is_all = list[Commit](), list[Located](), True
     last = newest
-    for at, here in enumerate(log.commits.in_view_on(keys, header, first=max(1, after))):
-        commits += here
-        messages += [one for one in located(log.commits, keys, here) if one.event.position > after]
+    for pages, page in enumerate(log.commits.in_view_on(keys, header, first=max(1, after)), start=1):
+        commits += page
+        messages += [message for message in located(log.commits, keys, page) if message.event.position > after]
         reached = messages[-1].loop if messages else 0
         opened = max(messages[0].loop, 1) if messages else 0
         last = min(newest, opened + ROUND_LOOPS - 1)
-        if reached > last or (at + 1 >= ROUND_PAGES and reached > opened):
+        if reached > last or (pages >= ROUND_PAGES and reached > opened):
             is_all = False
             break
     reached = messages[-1].loop if messages else 0
-    # The newest loop of what was read may go on behind it.
-    whole = min(last, reached if is_all else reached - 1)
-    return History([one for one in messages if one.loop <= whole], commits, has_more=whole < newest)
+    # The newest loop that was read may continue on the next page.
+    last_whole = min(last, reached if is_all else reached - 1)
+    whole_loops = [message for message in messages if message.loop <= last_whole]
+    return History(whole_loops, commits, has_more=last_whole < newest)
 
 
 OUTLINE_TOKENS = 3_000
-"""What a round stores in short of what it has read; eight of them are what a summary is written anew of."""
+"""Tokens of the outline that a round stores of the loops it covers; a rebuilt summary is made from eight outlines."""
 _JOIN_TOKENS = 8
 _FACTS_SHARE = 0.5
-"""This share of a summary's tokens is kept for facts; they get more where the text takes less than the rest."""
+"""Share of a summary's tokens that is reserved for facts; they also get the tokens that the text leaves."""
 Unchanged: TypeAlias = Literal["nothing_to_cover", "not_worth_it"]
 
 
 class UnansweredError(Exception):
-    """The summariser gives no answer, now: told apart from an outage of the log, and unwrapped."""
+    """The summariser is unavailable; wraps its ``error`` so that it is not mistaken for an outage of the log."""
 
     def __init__(self, error: UnavailableError) -> None:
         super().__init__(error.error_code)
@@ -103,7 +113,7 @@ class UnansweredError(Exception):
 
 @lazy_dataclass(frozen=True, slots=True)
 class RoundResult:
-    """``has_more``: another round would cover more."""
+    """The result of a round. ``has_more`` says whether another round would cover more."""
 
     published: bool
     reason: Unchanged | None
@@ -111,14 +121,18 @@ class RoundResult:
     has_more: bool
 
     def then(self, later: RoundResult) -> RoundResult:
-        """This round and the next as one."""
+        """Return the result of this round and a later one together."""
         published = self.published or later.published
         return RoundResult(published, None if published else later.reason, later.summary, later.has_more)
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class Rounds:
-    """``summariser`` writes what windows show, one text a round; ``outliner`` what rounds store, and costs nothing."""
+    """Makes summaries in rounds.
+
+    ``summariser`` writes the text that windows show, once a round. ``outliner`` writes the outlines that rounds store, and costs
+    nothing.
+    """
 
     log: SessionLog
     counter: TokenCounter
@@ -126,8 +140,11 @@ class Rounds:
     outliner: Summariser
     models: Mapping[str, int] | None = None
 
-    def one(self, keys: SessionKeys, body: CompressSession, request: RequestKey | None) -> RoundResult:
-        """Reads a bounded stretch of history behind the summary in force, and publishes the next summary."""
+    def compress_once(self, keys: SessionKeys, body: CompressSession, request: RequestKey | None) -> RoundResult:
+        """Read a bounded stretch of history after the current summary, and publish the next summary.
+
+        Raises `UnansweredError` if the summariser is unavailable.
+        """
         attempt = self.log.commits.attempt(keys, request)
         tail = attempt.tail()
         repeated = attempt.earlier(tail)
@@ -150,18 +167,18 @@ class Rounds:
             history = _within(reach, history, before)
         if not history.messages:
             return RoundResult(False, "nothing_to_cover", base, False)
-        event = self._make(_Making(keys, body.max_tokens, before, is_bound), history, reach.policy.pins)
+        event = self._make(_SummaryPlan(keys, body.max_tokens, before, is_bound), history, reach.policy.pins)
         if event is None:
             return RoundResult(False, "not_worth_it", base, False)
         event = replace(event, base=base.event.position if base is not None else 0)
         published = self._publish(attempt, event, read=tail.header)
         if published is None:
-            # Another summary, a rewind or a redaction came in between: what is left to cover is seen from there.
+            # Another summary, a rewind or a redaction came in between: the next round starts from the new state.
             return RoundResult(False, None, base, True)
         return RoundResult(True, None, published, history.has_more)
 
     def _reach(self, header: Header, settings: SessionSettings, max_tokens: int) -> Reach:
-        """How far the summary goes by the policy: as its windows will be with it."""
+        """Return how far the policy lets a summary of ``max_tokens`` reach at a header."""
         flow, room = header.flow, room_of(header, settings, self.models)
         lead = Counted(0, flow.lead.messages, flow.lead.tokens)
         closed = flow.closed
@@ -174,7 +191,7 @@ class Rounds:
     # ------------------------------------------------------------ making
 
     def _newest_bound(self, keys: SessionKeys, unbound: SummaryEvent) -> SummaryEvent | None:
-        """The newest of the rounds before that stands for the history that the log has."""
+        """Return the newest earlier summary whose covered history is still that of the log; None if there is none."""
         for branch in reversed(unbound.branches[:-1]):
             event = self.log.summaries.at(keys, [branch.position])[0].event
             commit = self.log.commits.containing(keys, event.last)
@@ -182,13 +199,13 @@ class Rounds:
                 return event
         return None
 
-    def _make(self, made: _Making, history: History, pins: Sequence[Pin]) -> SummaryEvent | None:
-        """The next summary, or None when it would not be smaller than what it covers."""
-        before, max_tokens = made.before, made.max_tokens
+    def _make(self, plan: _SummaryPlan, history: History, pins: Sequence[Pin]) -> SummaryEvent | None:
+        """Make the next summary; return None if it would not be smaller than the messages that it covers."""
+        before, max_tokens = plan.before, plan.max_tokens
         coverage = _covered_by(history, before, pins)
         known, share = seen(before.facts if before is not None else (), coverage.facts), int(max_tokens * _FACTS_SHARE)
         facts = chosen_facts(known, share, self._facts_tokens)
-        least = SummaryEvent(
+        without_text = SummaryEvent(
             position=0,
             first=before.first if before is not None else coverage.first,
             last=coverage.last,
@@ -204,52 +221,54 @@ class Rounds:
             summariser="",
             kept=(
                 *(before.kept if before is not None else ()),
-                *(KeptMessage(history.commit_of(at).header.first, at) for at in coverage.kept),
+                *(KeptMessage(history.commit_of(position).header.first, position) for position in coverage.kept),
             ),
-            level=made.growth.level,
-            tree=made.growth.branches,
+            level=plan.growth.level,
+            tree=plan.growth.branches,
         )
-        # By stored counts, before anything is paid for: the shortest of texts would have to save something.
-        if summary_tokens(least) + 1 - summary_tokens(before) >= coverage.saved:
+        # Checked by stored counts before the summariser is paid: even the shortest text must save something.
+        if summary_tokens(without_text) + 1 - summary_tokens(before) >= coverage.saved:
             return None
-        request, outline = self._request(made, coverage, max_tokens - least.tokens - _JOIN_TOKENS)
-        told = self._told(request)
-        text = told.text.strip()
-        # What the text leaves is room for facts too, while the summary saves half of what it covers, and of what is new.
+        request, outline = self._request(plan, coverage, max_tokens - without_text.tokens - _JOIN_TOKENS)
+        summary = self._summarise(request)
+        text = summary.text.strip()
+        # Facts get the tokens that the text leaves, as long as the summary saves half of the new messages and half of all.
         grown_by = coverage.saved // 2 + (before.tokens if before is not None else 0)
-        left = min(max_tokens, least.source_tokens // 2, grown_by) - self._tokens(text, ()) - _JOIN_TOKENS
+        left = min(max_tokens, without_text.source_tokens // 2, grown_by) - self._tokens(text, ()) - _JOIN_TOKENS
         facts = chosen_facts(known, max(share, left), self._facts_tokens)
         tokens = self._tokens(text, facts)
         if not text or tokens > max_tokens:
             return None
-        event = replace(least, text=text, facts=facts, tokens=tokens, summariser=told.summariser, outline=outline)
+        event = replace(
+            without_text, text=text, facts=facts, tokens=tokens, summariser=summary.summariser, outline=outline
+        )
         return event if summary_tokens(event) - summary_tokens(before) < coverage.saved else None
 
-    def _request(self, made: _Making, coverage: Coverage, room: int) -> tuple[SummaryRequest, str]:
-        """What the summariser is asked, and the outline of this round, or of all rounds that are put together in it."""
-        before, growth, tenant = made.before, made.growth, made.keys.owner.tenant_id
+    def _request(self, plan: _SummaryPlan, coverage: Coverage, room: int) -> tuple[SummaryRequest, str]:
+        """Return the summariser's request and the outline to store: of this round, or of the rounds that are merged with it."""
+        before, growth, tenant = plan.before, plan.growth, plan.keys.owner.tenant_id
         if before is None:
             return SummaryRequest("", coverage.loops, room, tenant), ""
         outline = self._outlined(SummaryRequest("", coverage.loops, OUTLINE_TOKENS))
-        if not made.is_rebuilt:
+        if not plan.is_rebuilt:
             return SummaryRequest(before.text, coverage.loops, room, tenant), outline
         wanted = [branch.position for branch in before.branches]
-        events = [summary.event for summary in self.log.summaries.at(made.keys, wanted)]
+        events = [summary.event for summary in self.log.summaries.at(plan.keys, wanted)]
         texts = {event.position: event.outline or event.text for event in events}
         for group in growth.merged:
-            outline = self._together([*(texts[branch.position] for branch in group), outline])
+            outline = self._merged([*(texts[branch.position] for branch in group), outline])
         parts = [*(texts[branch.position] for branch in growth.branches), outline]
         while len(parts) > FAN:
-            parts = [self._together(parts[:FAN]), *parts[FAN:]]
+            parts = [self._merged(parts[:FAN]), *parts[FAN:]]
         return SummaryRequest("", (), room, tenant, tuple(parts)), outline
 
-    def _together(self, parts: Sequence[str]) -> str:
+    def _merged(self, parts: Sequence[str]) -> str:
         return self._outlined(SummaryRequest("", (), OUTLINE_TOKENS, parts=tuple(parts)))
 
     def _outlined(self, request: SummaryRequest) -> str:
         return self.outliner.summarise(request).text.strip()
 
-    def _told(self, request: SummaryRequest) -> Summarised:
+    def _summarise(self, request: SummaryRequest) -> Summarised:
         try:
             return self.summariser.summarise(request)
         except UnavailableError as error:
@@ -264,19 +283,21 @@ class Rounds:
     # ------------------------------------------------------------ publishing
 
     def _publish(self, attempt: Attempt, event: SummaryEvent, *, read: Header) -> CurrentSummary | None:
-        """The summary in the log's next slot; None when its base is no longer in force, or since ``read`` the log was rewound, or
-        something of it redacted."""
-        keys, made = attempt.keys, event
+        """Write the summary into the log's next slot and return it.
+
+        Return None if its base is no longer the current summary, or if the log was rewound or redacted after the header ``read``.
+        """
+        keys, published = attempt.keys, event
 
         def compose(tail: Tail) -> Draft | Commit:
-            nonlocal made
+            nonlocal published
             header = tail.header
             base = header.summary.position if header.summary is not None else 0
             if base != event.base or (header.rewound, header.redacted) != (read.rewound, read.redacted):
                 raise _Superseded
             new = following(header, kind="y", events=1, now_ms=self.log.clock.now_ms())
-            made = replace(event, position=new.first)
-            return Draft(replace(new, summary=_covered(made), asked=answered(new)), (made,))
+            published = replace(event, position=new.first)
+            return Draft(replace(new, summary=_covered(published), asked=answered(new)), (published,))
 
         try:
             written = self.log.commits.write_attempt(attempt, compose)
@@ -285,14 +306,18 @@ class Rounds:
         if written.repeated:
             return self.log.summaries.in_force(keys, written.commit.header.summary)
         with suppress(UnavailableError):  # the commit is durable; a reader that misses the cache reads the commit
-            self.log.summaries.write_cache(keys, made, time_ms=written.commit.header.time_ms)
+            self.log.summaries.write_cache(keys, published, time_ms=written.commit.header.time_ms)
         self.log.touch(keys, written.tail, written.commit.header)
-        return CurrentSummary(made, written.commit.header.time_ms)
+        return CurrentSummary(published, written.commit.header.time_ms)
 
 
 @lazy_dataclass(frozen=True, slots=True)
-class _Making:
-    """A summary to be made: ``before`` is what it goes on from; not ``is_bound``: that is not the one in force."""
+class _SummaryPlan:
+    """A summary that is to be made.
+
+    ``before`` is the summary that it continues. ``is_bound`` is false if the current summary covers a history that the log no
+    longer has; ``before`` is then an earlier one.
+    """
 
     keys: SessionKeys
     max_tokens: int
@@ -301,16 +326,17 @@ class _Making:
 
     @property
     def growth(self) -> Growth:
-        """What becomes of the tree of rounds."""
+        """The tree of rounds after this summary."""
         return grown(self.before.branches if self.before is not None else ())
 
     @property
     def is_rebuilt(self) -> bool:
+        """Whether the text is made from outlines instead of continuing the text of ``before``."""
         return self.growth.is_rebuilt or not self.is_bound
 
 
 def _within(reach: Reach, history: History, before: SummaryEvent | None) -> History:
-    """The loops that the policy's windows don't show whole."""
+    """Return the loops that the policy's windows don't show in full."""
     messages, tokens = (before.messages, before.source_tokens) if before is not None else (0, 0)
     return history.while_covered(
         lambda loop, more, more_tokens: reach.covers(loop, messages + more, tokens + more_tokens)
@@ -318,12 +344,12 @@ def _within(reach: Reach, history: History, before: SummaryEvent | None) -> Hist
 
 
 def _covered_by(history: History, before: SummaryEvent | None, pins: Sequence[Pin]) -> Coverage:
-    sources = [Source(one.event, one.loop, one.time_ms) for one in history.messages]
+    sources = [Source(message.event, message.loop, message.time_ms) for message in history.messages]
     return cover(sources, pins=pins, before=before.messages if before is not None else 0)
 
 
-class _Superseded(Exception):  # noqa: N818 - a turn of events, not an error
-    """Another summary is in force."""
+class _Superseded(Exception):  # noqa: N818 - ends an attempt, not an error
+    """The summary's base is no longer the current summary, or the log was rewound or redacted."""
 
 
 def _covered(event: SummaryEvent) -> Covered:

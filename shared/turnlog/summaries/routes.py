@@ -1,4 +1,4 @@
-"""Summaries: made, shown, and discarded."""
+"""The HTTP routes of summaries: make, show and discard."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ ROUTES: tuple[Route, ...] = (
         "/v1/sessions/{session_id}/summary",
         "get_summary",
         "compress",
-        "The summary in force",
+        "The current summary",
         _get_summary,
         answers={200: SummaryAnswer},
     ),
@@ -53,7 +53,7 @@ ROUTES: tuple[Route, ...] = (
         "/v1/sessions/{session_id}/summary",
         "discard_summary",
         "compress",
-        "Discard the summary in force, and make one of the history",
+        "Discard the current summary, and make a new one from the history",
         _discard_summary,
         answers={202: Job},
         writes=True,

@@ -1,7 +1,7 @@
-"""Asking for a summary when an append crosses the trigger of its session's policy. No model is called, nothing waits.
+"""Request a summary when an append crosses the trigger of its session's policy. No model is called, and the append does not wait.
 
-The commit says in its header that it asks; then the job is sent, with ids only. Ended in between, a later append asks again.
-Segments are asked for likewise, by position: whatever was asked for and got lost, the next job of the session does too.
+The commit's header records the request; then a job is started, with ids only. If the process ends in between, a later append
+requests again. Segments are requested likewise, by position. A lost request for a segment is covered by the session's next job.
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ from turnlog.windows.triggers import Counted, Totals, Trigger, any_crossed, is_c
 
 
 def totals_since_summary(header: Header) -> Totals:
-    """The totals at a header. Messages before the first loop count as everything, never as past."""
+    """Return the loops, messages and tokens that no summary covers: in total, and in closed loops.
+
+    Messages before the first loop count in total only.
+    """
     flow, summary = header.flow, header.summary
     past_loops = max(0, flow.loop.number - 1)
     if summary is None:
@@ -42,7 +45,7 @@ def totals_since_summary(header: Header) -> Totals:
             Counted(past_loops, flow.messages, flow.tokens),
             Counted(past_loops, flow.closed.messages, flow.closed.tokens),
         )
-    # A summary covers from the beginning on: messages before the first loop are among what it covers.
+    # A summary covers the log from its beginning: also the messages before the first loop.
     closed_messages, closed_tokens = flow.lead.messages + flow.closed.messages, flow.lead.tokens + flow.closed.tokens
     loops = past_loops - summary.loop
     return Totals(
@@ -53,38 +56,44 @@ def totals_since_summary(header: Header) -> Totals:
 
 MAX_FAILURES, MAX_USELESS = 3, 2
 REST_LOOPS = 10
-"""After useless attempts a session is left alone until it has so many loops more."""
+"""After `MAX_USELESS` useless attempts, the number of further loops before a session's appends request a summary again."""
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class Attempts:
-    """``failures``: what trying again can't mend; ``useless``: nothing to cover, or nothing saved. ``loop``: the open loop then."""
+    """The failed and useless attempts to summarise a session since its newest summary.
+
+    ``failures`` counts attempts that failed for good. ``useless`` counts attempts whose summary would not have been smaller.
+    ``loop`` is the loop that was open at the last attempt.
+    """
 
     failures: int = 0
     useless: int = 0
     loop: int = 0
 
     def is_off(self, loop: int) -> bool:
-        """Whether an append to this loop leaves the session alone."""
+        """Return whether an append to this loop must not start a job."""
         if self.failures >= MAX_FAILURES:
             return True
         return self.useless >= MAX_USELESS and loop < self.loop + REST_LOOPS
 
     def failed(self, loop: int) -> Attempts:
+        """Return the attempts with another failure."""
         return replace(self, failures=self.failures + 1, loop=loop)
 
     def saved_nothing(self, loop: int) -> Attempts:
+        """Return the attempts with another useless one."""
         return replace(self, useless=self.useless + 1, loop=loop)
 
 
 def read_attempts(items: ItemTable, keys: SessionKeys) -> Attempts:
-    """The attempts since the newest summary, in one request."""
+    """Read the attempts since the newest summary, in one request."""
     item = items.get_many([keys.attempts]).get(keys.attempts)
     return Attempts(_int(item, "f"), _int(item, "u"), _int(item, "lo")) if item is not None else Attempts()
 
 
 def write_attempts(items: ItemTable, keys: SessionKeys, attempts: Attempts) -> None:
-    """Two workers at once may lose a count: the session is tried once more then."""
+    """Store the attempts. Of two workers at the same time one may lose its count; the session then gets one more attempt."""
     key = keys.attempts
     items.put(
         {"pk": key.pk, "sk": key.sk, "f": attempts.failures, "u": attempts.useless, "lo": attempts.loop},
@@ -98,13 +107,16 @@ def _int(item: Item, name: str) -> int:
 
 
 KEEP_LOOPS = 2
-"""So many closed loops no summary covers, unless a caller says otherwise."""
+"""Number of newest closed loops that no summary covers, unless the caller says otherwise."""
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class Reach:
-    """Of a policy's windows at a position: ``past`` is all that closed loops have, with ``lead``, which stands before the first
-    loop; ``total`` is the log's running total of tokens, ``summary`` what the summary may take in the window."""
+    """The reach of a summary by a policy at a position: up to the loops that the policy's windows show in full.
+
+    ``lead`` counts the messages before the first loop; ``past`` counts ``lead`` and all closed loops. ``total`` is the log's
+    running total of tokens; ``summary`` is the number of tokens that the summary may take in a window.
+    """
 
     policy: Policy
     room: Room
@@ -115,28 +127,31 @@ class Reach:
 
     @property
     def keep_loops(self) -> int:
-        """The newest closed loops that no summary covers."""
-        whole = [step.whole for step in self.policy.steps if isinstance(step, Loops)]
-        return max([KEEP_LOOPS, *whole])
+        """The number of newest closed loops that no summary covers."""
+        shown = [step.whole for step in self.policy.steps if isinstance(step, Loops)]
+        return max([KEEP_LOOPS, *shown])
 
     @property
     def is_endless(self) -> bool:
-        """Whether the windows show all that was ever said, so that there is no border to end at yet."""
+        """Whether the windows still show the whole log, so that no loop is left for a summary."""
         return not self.covers(1, self.lead.messages, self.lead.tokens)
 
     def covers(self, loop: int, messages: int, tokens: int) -> bool:
-        """Whether a closed loop is for the summary, with so much of the log before it. Where no step says so, every one is."""
-        said = [
-            self._says(step, loop, messages, tokens)
+        """Return whether a summary covers a closed loop that has ``messages`` and ``tokens`` of the log before it.
+
+        Without a step that limits it, a summary covers every closed loop.
+        """
+        answers = [
+            self._leaves_out(step, loop, messages, tokens)
             for step in self.policy.steps
             if isinstance(step, Crossing | Recent)
         ]
-        return not said or any(said)
+        return not answers or any(answers)
 
-    def _says(self, step: Crossing | Recent, loop: int, messages: int, tokens: int) -> bool:
+    def _leaves_out(self, step: Crossing | Recent, loop: int, messages: int, tokens: int) -> bool:
         if isinstance(step, Crossing):
             return tokens < step.border(self.total, self.room, self.summary)
-        # From this loop on: whether it is more than what stays, or would be left out of again.
+        # The closed loops from this one on: do they exceed what the step keeps, or the size at which it cuts again?
         rest = Counted(self.past.loops - loop + 1, self.past.messages - messages, self.past.tokens - tokens)
         is_over = (step.messages is not None and rest.messages > step.messages) or (
             step.tokens is not None and rest.tokens > step.tokens
@@ -149,7 +164,7 @@ _OPTIONS = CompressSession()
 
 
 class AskForSummaries:
-    """Decides for each append, from its own header alone, and sends the job of the one that asks."""
+    """Decides for each append, by its header alone, whether to request a summary, and starts the job of the request."""
 
     def __init__(self, log: SessionLog, start_job: StartJobs, models: Mapping[str, int] | None = None) -> None:
         self._log = log
@@ -157,7 +172,10 @@ class AskForSummaries:
         self._models = models
 
     def asked(self, header: Header, settings: SessionSettings) -> CompressionRequest | None:
-        """What the header of a commit that is about to be written says of requests."""
+        """Return the compression request for the header of a commit that is about to be written.
+
+        This is a new request if the append crosses the trigger, else the request of the header.
+        """
         trigger = trigger_of(settings)
         loop = header.flow.loop.number
         if trigger is None or (header.asked and not header.asked.allows_another(loop=loop, now_ms=header.time_ms)):
@@ -168,7 +186,10 @@ class AskForSummaries:
         return CompressionRequest(loop, header.time_ms)
 
     def send(self, owner: Owner, session_id: str, header: Header, settings: SessionSettings) -> Compression:
-        """After the commit is durable. Again for the same commit: nothing new. An outage is left to a later append."""
+        """Start the job that a durable commit requests; again for the same commit, the same job.
+
+        If the job can't be started in an outage, a later append requests again.
+        """
         asked = header.asked
         if trigger_of(settings) is None:
             return "off"
@@ -183,16 +204,19 @@ class AskForSummaries:
 
 
 class AskForSegments:
-    """Sends the job of the append that completes a stretch of the log, or comes first after the commit that did."""
+    """Starts the job that seals a segment, for the append that completes a stretch of the log or follows the commit that did."""
 
     def __init__(self, start_job: StartJobs) -> None:
         self._start_job = start_job
 
     def send(self, owner: Owner, session_id: str, header: Header, before: Header) -> None:
-        """After the commit is durable. Again for the same commit: the same job. An outage is left to the next stretch."""
+        """Start the sealing job if a durable commit completes a stretch; again for the same commit, the same job.
+
+        If the job can't be started in an outage, the job of the next stretch seals this one too.
+        """
         first = header.first
         if before.last + 1 == first and before.kind != header.kind:
-            # State changes and summaries ask for nothing themselves.
+            # State changes and summaries start no jobs themselves, so this append does it for the commit before.
             first = before.first
         if not completes_stretch(first, header.last):
             return
@@ -202,16 +226,16 @@ class AskForSegments:
 
 
 def trigger_of(settings: SessionSettings) -> Trigger | None:
-    """When sessions with these settings ask. Of a long policy META has the trigger alone, so nothing else is read of it."""
+    """Return the trigger of a session's policy. Reads only the trigger, as META stores nothing else of a long policy."""
     policy: Any = settings.policy
     if isinstance(policy, str):
         return policy_of(policy).compress
-    found = policy.get("compress")
-    return Trigger.model_validate_json(encode_json(found)) if found is not None else None
+    trigger = policy.get("compress")
+    return Trigger.model_validate_json(encode_json(trigger)) if trigger is not None else None
 
 
 def answered(header: Header) -> CompressionRequest | None:
-    """What the header of a summary's commit says of requests: the cool-down begins."""
+    """Return the compression request for the header of a summary's commit: answered, so that the cool-down begins."""
     loop = header.flow.loop.number
     return (
         replace(header.asked, loop=loop, is_answered=True)

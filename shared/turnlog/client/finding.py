@@ -226,7 +226,7 @@ def _place(hit: FoundInSessions) -> str:
     if hit.where != "message":
         return hit.where
     loop = f"loop {hit.loop}, " if hit.loop else ""
-    return f"position {hit.position}, {loop}{hit.role}{f', call {hit.ref}' if one.ref else ''}"
+    return f"position {hit.position}, {loop}{hit.role}{f', call {hit.ref}' if hit.ref else ''}"
 
 
 def _recall(session: FindingCalls, request: RecallRequest) -> tuple[str, tuple[str | int, ...]]:

@@ -18,7 +18,7 @@ from turnlog.agents.tools import (
     Hooks,
     NotExecutedError,
     RequestedCall,
-    CallResult,
+    ExecutedCall,
     RunResult,
     error_text,
     prepared,
@@ -201,7 +201,7 @@ class AgentLoop:
 
         That call and later ones that need an approval stay open.
         """
-        results, waiting = list[CallResult](), None
+        results, waiting = list[ExecutedCall](), None
         for call in calls:
             if call.ref != approved and self._needs_approval(call):
                 waiting = waiting or call
@@ -249,9 +249,9 @@ class AgentLoop:
         for hook in plan.hooks:
             replacement = yield _user_call(hook.after_tool, call, text, is_error)
             text = text_of(replacement) if replacement is not None else text
-        return CallResult(call, text, is_error, meta)
+        return ExecutedCall(call, text, is_error, meta)
 
-    def _result_messages(self, results: Sequence[CallResult]) -> tuple[list[JsonObject], list[dict[str, Any]]]:
+    def _result_messages(self, results: Sequence[ExecutedCall]) -> tuple[list[JsonObject], list[dict[str, Any]]]:
         """Return results as messages of the format, one each, and their metadata.
 
         Windows group them as the provider requires.

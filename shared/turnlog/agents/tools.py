@@ -46,7 +46,7 @@ MAX_ERROR_CHARS = 2_000
 
 
 @lazy_dataclass(frozen=True, slots=True)
-class CallResult:
+class ExecutedCall:
     """The result of a tool call. ``meta`` is metadata for its message."""
 
     call: RequestedCall

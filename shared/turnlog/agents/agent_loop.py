@@ -14,11 +14,11 @@ from turnlog.agents.replies import Reply, events_of, is_stream, reply_of
 from turnlog.agents.streams import accumulator
 from turnlog.agents.streams.base import Accumulator, plain
 from turnlog.agents.tools import (
+    ExecutedCall,
     Handler,
     Hooks,
     NotExecutedError,
     RequestedCall,
-    ExecutedCall,
     RunResult,
     error_text,
     prepared,

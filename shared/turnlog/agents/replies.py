@@ -111,7 +111,9 @@ _PARSERS: Mapping[str, Callable[[Mapping[str, Any]], Reply | None]] = {
 
 def _summed(usage: Mapping[str, Any], names: Iterable[str], output: str) -> dict[str, int] | None:
     counts = [usage.get(name) or 0 for name in names]
-    return counted(sum(counts), usage.get(output)) if all(isinstance(number, int) for number in counts) and usage else None
+    return (
+        counted(sum(counts), usage.get(output)) if all(isinstance(number, int) for number in counts) and usage else None
+    )
 
 
 def _not_a_reply(value: object) -> InvalidInputError:

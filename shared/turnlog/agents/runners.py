@@ -9,7 +9,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
-from turnlog.agents.agent_loop import AgentLoop, StreamEvents, LoopStep, RunPlan, Step, user_message
+from turnlog.agents.agent_loop import AgentLoop, LoopStep, RunPlan, Step, StreamEvents, user_message
 from turnlog.agents.tools import RunResult
 from turnlog.client.threads import finished
 from turnlog.core.errors import InvalidInputError

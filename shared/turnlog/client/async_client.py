@@ -42,8 +42,8 @@ class AsyncTurnlog(TurnlogCalls):
     ) -> Opening:
         """Open a client for ``async with`` or ``await``. The options are those of `Turnlog.open`.
 
-            async with AsyncTurnlog.open("sqlite:///agent.db") as log:
-                session = await log.sessions.get_or_create("support-42")
+        async with AsyncTurnlog.open("sqlite:///agent.db") as log:
+            session = await log.sessions.get_or_create("support-42")
         """
 
         checked_max_calls(max_calls)  # before anything is opened

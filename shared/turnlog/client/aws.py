@@ -25,6 +25,7 @@ class CredentialSource(Protocol):
 
 class Signer(Protocol):
     """Signs HTTP requests."""
+
     def signed(self, method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> dict[str, str]:
         """Return the headers of one try of a request, with its signature."""
 

@@ -35,6 +35,7 @@ class HttpCall:
 @lazy_dataclass(frozen=True, slots=True)
 class HttpAnswer:
     """A response, read to its end."""
+
     status: int
     headers: http.client.HTTPMessage
     data: bytes

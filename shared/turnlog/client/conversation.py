@@ -186,7 +186,9 @@ class ConversationCalls(SessionResource):
         Returns a job with ``mode="async"``, and when the work takes longer than one request may.
         """
         fields = {"mode": mode, "keep_loops": keep_loops, "max_tokens": max_tokens}
-        answer: Compressed | Job = self._backend.call("compress_session", path=self._path, body=without_none(fields), key=key)
+        answer: Compressed | Job = self._backend.call(
+            "compress_session", path=self._path, body=without_none(fields), key=key
+        )
         return answer
 
     def summary(self) -> SummaryAnswer | None:

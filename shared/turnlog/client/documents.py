@@ -31,8 +31,7 @@ __all__ = ["Document", "DocumentCalls", "DocumentReading", "Documents"]
 
 
 class DocumentReading:
-    """Reads of documents that belong together. The session's existence is checked at the first read, and again after 5 seconds.
-    """
+    """Reads of documents that belong together. The session's existence is checked at the first read, and again after 5 seconds."""
 
     def __init__(self, backend: Backend, path: Mapping[str, str]) -> None:
         self._backend = backend
@@ -133,7 +132,9 @@ class Documents:
         Raises `DocumentChangedError` with ``if_absent`` when the document exists, with ``if_revision`` when its revision
         differs.
         """
-        entry = _entry(name, data) | without_none({"if_revision": if_revision}) | ({"if_absent": True} if if_absent else {})
+        entry = (
+            _entry(name, data) | without_none({"if_revision": if_revision}) | ({"if_absent": True} if if_absent else {})
+        )
         written = self._write({"put": [entry]}, key=key).documents[0]
         return Document(name, data, written.revision, milliseconds_of(written.updated_at))
 

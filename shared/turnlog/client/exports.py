@@ -224,8 +224,7 @@ class ExportFile:
     # ------------------------------------------------------------ sessions and members
 
     def sessions(self, session: str | None = None, *, is_single: bool = False) -> list[ExportedSession]:
-        """Return all sessions, or the selected one. With ``is_single``, raise `InvalidInputError` unless there is exactly one.
-        """
+        """Return all sessions, or the selected one. With ``is_single``, raise `InvalidInputError` unless there is exactly one."""
         if session is not None:
             return [self.session(session)]
         if is_single and len(self._sessions) != 1:
@@ -276,8 +275,7 @@ class ExportFile:
             yield document
 
     def check(self) -> None:
-        """Compare every member with its hash, size and line count in the manifest; raise `InvalidInputError` when they differ.
-        """
+        """Compare every member with its hash, size and line count in the manifest; raise `InvalidInputError` when they differ."""
         for name, (entry, _) in self._members.items():
             digest, size, lines = sha256(), 0, 0
             for chunk in self._chunks(name):

@@ -30,8 +30,7 @@ from turnlog.sessions.state_models import Health
 
 
 class Turnlog(PersonExport, JobCalls, MemoryCalls, UpkeepCalls):
-    """The sessions, jobs and memories of one owner. Open it with `Turnlog.open`; use it as a context manager or call `close`.
-    """
+    """The sessions, jobs and memories of one owner. Open it with `Turnlog.open`; use it as a context manager or call `close`."""
 
     def __init__(self, backend: Backend) -> None:
         super().__init__(backend)

@@ -131,7 +131,9 @@ def _check_name(value: str) -> str:
         raise NotFoundError(f"no snapshot {value[:80]!r}")
     if value in (".", ".."):
         # A proxy would resolve it as a step in the path.
-        raise InvalidInputError(f"a snapshot named {value!r} can be reached only by its id over HTTP", code="invalid_name")
+        raise InvalidInputError(
+            f"a snapshot named {value!r} can be reached only by its id over HTTP", code="invalid_name"
+        )
     return value
 
 

@@ -1,5 +1,4 @@
-"""`turnlog.lint` and `turnlog.build_window`: provider rules and windows for a list of messages, without a store or a service.
-"""
+"""`turnlog.lint` and `turnlog.build_window`: provider rules and windows for a list of messages, without a store or a service."""
 
 from __future__ import annotations
 

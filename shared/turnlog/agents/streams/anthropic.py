@@ -1,5 +1,4 @@
-"""Events of Anthropic Messages and of Bedrock's ConverseStream: https://docs.anthropic.com/en/docs/build-with-claude/streaming.
-"""
+"""Events of Anthropic Messages and of Bedrock's ConverseStream: https://docs.anthropic.com/en/docs/build-with-claude/streaming."""
 
 from __future__ import annotations
 
@@ -78,7 +77,10 @@ class AnthropicAccumulator:
             block["signature"] = text_of(delta.get("signature"))
         elif kind == "citations_delta":
             citations = block.get("citations")
-            block["citations"] = [*(citations if isinstance(citations, list) else []), copy.deepcopy(delta.get("citation"))]
+            block["citations"] = [
+                *(citations if isinstance(citations, list) else []),
+                copy.deepcopy(delta.get("citation")),
+            ]
 
     def _count(self, event: Event) -> None:
         for name, value in mapping(event.get("usage")).items():

@@ -1,5 +1,4 @@
-"""The interface of accumulators, which build a message from the events of a provider's stream, and helpers for reading events.
-"""
+"""The interface of accumulators, which build a message from the events of a provider's stream, and helpers for reading events."""
 
 from __future__ import annotations
 
@@ -38,8 +37,7 @@ class Accumulator(Protocol):
 
 
 def plain(event: object) -> Event:
-    """Return an event or a message as a mapping. Raises `TypeError` for a value that is neither a mapping nor a pydantic model.
-    """
+    """Return an event or a message as a mapping. Raises `TypeError` for a value that is neither a mapping nor a pydantic model."""
     if isinstance(event, Mapping):
         return event
     dump = getattr(event, "model_dump", None)

@@ -144,7 +144,7 @@ class AgentLoop:
             return (yield from self._streamed(value))
         reply = reply_of(value, plan.format)
         if not reply.messages:
-            raise InvalidInputError("the model has answered nothing", code="empty_reply")
+            raise InvalidInputError("the model returned no message", code="empty_reply")
         return reply
 
     def _streamed(self, events: Any) -> Step:
@@ -161,7 +161,7 @@ class AgentLoop:
             raise
         if accumulated.is_broken or accumulated.finish_reason is None:
             yield from self._interrupted(accumulated)
-            raise InvalidInputError("the model's stream ended before its answer did", code="broken_stream")
+            raise InvalidInputError("the model's stream ended before its answer was complete", code="broken_stream")
         return Reply(accumulated.messages, accumulated.usage, accumulated.finish_reason)
 
     def _interrupted(self, accumulated: Accumulator) -> Step:

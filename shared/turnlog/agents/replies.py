@@ -118,7 +118,7 @@ def _summed(usage: Mapping[str, Any], names: Iterable[str], output: str) -> dict
 
 def _not_a_reply(value: object) -> InvalidInputError:
     return InvalidInputError(
-        "a model answers with a message, a list of messages, a Reply, its provider's answer or a stream, "
+        "a model must return a message, a list of messages, a Reply, its provider's answer or a stream, "
         f"not {type(value).__name__}",
         code="not_a_reply",
     )

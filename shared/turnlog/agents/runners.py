@@ -107,7 +107,7 @@ def _perform(step: LoopStep | StreamEvents) -> Any:
     if isinstance(step, LoopStep):
         return _sync(step.function())
     if not hasattr(step.events, "__iter__"):
-        raise _needs_async("its model streams")
+        raise _needs_async("the model streams asynchronously")
     for event in step.events:
         for handler in step.handlers(event):
             _sync(handler())
@@ -118,7 +118,7 @@ def _sync(value: Any) -> Any:
     if inspect.isawaitable(value):
         with suppress(AttributeError):
             value.close()  # type: ignore[attr-defined]
-        raise _needs_async("a function of it is async")
+        raise _needs_async("a function of the run is async")
     return value
 
 

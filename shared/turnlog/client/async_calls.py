@@ -57,7 +57,7 @@ class CallThreads:
 def checked_max_calls(value: int) -> int:
     """Return ``value``; raise `InvalidInputError` when it is below 1."""
     if value < 1:
-        raise InvalidInputError(f"max_calls is a number above 0, not {value!r}")
+        raise InvalidInputError(f"max_calls must be a number above 0, not {value!r}")
     return value
 
 

@@ -52,7 +52,7 @@ def signer_of(url: SplitResult, aws: Aws | bool | None, *, has_token: bool) -> S
     options that contradict each other.
     """
     if has_token and aws:
-        raise InvalidInputError("a request has a bearer token or a signature: give token= or aws=, not both")
+        raise InvalidInputError("a request has a bearer token or a signature: pass token= or aws=, not both")
     service, region = _service_and_region(url.hostname or "")
     is_known = bool(service) and url.scheme == "https"
     if has_token or aws is False or (aws is None and not is_known):
@@ -63,7 +63,7 @@ def signer_of(url: SplitResult, aws: Aws | bool | None, *, has_token: bool) -> S
     try:
         from turnlog.client.aws_signing import RequestSigner
     except ImportError as error:
-        message = "requests to AWS are signed by botocore: pip install 'turnlog[aws]', or give a token="
+        message = "requests to AWS are signed by botocore: pip install 'turnlog[aws]', or pass token="
         raise InvalidInputError(message, code="extra_missing") from error
     return RequestSigner(
         service=options.service or service or "execute-api",

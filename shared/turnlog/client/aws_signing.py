@@ -87,11 +87,13 @@ def _region_of(session: Any) -> str | None:
 def _no_credentials() -> UnauthorizedError:
     return UnauthorizedError(
         "no AWS credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AWS_PROFILE or a role, "
-        "or give a token=, or aws=False for a service that asks for none",
+        "or pass token=, or aws=False for a service that needs no signature",
         code="no_credentials",
     )
 
 
 def _not_refreshed(error: BotoCoreError | ClientError) -> UnavailableError:
     # Only the type: a credential provider's message may repeat its input.
-    return UnavailableError(f"AWS credentials can't be had: {type(error).__name__}", code="credentials_unavailable")
+    return UnavailableError(
+        f"AWS credentials could not be loaded: {type(error).__name__}", code="credentials_unavailable"
+    )

@@ -205,7 +205,7 @@ class ExportFile:
         try:
             self._zip = ZipFile(file)
         except (BadZipFile, NotImplementedError, ValueError) as error:
-            raise _bad("it is no zip file") from error
+            raise _bad("it is not a zip file") from error
         try:
             self._members = self._listed()
             self._sessions = self._manifest()
@@ -228,7 +228,9 @@ class ExportFile:
         if session is not None:
             return [self.session(session)]
         if is_single and len(self._sessions) != 1:
-            raise InvalidInputError(f"the file has {len(self._sessions)} sessions: say which one", code="which_session")
+            raise InvalidInputError(
+                f"the file has {len(self._sessions)} sessions: choose one with session=", code="which_session"
+            )
         return list(self._sessions.values())
 
     def session(self, session_id: str) -> ExportedSession:
@@ -271,7 +273,7 @@ class ExportFile:
                 if not isinstance(document["data"], str):
                     raise TypeError("data")
             except (ValueError, KeyError, TypeError, RecursionError) as error:
-                raise _bad("a line is no document") from error
+                raise _bad("a line is not a document") from error
             yield document
 
     def check(self) -> None:
@@ -283,7 +285,7 @@ class ExportFile:
                 size += len(chunk)
                 lines += chunk.count(b"\n")
             if (digest.hexdigest(), size, lines) != (entry["sha256"], entry["size_bytes"], entry["lines"]):
-                raise _bad(f"{name} is not what the manifest says")
+                raise _bad(f"{name} does not match the manifest")
 
     # ------------------------------------------------------------ reading
 
@@ -295,7 +297,7 @@ class ExportFile:
             if info.filename not in (MANIFEST, MEMORY) and not _NAME.fullmatch(info.filename):
                 raise _bad(f"{info.filename[:80]!r} is no member of an export")
             if info.flag_bits & 1 or info.compress_type not in (ZIP_STORED, ZIP_DEFLATED):
-                raise _bad(f"{info.filename} is encrypted, or packed in another way than ours")
+                raise _bad(f"{info.filename} is encrypted, or compressed by an unsupported method")
             members[info.filename] = ({}, info)
         if MANIFEST not in members:
             raise _bad("it has no manifest")
@@ -319,10 +321,10 @@ class ExportFile:
             if "memory" in manifest:
                 self._describe(MEMORY, manifest["memory"])
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise _bad("its manifest is none of ours") from error
+            raise _bad("its manifest is not valid") from error
         del self._members[MANIFEST]
         if len(sessions) != len(manifest["sessions"]) or any(not described for described, _ in self._members.values()):
-            raise _bad("it has members that its manifest does not tell of")
+            raise _bad("it has members that its manifest does not list")
         return sessions
 
     def _session(self, entry: dict[str, Any]) -> ExportedSession:
@@ -340,7 +342,7 @@ class ExportFile:
         """Attach the manifest's entry to a member of the zip."""
         _, info = self._members[name]
         if not _DIGEST.fullmatch(entry["sha256"]) or info.file_size != entry["size_bytes"]:
-            raise _bad(f"{name} has not the size that the manifest says")
+            raise _bad(f"{name} has another size than the manifest says")
         self._members[name] = (entry, info)
 
     def _chunks(self, name: str) -> Iterator[bytes]:
@@ -351,7 +353,7 @@ class ExportFile:
                 while chunk := member.read(_CHUNK_BYTES):
                     size += len(chunk)
                     if size > info.file_size:
-                        raise _bad(f"{name} is larger than it says")
+                        raise _bad(f"{name} is larger than its declared size")
                     yield chunk
         except (BadZipFile, zlib.error, EOFError, OSError, RuntimeError, ValueError) as error:
             raise _bad(f"{name} is damaged") from error
@@ -374,11 +376,11 @@ def _object(line: bytes) -> dict[str, Any]:
     try:
         commit = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise _bad("a line is no JSON") from error
+        raise _bad("a line is not JSON") from error
     if not isinstance(commit, dict):
-        raise _bad("a line is no commit")
+        raise _bad("a line is not a commit")
     return commit
 
 
 def _bad(detail: str) -> InvalidInputError:
-    return InvalidInputError(f"no export of ours: {detail}", code="bad_export")
+    return InvalidInputError(f"not a valid export: {detail}", code="bad_export")

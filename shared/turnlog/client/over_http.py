@@ -54,7 +54,9 @@ def fetch(url: str, into: BinaryIO, *, timeout_seconds: float = 30.0) -> None:
             raise UnavailableError(f"the storage answered {answer.status}", code="download_failed")
         shutil.copyfileobj(answer, into)
     except (OSError, http.client.HTTPException) as error:
-        raise UnavailableError(f"the download broke off: {type(error).__name__}", code="download_failed") from error
+        raise UnavailableError(
+            f"the download was interrupted: {type(error).__name__}", code="download_failed"
+        ) from error
     finally:
         connection.close()
 
@@ -349,7 +351,7 @@ def _seconds(name: str, value: float) -> float: ...
 def _seconds(name: str, value: float | None) -> float | None: ...
 def _seconds(name: str, value: float | None) -> float | None:
     if value is not None and not 0 < value < math.inf:
-        raise InvalidInputError(f"{name} is a number above 0, not {value!r}")
+        raise InvalidInputError(f"{name} must be a number above 0, not {value!r}")
     return value
 
 

@@ -212,5 +212,5 @@ def _milliseconds(time: str) -> int:
     try:
         return milliseconds_of(time)
     except ValueError as error:
-        message = f"{time[:64]!r} is no time of RFC 3339"
+        message = f"{time[:64]!r} is not a time in RFC 3339"
         raise InvalidInputError(message, problems=[Problem("invalid_parameter", "/until", message)]) from error

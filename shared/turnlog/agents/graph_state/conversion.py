@@ -142,7 +142,7 @@ class Saving:
             self._session, self._parsed, is_compressed=is_compressed, is_same_run=self._is_same_run, refused=refused
         )
         if not aligned.is_sure:
-            message = "no message of the compressed list is in the log, so none was appended"
+            message = "nothing of a compressed list is in the log: none of it was appended"
             self._problems.append(Problem("messages_not_aligned", f"/{self._source}", message))
         return aligned, positions
 

@@ -44,7 +44,7 @@ def plain(event: object) -> Event:
     if callable(dump):
         fields: Event = dump(mode="json", exclude_unset=True)
         return fields
-    raise TypeError(f"an event is a mapping or a model of the provider's library, not {type(event).__name__}")
+    raise TypeError(f"an event must be a mapping or an object of the provider's library, not {type(event).__name__}")
 
 
 def mapping(value: object) -> Event:

@@ -121,6 +121,7 @@ class AgentLoop:
     # ------------------------------------------------------------ the loop
 
     def _continue(self) -> Step:
+        """Call the model and its tools until the model has answered, a call waits, or the limit is reached."""
         plan = self.plan
         while True:
             if self.iterations >= plan.max_iterations:
@@ -138,6 +139,7 @@ class AgentLoop:
                 return self._result("pending", pending=waiting)
 
     def _reply(self, window: WindowAnswer) -> Step:
+        """Call the model, and return its reply."""
         plan = self.plan
         value = events_of((yield _user_call(plan.model, window)), plan.format)
         if is_stream(value):
@@ -148,6 +150,7 @@ class AgentLoop:
         return reply
 
     def _streamed(self, events: Any) -> Step:
+        """Read a stream to its end, and return its reply. A stream that breaks is appended as interrupted."""
         plan, accumulated = self.plan, accumulator(self.plan.format)
 
         def take(event: Any) -> Sequence[Callable[[], Any]]:
@@ -226,6 +229,7 @@ class AgentLoop:
         return approve(call) if callable(approve) else call.name in approve
 
     def _execute_call(self, call: RequestedCall) -> Step:
+        """Execute a call by a hook, the session or its handler, and return its result. An error of a tool is a result, too."""
         plan, is_error, meta = self.plan, False, None
         text: str | None = None
         for hook in plan.hooks:

@@ -87,6 +87,7 @@ class AsyncPaged(AsyncIterator[T], Generic[T]):
         return self._left.popleft()
 
     async def _page(self) -> Sequence[T] | None:
+        """Return the next page; take over a fetch that a cancelled caller left running."""
         if self._coming is None:
             self._coming = asyncio.ensure_future(self._threads.read(self._paged.page))
         coming = self._coming

@@ -96,6 +96,7 @@ class Opening:
             await self._log.close()
 
     async def _opened(self) -> AsyncTurnlog:
+        """Open the client in a thread; close it again when the caller is cancelled meanwhile."""
         opened: list[AsyncTurnlog] = []
         try:
             await finished(lambda: opened.append(self._make()))

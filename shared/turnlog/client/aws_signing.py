@@ -55,6 +55,7 @@ class RequestSigner:
         return {**headers, **dict(request.headers.items())}
 
     def _region_and_credentials(self) -> tuple[str, Credentials]:
+        """Return region and credentials, looked up once. Raises `UnauthorizedError` or `InvalidInputError` when there are none."""
         with self._lock:
             try:
                 if self._session is None:

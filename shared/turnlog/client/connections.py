@@ -109,6 +109,8 @@ class Connections:
     def _exchanged(
         self, connection: http.client.HTTPConnection, call: HttpCall, ends_ms: int | None
     ) -> tuple[HttpAnswer, bool]:
+        """Send a request on a connection, and read the answer. Returns it with whether the connection will close."""
+
         def allow() -> None:
             left = self._left_seconds(ends_ms)
             connection.timeout = left
@@ -144,6 +146,7 @@ class Connections:
         return min(left, self._timeout_seconds)
 
     def _take(self) -> tuple[http.client.HTTPConnection, bool]:
+        """Return an idle connection, or a new one, and whether it was used before."""
         with self._lock:
             if self._closed:
                 raise UnavailableError("the client is closed", code="closed")

@@ -154,6 +154,7 @@ def _awaited(backend: Backend, job: Job, timeout_seconds: float) -> Export:
 
 @contextmanager
 def _opened(into: Into) -> Iterator[BinaryIO]:
+    """Open the target of an export: a file object as it is, a device or pipe directly, a file by a temporary one beside it."""
     if not isinstance(into, str | Path):
         yield into
         return
@@ -290,6 +291,9 @@ class ExportFile:
     # ------------------------------------------------------------ reading
 
     def _listed(self) -> dict[str, tuple[dict[str, Any], ZipInfo]]:
+        """Return the members of the zip. Raises `InvalidInputError` for members that no export has, or that are too large
+        together.
+        """
         members = dict[str, tuple[dict[str, Any], ZipInfo]]()
         for info in self._zip.infolist():
             if info.filename in members:
@@ -306,6 +310,7 @@ class ExportFile:
         return members
 
     def _manifest(self) -> dict[str, ExportedSession]:
+        """Read the manifest, and return its sessions. Raises `InvalidInputError` for another format or a newer version."""
         _, info = self._members[MANIFEST]
         if info.file_size > MAX_MANIFEST_BYTES:
             raise InvalidInputError(f"the manifest has more than {MAX_MANIFEST_BYTES} bytes", code="too_large")
@@ -328,6 +333,7 @@ class ExportFile:
         return sessions
 
     def _session(self, entry: dict[str, Any]) -> ExportedSession:
+        """Read the manifest's entry of a session, and attach its entries to the members."""
         head, messages = entry["head"], entry["messages"]
         if not isinstance(head, int) or not isinstance(messages, int) or not _HASH.fullmatch(entry["hash"]):
             raise TypeError("head")
@@ -359,6 +365,7 @@ class ExportFile:
             raise _bad(f"{name} is damaged") from error
 
     def _lines(self, name: str) -> Iterator[bytes]:
+        """Yield the lines of a member, without their line breaks."""
         rest = bytearray()
         for chunk in self._chunks(name):
             *complete, tail = chunk.split(b"\n")

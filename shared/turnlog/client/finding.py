@@ -230,6 +230,7 @@ def _place(hit: FoundInSessions) -> str:
 
 
 def _recall(session: FindingCalls, request: RecallRequest) -> tuple[str, tuple[str | int, ...]]:
+    """Recall the requested places. Returns their text and the refs of the calls."""
     shown, options = request.places[:MAX_PLACES], dict(request.options)
     if len(shown) > 1:
         # Several places share the token limit of one.
@@ -242,6 +243,7 @@ def _recall(session: FindingCalls, request: RecallRequest) -> tuple[str, tuple[s
 
 
 def _recalled(session: FindingCalls, place: str, options: Mapping[str, Option]) -> Recalled:
+    """Recall a place: a ref, a call id, or a position."""
     arguments: dict[str, Any] = dict(options)
     if is_ref(place):
         return session.recall(place, **arguments)
@@ -253,6 +255,7 @@ def _recalled(session: FindingCalls, place: str, options: Mapping[str, Option]) 
 
 
 def _search(session: FindingCalls, request: RecallRequest) -> tuple[str, tuple[str | int, ...]]:
+    """Search the session. Returns the results as text, and their positions."""
     options: dict[str, Any] = dict(request.options)
     answer = session.search(**options)
     return found_text(answer), tuple(hit.position for hit in answer.results)

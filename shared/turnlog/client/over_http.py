@@ -302,6 +302,7 @@ class HttpBackend:
         return UnavailableError(f"can't reach {self.url}: {reason}", code=code, details=details)
 
     def _parsed(self, route: Route, answer: HttpAnswer) -> Any:
+        """Return the answer as the route's model. Raises `UnavailableError` when the body does not fit it."""
         document = answer.json()
         if not route.answers and isinstance(document, dict):
             return document
@@ -313,6 +314,7 @@ class HttpBackend:
             raise UnavailableError(message, code="not_turnlog") from error
 
     def _error(self, answer: HttpAnswer, data: bytes | None = None) -> TurnlogError:
+        """Return the error of an answer, with a hint about its cause where the answer is not Turnlog's."""
         document = answer.json()
         is_ours = isinstance(document, dict) and "code" in document
         if not is_ours and data is not None and (size := event_bytes(data)) > MAX_EVENT_BODY_BYTES:
@@ -326,6 +328,7 @@ class HttpBackend:
 
 
 def _checked_url(url: str) -> SplitResult:
+    """Return the parts of a service's URL. Raises `InvalidInputError` for any other URL."""
     message = f"{url!r} is not the address of a service: http://HOST[:PORT] or https://HOST[:PORT][/STAGE]"
     try:
         parts = urlsplit(url)
@@ -356,6 +359,7 @@ def _seconds(name: str, value: float | None) -> float | None:
 
 
 def _target(route: Route, path: Mapping[str, str], query: Mapping[str, str | int | None]) -> str:
+    """Return the path and query of a route. Raises an error for a part that can't be in a path."""
     for name, value in path.items():
         # Checked before it goes into a path, where "" or "a/b" would match another route.
         _CHECKS[name](value)

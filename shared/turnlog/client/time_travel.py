@@ -74,8 +74,8 @@ class TimeTravel(SessionResource):
     def diff(self, from_: int | str, to: int | str | None = None, *, after: int = 0, limit: int = 100) -> Diff:
         """Compare two moments of the session; ``to`` is the head by default.
 
-        The answer has a page of the messages that came into view, the ranges that left it, a JSON Patch of the state, and the
-        names of changed settings.
+        The answer has a page of the messages that came into view, and the ranges that left it. It also has a JSON Patch of the
+        state and the names of changed settings.
         """
         query = {"from": from_, "to": to, "after": after or None, "limit": limit}
         answer: Diff = self._backend.call("diff_session", path=self._path, query=query)
@@ -191,6 +191,7 @@ def _after(
     results: list[Replayed],
     positions: list[int],
 ) -> Replayed:
+    """Return the result after an entry; a rewind takes the result at its target from ``results``."""
     if entry.action == actions.CREATE and position == 1 and base_state is not None:
         return Replayed(position, dict(base_state), 0)
     back_to = _goes_back_to(entry)

@@ -2,9 +2,9 @@
 between lines of other types.
 
 Messages are stored in the format `anthropic`. The log splits an answer of the model into a line per block, with one
-``message.id``; such neighbours are joined. Every line is kept, also lines that are not messages or not JSON: in the metadata of
-its message or of the next message, without the message's own content. Lines after the last message are in the session's
-metadata. The lines of a subagent are a session of their own.
+``message.id``; such neighbours are joined. Every line is kept in the metadata of its message, without the message's own
+content. Other lines, also lines that are not JSON, are in the metadata of the next message; those after the last message are in
+the session's metadata. The lines of a subagent are a session of their own.
 """
 
 from __future__ import annotations
@@ -87,6 +87,7 @@ class _Lines:
     skipped: list[Noted] = field(default_factory=list)
 
     def add(self, line: Line) -> None:
+        """Add a line: to its message, or to the lines between messages."""
         if not _is_message(line.value):
             kind = line.value.get("type") if isinstance(line.value, dict) else None
             reason = f"{_NO_MESSAGE}: {str(kind)[:40]}" if line.is_json else MALFORMED
@@ -121,6 +122,7 @@ def _answer_id(message: SourceMessage) -> Any:
 
 
 def _message(line: Line, before: list[Any]) -> SourceMessage:
+    """Return the message of a line. ``before`` are the lines between it and the message before."""
     entry = line.value
     message = entry["message"]
     rest = {message_id: value for message_id, value in message.items() if message_id not in ("role", "content")}

@@ -42,12 +42,12 @@ def import_session(
     """
     tick = on_messages or (lambda count: None)
     session, info, stored = _existing(log, source.id)
-    held = compare(source, stored)
-    tick(len(held.present))
-    if info is not None and info.status == "ended" and held.missing:
-        raise SessionEndedError(f"session {source.id!r} has ended, and {held.missing[0].place} is not in it")
-    _check(source, held.missing)
-    row = _row(source, held, file)
+    comparison = compare(source, stored)
+    tick(len(comparison.present))
+    if info is not None and info.status == "ended" and comparison.missing:
+        raise SessionEndedError(f"session {source.id!r} has ended, and {comparison.missing[0].place} is not in it")
+    _check(source, comparison.missing)
+    row = _row(source, comparison, file)
     if not source.messages and not source.state and info is None:
         row.status = "skipped"
         row.skipped.append(Noted("session", "no_messages"))
@@ -55,8 +55,8 @@ def import_session(
     if dry_run:
         with Turnlog.open("memory://") as scratch:
             copied = _copy_to_memory(scratch, source, session, info, stored)
-            return _write(scratch, source, held, row, *copied, tick)
-    return _write(log, source, held, row, session, info, tick)
+            return _write(scratch, source, comparison, row, *copied, tick)
+    return _write(log, source, comparison, row, session, info, tick)
 
 
 def _existing(log: Turnlog, session_id: str) -> tuple[Session | None, SessionInfo | None, list[StoredMessage]]:
@@ -80,7 +80,7 @@ def _check(source: SourceSession, messages: Iterable[SourceMessage]) -> None:
             raise InvalidInputError(text, code=error.error_code, problems=error.problems) from error
 
 
-def _row(source: SourceSession, held: ComparedSession, file: str) -> SessionReport:
+def _row(source: SourceSession, comparison: ComparedSession, file: str) -> SessionReport:
     """Return the report of a comparison, before anything is written."""
     times = [message.created_at for message in source.messages if message.created_at is not None]
     return SessionReport(
@@ -89,10 +89,10 @@ def _row(source: SourceSession, held: ComparedSession, file: str) -> SessionRepo
         session_id=source.id,
         source_id=source.source_id,
         status="same",
-        messages=len(held.present) + len(held.missing),
-        present=len(held.present),
-        more=held.more + held.passed,
-        changed=list(held.changed),
+        messages=len(comparison.present) + len(comparison.missing),
+        present=len(comparison.present),
+        more=comparison.more + comparison.passed,
+        changed=list(comparison.changed),
         skipped=list(source.skipped),
         warnings=list(source.warnings),
         first_at=times[0] if times else None,
@@ -103,22 +103,22 @@ def _row(source: SourceSession, held: ComparedSession, file: str) -> SessionRepo
 def _write(
     log: Turnlog,
     source: SourceSession,
-    held: ComparedSession,
+    comparison: ComparedSession,
     row: SessionReport,
     session: Session | None,
     info: SessionInfo | None,
     tick: Callable[[int], None],
 ) -> SessionReport:
     """Create the session or continue it, append missing messages, and return the report."""
-    places = list(held.present)
+    places = list(comparison.present)
     if session is None or info is None:
         row.status = "new"
-        expected = [*places, *enumerate(held.missing, start=2)]
+        expected = [*places, *enumerate(comparison.missing, start=2)]
         session = _create(log, source, expected)
         info, head = session.info(), _CREATED
     else:
         head = info.head
-    missing = list(held.missing)
+    missing = list(comparison.missing)
     for part in parts_of([message.body for message in missing], [message.meta for message in missing]):
         batch = missing[part]
         if row.status == "same":

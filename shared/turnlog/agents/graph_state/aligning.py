@@ -234,6 +234,7 @@ def append_new(
 
 
 def _append(session: Session, new: Sequence[GraphMessage], head: int, options: Options) -> list[int]:
+    """Append messages in batches that one append takes each, and return their positions."""
     positions = list[int]()
     for part in parts_of([message.body for message in new], [message.meta for message in new]):
         batch = new[part]

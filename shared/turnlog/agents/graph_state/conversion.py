@@ -347,6 +347,7 @@ class _NodeConversion:
         return self._saved(state, before, answer or {})
 
     def _saved(self, state: Any, before: Converted, update: Mapping[str, Any]) -> dict[str, Any]:
+        """Merge a node's update into the state, save it, and return the node's answer."""
         update = {name: with_ids(value, _IDS.new_id) if name in _LISTS else value for name, value in update.items()}
         merged, earlier = dict(before.state), _listed(before.state.get(MESSAGES))
         for name, value in update.items():

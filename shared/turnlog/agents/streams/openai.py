@@ -74,6 +74,7 @@ class ChatAccumulator:
                 self._others[name] = _merged(self._others.get(name), value)
 
     def _add_call(self, part: Event) -> None:
+        """Add a part of a tool call to the call with its index or id, or to a new call."""
         call_id, index = text_of(part.get("id")), part.get("index")
         call = next((other for other in self._calls if other.index == index), None) if index is not None else None
         if index is None and self._calls and not call_id:
@@ -118,6 +119,7 @@ class _Call:
 
 
 def _joined(before: str | list[JsonValue] | None, content: Any) -> str | list[JsonValue] | None:
+    """Append content to the content before: text to text, otherwise parts to parts."""
     if content is None:
         return before
     if isinstance(content, str) and not isinstance(before, list):

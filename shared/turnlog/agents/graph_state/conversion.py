@@ -51,7 +51,7 @@ _TRIES = 10
 class Saving:
     """Saves one state to a session.
 
-    ``own_messages`` replaces the state's messages when only these can be new: their key in the state, and the messages.
+    ``replacement`` is used instead of the state's messages when only it can be new: a key of the state, and the messages.
     ``earlier`` are the messages before them.
     """
 
@@ -63,7 +63,7 @@ class Saving:
         snapshot: str | None,
         snapshot_after: str | None,
         *,
-        own_messages: tuple[str, Any] | None = None,
+        replacement: tuple[str, Any] | None = None,
         earlier: Sequence[Any] = (),
         is_compressed: bool | None = None,
     ) -> None:
@@ -72,8 +72,8 @@ class Saving:
         self._snapshot = snapshot
         self._snapshot_after = snapshot_after
         self._problems = list[Problem]()
-        self._agent_id = self._checked_agent(agent_id)
-        self._source, listed = own_messages if own_messages is not None else self._own_messages()
+        self._agent_id = self._check_agent(agent_id)
+        self._source, listed = replacement if replacement is not None else self._own_messages()
         self._messages = (
             [message for message in listed if not is_removal(message)] if isinstance(listed, list | tuple) else None
         )
@@ -110,7 +110,7 @@ class Saving:
             take_snapshot(self._session, self._snapshot_after, self._agent_id)
         return converted
 
-    def _checked_agent(self, agent_id: str) -> str:
+    def _check_agent(self, agent_id: str) -> str:
         own = self._state.get("agent_id", agent_id)
         try:
             return check_agent_id(own if isinstance(own, str) else "")
@@ -362,7 +362,7 @@ class _NodeConversion:
             self.agent_id,
             None,
             self.snapshot_after,
-            own_messages=(source, _listed(update.get(source))),
+            replacement=(source, _listed(update.get(source))),
             earlier=earlier if source == MESSAGES else (),
             is_compressed=self._is_compressed(before.state, merged, update),
         )

@@ -107,7 +107,7 @@ class ConversationCalls(SessionResource):
         """Build the window for the next model call.
 
         ``breakpoints="apply"`` sets the provider's prompt-cache breakpoints, so the window can be sent as it is. ``at`` builds
-        the window as if the log ended at that position or time (RFC 3339). ``build`` is the ``build`` of a manifest, and builds that
+        the window as if the log ended at that position or time (RFC 3339). ``build``, the ``build`` of a manifest, builds that
         window again.
         """
         fields = {

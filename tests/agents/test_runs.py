@@ -216,7 +216,7 @@ def test_a_model_that_fails_leaves_a_session_that_goes_on(session: Session) -> N
         with pytest.raises(InvalidInputError, match="no message"):
             session.run(Script(nothing)).resume()
     for wrong in ("text", 3):
-        with pytest.raises(InvalidInputError, match="a model answers with"):
+        with pytest.raises(InvalidInputError, match="a model must return"):
             session.run(Script(wrong)).resume()
     assert session.run(Script(says("Hello"))).resume().text == "Hello"
     assert [one.body["content"] for one in session.messages()] == ["Hi", "Hello"]

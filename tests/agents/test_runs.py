@@ -213,10 +213,10 @@ def test_a_model_that_fails_leaves_a_session_that_goes_on(session: Session) -> N
     with pytest.raises(ZeroDivisionError):
         session.run(Script(ZeroDivisionError())).send("Hi")
     for nothing in ([], Reply([]), {"choices": []}):
-        with pytest.raises(InvalidInputError, match="nothing"):
+        with pytest.raises(InvalidInputError, match="no message"):
             session.run(Script(nothing)).resume()
     for wrong in ("text", 3):
-        with pytest.raises(InvalidInputError, match="a model answers with"):
+        with pytest.raises(InvalidInputError, match="a model must return"):
             session.run(Script(wrong)).resume()
     assert session.run(Script(says("Hello"))).resume().text == "Hello"
     assert [one.body["content"] for one in session.messages()] == ["Hi", "Hello"]

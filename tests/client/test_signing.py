@@ -334,7 +334,7 @@ def test_a_token_is_sent_in_place_of_a_signature(monkeypatch: pytest.MonkeyPatch
     for aws in (True, Aws()):
         with pytest.raises(InvalidInputError, match="not both"):
             Turnlog.open(API, token="t", aws=aws)
-    with pytest.raises(InvalidInputError, match="one of them"):
+    with pytest.raises(InvalidInputError, match="not both"):
         Turnlog.open(API, aws=Aws(profile="x", session=Held(None)))
 
 

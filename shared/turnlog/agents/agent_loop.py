@@ -1,7 +1,7 @@
-"""The course of a run, without waiting for anything: it asks for what is to be done, and is told what came of it.
+"""The agent loop as a generator: it yields steps to perform and receives their values, without waiting for anything.
 
-So there is one for threads and for asyncio. What a run knows is in the log and in the agent's execution state: another process goes
-on where this one has stopped. A call is executed again when its process ended before its result was appended.
+One implementation serves threads and asyncio. What a run knows is in the log and in the agent's execution state, so another
+process can continue it. A call is executed again when its process ended before its result was appended.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from turnlog.agents.replies import Reply, events_of, is_stream, reply_of
 from turnlog.agents.streams import accumulator
 from turnlog.agents.streams.base import Accumulator, plain
 from turnlog.agents.tools import (
+    ExecutedCall,
     Handler,
     Hooks,
     NotExecutedError,
     RequestedCall,
-    Result,
     RunResult,
     error_text,
     prepared,
@@ -41,31 +41,35 @@ if TYPE_CHECKING:
 
 
 Approval = Collection[str] | Callable[[RequestedCall], bool]
-_SAYS_ERROR = ("anthropic", "bedrock_converse", "turnlog")
+_ERROR_FORMATS = ("anthropic", "bedrock_converse", "turnlog")
 
 
 @dataclass(frozen=True, slots=True)
 class LoopStep:
-    """To be done: ``own`` are calls of the session's, which may wait; others are the caller's functions, sync or async."""
+    """A step to perform: a call of the session's, which may block, or with ``by_session=False`` a function of the user, sync or
+    async.
+    """
 
-    what: Callable[[], Any]
-    own: bool = True
+    function: Callable[[], Any]
+    by_session: bool = True
 
 
 @dataclass(frozen=True, slots=True)
-class Each:
-    """Events to be read, each given to ``to``; its answer is awaited where it is async."""
+class StreamEvents:
+    """A step to perform: read the events of a stream. ``handlers`` returns the functions to call for an event; they may be
+    async.
+    """
 
     events: Any
-    to: Callable[[Any], Sequence[Callable[[], Any]]]
+    handlers: Callable[[Any], Sequence[Callable[[], Any]]]
 
 
-Step = Generator[LoopStep | Each, Any, Any]
+Step = Generator[LoopStep | StreamEvents, Any, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class RunPlan:
-    """What a run is made of. See `Session.run`."""
+    """The parameters of a run. See `Session.run`."""
 
     session: Session
     model: Callable[[WindowAnswer], Any]
@@ -82,97 +86,99 @@ class RunPlan:
 
 @dataclass(slots=True)
 class AgentLoop:
-    """One agent's course in a session."""
+    """The loop of one agent in a session: window, model, reply, tools, again."""
 
     plan: RunPlan
     run_id: str = ""
     iterations: int = 0
     _last: Reply | None = field(default=None)
 
-    # ------------------------------------------------------------ entrances
+    # ------------------------------------------------------------ entry points
 
     def send(self, messages: Sequence[Mapping[str, Any]]) -> Step:
-        """A new run begins with these messages."""
+        """Begin a new run with these messages."""
         yield from self._read()
         self.run_id, self.iterations, self._last = self.plan.new_id(), 0, None
-        given = [dict(one) for one in messages]
-        yield self._append(given, run=self._state())
-        return (yield from self._go_on())
+        yield self._append([dict(message) for message in messages], run=self._state())
+        return (yield from self._continue())
 
     def resume(self) -> Step:
-        """The newest run goes on, where it has stopped."""
+        """Continue the newest run where it stopped."""
         agent = yield from self._read()
         pending = pending_of(agent)
         if pending is not None and pending.get("decision") is None:
-            return self._outcome("pending", pending=pending)
+            return self._result("pending", pending=pending)
         calls = yield from self._open_calls()
         if calls:
             approved = str(pending.get("ref")) if pending is not None and pending["decision"] == "approve" else ""
             waiting = yield from self._execute(calls, approved)
             if waiting is not None:
-                return self._outcome("pending", pending=waiting)
+                return self._result("pending", pending=waiting)
         elif not (yield from self._is_unanswered()):
-            return self._outcome("idle")
-        return (yield from self._go_on())
+            return self._result("idle")
+        return (yield from self._continue())
 
     # ------------------------------------------------------------ the loop
 
-    def _go_on(self) -> Step:
+    def _continue(self) -> Step:
+        """Call the model and its tools until the model has answered, a call waits, or the limit is reached."""
         plan = self.plan
         while True:
             if self.iterations >= plan.max_iterations:
-                return self._outcome("max_iterations")
+                return self._result("max_iterations")
             window = yield LoopStep(lambda: plan.session.context(format=plan.format, **plan.window))
             for hook in plan.hooks:
-                window = (yield _user(hook.before_model, window)) or window
+                window = (yield _user_call(hook.before_model, window)) or window
             reply = yield from self._reply(window)
-            appended = yield from self._keep(reply, window)
-            calls = self._calls(reply, appended)
+            appended = yield from self._append_reply(reply, window)
+            calls = self._requested_calls(reply, appended)
             if not calls:
-                return self._outcome("final")
+                return self._result("final")
             waiting = yield from self._execute(calls, "")
             if waiting is not None:
-                return self._outcome("pending", pending=waiting)
+                return self._result("pending", pending=waiting)
 
     def _reply(self, window: WindowAnswer) -> Step:
+        """Call the model, and return its reply."""
         plan = self.plan
-        value = events_of((yield _user(plan.model, window)), plan.format)
+        value = events_of((yield _user_call(plan.model, window)), plan.format)
         if is_stream(value):
             return (yield from self._streamed(value))
         reply = reply_of(value, plan.format)
         if not reply.messages:
-            raise InvalidInputError("the model has answered nothing", code="empty_reply")
+            raise InvalidInputError("the model returned no message", code="empty_reply")
         return reply
 
     def _streamed(self, events: Any) -> Step:
-        plan, said = self.plan, accumulator(self.plan.format)
+        """Read a stream to its end, and return its reply. A stream that breaks is appended as interrupted."""
+        plan, accumulated = self.plan, accumulator(self.plan.format)
 
         def take(event: Any) -> Sequence[Callable[[], Any]]:
-            said.add(plain(event))
-            return [_bound(hook.on_event, event) for hook in plan.hooks]
+            accumulated.add(plain(event))
+            return [_partial(hook.on_event, event) for hook in plan.hooks]
 
         try:
-            yield Each(events, take)
+            yield StreamEvents(events, take)
         except BaseException:
-            yield from self._interrupted(said)
+            yield from self._interrupted(accumulated)
             raise
-        if said.is_broken or said.finish_reason is None:
-            yield from self._interrupted(said)
-            raise InvalidInputError("the model's stream ended before its answer did", code="broken_stream")
-        return Reply(said.messages, said.usage, said.finish_reason)
+        if accumulated.is_broken or accumulated.finish_reason is None:
+            yield from self._interrupted(accumulated)
+            raise InvalidInputError("the model's stream ended before its answer was complete", code="broken_stream")
+        return Reply(accumulated.messages, accumulated.usage, accumulated.finish_reason)
 
-    def _interrupted(self, said: Accumulator) -> Step:
-        """What was said is kept, marked, and in no window."""
-        messages = said.messages
+    def _interrupted(self, accumulated: Accumulator) -> Step:
+        """Append a partial reply as interrupted: it is kept, and is in no window."""
+        messages = accumulated.messages
         if messages:
             yield self._append(messages, meta=[{"status": "interrupted"}] * len(messages), run=self._state())
 
-    def _keep(self, reply: Reply, window: WindowAnswer) -> Step:
-        """The reply is in the log, with the count of its call and what the provider has counted."""
-        plan, messages = self.plan, [dict(one) for one in reply.messages]
+    def _append_reply(self, reply: Reply, window: WindowAnswer) -> Step:
+        """Append the reply, with the run's count of model calls and the provider's token counts."""
+        plan, messages = self.plan, [dict(message) for message in reply.messages]
         for hook in plan.hooks:
-            instead = yield _user(hook.after_model, messages)
-            messages = [dict(one) for one in instead] if instead is not None else messages
+            replacement = yield _user_call(hook.after_model, messages)
+            messages = [dict(message) for message in replacement] if replacement is not None else messages
         self.iterations += 1
         self._last = Reply(messages, reply.usage, reply.finish_reason)
         meta = [{"finish_reason": reply.finish_reason} if reply.finish_reason else {} for _ in messages]
@@ -183,33 +189,35 @@ class AgentLoop:
 
     # ------------------------------------------------------------ tools
 
-    def _calls(self, reply: Reply, appended: Sequence[Appended]) -> list[RequestedCall]:
-        """The calls of a reply by their refs in the log."""
+    def _requested_calls(self, reply: Reply, appended: Sequence[Appended]) -> list[RequestedCall]:
+        """Return the calls of a reply, with their refs in the log."""
         codec, position = codec_of(self.plan.format), appended[0].first
-        assert self._last is not None  # noqa: S101 - it was just kept
+        assert self._last is not None  # noqa: S101 - `_append_reply` has set it
         return [
-            RequestedCall(f"{position + at}.{index}", call.id, call.name, call.arguments)
-            for at, body in enumerate(self._last.messages)
+            RequestedCall(f"{position + offset}.{index}", call.id, call.name, call.arguments)
+            for offset, body in enumerate(self._last.messages)
             for index, call in enumerate(codec.parse(dict(body)).tool_calls)
         ]
 
     def _execute(self, calls: Sequence[RequestedCall], approved: str) -> Step:
-        """Executes calls and appends their results in one commit. Of those that need an approval the first one waits, which is
-        returned; it and the others stay open."""
-        results, waiting = list[Result](), None
+        """Execute calls, append their results in one commit, and return the first call that waits for an approval.
+
+        That call and later ones that need an approval stay open.
+        """
+        results, waiting = list[ExecutedCall](), None
         for call in calls:
             if call.ref != approved and self._needs_approval(call):
                 waiting = waiting or call
                 continue
-            results.append((yield from self._executed(call)))
+            results.append((yield from self._execute_call(call)))
         options, pending = dict[str, Any](), None
         if waiting is not None:
             pending = {"call_id": waiting.id, "ref": waiting.ref, "name": waiting.name}
-            # Merged over an action that was decided, whose decision is not this one's.
+            # Clears the decision of the action before, over which this one is merged.
             waits = {"decision": None, "reason": None, **pending}
             options["run"] = {**self._state(), "pending_action": waits}
         if results:
-            messages, meta = self._told(results)
+            messages, meta = self._result_messages(results)
             yield self._append(messages, meta=meta, **options)
         elif waiting is not None:
             agent_id, session = self.plan.agent_id, self.plan.session
@@ -220,12 +228,13 @@ class AgentLoop:
         approve = self.plan.approve
         return approve(call) if callable(approve) else call.name in approve
 
-    def _executed(self, call: RequestedCall) -> Step:
+    def _execute_call(self, call: RequestedCall) -> Step:
+        """Execute a call by a hook, the session or its handler, and return its result. An error of a tool is a result, too."""
         plan, is_error, meta = self.plan, False, None
         text: str | None = None
         for hook in plan.hooks:
-            instead = (yield _user(hook.before_tool, call)) if text is None else None
-            text = text_of(instead) if instead is not None else text
+            replacement = (yield _user_call(hook.before_tool, call)) if text is None else None
+            text = text_of(replacement) if replacement is not None else text
         if text is None and call.name not in plan.tools and handles(call.name):
             execute = plan.session.execute_tool
             answer = yield LoopStep(
@@ -235,36 +244,41 @@ class AgentLoop:
         elif text is None:
             try:
                 text = text_of(
-                    (yield LoopStep(prepared(plan.tools.get(call.name), call, sorted(plan.tools)), own=False))
+                    (yield LoopStep(prepared(plan.tools.get(call.name), call, sorted(plan.tools)), by_session=False))
                 )
             except NotExecutedError as error:
                 text, is_error = str(error), True
-            except Exception as error:  # noqa: BLE001 - whatever a tool raises, the model is told
+            except Exception as error:  # noqa: BLE001 - the model reads any error of a tool
                 text, is_error = error_text(error), True
         for hook in plan.hooks:
-            instead = yield _user(hook.after_tool, call, text, is_error)
-            text = text_of(instead) if instead is not None else text
-        return Result(call, text, is_error, meta)
+            replacement = yield _user_call(hook.after_tool, call, text, is_error)
+            text = text_of(replacement) if replacement is not None else text
+        return ExecutedCall(call, text, is_error, meta)
 
-    def _told(self, results: Sequence[Result]) -> tuple[list[JsonObject], list[dict[str, Any]]]:
-        """Results as messages of the format, one each, and what is kept beside them: windows put them together as a provider
-        wants it."""
-        codec, says_error = codec_of(self.plan.format), self.plan.format in _SAYS_ERROR
+    def _result_messages(self, results: Sequence[ExecutedCall]) -> tuple[list[JsonObject], list[dict[str, Any]]]:
+        """Return results as messages of the format, one each, and their metadata.
+
+        Windows group them as the provider requires.
+        """
+        codec, has_error_field = codec_of(self.plan.format), self.plan.format in _ERROR_FORMATS
         messages, metas = list[JsonObject](), list[dict[str, Any]]()
-        for one in results:
+        for call_result in results:
             result = ToolResult(
-                one.call.id, (Text(one.text),), name=one.call.name, is_error=one.is_error and says_error
+                call_result.call.id,
+                (Text(call_result.text),),
+                name=call_result.call.name,
+                is_error=call_result.is_error and has_error_field,
             )
-            turn = Turn(Message("tool", tool_results=(result,)), result_ids=(one.call.id,))
+            turn = Turn(Message("tool", tool_results=(result,)), result_ids=(call_result.call.id,))
             messages += codec.bodies(turn)
-            meta = dict(one.meta or {})
-            metas.append(meta | ({"is_error": True} if one.is_error and not says_error else {}))
+            meta = dict(call_result.meta or {})
+            metas.append(meta | ({"is_error": True} if call_result.is_error and not has_error_field else {}))
         return messages, metas
 
     # ------------------------------------------------------------ the log
 
     def _read(self) -> Step:
-        """The agent's execution state, and the run that it is in."""
+        """Return the agent's execution state, and take over its run."""
         session, agent_id = self.plan.session, self.plan.agent_id
         try:
             agent = (yield LoopStep(lambda: session.agent(agent_id))).state
@@ -278,43 +292,43 @@ class AgentLoop:
         return agent
 
     def _open_calls(self) -> Step:
-        """Calls of this agent without a result, as the log has them."""
+        """Return calls of this agent without a result, from the log."""
         plan = self.plan
         window = yield LoopStep(lambda: plan.session.context(format=plan.format, **plan.window))
         calls = list[RequestedCall]()
-        for one in window.open_calls:
-            found, author = yield LoopStep(_bound(_called, plan.session, one.ref))
+        for open_call in window.open_calls:
+            recalled, author = yield LoopStep(_partial(_recorded_call, plan.session, open_call.ref))
             if plan.author is None or author in (None, plan.author):
-                given = found.arguments
-                text = given if isinstance(given, str) else encode_json(given).decode()
-                calls.append(RequestedCall(one.ref, one.call_id, one.name, text))
+                arguments = recalled.arguments
+                text = arguments if isinstance(arguments, str) else encode_json(arguments).decode()
+                calls.append(RequestedCall(open_call.ref, open_call.call_id, open_call.name, text))
         return calls
 
     def _is_unanswered(self) -> Step:
-        """Whether the newest message in view is one that a model answers."""
+        """Return whether the newest message in view expects an answer of the model."""
         session = self.plan.session
         page = yield LoopStep(lambda: session.page(order="desc", limit=1, in_view=True))
         if not page.messages or page.messages[0].origin is not None:
-            return False  # what a session was begun with is said by nobody
+            return False  # a message from long-term memory, which nobody sent
         newest = page.messages[0]
         if newest.status == "interrupted":
             return True
         return codec_of(newest.format).parse(newest.body).role in ("user", "tool")
 
     def _append(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> LoopStep:
-        """In one commit; an answer of more messages than one takes in several, the first of which has the options."""
+        """Append messages in one commit, or in several when they do not fit one; the first commit takes the options."""
         plan, key = self.plan, self.plan.new_id()
-        metas = [dict(one) for one in options.pop("meta", None) or [{} for _ in messages]]
+        metas = [dict(meta) for meta in options.pop("meta", None) or [{} for _ in messages]]
         if plan.author is not None:
-            metas = [{"author": plan.author, **one} for one in metas]
+            metas = [{"author": plan.author, **meta} for meta in metas]
         options |= {"run_id": self.run_id}
 
         def append() -> list[Appended]:
-            done = list[Appended]()
+            answers = list[Appended]()
             for part in parts_of(messages, metas):
                 more = {**(options if not part.start else {"run_id": self.run_id}), "key": f"{key}-{part.start}"}
-                done.append(plan.session.append(*messages[part], meta=metas[part], format=plan.format, **more))
-            return done
+                answers.append(plan.session.append(*messages[part], meta=metas[part], format=plan.format, **more))
+            return answers
 
         return LoopStep(append)
 
@@ -326,35 +340,35 @@ class AgentLoop:
             "max_iterations": max(self.plan.max_iterations, self.iterations),
         }
 
-    def _outcome(
+    def _result(
         self,
         status: Literal["final", "pending", "max_iterations", "idle"],
         *,
         pending: Mapping[str, Any] | None = None,
     ) -> RunResult:
         reply, codec = self._last, codec_of(self.plan.format)
-        messages = tuple(dict(one) for one in reply.messages) if reply is not None else ()
-        text = "\n".join(filter(None, (codec.parse(one).text for one in messages)))
+        messages = tuple(dict(message) for message in reply.messages) if reply is not None else ()
+        text = "\n".join(filter(None, (codec.parse(message).text for message in messages)))
         reason = reply.finish_reason if reply is not None else None
         return RunResult(status, self.run_id, self.iterations, messages, text, reason, pending)
 
 
 def user_message(text: str, format: str) -> JsonObject:
-    """A text of the user's as a message of the format."""
+    """Return a text of the user as a message of the format."""
     (body,) = codec_of(format).bodies(Turn(Message("user", (Text(text),))))
     return body
 
 
-def _called(session: Session, ref: str) -> tuple[Recalled, str | None]:
-    """A call in the log, and who has made it."""
+def _recorded_call(session: Session, ref: str) -> tuple[Recalled, str | None]:
+    """Return a call in the log, and the author of its message."""
     position = int(ref.split(".", maxsplit=1)[0])
     page = session.page(after=position - 1, limit=1)
     return session.recall(ref, max_tokens=100_000), page.messages[0].author if page.messages else None
 
 
-def _bound(function: Callable[..., Any], *given: Any) -> Callable[[], Any]:
-    return lambda: function(*given)
+def _partial(function: Callable[..., Any], *arguments: Any) -> Callable[[], Any]:
+    return lambda: function(*arguments)
 
 
-def _user(function: Callable[..., Any], *given: Any) -> LoopStep:
-    return LoopStep(_bound(function, *given), own=False)
+def _user_call(function: Callable[..., Any], *arguments: Any) -> LoopStep:
+    return LoopStep(_partial(function, *arguments), by_session=False)

@@ -1,4 +1,4 @@
-"""What a model function has returned, as messages of its format: messages, a provider's whole answer, or a stream of events."""
+"""Convert the return value of a model function to messages: messages, a provider's complete answer, or a stream."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ANTHROPIC_INPUT = ("input_tokens", "cache_creation_input_tokens", "cache_read_i
 
 @lazy_dataclass(frozen=True, slots=True)
 class Reply:
-    """Messages in the run's format, what the provider counted, and why it has ended."""
+    """A model's reply: messages in the run's format, the provider's token counts, and its finish reason."""
 
     messages: Sequence[Mapping[str, Any]]
     usage: Mapping[str, int] | None = None
@@ -24,45 +24,45 @@ class Reply:
 
 
 def is_stream(value: object) -> bool:
-    """Whether it is events that are still to come."""
+    """Return whether the value is a stream of events."""
     if isinstance(value, Reply | Mapping | Sequence) or hasattr(value, "model_dump"):
         return False
     return hasattr(value, "__iter__") or hasattr(value, "__aiter__")
 
 
 def events_of(value: Any, format: str) -> Any:
-    """The events of a stream; of ConverseStream they are in its answer."""
+    """Return the events of a stream. The answer of ConverseStream holds them under ``stream``."""
     if format == "bedrock_converse" and isinstance(value, Mapping) and "stream" in value:
         return value["stream"]
     return value
 
 
 def reply_of(value: Any, format: str) -> Reply:
-    """Of one message, a list of them, a `Reply`, or a provider's whole answer (its object, or its JSON).
+    """Convert a message, a list of messages, a `Reply`, or a provider's complete answer (its object or its JSON) to a `Reply`.
 
-    `InvalidInputError` where it is none of these.
+    Raises `InvalidInputError` for any other value.
     """
     if isinstance(value, Reply):
         return value
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):
-        return Reply([plain(one) for one in value])
+        return Reply([plain(message) for message in value])
     if isinstance(value, str):
         raise _not_a_reply(value)
     try:
-        given = plain(value)
+        answer = plain(value)
     except TypeError as error:
         raise _not_a_reply(value) from error
-    found = _WHOLE[format](given) if format in _WHOLE else None
-    return found if found is not None else Reply([given])
+    reply = _PARSERS[format](answer) if format in _PARSERS else None
+    return reply if reply is not None else Reply([answer])
 
 
-def _chat(given: Mapping[str, Any]) -> Reply | None:
-    if "choices" not in given:
+def _chat(answer: Mapping[str, Any]) -> Reply | None:
+    if "choices" not in answer:
         return None
-    choice, usage = mapping(next(iter(given["choices"]), None)), mapping(given.get("usage"))
-    # Of the null fields that an answer has, a request takes but the content's.
+    choice, usage = mapping(next(iter(answer["choices"]), None)), mapping(answer.get("usage"))
+    # A request refuses the null fields of an answer, except the content.
     message = {
-        name: one for name, one in mapping(choice.get("message")).items() if one is not None or name == "content"
+        name: value for name, value in mapping(choice.get("message")).items() if value is not None or name == "content"
     }
     return Reply(
         [message] if message else [],
@@ -71,37 +71,37 @@ def _chat(given: Mapping[str, Any]) -> Reply | None:
     )
 
 
-def _responses(given: Mapping[str, Any]) -> Reply | None:
-    if "output" not in given or given.get("type") is not None:
+def _responses(answer: Mapping[str, Any]) -> Reply | None:
+    if "output" not in answer or answer.get("type") is not None:
         return None
-    usage, incomplete = mapping(given.get("usage")), mapping(given.get("incomplete_details"))
+    usage, incomplete = mapping(answer.get("usage")), mapping(answer.get("incomplete_details"))
     return Reply(
-        [dict(mapping(item)) for item in given["output"]],
+        [dict(mapping(item)) for item in answer["output"]],
         counted(usage.get("input_tokens"), usage.get("output_tokens")),
-        incomplete.get("reason") or given.get("status"),
+        incomplete.get("reason") or answer.get("status"),
     )
 
 
-def _anthropic(given: Mapping[str, Any]) -> Reply | None:
-    if given.get("type") != "message":
+def _anthropic(answer: Mapping[str, Any]) -> Reply | None:
+    if answer.get("type") != "message":
         return None
-    usage = mapping(given.get("usage"))
+    usage = mapping(answer.get("usage"))
     return Reply(
-        [{"role": given.get("role", "assistant"), "content": given["content"]}],
+        [{"role": answer.get("role", "assistant"), "content": answer["content"]}],
         _summed(usage, _ANTHROPIC_INPUT, "output_tokens"),
-        given.get("stop_reason"),
+        answer.get("stop_reason"),
     )
 
 
-def _converse(given: Mapping[str, Any]) -> Reply | None:
-    if "output" not in given:
+def _converse(answer: Mapping[str, Any]) -> Reply | None:
+    if "output" not in answer:
         return None
-    message = cast("JsonObject", dict(mapping(mapping(given["output"]).get("message"))))
-    usage = mapping(given.get("usage"))
-    return Reply([message], _summed(usage, _CONVERSE_INPUT, "outputTokens"), given.get("stopReason"))
+    message = cast("JsonObject", dict(mapping(mapping(answer["output"]).get("message"))))
+    usage = mapping(answer.get("usage"))
+    return Reply([message], _summed(usage, _CONVERSE_INPUT, "outputTokens"), answer.get("stopReason"))
 
 
-_WHOLE: Mapping[str, Callable[[Mapping[str, Any]], Reply | None]] = {
+_PARSERS: Mapping[str, Callable[[Mapping[str, Any]], Reply | None]] = {
     "openai_chat": _chat,
     "openai_responses": _responses,
     "anthropic": _anthropic,
@@ -111,12 +111,14 @@ _WHOLE: Mapping[str, Callable[[Mapping[str, Any]], Reply | None]] = {
 
 def _summed(usage: Mapping[str, Any], names: Iterable[str], output: str) -> dict[str, int] | None:
     counts = [usage.get(name) or 0 for name in names]
-    return counted(sum(counts), usage.get(output)) if all(isinstance(one, int) for one in counts) and usage else None
+    return (
+        counted(sum(counts), usage.get(output)) if all(isinstance(number, int) for number in counts) and usage else None
+    )
 
 
 def _not_a_reply(value: object) -> InvalidInputError:
     return InvalidInputError(
-        "a model answers with a message, a list of messages, a Reply, its provider's answer or a stream, "
+        "a model must return a message, a list of messages, a Reply, its provider's answer or a stream, "
         f"not {type(value).__name__}",
         code="not_a_reply",
     )

@@ -1,4 +1,4 @@
-"""Agent loops over a session."""
+"""`Session.run` and `Session.run_async`: agent loops over a session."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _IDS = RandomIds()
 
 
 class RunCalls(SessionResource):
-    """Runs, in a thread or in asyncio."""
+    """Calls that start an agent loop, in a thread or in asyncio."""
 
     def run(
         self,
@@ -37,15 +37,15 @@ class RunCalls(SessionResource):
         author: str | None = None,
         **window: Any,
     ) -> Run:
-        """An agent's loop in this session: window, model, reply, tools, again.
+        """Return a run of an agent in this session: window, model, reply, tools, again.
 
             with session.run(model=ask, tools={"find_order": find_order}) as run:
                 outcome = run.send("Where is my order?")
 
-        ``model`` is given the window, and answers with a message, its provider's answer, or its stream. ``tools`` are functions by
-        name, called with the arguments as keywords; what goes wrong is a result that the model reads. The recall tools are
-        executed by the session. Calls of the tools in ``approve`` (names, or a function of a `Call`) wait for a decision
-        (`decide_pending`). ``max_iterations`` counts the model calls between two messages of the user's. Several agents of a
+        ``model`` takes the window, and returns a message, its provider's answer, or its stream. ``tools`` are functions by
+        name, called with the arguments as keywords; an error becomes a result that the model reads. The session executes the
+        recall tools. Calls of the tools in ``approve`` (names, or a function of a `RequestedCall`) wait for a decision
+        (`decide_pending`). ``max_iterations`` limits the model calls between two messages of the user. Several agents of a
         session have an ``agent_id`` and an ``author`` each. ``window`` are options of `context`: ``budget``, ``policy``, and
         ``model_name`` for its ``model``.
         """
@@ -66,7 +66,7 @@ class RunCalls(SessionResource):
         author: str | None = None,
         **window: Any,
     ) -> AsyncRun:
-        """`run` for asyncio: the model, the tools and the hooks may be async or not."""
+        """Return a run for asyncio. The model, the tools and the hooks may be async or not. See `run`."""
         from turnlog.agents.runners import AsyncRun
 
         return AsyncRun(self._plan(model, tools, format, agent_id, max_iterations, approve, hooks, author, window))

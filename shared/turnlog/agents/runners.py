@@ -1,4 +1,4 @@
-"""Runs that wait: in a thread, or in asyncio."""
+"""Runs of an agent loop: in the calling thread, or in asyncio."""
 
 from __future__ import annotations
 
@@ -9,49 +9,52 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
-from turnlog.agents.agent_loop import AgentLoop, Each, LoopStep, RunPlan, Step, user_message
+from turnlog.agents.agent_loop import AgentLoop, LoopStep, RunPlan, Step, StreamEvents, user_message
 from turnlog.agents.tools import RunResult
 from turnlog.client.threads import finished
 from turnlog.core.errors import InvalidInputError
 
-Given = str | Mapping[str, Any] | Sequence[Mapping[str, Any]]
+RunInput = str | Mapping[str, Any] | Sequence[Mapping[str, Any]]
 
 
-class _Running:
-    """What both have. One at a time: a run is one agent's course."""
+class _BaseRun:
+    """Base of both runs. A run is one agent's work: do not call it from two threads at once."""
 
     def __init__(self, plan: RunPlan) -> None:
         self._plan = plan
-        self._course = AgentLoop(plan)
+        self._loop = AgentLoop(plan)
 
     @property
     def run_id(self) -> str:
-        """Of the newest run; empty before there is one."""
-        return self._course.run_id
+        """The id of the newest run; empty before the first."""
+        return self._loop.run_id
 
     @property
     def iterations(self) -> int:
-        """Model calls of that run so far."""
-        return self._course.iterations
+        """Model calls of the newest run so far."""
+        return self._loop.iterations
 
-    def _messages(self, given: Given) -> list[Mapping[str, Any]]:
-        if isinstance(given, str):
-            return [user_message(given, self._plan.format)]
-        return [given] if isinstance(given, Mapping) else list(given)
+    def _messages(self, value: RunInput) -> list[Mapping[str, Any]]:
+        if isinstance(value, str):
+            return [user_message(value, self._plan.format)]
+        return [value] if isinstance(value, Mapping) else list(value)
 
 
-class Run(_Running):
-    """See `Session.run`."""
+class Run(_BaseRun):
+    """A run in the calling thread. See `Session.run`."""
 
-    def send(self, given: Given) -> RunResult:
-        """Appends what the user says (a text, a message or several), and runs until the model has answered, waits for a
-        decision, or may not be called again."""
-        return _driven(self._course.send(self._messages(given)))
+    def send(self, value: RunInput) -> RunResult:
+        """Append the user's message (a text, a message or several), and run the loop.
+
+        Returns when the model has answered, waits for a decision, or reaches ``max_iterations``.
+        """
+        return _drive(self._loop.send(self._messages(value)))
 
     def resume(self) -> RunResult:
-        """Goes on where the newest run of the agent has stopped, in this process or another: after a crash, a decision, or with a
-        greater ``max_iterations``. Calls without a result are executed first."""
-        return _driven(self._course.resume())
+        """Continue the agent's newest run, of this process or another: after a crash, after a decision, or with a greater
+        ``max_iterations``. Calls without a result are executed first.
+        """
+        return _drive(self._loop.resume())
 
     def __enter__(self) -> Run:
         return self
@@ -59,19 +62,19 @@ class Run(_Running):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Nothing is left to be done: all that was said is in the log."""
+        """Do nothing: all messages are in the log."""
 
 
-class AsyncRun(_Running):
-    """See `Session.run_async`."""
+class AsyncRun(_BaseRun):
+    """A run in asyncio. See `Session.run_async`."""
 
-    async def send(self, given: Given) -> RunResult:
-        """As `Run.send`."""
-        return await _driven_async(self._course.send(self._messages(given)))
+    async def send(self, value: RunInput) -> RunResult:
+        """Append the user's message and run the loop. See `Run.send`."""
+        return await _drive_async(self._loop.send(self._messages(value)))
 
     async def resume(self) -> RunResult:
-        """As `Run.resume`."""
-        return await _driven_async(self._course.resume())
+        """Continue the agent's newest run. See `Run.resume`."""
+        return await _drive_async(self._loop.resume())
 
     async def __aenter__(self) -> AsyncRun:
         return self
@@ -79,33 +82,35 @@ class AsyncRun(_Running):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Nothing is left to be done: all that was said is in the log."""
+        """Do nothing: all messages are in the log."""
 
 
-def _driven(course: Step) -> RunResult:
+def _drive(loop: Step) -> RunResult:
+    """Perform the steps of a loop until it returns its result."""
     answer: Any = None
-    failed: BaseException | None = None
+    failure: BaseException | None = None
     while True:
         try:
-            step = course.throw(failed) if failed is not None else course.send(answer)
-        except StopIteration as over:
-            outcome: RunResult = over.value
-            return outcome
-        answer, failed = None, None
+            step = loop.throw(failure) if failure is not None else loop.send(answer)
+        except StopIteration as stop:
+            result: RunResult = stop.value
+            return result
+        answer, failure = None, None
         try:
-            answer = _done(step)
-        except BaseException as error:  # noqa: BLE001 - the course decides what becomes of it
-            failed = error
+            answer = _perform(step)
+        except BaseException as error:  # noqa: BLE001 - the loop handles it
+            failure = error
 
 
-def _done(step: LoopStep | Each) -> Any:
+def _perform(step: LoopStep | StreamEvents) -> Any:
+    """Perform a step and return its value. Raises `InvalidInputError` for a stream or a function that is async."""
     if isinstance(step, LoopStep):
-        return _sync(step.what())
+        return _sync(step.function())
     if not hasattr(step.events, "__iter__"):
-        raise _asynchronous("its model streams")
+        raise _needs_async("the model streams asynchronously")
     for event in step.events:
-        for then in step.to(event):
-            _sync(then())
+        for handler in step.handlers(event):
+            _sync(handler())
     return None
 
 
@@ -113,51 +118,53 @@ def _sync(value: Any) -> Any:
     if inspect.isawaitable(value):
         with suppress(AttributeError):
             value.close()  # type: ignore[attr-defined]
-        raise _asynchronous("a function of it is async")
+        raise _needs_async("a function of the run is async")
     return value
 
 
-def _asynchronous(why: str) -> InvalidInputError:
-    return InvalidInputError(f"{why}: use session.run_async()", code="needs_async")
+def _needs_async(reason: str) -> InvalidInputError:
+    return InvalidInputError(f"{reason}: use session.run_async()", code="needs_async")
 
 
-async def _driven_async(course: Step) -> RunResult:
+async def _drive_async(loop: Step) -> RunResult:
+    """Perform the steps of a loop until it returns its result."""
     answer: Any = None
-    failed: BaseException | None = None
+    failure: BaseException | None = None
     while True:
         try:
-            step = course.throw(failed) if failed is not None else course.send(answer)
-        except StopIteration as over:
-            outcome: RunResult = over.value
-            return outcome
-        answer, failed = None, None
+            step = loop.throw(failure) if failure is not None else loop.send(answer)
+        except StopIteration as stop:
+            result: RunResult = stop.value
+            return result
+        answer, failure = None, None
         try:
-            answer = await _done_async(step)
-        except BaseException as error:  # noqa: BLE001 - the course decides what becomes of it
-            failed = error
+            answer = await _perform_async(step)
+        except BaseException as error:  # noqa: BLE001 - the loop handles it
+            failure = error
 
 
-async def _done_async(step: LoopStep | Each) -> Any:
+async def _perform_async(step: LoopStep | StreamEvents) -> Any:
+    """Perform a step and return its value."""
     if isinstance(step, LoopStep):
-        # Done to its end also when the caller is cancelled, so that the log is as the course knows it.
-        return await (finished(step.what) if step.own else _of_user(step))
+        # A session call ends also when the caller is cancelled, so that the loop knows what is in the log.
+        return await (finished(step.function) if step.by_session else _call_user_function(step))
     if hasattr(step.events, "__aiter__"):
         async for event in step.events:
-            await _each(step, event)
+            await _handle_event(step, event)
     else:
         for event in step.events:
-            await _each(step, event)
+            await _handle_event(step, event)
     return None
 
 
-async def _each(step: Each, event: Any) -> None:
-    for then in step.to(event):
-        value = then()
+async def _handle_event(step: StreamEvents, event: Any) -> None:
+    for handler in step.handlers(event):
+        value = handler()
         if inspect.isawaitable(value):
             await value
 
 
-async def _of_user(step: LoopStep) -> Any:
-    """A function that blocks has a thread of its own; what is awaitable is awaited here."""
-    value = await asyncio.to_thread(step.what)
+async def _call_user_function(step: LoopStep) -> Any:
+    """Call a function of the user in a thread, since it may block; await its value here when it is awaitable."""
+    value = await asyncio.to_thread(step.function)
     return await value if inspect.isawaitable(value) else value

@@ -1,4 +1,4 @@
-"""Calling a user's functions for a model: whatever goes wrong is a result that the model reads."""
+"""Call a user's functions for a model. An error becomes a result that the model reads."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from turnlog.sessions.context_models import WindowAnswer
 
 @lazy_dataclass(frozen=True, slots=True)
 class RequestedCall:
-    """A tool call of the model. ``arguments`` is its JSON text, ``ref`` the log's name of it."""
+    """A tool call of the model. ``arguments`` is its JSON text, ``ref`` its reference in the log."""
 
     ref: str
     id: str
@@ -24,11 +24,12 @@ class RequestedCall:
 
 @lazy_dataclass(frozen=True, slots=True)
 class RunResult:
-    """``status``: ``final`` (the model has answered), ``pending`` (a call waits for a decision), ``max_iterations`` (another call
-    of the model was refused), ``idle`` (there was nothing to answer).
+    """The result of a run.
 
-    ``messages`` are the newest reply, in the run's format, and ``text`` what it says. ``iterations`` counts the model calls of this
-    run, earlier processes included. ``pending`` is the action that waits.
+    ``status``: ``final`` (the model has answered), ``pending`` (a call waits for a decision), ``max_iterations`` (the limit of
+    model calls was reached), ``idle`` (there was nothing to answer). ``messages`` are the newest reply in the run's format, and
+    ``text`` is its text. ``iterations`` counts the model calls of this run, earlier processes included. ``pending`` is the
+    action that waits.
     """
 
     status: Literal["final", "pending", "max_iterations", "idle"]
@@ -45,8 +46,8 @@ MAX_ERROR_CHARS = 2_000
 
 
 @lazy_dataclass(frozen=True, slots=True)
-class Result:
-    """``meta`` is what is kept beside it."""
+class ExecutedCall:
+    """The result of a tool call. ``meta`` is metadata for its message."""
 
     call: RequestedCall
     text: str
@@ -55,31 +56,33 @@ class Result:
 
 
 class NotExecutedError(Exception):
-    """The call can't be made. Its text is for the model."""
+    """Raised when a call can't be executed. Its text is for the model."""
 
 
 def prepared(handler: Handler | None, call: RequestedCall, names: list[str]) -> Callable[[], Any]:
-    """The function, with the call's arguments; `NotExecutedError` for one that there is not, or arguments that it does not take."""
+    """Return the handler with the call's arguments bound. Raises `NotExecutedError` for an unknown tool or arguments that do
+    not fit.
+    """
     if handler is None:
         known = ", ".join(names) if names else "none"
         raise NotExecutedError(f"There is no tool {call.name[:64]!r}. Tools: {known}.")
     try:
-        given = json.loads(call.arguments) if call.arguments.strip() else {}
+        arguments = json.loads(call.arguments) if call.arguments.strip() else {}
     except (ValueError, RecursionError):
-        given = None
-    if not isinstance(given, dict):
+        arguments = None
+    if not isinstance(arguments, dict):
         raise NotExecutedError("The arguments are not a JSON object.")
     try:
-        inspect.signature(handler).bind(**given)
+        inspect.signature(handler).bind(**arguments)
     except TypeError as error:
         raise NotExecutedError(f"The arguments do not fit: {error}.") from error
     except ValueError:
-        pass  # built in, and tells no signature
-    return lambda: handler(**given)
+        pass  # a built-in function without a signature
+    return lambda: handler(**arguments)
 
 
 def text_of(value: object) -> str:
-    """A result as a model reads it: a text as it is, nothing as nothing, and all else as JSON."""
+    """Return a result as text for the model: a text as it is, None as an empty text, other values as JSON."""
     if isinstance(value, str):
         return value
     if value is None:
@@ -92,26 +95,27 @@ def text_of(value: object) -> str:
 
 
 def error_text(error: BaseException) -> str:
+    """Return an error as text for the model, cut to `MAX_ERROR_CHARS`."""
     return f"{type(error).__name__}: {error}"[:MAX_ERROR_CHARS]
 
 
 class Hooks:
-    """Override what you need; several are asked in order. What one raises ends the run: what was appended before stays.
+    """Base class for hooks of a run: override what you need; several hooks are called in order.
 
-    In an `AsyncRun` any of them may be ``async``.
+    An error of a hook ends the run; what was appended before stays. In an `AsyncRun` any of them may be ``async``.
     """
 
     def before_model(self, window: WindowAnswer) -> Any:
-        """The window to send instead; None: this one."""
+        """Return another window to send, or None to send this one."""
 
     def on_event(self, event: Any) -> Any:
-        """An event of a model that streams, as it was given."""
+        """Receive an event of a streaming model, as the provider's library gave it."""
 
     def after_model(self, messages: Sequence[Mapping[str, Any]]) -> Any:
-        """The reply to append instead, as a list of messages; None: this one."""
+        """Return another reply to append, as a list of messages, or None to append this one."""
 
     def before_tool(self, call: RequestedCall) -> Any:
-        """What the call answers without its handler being asked; None: ask it."""
+        """Return a result for the call without calling its handler, or None to call it."""
 
     def after_tool(self, call: RequestedCall, result: str, is_error: bool) -> Any:
-        """The result to append instead, a text; None: this one."""
+        """Return another result to append, a text, or None to append this one."""

@@ -1,4 +1,4 @@
-"""What all async objects have: the object that they stand for, and the threads that its calls are made in."""
+"""Base classes of the async objects, and the threads in which their calls run."""
 
 from __future__ import annotations
 
@@ -18,24 +18,26 @@ S = TypeVar("S")
 
 
 class CallThreads:
-    """Threads of one client: at most ``max_calls`` calls are under way at once, others wait for their turn."""
+    """Threads of one client: at most ``max_calls`` calls run at once; others wait."""
 
     def __init__(self, max_calls: int) -> None:
         self._max_calls = checked_max_calls(max_calls)
-        self._executor = self._made()
+        self._executor = self._new_executor()
         self._pid = os.getpid()
         self._is_closed = False
 
     async def read(self, call: Callable[[], T]) -> T:
-        """What only reads is left alone when its caller is cancelled."""
+        """Run a reading call. When the caller is cancelled, stop waiting for it."""
         return await abandonable(call, self._running())
 
     async def finish(self, call: Callable[[], T]) -> T:
-        """What may write has its end: cancelled, it is not made, or it is done before its caller is told so."""
+        """Run a writing call to its end. When the caller is cancelled, a call that has not started is dropped, else its end is
+        awaited.
+        """
         return await finished(call, self._running())
 
     async def close(self) -> None:
-        """Takes no more calls, and waits for those under way."""
+        """Refuse new calls, and wait for the running ones."""
         self._is_closed = True
         if self._pid == os.getpid():
             await asyncio.to_thread(self._executor.shutdown)
@@ -44,22 +46,23 @@ class CallThreads:
         if self._is_closed:
             raise UnavailableError("the client is closed", code="closed")
         if self._pid != os.getpid():
-            # The threads of a process are not those of its child.
-            self._executor, self._pid = self._made(), os.getpid()
+            # A forked child has none of its parent's threads.
+            self._executor, self._pid = self._new_executor(), os.getpid()
         return self._executor
 
-    def _made(self) -> ThreadPoolExecutor:
+    def _new_executor(self) -> ThreadPoolExecutor:
         return ThreadPoolExecutor(self._max_calls, thread_name_prefix="turnlog")
 
 
 def checked_max_calls(value: int) -> int:
+    """Return ``value``; raise `InvalidInputError` when it is below 1."""
     if value < 1:
-        raise InvalidInputError(f"max_calls is a number above 0, not {value!r}")
+        raise InvalidInputError(f"max_calls must be a number above 0, not {value!r}")
     return value
 
 
 class Twin(Generic[S]):
-    """Stands for an object of the sync model."""
+    """An async object that stands for an object of the sync model."""
 
     def __init__(self, sync: S, threads: CallThreads) -> None:
         self._sync = sync
@@ -67,7 +70,7 @@ class Twin(Generic[S]):
 
 
 class AsyncPaged(AsyncIterator[T], Generic[T]):
-    """See `Paged`. A page that was under way when its caller was cancelled is the next one's."""
+    """Async form of `Paged`. A page that was being fetched when the caller was cancelled is returned by the next call."""
 
     def __init__(self, paged: Paged[T], threads: CallThreads) -> None:
         self._paged = paged
@@ -84,6 +87,7 @@ class AsyncPaged(AsyncIterator[T], Generic[T]):
         return self._left.popleft()
 
     async def _page(self) -> Sequence[T] | None:
+        """Return the next page; take over a fetch that a cancelled caller left running."""
         if self._coming is None:
             self._coming = asyncio.ensure_future(self._threads.read(self._paged.page))
         coming = self._coming

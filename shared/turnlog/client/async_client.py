@@ -1,4 +1,4 @@
-"""`AsyncTurnlog`: opened with ``async with`` or ``await``."""
+"""`AsyncTurnlog`, the client for asyncio. Open it with ``async with`` or ``await``."""
 
 from __future__ import annotations
 
@@ -17,11 +17,10 @@ MAX_CALLS = 16
 
 
 class AsyncTurnlog(TurnlogCalls):
-    """`Turnlog` for asyncio. Its objects do what the sync ones do, by the same code: each call is made in a thread, at most
-    ``max_calls`` at once. Tasks may share it, and it belongs to no event loop.
+    """`Turnlog` for asyncio. Each call runs the sync code in a thread, at most ``max_calls`` at once.
 
-    A call that writes is done to its end when its caller is cancelled, who is then told so; one that still waits for a thread is
-    not made. A reading call is left alone.
+    Tasks may share it; it is not bound to an event loop. When the caller is cancelled, a writing call that has started is
+    finished before the cancellation is raised; a call that still waits for a thread is not made. A reading call is abandoned.
     """
 
     def __init__(self, log: Turnlog, *, max_calls: int = MAX_CALLS) -> None:
@@ -41,13 +40,13 @@ class AsyncTurnlog(TurnlogCalls):
         deadline_seconds: float | None = None,
         max_calls: int = MAX_CALLS,
     ) -> Opening:
-        """As `Turnlog.open`, for ``async with`` or ``await``.
+        """Open a client for ``async with`` or ``await``. The options are those of `Turnlog.open`.
 
         async with AsyncTurnlog.open("sqlite:///agent.db") as log:
             session = await log.sessions.get_or_create("support-42")
         """
 
-        checked_max_calls(max_calls)  # before anything is open
+        checked_max_calls(max_calls)  # before anything is opened
 
         def opened() -> Turnlog:
             return Turnlog.open(
@@ -63,7 +62,7 @@ class AsyncTurnlog(TurnlogCalls):
         return Opening(lambda: cls(opened(), max_calls=max_calls))
 
     async def close(self) -> None:
-        """Waits for calls under way, then closes. A later call is `UnavailableError`, code ``closed``."""
+        """Wait for running calls, then close. A later call raises `UnavailableError`, code ``closed``."""
         await self._threads.close()
         await finished(self._sync.close)
 
@@ -77,7 +76,7 @@ class AsyncTurnlog(TurnlogCalls):
 
 
 class Opening:
-    """A client that is being opened: to be awaited, or entered."""
+    """A client that is being opened: await it, or enter it with ``async with``."""
 
     def __init__(self, make: Callable[[], AsyncTurnlog]) -> None:
         self._make = make
@@ -97,11 +96,12 @@ class Opening:
             await self._log.close()
 
     async def _opened(self) -> AsyncTurnlog:
-        made: list[AsyncTurnlog] = []
+        """Open the client in a thread; close it again when the caller is cancelled meanwhile."""
+        opened: list[AsyncTurnlog] = []
         try:
-            await finished(lambda: made.append(self._make()))
+            await finished(lambda: opened.append(self._make()))
         except asyncio.CancelledError:
-            for log in made:
+            for log in opened:
                 await log.close()
             raise
-        return made[0]
+        return opened[0]

@@ -1,4 +1,4 @@
-"""Which requests are signed for AWS, and with what."""
+"""Decide which requests are signed for AWS, and with which credentials."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ADDRESSES = (
     ("execute-api", re.compile(r"[a-z0-9-]+\.execute-api\.([a-z0-9-]+)\.amazonaws\.com(?:\.cn)?")),
     ("lambda", re.compile(r"[a-z0-9]+\.lambda-url\.([a-z0-9-]+)\.on\.(?:aws|amazonwebservices\.com\.cn)")),
 )
-"""The host names that AWS gives: API Gateway's and those of function URLs, each with its region."""
+"""Host names of API Gateway and of Lambda function URLs, each with its region."""
 
 
 class CredentialSource(Protocol):
@@ -24,17 +24,19 @@ class CredentialSource(Protocol):
 
 
 class Signer(Protocol):
+    """Signs HTTP requests."""
+
     def signed(self, method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> dict[str, str]:
-        """The headers of one try of a request."""
+        """Return the headers of one try of a request, with its signature."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Aws:
-    """How requests are signed with AWS credentials (SigV4), for a service behind a name of one's own.
+    """Options for signing requests with AWS credentials (SigV4), for a service behind a custom domain name.
 
-    ``region`` and ``service`` (``execute-api``, or ``lambda`` for a function's URL) are what the address says where it is one of
-    AWS's; else the session's region and ``execute-api``. ``session`` is one of boto3 or botocore, ``profile`` the name of one in
-    the shared configuration; without either, credentials are looked for where AWS's tools do.
+    ``region`` and ``service`` (``execute-api``, or ``lambda`` for a function URL) are read from an address of AWS; else they
+    are the session's region and ``execute-api``. ``session`` is a session of boto3 or botocore, ``profile`` a name in the
+    shared configuration. Without either, credentials are looked up where the AWS tools do.
     """
 
     region: str | None = None
@@ -44,35 +46,36 @@ class Aws:
 
 
 def signer_of(url: SplitResult, aws: Aws | bool | None, *, has_token: bool) -> Signer | None:
-    """The signer of requests to an address; None for those that are not signed.
+    """Return the signer of requests to a URL, or None when they are not signed.
 
-    Left out (None), an https address of AWS's own is signed for unless there is a token.
+    With ``aws=None``, requests to an https address of AWS are signed unless there is a token. Raises `InvalidInputError` for
+    options that contradict each other.
     """
     if has_token and aws:
-        raise InvalidInputError("a request has a bearer token or a signature: give token= or aws=, not both")
-    service, region = _named(url.hostname or "")
+        raise InvalidInputError("a request has a bearer token or a signature: pass token= or aws=, not both")
+    service, region = _service_and_region(url.hostname or "")
     is_known = bool(service) and url.scheme == "https"
     if has_token or aws is False or (aws is None and not is_known):
         return None
-    given = aws if isinstance(aws, Aws) else Aws()
-    if given.profile is not None and given.session is not None:
-        raise InvalidInputError("credentials are of a profile or of a session: give one of them")
+    options = aws if isinstance(aws, Aws) else Aws()
+    if options.profile is not None and options.session is not None:
+        raise InvalidInputError("Aws() takes a profile or a session, not both")
     try:
         from turnlog.client.aws_signing import RequestSigner
     except ImportError as error:
-        message = "requests to AWS are signed by botocore: pip install 'turnlog[aws]', or give a token="
+        message = "requests to AWS are signed by botocore: pip install 'turnlog[aws]', or pass token="
         raise InvalidInputError(message, code="extra_missing") from error
     return RequestSigner(
-        service=given.service or service or "execute-api",
-        region=given.region or region or None,
-        profile=given.profile,
-        session=given.session,
+        service=options.service or service or "execute-api",
+        region=options.region or region or None,
+        profile=options.profile,
+        session=options.session,
     )
 
 
-def _named(host: str) -> tuple[str, str]:
-    """Service and region that a host name of AWS's tells; empty for others."""
+def _service_and_region(host: str) -> tuple[str, str]:
+    """Return service and region of an AWS host name; empty texts for other hosts."""
     for service, pattern in _ADDRESSES:
-        if found := pattern.fullmatch(host):
-            return service, found[1]
+        if match := pattern.fullmatch(host):
+            return service, match[1]
     return "", ""

@@ -1,4 +1,4 @@
-"""Signing requests with AWS Signature Version 4, by botocore: its credentials, its refreshing of them, its canonical form."""
+"""Sign requests with AWS Signature Version 4. botocore finds and refreshes the credentials, and makes the canonical form."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 
 UNSIGNED_HEADERS = frozenset({"accept", "user-agent"})
-"""What a proxy may change on the way says nothing about the request, and is left out of the signature."""
+"""Headers that a proxy may change. The signature does not cover them."""
 
 
 class RequestSigner:
-    """Signs requests to one service of one region. Credentials are looked for at the first request and kept; those that expire
-    are refreshed. Threads may share it.
+    """Signs requests to one service of one region. Threads may share it.
 
-    ``session`` is one of boto3 or botocore; without it, one of ``profile``, or of the environment.
+    Credentials are looked up at the first request and kept; temporary credentials are refreshed. ``session`` is a session of
+    boto3 or botocore; without it, the session of ``profile`` or of the environment is used.
     """
 
     def __init__(self, *, service: str, region: str | None, profile: str | None = None, session: Any = None) -> None:
@@ -38,21 +38,24 @@ class RequestSigner:
         self._lock = threading.Lock()
 
     def signed(self, method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> dict[str, str]:
-        """The headers of one try, with its time and its signature. ``url`` and the names in it are as they are sent, and values of
-        headers are text, sent as UTF-8."""
-        region, credentials = self._found()
+        """Return the headers of one try, with its time and signature.
+
+        ``url``, with its query, is as it is sent. Values of headers are text, sent as UTF-8.
+        """
+        region, credentials = self._region_and_credentials()
         try:
             frozen = credentials.get_frozen_credentials()
         except (BotoCoreError, ClientError) as error:
             raise _not_refreshed(error) from error
         if not frozen.access_key or not frozen.secret_key:
-            raise _none_found()
+            raise _no_credentials()
         kept = {name: value for name, value in headers.items() if name.lower() not in UNSIGNED_HEADERS}
         request = AWSRequest(method=method, url=url, headers=kept, data=body or b"")
         SigV4Auth(frozen, self._service, region).add_auth(request)
         return {**headers, **dict(request.headers.items())}
 
-    def _found(self) -> tuple[str, Credentials]:
+    def _region_and_credentials(self) -> tuple[str, Credentials]:
+        """Return region and credentials, looked up once. Raises `UnauthorizedError` or `InvalidInputError` when there are none."""
         with self._lock:
             try:
                 if self._session is None:
@@ -68,7 +71,7 @@ class RequestSigner:
             except (BotoCoreError, ClientError) as error:
                 raise _not_refreshed(error) from error
             if self._credentials is None:
-                raise _none_found()
+                raise _no_credentials()
             if not self._region:
                 raise InvalidInputError(
                     "signing needs a region: Aws(region=...), or AWS_DEFAULT_REGION", code="no_region"
@@ -77,19 +80,21 @@ class RequestSigner:
 
 
 def _region_of(session: Any) -> str | None:
-    """boto3 tells it as an attribute, botocore as a variable of its configuration."""
+    """Return the region of a session: an attribute in boto3, a configuration variable in botocore."""
     name = session.region_name if hasattr(session, "region_name") else session.get_config_variable("region")
     return str(name) if name else None
 
 
-def _none_found() -> UnauthorizedError:
+def _no_credentials() -> UnauthorizedError:
     return UnauthorizedError(
         "no AWS credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AWS_PROFILE or a role, "
-        "or give a token=, or aws=False for a service that asks for none",
+        "or pass token=, or aws=False for a service that needs no signature",
         code="no_credentials",
     )
 
 
 def _not_refreshed(error: BotoCoreError | ClientError) -> UnavailableError:
-    # Only the kind: a provider's message may repeat what it was asked with.
-    return UnavailableError(f"AWS credentials can't be had: {type(error).__name__}", code="credentials_unavailable")
+    # Only the type: a credential provider's message may repeat its input.
+    return UnavailableError(
+        f"AWS credentials could not be loaded: {type(error).__name__}", code="credentials_unavailable"
+    )

@@ -1,4 +1,4 @@
-"""Where calls go, and what all objects of the model have."""
+"""The interface between the object model and an engine or service, and the base classes of the model's objects."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from turnlog.upkeep.models import Backup, Verification
 
 
 class Backend(Protocol):
-    """Where calls go. ``operation`` is a route's name; the answer is that route's."""
+    """Answers calls by route name: `call` takes the name of a route, and returns the answer of that route."""
 
     def call(
         self,
@@ -29,7 +29,7 @@ class Backend(Protocol):
     def run_jobs(self) -> int: ...
 
     def download(self, url: str, into: BinaryIO) -> None:
-        """Writes the bytes behind an address that an answer gave."""
+        """Write the bytes behind a URL of an answer to ``into``."""
 
     def redrive(self, job_id: str | None, *, failed: bool) -> Redriven: ...
 
@@ -40,20 +40,20 @@ class Backend(Protocol):
     def close(self) -> None: ...
 
 
-def given(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields that a caller has given."""
+def without_none(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields whose value is not None."""
     return {name: value for name, value in fields.items() if value is not None}
 
 
 class OwnerResource:
-    """Calls about all that an owner has."""
+    """Base of objects whose calls concern everything of one owner."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
 
 
 class SessionResource:
-    """Calls about one session."""
+    """Base of objects whose calls concern one session."""
 
     def __init__(self, backend: Backend, session_id: str) -> None:
         self._backend = backend
@@ -65,11 +65,15 @@ T = TypeVar("T")
 
 
 class Paged(Iterator[T], Generic[T]):
-    """Items, page by page: the next page is asked for when all of the one before have been taken. After an error the same page is
-    asked for again."""
+    """Iterator over items that are fetched page by page.
+
+    The next page is fetched when all items of the page before have been taken. After an error, the same page is fetched again.
+    """
 
     def __init__(self, fetch: Callable[[Any], tuple[Sequence[T], Any]]) -> None:
-        """``fetch`` is given a place (None at first), and gives a page and the place of the next; None behind the last."""
+        """Set ``fetch``: it takes a page's place (None: the first page), and returns the items and the next place (None: no
+        more).
+        """
         self._fetch = fetch
         self._place: Any = None
         self._is_over = False
@@ -84,7 +88,7 @@ class Paged(Iterator[T], Generic[T]):
         return self._left.popleft()
 
     def page(self) -> Sequence[T] | None:
-        """The next page as a whole; None when there is none. It may be empty."""
+        """Return the next page, or None after the last one. A page may be empty."""
         if self._is_over:
             return None
         items, place = self._fetch(self._place)

@@ -1,4 +1,4 @@
-"""Connections to a service: kept open between calls, each exchange within its time. With nothing but the standard library."""
+"""HTTP connections to one service: reused between calls, each exchange with a time limit. Standard library only."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _BODIES = frozenset({"POST", "PUT", "PATCH"})
 
 @lazy_dataclass(frozen=True, slots=True)
 class HttpCall:
-    """One request. Values of headers are text, sent as UTF-8."""
+    """A request. Values of headers are text, sent as UTF-8."""
 
     method: str
     target: str
@@ -34,17 +34,20 @@ class HttpCall:
 
 @lazy_dataclass(frozen=True, slots=True)
 class HttpAnswer:
+    """A response, read to its end."""
+
     status: int
     headers: http.client.HTTPMessage
     data: bytes
 
     @property
     def retry_after_seconds(self) -> int | None:
+        """Seconds of the ``Retry-After`` header; None without one, or when it is a date."""
         text = self.headers.get("Retry-After", "")
         return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
 
     def json(self) -> Any:
-        """The body as JSON; None when it is none."""
+        """Return the body as JSON, or None when it is not JSON."""
         try:
             return json.loads(self.data)
         except (ValueError, RecursionError):
@@ -52,9 +55,9 @@ class HttpAnswer:
 
 
 class Connections:
-    """Connections to one host, one per concurrent exchange at most. Threads may share it, and a forked child has its own.
+    """Connections to one host, at most one per concurrent exchange. Threads may share it; a forked child opens its own.
 
-    ``timeout_seconds`` is for connecting and for each wait. No redirect is followed, and no proxy is asked.
+    ``timeout_seconds`` limits connecting and each wait. Redirects are not followed and proxies are not used.
     """
 
     def __init__(self, base: SplitResult, *, timeout_seconds: float, clock: Clock) -> None:
@@ -68,8 +71,10 @@ class Connections:
         _ALL.add(self)
 
     def exchange(self, call: HttpCall, ends_ms: int | None) -> HttpAnswer:
-        """The answer, which has come before the time ``ends_ms``. `OSError` (`TimeoutError` when the time is over) or
-        `HTTPException` when there is none."""
+        """Send a request and return the answer, before the time ``ends_ms``.
+
+        Raises `OSError` (`TimeoutError` when the time is over) or `HTTPException` when there is no answer.
+        """
         while True:
             connection, is_used = self._take()
             try:
@@ -77,7 +82,7 @@ class Connections:
             except BaseException as error:
                 connection.close()
                 if is_used and isinstance(error, ConnectionError):
-                    # The service has closed a connection that lay idle: another one, which is no further try.
+                    # The service closed an idle connection. A new one is opened; this does not count as a try.
                     continue
                 raise
             if will_close:
@@ -87,7 +92,7 @@ class Connections:
             return answer
 
     def close(self) -> None:
-        """Closes those that are idle, and each other one when its exchange is over."""
+        """Close idle connections, and each other connection when its exchange ends."""
         with self._lock:
             self._closed = True
             idle, self._idle = self._idle, []
@@ -95,13 +100,17 @@ class Connections:
             connection.close()
 
     def forget(self) -> None:
-        """A forked child must not speak on its parent's connections, nor wait for a lock that a thread of its parent has."""
+        """Drop all connections, in a forked child: it must not use its parent's connections, nor a lock that a thread of its
+        parent holds.
+        """
         self._lock = threading.Lock()
         self._idle = []
 
     def _exchanged(
         self, connection: http.client.HTTPConnection, call: HttpCall, ends_ms: int | None
     ) -> tuple[HttpAnswer, bool]:
+        """Send a request on a connection, and read the answer. Returns it with whether the connection will close."""
+
         def allow() -> None:
             left = self._left_seconds(ends_ms)
             connection.timeout = left
@@ -122,9 +131,9 @@ class Connections:
             connection.putheader("Content-Length", str(len(data)))
         allow()
         connection.endheaders()
-        for at in range(0, len(data), _CHUNK_BYTES):
+        for start in range(0, len(data), _CHUNK_BYTES):
             allow()
-            connection.send(data[at : at + _CHUNK_BYTES])
+            connection.send(data[start : start + _CHUNK_BYTES])
         with connection.getresponse() as response:
             return HttpAnswer(response.status, response.headers, response.read()), response.will_close
 
@@ -137,6 +146,7 @@ class Connections:
         return min(left, self._timeout_seconds)
 
     def _take(self) -> tuple[http.client.HTTPConnection, bool]:
+        """Return an idle connection, or a new one, and whether it was used before."""
         with self._lock:
             if self._closed:
                 raise UnavailableError("the client is closed", code="closed")

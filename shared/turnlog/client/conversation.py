@@ -1,11 +1,11 @@
-"""What is said in a session, and what a model reads of it."""
+"""Messages of a session, the windows built from them, and their summaries."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from turnlog.client.backend import Paged, SessionResource, given
+from turnlog.client.backend import Paged, SessionResource, without_none
 from turnlog.client.parts import GivenPolicy, policy_field
 from turnlog.core.errors import NotFoundError
 from turnlog.core.models import FormatName
@@ -21,7 +21,7 @@ E = TypeVar("E")
 
 
 class ConversationCalls(SessionResource):
-    """Appending, windows, messages, run loops and summaries."""
+    """Calls for messages, streams, windows, run loops and summaries."""
 
     def append(
         self,
@@ -35,7 +35,7 @@ class ConversationCalls(SessionResource):
         usage: Mapping[str, int] | None = None,
         key: str | None = None,
     ) -> Appended:
-        """Appends 1 to 25 messages in one commit. With ``key``, a repeated call has one effect and the same answer."""
+        """Append 1 to 25 messages in one commit. Repeated with the same ``key``, a call has one effect and the same answer."""
         fields = {
             "messages": list(messages),
             "meta": list(meta) if meta is not None else None,
@@ -46,7 +46,7 @@ class ConversationCalls(SessionResource):
             "window": window,
             "usage": usage,
         }
-        answer: Appended = self._backend.call("append_messages", path=self._path, body=given(fields), key=key)
+        answer: Appended = self._backend.call("append_messages", path=self._path, body=without_none(fields), key=key)
         return answer
 
     def stream(
@@ -58,15 +58,16 @@ class ConversationCalls(SessionResource):
         meta: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> SessionStream[E]:
-        """A model's stream: its events pass through, and the message that they tell is appended when they end.
+        """Pass a model's stream through, and append the message that its events make up when it ends.
 
             with session.stream(client.chat.completions.create(..., stream=True)) as stream:
                 for chunk in stream:
-                    show(chunk)          # stream.text and stream.partial are what was said so far
+                    show(chunk)          # stream.text and stream.partial hold the reply so far
 
-        ``events`` are what the provider's library gives, or their JSON: of OpenAI Chat and Responses, Anthropic, and Bedrock's
-        ConverseStream (``response["stream"]``). One that breaks, or is left, is appended as interrupted: kept, and in no window;
-        with ``on_break="drop"`` it is not. ``meta`` and the ``options`` are those of `append`; repeated, it has one effect.
+        ``events`` are objects of the provider's library, or their JSON: OpenAI Chat and Responses, Anthropic, and Bedrock's
+        ConverseStream (``response["stream"]``). A stream that breaks or is left early is appended with status ``interrupted``:
+        kept, and in no window. With ``on_break="drop"`` it is not appended. ``meta`` and ``options`` are those of `append`.
+        Saving a stream twice appends it once.
         """
         from turnlog.agents.streams.session_stream import SessionStream
 
@@ -81,7 +82,9 @@ class ConversationCalls(SessionResource):
         meta: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> AsyncSessionStream[E]:
-        """`stream` for ``async with`` and ``async for``. A cancelled one is appended before the cancellation goes on."""
+        """Pass a model's stream through, for ``async with`` and ``async for``. On cancellation, the partial reply is appended
+        first.
+        """
         from turnlog.agents.streams.session_stream import AsyncSessionStream
 
         return AsyncSessionStream(events, self.append, format, on_break, meta, options)
@@ -101,10 +104,11 @@ class ConversationCalls(SessionResource):
         at: int | str | None = None,
         build: Build | Mapping[str, Any] | None = None,
     ) -> WindowAnswer:
-        """The window for the next model call.
+        """Build the window for the next model call.
 
-        ``breakpoints="apply"``: with the provider's prompt-cache breakpoints, to be sent as it is.
-        ``at``: as if the log ended at this position, or time (RFC 3339). ``build``: of a manifest; the same window again.
+        ``breakpoints="apply"`` sets the provider's prompt-cache breakpoints, so the window can be sent as it is. ``at`` builds
+        the window as if the log ended at that position or time (RFC 3339). ``build``, the ``build`` of a manifest, builds that
+        window again.
         """
         fields = {
             "format": format,
@@ -119,7 +123,7 @@ class ConversationCalls(SessionResource):
             "at": at,
             "build": build.model_dump(mode="json") if isinstance(build, Build) else build,
         }
-        answer: WindowAnswer = self._backend.call("build_context", path=self._path, body=given(fields))
+        answer: WindowAnswer = self._backend.call("build_context", path=self._path, body=without_none(fields))
         return answer
 
     def page(
@@ -133,8 +137,11 @@ class ConversationCalls(SessionResource):
         at: int | str | None = None,
         in_view: bool = False,
     ) -> MessagePage:
-        """One page of the full history; with ``in_view`` without what rewinds have taken out of view, with ``at`` what was in
-        view at that position or time."""
+        """Return one page of the full history.
+
+        With ``in_view``, messages that rewinds took out of view are left out. With ``at``, the page has the messages that were
+        in view at that position or time.
+        """
         query = {"after": after, "before": before, "limit": limit, "order": order, "format": format, "at": at}
         query["in_view"] = "true" if in_view else None
         answer: MessagePage = self._backend.call("read_messages", path=self._path, query=query)
@@ -148,7 +155,7 @@ class ConversationCalls(SessionResource):
         at: int | str | None = None,
         in_view: bool = False,
     ) -> Paged[StoredMessage]:
-        """The full history, or what `page` gives of it, page by page."""
+        """Iterate over the full history page by page. The options are those of `page`."""
 
         def fetch(place: int | None) -> tuple[Sequence[StoredMessage], int | None]:
             after, before = (place, None) if order == "asc" else (None, place)
@@ -158,7 +165,7 @@ class ConversationCalls(SessionResource):
         return Paged(fetch)
 
     def loops(self) -> Paged[LoopAnswer]:
-        """Run loops, newest first, page by page."""
+        """Iterate over run loops, newest first, page by page."""
 
         def fetch(before: int | None) -> tuple[Sequence[LoopAnswer], int | None]:
             page: LoopPage = self._backend.call("read_loops", path=self._path, query={"before": before})
@@ -174,13 +181,18 @@ class ConversationCalls(SessionResource):
         max_tokens: int | None = None,
         key: str | None = None,
     ) -> Compressed | Job:
-        """Summarises closed loops. A job in mode ``async``, and when there is more to do than a request has time for."""
+        """Summarise closed run loops.
+
+        Returns a job with ``mode="async"``, and when the work takes longer than one request may.
+        """
         fields = {"mode": mode, "keep_loops": keep_loops, "max_tokens": max_tokens}
-        answer: Compressed | Job = self._backend.call("compress_session", path=self._path, body=given(fields), key=key)
+        answer: Compressed | Job = self._backend.call(
+            "compress_session", path=self._path, body=without_none(fields), key=key
+        )
         return answer
 
     def summary(self) -> SummaryAnswer | None:
-        """The summary in force; None while there is none."""
+        """Return the current summary, or None."""
         try:
             answer: SummaryAnswer = self._backend.call("get_summary", path=self._path)
         except NotFoundError as error:
@@ -190,9 +202,10 @@ class ConversationCalls(SessionResource):
         return answer
 
     def discard_summary(self, *, key: str | None = None) -> Job:
-        """Discards the summary in force; the job makes one of the history, as if there had been none.
+        """Discard the current summary; a job makes a new one from the history.
 
-        The log keeps the discarded one, for windows of earlier moments (``at``). Until the job is done, windows have none.
+        The log keeps the discarded summary for windows of earlier moments (``at``). Until the job is done, windows have no
+        summary.
         """
         answer: Job = self._backend.call("discard_summary", path=self._path, key=key)
         return answer

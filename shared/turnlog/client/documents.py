@@ -1,7 +1,7 @@
-"""Documents of a session: bytes by key, for what a framework keeps beside the conversation.
+"""Documents of a session: bytes by key, for data that a framework keeps beside the conversation.
 
-They are no part of the log: no window, search, fork or snapshot has them. They are exported, imported and erased with their
-session.
+Documents are not part of the log: windows, search, forks and snapshots do not contain them. They are exported, imported and
+erased with their session.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import base64
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
-from turnlog.client.backend import Backend, Paged, SessionResource, given
+from turnlog.client.backend import Backend, Paged, SessionResource, without_none
 from turnlog.core.errors import InvalidInputError
 from turnlog.core.times import milliseconds_of
 from turnlog.sessions.document_models import (
@@ -25,13 +25,13 @@ from turnlog.sessions.document_models import (
 )
 
 _Place: TypeAlias = "tuple[str | None, int | None]"
-"""Behind which key the next page begins, and how many are wanted still."""
+"""The key after which the next page begins, and the number of documents still to return."""
 
 __all__ = ["Document", "DocumentCalls", "DocumentReading", "Documents"]
 
 
 class DocumentReading:
-    """Reads that belong together. That the session is there is asked at the first one, and again after 5 seconds."""
+    """Reads of documents that belong together. The session's existence is checked at the first read, and again after 5 seconds."""
 
     def __init__(self, backend: Backend, path: Mapping[str, str]) -> None:
         self._backend = backend
@@ -39,17 +39,17 @@ class DocumentReading:
         self._reading: str | None = None
 
     def get(self, key: str) -> Document | None:
-        """The document; None when there is none."""
+        """Return a document, or None."""
         return self.get_many([key]).get(key)
 
     def get_many(self, keys: Iterable[str]) -> dict[str, Document]:
-        """Those that there are: a request for each 100 keys, and for each 4 MiB."""
-        left, found = list(dict.fromkeys(keys)), dict[str, Document]()
-        while left:
-            answer = self._read({"keys": left[:MAX_READ]})
-            found |= {one.key: _document(one) for one in answer.documents}
-            left = [*answer.unread, *left[MAX_READ:]]
-        return found
+        """Return the documents that exist, by key. Makes a request for each 100 keys and each 4 MiB."""
+        unread, documents = list(dict.fromkeys(keys)), dict[str, Document]()
+        while unread:
+            answer = self._read({"keys": unread[:MAX_READ]})
+            documents |= {document.key: _document(document) for document in answer.documents}
+            unread = [*answer.unread, *unread[MAX_READ:]]
+        return documents
 
     def list(
         self,
@@ -60,45 +60,50 @@ class DocumentReading:
         order: Literal["asc", "desc"] = "asc",
         limit: int | None = None,
     ) -> Paged[Document]:
-        """Documents whose keys begin with ``prefix``, in order of their UTF-8 bytes: those behind ``after``, up to ``until`` and
-        it too, both as the order goes; a request for each page of about 1 MB as they are stored."""
+        """Iterate over documents whose keys begin with ``prefix``, ordered by the UTF-8 bytes of their keys.
+
+        The range begins after ``after`` and ends with ``until``, in the direction of ``order``. Makes a request for each page
+        of about 1 MB of stored data.
+        """
 
         def fetch(place: _Place | None) -> tuple[Sequence[Document], _Place | None]:
             begin, left = place or (after, limit)
             if left is not None and left <= 0:
                 return (), None
             fields = {"prefix": prefix, "after": begin, "until": until, "limit": min(left or MAX_LISTED, MAX_LISTED)}
-            answer = self._read(given(fields) | {"order": order})
-            found = tuple(map(_document, answer.documents))
-            left = left - len(found) if left is not None else None
-            return found, (answer.next, left) if answer.next is not None and left != 0 else None
+            answer = self._read(without_none(fields) | {"order": order})
+            documents = tuple(map(_document, answer.documents))
+            left = left - len(documents) if left is not None else None
+            return documents, (answer.next, left) if answer.next is not None and left != 0 else None
 
         return Paged(fetch)
 
     def _read(self, body: Mapping[str, Any]) -> DocumentsAnswer:
-        whole = given({**body, "reading": self._reading})
-        answer: DocumentsAnswer = self._backend.call("get_documents", path=self._path, body=whole)
+        fields = without_none({**body, "reading": self._reading})
+        answer: DocumentsAnswer = self._backend.call("get_documents", path=self._path, body=fields)
         self._reading = answer.reading
         return answer
 
 
 class Documents:
-    """The documents of a session. A reading sees every writing that has returned; `NotFoundError` when there is no such session."""
+    """The documents of a session. Reads see every write that has returned. Raises `NotFoundError` when the session does not
+    exist.
+    """
 
     def __init__(self, backend: Backend, path: Mapping[str, str]) -> None:
         self._backend = backend
         self._path = path
 
     def reading(self) -> DocumentReading:
-        """For several reads in a row: they ask once whether the session is there."""
+        """Return an object for several reads in a row: together they check once that the session exists."""
         return DocumentReading(self._backend, self._path)
 
     def get(self, key: str) -> Document | None:
-        """The document; None when there is none."""
+        """Return a document, or None."""
         return self.reading().get(key)
 
     def get_many(self, keys: Iterable[str]) -> dict[str, Document]:
-        """As `DocumentReading.get_many`."""
+        """Return the documents that exist, by key. See `DocumentReading.get_many`."""
         return self.reading().get_many(keys)
 
     def list(
@@ -110,7 +115,7 @@ class Documents:
         order: Literal["asc", "desc"] = "asc",
         limit: int | None = None,
     ) -> Paged[Document]:
-        """As `DocumentReading.list`."""
+        """Iterate over documents by prefix. See `DocumentReading.list`."""
         return self.reading().list(prefix, after=after, until=until, order=order, limit=limit)
 
     def put(
@@ -122,34 +127,40 @@ class Documents:
         if_revision: str | None = None,
         key: str | None = None,
     ) -> Document:
-        """Writes a document of up to 3 MiB, whole. `DocumentChangedError` with ``if_absent`` when there is one, with
-        ``if_revision`` when it has another revision. ``key`` is the idempotency key."""
-        entry = _entry(name, data) | given({"if_revision": if_revision}) | ({"if_absent": True} if if_absent else {})
-        one = self._write({"put": [entry]}, key=key).documents[0]
-        return Document(name, data, one.revision, milliseconds_of(one.updated_at))
+        """Write a document of up to 3 MiB, whole. ``key`` is the idempotency key.
+
+        Raises `DocumentChangedError` with ``if_absent`` when the document exists, with ``if_revision`` when its revision
+        differs.
+        """
+        entry = (
+            _entry(name, data) | without_none({"if_revision": if_revision}) | ({"if_absent": True} if if_absent else {})
+        )
+        written = self._write({"put": [entry]}, key=key).documents[0]
+        return Document(name, data, written.revision, milliseconds_of(written.updated_at))
 
     def put_many(
         self, documents: Mapping[str, bytes], *, then: Mapping[str, bytes] | None = None, key: str | None = None
     ) -> None:
-        """Writes documents in any order, and those of ``then`` when all others are there: what is named before what names it.
+        """Write documents in any order, then those of ``then``, which may refer to the others.
 
-        Together not atomic. A request for each 25 documents, and for each 3 MiB.
+        Makes a request for each 25 documents and each 3 MiB; together the requests are not atomic. The documents of ``then``
+        must fit one request.
         """
-        parts = list(document_batches([_entry(*one) for one in documents.items()]))
-        last = [_entry(*one) for one in (then or {}).items()]
+        parts = list(document_batches([_entry(*item) for item in documents.items()]))
+        last = [_entry(*item) for item in (then or {}).items()]
         if len(list(document_batches(last))) > 1:
-            raise InvalidInputError(f"documents of one request, {MAX_WRITTEN} or 3 MiB, are written then, and no more")
+            raise InvalidInputError(f"then has more than one request takes: {MAX_WRITTEN} documents or 3 MiB")
         if last and (not parts or len(list(document_batches([*parts[-1], *last]))) > 1):
             parts.append([])
-        for at, part in enumerate(parts):
-            body = {"put": part, "then": last if at == len(parts) - 1 else []}
-            self._write(body, key=f"{key}-{at}" if key is not None else None)
+        for index, part in enumerate(parts):
+            body = {"put": part, "then": last if index == len(parts) - 1 else []}
+            self._write(body, key=f"{key}-{index}" if key is not None else None)
 
     def delete(self, names: Iterable[str], *, key: str | None = None) -> None:
-        """There are no such documents any more, whether or not there were. A request for each 100."""
-        left = list(dict.fromkeys(names))
-        for start in range(0, len(left), MAX_READ):
-            part = left[start : start + MAX_READ]
+        """Delete documents; missing ones are no error. Makes a request for each 100 names."""
+        unique = list(dict.fromkeys(names))
+        for start in range(0, len(unique), MAX_READ):
+            part = unique[start : start + MAX_READ]
             self._write({"delete": part}, key=f"{key}-{start}" if key is not None else None)
 
     def _write(self, body: Mapping[str, Sequence[Any]], *, key: str | None) -> WrittenDocuments:
@@ -158,16 +169,16 @@ class Documents:
 
 
 class DocumentCalls(SessionResource):
-    """What a session has beside its log."""
+    """Access to the documents of a session."""
 
     @property
     def documents(self) -> Documents:
-        """Bytes by key, erased with the session."""
+        """Documents of the session: bytes by key, erased with the session."""
         return Documents(self._backend, self._path)
 
 
 def document_batches(entries: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
-    """What one request takes each."""
+    """Yield batches of entries that one request takes each."""
     batch, chars = list[dict[str, Any]](), 0
     for entry in entries:
         chars += len(entry["data"])

@@ -1,4 +1,4 @@
-"""Exports to a file, and sessions back out of one."""
+"""Export sessions to a file, and import them from one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from turnlog.jobs.models import Job
 from turnlog.snapshots.export_models import FORMAT, READ_VERSIONS, Export, Imported
 
 MAX_BATCH_BYTES, MAX_BATCH_COMMITS = 4 * 1024 * 1024, 500
-"""What a request of an import has at most, as texts, unless one commit is larger."""
+"""Most bytes and commits in one import request. A commit larger than that is sent alone."""
 _FIRST_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 0.2, 5.0
 
 Into: TypeAlias = "str | Path | BinaryIO"
@@ -31,25 +31,27 @@ OnPositions: TypeAlias = Callable[[int], None]
 
 
 class SessionExport(SessionResource):
-    """The export of one session."""
+    """Call that exports one session."""
 
     def export(self, into: Into, *, timeout_seconds: float = 600.0) -> Export:
-        """Writes the session to a zip of JSON Lines, from which `Sessions.import_` makes an equal one. A file is written whole or
-        not at all; a device or a pipe is written to."""
+        """Write the session to a zip of JSON Lines, from which `Sessions.import_` makes an equal session.
+
+        A file is replaced only when the export is complete; a device or a pipe is written to directly.
+        """
         answer: Export | Job = self._backend.call("export_session", path=self._path)
         return _saved(self._backend, answer, into, timeout_seconds)
 
 
 class PersonExport(OwnerResource):
-    """The export of all that an owner has."""
+    """Call that exports everything of one owner."""
 
     def export(self, into: Into, *, timeout_seconds: float = 3600.0) -> Export:
-        """Writes all sessions of the owner to one zip. Asked for again within an hour, it is the same one."""
+        """Write all sessions of the owner to one zip. A repeated call within an hour returns the same export."""
         return _saved(self._backend, self._backend.call("export_everything"), into, timeout_seconds)
 
 
 class SessionImports(OwnerResource):
-    """Imports of exported sessions."""
+    """Call that imports exported sessions."""
 
     def import_(
         self,
@@ -60,13 +62,14 @@ class SessionImports(OwnerResource):
         documents: bool = True,
         on_positions: OnPositions | None = None,
     ) -> list[Imported]:
-        """Makes the sessions of an exported file again: equal, with their times, envelopes, history and documents.
+        """Create the sessions of an exported file: equal, with their times, envelopes, history and documents.
 
-        ``session`` is the one of the file that is wanted (all of them); ``session_id`` gives it another id. The whole file is
-        checked before anything is written; `InvalidInputError` says what is wrong. Again, it goes on where another try ended.
+        ``session`` selects one session of the file (by default all); ``session_id`` gives it another id. The whole file is
+        checked before anything is written; `InvalidInputError` says what is wrong. A repeated import continues where the last
+        one stopped.
 
-        Documents are bytes that a framework reads later, and some frameworks make objects of any class out of them: with
-        ``documents=False`` those of a file that is not your own are left out.
+        Documents are bytes that a framework reads later, and some frameworks build objects of any class from them. Pass
+        ``documents=False`` for a file that you do not trust.
         """
 
         with ExportFile(file) as export:
@@ -76,12 +79,12 @@ class SessionImports(OwnerResource):
                 import_checked(
                     self._backend,
                     export,
-                    one.session_id,
+                    exported.session_id,
                     session_id=session_id,
                     documents=documents,
                     on_positions=on_positions,
                 )
-                for one in wanted
+                for exported in wanted
             ]
 
 
@@ -94,14 +97,17 @@ def import_checked(
     documents: bool = True,
     on_positions: OnPositions | None = None,
 ) -> Imported:
-    """As `Sessions.import_`, one session of a file that is open and has been checked: a file of many is checked once."""
-    found = export.session(name)
+    """Import one session of a file that is open and checked, so that a file of many sessions is checked once.
+
+    See `Sessions.import_`. Returns the answer of the last request; raises `UnavailableError` when the file's log ends early.
+    """
+    exported = export.session(name)
     path = {"session_id": session_id if session_id is not None else name}
     parts = _parts(export, name, documents)
     part = next(parts, None)
     while part is not None:
         following = next(parts, None)
-        body = {"head": found.head, "hash": found.hash, **part}
+        body = {"head": exported.head, "hash": exported.hash, **part}
         if following is not None and "documents" in following:
             body["more"] = True
         answer: Imported = backend.call("import_session", path=path, body=body)
@@ -114,7 +120,7 @@ def import_checked(
 
 
 def _parts(export: ExportFile, name: str, documents: bool) -> Iterator[dict[str, Any]]:
-    """What a request has each: commits first."""
+    """Yield the bodies of the import requests: commits first, then documents."""
     for batch in export.batches(name, max_bytes=MAX_BATCH_BYTES, max_commits=MAX_BATCH_COMMITS):
         yield {"commits": batch}
     for entries in document_batches(export.documents(name)) if documents else ():
@@ -129,7 +135,7 @@ def _saved(backend: Backend, answer: Export | Job, into: Into, timeout_seconds: 
 
 
 def _awaited(backend: Backend, job: Job, timeout_seconds: float) -> Export:
-    """What a job has made; an engine in this process does it here."""
+    """Wait for an export job and return its result; run the job here when the engine is in this process."""
     deadline, pause_seconds = time.monotonic() + timeout_seconds, _FIRST_PAUSE_SECONDS
     while job.status == "queued" and not (backend.run_jobs() and job.attempts):
         job = backend.call("get_job", path={"job_id": job.job_id})
@@ -148,15 +154,16 @@ def _awaited(backend: Backend, job: Job, timeout_seconds: float) -> Export:
 
 @contextmanager
 def _opened(into: Into) -> Iterator[BinaryIO]:
+    """Open the target of an export: a file object as it is, a device or pipe directly, a file by a temporary one beside it."""
     if not isinstance(into, str | Path):
         yield into
         return
-    given = Path(into)
-    if given.exists() and not given.is_file() and not given.is_dir():
-        with given.open("wb") as device:  # or a pipe: to put a file in its place would take it away
+    path = Path(into)
+    if path.exists() and not path.is_file() and not path.is_dir():
+        with path.open("wb") as device:  # or a pipe, which a file must not replace
             yield device
         return
-    target = given.resolve()  # a link stays
+    target = path.resolve()  # a symbolic link stays
     file: IO[bytes] = NamedTemporaryFile(dir=target.parent, prefix=f".{target.name}.", delete=False)  # noqa: SIM115
     try:
         with file:
@@ -169,7 +176,7 @@ def _opened(into: Into) -> Iterator[BinaryIO]:
 
 MANIFEST, MEMORY = "manifest.json", "memory.jsonl"
 MAX_BYTES = 4 * 1024**3
-"""Of all members, unpacked."""
+"""Limit of the unpacked size of all members together."""
 MAX_MANIFEST_BYTES = 64 * 1024**2
 MAX_LINE_BYTES = 32 * 1024**2
 _ID = r"(?!h_)[A-Za-z0-9_-]{1,64}"
@@ -181,7 +188,7 @@ _CHUNK_BYTES = 64 * 1024
 
 @lazy_dataclass(frozen=True, slots=True)
 class ExportedSession:
-    """A session as the manifest tells of it."""
+    """An entry of the manifest: a session of the file, its head, the hash of that commit, and its number of messages."""
 
     session_id: str
     head: int
@@ -190,14 +197,16 @@ class ExportedSession:
 
 
 class ExportFile:
-    """A zip that `Session.export` wrote, or that says so. `InvalidInputError` with what is wrong (``bad_export``), or that it is of
-    a newer version (``newer_export``)."""
+    """A zip that `Session.export` wrote. Use it as a context manager.
+
+    Raises `InvalidInputError` for a file that is not an export (code ``bad_export``) or has a newer version (``newer_export``).
+    """
 
     def __init__(self, file: str | Path | BinaryIO) -> None:
         try:
             self._zip = ZipFile(file)
         except (BadZipFile, NotImplementedError, ValueError) as error:
-            raise _bad("it is no zip file") from error
+            raise _bad("it is not a zip file") from error
         try:
             self._members = self._listed()
             self._sessions = self._manifest()
@@ -213,17 +222,20 @@ class ExportFile:
     ) -> None:
         self._zip.close()
 
-    # ------------------------------------------------------------ what it has
+    # ------------------------------------------------------------ sessions and members
 
     def sessions(self, session: str | None = None, *, is_single: bool = False) -> list[ExportedSession]:
-        """All of its sessions, or that one."""
+        """Return all sessions, or the selected one. With ``is_single``, raise `InvalidInputError` unless there is exactly one."""
         if session is not None:
             return [self.session(session)]
         if is_single and len(self._sessions) != 1:
-            raise InvalidInputError(f"the file has {len(self._sessions)} sessions: say which one", code="which_session")
+            raise InvalidInputError(
+                f"the file has {len(self._sessions)} sessions: choose one with session=", code="which_session"
+            )
         return list(self._sessions.values())
 
     def session(self, session_id: str) -> ExportedSession:
+        """Return the manifest's entry of a session. Raises `InvalidInputError` when there is none."""
         if session_id not in self._sessions:
             raise InvalidInputError(f"the file has no session {session_id[:80]!r}", code="which_session")
         return self._sessions[session_id]
@@ -231,8 +243,11 @@ class ExportFile:
     def batches(
         self, session_id: str, *, max_bytes: int, max_commits: int
     ) -> Iterator[list[str] | list[dict[str, Any]]]:
-        """The lines of a session's log, so many at a time, as texts that have ``max_bytes`` in the event of a function, where a
-        quote of theirs takes four. One that is longer alone is given as what it says: its quotes are escaped once less."""
+        """Yield the lines of a session's log in batches of at most ``max_bytes`` and ``max_commits``.
+
+        Bytes are counted as in the event of a Lambda function, where a quote inside a text takes four. A line that is longer
+        alone is yielded as an object, whose quotes are escaped once less.
+        """
         batch, size = list[str](), 0
         for line in self._lines(f"sessions/{session_id}/log.jsonl"):
             length = len(line) + 3 * (line.count(b'"') + line.count(b"\\"))
@@ -251,7 +266,7 @@ class ExportFile:
             yield batch
 
     def documents(self, session_id: str) -> Iterator[dict[str, Any]]:
-        """The lines of a session's documents. Version 1 has none."""
+        """Yield the lines of a session's documents. Exports of version 1 have none."""
         name = f"sessions/{session_id}/documents.jsonl"
         for line in self._lines(name) if name in self._members else ():
             try:
@@ -259,39 +274,43 @@ class ExportFile:
                 if not isinstance(document["data"], str):
                     raise TypeError("data")
             except (ValueError, KeyError, TypeError, RecursionError) as error:
-                raise _bad("a line is no document") from error
+                raise _bad("a line is not a document") from error
             yield document
 
     def check(self) -> None:
-        """Every member against its hash and its counts. Nothing is kept."""
-        for name, (told, _) in self._members.items():
+        """Compare every member with its hash, size and line count in the manifest; raise `InvalidInputError` when they differ."""
+        for name, (entry, _) in self._members.items():
             digest, size, lines = sha256(), 0, 0
             for chunk in self._chunks(name):
                 digest.update(chunk)
                 size += len(chunk)
                 lines += chunk.count(b"\n")
-            if (digest.hexdigest(), size, lines) != (told["sha256"], told["size_bytes"], told["lines"]):
-                raise _bad(f"{name} is not what the manifest says")
+            if (digest.hexdigest(), size, lines) != (entry["sha256"], entry["size_bytes"], entry["lines"]):
+                raise _bad(f"{name} does not match the manifest")
 
     # ------------------------------------------------------------ reading
 
     def _listed(self) -> dict[str, tuple[dict[str, Any], ZipInfo]]:
-        found = dict[str, tuple[dict[str, Any], ZipInfo]]()
+        """Return the members of the zip. Raises `InvalidInputError` for members that no export has, or that are too large
+        together.
+        """
+        members = dict[str, tuple[dict[str, Any], ZipInfo]]()
         for info in self._zip.infolist():
-            if info.filename in found:
+            if info.filename in members:
                 raise _bad(f"it has {info.filename[:80]!r} twice")
             if info.filename not in (MANIFEST, MEMORY) and not _NAME.fullmatch(info.filename):
                 raise _bad(f"{info.filename[:80]!r} is no member of an export")
             if info.flag_bits & 1 or info.compress_type not in (ZIP_STORED, ZIP_DEFLATED):
-                raise _bad(f"{info.filename} is encrypted, or packed in another way than ours")
-            found[info.filename] = ({}, info)
-        if MANIFEST not in found:
+                raise _bad(f"{info.filename} is encrypted, or compressed by an unsupported method")
+            members[info.filename] = ({}, info)
+        if MANIFEST not in members:
             raise _bad("it has no manifest")
-        if sum(info.file_size for _, info in found.values()) > MAX_BYTES:
+        if sum(info.file_size for _, info in members.values()) > MAX_BYTES:
             raise InvalidInputError(f"the export unpacks to more than {MAX_BYTES} bytes", code="too_large")
-        return found
+        return members
 
     def _manifest(self) -> dict[str, ExportedSession]:
+        """Read the manifest, and return its sessions. Raises `InvalidInputError` for another format or a newer version."""
         _, info = self._members[MANIFEST]
         if info.file_size > MAX_MANIFEST_BYTES:
             raise InvalidInputError(f"the manifest has more than {MAX_MANIFEST_BYTES} bytes", code="too_large")
@@ -303,51 +322,54 @@ class ExportFile:
                 by = str(manifest.get("made_by"))[:80]
                 message = f"the export is version {manifest['version']!r} (made by {by}); this is {READ_VERSIONS[-1]}"
                 raise InvalidInputError(message, code="newer_export")
-            sessions = {one["session_id"]: self._session(one) for one in manifest["sessions"]}
+            sessions = {entry["session_id"]: self._session(entry) for entry in manifest["sessions"]}
             if "memory" in manifest:
-                self._tell(MEMORY, manifest["memory"])
+                self._describe(MEMORY, manifest["memory"])
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise _bad("its manifest is none of ours") from error
+            raise _bad("its manifest is not valid") from error
         del self._members[MANIFEST]
-        if len(sessions) != len(manifest["sessions"]) or any(not told for told, _ in self._members.values()):
-            raise _bad("it has members that its manifest does not tell of")
+        if len(sessions) != len(manifest["sessions"]) or any(not described for described, _ in self._members.values()):
+            raise _bad("it has members that its manifest does not list")
         return sessions
 
-    def _session(self, told: dict[str, Any]) -> ExportedSession:
-        head, messages = told["head"], told["messages"]
-        if not isinstance(head, int) or not isinstance(messages, int) or not _HASH.fullmatch(told["hash"]):
+    def _session(self, entry: dict[str, Any]) -> ExportedSession:
+        """Read the manifest's entry of a session, and attach its entries to the members."""
+        head, messages = entry["head"], entry["messages"]
+        if not isinstance(head, int) or not isinstance(messages, int) or not _HASH.fullmatch(entry["hash"]):
             raise TypeError("head")
-        folder = f"sessions/{told['session_id']}/"
-        if "log.jsonl" not in told["members"]:
+        folder = f"sessions/{entry['session_id']}/"
+        if "log.jsonl" not in entry["members"]:
             raise KeyError("log.jsonl")
-        for name, member in told["members"].items():
-            self._tell(folder + name, member)
-        return ExportedSession(told["session_id"], head, told["hash"], messages)
+        for name, member in entry["members"].items():
+            self._describe(folder + name, member)
+        return ExportedSession(entry["session_id"], head, entry["hash"], messages)
 
-    def _tell(self, name: str, told: dict[str, Any]) -> None:
+    def _describe(self, name: str, entry: dict[str, Any]) -> None:
+        """Attach the manifest's entry to a member of the zip."""
         _, info = self._members[name]
-        if not _DIGEST.fullmatch(told["sha256"]) or info.file_size != told["size_bytes"]:
-            raise _bad(f"{name} has not the size that the manifest says")
-        self._members[name] = (told, info)
+        if not _DIGEST.fullmatch(entry["sha256"]) or info.file_size != entry["size_bytes"]:
+            raise _bad(f"{name} has another size than the manifest says")
+        self._members[name] = (entry, info)
 
     def _chunks(self, name: str) -> Iterator[bytes]:
-        """A member in pieces; never more of it than its declared size, which has been added up."""
+        """Yield a member in pieces. Raises `InvalidInputError` when it is larger than its declared size."""
         info, size = self._members[name][1], 0
         try:
             with self._zip.open(info) as member:
                 while chunk := member.read(_CHUNK_BYTES):
                     size += len(chunk)
                     if size > info.file_size:
-                        raise _bad(f"{name} is larger than it says")
+                        raise _bad(f"{name} is larger than its declared size")
                     yield chunk
         except (BadZipFile, zlib.error, EOFError, OSError, RuntimeError, ValueError) as error:
             raise _bad(f"{name} is damaged") from error
 
     def _lines(self, name: str) -> Iterator[bytes]:
+        """Yield the lines of a member, without their line breaks."""
         rest = bytearray()
         for chunk in self._chunks(name):
-            *whole, tail = chunk.split(b"\n")
-            for line in whole:
+            *complete, tail = chunk.split(b"\n")
+            for line in complete:
                 yield bytes(rest) + line
                 rest.clear()
             rest += tail
@@ -359,13 +381,13 @@ class ExportFile:
 
 def _object(line: bytes) -> dict[str, Any]:
     try:
-        found = json.loads(line)
+        commit = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise _bad("a line is no JSON") from error
-    if not isinstance(found, dict):
-        raise _bad("a line is no commit")
-    return found
+        raise _bad("a line is not JSON") from error
+    if not isinstance(commit, dict):
+        raise _bad("a line is not a commit")
+    return commit
 
 
 def _bad(detail: str) -> InvalidInputError:
-    return InvalidInputError(f"no export of ours: {detail}", code="bad_export")
+    return InvalidInputError(f"not a valid export: {detail}", code="bad_export")

@@ -1,4 +1,4 @@
-"""Finding again what a window has left out."""
+"""Recall and search: find messages again that a window left out."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from turnlog.search.models import DEFAULT_RECALL_TOKENS, FoundInSessions, Recall
 
 
 class FindingCalls(SessionResource):
-    """Recall, search, and both as tools of a model."""
+    """Calls for recall and search, and both as tools of a model."""
 
     def recall(
         self,
@@ -41,7 +41,7 @@ class FindingCalls(SessionResource):
         pointer: str | None = None,
         max_tokens: int | None = None,
     ) -> Recalled:
-        """A tool call and its result, or ``found`` false with a hint."""
+        """Return a tool call and its result. When there is none, ``found`` is false and ``hint`` says what to try."""
         query = {
             "ref": ref,
             "call_id": call_id,
@@ -65,7 +65,7 @@ class FindingCalls(SessionResource):
         after: int | str | None = None,
         before: int | str | None = None,
     ) -> SearchAnswer:
-        """Messages by the words of a question, best first; ``after`` and ``before`` are a position or a time each."""
+        """Search messages by the words of a question, best match first. ``after`` and ``before`` are a position or a time."""
         query = {
             "q": q,
             "limit": limit,
@@ -80,7 +80,9 @@ class FindingCalls(SessionResource):
 
     @staticmethod
     def handles(name: str) -> bool:
-        """Whether a tool of that name is one of the two that windows have brought: `execute_tool` executes it."""
+        """Return whether `execute_tool` executes the tool: `recall_tool_call` and `search_history`, which windows offer to the
+        model.
+        """
 
         return handles(name)
 
@@ -92,31 +94,32 @@ class FindingCalls(SessionResource):
         call_id: str | None = None,
         format: FormatName | None = None,
     ) -> ToolAnswer:
-        """Executes a call of `recall_tool_call` or `search_history` that a model made: takes what it sent, gives what to append.
+        """Execute a model's call of `recall_tool_call` or `search_history`, and return the answer to append.
 
             answer = session.execute_tool(name, arguments, call_id=call_id)
             session.append(answer.message, meta=[answer.meta])
 
-        ``arguments`` are JSON text or a mapping, however the model wrote them. What is wrong with the call is said in the answer,
-        so that the model can try again; so is another tool's name (``is_ours`` is false then: ask `handles` before). Raised is only
-        what no model can mend: an engine or a service that does not answer. ``call_id`` is the call's; without one the result
-        belongs to the newest open call. Nothing is written: the commit that appends the message tells the history of the recall.
+        ``arguments`` are JSON text or a mapping, as the model wrote them. An invalid call is answered with a text that says
+        what is wrong, so that the model can try again. For the name of another tool, ``is_ours`` is false: check with `handles`
+        before. Only errors that no model can fix are raised, such as an engine or a service that does not answer. ``call_id``
+        is the id of the model's call; without it, the result belongs to the newest open call. Nothing is written: the commit
+        that appends the message records the recall in the history.
         """
 
         return execute(self, name, arguments, call_id=call_id, format=format)
 
 
 Arguments = str | Mapping[str, Any] | None
-_SAYS_ERROR = ("anthropic", "bedrock_converse", "turnlog")
-"""Formats that have a field for it. Of the others `ToolAnswer.meta` says it."""
+_ERROR_FORMATS = ("anthropic", "bedrock_converse", "turnlog")
+"""Formats whose messages can mark an error. For the others `ToolAnswer.meta` marks it."""
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class ToolAnswer:
-    """What a recall tool answers: ``session.append(answer.message, meta=[answer.meta])``.
+    """The answer of a recall tool: ``session.append(answer.message, meta=[answer.meta])``.
 
-    ``is_ours`` is false for the name of another tool; then ``text`` says to the model that there is no such tool. ``is_error``: the
-    call could not be understood. ``recalled`` is what was brought back: calls by their refs, messages by their positions.
+    ``is_ours`` is false for the name of another tool; ``text`` then tells the model that the tool does not exist. ``is_error``
+    marks a call that could not be understood. ``recalled`` lists the results: calls by their refs, messages by their positions.
     """
 
     text: str
@@ -128,8 +131,8 @@ class ToolAnswer:
 
     @property
     def message(self) -> dict[str, Any]:
-        """The result as a message of the format, whole: to be appended, and to be sent if no window is asked for."""
-        is_error = self.is_error and self.format in _SAYS_ERROR
+        """The result as a message of the format, in full: append it, or send it when you do not build a window."""
+        is_error = self.is_error and self.format in _ERROR_FORMATS
         result = ToolResult(self.call_id, (Text(self.text),), is_error=is_error)
         turn = Turn(Message("tool", tool_results=(result,)), result_ids=(self.call_id,))
         (body,) = codec_of(self.format).bodies(turn)
@@ -137,23 +140,23 @@ class ToolAnswer:
 
     @property
     def meta(self) -> dict[str, Any]:
-        """What is kept beside the message, so that the history tells what was recalled."""
-        found: dict[str, Any] = {"recalled": list(self.recalled)} if self.is_ours else {}
-        return found | ({"is_error": True} if self.is_error and self.format not in _SAYS_ERROR else {})
+        """Metadata to append with the message, which records in the history what was recalled."""
+        fields: dict[str, Any] = {"recalled": list(self.recalled)} if self.is_ours else {}
+        return fields | ({"is_error": True} if self.is_error and self.format not in _ERROR_FORMATS else {})
 
     def __str__(self) -> str:
         return self.text
 
 
 def handles(name: str) -> bool:
-    """See `FindingCalls.handles`."""
+    """Return whether a recall tool has this name. See `FindingCalls.handles`."""
     return tool_of(name) is not None
 
 
 def execute(
     session: FindingCalls, name: str, arguments: Arguments, *, call_id: str | None = None, format: str | None = None
 ) -> ToolAnswer:
-    """See `FindingCalls.execute_tool`."""
+    """Execute a call of a recall tool. See `FindingCalls.execute_tool`."""
     codec, call_id = codec_of(format or DEFAULT_FORMAT), call_id or ""
 
     def wrong(text: str, *, is_ours: bool = True) -> ToolAnswer:
@@ -161,11 +164,11 @@ def execute(
 
     tool = tool_of(name)
     if tool is None:
-        said = f"There is no tool {name[:64]!r}. What was said before is found by {SEARCH_TOOL} and {RECALL_TOOL}."
-        return wrong(said, is_ours=False)
+        message = f"There is no tool {name[:64]!r}. What was said before is found by {SEARCH_TOOL} and {RECALL_TOOL}."
+        return wrong(message, is_ours=False)
     try:
-        asked = asked_for(tool, arguments)
-        text, recalled = _recall(session, asked) if tool == RECALL_TOOL else _search(session, asked)
+        request = asked_for(tool, arguments)
+        text, recalled = _recall(session, request) if tool == RECALL_TOOL else _search(session, request)
     except ArgumentsError as error:
         return wrong(f"Not understood: {error}.")
     except InvalidInputError as error:
@@ -176,7 +179,7 @@ def execute(
 
 
 def recalled_text(answer: Recalled) -> str:
-    """A call and its result as a model reads them; a miss in the words of the answer."""
+    """Return a call and its result as text for a model; for a miss, the error and the hint."""
     if not answer.found:
         newest = f" Newest calls: {', '.join(answer.newest_refs)}." if answer.newest_refs else ""
         return f"{answer.error}: {answer.ref} ({answer.hint}).{newest}"
@@ -197,19 +200,19 @@ def recalled_text(answer: Recalled) -> str:
 
 
 def found_text(answer: SearchAnswer) -> str:
-    """Results one a line."""
+    """Return search results as text for a model, a line each."""
     if not answer.results:
         return "Nothing found. Other words may help."
     return "\n".join(
-        f"position {one.position}, {'loop ' + str(one.loop) + ', ' if one.loop else ''}{one.role}"
-        f"{', call ' + one.ref if one.ref else ''}: {one.snippet}"
-        for one in answer.results
+        f"position {hit.position}, {'loop ' + str(hit.loop) + ', ' if hit.loop else ''}{hit.role}"
+        f"{', call ' + hit.ref if hit.ref else ''}: {hit.snippet}"
+        for hit in answer.results
     )
 
 
 def found_everywhere_text(answer: SearchSessionsAnswer) -> str:
-    """Results one a line, with their sessions."""
-    lines = [f"{one.session_id}, {_place(one)}: {one.snippet}" for one in answer.results]
+    """Return search results of many sessions as text for a model, a line each, with their sessions."""
+    lines = [f"{hit.session_id}, {_place(hit)}: {hit.snippet}" for hit in answer.results]
     if not lines:
         lines.append("Nothing found. Other words may help.")
     if answer.unindexed:
@@ -219,37 +222,40 @@ def found_everywhere_text(answer: SearchSessionsAnswer) -> str:
     return "\n".join(lines)
 
 
-def _place(one: FoundInSessions) -> str:
-    if one.where != "message":
-        return one.where
-    loop = f"loop {one.loop}, " if one.loop else ""
-    return f"position {one.position}, {loop}{one.role}{f', call {one.ref}' if one.ref else ''}"
+def _place(hit: FoundInSessions) -> str:
+    if hit.where != "message":
+        return hit.where
+    loop = f"loop {hit.loop}, " if hit.loop else ""
+    return f"position {hit.position}, {loop}{hit.role}{f', call {hit.ref}' if hit.ref else ''}"
 
 
-def _recall(session: FindingCalls, asked: RecallRequest) -> tuple[str, tuple[str | int, ...]]:
-    shown, options = asked.places[:MAX_PLACES], dict(asked.options)
+def _recall(session: FindingCalls, request: RecallRequest) -> tuple[str, tuple[str | int, ...]]:
+    """Recall the requested places. Returns their text and the refs of the calls."""
+    shown, options = request.places[:MAX_PLACES], dict(request.options)
     if len(shown) > 1:
-        # Together no more than one alone.
+        # Several places share the token limit of one.
         options["max_tokens"] = max(64, int(options.get("max_tokens", DEFAULT_RECALL_TOKENS)) // len(shown))
     answers = [_recalled(session, place, options) for place in shown]
     texts = [recalled_text(answer) for answer in answers]
-    if len(asked.places) > len(shown):
-        texts.append(f"(not shown: {', '.join(asked.places[MAX_PLACES:])}; ask again)")
+    if len(request.places) > len(shown):
+        texts.append(f"(not shown: {', '.join(request.places[MAX_PLACES:])}; ask again)")
     return "\n\n".join(texts), tuple(answer.ref for answer in answers if answer.found and answer.ref is not None)
 
 
 def _recalled(session: FindingCalls, place: str, options: Mapping[str, Option]) -> Recalled:
-    given: dict[str, Any] = dict(options)
+    """Recall a place: a ref, a call id, or a position."""
+    arguments: dict[str, Any] = dict(options)
     if is_ref(place):
-        return session.recall(place, **given)
-    found = session.recall(call_id=place, **given)
-    if not found.found and place.isascii() and place.isdigit() and is_ref(f"{place}.0"):
-        # A position alone, as of a result of a search.
-        found = session.recall(f"{place}.0", **given)
-    return found
+        return session.recall(place, **arguments)
+    answer = session.recall(call_id=place, **arguments)
+    if not answer.found and place.isascii() and place.isdigit() and is_ref(f"{place}.0"):
+        # A position without an index, as search results show it: its first call.
+        answer = session.recall(f"{place}.0", **arguments)
+    return answer
 
 
-def _search(session: FindingCalls, asked: RecallRequest) -> tuple[str, tuple[str | int, ...]]:
-    given: dict[str, Any] = dict(asked.options)
-    answer = session.search(**given)
-    return found_text(answer), tuple(one.position for one in answer.results)
+def _search(session: FindingCalls, request: RecallRequest) -> tuple[str, tuple[str | int, ...]]:
+    """Search the session. Returns the results as text, and their positions."""
+    options: dict[str, Any] = dict(request.options)
+    answer = session.search(**options)
+    return found_text(answer), tuple(hit.position for hit in answer.results)

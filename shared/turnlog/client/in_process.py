@@ -1,4 +1,4 @@
-"""Calls of the route table in this process: no HTTP, the same checks."""
+"""Calls of the route table in this process, with the same checks as over HTTP."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from turnlog.upkeep.models import Backup, Verification
 
 
 class InProcessBackend:
-    """`Backend` over an application."""
+    """`Backend` over an application in this process."""
 
     def __init__(self, app: Application, owner: Owner) -> None:
         self._app = app
@@ -57,7 +57,7 @@ class InProcessBackend:
         queue, done = self._app.engine.queue, 0
         while queue is not None and (deliveries := queue.receive(limit=1)):
             for delivery in deliveries:
-                # What may go better later comes again by itself, and poison becomes a dead letter.
+                # The queue delivers a failed job again, and moves it to the dead letters after several tries.
                 with suppress(TurnlogError), correlated(correlation_of(delivery.body)):
                     self._app.run_job(delivery.body, kinds=JOB_KINDS)
                     queue.acknowledge(delivery.receipt)
@@ -97,12 +97,12 @@ class InProcessBackend:
         self._app.close()
 
     def _check_open(self) -> None:
-        # Here and not in the engine alone: what asks no engine is as it is over HTTP.
+        # Checked here too: a call that needs no engine must also fail after close, as it does over HTTP.
         if self._closed:
             raise UnavailableError("the client is closed", code="closed")
 
 
 def open_backend(url: str, *, tenant: str, user: str) -> InProcessBackend:
-    """A backend over the engine that the URL names; its other settings are the environment's."""
+    """Open a backend over the engine that the URL names. Its other settings come from the environment."""
     app = make_application(Settings.from_environment().model_copy(update={"engine": url}))
     return InProcessBackend(app, Owner.of(tenant, user))

@@ -1,6 +1,6 @@
-"""The object model: `Turnlog`, its sessions, and what can be done with one. The same over every engine.
+"""The object model: `Turnlog`, its sessions, and the calls of a session. It is the same over every engine.
 
-It speaks to a `Backend`, which takes calls of the route table by name: in this process, or over HTTP.
+Objects call a `Backend` with the names of routes; the backend answers in this process or over HTTP.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from turnlog.agents.run_calls import RunCalls
 from turnlog.client.aws import Aws
-from turnlog.client.backend import Backend, Paged, given
+from turnlog.client.backend import Backend, Paged, without_none
 from turnlog.client.conversation import ConversationCalls
 from turnlog.client.documents import DocumentCalls
 from turnlog.client.exports import PersonExport, SessionExport, SessionImports
@@ -30,7 +30,7 @@ from turnlog.sessions.state_models import Health
 
 
 class Turnlog(PersonExport, JobCalls, MemoryCalls, UpkeepCalls):
-    """The sessions of one owner. Made by `Turnlog.open`; use it as a context manager or call `close`."""
+    """The sessions, jobs and memories of one owner. Open it with `Turnlog.open`; use it as a context manager or call `close`."""
 
     def __init__(self, backend: Backend) -> None:
         super().__init__(backend)
@@ -48,31 +48,34 @@ class Turnlog(PersonExport, JobCalls, MemoryCalls, UpkeepCalls):
         timeout_seconds: float | None = None,
         deadline_seconds: float | None = None,
     ) -> Turnlog:
-        """Opens an engine in this process: ``sqlite:///agent.db`` (blobs in ``agent.db.blobs/``), ``memory://``, or
-        ``dynamodb://TABLE?bucket=B&queue=Q&region=R``; or a service over HTTP: ``http://127.0.0.1:8787``.
+        """Open an engine in this process, or connect to a service over HTTP.
 
-        The owner is ``local`` / ``me`` where it is left out; over HTTP the service decides then. The other options are for a
-        service. ``token`` is its bearer token. Without one, requests to an https address of API Gateway's or of a function's URL
-        are signed with the AWS credentials of the environment; ``aws=Aws(...)``, or True, signs for other addresses too, and False
-        never. ``timeout_seconds`` (30) is for connecting and for each wait, ``deadline_seconds`` for a call with all its tries:
-        then it is `UnavailableError`, code ``deadline_exceeded``. Raises `InvalidInputError` for a URL that names neither.
+        An engine: ``sqlite:///agent.db`` (blobs in ``agent.db.blobs/``), ``memory://``, or
+        ``dynamodb://TABLE?bucket=B&queue=Q&region=R``. A service: ``http://127.0.0.1:8787``.
+
+        ``tenant`` and ``user`` are ``local`` and ``me`` by default; over HTTP the service decides by default. The other options
+        are for a service only. ``token`` is its bearer token. Without a token, requests to an https address of API Gateway or
+        of a Lambda function URL are signed with the AWS credentials of the environment. ``aws=Aws(...)`` or ``aws=True`` signs
+        requests to other addresses too; ``aws=False`` never signs. ``timeout_seconds`` (30) limits connecting and each wait.
+        ``deadline_seconds`` limits a call with all its tries; after it the call raises `UnavailableError`, code
+        ``deadline_exceeded``. Raises `InvalidInputError` for a URL that is neither an engine nor a service.
         """
         if url.startswith(("http://", "https://")):
             from turnlog.client.over_http import HttpBackend
 
-            times = given({"timeout_seconds": timeout_seconds, "deadline_seconds": deadline_seconds})
+            times = without_none({"timeout_seconds": timeout_seconds, "deadline_seconds": deadline_seconds})
             return cls(HttpBackend(url, tenant=tenant, user=user, token=token, aws=aws, **times))
         from turnlog.client.in_process import open_backend
 
         options = {"token": token, "aws": aws, "timeout_seconds": timeout_seconds, "deadline_seconds": deadline_seconds}
-        for name in given(options):
+        for name in without_none(options):
             raise InvalidInputError(
                 f"{name} is for a service at http:// or https://, not for an engine in this process"
             )
         return cls(open_backend(url, tenant="local" if tenant is None else tenant, user="me" if user is None else user))
 
     def build_window(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> WindowAnswer:
-        """A window over a list of messages; nothing is stored. Options are the fields of ``POST /v1/window``."""
+        """Build a window over a list of messages and store nothing. Options are the fields of ``POST /v1/window``."""
         body = {**options, "messages": list(messages)}
         if "policy" in options:
             body["policy"] = policy_field(options["policy"])
@@ -80,15 +83,18 @@ class Turnlog(PersonExport, JobCalls, MemoryCalls, UpkeepCalls):
         return answer
 
     def lint(self, messages: Sequence[Mapping[str, Any]], *, format: str | None = None) -> LintAnswer:
-        """Which rules of a provider the messages break; nothing is stored. ``format`` is recognised when it is left out."""
+        """List the provider rules that the messages break; store nothing. Without ``format``, it is recognised from the
+        messages.
+        """
         answer: LintAnswer = self._backend.call(
-            "lint_messages", body=given({"messages": list(messages), "format": format})
+            "lint_messages", body=without_none({"messages": list(messages), "format": format})
         )
         return answer
 
     def erase_me(self, *, key: str | None = None) -> Job:
-        """Erases everything of the owner for good. Until the job is done, no session can be created (`ConflictError`, code
-        ``erasing``); its receipt is what stays.
+        """Erase everything of the owner for good. Only the job's receipt stays.
+
+        Until the job is done, creating a session raises `ConflictError`, code ``erasing``.
         """
         answer: Job = self._backend.call("erase_user", key=key)
         return answer
@@ -103,21 +109,23 @@ class Turnlog(PersonExport, JobCalls, MemoryCalls, UpkeepCalls):
         after: str | None = None,
         before: str | None = None,
     ) -> SearchSessionsAnswer:
-        """The owner's sessions by the words of a question: titles, summaries and messages, best first; with ``role``, ``tool``,
-        ``after`` or ``before`` (times, RFC 3339) messages only.
+        """Search the owner's sessions by the words of a question: titles, summaries and messages, best match first.
 
-        Among very many sessions those that were never looked through are known by their titles at first (``unindexed``); a job is
-        made for them.
+        With ``role``, ``tool``, ``after`` or ``before`` (times, RFC 3339), only messages are searched. An owner may have more
+        sessions than one request can index. The others are searched by title only, counted in ``unindexed``, and a job indexes
+        them.
         """
         query = {"q": q, "limit": limit, "role": role, "tool": tool, "after": after, "before": before}
         answer: SearchSessionsAnswer = self._backend.call("search_sessions", query=query)
         return answer
 
     def health(self) -> Health:
+        """Return the health of the engine or the service."""
         answer: Health = self._backend.call("health")
         return answer
 
     def close(self) -> None:
+        """Close the engine, or the connections to the service."""
         self._backend.close()
 
     def __enter__(self) -> Turnlog:
@@ -155,11 +163,11 @@ class Sessions(SessionImports):
         bootstrap: bool | Mapping[str, Any] | None = None,
         key: str | None = None,
     ) -> Session:
-        """A new session; `SessionExistsError` when there is one of that id, unless ``if_exists="return"``.
+        """Create a session. Raises `SessionExistsError` when the id is taken, unless ``if_exists="return"``.
 
-        ``snapshots={"every_loops": 5, "keep": 20}``: it makes snapshots by itself. ``bootstrap=True``, or an object with
-        ``question``, ``max_tokens``, ``limit`` and ``timeout_seconds``: it begins with what long-term memory knows of the user;
-        `Session.info` says what that was, or why not.
+        ``snapshots={"every_loops": 5, "keep": 20}`` makes automatic snapshots. ``bootstrap`` is True, or an object with
+        ``question``, ``max_tokens``, ``limit`` and ``timeout_seconds``: the session then begins with what long-term memory
+        knows about the user. `Session.info` reports what was added, or why nothing was.
         """
         fields = {
             "session_id": session_id,
@@ -181,24 +189,25 @@ class Sessions(SessionImports):
             "if_exists": if_exists,
             "bootstrap": bootstrap,
         }
-        info: SessionInfo = self._backend.call("create_session", body=given(fields), key=key)
+        info: SessionInfo = self._backend.call("create_session", body=without_none(fields), key=key)
         return Session(self._backend, info.session_id)
 
     def get(self, session_id: str) -> Session:
-        """An existing session, or `NotFoundError`."""
+        """Return an existing session. Raises `NotFoundError` when there is none."""
         session = Session(self._backend, session_id)
         session.info()
         return session
 
     def of(self, session_id: str) -> Session:
-        """A session by its id, whether or not there is one: the snapshots of one that has expired are still there."""
+        """Return the session object of an id without a request. An expired session still has its snapshots."""
         return Session(self._backend, session_id)
 
     def get_or_create(self, session_id: str, **settings: Any) -> Session:
-        """The session of that id; made with these settings when there is none."""
+        """Return the session of an id, or create it with these settings."""
         return self.create(session_id, if_exists="return", **settings)
 
     def exists(self, session_id: str) -> bool:
+        """Return whether the owner has a session of this id."""
         try:
             self.get(session_id)
         except NotFoundError:
@@ -206,14 +215,14 @@ class Sessions(SessionImports):
         return True
 
     def page(self, *, limit: int = 20, cursor: str | None = None, status: Status | None = None) -> SessionPage:
-        """One page, newest activity first."""
+        """Return one page of sessions, newest activity first."""
         answer: SessionPage = self._backend.call(
             "list_sessions", query={"limit": limit, "cursor": cursor, "status": status}
         )
         return answer
 
     def list(self, *, status: Status | None = None) -> Paged[SessionInfo]:
-        """All of them, newest activity first, page by page."""
+        """Iterate over all sessions, newest activity first, page by page."""
 
         def fetch(cursor: str | None) -> tuple[Sequence[SessionInfo], str | None]:
             page = self.page(limit=100, cursor=cursor, status=status)
@@ -225,21 +234,21 @@ class Sessions(SessionImports):
 class Session(
     ConversationCalls, RunCalls, FindingCalls, StateCalls, DocumentCalls, SnapshotCalls, SessionExport, TimeTravel
 ):
-    """One session. Nothing is kept in this object but its id: two of them, in two processes, are the same session."""
+    """A session of the owner. The object holds only the id: two objects with one id, in any process, are the same session."""
 
     def __repr__(self) -> str:
         return f"Session({self.id!r})"
 
     def info(self) -> SessionInfo:
-        """Settings and totals as of the newest commit."""
+        """Return settings and totals as of the newest commit."""
         answer: SessionInfo = self._backend.call("get_session", path=self._path)
         return answer
 
     def update(self, *, key: str | None = None, **settings: Any) -> SessionInfo:
-        """Other settings: ``title``, ``system``, ``model``, ``tools``, ``output_reserve``, ``policy``, ``metadata``, ``strict``,
-        ``loop_timeout_seconds``, ``ttl_days``, ``inactive_after_days``, ``snapshots``.
+        """Change settings: ``title``, ``system``, ``model``, ``tools``, ``output_reserve``, ``policy``, ``metadata``,
+        ``strict``, ``loop_timeout_seconds``, ``ttl_days``, ``inactive_after_days``, ``snapshots``.
 
-        What is left out stays; None is the default again. Windows of earlier moments keep the settings of their time.
+        Settings that are left out stay; None restores the default. Windows of earlier moments use the settings of their time.
         """
         fields = dict(settings)
         if "policy" in fields:
@@ -250,28 +259,31 @@ class Session(
         return answer
 
     def end(self, *, key: str | None = None) -> SessionInfo:
-        """Ends the session: appends and changes of its state are `SessionEndedError` from here on. All of it can be read."""
+        """End the session. It stays readable; appends and state changes raise `SessionEndedError`."""
         answer: SessionInfo = self._backend.call("end_session", path=self._path, key=key)
         return answer
 
     def reset(self, *, key: str | None = None) -> Session:
-        """Ends the session, and gives the fresh one that is in its place: the same settings, no messages and no state.
+        """End the session, and return its successor: the same settings, no messages and no state.
 
-        There is one for each session, however often this is called.
+        Each session has one successor; a repeated call returns the same one.
         """
         info: SessionInfo = self._backend.call("reset_session", path=self._path, key=key)
         return Session(self._backend, info.session_id)
 
     def erase(self, *, key: str | None = None) -> Job:
-        """Erases the session for good, with its snapshots. From here on it is `NotFoundError` to everyone; the job says how far
-        the erasing is, and is done after a second look 15 minutes later.
+        """Erase the session and its snapshots for good. Reads raise `NotFoundError` from then on.
+
+        The job reports the progress. It is done after a second pass 15 minutes later.
         """
         answer: Job = self._backend.call("erase_session", path=self._path, key=key)
         return answer
 
     def redact(self, position: int, *, key: str | None = None) -> Job:
-        """Overwrites what one message says, for good. From here on nobody reads it; the job removes what was made of it (summaries,
-        segments, snapshots, copies in forks, exports), and is done after a second look 15 minutes later.
+        """Overwrite the text of one message for good. Reads return the redacted message from then on.
+
+        The job removes data derived from the message: summaries, segments, snapshots, copies in forks, exports. It is done
+        after a second pass 15 minutes later.
         """
         path = {**self._path, "position": str(position)}
         answer: Job = self._backend.call("redact_message", path=path, key=key)

@@ -1,8 +1,8 @@
-"""Calls of the route table over HTTP, with nothing but the standard library.
+"""Calls of the route table over HTTP, with the standard library only.
 
-A call is tried again when the connection fails, when no answer comes, and on 429, 502, 503 and 504. All tries of a writing
-call carry one idempotency key, so a repeated one has one effect, also when only the answer was lost. An error that leaves open
-whether a call had its effect has the key in its details.
+A call is tried again when the connection fails, when no answer comes, and on 429, 502, 503 and 504. All tries of a writing call
+carry one idempotency key, so repeated tries have one effect, even when only the answer was lost. When an error leaves open
+whether the call had its effect, its details have the key.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ from turnlog.version import __version__
 
 
 def fetch(url: str, into: BinaryIO, *, timeout_seconds: float = 30.0) -> None:
-    """Writes what is behind an address, a piece at a time. `NotFoundError` when it is not there, or not any more."""
+    """Write the bytes behind a URL to ``into``, in pieces. Raises `NotFoundError` when they do not exist or the link has
+    expired.
+    """
     parts = urlsplit(url)
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
     connection = kind(parts.hostname or "", parts.port, timeout=timeout_seconds)
@@ -47,12 +49,14 @@ def fetch(url: str, into: BinaryIO, *, timeout_seconds: float = 30.0) -> None:
         connection.request("GET", f"{parts.path}?{parts.query}" if parts.query else parts.path)
         answer = connection.getresponse()
         if answer.status in (403, 404, 410):
-            raise NotFoundError("the address is not good any more: ask for another one", code="link_expired")
+            raise NotFoundError("the download link has expired: request a new one", code="link_expired")
         if answer.status != 200:
             raise UnavailableError(f"the storage answered {answer.status}", code="download_failed")
         shutil.copyfileobj(answer, into)
     except (OSError, http.client.HTTPException) as error:
-        raise UnavailableError(f"the download broke off: {type(error).__name__}", code="download_failed") from error
+        raise UnavailableError(
+            f"the download was interrupted: {type(error).__name__}", code="download_failed"
+        ) from error
     finally:
         connection.close()
 
@@ -77,8 +81,10 @@ _BY_STATUS: dict[int, type[TurnlogError]] = {
 def error_of(
     status: int, document: Any, *, url: str, retry_after_seconds: int | None = None, hint: str = ""
 ) -> TurnlogError:
-    """The error of an answer: its class by ``code``, else by status; detail, problems and further fields as they were. ``hint`` is
-    what may have answered where it was not Turnlog."""
+    """Return the error of an answer: its class by ``code``, else by status; detail, problems and further fields as they came.
+
+    ``hint`` names a likely cause when the answer is not Turnlog's.
+    """
     if not isinstance(document, dict) or not isinstance(document.get("code"), str):
         kind = _BY_STATUS.get(status, TurnlogError)
         detail = f"{url} answered {status}, but not as Turnlog does{hint and f': {hint}'}"
@@ -105,6 +111,7 @@ def _problems(entries: Any) -> Iterator[Problem]:
 
 
 def _tree(kind: type[TurnlogError]) -> Iterator[type[TurnlogError]]:
+    """Yield an error class and all classes below it."""
     yield kind
     for child in kind.__subclasses__():
         yield from _tree(child)
@@ -114,7 +121,7 @@ _BY_CODE = {kind.code: kind for kind in _tree(TurnlogError) if kind.__module__ =
 
 TENANT_HEADER, USER_HEADER, KEY_HEADER = "X-Turnlog-Tenant", "X-Turnlog-User", "Idempotency-Key"
 MAX_WAIT_SECONDS = 20.0
-"""The longest pause between two tries of a call without a deadline: a service that asks for a longer one gets no second try."""
+"""Longest pause between two tries of a call without a deadline. After a longer ``Retry-After`` there is no second try."""
 _SEE_OTHER = 303
 _RETRIED = frozenset({429, 502, 503, 504})
 _FIRST_PAUSE_SECONDS = 0.1
@@ -125,8 +132,10 @@ def _check_name(value: str) -> str:
     if not value or "/" in value:
         raise NotFoundError(f"no snapshot {value[:80]!r}")
     if value in (".", ".."):
-        # A proxy would take it for the path above.
-        raise InvalidInputError(f"a snapshot of the name {value!r} is reached by its id over HTTP", code="invalid_name")
+        # A proxy would resolve it as a step in the path.
+        raise InvalidInputError(
+            f"a snapshot named {value!r} can be reached only by its id over HTTP", code="invalid_name"
+        )
     return value
 
 
@@ -149,9 +158,9 @@ _CHECKS: dict[str, Callable[[str], object]] = {
 class HttpBackend:
     """`Backend` over a service at ``url`` (``http://host:port`` or ``https://host/stage``). Threads may share it.
 
-    ``tenant`` and ``user`` are sent as headers when they are given; ``token`` is the bearer token, and ``aws`` how requests are
-    signed (see `signer_of`). ``timeout_seconds`` is for connecting and for each wait for the answer, ``deadline_seconds`` for a
-    call with all its tries and pauses. Keeps connections open between calls, one per concurrent call at most.
+    ``tenant`` and ``user`` are sent as headers when set. ``token`` is the bearer token; ``aws`` says how requests are signed
+    (see `signer_of`). ``timeout_seconds`` limits connecting and each wait for an answer, ``deadline_seconds`` a call with all
+    its tries and pauses. Connections stay open between calls, at most one per concurrent call.
     """
 
     def __init__(
@@ -228,7 +237,7 @@ class HttpBackend:
         into.write(answer.data)
 
     def _stored(self, answer: HttpAnswer) -> HttpAnswer:
-        """Fetch the answer that was too large to be sent from the address that stands for it."""
+        """Fetch an answer that was too large to send, from the URL that was sent in its place."""
         place, content = answer.json(), BytesIO()
         if not isinstance(place, dict) or not isinstance(place.get("url"), str) or type(place.get("status")) is not int:
             raise UnavailableError(f"{self.url} answered {_SEE_OTHER}, but not as Turnlog does", code="not_turnlog")
@@ -278,7 +287,7 @@ class HttpBackend:
             pause_seconds *= 2
 
     def _signed(self, call: HttpCall) -> HttpCall:
-        """Each try has its own signature: one is good for minutes, and the credentials may be others by now."""
+        """Sign one try. Each try needs its own signature: one is valid for minutes, and credentials may change."""
         if self._signer is None:
             return call
         url = f"{self._origin}{call.target}"
@@ -293,17 +302,19 @@ class HttpBackend:
         return UnavailableError(f"can't reach {self.url}: {reason}", code=code, details=details)
 
     def _parsed(self, route: Route, answer: HttpAnswer) -> Any:
+        """Return the answer as the route's model. Raises `UnavailableError` when the body does not fit it."""
         document = answer.json()
         if not route.answers and isinstance(document, dict):
             return document
         try:
-            # From Python's objects, not from the text: pydantic's own parser refuses escaped lone surrogates, which are kept.
+            # Not `model_validate_json`: pydantic's own parser refuses escaped lone surrogates, which Turnlog keeps.
             return route.answers[answer.status].model_validate(document)
         except (KeyError, ValidationError) as error:
             message = f"{self.url} answered {answer.status}, but not as Turnlog does"
             raise UnavailableError(message, code="not_turnlog") from error
 
     def _error(self, answer: HttpAnswer, data: bytes | None = None) -> TurnlogError:
+        """Return the error of an answer, with a hint about its cause where the answer is not Turnlog's."""
         document = answer.json()
         is_ours = isinstance(document, dict) and "code" in document
         if not is_ours and data is not None and (size := event_bytes(data)) > MAX_EVENT_BODY_BYTES:
@@ -317,6 +328,7 @@ class HttpBackend:
 
 
 def _checked_url(url: str) -> SplitResult:
+    """Return the parts of a service's URL. Raises `InvalidInputError` for any other URL."""
     message = f"{url!r} is not the address of a service: http://HOST[:PORT] or https://HOST[:PORT][/STAGE]"
     try:
         parts = urlsplit(url)
@@ -330,7 +342,7 @@ def _checked_url(url: str) -> SplitResult:
 
 
 def _header_value(name: str, value: str) -> str:
-    """The value, when a header carries it. What HTTP would trim or refuse is `InvalidInputError`."""
+    """Return the value of a header. Raises `InvalidInputError` for a value that HTTP would trim or refuse."""
     if not value or value != value.strip() or not value.isprintable():
         raise InvalidInputError(f"{name} {value[:64]!r} is empty, begins or ends with a space, or is not printable")
     return value
@@ -342,18 +354,19 @@ def _seconds(name: str, value: float) -> float: ...
 def _seconds(name: str, value: float | None) -> float | None: ...
 def _seconds(name: str, value: float | None) -> float | None:
     if value is not None and not 0 < value < math.inf:
-        raise InvalidInputError(f"{name} is a number above 0, not {value!r}")
+        raise InvalidInputError(f"{name} must be a number above 0, not {value!r}")
     return value
 
 
 def _target(route: Route, path: Mapping[str, str], query: Mapping[str, str | int | None]) -> str:
+    """Return the path and query of a route. Raises an error for a part that can't be in a path."""
     for name, value in path.items():
-        # Before it is part of a path, where "" or "a/b" would be another route.
+        # Checked before it goes into a path, where "" or "a/b" would match another route.
         _CHECKS[name](value)
     target = route.path.format(**{name: quote(value, safe="") for name, value in path.items()})
-    given = {name: str(value) for name, value in query.items() if value is not None}
-    # Spaces as %20: "+" is not canonical, and a signature is of the text that is sent.
-    return f"{target}?{urlencode(given, safe='', quote_via=quote)}" if given else target
+    parameters = {name: str(value) for name, value in query.items() if value is not None}
+    # Spaces as %20: the signature covers the text that is sent, and "+" is not canonical there.
+    return f"{target}?{urlencode(parameters, safe='', quote_via=quote)}" if parameters else target
 
 
 def _reason(error: OSError | http.client.HTTPException) -> str:

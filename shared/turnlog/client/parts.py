@@ -1,4 +1,4 @@
-"""How many messages are cut into appends, each of which is one commit."""
+"""Cut messages into batches that one append takes, and turn a policy into a field of a request."""
 
 from __future__ import annotations
 
@@ -17,28 +17,30 @@ if TYPE_CHECKING:
 
 
 def parts_of(messages: Sequence[object], metas: Sequence[object] = ()) -> list[slice]:
-    """As many messages as one append takes each, by their number and their bytes on the way to a function, with what is beside
-    them. One that is too large alone stands alone: the append says so."""
-    found, start, size = list[slice](), 0, 0
-    for at, message in enumerate(messages):
-        own = _bytes(message) + (_bytes(metas[at]) if at < len(metas) else 0)
-        if at > start and (at - start == MAX_MESSAGES or size + own > MAX_APPEND_BYTES):
-            found.append(slice(start, at))
-            start, size = at, 0
+    """Return slices of ``messages`` that one append takes each, by number and by bytes in a Lambda event.
+
+    ``metas`` are sent along and counted. A message that is too large alone gets a slice of its own; the append refuses it.
+    """
+    slices, start, size = list[slice](), 0, 0
+    for index, message in enumerate(messages):
+        own = _bytes(message) + (_bytes(metas[index]) if index < len(metas) else 0)
+        if index > start and (index - start == MAX_MESSAGES or size + own > MAX_APPEND_BYTES):
+            slices.append(slice(start, index))
+            start, size = index, 0
         size += own
-    return [*found, slice(start, len(messages))] if messages else []
+    return [*slices, slice(start, len(messages))] if messages else []
 
 
 def _bytes(value: object) -> int:
-    with suppress(TypeError, ValueError, RecursionError):  # what is no JSON is refused by the append
+    with suppress(TypeError, ValueError, RecursionError):  # the append refuses a value that is not JSON
         return event_bytes(encode_json(value))
     return 0
 
 
 GivenPolicy: TypeAlias = "str | Mapping[str, Any] | Policy"
-"""A preset's name, ``turns(n)`` and such, a policy's body, or a `Policy`."""
+"""A preset's name, a call such as ``turns(n)``, a policy's body, or a `Policy`."""
 
 
 def policy_field(policy: GivenPolicy | None) -> str | Mapping[str, Any] | None:
-    """The policy as a request has it: a name or a body."""
+    """Return the policy as a request has it: a name or a body."""
     return policy.model_dump(mode="json") if isinstance(policy, BaseModel) else policy

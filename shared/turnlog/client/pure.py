@@ -1,4 +1,4 @@
-"""`turnlog.lint`: which provider rules a list of messages breaks, with no store and no service."""
+"""`turnlog.lint` and `turnlog.build_window`: provider rules and windows for a list of messages, without a store or a service."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from turnlog.sessions.context_models import BuildWindow, WindowAnswer
 
 
 def lint(messages: Sequence[Mapping[str, Any]], *, format: str | None = None) -> LintAnswer:
-    """Every rule that the messages break, as the provider of ``format`` would judge them in a request.
+    """List every rule that the messages break, as the provider of ``format`` would judge them in a request.
 
     ``format`` is ``openai_chat``, ``openai_responses`` (the messages are the items of ``input``), ``anthropic`` or
-    ``bedrock_converse``; left out, it is recognised by what only one of them has. ``answer.valid`` says whether there is
-    any; a problem has ``rule``, ``pointer`` (a JSON pointer into ``{"messages": [...]}``), ``message``, ``provider_says``,
-    ``fix`` and ``source``. Pure, linear in the size of the messages. Raises `InvalidInputError` for what is no list of
-    JSON objects, and for a format without rules.
+    ``bedrock_converse``; by default it is recognised from the messages. ``answer.valid`` is true when no rule is broken. A
+    problem has ``rule``, ``pointer`` (a JSON pointer into ``{"messages": [...]}``), ``message``, ``provider_says``, ``fix`` and
+    ``source``. Pure, linear in the size of the messages. Raises `InvalidInputError` when the messages are not a list of JSON
+    objects, and for a format without rules.
     """
     body: dict[str, Any] = {"messages": list(messages)}
     if format is not None:
@@ -53,11 +53,11 @@ def build_window(
     settle: bool = False,
     breakpoints: Literal["suggest", "apply"] = "suggest",
 ) -> WindowAnswer:
-    """What to send of a list of messages: valid in ``format``, at most ``budget`` tokens in all.
+    """Build the window of a list of messages: valid in ``format``, at most ``budget`` tokens in all.
 
-    ``breakpoints="apply"``: with the provider's prompt-cache breakpoints, to be sent as it is.
-    ``policy`` is a preset's name, ``turns(n)`` and such, a policy's body, or a `Policy`. Raises `InvalidInputError` for what is
-    no message or no policy, `BudgetTooSmallError` (with ``details["needed"]``) when nothing fits.
+    ``breakpoints="apply"`` sets the provider's prompt-cache breakpoints, so the window can be sent as it is. ``policy`` is a
+    preset's name, a call such as ``turns(n)``, a policy's body, or a `Policy`. Raises `InvalidInputError` for an invalid
+    message or policy, `BudgetTooSmallError` (with ``details["needed"]``) when nothing fits.
     """
     fields: dict[str, Any] = {
         "messages": list(messages),

@@ -1,4 +1,4 @@
-"""The state of a session, of its agents, and the history of what was done."""
+"""Calls for the state of a session and its agents, its history, jobs, long-term memory, and upkeep of an engine."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from turnlog.client.backend import OwnerResource, Paged, SessionResource, given
+from turnlog.client.backend import OwnerResource, Paged, SessionResource, without_none
 from turnlog.jobs.models import Job, JobPage, Redriven
 from turnlog.memory.models import Forgotten, MemoryList, StoredMemory
 from turnlog.sessions.state_models import AgentState, Decided, HistoryEntry, HistoryPage, StateAnswer
@@ -14,10 +14,10 @@ from turnlog.upkeep.models import Backup, Verification
 
 
 class StateCalls(SessionResource):
-    """Reading and changing state, and recording entries."""
+    """Calls that read and change state, and that record history entries."""
 
     def state(self, *, at: int | str | None = None) -> StateAnswer:
-        """The state and its version, now or as it was ``at`` a position or time (RFC 3339)."""
+        """Return the state and its version: the newest, or as it was ``at`` a position or time (RFC 3339)."""
         answer: StateAnswer = self._backend.call("get_state", path=self._path, query={"at": at})
         return answer
 
@@ -29,8 +29,8 @@ class StateCalls(SessionResource):
         if_version: int | None = None,
         key: str | None = None,
     ) -> StateAnswer:
-        """Another state in place of the one there is; `VersionMismatchError` unless it has the version ``if_version``."""
-        body = given({"state": dict(state), "action": action, "if_version": if_version})
+        """Replace the state. Raises `VersionMismatchError` unless its version is ``if_version``."""
+        body = without_none({"state": dict(state), "action": action, "if_version": if_version})
         answer: StateAnswer = self._backend.call("put_state", path=self._path, body=body, key=key)
         return answer
 
@@ -42,9 +42,10 @@ class StateCalls(SessionResource):
         if_version: int | None = None,
         key: str | None = None,
     ) -> StateAnswer:
-        """Changes the state by a JSON Merge Patch (a mapping) or a JSON Patch (a list of operations).
+        """Change the state by a JSON Merge Patch (a mapping) or a JSON Patch (a list of operations).
 
-        `PatchError` when it does not apply, `VersionMismatchError` unless the state has the version ``if_version``.
+        Raises `PatchError` when the patch does not apply, `VersionMismatchError` unless the state has the version
+        ``if_version``.
         """
         is_merge = isinstance(patch, Mapping)
         answer: StateAnswer = self._backend.call(
@@ -58,12 +59,12 @@ class StateCalls(SessionResource):
         return answer
 
     def agent(self, agent_id: str = "main") -> AgentState:
-        """The execution state of an agent, or `NotFoundError`."""
+        """Return the execution state of an agent. Raises `NotFoundError` when there is none."""
         answer: AgentState = self._backend.call("get_agent", path={**self._path, "agent_id": agent_id})
         return answer
 
     def patch_agent(self, patch: Mapping[str, Any], *, agent_id: str = "main", key: str | None = None) -> AgentState:
-        """Changes an agent's execution state by a JSON Merge Patch; `InvalidInputError` when the result is not valid."""
+        """Change an agent's execution state by a JSON Merge Patch. Raises `InvalidInputError` when the result is not valid."""
         path = {**self._path, "agent_id": agent_id}
         answer: AgentState = self._backend.call("patch_agent", path=path, body=dict(patch), key=key)
         return answer
@@ -76,18 +77,19 @@ class StateCalls(SessionResource):
         agent_id: str = "main",
         key: str | None = None,
     ) -> Decided:
-        """Decides what an agent waits for. A refusal is the result of the call that waited, in the same commit.
+        """Approve or reject the action that an agent waits with.
 
-        `ConflictError` when nothing waits, or it is decided already.
+        A rejection is appended as the result of the waiting call, in the same commit. Raises `ConflictError` when nothing waits
+        or a decision exists.
         """
-        path, body = {**self._path, "agent_id": agent_id}, given({"decision": decision, "reason": reason})
+        path, body = {**self._path, "agent_id": agent_id}, without_none({"decision": decision, "reason": reason})
         answer: Decided = self._backend.call("decide_pending", path=path, body=body, key=key)
         return answer
 
     def history_page(
         self, *, limit: int = 100, before: int | None = None, action: str | None = None, agent: str | None = None
     ) -> HistoryPage:
-        """One page of what was done, newest first."""
+        """Return one page of history entries, newest first."""
         query = {"limit": limit, "before": before, "action": action, "agent": agent}
         answer: HistoryPage = self._backend.call("read_history", path=self._path, query=query)
         return answer
@@ -100,30 +102,30 @@ class StateCalls(SessionResource):
         metadata: Mapping[str, Any] | None = None,
         key: str | None = None,
     ) -> HistoryEntry:
-        """An entry of one's own in the history; nothing changes."""
-        body = given({"action": action, "agent_id": agent_id, "metadata": metadata})
+        """Add an entry of your own to the history. Nothing else changes."""
+        body = without_none({"action": action, "agent_id": agent_id, "metadata": metadata})
         answer: HistoryEntry = self._backend.call("record_history", path=self._path, body=body, key=key)
         return answer
 
 
 class JobCalls(OwnerResource):
-    """Doing, looking at and redriving them."""
+    """Calls that run, list and redrive jobs."""
 
     def run_jobs(self) -> int:
-        """Does the jobs that wait in the queue of an engine in this process, and returns how many were done.
+        """Run the queued jobs of an engine in this process, and return the number of jobs done.
 
-        In a process without ``turnlog serve`` nobody else does them: call it when the agent has nothing to do. A service does
-        its own jobs, and so do the workers of a table in AWS.
+        Without ``turnlog serve``, no other process runs them: call this while the agent is idle. A service runs its own jobs,
+        and so do the workers of a DynamoDB table.
         """
         return self._backend.run_jobs()
 
     def job(self, job_id: str) -> Job:
-        """One job, or `NotFoundError`."""
+        """Return one job. Raises `NotFoundError` when there is none."""
         answer: Job = self._backend.call("get_job", path={"job_id": job_id})
         return answer
 
     def jobs(self, *, status: Literal["queued", "done", "failed"] | None = None) -> Paged[Job]:
-        """The owner's jobs, newest first, page by page."""
+        """Iterate over the owner's jobs, newest first, page by page."""
 
         def fetch(cursor: str | None) -> tuple[Sequence[Job], str | None]:
             query = {"limit": 100, "cursor": cursor, "status": status}
@@ -133,19 +135,19 @@ class JobCalls(OwnerResource):
         return Paged(fetch)
 
     def redrive(self, job_id: str | None = None, *, failed: bool = False) -> Redriven:
-        """Puts jobs that did not get done back into their queues, once their cause is mended: all dead letters, whoever owns
-        them, and with ``failed`` the owner's failed jobs; or one job.
+        """Put failed jobs back into their queues after their cause is fixed.
 
-        It takes an engine in this process, with its rights: over HTTP it is `InvalidInputError`.
+        Without ``job_id``: all dead letters, of every owner, and with ``failed`` the owner's failed jobs too. It needs an
+        engine in this process; over HTTP it raises `InvalidInputError`.
         """
         return self._backend.redrive(job_id, failed=failed)
 
 
 class MemoryCalls(OwnerResource):
-    """Listing and forgetting."""
+    """Calls that list and forget memories."""
 
     def memory(self) -> Paged[StoredMemory]:
-        """All that is known, newest first, page by page; what a newer one replaced is marked."""
+        """Iterate over all memories, newest first, page by page. Replaced memories are marked."""
 
         def fetch(cursor: str | None) -> tuple[Sequence[StoredMemory], str | None]:
             page = self.memory_page(limit=100, cursor=cursor)
@@ -154,38 +156,38 @@ class MemoryCalls(OwnerResource):
         return Paged(fetch)
 
     def memory_page(self, *, limit: int = 20, cursor: str | None = None) -> MemoryList:
-        """One page, and which engine keeps it."""
+        """Return one page of memories, and the name of the engine that keeps them."""
         answer: MemoryList = self._backend.call("list_memories", query={"limit": limit, "cursor": cursor})
         return answer
 
     def forget(self, memory_id: str) -> Forgotten:
-        """Deletes one memory for good: it is not made again of what it came from. One that is not there is no error."""
+        """Delete one memory for good; its source does not create it again. An unknown id is no error."""
         answer: Forgotten = self._backend.call("forget_memory", path={"memory_id": memory_id})
         return answer
 
 
 class UpkeepCalls(OwnerResource):
-    """Checks and backups of an engine in this process."""
+    """Calls that check and back up an engine in this process."""
 
     def verify(
         self, session_id: str | None = None, *, progress: Callable[[Verification], None] | None = None
     ) -> Verification:
         """Check what is stored: the chain of commits, checksums, payloads, the head against the caches, and blobs.
 
-        One session of the owner, or everything in the engine, whoever owns it. Nothing is written, and others may write meanwhile.
-        ``damages`` of the answer is empty when all is well. ``progress`` is told the sum after each session. It takes an engine in
-        this process: over HTTP it is `InvalidInputError`.
+        Checks one session of the owner, or everything in the engine, of every owner. Nothing is written; others may write
+        meanwhile. ``damages`` of the answer is empty when no damage was found. ``progress`` is called with the totals after
+        each session. It needs an engine in this process; over HTTP it raises `InvalidInputError`.
         """
         return self._backend.verify(session_id, progress or _ignored)
 
     def backup(self, path: str | Path, *, progress: Callable[[Verification], None] | None = None) -> Backup:
-        """Write the database and the blobs that it names to ``path`` and ``path + ".blobs"``, and check what was written.
+        """Write the database and its blobs to ``path`` and ``path + ".blobs"``, and check what was written.
 
-        Writers need not stop: the backup is of one moment. Open it with ``sqlite:///PATH``. `InvalidInputError`, code
-        ``file_exists``, when something is there already; over HTTP too.
+        Writers need not stop: the backup shows one moment. Open it with ``sqlite:///PATH``. Raises `InvalidInputError`, code
+        ``file_exists``, when ``path`` exists, and over HTTP.
         """
         return self._backend.back_up(Path(path), progress or _ignored)
 
 
 def _ignored(done: Verification) -> None:
-    """Nobody wants to know how far it is."""
+    """Ignore the progress: the default of ``progress``."""

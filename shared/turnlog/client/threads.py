@@ -1,4 +1,4 @@
-"""Calls that wait, made from asyncio in a thread."""
+"""Run blocking calls in a thread, from asyncio."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ T = TypeVar("T")
 
 
 async def finished(mutation: Callable[[], T], executor: Executor | None = None) -> T:
-    """Makes a call in a thread, to its end: its caller's cancellation is told when it is done, so that nobody has to guess.
+    """Run a call in a thread to its end, also when the caller is cancelled.
 
-    With an executor of one's own, a call that waits for a thread when its caller is cancelled is not made at all.
+    The cancellation is raised after the call has ended, so its effect is never in doubt. With an ``executor``, a call that
+    still waits for a thread is not made at all.
     """
     queued: Future[T] | None = None
     if executor is None:
@@ -36,6 +37,6 @@ async def finished(mutation: Callable[[], T], executor: Executor | None = None) 
     return doing.result()
 
 
-async def abandonable(reading: Callable[[], T], executor: Executor) -> T:
-    """Makes a call in a thread, and does not wait for it when its caller is cancelled."""
-    return await asyncio.wrap_future(executor.submit(contextvars.copy_context().run, reading))
+async def abandonable(call: Callable[[], T], executor: Executor) -> T:
+    """Run a call in a thread, and stop waiting for it when the caller is cancelled."""
+    return await asyncio.wrap_future(executor.submit(contextvars.copy_context().run, call))

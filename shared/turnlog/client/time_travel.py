@@ -1,11 +1,11 @@
-"""Going back in a session, from Python."""
+"""Earlier moments of a session: rewind, fork, replay, diff and snapshots."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from turnlog.client.backend import Paged, SessionResource, given
+from turnlog.client.backend import Paged, SessionResource, without_none
 from turnlog.client.parts import policy_field
 from turnlog.core import actions
 from turnlog.core.errors import InvalidInputError, Problem
@@ -24,11 +24,13 @@ if TYPE_CHECKING:
 
 
 class TimeTravel(SessionResource):
-    """What a `Session` can do with its earlier moments: a position, or a time as text (RFC 3339)."""
+    """Calls of a `Session` about earlier moments. A moment is a position, or a time as text (RFC 3339)."""
 
     def rewind(self, to: int | str, *, if_head: int | None = None, key: str | None = None) -> SessionInfo:
-        """From now on all is as it was at that moment: messages, state, settings, summary. The log keeps what came after, and a
-        later rewind can go back to it."""
+        """Return the session to an earlier moment: messages, state, settings and summary.
+
+        The log keeps what came after; a later rewind can return to it.
+        """
         body = {"to": to} | ({"if_head": if_head} if if_head is not None else {})
         answer: SessionInfo = self._backend.call("rewind_session", path=self._path, body=body, key=key)
         return answer
@@ -36,10 +38,10 @@ class TimeTravel(SessionResource):
     def fork(
         self, session_id: str | None = None, *, at: int | str | None = None, key: str | None = None, **settings: Any
     ) -> Self:
-        """A new session that begins as this one was at that moment (by default now) and shares its log; nothing is copied.
+        """Create a session that begins as this one was at a moment (by default its head) and shares its log; copy nothing.
 
-        ``settings`` are put in place of this session's: ``title``, ``system``, ``model``, ``tools``, ``policy`` and the others
-        that can be changed.
+        ``settings`` replace this session's: ``title``, ``system``, ``model``, ``tools``, ``policy`` and the others that can be
+        changed.
         """
         fork = {"session_id": self.id} | ({"at": at} if at is not None else {})
         fields: dict[str, Any] = {**settings, "fork": fork}
@@ -51,14 +53,16 @@ class TimeTravel(SessionResource):
         return type(self)(self._backend, info.session_id)
 
     def replay(self, *, base_state: Mapping[str, Any] | None = None, until: int | str | None = None) -> Replayed:
-        """The state, folded again from the history: up to a position or time, on ``base_state`` in place of what the session was
-        created with. Rewinds are followed."""
+        """Fold the state again from the history, up to a position or time. Rewinds are followed.
+
+        ``base_state`` replaces the state that the session was created with.
+        """
 
         entries = list(self.history())
         return replayed(reversed(entries), base_state=base_state, until=until)
 
     def history(self, *, action: str | None = None, agent: str | None = None) -> Paged[HistoryEntry]:
-        """What was done, newest first, page by page."""
+        """Iterate over history entries, newest first, page by page."""
 
         def fetch(before: int | None) -> tuple[Sequence[HistoryEntry], int | None]:
             query = {"before": before, "action": action, "agent": agent}
@@ -68,15 +72,18 @@ class TimeTravel(SessionResource):
         return Paged(fetch)
 
     def diff(self, from_: int | str, to: int | str | None = None, *, after: int = 0, limit: int = 100) -> Diff:
-        """What is different at ``to`` (by default now): messages that came into view, a page of them, and stretches that left
-        it; a JSON Patch of the state; the names of other settings."""
+        """Compare two moments of the session; ``to`` is the head by default.
+
+        The answer has a page of the messages that came into view, and the ranges that left it. It also has a JSON Patch of the
+        state and the names of changed settings.
+        """
         query = {"from": from_, "to": to, "after": after or None, "limit": limit}
         answer: Diff = self._backend.call("diff_session", path=self._path, query=query)
         return answer
 
 
 class SnapshotCalls(SessionResource):
-    """Making, listing, reading and deleting snapshots."""
+    """Calls that make, list, read, restore and delete snapshots."""
 
     def create_snapshot(
         self,
@@ -90,18 +97,19 @@ class SnapshotCalls(SessionResource):
         mode: Literal["sync", "async"] = "sync",
         key: str | None = None,
     ) -> Snapshot | Job:
-        """Names the session's head; ``kind="full"`` copies the history, so that it outlives the session's expiry.
+        """Name the session's head; ``kind="full"`` copies the history, so that it outlives the session.
 
-        ``keep``: unnamed ones of this kind and agent are deleted but for so many of the newest. `ConflictError` when
-        ``if_name_absent`` and a snapshot has the name. A full one of a long history is a job at first.
+        ``keep`` deletes older unnamed snapshots of this kind and agent, and leaves that many of the newest. Raises
+        `ConflictError` with ``if_name_absent`` when a snapshot has the name. For a full snapshot of a long history the answer
+        is a job.
         """
         fields = {"name": name, "kind": kind, "metadata": metadata, "agent_id": agent_id, "keep": keep, "mode": mode}
-        body = given(fields) | {"if_name_absent": if_name_absent}
+        body = without_none(fields) | {"if_name_absent": if_name_absent}
         answer: Snapshot | Job = self._backend.call("create_snapshot", path=self._path, body=body, key=key)
         return answer
 
     def snapshot(self, snapshot: str, *, after: int | None = None) -> WholeSnapshot:
-        """A snapshot by id or name (the newest of that name), with what the session was at its position.
+        """Return a snapshot by id or name (the newest of that name), with the session's contents at its position.
 
         ``after`` is the ``next`` of the page of messages before.
         """
@@ -110,7 +118,7 @@ class SnapshotCalls(SessionResource):
         return answer
 
     def snapshots(self, *, name: str | None = None, agent: str | None = None) -> Paged[Snapshot]:
-        """Newest first, page by page."""
+        """Iterate over snapshots, newest first, page by page."""
 
         def fetch(cursor: str | None) -> tuple[Sequence[Snapshot], str | None]:
             query = {"limit": 100, "cursor": cursor, "name": name, "agent": agent}
@@ -127,16 +135,16 @@ class SnapshotCalls(SessionResource):
         session_id: str | None = None,
         key: str | None = None,
     ) -> SessionInfo | Job:
-        """Another session that begins with the snapshot (``fork``), or this one goes back to it (``rewind``).
+        """Create a session that begins with the snapshot (``fork``), or rewind this session to it (``rewind``).
 
-        A full one can be restored after the session has expired too. A long history is a job at first.
+        A full snapshot can also be restored after the session has expired. For a long history the answer is a job.
         """
-        path, body = {**self._path, "snapshot": snapshot}, given({"as": as_, "session_id": session_id})
+        path, body = {**self._path, "snapshot": snapshot}, without_none({"as": as_, "session_id": session_id})
         answer: SessionInfo | Job = self._backend.call("restore_snapshot", path=path, body=body, key=key)
         return answer
 
     def delete_snapshot(self, snapshot: str, *, key: str | None = None) -> SnapshotDeleted:
-        """Deletes a snapshot by id or name, and what only it needs of the session's history."""
+        """Delete a snapshot by id or name, and the parts of the session's history that only it needs."""
         path = {**self._path, "snapshot": snapshot}
         answer: SnapshotDeleted = self._backend.call("delete_snapshot", path=path, key=key)
         return answer
@@ -144,8 +152,10 @@ class SnapshotCalls(SessionResource):
 
 @lazy_dataclass(frozen=True, slots=True)
 class Replayed:
-    """``state`` is that after the event at ``position``. ``changes`` counts the changes it is made of, those that rewinds have
-    taken back not among them."""
+    """The state after the event at ``position``.
+
+    ``changes`` counts the changes that made it; changes that a rewind took back are not counted.
+    """
 
     position: int
     state: dict[str, Any]
@@ -155,22 +165,22 @@ class Replayed:
 def replayed(
     entries: Iterable[HistoryEntry], *, base_state: Mapping[str, Any] | None = None, until: int | str | None = None
 ) -> Replayed:
-    """Folds the entries of a history, oldest first, until a position or a time.
+    """Fold the entries of a history, oldest first, up to a position or a time.
 
-    ``base_state`` is in place of what the session was created with. A change that does not fit it is a `PatchError`.
+    ``base_state`` replaces the state that the session was created with. Raises `PatchError` when a change does not apply.
     """
     last = until if isinstance(until, int) else None
     time_ms = _milliseconds(until) if isinstance(until, str) else None
-    found = [Replayed(0, {}, 0)]
+    results = [Replayed(0, {}, 0)]
     positions = [0]
     for entry in entries:
         position = int(entry.history_id)
         is_later = last is not None and position > last
         if is_later or (time_ms is not None and milliseconds_of(entry.created_at) > time_ms):
             break
-        found.append(_after(found[-1], entry, position, base_state, found, positions))
+        results.append(_after(results[-1], entry, position, base_state, results, positions))
         positions.append(position)
-    return found[-1]
+    return results[-1]
 
 
 def _after(
@@ -178,14 +188,15 @@ def _after(
     entry: HistoryEntry,
     position: int,
     base_state: Mapping[str, Any] | None,
-    found: list[Replayed],
+    results: list[Replayed],
     positions: list[int],
 ) -> Replayed:
+    """Return the result after an entry; a rewind takes the result at its target from ``results``."""
     if entry.action == actions.CREATE and position == 1 and base_state is not None:
         return Replayed(position, dict(base_state), 0)
     back_to = _goes_back_to(entry)
     if back_to is not None:
-        then = found[max(at for at, one in enumerate(positions) if one <= back_to)]
+        then = results[max(index for index, reached in enumerate(positions) if reached <= back_to)]
         return Replayed(position, then.state, then.changes)
     if entry.diff is None:
         return Replayed(position, before.state, before.changes)
@@ -202,5 +213,5 @@ def _milliseconds(time: str) -> int:
     try:
         return milliseconds_of(time)
     except ValueError as error:
-        message = f"{time[:64]!r} is no time of RFC 3339"
+        message = f"{time[:64]!r} is not a time in RFC 3339"
         raise InvalidInputError(message, problems=[Problem("invalid_parameter", "/until", message)]) from error

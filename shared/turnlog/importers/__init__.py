@@ -1,6 +1,6 @@
-"""Bringing sessions from elsewhere: one module per shape of a source, and one that writes what they read.
+"""Import sessions from other stores: one module for each shape of a source, and one that writes what they read.
 
-`import_files` does it all: which shape a file has, what of it the log holds already, and a report.
+`import_files` recognises the shape of each file, compares it with the log, writes what is missing, and returns a report.
 """
 
 from __future__ import annotations

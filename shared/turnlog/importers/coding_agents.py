@@ -1,10 +1,10 @@
 """Logs of coding agents: JSON Lines of ``{type: user | assistant, message: {role, content, ...}, sessionId, uuid, timestamp}``
 between lines of other types.
 
-A message is kept in the format `anthropic`. One answer of the model stands in several lines of one ``message.id``, a block
-each: neighbours are put together. Every line, also one that is no message or no JSON, is in the metadata of the message that
-it belongs to or comes before, but for the content that the message has itself; the last ones in the session's metadata. A
-subagent's lines are a session of their own.
+Messages are stored in the format `anthropic`. The log splits an answer of the model into a line per block, with one
+``message.id``; such neighbours are joined. Every line is kept in the metadata of its message, without the message's own
+content. Other lines, also lines that are not JSON, are in the metadata of the next message; those after the last message are in
+the session's metadata. The lines of a subagent are a session of their own.
 """
 
 from __future__ import annotations
@@ -36,19 +36,20 @@ def recognises(file: SourceFile) -> bool:
 
 
 def read(file: SourceFile) -> Iterator[SourceSession]:
-    found = dict[str, _Lines]()
+    """Read the sessions of a file: the main agent's, and one for each subagent."""
+    by_agent = dict[str, _Lines]()
     main, agent = _main_id(file), ""
     for line in file.lines:
         if isinstance(line.value, dict) and "isSidechain" in line.value:
-            # Lines without the mark belong to where they stand.
+            # Lines without the field belong to the agent of the line before.
             agent = _agent_of(line.value)
-        found.setdefault(agent, _Lines()).add(line)
-    for agent, lines in found.items():
+        by_agent.setdefault(agent, _Lines()).add(line)
+    for agent, lines in by_agent.items():
         yield lines.session(f"{main}-{agent}" if agent else main)
 
 
 def _main_id(file: SourceFile) -> str:
-    """The file's name where its lines have it as their session, else the first one they name."""
+    """Return the file's name when its lines name it as their session, else the first session id in the lines."""
     ids = [
         line.value["sessionId"] for line in file.lines if isinstance(line.value, dict) and line.value.get("sessionId")
     ]
@@ -57,6 +58,7 @@ def _main_id(file: SourceFile) -> str:
 
 
 def _agent_of(entry: dict[str, Any]) -> str:
+    """Return the subagent of an entry; empty for the main agent."""
     if entry.get("isSidechain") is not True:
         return ""
     name = entry.get("agentId")
@@ -64,6 +66,7 @@ def _agent_of(entry: dict[str, Any]) -> str:
 
 
 def _is_message(entry: Any) -> bool:
+    """Return whether an entry of the log is a message."""
     if not isinstance(entry, dict) or entry.get("type") not in ("user", "assistant"):
         return False
     message = entry.get("message")
@@ -77,26 +80,27 @@ def _is_message(entry: Any) -> bool:
 
 @dataclass(slots=True)
 class _Lines:
-    """The lines of one session on their way to be messages."""
+    """The lines of one session, while they are turned into messages."""
 
     messages: list[SourceMessage] = field(default_factory=list)
     between: list[Any] = field(default_factory=list)
     skipped: list[Noted] = field(default_factory=list)
 
     def add(self, line: Line) -> None:
+        """Add a line: to its message, or to the lines between messages."""
         if not _is_message(line.value):
             kind = line.value.get("type") if isinstance(line.value, dict) else None
             reason = f"{_NO_MESSAGE}: {str(kind)[:40]}" if line.is_json else MALFORMED
             self.skipped.append(Noted(f"line {line.number}", reason))
             self.between.append(line.value if line.is_json else {"text": line.text})
             return
-        made, self.between = _message(line, self.between), []
+        message, self.between = _message(line, self.between), []
         last = self.messages[-1] if self.messages else None
         answer_id = line.value["message"].get("id")
         if last is not None and answer_id and line.value["type"] == "assistant" and _answer_id(last) == answer_id:
-            self.messages[-1] = joined([*last.pieces, *made.pieces])
+            self.messages[-1] = joined([*last.pieces, *message.pieces])
         else:
-            self.messages.append(made)
+            self.messages.append(message)
 
     def session(self, source_id: str) -> SourceSession:
         return SourceSession(
@@ -112,21 +116,25 @@ class _Lines:
 
 
 def _answer_id(message: SourceMessage) -> Any:
+    """Return the provider's id of the answer that the message's last line is a part of, or None."""
     line = message.pieces[-1].meta["metadata"][IMPORTED]["lines"][-1]
     return line["message"].get("id") if line.get("type") == "assistant" else None
 
 
 def _message(line: Line, before: list[Any]) -> SourceMessage:
+    """Return the message of a line. ``before`` are the lines between it and the message before."""
     entry = line.value
     message = entry["message"]
-    rest = {name: value for name, value in message.items() if name not in ("role", "content")}
+    rest = {message_id: value for message_id, value in message.items() if message_id not in ("role", "content")}
     meta: dict[str, Any] = {"metadata": {IMPORTED: {"lines": [*before, {**entry, "message": rest}]}}}
-    moment, name, reason = entry.get("timestamp"), entry.get("uuid"), message.get("stop_reason")
-    if isinstance(moment, str) and 0 < len(moment) <= _MAX_TIME:
-        meta["created_at"] = moment
-    if isinstance(name, str) and 0 < len(name) <= MAX_NAME:
-        meta["id"] = name
+    timestamp, message_id, reason = entry.get("timestamp"), entry.get("uuid"), message.get("stop_reason")
+    if isinstance(timestamp, str) and 0 < len(timestamp) <= _MAX_TIME:
+        meta["created_at"] = timestamp
+    if isinstance(message_id, str) and 0 < len(message_id) <= MAX_NAME:
+        meta["id"] = message_id
     if isinstance(reason, str) and 0 < len(reason) <= MAX_NAME:
         meta["finish_reason"] = reason
-    made = SourceMessage(f"line {line.number}", {"role": message["role"], "content": message["content"]}, meta)
-    return joined([made])
+    source_message = SourceMessage(
+        f"line {line.number}", {"role": message["role"], "content": message["content"]}, meta
+    )
+    return joined([source_message])

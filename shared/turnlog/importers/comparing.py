@@ -1,7 +1,7 @@
-"""What of a source's session the log holds already.
+"""Compare a session of a source with the log.
 
-The log itself is asked, not a memory of earlier imports: so an import that was killed goes on where it stopped, a second one
-finds nothing to do, and one of a source that has grown appends what is new, however long ago the first was.
+The log is read at each import, and no record of earlier imports is kept. So a killed import continues where it stopped, a
+repeated import writes nothing, and the import of a source that has grown appends what is new.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from turnlog.sessions.message_models import StoredMessage
 MAX_BODY_BYTES = 1024 * 1024
 MAX_META_BYTES = 2 * 1024 * 1024
 MAX_LEVELS = 28
-"""Of JSON in a body, in a message's metadata, in a session's: what stands around it in a request is within `MAX_DEPTH` then."""
+"""Levels of JSON in a body and in metadata, so that a request around them stays within `MAX_DEPTH`."""
 CUT, AS_TEXT = "cut", "as_text"
 _KEPT_CHARS = 1_000
 _TEXT_TYPES = {"openai_responses": "input_text"}
 
 
 def fitted(message: SourceMessage, format: str) -> tuple[SourceMessage, tuple[Noted, ...]]:
-    """The message, and what was cut from it: always the same for the same message."""
-    body, of_body = _within(message.body, MAX_BODY_BYTES, _TEXT_TYPES.get(format, "text"))
-    meta, of_meta = _within(message.meta, MAX_META_BYTES, "text")
-    changes = (*of_body, *of_meta)
+    """Cut a message to the log's limits. Returns the message and the cuts; equal messages are cut equally."""
+    body, body_changes = _within(message.body, MAX_BODY_BYTES, _TEXT_TYPES.get(format, "text"))
+    meta, meta_changes = _within(message.meta, MAX_META_BYTES, "text")
+    changes = (*body_changes, *meta_changes)
     if not changes:
         return message, ()
     return replace(message, body=body, meta=meta), tuple(Noted(message.place, change) for change in changes)
 
 
 def shallow(value: Any, levels: int = MAX_LEVELS) -> Any:
-    """The value with all that is deeper as JSON text."""
+    """Replace JSON below ``levels`` levels by its text."""
     return _shallow(value, levels, "", [])
 
 
@@ -47,8 +47,8 @@ def _shallow(value: Any, levels: int, pointer: str, changes: list[str]) -> Any:
         changes.append(f"{AS_TEXT} {pointer}")
         return encode_json(value).decode("utf-8")
     if isinstance(value, list):
-        return [_shallow(one, levels - 1, f"{pointer}/{at}", changes) for at, one in enumerate(value)]
-    return {name: _shallow(one, levels - 1, f"{pointer}{_token(name)}", changes) for name, one in value.items()}
+        return [_shallow(item, levels - 1, f"{pointer}/{index}", changes) for index, item in enumerate(value)]
+    return {name: _shallow(item, levels - 1, f"{pointer}{_token(name)}", changes) for name, item in value.items()}
 
 
 def _token(name: object) -> str:
@@ -56,28 +56,31 @@ def _token(name: object) -> str:
 
 
 def _within(value: dict[str, Any], limit: int, text_type: str) -> tuple[dict[str, Any], list[str]]:
+    """Cut a value to ``limit`` bytes, its largest texts first. Returns the value and the changes."""
     changes = list[str]()
-    made = _shallow(value, MAX_LEVELS, "", changes)
-    while len(encode_json(made)) > limit:
-        holder, key, pointer, size = max(_leaves(made, ""), key=lambda one: (one[3], one[2]), default=(None, "", "", 0))
+    fitting = _shallow(value, MAX_LEVELS, "", changes)
+    while len(encode_json(fitting)) > limit:
+        holder, key, pointer, size = max(
+            _leaves(fitting, ""), key=lambda leaf: (leaf[3], leaf[2]), default=(None, "", "", 0)
+        )
         if holder is None or size <= _KEPT_CHARS:
             break
         holder[key] = _cut(holder[key], size, text_type)
         changes.append(f"{CUT} {pointer}")
-    return made, changes
+    return fitting, changes
 
 
 def _leaves(value: Any, pointer: str) -> Iterator[tuple[Any, Any, str, int]]:
-    """What can be cut: texts, and media as a whole, for half an image is none. (holder, key, pointer, size)"""
+    """Yield texts and media that can be cut, as (holder, key, pointer, size). Media are cut as a whole."""
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, child in items:
-        at = f"{pointer}{_token(key)}"
+        child_pointer = f"{pointer}{_token(key)}"
         if isinstance(child, str):
-            yield value, key, at, len(child)
+            yield value, key, child_pointer, len(child)
         elif isinstance(child, dict) and _is_media(child):
-            yield value, key, at, len(encode_json(child))
+            yield value, key, child_pointer, len(encode_json(child))
         else:
-            yield from _leaves(child, at)
+            yield from _leaves(child, child_pointer)
 
 
 def _is_media(value: dict[str, Any]) -> bool:
@@ -91,14 +94,15 @@ def _cut(value: Any, size: int, text_type: str) -> Any:
     return {"type": text_type, "text": f"[{value['type']} of {size:,} bytes left out by the import]"}
 
 
-_GIVEN = ("id", "author", "metadata", "finish_reason", "is_error")
+_META_FIELDS = ("id", "author", "metadata", "finish_reason", "is_error")
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class ComparedSession:
-    """``present`` are positions of the source's messages that are there, ``missing`` the messages that are not.
+    """The comparison of a source's session with the log.
 
-    ``passed`` interrupted messages are in the log and no more in the source; ``more`` messages stand behind its last one.
+    ``present`` are the source's messages that the log has, with their positions; ``missing`` are the others. ``passed`` counts
+    interrupted messages of the log that the source has no more, ``more`` the messages behind its last one.
     """
 
     present: tuple[tuple[int, SourceMessage], ...]
@@ -109,59 +113,64 @@ class ComparedSession:
 
 
 def compare(source: SourceSession, stored: Iterable[StoredMessage]) -> ComparedSession:
-    """Raises `SourceChangedError` at the first message of the source that is not the one in the log."""
+    """Compare a source with the log. Raises `SourceChangedError` at the first message that differs."""
     waiting = deque(source.messages)
     present, changed = list[tuple[int, SourceMessage]](), list[Noted]()
     passed = more = 0
-    for one in stored:
+    for entry in stored:
         if not waiting:
             more += 1
             continue
-        found = _found(waiting, one, source.format)
-        if found is not None:
-            message, cut = found
-            present.append((one.position, message))
+        match = _take_match(waiting, entry, source.format)
+        if match is not None:
+            message, cut = match
+            present.append((entry.position, message))
             changed += cut
-        elif one.status == "interrupted":
-            # A partial answer of an earlier import: it has become a whole one, or was given up.
+        elif entry.status == "interrupted":
+            # A partial answer of an earlier import. The source has replaced it by a complete one, or dropped it.
             passed += 1
         else:
             place = waiting[0].place
-            text = f"{place} of {source.source_id[:80]!r} is not message {one.position} of session {source.id!r}"
-            raise SourceChangedError(text, details={"place": place, "position": one.position})
+            text = f"{place} of {source.source_id[:80]!r} is not message {entry.position} of session {source.id!r}"
+            raise SourceChangedError(text, details={"place": place, "position": entry.position})
     missing = list[SourceMessage]()
     for message in waiting:
-        made, cut = fitted(message, source.format)
-        missing.append(made)
+        cut_message, cut = fitted(message, source.format)
+        missing.append(cut_message)
         changed += cut
     return ComparedSession(tuple(present), tuple(missing), tuple(changed), passed, more)
 
 
-def _found(
+def _take_match(
     waiting: deque[SourceMessage], stored: StoredMessage, format: str
 ) -> tuple[SourceMessage, tuple[Noted, ...]] | None:
-    """The next message of the source, taken, where it is the stored one; or its first pieces, where these are."""
-    whole = waiting[0]
-    for cut in (None, *range(1, len(whole.pieces))):
-        made = whole if cut is None else whole.first(cut)
-        message, noted = fitted(made, format)
-        if _key(_given(message, format)) == _key(_stored(stored, has_time=message.created_at is not None)):
+    """Take the next message of the source when it is the stored one, or its first pieces when these are.
+
+    Returns the message and its cuts, or None.
+    """
+    following = waiting[0]
+    for count in (None, *range(1, len(following.pieces))):
+        candidate = following if count is None else following.first(count)
+        message, noted = fitted(candidate, format)
+        if _key(_source_key(message, format)) == _key(_log_key(stored, has_time=message.created_at is not None)):
             waiting.popleft()
-            if cut is not None:
-                waiting.appendleft(whole.rest(cut))
+            if count is not None:
+                waiting.appendleft(following.rest(count))
             return message, noted
     return None
 
 
-def _given(message: SourceMessage, format: str) -> list[Any]:
+def _source_key(message: SourceMessage, format: str) -> list[Any]:
+    """Return the compared fields of a message of the source."""
     meta = message.meta
-    own = [meta.get(name) for name in _GIVEN]
+    own = [meta.get(name) for name in _META_FIELDS]
     return [format, message.body, meta.get("status", "complete"), meta.get("pin", False), meta.get("created_at"), *own]
 
 
-def _stored(one: StoredMessage, *, has_time: bool) -> list[Any]:
-    own = [getattr(one, name) for name in _GIVEN]
-    return [one.format, one.body, one.status, one.pin, one.created_at if has_time else None, *own]
+def _log_key(stored: StoredMessage, *, has_time: bool) -> list[Any]:
+    """Return the compared fields of a message of the log, in the order of `_source_key`."""
+    own = [getattr(stored, name) for name in _META_FIELDS]
+    return [stored.format, stored.body, stored.status, stored.pin, stored.created_at if has_time else None, *own]
 
 
 def _key(value: list[Any]) -> bytes:

@@ -1,7 +1,9 @@
-"""Conversations as they are sent to a provider: ``{id?, messages, system?, tools?}``, the body of a request, or a list of
-messages alone; in OpenAI Chat, Responses, Anthropic, Bedrock Converse or Turnlog's own format, which is seen in the messages.
+"""Conversations in the form of a provider's request: ``{id?, messages, system?, tools?}``, the body of a request, or a list of
+messages alone. The format (OpenAI Chat, Responses, Anthropic, Bedrock Converse or Turnlog's own) is recognised from the
+messages.
 
-A message is kept as it stands there. JSON Lines have a conversation in each line, or a message in each: then they are one.
+Messages are stored unchanged. A file of JSON Lines has a conversation in each line, or one message in each line of one
+conversation.
 """
 
 from __future__ import annotations
@@ -25,12 +27,12 @@ from turnlog.importers.source_sessions import (
 from turnlog.providers.registry import format_of
 
 _ITEM = re.compile(r"message|reasoning|item_reference|\w+_call|\w+_call_output")
-"""Types of the items of an OpenAI Responses ``input``, of which not all have a role."""
+"""Types of the items of an OpenAI Responses ``input``; some items have no role."""
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class RequestParts:
-    """As they stand there: nothing is checked. ``rest`` has the keys that are none of them."""
+    """The parts of a request, unchecked. ``rest`` has its other keys."""
 
     messages: Any
     system: Any
@@ -39,10 +41,10 @@ class RequestParts:
 
 
 def request_parts(value: Any) -> RequestParts:
-    """The parts of ``{messages, system?, tools?}``, of the body of a provider's request, or of a list of messages alone.
+    """Split ``{messages, system?, tools?}``, the body of a provider's request, or a list of messages into its parts.
 
     A request may have ``input`` and ``instructions`` (OpenAI Responses), its system text in blocks (Anthropic, Bedrock
-    Converse) and its tools in ``toolConfig`` (Bedrock Converse). An ``input`` that is a text is one user message.
+    Converse) and its tools in ``toolConfig`` (Bedrock Converse). A text in ``input`` is one user message.
     """
     rest = dict(value) if isinstance(value, dict) else {"messages": value}
     messages = rest.pop("messages") if "messages" in rest else _items(rest.pop("input", None))
@@ -52,7 +54,7 @@ def request_parts(value: Any) -> RequestParts:
         tools = rest.pop("tools")
     elif isinstance(config, dict) and "tools" in config:
         tools = config["tools"]
-        rest["toolConfig"] = {name: one for name, one in config.items() if name != "tools"}
+        rest["toolConfig"] = {name: item for name, item in config.items() if name != "tools"}
         if not rest["toolConfig"]:
             del rest["toolConfig"]
     else:
@@ -61,7 +63,7 @@ def request_parts(value: Any) -> RequestParts:
 
 
 def is_message(value: Any) -> bool:
-    """Whether the value is one message of some provider, and no conversation."""
+    """Return whether the value is a single message of some provider."""
     if not isinstance(value, dict) or "messages" in value:
         return False
     kind = value.get("type")
@@ -73,7 +75,7 @@ def _items(value: Any) -> Any:
 
 
 def _text(value: Any) -> Any:
-    """A list of text blocks as their text; other values as they are."""
+    """Return a list of text blocks as one text, and any other value as it is."""
     if not isinstance(value, list):
         return value
     texts = [block["text"] for block in value if isinstance(block, dict) and isinstance(block.get("text"), str)]
@@ -85,41 +87,41 @@ SHAPE = "messages"
 
 def recognises(file: SourceFile) -> bool:
     values = [value for _, value in _values(file)]
-    return bool(values) and (all(map(_is_one, values)) or all(map(_is_conversation, values)))
+    return bool(values) and (all(map(_is_provider_message, values)) or all(map(_is_conversation, values)))
 
 
 def read(file: SourceFile) -> Iterator[SourceSession]:
     values, broken = _values(file), _broken(file)
-    if all(_is_one(value) for _, value in values):
+    if all(_is_provider_message(value) for _, value in values):
         yield _session(file.path.stem, [value for _, value in values], broken)
         return
-    for at, (place, value) in enumerate(values, start=1):
-        named = value if isinstance(value, dict) else {}
-        yield _session(file.source_id(named, place, "id"), value, broken if at == len(values) else {})
+    for number, (place, value) in enumerate(values, start=1):
+        fields = value if isinstance(value, dict) else {}
+        yield _session(file.source_id(fields, place, "id"), value, broken if number == len(values) else {})
 
 
 def _values(file: SourceFile) -> list[tuple[str, Any]]:
-    """The file's values; of JSON Lines those that are JSON."""
+    """Return the file's values with their places; from JSON Lines only the lines that are JSON."""
     if file.document is not None:
         return list(file.values)
     return [(f"line {line.number}", line.value) for line in file.lines if line.is_json]
 
 
 def _broken(file: SourceFile) -> dict[str, str]:
-    """What a writer that was killed has left of a line. It is told of the file's last session."""
+    """Return the lines that are not JSON, such as the half line of a killed writer. They are reported with the last session."""
     if file.document is not None:
         return {}
     return {f"line {line.number}": line.text for line in file.lines if not line.is_json}
 
 
-def _is_one(value: Any) -> bool:
-    """Whether it is a message of a provider; those of a flat list have a ``kind``."""
+def _is_provider_message(value: Any) -> bool:
+    """Return whether the value is a message of a provider; messages of a flat list have a ``kind``."""
     return is_message(value) and "kind" not in value
 
 
 def _is_conversation(value: Any) -> bool:
     messages = request_parts(value).messages
-    return isinstance(messages, list) and any(map(_is_one, messages))
+    return isinstance(messages, list) and any(map(_is_provider_message, messages))
 
 
 def _session(source_id: str, value: Any, broken: dict[str, str]) -> SourceSession:
@@ -138,20 +140,20 @@ def _session(source_id: str, value: Any, broken: dict[str, str]) -> SourceSessio
         warnings.append(Noted("tools", NOT_AN_OBJECT))
         rest["tools"] = parts.tools
     messages, skipped = list[SourceMessage](), dict[str, Any]()
-    for at, one in enumerate(parts.messages, start=1):
-        if isinstance(one, dict):
-            messages.append(SourceMessage(f"message {at}", one))
+    for number, message in enumerate(parts.messages, start=1):
+        if isinstance(message, dict):
+            messages.append(SourceMessage(f"message {number}", message))
         else:
-            skipped[f"message {at}"] = one
-    left = skipped | broken
+            skipped[f"message {number}"] = message
+    unread = skipped | broken
     return SourceSession(
         id=session_id_of(source_id),
         shape=SHAPE,
         source_id=source_id,
-        format=format_of(one.body for one in messages),
+        format=format_of(message.body for message in messages),
         messages=tuple(messages),
         settings=settings,
-        extra=rest | ({"skipped": left} if left else {}),
+        extra=rest | ({"skipped": unread} if unread else {}),
         skipped=(
             *(Noted(place, NOT_AN_OBJECT) for place in skipped),
             *(Noted(place, MALFORMED) for place in broken),
@@ -161,6 +163,8 @@ def _session(source_id: str, value: Any, broken: dict[str, str]) -> SourceSessio
 
 
 def _has_more(value: Any) -> bool:
-    """Whether the blocks of the system text have anything beside it, as a mark of the prompt cache."""
+    """Return whether the system blocks have fields besides their text, such as a cache mark."""
     blocks = value.get("system") if isinstance(value, dict) else None
-    return isinstance(blocks, list) and any(isinstance(one, dict) and one.keys() - {"type", "text"} for one in blocks)
+    return isinstance(blocks, list) and any(
+        isinstance(block, dict) and block.keys() - {"type", "text"} for block in blocks
+    )

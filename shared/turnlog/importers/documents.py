@@ -1,8 +1,8 @@
 """Session documents: ``{id, user_id, state, version, created_at, updated_at, history: [{role, text, tool_calls?, tool_result?,
 timestamp, metadata}]}``.
 
-A message is kept in the format `turnlog`, whose arguments are objects as theirs are. A document of a newer version than
-`VERSION` is refused by name: what it means by the same words is not known.
+Messages are stored in the format `turnlog`, whose arguments are objects, too. A document of a newer version than `VERSION` is
+refused, since its fields may mean something else.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from turnlog.providers.blocks import json_text
 
 SHAPE = "document"
 VERSION = 1
-_TAKEN = ("id", "state", "history", "metadata")
+_READ_FIELDS = ("id", "state", "history", "metadata")
 _MAX_TIME = 64
 
 
@@ -39,7 +39,7 @@ def recognises(file: SourceFile) -> bool:
 
 
 def read(file: SourceFile) -> Iterator[SourceSession]:
-    """Raises `NewerSourceError` before any of the file's documents is given."""
+    """Read the sessions of a file. Raises `NewerSourceError` before the first one when a document has a newer version."""
     sessions = [(file.source_id(value, place, "id"), value) for place, value in file.values]
     for source_id, value in sessions:
         _check_version(source_id, value.get("version", VERSION))
@@ -56,18 +56,18 @@ def _check_version(source_id: str, version: Any) -> None:
 
 
 def _session(source_id: str, value: dict[str, Any]) -> SourceSession:
-    rest = {name: one for name, one in value.items() if name not in _TAKEN}
+    rest = {name: item for name, item in value.items() if name not in _READ_FIELDS}
     warnings, messages, skipped = list(made_id(source_id)), list[SourceMessage](), dict[str, Any]()
-    for at, one in enumerate(value["history"], start=1):
-        if isinstance(one, dict):
-            messages.append(_message(one, f"message {at}", warnings))
+    for number, message in enumerate(value["history"], start=1):
+        if isinstance(message, dict):
+            messages.append(_message(message, f"message {number}", warnings))
         else:
-            skipped[f"message {at}"] = one
+            skipped[f"message {number}"] = message
     state, metadata = value.get("state"), value.get("metadata")
-    for name, one in (("state", state), ("metadata", metadata)):
-        if one is not None and not isinstance(one, dict):
+    for name, field in (("state", state), ("metadata", metadata)):
+        if field is not None and not isinstance(field, dict):
             warnings.append(Noted(name, NOT_AN_OBJECT))
-            rest[name] = one
+            rest[name] = field
     return SourceSession(
         id=session_id_of(source_id),
         shape=SHAPE,
@@ -89,14 +89,14 @@ def _message(value: dict[str, Any], place: str, warnings: list[Noted]) -> Source
         warnings.append(Noted(place, "no_role"))
         rest, role = dict(value), "unknown"
     body: dict[str, Any] = {"role": role, "content": _content(rest.pop("text", None))}
-    _take_list(rest, "tool_calls", body, place, warnings)
+    _take_calls(rest, "tool_calls", body, place, warnings)
     result = rest.pop("tool_result", None)
     results = [result] if isinstance(result, dict) else result
-    if isinstance(results, list) and results and all(isinstance(one, dict) for one in results):
-        body["tool_results"] = [_result(one) for one in results]
-        left = [_left(one) for one in results]
-        if any(left):
-            rest["tool_result"] = left if isinstance(result, list) else left[0]
+    if isinstance(results, list) and results and all(isinstance(item, dict) for item in results):
+        body["tool_results"] = [_result(item) for item in results]
+        unread = [_unread(item) for item in results]
+        if any(unread):
+            rest["tool_result"] = unread if isinstance(result, list) else unread[0]
     elif result is not None:
         warnings.append(Noted(place, "result_not_read"))
         rest["tool_result"] = result
@@ -104,18 +104,18 @@ def _message(value: dict[str, Any], place: str, warnings: list[Noted]) -> Source
     metadata = rest.pop("metadata", None)
     if metadata is not None and not isinstance(metadata, dict):
         rest["metadata"], metadata = metadata, None
-    moment, name = rest.get("timestamp"), rest.get("id")
-    if isinstance(moment, str) and 0 < len(moment) <= _MAX_TIME:
+    timestamp, message_id = rest.get("timestamp"), rest.get("id")
+    if isinstance(timestamp, str) and 0 < len(timestamp) <= _MAX_TIME:
         meta["created_at"] = rest.pop("timestamp")
-    elif moment is not None:
+    elif timestamp is not None:
         warnings.append(Noted(place, "time_not_read"))
-    if isinstance(name, str) and 0 < len(name) <= MAX_NAME:
+    if isinstance(message_id, str) and 0 < len(message_id) <= MAX_NAME:
         meta["id"] = rest.pop("id")
     kept = with_extra(metadata or None, rest)
     return SourceMessage(place, body, meta | ({"metadata": kept} if kept else {}))
 
 
-def _take_list(rest: dict[str, Any], name: str, body: dict[str, Any], place: str, warnings: list[Noted]) -> None:
+def _take_calls(rest: dict[str, Any], name: str, body: dict[str, Any], place: str, warnings: list[Noted]) -> None:
     calls = rest.pop(name, None)
     if isinstance(calls, list) and all(isinstance(call, dict) for call in calls):
         if calls:
@@ -125,16 +125,16 @@ def _take_list(rest: dict[str, Any], name: str, body: dict[str, Any], place: str
         rest[name] = calls
 
 
-_RESULT = ("tool_call_id", "content", "is_error")
+_RESULT_FIELDS = ("tool_call_id", "content", "is_error")
 
 
 def _result(result: dict[str, Any]) -> dict[str, Any]:
-    found = {"tool_call_id": json_text(result.get("tool_call_id")), "result": result.get("content")}
-    return found | ({"is_error": result["is_error"]} if "is_error" in result else {})
+    fields = {"tool_call_id": json_text(result.get("tool_call_id")), "result": result.get("content")}
+    return fields | ({"is_error": result["is_error"]} if "is_error" in result else {})
 
 
-def _left(result: dict[str, Any]) -> dict[str, Any]:
-    return {name: one for name, one in result.items() if name not in _RESULT}
+def _unread(result: dict[str, Any]) -> dict[str, Any]:
+    return {name: item for name, item in result.items() if name not in _RESULT_FIELDS}
 
 
 def _content(value: Any) -> Any:

@@ -1,4 +1,6 @@
-"""Moving from an old store step by step: both are written, every read compares them, and the old one is the truth until the end."""
+"""Migrate from an old store step by step: write to both stores, compare them at every read, and trust the old one until the
+end.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ MAX_KEPT = 1_000
 
 
 class OldStore(Protocol):
-    """What there was before, as a few lines of one's own make it look."""
+    """The old store, behind the two methods that `DualWrite` needs."""
 
     def append(self, *messages: Mapping[str, Any]) -> object: ...
 
@@ -26,8 +28,11 @@ class OldStore(Protocol):
 
 @lazy_dataclass(frozen=True, slots=True)
 class Difference:
-    """``kind``: ``missing`` in Turnlog, ``more`` in Turnlog, ``differs``, or ``write_failed`` and ``read_failed`` with the
-    error's code. ``index`` is the message's place in the old store, from 0. Never what was said."""
+    """A difference between the two stores, or a failure of Turnlog. It never holds message content.
+
+    ``kind``: ``missing`` in Turnlog, ``more`` in Turnlog, ``differs``, or ``write_failed`` and ``read_failed`` with the code in
+    ``error``. ``index`` is the message's index in the old store, from 0; ``position`` is its position in Turnlog.
+    """
 
     kind: Literal["missing", "more", "differs", "write_failed", "read_failed"]
     index: int | None = None
@@ -36,14 +41,15 @@ class Difference:
 
 
 class DualWrite:
-    """One session in two places.
+    """One session in two stores.
 
-    The old store is written first, and its errors are the caller's. Turnlog comes second: what goes wrong there is reported
-    and breaks nothing, and the next append brings it up to date from the old store, as the first one does with what was there
-    before. One writer a session: two that bring it up to date at once may both append what is missing, which is reported.
+    The old store is written first, and its errors are raised. Turnlog is written second: a failure there is reported and does
+    not stop the caller. The next append then brings Turnlog up to date from the old store; the first append does so with the
+    messages from before. Use one writer for a session: two that update Turnlog at once may both append a missing message, which
+    is reported.
 
-    ``read_from`` says whose messages `messages` gives. ``format`` is of the messages. ``on_difference`` is called with each
-    difference; `differences` keeps the newest `MAX_KEPT`.
+    ``read_from`` names the store whose messages `messages` returns. ``format`` is the messages' format. ``on_difference`` is
+    called with each difference; `differences` keeps the newest `MAX_KEPT`.
     """
 
     def __init__(
@@ -61,45 +67,50 @@ class DualWrite:
         self._read_from = read_from
         self._format = format
         self._on_difference = on_difference
-        self._is_level = False
+        self._is_up_to_date = False
 
     def append(self, *messages: Mapping[str, Any]) -> None:
-        """Appends to both."""
+        """Append messages to both stores."""
         self.old.append(*messages)
         try:
-            if self._is_level:
+            if self._is_up_to_date:
                 self._append(messages)
             else:
-                self._level(messages)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the old path goes on
-            self._is_level = False
+                self._catch_up(messages)
+        except Exception as error:  # noqa: BLE001 - no failure of Turnlog may stop the old store
+            self._is_up_to_date = False
             self._report(Difference("write_failed", error=_code(error)))
 
     def messages(self) -> list[dict[str, Any]]:
-        """All messages, from where `read_from` says, compared with the other place; the old one's where Turnlog fails."""
+        """Return all messages of the store that ``read_from`` names, compared with the other one.
+
+        When Turnlog fails, the messages are the old store's.
+        """
         old = [dict(message) for message in self.old.messages()]
         try:
-            stored = self._said()
-        except Exception as error:  # noqa: BLE001 - whatever it is, the old path goes on
+            stored = self._stored_messages()
+        except Exception as error:  # noqa: BLE001 - no failure of Turnlog may stop the old store
             self._report(Difference("read_failed", error=_code(error)))
             return old
         for difference in _differences(old, stored):
             self._report(difference)
-        return old if self._read_from == "old" else [one.body for one in stored]
+        return old if self._read_from == "old" else [message.body for message in stored]
 
-    def _said(self) -> list[StoredMessage]:
-        """Not what the session was begun with from memory: the old place never had it."""
-        return [one for one in self.session.messages() if one.origin is None]
+    def _stored_messages(self) -> list[StoredMessage]:
+        """Return the messages in Turnlog, without those from long-term memory, which the old store never had."""
+        return [message for message in self.session.messages() if message.origin is None]
 
-    def _level(self, messages: Sequence[Mapping[str, Any]]) -> None:
-        """Appends what the old store has beyond the log; the new messages alone where they differ before: the next read tells."""
+    def _catch_up(self, messages: Sequence[Mapping[str, Any]]) -> None:
+        """Append what the old store has beyond the log. When they differ, append only the new messages; the next read reports
+        it.
+        """
         head = self.session.info().head
-        old, stored = [dict(message) for message in self.old.messages()], self._said()
+        old, stored = [dict(message) for message in self.old.messages()], self._stored_messages()
         if any(difference.kind != "missing" for difference in _differences(old, stored)):
             self._append(messages)
             return
         self._append(old[len(stored) :], head=head)
-        self._is_level = True
+        self._is_up_to_date = True
 
     def _append(self, messages: Sequence[Mapping[str, Any]], *, head: int | None = None) -> None:
         for part in parts_of(messages):
@@ -113,13 +124,14 @@ class DualWrite:
 
 
 def _differences(old: Sequence[Mapping[str, Any]], stored: Sequence[StoredMessage]) -> Iterator[Difference]:
-    for index, (ours, theirs) in enumerate(zip_longest(old, stored)):
-        if theirs is None:
+    """Compare both stores, message by message."""
+    for index, (old_message, stored_message) in enumerate(zip_longest(old, stored)):
+        if stored_message is None:
             yield Difference("missing", index)
-        elif ours is None:
-            yield Difference("more", index, theirs.position)
-        elif canonical_json(ours) != canonical_json(theirs.body):
-            yield Difference("differs", index, theirs.position)
+        elif old_message is None:
+            yield Difference("more", index, stored_message.position)
+        elif canonical_json(old_message) != canonical_json(stored_message.body):
+            yield Difference("differs", index, stored_message.position)
 
 
 def _code(error: Exception) -> str:

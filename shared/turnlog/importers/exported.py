@@ -1,4 +1,4 @@
-"""Files that `turnlog export` wrote: sessions come back equal, with their positions and times, not appended anew."""
+"""Files that `turnlog export` wrote: sessions are restored equal, with their positions and times, not appended again."""
 
 from __future__ import annotations
 
@@ -15,50 +15,60 @@ SHAPE = "turnlog"
 
 
 def recognises(file: SourceFile) -> bool:
+    """Return whether the file is an export: a zip with a manifest."""
     try:
-        with ZipFile(file.path) as found:
-            return MANIFEST in found.namelist()
+        with ZipFile(file.path) as archive:
+            return MANIFEST in archive.namelist()
     except (BadZipFile, OSError, NotImplementedError, ValueError):
         return False
 
 
 def count(file: SourceFile) -> int:
+    """Count the messages of all sessions in the file."""
     with ExportFile(file.path) as export:
-        return sum(one.messages for one in export.sessions())
+        return sum(exported.messages for exported in export.sessions())
 
 
 def run(log: Turnlog, file: SourceFile, dry_run: bool, tick: Callable[[int], None]) -> Iterator[SessionReport]:
-    """A file that is not what its manifest says is refused whole; a session that is another's is refused alone."""
+    """Import the sessions of an export, with a report for each.
+
+    Raises `InvalidInputError` when the file is not what its manifest says. A session whose id another session has is refused
+    alone.
+    """
     with ExportFile(file.path) as export:
         sessions = export.sessions()
         export.check()
-        for one in sessions:
+        for exported in sessions:
             try:
-                status = _compared(log, one) if dry_run else _imported(log, export, one, documents=file.documents)
+                status = (
+                    _compare(log, exported) if dry_run else _import(log, export, exported, documents=file.documents)
+                )
             except (InvalidInputError, ConflictError) as error:
-                yield _report(file, one, "refused", error=error)
+                yield _session_report(file, exported, "refused", error=error)
                 continue
-            tick(one.messages)
-            yield _report(file, one, status, written=one.messages if status == "new" and not dry_run else 0)
+            tick(exported.messages)
+            yield _session_report(
+                file, exported, status, written=exported.messages if status == "new" and not dry_run else 0
+            )
 
 
-def _imported(log: Turnlog, export: ExportFile, one: ExportedSession, *, documents: bool) -> str:
-    made = import_checked(log._backend, export, one.session_id, documents=documents)
-    return "new" if made.status == "imported" else "same"
+def _import(log: Turnlog, export: ExportFile, exported: ExportedSession, *, documents: bool) -> str:
+    answer = import_checked(log._backend, export, exported.session_id, documents=documents)
+    return "new" if answer.status == "imported" else "same"
 
 
-def _compared(log: Turnlog, one: ExportedSession) -> str:
-    """What an import would find, as far as the session's own answer tells."""
-    if not log.sessions.exists(one.session_id):
+def _compare(log: Turnlog, exported: ExportedSession) -> str:
+    """Return the status that an import would report, judged by the head of an existing session."""
+    if not log.sessions.exists(exported.session_id):
         return "new"
-    if log.sessions.get(one.session_id).info().head < one.head:
-        raise SessionExistsError(f"there is another session {one.session_id!r}")
+    if log.sessions.get(exported.session_id).info().head < exported.head:
+        raise SessionExistsError(f"there is another session {exported.session_id!r}")
     return "same"
 
 
-def _report(
+def _session_report(
     file: SourceFile,
-    one: ExportedSession,
+    exported: ExportedSession,
     status: str,
     *,
     written: int = 0,
@@ -67,11 +77,11 @@ def _report(
     return SessionReport(
         file.name,
         SHAPE,
-        one.session_id,
-        one.session_id,
+        exported.session_id,
+        exported.session_id,
         status,
-        messages=one.messages,
-        present=one.messages if status == "same" else 0,
+        messages=exported.messages,
+        present=exported.messages if status == "same" else 0,
         written=written,
         error=error,
     )

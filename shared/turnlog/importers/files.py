@@ -1,4 +1,4 @@
-"""A file that may be a source, read once."""
+"""A file that may be a source. It is read once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SQLITE = b"SQLite format 3\x00"
 
 @lazy_dataclass(frozen=True, slots=True)
 class Line:
-    """A line of JSON Lines that is not blank. ``value`` is None, and ``is_json`` False, when it is no JSON that we take."""
+    """A line of JSON Lines that is not blank. ``value`` is None and ``is_json`` False when it is not valid JSON."""
 
     number: int
     text: str
@@ -24,7 +24,7 @@ class Line:
 
 
 class SourceFile:
-    """A path with what is in it, as far as it was asked for. ``documents``: those of an export are wanted too."""
+    """A file, read when its contents are first used. With ``documents=False``, documents of an export are not imported."""
 
     def __init__(self, path: Path, *, documents: bool = True) -> None:
         self.path = path
@@ -36,12 +36,13 @@ class SourceFile:
 
     @cached_property
     def is_sqlite(self) -> bool:
+        """Whether the file is an SQLite database."""
         with _opened(self.path) as file:
             return bool(file.read(len(_SQLITE)) == _SQLITE)
 
     @cached_property
     def text(self) -> str:
-        """Raises `MalformedError` when it is not UTF-8."""
+        """The text of the file. Raises `MalformedError` when it is not UTF-8."""
         with _opened(self.path) as file:
             data: bytes = file.read()
         try:
@@ -59,28 +60,29 @@ class SourceFile:
 
     @cached_property
     def lines(self) -> tuple[Line, ...]:
-        found = list[Line]()
+        """The lines of the file that are not blank."""
+        parsed = list[Line]()
         for number, text in enumerate(self.text.split("\n"), start=1):
             if not text.strip():
                 continue
             try:
-                found.append(Line(number, text, parse_strict_json(text), True))
+                parsed.append(Line(number, text, parse_strict_json(text), True))
             except MalformedError:
-                found.append(Line(number, text, None, False))
-        return tuple(found)
+                parsed.append(Line(number, text, None, False))
+        return tuple(parsed)
 
     @cached_property
     def values(self) -> tuple[tuple[str, Any], ...]:
-        """The sessions of a file of JSON: its one value, the items of its list, or its lines; each with its place."""
+        """The sessions of a JSON file with their places: its one value, the items of its list, or its lines."""
         if self.document is None:
             return tuple((f"line {line.number}", line.value) for line in self.lines)
         if isinstance(self.document, list):
-            return tuple((f"item {at}", value) for at, value in enumerate(self.document, start=1))
+            return tuple((f"item {number}", value) for number, value in enumerate(self.document, start=1))
         return (("", self.document),)
 
     @property
     def why_not_json(self) -> str:
-        """What is wrong with the file as JSON, where no line of it is an object either; else nothing."""
+        """The reason why the file is not JSON; empty when the file or one of its lines is an object."""
         if self.is_sqlite or any(isinstance(line.value, dict) for line in self.lines):
             return ""
         try:
@@ -90,13 +92,13 @@ class SourceFile:
         return ""
 
     def source_id(self, value: dict[str, Any], place: str, *keys: str) -> str:
-        """The id that a session's value has under one of the keys; else the file's name, with the place."""
+        """Return the id of a session under the first of ``keys`` that it has, else the file's name with the place."""
         for key in keys:
-            found = value.get(key)
-            if isinstance(found, str) and found:
-                return found
-            if isinstance(found, int) and not isinstance(found, bool):
-                return str(found)
+            own_id = value.get(key)
+            if isinstance(own_id, str) and own_id:
+                return own_id
+            if isinstance(own_id, int) and not isinstance(own_id, bool):
+                return str(own_id)
         return f"{self.path.stem}-{place.replace(' ', '-')}" if place else self.path.stem
 
 

@@ -1,8 +1,8 @@
-"""Flat message lists, as many agents keep them.
+"""Flat message lists, a shape that many agents use.
 
-``{systemMessage, messages: [{kind, content?, toolCalls?, callId?, timestamp (ms)}], partialMessage, lastSentToLLMAt (ms)}``;
-or the list of messages alone. A message is kept in the format `openai_chat`, whose arguments are text as theirs are; what
-that has no place for is in its metadata. An interrupted ``partialMessage`` comes last and stays out of windows.
+``{systemMessage, messages: [{kind, content?, toolCalls?, callId?, timestamp (ms)}], partialMessage, lastSentToLLMAt (ms)}``; or
+the list of messages alone. Messages are stored in the format `openai_chat`, whose arguments are text, too; other fields are in
+metadata. An interrupted ``partialMessage`` comes last and stays out of windows.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from turnlog.importers.source_sessions import (
 from turnlog.providers.blocks import json_text
 
 SHAPE = "flat"
-_OURS = ("systemMessage", "partialMessage", "lastSentToLLMAt")
+_OWN_FIELDS = ("systemMessage", "partialMessage", "lastSentToLLMAt")
 _MAX_MS = 253_402_300_800_000
 """The end of the year 9999."""
 
@@ -47,17 +47,21 @@ def read(file: SourceFile) -> Iterator[SourceSession]:
 
 
 def _is_list(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(isinstance(one, dict) and "kind" in one for one in value)
+    return (
+        isinstance(value, list)
+        and bool(value)
+        and all(isinstance(message, dict) and "kind" in message for message in value)
+    )
 
 
 def _is_session(value: Any) -> bool:
     if not isinstance(value, dict) or not isinstance(value.get("messages"), list):
         return False
-    return any(name in value for name in _OURS) or _is_list(value["messages"])
+    return any(name in value for name in _OWN_FIELDS) or _is_list(value["messages"])
 
 
 def _session(source_id: str, value: dict[str, Any]) -> SourceSession:
-    rest = {name: one for name, one in value.items() if name not in ("messages", *_OURS)}
+    rest = {name: item for name, item in value.items() if name not in ("messages", *_OWN_FIELDS)}
     warnings, settings = list(made_id(source_id)), dict[str, Any]()
     system = value.get("systemMessage")
     if system is not None:
@@ -66,23 +70,24 @@ def _session(source_id: str, value: dict[str, Any]) -> SourceSession:
             settings["system"] = text
         else:
             warnings.append(Noted("systemMessage", "not_a_text"))
-        left = system if "system" not in settings else _without(system, "content") if isinstance(system, dict) else {}
-        if left:
-            rest["systemMessage"] = left
+        unread = system if "system" not in settings else _without(system, "content") if isinstance(system, dict) else {}
+        if unread:
+            rest["systemMessage"] = unread
     last_sent_at = _time(value.get("lastSentToLLMAt"))
     if "lastSentToLLMAt" in value:
         rest["lastSentToLLMAt"] = value["lastSentToLLMAt"]
     messages, skipped = list[SourceMessage](), dict[str, Any]()
-    for at, one in enumerate(value["messages"], start=1):
-        if isinstance(one, dict):
-            messages.append(_message(one, f"message {at}", warnings))
+    for number, message in enumerate(value["messages"], start=1):
+        if isinstance(message, dict):
+            messages.append(_message(message, f"message {number}", warnings))
         else:
-            skipped[f"message {at}"] = one
+            skipped[f"message {number}"] = message
     partial = value.get("partialMessage")
     if partial is not None:
-        given = partial if isinstance(partial, dict) else {"content": partial}
-        made = _message({"kind": "assistant", **given}, "partialMessage", warnings)
-        messages.append(SourceMessage(made.place, made.body, {**made.meta, "status": "interrupted"}))
+        fields = partial if isinstance(partial, dict) else {"content": partial}
+        interrupted = _message({"kind": "assistant", **fields}, "partialMessage", warnings)
+        meta = {**interrupted.meta, "status": "interrupted"}
+        messages.append(SourceMessage(interrupted.place, interrupted.body, meta))
     return SourceSession(
         id=session_id_of(source_id),
         shape=SHAPE,
@@ -111,9 +116,9 @@ def _message(value: dict[str, Any], place: str, warnings: list[Noted]) -> Source
     calls = rest.pop("toolCalls", None)
     if isinstance(calls, list) and calls and all(isinstance(call, dict) for call in calls):
         body["tool_calls"] = [_call(call) for call in calls]
-        left = [_without(call, "id", "name", "input") for call in calls]
-        if any(left):
-            rest["toolCalls"] = left
+        unread = [_without(call, "id", "name", "input") for call in calls]
+        if any(unread):
+            rest["toolCalls"] = unread
     elif calls:
         warnings.append(Noted(place, "calls_not_read"))
         rest["toolCalls"] = calls
@@ -122,14 +127,14 @@ def _message(value: dict[str, Any], place: str, warnings: list[Noted]) -> Source
 
 
 def _meta(rest: dict[str, Any], place: str, warnings: list[Noted]) -> dict[str, Any]:
-    """What is kept beside the message; takes from ``rest`` what it has a place for."""
+    """Return the metadata of a message; remove from ``rest`` the fields that it takes."""
     meta = dict[str, Any]()
-    name = rest.get("id")
-    if isinstance(name, str) and 0 < len(name) <= MAX_NAME:
+    message_id = rest.get("id")
+    if isinstance(message_id, str) and 0 < len(message_id) <= MAX_NAME:
         meta["id"] = rest.pop("id")
-    moment = _time(rest.get("timestamp"))
-    if moment is not None:
-        meta["created_at"] = moment
+    created_at = _time(rest.get("timestamp"))
+    if created_at is not None:
+        meta["created_at"] = created_at
         if float(rest["timestamp"]).is_integer():
             rest.pop("timestamp")
     elif rest.get("timestamp") is not None:
@@ -144,7 +149,7 @@ def _call(call: dict[str, Any]) -> dict[str, Any]:
 
 
 def _content(value: Any, kind: str) -> Any:
-    """Text or parts as they are; anything else as its JSON. Only an assistant may say nothing."""
+    """Return text or parts as they are, and any other value as JSON text. Only an assistant's content may be None."""
     if value is None:
         return None if kind == "assistant" else ""
     is_parts = isinstance(value, list) and all(isinstance(part, dict) for part in value)
@@ -152,7 +157,7 @@ def _content(value: Any, kind: str) -> Any:
 
 
 def _without(value: dict[str, Any], *names: str) -> dict[str, Any]:
-    return {name: one for name, one in value.items() if name not in names}
+    return {name: item for name, item in value.items() if name not in names}
 
 
 def _time(value: Any) -> str | None:

@@ -1,7 +1,7 @@
 """SQLite files of the OpenAI Agents SDK: `SQLiteSession`, and `AdvancedSQLiteSession` with its branches.
 
-Tables are found by their columns, whatever their names are. Items are kept as they are in the format `openai_responses`. A
-branch other than ``main`` is a session of its own, of all the items that it shows.
+Tables are recognised by their columns, whatever their names. Items are stored unchanged in the format `openai_responses`. A
+branch other than ``main`` is a session of its own, with all items of the branch.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def recognises(file: SourceFile) -> bool:
 
 
 def read(file: SourceFile) -> Iterator[SourceSession]:
-    """As of one moment, also while the library writes."""
+    """Read the sessions of a file as of one moment, even while the library writes."""
     with closing(_opened(file)) as database, _readable(file):
         database.execute("BEGIN")
         for table in _tables(database, _MESSAGES):
@@ -58,7 +58,7 @@ def read(file: SourceFile) -> Iterator[SourceSession]:
 
 @contextmanager
 def _readable(file: SourceFile) -> Iterator[None]:
-    """Raises `MalformedError` for a database that is damaged."""
+    """Raise `MalformedError` for a damaged database."""
     try:
         yield
     except sqlite3.Error as error:
@@ -76,7 +76,7 @@ def _opened(file: SourceFile) -> sqlite3.Connection:
 
 
 def _tables(database: sqlite3.Connection, columns: set[str]) -> list[str]:
-    """The tables that have these columns."""
+    """Return the names of the tables that have these columns."""
     names = [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")]
     return [name for name in names if columns <= _columns(database, name)]
 
@@ -86,7 +86,7 @@ def _columns(database: sqlite3.Connection, table: str) -> set[str]:
 
 
 def _owners(database: sqlite3.Connection, table: str) -> set[str]:
-    """The tables that a table refers to."""
+    """Return the names of the tables that a table refers to."""
     return {name for (name,) in database.execute('SELECT "table" FROM pragma_foreign_key_list(?)', (table,))}
 
 
@@ -95,15 +95,15 @@ def _quoted(name: str) -> str:
 
 
 def _times(database: sqlite3.Connection, messages: str) -> dict[str, dict[str, str]]:
-    """Creation and change of the sessions, from the table that the messages' table refers to."""
+    """Return the times of creation and change of each session, from the table that the messages' table refers to."""
     owners = _owners(database, messages)
-    found = dict[str, dict[str, str]]()
+    times = dict[str, dict[str, str]]()
     for table in _tables(database, _SESSIONS):
         if table in owners:
             query = f"SELECT session_id, created_at, updated_at FROM {_quoted(table)}"  # noqa: S608 - a quoted name
             for session_id, created_at, updated_at in database.execute(query):
-                found[session_id] = {"created_at": str(created_at), "updated_at": str(updated_at)}
-    return found
+                times[session_id] = {"created_at": str(created_at), "updated_at": str(updated_at)}
+    return times
 
 
 def _sessions(database: sqlite3.Connection, table: str) -> Iterator[tuple[str, str, list[_Row]]]:
@@ -123,12 +123,12 @@ def _sessions(database: sqlite3.Connection, table: str) -> Iterator[tuple[str, s
 
 
 def _row(id: Any, data: Any, created_at: Any) -> _Row:
-    """A column of SQLite may hold a value of any type."""
+    """Return a row with checked types: a column of SQLite may hold a value of any type."""
     return _Row(id, data if isinstance(data, str) else "", str(created_at))
 
 
 def _branches(database: sqlite3.Connection, table: str, session_id: str) -> list[str]:
-    """The branches of a session, oldest first; none where the file knows of none."""
+    """Return the branches of a session, oldest first; none when the file has no branches."""
     if table not in _owners(database, _STRUCTURE):
         return []
     query = f"SELECT branch_id FROM {_STRUCTURE} WHERE session_id = ? GROUP BY branch_id ORDER BY min(id)"  # noqa: S608
@@ -178,7 +178,7 @@ def _session(
 
 
 def _item(row: _Row) -> dict[str, Any] | None:
-    """The row's item; None when it is none, as the library passes over it too."""
+    """Return the item of a row, or None when it is not a JSON object; the library skips such rows, too."""
     try:
         value = parse_strict_json(row.data)
     except MalformedError:
@@ -189,5 +189,5 @@ def _item(row: _Row) -> dict[str, Any] | None:
 
 
 def _rfc3339(text: str) -> str:
-    """``CURRENT_TIMESTAMP`` of SQLite, which is in UTC."""
+    """Return a ``CURRENT_TIMESTAMP`` of SQLite, which is in UTC, as RFC 3339."""
     return f"{text.replace(' ', 'T')}Z" if len(text) == len("2026-01-02 03:04:05") else text[:64]

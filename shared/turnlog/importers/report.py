@@ -1,4 +1,4 @@
-"""What an import has done, or would do."""
+"""Report of an import or a dry run."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ from turnlog.importers.source_sessions import Noted
 
 @dataclass(slots=True)
 class SessionReport:
-    """``status``: ``new``, ``grown`` (messages were appended), ``settings`` (only those have changed), ``same``, ``refused``
-    (``error`` says why; nothing was written from there on) or ``skipped`` (nothing in it to import).
+    """The report of one session.
 
-    Of the source's ``messages``, ``present`` were in the log before and ``written`` are now. ``changed`` are kept with a
-    change, ``skipped`` are no messages and kept in metadata. ``more``: messages of the log that the source does not have.
+    ``status``: ``new``, ``grown`` (messages were appended), ``settings`` (only settings or state were updated), ``same``,
+    ``refused`` (``error`` says why; nothing was written after it) or ``skipped`` (nothing to import). Of the source's
+    ``messages``, ``present`` were in the log before and ``written`` were appended. ``changed`` lists messages that were changed
+    to fit, ``skipped`` entries that are not messages and are kept in metadata. ``more`` counts messages of the log that the
+    source does not have.
     """
 
     file: str
@@ -46,7 +48,9 @@ class SessionReport:
 
 @dataclass(slots=True)
 class Report:
-    """One row a session, in the order of the sources. A dry run's differs in ``seconds`` and ``dry_run`` only."""
+    """The report of an import: one row for each session, in the order of the sources. A dry run differs in ``seconds`` and
+    ``dry_run`` only.
+    """
 
     sessions: list[SessionReport]
     dry_run: bool
@@ -54,30 +58,32 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        return all(one.status != "refused" for one in self.sessions)
+        """Whether no session was refused."""
+        return all(row.status != "refused" for row in self.sessions)
 
     @property
     def written(self) -> int:
-        return sum(one.written for one in self.sessions)
+        """Number of messages that were appended."""
+        return sum(row.written for row in self.sessions)
 
     def check(self) -> Report:
-        """The report; raises the error of the first session that was refused."""
-        for one in self.sessions:
-            if one.error is not None:
-                raise one.error
+        """Return the report. Raises the error of the first refused session."""
+        for row in self.sessions:
+            if row.error is not None:
+                raise row.error
         return self
 
     def as_json(self) -> dict[str, Any]:
-        counts = Counter(one.status for one in self.sessions)
+        counts = Counter(row.status for row in self.sessions)
         return {
             "dry_run": self.dry_run,
             "seconds": round(self.seconds, 3),
-            "sessions": [one.as_json() for one in self.sessions],
+            "sessions": [row.as_json() for row in self.sessions],
             "totals": {
                 "sessions": len(self.sessions),
                 "status": dict(sorted(counts.items())),
                 **{
-                    name: sum(getattr(one, name) for one in self.sessions)
+                    name: sum(getattr(row, name) for row in self.sessions)
                     for name in ("messages", "present", "written")
                 },
                 **{name: self.reasons(name) for name in ("changed", "skipped", "warnings")},
@@ -85,10 +91,10 @@ class Report:
         }
 
     def reasons(self, name: str) -> dict[str, int]:
-        """How often each reason of ``changed``, ``skipped`` or ``warnings`` is given."""
-        noted = [one.reason.split(" /")[0] for row in self.sessions for one in getattr(row, name)]
+        """Count the reasons of ``changed``, ``skipped`` or ``warnings``."""
+        noted = [note.reason.split(" /")[0] for row in self.sessions for note in getattr(row, name)]
         return dict(sorted(Counter(noted).items()))
 
 
-def _noted(found: Iterable[Noted]) -> list[dict[str, str]]:
-    return [{"place": one.place, "reason": one.reason} for one in found]
+def _noted(notes: Iterable[Noted]) -> list[dict[str, str]]:
+    return [{"place": note.place, "reason": note.reason} for note in notes]

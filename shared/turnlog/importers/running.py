@@ -1,4 +1,4 @@
-"""Importing files and folders."""
+"""Import files and folders."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from turnlog.ports import Clock
 
 Tick: TypeAlias = Callable[[int], None]
 Importer: TypeAlias = Callable[[Turnlog, SourceFile, bool, Tick], Iterator[SessionReport]]
-"""Imports a file's sessions, one report each: (log, file, dry run, what to call after so many messages)."""
+"""Imports the sessions of a file, with a report for each: (log, file, dry_run, tick). ``tick`` takes a number of messages."""
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class Shape:
-    """``label`` is for people. ``count`` tells how many messages there will be, for a progress bar."""
+    """A kind of source file. ``label`` is shown to people; ``count`` returns the number of messages, for a progress bar."""
 
     name: str
     label: str
@@ -33,13 +33,13 @@ class Shape:
     count: Callable[[SourceFile], int]
 
 
-def _of_sessions(
+def _session_shape(
     name: str,
     label: str,
     recognises: Callable[[SourceFile], bool],
     read: Callable[[SourceFile], Iterator[SourceSession]],
 ) -> Shape:
-    """A shape whose sessions are written by `import_session`. One that is refused does not stop the others."""
+    """Return a shape whose sessions `import_session` writes. A refused session does not stop the others."""
 
     def run(log: Turnlog, file: SourceFile, dry_run: bool, tick: Tick) -> Iterator[SessionReport]:
         for source in read(file):
@@ -66,17 +66,20 @@ def _of_sessions(
 
 SHAPES: tuple[Shape, ...] = (
     Shape(exported.SHAPE, "exports of Turnlog", exported.recognises, exported.run, exported.count),
-    _of_sessions(
+    _session_shape(
         openai_agents.SHAPE, "SQLite sessions of the OpenAI Agents SDK", openai_agents.recognises, openai_agents.read
     ),
-    _of_sessions(documents.SHAPE, "session documents", documents.recognises, documents.read),
-    _of_sessions(flat.SHAPE, "flat message lists", flat.recognises, flat.read),
-    _of_sessions(coding_agents.SHAPE, "logs of coding agents", coding_agents.recognises, coding_agents.read),
-    _of_sessions(conversations.SHAPE, "messages of a provider's format", conversations.recognises, conversations.read),
+    _session_shape(documents.SHAPE, "session documents", documents.recognises, documents.read),
+    _session_shape(flat.SHAPE, "flat message lists", flat.recognises, flat.read),
+    _session_shape(coding_agents.SHAPE, "logs of coding agents", coding_agents.recognises, coding_agents.read),
+    _session_shape(
+        conversations.SHAPE, "messages of a provider's format", conversations.recognises, conversations.read
+    ),
 )
 
 
 def shape_named(name: str) -> Shape:
+    """Return the shape of a name. Raises `UnknownSourceError` for an unknown name."""
     for shape in SHAPES:
         if shape.name == name:
             return shape
@@ -84,25 +87,25 @@ def shape_named(name: str) -> Shape:
 
 
 def shape_of(file: SourceFile) -> Shape | None:
-    """The file's shape, by what only files of it have; None when it has none that we know."""
+    """Return the first shape that recognises the file, or None."""
     return next((shape for shape in SHAPES if shape.recognises(file)), None)
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class SourceCandidate:
-    """A file with the shape that it has; None when it is in a folder and has none."""
+    """A file with its shape. The shape is None for a file of a folder that no shape recognises."""
 
     file: SourceFile
     shape: Shape | None
 
 
 def find(paths: Iterable[Path], *, shape: str | None = None, documents: bool = True) -> list[SourceCandidate]:
-    """The files of paths and folders, recognised, before anything is read further.
+    """List the files of paths and folders with their shapes, before anything is imported.
 
-    Raises `UnknownSourceError` for a file that was named and has no shape, or not the given one.
+    Raises `UnknownSourceError` for a file that the caller named and that has no known shape, or not the requested one.
     """
     wanted = shape_named(shape) if shape is not None else None
-    return [_found(file, wanted, is_named) for path in paths for file, is_named in _files(path, documents)]
+    return [_candidate(file, wanted, is_named) for path in paths for file, is_named in _files(path, documents)]
 
 
 def import_files(
@@ -115,55 +118,58 @@ def import_files(
     on_messages: Callable[[int], None] | None = None,
     clock: Clock | None = None,
 ) -> Report:
-    """Imports the sessions of files and folders, whose shape is recognised when it is left out. ``documents`` is as of
-    `Sessions.import_`.
+    """Import the sessions of files and folders, and return a report.
 
-    A second run writes nothing, one after a stop goes on, and a source that has grown gives what is new. A session that is
-    refused is a row of the report, and the others go on; `Report.check` raises.
+    Without ``shape``, the shape of each file is recognised. ``documents`` is as in `Sessions.import_`. A repeated import writes
+    nothing, an interrupted one continues, and a source that has grown adds its new messages. A refused session is a row of the
+    report and does not stop the others; `Report.check` raises its error.
     """
-    found = find(map(Path, paths), shape=shape, documents=documents)
-    return run(log, found, dry_run=dry_run, on_messages=on_messages, clock=clock)
+    candidates = find(map(Path, paths), shape=shape, documents=documents)
+    return run(log, candidates, dry_run=dry_run, on_messages=on_messages, clock=clock)
 
 
 def run(
     log: Turnlog,
-    found: Iterable[SourceCandidate],
+    candidates: Iterable[SourceCandidate],
     *,
     dry_run: bool = False,
     on_messages: Callable[[int], None] | None = None,
     clock: Clock | None = None,
 ) -> Report:
-    """As `import_files`, of files that were found."""
+    """Import files that `find` has listed. See `import_files`."""
     clock = clock if clock is not None else SystemClock()
     started, tick = clock.now_ms(), on_messages or (lambda count: None)
     rows = list[SessionReport]()
-    for one in found:
-        if one.shape is None:
+    for candidate in candidates:
+        if candidate.shape is None:
             skipped = [Noted("file", "unknown_source")]
-            rows.append(SessionReport(one.file.name, "", "", one.file.path.stem, "skipped", skipped=skipped))
+            rows.append(
+                SessionReport(candidate.file.name, "", "", candidate.file.path.stem, "skipped", skipped=skipped)
+            )
         else:
-            rows += one.shape.run(log, one.file, dry_run, tick)
+            rows += candidate.shape.run(log, candidate.file, dry_run, tick)
     return Report(rows, dry_run=dry_run, seconds=(clock.now_ms() - started) / 1000)
 
 
 def _files(path: Path, documents: bool) -> Iterator[tuple[SourceFile, bool]]:
-    """The path, or the files below it that don't begin with a dot; and whether it was named itself."""
+    """Yield the path itself, or the files below it whose names don't begin with a dot, and whether the caller named the file."""
     if not path.exists():
         raise InvalidInputError(f"no file {str(path)!r}", code="no_file")
     if not path.is_dir():
         yield SourceFile(path, documents=documents), True
         return
-    for file in sorted(one for one in path.rglob("*") if one.is_file() and not one.name.startswith(".")):
+    for file in sorted(entry for entry in path.rglob("*") if entry.is_file() and not entry.name.startswith(".")):
         yield SourceFile(file, documents=documents), False
 
 
-def _found(file: SourceFile, wanted: Shape | None, is_named: bool) -> SourceCandidate:
+def _candidate(file: SourceFile, wanted: Shape | None, is_named: bool) -> SourceCandidate:
+    """Recognise a file. Raises `UnknownSourceError` when the caller named it and it has no shape."""
     try:
         shape = shape_of(file) if wanted is None else wanted if wanted.recognises(file) else None
-        why = file.why_not_json if shape is None else ""
+        reason = file.why_not_json if shape is None else ""
     except MalformedError as error:
-        shape, why = None, error.detail
+        shape, reason = None, error.detail
     if shape is None and is_named:
-        known = wanted.label if wanted is not None else ", ".join(one.label for one in SHAPES)
-        raise UnknownSourceError(f"{file.name!r} is none of: {known}{f' ({why})' if why else ''}")
+        known = wanted.label if wanted is not None else ", ".join(known_shape.label for known_shape in SHAPES)
+        raise UnknownSourceError(f"{file.name!r} is none of: {known}{f' ({reason})' if reason else ''}")
     return SourceCandidate(file, shape)

@@ -1,4 +1,4 @@
-"""What a source is read as: sessions of settings and messages, before anything is compared or written."""
+"""The sessions and messages that readers of sources return, before anything is compared or written."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from turnlog.core.identity import check_session_id
 from turnlog.core.lazy_dataclass import lazy_dataclass
 
 IMPORTED = "imported"
-"""The key under which a session's and a message's metadata holds what the source had beside what we have a place for."""
+"""The metadata key, of a session and of a message, that holds the source's other fields."""
 MADE_ID, NOT_AN_OBJECT, MALFORMED = "id_made", "not_an_object", "malformed"
 MAX_NAME, MAX_SYSTEM = 128, 1_000_000
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class Noted:
-    """One thing to be told of a place in the source."""
+    """A remark about a place in the source."""
 
     place: str
     reason: str
@@ -28,9 +28,10 @@ class Noted:
 
 @lazy_dataclass(frozen=True, slots=True)
 class SourceMessage:
-    """A message as it will be appended. ``place`` is the source's name of it; ``meta`` has only what the source gives.
+    """A message to append. ``place`` is its name in the source; ``meta`` has only what the source gives.
 
-    ``pieces`` are the parts that it was put together from: a log that had fewer of them holds the first ones as a message.
+    ``pieces`` are the parts that it was joined from. A log that was written when the source had fewer of them holds the first
+    pieces as one message.
     """
 
     place: str
@@ -40,22 +41,26 @@ class SourceMessage:
 
     @property
     def created_at(self) -> str | None:
-        found = self.meta.get("created_at")
-        return found if isinstance(found, str) else None
+        """The time of the message, or None."""
+        time = self.meta.get("created_at")
+        return time if isinstance(time, str) else None
 
     def first(self, count: int) -> SourceMessage:
+        """Return the message of the first ``count`` pieces."""
         return joined(self.pieces[:count])
 
     def rest(self, count: int) -> SourceMessage:
+        """Return the message of the pieces after the first ``count``."""
         return joined(self.pieces[count:])
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class SourceSession:
-    """``settings`` are fields of a new session, ``state`` its state, ``extra`` all that we have no place for.
+    """A session of a source.
 
-    ``skipped`` are things of the source that are no messages; they are in ``extra`` or in a message's metadata all the same.
-    ``last_sent_at`` is when the model was last sent the messages up to then, as the source knows it (RFC 3339).
+    ``settings`` are fields of a new session, ``state`` is its state, ``extra`` holds all other fields of the source.
+    ``skipped`` lists entries of the source that are not messages; they are kept in ``extra`` or in a message's metadata.
+    ``last_sent_at`` is the time (RFC 3339) when the source last sent messages to the model.
     """
 
     id: str
@@ -73,7 +78,7 @@ class SourceSession:
 
 
 def session_id_of(source_id: str) -> str:
-    """The source's id where it is a legal one, else an id that is always the same for it."""
+    """Return the source's id when it is valid, else an id derived from it; equal sources give equal ids."""
     try:
         return check_session_id(source_id)
     except InvalidInputError:
@@ -82,12 +87,12 @@ def session_id_of(source_id: str) -> str:
 
 
 def made_id(source_id: str) -> tuple[Noted, ...]:
-    """The warning that a session can't have the id that its source gives."""
+    """Return the warning that the session's id differs from the source's, or nothing."""
     return () if session_id_of(source_id) == source_id else (Noted("session", MADE_ID),)
 
 
 def with_extra(metadata: dict[str, Any] | None, extra: dict[str, Any]) -> dict[str, Any] | None:
-    """Metadata that holds the extra too, under `IMPORTED`; where the source uses that name itself, under one like it."""
+    """Add ``extra`` to metadata under `IMPORTED`, or under that name with underscores when the source uses it."""
     if not extra:
         return metadata
     name, own = IMPORTED, metadata or {}
@@ -97,7 +102,7 @@ def with_extra(metadata: dict[str, Any] | None, extra: dict[str, Any]) -> dict[s
 
 
 def joined(pieces: Sequence[SourceMessage]) -> SourceMessage:
-    """One message of the blocks and lines of its pieces, with the first one's id and time."""
+    """Join pieces to one message: their blocks and lines, with the id and time of the first piece."""
     first = pieces[0]
     if len(pieces) == 1:
         return replace(first, pieces=(replace(first, pieces=()),))
@@ -115,21 +120,21 @@ def _blocks(content: Any) -> list[Any]:
 
 
 class UnknownSourceError(InvalidInputError):
-    """The file has no shape that we know, or not the one that was named."""
+    """Raised when a file has no known shape, or not the one that the caller named."""
 
     code = "unknown_source"
 
 
 class NewerSourceError(InvalidInputError):
-    """The source was written by a newer version of its program than we know. ``details["version"]`` is what it says."""
+    """Raised when a newer version of a program wrote the source. ``details["version"]`` is the source's version."""
 
     code = "newer_source"
 
 
 class SourceChangedError(ConflictError):
-    """What was imported is no longer what the source says, or others have written into the session.
+    """Raised when the source differs from what was imported, or others have written to the session.
 
-    ``details["place"]`` is the message of the source, ``details["position"]`` that of the log.
+    ``details["place"]`` is the message of the source, ``details["position"]`` the message of the log.
     """
 
     code = "source_changed"

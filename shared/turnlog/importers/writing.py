@@ -1,7 +1,7 @@
-"""Writing one session of a source: what is not there yet, in the source's order.
+"""Write one session of a source: the messages that the log does not have, in the source's order.
 
-Each commit carries a key that is made of what is in it and the head that it follows, so a repeated one has one effect; and it
-is refused when somebody else has written in between.
+Each commit's idempotency key is made of its content and the head before it, so a repeated commit has one effect. A commit is
+refused when another writer has appended in between.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from turnlog.sessions.models import Session as SessionInfo
 STATE_KEPT = "state_kept"
 ACTION = "import"
 _CREATED = 1
-"""The head of a session that was just created: where another import was faster, its commits are found to be the same as ours."""
+"""Head of a new session. When another import was faster, its commits have the same keys as these."""
 
 
 def import_session(
@@ -36,41 +36,41 @@ def import_session(
     dry_run: bool = False,
     on_messages: Callable[[int], None] | None = None,
 ) -> SessionReport:
-    """Makes the session hold all that the source has. Raises what refuses it; what was written up to then stays.
+    """Import one session of a source. An error leaves what was written before it.
 
-    A dry run reads the log and writes into memory.
+    A dry run reads the log and writes to memory.
     """
     tick = on_messages or (lambda count: None)
     session, info, stored = _existing(log, source.id)
-    held = compare(source, stored)
-    tick(len(held.present))
-    if info is not None and info.status == "ended" and held.missing:
-        raise SessionEndedError(f"session {source.id!r} has ended, and {held.missing[0].place} is not in it")
-    _check(source, held.missing)
-    row = _row(source, held, file)
+    comparison = compare(source, stored)
+    tick(len(comparison.present))
+    if info is not None and info.status == "ended" and comparison.missing:
+        raise SessionEndedError(f"session {source.id!r} has ended, and {comparison.missing[0].place} is not in it")
+    _check(source, comparison.missing)
+    row = _row(source, comparison, file)
     if not source.messages and not source.state and info is None:
         row.status = "skipped"
         row.skipped.append(Noted("session", "no_messages"))
         return row
     if dry_run:
         with Turnlog.open("memory://") as scratch:
-            copied = _copied(scratch, source, session, info, stored)
-            return _written(scratch, source, held, row, *copied, tick)
-    return _written(log, source, held, row, session, info, tick)
+            copied = _copy_to_memory(scratch, source, session, info, stored)
+            return _write(scratch, source, comparison, row, *copied, tick)
+    return _write(log, source, comparison, row, session, info, tick)
 
 
 def _existing(log: Turnlog, session_id: str) -> tuple[Session | None, SessionInfo | None, list[StoredMessage]]:
-    """The session as it is before anything is written. Its head is read first: what comes in between is refused later."""
+    """Read the session before anything is written. The head is read first, so that a later append in between is refused."""
     try:
         session = log.sessions.get(session_id)
     except NotFoundError:
         return None, None, []
     info = session.info()
-    return session, info, [one for one in session.messages() if one.origin is None]
+    return session, info, [message for message in session.messages() if message.origin is None]
 
 
 def _check(source: SourceSession, messages: Iterable[SourceMessage]) -> None:
-    """`InvalidInputError` naming the first message that the log would refuse, before anything is written."""
+    """Raise `InvalidInputError` for the first message that the log would refuse, before anything is written."""
     codec = codec_of(source.format)
     for message in messages:
         try:
@@ -80,7 +80,8 @@ def _check(source: SourceSession, messages: Iterable[SourceMessage]) -> None:
             raise InvalidInputError(text, code=error.error_code, problems=error.problems) from error
 
 
-def _row(source: SourceSession, held: ComparedSession, file: str) -> SessionReport:
+def _row(source: SourceSession, comparison: ComparedSession, file: str) -> SessionReport:
+    """Return the report of a comparison, before anything is written."""
     times = [message.created_at for message in source.messages if message.created_at is not None]
     return SessionReport(
         file=file,
@@ -88,10 +89,10 @@ def _row(source: SourceSession, held: ComparedSession, file: str) -> SessionRepo
         session_id=source.id,
         source_id=source.source_id,
         status="same",
-        messages=len(held.present) + len(held.missing),
-        present=len(held.present),
-        more=held.more + held.passed,
-        changed=list(held.changed),
+        messages=len(comparison.present) + len(comparison.missing),
+        present=len(comparison.present),
+        more=comparison.more + comparison.passed,
+        changed=list(comparison.changed),
         skipped=list(source.skipped),
         warnings=list(source.warnings),
         first_at=times[0] if times else None,
@@ -99,25 +100,26 @@ def _row(source: SourceSession, held: ComparedSession, file: str) -> SessionRepo
     )
 
 
-def _written(
+def _write(
     log: Turnlog,
     source: SourceSession,
-    held: ComparedSession,
+    comparison: ComparedSession,
     row: SessionReport,
     session: Session | None,
     info: SessionInfo | None,
     tick: Callable[[int], None],
 ) -> SessionReport:
-    places = list(held.present)
+    """Create the session or continue it, append missing messages, and return the report."""
+    places = list(comparison.present)
     if session is None or info is None:
         row.status = "new"
-        guessed = [*places, *enumerate(held.missing, start=2)]
-        session = _created(log, source, guessed)
+        expected = [*places, *enumerate(comparison.missing, start=2)]
+        session = _create(log, source, expected)
         info, head = session.info(), _CREATED
     else:
         head = info.head
-    missing = list(held.missing)
-    for part in parts_of([one.body for one in missing], [one.meta for one in missing]):
+    missing = list(comparison.missing)
+    for part in parts_of([message.body for message in missing], [message.meta for message in missing]):
         batch = missing[part]
         if row.status == "same":
             row.status = "grown"
@@ -131,14 +133,16 @@ def _written(
         head = answer.head
         places += enumerate(batch, start=answer.first)
         row.written += len(batch)
-        row.warnings += [Noted(batch[one.position - answer.first].place, one.code) for one in answer.warnings]
+        row.warnings += [
+            Noted(batch[warning.position - answer.first].place, warning.code) for warning in answer.warnings
+        ]
         tick(len(batch))
-    if _settled(session, info, source, places, row) and row.status == "same":
+    if _update_settings(session, info, source, places, row) and row.status == "same":
         row.status = "settings"
     return row
 
 
-def _created(log: Turnlog, source: SourceSession, places: Sequence[tuple[int, SourceMessage]]) -> Session:
+def _create(log: Turnlog, source: SourceSession, places: Sequence[tuple[int, SourceMessage]]) -> Session:
     return log.sessions.create(
         source.id,
         **source.settings,
@@ -148,33 +152,36 @@ def _created(log: Turnlog, source: SourceSession, places: Sequence[tuple[int, So
     )
 
 
-def _settled(
+def _update_settings(
     session: Session,
     info: SessionInfo,
     source: SourceSession,
     places: Sequence[tuple[int, SourceMessage]],
     row: SessionReport,
 ) -> bool:
-    """Settings and state as the source has them, where they are not what an earlier import has made them; whether any was."""
+    """Update settings and state to the source's, unless an earlier import has set them already.
+
+    Returns whether anything was updated.
+    """
     metadata = dict(info.metadata or {})
-    before, now = metadata.get(IMPORTED), _imported(source, places)
-    if before == now:
+    last_imported, imported = metadata.get(IMPORTED), _imported(source, places)
+    if last_imported == imported:
         return False
-    known = before if isinstance(before, dict) else {}
+    known = last_imported if isinstance(last_imported, dict) else {}
     changed = dict[str, Any]()
-    if known.get("settings") != now["settings"]:
+    if known.get("settings") != imported["settings"]:
         changed |= source.settings
-    if known.get("state") != now["state"] and not _put_state(session, source, known.get("state")):
+    if known.get("state") != imported["state"] and not _put_state(session, source, known.get("state")):
         row.warnings.append(Noted("state", STATE_KEPT))
-    session.update(**changed, metadata={**metadata, **(_own(source) or {}), IMPORTED: now})
+    session.update(**changed, metadata={**metadata, **(_own(source) or {}), IMPORTED: imported})
     return True
 
 
-def _put_state(session: Session, source: SourceSession, imported: Any) -> bool:
-    """The source's state in place of the one that was imported; False when somebody has changed that since."""
+def _put_state(session: Session, source: SourceSession, imported_digest: Any) -> bool:
+    """Replace the imported state by the source's. Returns False when somebody has changed the imported state."""
     state = session.state()
     wanted = source.state or {}
-    if _digest(state.state) not in (imported, _digest(wanted)):
+    if _digest(state.state) not in (imported_digest, _digest(wanted)):
         return False
     if state.state != wanted:
         session.put_state(wanted, action=ACTION, if_version=state.version)
@@ -182,19 +189,19 @@ def _put_state(session: Session, source: SourceSession, imported: Any) -> bool:
 
 
 def _own(source: SourceSession) -> dict[str, Any] | None:
-    """The source's own metadata; our key stands for ours."""
-    found = {name: value for name, value in (source.metadata or {}).items() if name != IMPORTED}
-    return found or None
+    """Return the source's own metadata, without the key that Turnlog uses."""
+    metadata = {name: value for name, value in (source.metadata or {}).items() if name != IMPORTED}
+    return metadata or None
 
 
 def _imported(source: SourceSession, places: Sequence[tuple[int, SourceMessage]]) -> dict[str, Any]:
-    """What the session's metadata tells of where it is from: always the same for the same source."""
+    """Return the origin that the session's metadata records. Equal sources give an equal origin."""
     extra = {
-        f"source_{name}" if name in _TAKEN else name: shallow(value)
+        f"source_{name}" if name in _RESERVED else name: shallow(value)
         for name, value in source.extra.items()
         if (name, value) != ("id", source.source_id)
     }
-    found: dict[str, Any] = {
+    origin: dict[str, Any] = {
         "from": source.shape,
         "id": source.source_id,
         "settings": _digest([source.settings, source.metadata]),
@@ -202,17 +209,19 @@ def _imported(source: SourceSession, places: Sequence[tuple[int, SourceMessage]]
         **extra,
     }
     if source.metadata is not None and IMPORTED in source.metadata:
-        found["metadata"] = source.metadata[IMPORTED]
+        origin["metadata"] = source.metadata[IMPORTED]
     if source.last_sent_at is not None:
-        found |= {"last_sent_at": source.last_sent_at, "last_sent_position": _last_sent(source.last_sent_at, places)}
-    return found
+        origin |= {"last_sent_at": source.last_sent_at, "last_sent_position": _last_sent(source.last_sent_at, places)}
+    return origin
 
 
-_TAKEN = frozenset({"from", "id", "settings", "state", "metadata", "last_sent_at", "last_sent_position"})
+_RESERVED = frozenset({"from", "id", "settings", "state", "metadata", "last_sent_at", "last_sent_position"})
 
 
 def _last_sent(moment: str, places: Sequence[tuple[int, SourceMessage]]) -> int | None:
-    """The position of the newest message that is not younger: the model has seen it. Messages without a time tell nothing."""
+    """Return the position of the newest message at or before a time: the model has seen it. Messages without a time are
+    skipped.
+    """
     limit = milliseconds_of(moment)
     for position, message in reversed(places):
         if message.created_at is not None and milliseconds_of(message.created_at) <= limit:
@@ -232,19 +241,19 @@ def _digest(value: Any) -> str:
 # ---------------------------------------------------------------- the dry run
 
 
-def _copied(
+def _copy_to_memory(
     scratch: Turnlog,
     source: SourceSession,
     session: Session | None,
     info: SessionInfo | None,
     stored: Sequence[StoredMessage],
 ) -> tuple[Session | None, SessionInfo | None]:
-    """The session in memory, as far as what is written next depends on it."""
+    """Copy the session to memory, as far as the import depends on it."""
     if session is None or info is None:
         return None, None
     copy = scratch.sessions.create(source.id, metadata=info.metadata, state=session.state().state)
-    for one in stored:
-        meta = {name: getattr(one, name) for name in ("id", "status", "author", "metadata", "is_error")}
-        given = {name: value for name, value in meta.items() if value is not None}
-        copy.append(one.body, meta=[given], format=one.format)
+    for message in stored:
+        meta = {name: getattr(message, name) for name in ("id", "status", "author", "metadata", "is_error")}
+        fields = {name: value for name, value in meta.items() if value is not None}
+        copy.append(message.body, meta=[fields], format=message.format)
     return copy, copy.end() if info.status == "ended" else copy.info()

@@ -1,7 +1,8 @@
-"""To and from the state of a graph framework: a dict of messages, settings of a run, results, and the framework's own things.
+"""Convert the state of a graph framework to a session and back: messages, run settings, results, and the framework's own
+values.
 
-Each conversion validates, names the log's head before it by a ``ref`` snapshot, and leaves an entry in the history. What is
-wrong is said in the state's ``errors`` and stops nothing.
+Each conversion validates the state, names the log's head by a ``ref`` snapshot first, and records an entry in the history.
+Problems are listed in the state's ``errors``; they do not stop a conversion.
 """
 
 from __future__ import annotations

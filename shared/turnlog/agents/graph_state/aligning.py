@@ -1,8 +1,8 @@
-"""Which of a graph's messages the log does not have yet.
+"""Find the messages of a graph that the log does not have yet.
 
-A list of all messages, a compressed one, the new messages of one node, and a list from before what others have appended look
-alike. Messages with ids are known by them. The others are known by where they stand: what the list and the log share at
-the log's end comes before what is new; without it, what they share at the list's beginning.
+A graph may hold all messages, a compressed list, the new messages of one node, or a list that misses messages which others
+appended; these look alike. Messages with ids are found by their ids. The others are found by their place: new messages follow
+the part that the list shares with the end of the log. When it shares none with the end, the shared beginning counts.
 """
 
 from __future__ import annotations
@@ -20,15 +20,16 @@ from turnlog.core.json_values import JsonValue, canonical_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
 
 _PAGE = 100
-_RUN = 2
-"""So many messages that follow each other in both are no accident; a single one may be the same words said again."""
+_MIN_SHARED = 2
+"""Shared messages in a row that prove a common beginning; a single one may be a repeated text."""
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class Aligned:
-    """``head`` is the log's, ``new`` the indexes of messages that it does not have.
+    """The comparison of a list of messages with the log.
 
-    ``is_sure`` is False where nothing of the list is known and it may be compressed. ``known`` are the newest messages.
+    ``head`` is the log's, ``new`` the indexes of messages that the log does not have. ``is_sure`` is False when no message of
+    the list is in the log and the list may be compressed. ``known`` are the newest messages of the log with their positions.
     """
 
     head: int
@@ -37,8 +38,8 @@ class Aligned:
     known: tuple[tuple[Identity, int], ...]
 
     def position(self, identity: Identity) -> int | None:
-        """Where the newest message stands that is this one."""
-        return next((position for one, position in self.known if one.is_same(identity)), None)
+        """Return the position of the newest message with this identity, or None."""
+        return next((position for known, position in self.known if known.is_same(identity)), None)
 
 
 def align(
@@ -48,28 +49,29 @@ def align(
     is_compressed: bool,
     is_same_run: Callable[[], bool | None],
 ) -> Aligned:
-    """Reads the newest page of the log, and older ones only while none of the messages is found.
+    """Compare messages with the newest page of the log; read older pages only while no message is found.
 
-    ``is_same_run`` says, when it matters, whether the list is of the run that was saved before; None where nobody knows.
+    ``is_same_run`` is called when it matters: it returns whether the list is of the run that was saved before, or None when
+    that is unknown.
     """
     head = session.info().head
-    given = [(at, one.identity) for at, one in enumerate(messages) if one is not None]
+    identities = [(index, message.identity) for index, message in enumerate(messages) if message is not None]
     known = list[tuple[Identity, int]]()
     before: int | None = None
     while True:
         page = session.page(order="desc", limit=_PAGE, before=before, in_view=True)
         known += [
-            (identity_of(one), one.position)
-            for one in page.messages
-            if one.position <= head and one.status == "complete"
+            (identity_of(stored), stored.position)
+            for stored in page.messages
+            if stored.position <= head and stored.status == "complete"
         ]
         before = page.next
-        if before is None or not given or any(_is_in(one, known) for _, one in given):
+        if before is None or not identities or any(_is_in(identity, known) for _, identity in identities):
             break
     log = [identity for identity, _ in reversed(known)]
-    listed = [identity for _, identity in given]
+    listed = [identity for _, identity in identities]
     new, is_sure = new_of(listed, log, is_compressed=is_compressed, is_whole=before is None, is_same_run=is_same_run)
-    return Aligned(head, tuple(given[at][0] for at in new), is_sure, tuple(known))
+    return Aligned(head, tuple(identities[index][0] for index in new), is_sure, tuple(known))
 
 
 def new_of(
@@ -80,12 +82,15 @@ def new_of(
     is_whole: bool,
     is_same_run: Callable[[], bool | None],
 ) -> tuple[list[int], bool]:
-    """Indexes of the list that are new, and whether that is sure. ``log`` is its end, all of it where ``is_whole``."""
-    ids = {one.id for one in log if one.id is not None}
+    """Return the indexes of new messages of a list, and whether they are certain.
+
+    ``log`` is the end of the log; with ``is_whole`` all of it.
+    """
+    ids = {identity.id for identity in log if identity.id is not None}
     start = _start(listed, log, is_compressed=is_compressed, is_whole=is_whole, is_same_run=is_same_run)
     if start is None:
         return [], False
-    rest = [at for at in range(start, len(listed)) if listed[at].id is None or listed[at].id not in ids]
+    rest = [index for index in range(start, len(listed)) if listed[index].id is None or listed[index].id not in ids]
     if not is_compressed:
         rest = _without_siblings(listed, log, start, rest)
     return rest, True
@@ -99,18 +104,22 @@ def _start(
     is_whole: bool,
     is_same_run: Callable[[], bool | None],
 ) -> int | None:
-    """The index from which on messages may be new; None where a compressed list shares nothing with the log."""
+    """Return the index from which messages may be new; None when a compressed list shares nothing with the log."""
     if not log or not listed:
         return 0
-    ends = [(_shared_back(listed[:end], log), -end) for end in range(1, len(listed) + 1)]
+    ends = [(_shared_at_end(listed[:end], log), -end) for end in range(1, len(listed) + 1)]
     length, end = max(ends)
     if length:
         return -end
-    by_id = [at for at, one in enumerate(listed) if one.id is not None and _is_in(one, [(other, 0) for other in log])]
+    by_id = [
+        index
+        for index, identity in enumerate(listed)
+        if identity.id is not None and _is_in(identity, [(other, 0) for other in log])
+    ]
     if by_id:
         return max(by_id) + 1
-    length = max(_shared_on(listed, log[at:]) for at in range(len(log)))
-    if length >= _RUN:
+    length = max(_shared_at_start(listed, log[index:]) for index in range(len(log)))
+    if length >= _MIN_SHARED:
         return length
     if length:
         same_run = is_same_run()
@@ -122,36 +131,37 @@ def _start(
 def _without_siblings(
     listed: Sequence[Identity], log: Sequence[Identity], start: int, rest: Sequence[int]
 ) -> list[int]:
-    """Without what nodes beside this one have appended in another order than the graph has it."""
-    first = max((at for at, one in enumerate(log) if listed and one.is_same(listed[0])), default=0)
+    """Leave out messages that parallel nodes appended in another order than the graph has them."""
+    first = max((index for index, identity in enumerate(log) if listed and identity.is_same(listed[0])), default=0)
     surplus = list(log[first:])
-    for one in listed[:start]:
-        _take(surplus, one)
-    return [at for at in rest if not _take(surplus, listed[at])] if start else list(rest)
+    for identity in listed[:start]:
+        _take(surplus, identity)
+    return [index for index in rest if not _take(surplus, listed[index])] if start else list(rest)
 
 
-def _take(found: list[Identity], wanted: Identity) -> bool:
-    for at, one in enumerate(found):
-        if one.is_same(wanted):
-            del found[at]
+def _take(identities: list[Identity], wanted: Identity) -> bool:
+    """Remove the first identity that is the same as ``wanted``; return whether there was one."""
+    for index, identity in enumerate(identities):
+        if identity.is_same(wanted):
+            del identities[index]
             return True
     return False
 
 
 def _is_in(wanted: Identity, known: Sequence[tuple[Identity, int]]) -> bool:
-    return any(one.is_same(wanted) for one, _ in known)
+    return any(identity.is_same(wanted) for identity, _ in known)
 
 
-def _shared_back(listed: Sequence[Identity], log: Sequence[Identity]) -> int:
-    """How many messages at the end of both are the same."""
+def _shared_at_end(listed: Sequence[Identity], log: Sequence[Identity]) -> int:
+    """Count the messages that both lists share at their ends."""
     count = 0
     while count < min(len(listed), len(log)) and listed[-1 - count].is_same(log[-1 - count]):
         count += 1
     return count
 
 
-def _shared_on(listed: Sequence[Identity], log: Sequence[Identity]) -> int:
-    """How many messages at the beginning of both are the same."""
+def _shared_at_start(listed: Sequence[Identity], log: Sequence[Identity]) -> int:
+    """Count the messages that both lists share at their beginnings."""
     count = 0
     while count < min(len(listed), len(log)) and listed[count].is_same(log[count]):
         count += 1
@@ -159,26 +169,26 @@ def _shared_on(listed: Sequence[Identity], log: Sequence[Identity]) -> int:
 
 
 EDITED, REMOVED = "message_edited", "messages_removed"
-_TOLD = 50
+_MAX_IDS = 50
 
 
 def tell_edited(session: Session, messages: Sequence[GraphMessage | None], aligned: Aligned) -> None:
-    """Tells each message of an id that the log has with another body."""
-    bodies = {one.identity.id: one.identity.body for one in messages if one is not None}
+    """Record an entry in the history for each message that the log has under its id with another body."""
+    bodies = {message.identity.id: message.identity.body for message in messages if message is not None}
     for identity, position in aligned.known:
         body = bodies.get(identity.id) if identity.id is not None else None
         if body is not None and body != identity.body:
-            told = {"message_id": identity.id, "position": position}
-            session.record(EDITED, metadata=told, key=f"edited-{position}-{_digest(body)}")
+            details = {"message_id": identity.id, "position": position}
+            session.record(EDITED, metadata=details, key=f"edited-{position}-{_digest(body)}")
 
 
 def tell_removed(session: Session, before: Sequence[Any], messages: Sequence[Any]) -> None:
-    """Tells the messages with an id that were there ``before``."""
-    left = {one.id for one in messages}
-    removed: list[JsonValue] = [one.id for one in before if one.id is not None and one.id not in left]
+    """Record an entry in the history for the messages with an id that were there ``before`` and are gone."""
+    left = {message.id for message in messages}
+    removed: list[JsonValue] = [message.id for message in before if message.id is not None and message.id not in left]
     if removed:
-        told = {"message_ids": removed[-_TOLD:], "count": len(removed)}
-        session.record(REMOVED, metadata=told, key=f"removed-{_digest(canonical_json(removed))}")
+        details = {"message_ids": removed[-_MAX_IDS:], "count": len(removed)}
+        session.record(REMOVED, metadata=details, key=f"removed-{_digest(canonical_json(removed))}")
 
 
 def _digest(data: bytes) -> str:
@@ -186,7 +196,7 @@ def _digest(data: bytes) -> str:
 
 
 _TRIES = 100
-"""Whoever loses looks again; somebody else has appended then."""
+"""Tries of an append; each lost one means that another writer has appended."""
 Options = Callable[[Sequence[GraphMessage]], Mapping[str, Any]]
 
 
@@ -199,18 +209,18 @@ def append_new(
     refused: Callable[[TurnlogError], None] | None = None,
     options: Options = lambda batch: {},
 ) -> tuple[Aligned, list[int]]:
-    """How the messages stand in the log, with what was appended, and the positions of that.
+    """Append the messages that the log does not have, and return the comparison and the new positions.
 
-    ``refused`` is told what the log does not take, and nothing is appended then; without it that is raised. ``options`` are
-    further arguments of `Session.append` for a batch.
+    ``refused`` is called with the error when the log refuses a message, and nothing is appended; without it the error is
+    raised. ``options`` returns further arguments of `Session.append` for a batch.
     """
-    for left in reversed(range(_TRIES)):
+    for tries_left in reversed(range(_TRIES)):
         aligned = align(session, messages, is_compressed=is_compressed, is_same_run=is_same_run)
-        new = [one for at in aligned.new if (one := messages[at]) is not None]
+        new = [message for index in aligned.new if (message := messages[index]) is not None]
         try:
             positions = _append(session, new, aligned.head, options)
         except HeadMismatchError:
-            if not left:
+            if not tries_left:
                 raise
             continue
         except (InvalidInputError, LoopUnfinishedError, RunActiveError) as error:
@@ -218,20 +228,21 @@ def append_new(
                 raise
             refused(error)
             positions = []
-        known = zip((one.identity for one in reversed(new)), reversed(positions), strict=False)
+        known = zip((message.identity for message in reversed(new)), reversed(positions), strict=False)
         return replace(aligned, known=(*known, *aligned.known)), positions
     raise AssertionError("a try returns or raises")
 
 
 def _append(session: Session, new: Sequence[GraphMessage], head: int, options: Options) -> list[int]:
+    """Append messages in batches that one append takes each, and return their positions."""
     positions = list[int]()
-    for part in parts_of([one.body for one in new], [one.meta for one in new]):
+    for part in parts_of([message.body for message in new], [message.meta for message in new]):
         batch = new[part]
         more = dict(options(batch))
-        content = canonical_json([session.id, head, [[one.body, one.meta] for one in batch], more])
+        content = canonical_json([session.id, head, [[message.body, message.meta] for message in batch], more])
         answer = session.append(
-            *(one.body for one in batch),
-            meta=[one.meta for one in batch],
+            *(message.body for message in batch),
+            meta=[message.meta for message in batch],
             if_head=head,
             key=f"graph-{hashlib.sha256(content).hexdigest()[:32]}",
             **more,

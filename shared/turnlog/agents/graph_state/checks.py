@@ -1,4 +1,6 @@
-"""What is wrong with a graph's state: rules of an execution state, and the types of what a graph keeps beside it."""
+"""Problems of a graph's state: the rules of an execution state, the types of the graph's own fields, and values that are not
+JSON.
+"""
 
 from __future__ import annotations
 
@@ -49,15 +51,15 @@ def problems_of(
     source: str = MESSAGES,
     earlier: Sequence[dict[str, Any]] = (),
 ) -> list[Problem]:
-    """All problems, with pointers into the graph's state.
+    """Return all problems, with pointers into the graph's state.
 
-    ``messages`` are bodies, ``source`` the key that they are under, ``earlier`` those that were said before them.
+    ``messages`` are bodies, ``source`` is their key in the state, ``earlier`` are the bodies before them.
     """
     fields = {name: values[name] for name in EXECUTION if name in values}
-    given = values.get("agent_id", agent_id)
-    whole = None if messages is None else [*earlier, *messages]
-    found = validate({**fields, "agent_id": given, MESSAGES: whole})
-    renamed = [made for one in found if (made := _placed(one, source, len(earlier))) is not None]
+    own_id = values.get("agent_id", agent_id)
+    bodies = None if messages is None else [*earlier, *messages]
+    problems = validate({**fields, "agent_id": own_id, MESSAGES: bodies})
+    renamed = [placed for problem in problems if (placed := _placed(problem, source, len(earlier))) is not None]
     for name, types in _TYPES.items():
         if values.get(name) is not None and not isinstance(values[name], types):
             renamed.append(Problem("wrong_type", f"/{name}", f"{name} is not {_WORDS[types[0]]} or null"))
@@ -68,21 +70,21 @@ _WORDS = {str: "a string", dict: "an object", list: "a list", bool: "true, false
 
 
 def _placed(problem: Problem, source: str, earlier: int) -> Problem | None:
-    """With the pointer of its message as it is under ``source``; None where the message is an earlier one."""
+    """Return the problem with its pointer below ``source``; None when it concerns an earlier message."""
     steps = problem.pointer.split("/")
     if steps[1:2] != [MESSAGES]:
         return problem
     steps[1] = source
     if len(steps) > 2:
-        at = int(steps[2]) - earlier
-        if at < 0:
+        index = int(steps[2]) - earlier
+        if index < 0:
             return None
-        steps[2] = str(at)
+        steps[2] = str(index)
     return Problem(problem.code, "/".join(steps), problem.message)
 
 
 def has_compressed(state: Mapping[str, Any]) -> bool:
-    """Whether the state's ``messages`` are not all that was said."""
+    """Return whether the state's ``messages`` leave out messages of the conversation."""
     if state.get("compression_applied") or state.get("conversation_summary"):
         return True
     full, short = state.get(FULL), state.get(MESSAGES)
@@ -90,33 +92,36 @@ def has_compressed(state: Mapping[str, Any]) -> bool:
 
 
 def valid_fields(values: Mapping[str, Any], agent_id: str) -> dict[str, Any]:
-    """The execution fields that can be stored as such; the rest of them travels with what the graph keeps."""
-    found = {name: values[name] for name in EXECUTION if name in values}
-    wrong = {one.pointer.split("/")[1] for one in validate({**found, "agent_id": agent_id}) if one.pointer}
-    return {name: value for name, value in found.items() if name not in wrong}
+    """Return the valid execution fields. The others are stored with the graph's own values."""
+    fields = {name: values[name] for name in EXECUTION if name in values}
+    wrong = {problem.pointer.split("/")[1] for problem in validate({**fields, "agent_id": agent_id}) if problem.pointer}
+    return {name: value for name, value in fields.items() if name not in wrong}
 
 
 MAX_LEVELS = 24
-"""Of JSON in a value: what stands around it in a session's state is within its limit then."""
+"""Levels of JSON in a value, so that the session's state around it stays within its own limit."""
 Place: TypeAlias = tuple[str | int, ...]
 Handlers: TypeAlias = dict[Place, Any]
 _MIN_INT, _MAX_INT = -(2**63), 2**64 - 1
-_OUT = object()
+_REMOVED = object()
 
 
 def storable(values: Mapping[str, Any]) -> tuple[dict[str, Any], Handlers, list[Problem]]:
-    """The JSON of the values, what was taken out of them, and what of that is data that a restart loses."""
+    """Split values into JSON and the rest.
+
+    Returns the JSON, the values that are not JSON by their places, and a problem for each of these that a restart loses.
+    """
     handlers, problems = Handlers(), list[Problem]()
-    found = {}
+    stored = {}
     for name, value in values.items():
-        made = _taken(value, (name,), handlers, problems)
-        if made is not _OUT:
-            found[name] = made
-    return found, handlers, problems
+        json_value = _extract(value, (name,), handlers, problems)
+        if json_value is not _REMOVED:
+            stored[name] = json_value
+    return stored, handlers, problems
 
 
 def put_back(values: dict[str, Any], handlers: Mapping[Place, Any]) -> dict[str, Any]:
-    """The values with what was taken out, where the place is still there. Changes ``values``."""
+    """Put extracted values back into ``values``, where their places still exist. Changes ``values``."""
     for place, value in handlers.items():
         holder: Any = values
         for step in place[:-1]:
@@ -130,6 +135,7 @@ def put_back(values: dict[str, Any], handlers: Mapping[Place, Any]) -> dict[str,
 
 
 def pointer_of(place: Place) -> str:
+    """Return a place as a JSON pointer."""
     return "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in place)
 
 
@@ -139,7 +145,8 @@ def _step(holder: Any, step: str | int) -> Any:
     return holder[step] if isinstance(holder, list) and isinstance(step, int) and step < len(holder) else None
 
 
-def _taken(value: Any, place: Place, handlers: Handlers, problems: list[Problem]) -> Any:
+def _extract(value: Any, place: Place, handlers: Handlers, problems: list[Problem]) -> Any:
+    """Return the value as JSON; put what is not JSON into ``handlers`` and return `_REMOVED` for it."""
     if value is None or isinstance(value, str | bool):
         return value
     if isinstance(value, int) and _MIN_INT <= value <= _MAX_INT:
@@ -149,16 +156,16 @@ def _taken(value: Any, place: Place, handlers: Handlers, problems: list[Problem]
     if isinstance(value, Mapping | list | tuple) and len(place) <= MAX_LEVELS:
         if isinstance(value, Mapping):
             if all(isinstance(name, str) for name in value):
-                inner = {name: _taken(one, (*place, name), handlers, problems) for name, one in value.items()}
-                return {name: one for name, one in inner.items() if one is not _OUT}
+                inner = {name: _extract(item, (*place, name), handlers, problems) for name, item in value.items()}
+                return {name: item for name, item in inner.items() if item is not _REMOVED}
         else:
-            made = [_taken(one, (*place, at), handlers, problems) for at, one in enumerate(value)]
-            return [None if one is _OUT else one for one in made]
+            items = [_extract(item, (*place, index), handlers, problems) for index, item in enumerate(value)]
+            return [None if item is _REMOVED else item for item in items]
     handlers[place] = value
     if not callable(value):
         message = f"a {type(value).__name__} is not JSON that we keep: it is put back, but a restart loses it"
         problems.append(Problem("not_stored", pointer_of(place), message))
-    return _OUT
+    return _REMOVED
 
 
 ACTION = "state_conversion"
@@ -167,10 +174,10 @@ PRE_EXECUTION = "pre_execution"
 
 @lazy_dataclass(frozen=True, slots=True)
 class Converted:
-    """A graph's state with what the conversion says in its ``metadata`` and ``errors``.
+    """A graph's state after a conversion, with the conversion's ``metadata`` and ``errors``.
 
-    ``handlers`` are what can't be stored, by place; ``problems`` what is wrong; ``first`` and ``last`` the positions of what
-    was appended.
+    ``handlers`` are the values that can't be stored, by place; ``problems`` are the problems found. ``first`` and ``last`` are
+    the positions of the appended messages.
     """
 
     state: dict[str, Any]
@@ -183,13 +190,14 @@ class Converted:
 
 
 def take_snapshot(session: Session, name: str | None, agent_id: str) -> str | None:
+    """Make a ``ref`` snapshot, and return its id; None without a name."""
     if name is None:
         return None
-    made = session.create_snapshot(name, agent_id=agent_id, metadata={"action": ACTION})
-    return made.snapshot_id if isinstance(made, Snapshot) else None
+    snapshot = session.create_snapshot(name, agent_id=agent_id, metadata={"action": ACTION})
+    return snapshot.snapshot_id if isinstance(snapshot, Snapshot) else None
 
 
-def concluded(
+def record_conversion(
     session: Session,
     state: dict[str, Any],
     handlers: Handlers,
@@ -201,31 +209,31 @@ def concluded(
     *,
     snapshot_id: str | None = None,
 ) -> Converted:
-    """The entry in the history, and the state that tells of it."""
+    """Record the conversion in the history, and return the state with its metadata and problems."""
     snapshot_id = snapshot_id or take_snapshot(session, snapshot, agent_id)
     metadata: dict[str, Any] = {"direction": direction, "snapshot_id": snapshot_id}
     if appended is not None:
         metadata["appended"] = list(appended)
     if problems:
-        metadata["validation_errors"] = [one.code for one in problems[:100]]
+        metadata["validation_errors"] = [problem.code for problem in problems[:100]]
     entry = session.record(ACTION, agent_id=agent_id, metadata=metadata)
     first, last = appended if appended is not None else (None, None)
-    made = Converted(state, handlers, (), snapshot_id, entry.history_id, first, last)
-    return told_of(made, problems)
+    converted = Converted(state, handlers, (), snapshot_id, entry.history_id, first, last)
+    return with_problems(converted, problems)
 
 
-def told_of(converted: Converted, problems: Sequence[Problem]) -> Converted:
-    """With the problems in the state's ``metadata`` and, each once, in its ``errors``."""
-    told = [{"code": one.code, "pointer": one.pointer, "message": one.message} for one in problems]
+def with_problems(converted: Converted, problems: Sequence[Problem]) -> Converted:
+    """Add the problems to the state's ``metadata`` and, without repeating, to its ``errors``."""
+    entries = [{"code": problem.code, "pointer": problem.pointer, "message": problem.message} for problem in problems]
     state = dict(converted.state)
     metadata = state.get("metadata")
-    ids = {"history_id": converted.history_id, "validation_errors": told}
+    ids = {"history_id": converted.history_id, "validation_errors": entries}
     if converted.snapshot_id is not None:
         ids["snapshot_id"] = converted.snapshot_id
     state["metadata"] = {**(metadata if isinstance(metadata, Mapping) else {}), **ids}
     errors = state.get("errors")
     known = list(errors) if isinstance(errors, list | tuple) else [] if errors is None else [errors]
-    new = [one for one in told if one not in known]
+    new = [entry for entry in entries if entry not in known]
     if new:
         state["errors"] = [*known, *new]
     return replace(converted, state=state, problems=tuple(problems))

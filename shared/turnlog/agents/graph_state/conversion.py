@@ -1,4 +1,4 @@
-"""The two conversions: a graph's state into a session, and back."""
+"""The two conversions: save a graph's state to a session, and load it back."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from turnlog.agents.graph_state.checks import (
     Converted,
     Handlers,
     Place,
-    concluded,
     has_compressed,
     problems_of,
     put_back,
+    record_conversion,
     storable,
     take_snapshot,
-    told_of,
     valid_fields,
+    with_problems,
 )
 from turnlog.agents.graph_state.messages import (
     KEPT,
@@ -44,15 +44,15 @@ from turnlog.engines.system import RandomIds
 from turnlog.sessions.message_models import StoredMessage
 
 GRAPH = "graph"
-"""The field of an agent's execution state that holds what only the graph knows."""
+"""The field of an agent's execution state that holds the graph's other values."""
 _TRIES = 10
 
 
 class Saving:
-    """One state on its way into a session.
+    """Saves one state to a session.
 
-    ``given`` are messages in place of the state's own, and the key they are under, where only these can be new; ``earlier``
-    the messages that were there before them.
+    ``replacement`` is used instead of the state's messages when only it can be new: a key of the state, and the messages.
+    ``earlier`` are the messages before them.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Saving:
         snapshot: str | None,
         snapshot_after: str | None,
         *,
-        given: tuple[str, Any] | None = None,
+        replacement: tuple[str, Any] | None = None,
         earlier: Sequence[Any] = (),
         is_compressed: bool | None = None,
     ) -> None:
@@ -72,26 +72,29 @@ class Saving:
         self._snapshot = snapshot
         self._snapshot_after = snapshot_after
         self._problems = list[Problem]()
-        self._agent_id = self._checked_agent(agent_id)
-        self._source, listed = given if given is not None else self._own_messages()
-        self._messages = [one for one in listed if not is_removal(one)] if isinstance(listed, list | tuple) else None
+        self._agent_id = self._check_agent(agent_id)
+        self._source, listed = replacement if replacement is not None else self._own_messages()
+        self._messages = (
+            [message for message in listed if not is_removal(message)] if isinstance(listed, list | tuple) else None
+        )
         self._lists = [name for name in (MESSAGES, FULL) if isinstance(self._state.get(name), list | tuple)]
-        self._said = list[GraphMessage | None]()
+        self._parsed = list[GraphMessage | None]()
         self._earlier = earlier
         self._is_compressed = is_compressed if is_compressed is not None else has_compressed(self._state)
 
     def run(self) -> Converted:
+        """Save the state, and return it with the metadata of the conversion."""
         values = {name: value for name, value in self._state.items() if name not in self._lists}
         stored, handlers, lost = storable(values)
-        for at, message in enumerate(self._messages or []):
-            made, problems = said(message, f"/{self._source}/{at}")
-            self._said.append(made)
+        for index, message in enumerate(self._messages or []):
+            parsed, problems = said(message, f"/{self._source}/{index}")
+            self._parsed.append(parsed)
             self._problems += problems
         self._check(stored)
         self._problems += lost
         snapshot_id = take_snapshot(self._session, self._snapshot, self._agent_id)
-        aligned, places = self._appended()
-        converted = concluded(
+        aligned, positions = self._append_messages()
+        converted = record_conversion(
             self._session,
             self._state,
             handlers,
@@ -99,15 +102,15 @@ class Saving:
             self._agent_id,
             None,
             "to_session",
-            (places[0], places[-1]) if places else None,
+            (positions[0], positions[-1]) if positions else None,
             snapshot_id=snapshot_id,
         )
-        converted = self._remembered(converted, aligned, stored)
+        converted = self._store_state(converted, aligned, stored)
         if self._snapshot_after is not None:
             take_snapshot(self._session, self._snapshot_after, self._agent_id)
         return converted
 
-    def _checked_agent(self, agent_id: str) -> str:
+    def _check_agent(self, agent_id: str) -> str:
         own = self._state.get("agent_id", agent_id)
         try:
             return check_agent_id(own if isinstance(own, str) else "")
@@ -121,22 +124,22 @@ class Saving:
         return source, self._state.get(source)
 
     def _check(self, stored: Mapping[str, Any]) -> None:
-        bodies = None if self._messages is None else [_body(one) for one in self._said]
-        is_whole = self._source == FULL or not self._is_compressed
-        earlier = [_body(said(one, "")[0]) for one in self._earlier]
-        found = problems_of(stored, bodies, self._agent_id, source=self._source, earlier=earlier)
-        # A compressed list may have lost the call of a result that it kept.
-        self._problems += [one for one in found if is_whole or one.code != "result_without_call"]
+        bodies = None if self._messages is None else [_body(message) for message in self._parsed]
+        has_all_calls = self._source == FULL or not self._is_compressed
+        earlier = [_body(said(message, "")[0]) for message in self._earlier]
+        problems = problems_of(stored, bodies, self._agent_id, source=self._source, earlier=earlier)
+        # A compressed list may have a result without its call.
+        self._problems += [problem for problem in problems if has_all_calls or problem.code != "result_without_call"]
 
-    def _appended(self) -> tuple[Aligned, list[int]]:
-        """The positions of what was appended, once; what is refused is a problem."""
+    def _append_messages(self) -> tuple[Aligned, list[int]]:
+        """Append new messages, and return their positions. What the log refuses becomes a problem."""
 
         def refused(error: TurnlogError) -> None:
             self._problems.append(Problem(error.error_code, f"/{self._source}", error.detail))
 
         is_compressed = self._source == MESSAGES and self._is_compressed
         aligned, positions = append_new(
-            self._session, self._said, is_compressed=is_compressed, is_same_run=self._is_same_run, refused=refused
+            self._session, self._parsed, is_compressed=is_compressed, is_same_run=self._is_same_run, refused=refused
         )
         if not aligned.is_sure:
             message = "nothing of a compressed list is in the log: none of it was appended"
@@ -144,6 +147,7 @@ class Saving:
         return aligned, positions
 
     def _is_same_run(self) -> bool | None:
+        """Return whether the state is of the run that was saved before; None when that is unknown."""
         run_id = self._state.get("run_id")
         try:
             known = self._session.agent(self._agent_id).state.get("run_id")
@@ -151,12 +155,12 @@ class Saving:
             known = None
         return None if run_id is None or known is None else bool(known == run_id)
 
-    def _remembered(self, converted: Converted, aligned: Aligned, stored: Mapping[str, Any]) -> Converted:
-        """The execution state stored, with what the graph keeps beside it; refused, that is a problem too."""
-        told, _, _ = storable(
+    def _store_state(self, converted: Converted, aligned: Aligned, stored: Mapping[str, Any]) -> Converted:
+        """Store the execution state and the graph's other values; a refusal becomes a problem."""
+        own_fields, _, _ = storable(
             {name: converted.state[name] for name in ("metadata", "errors") if name in converted.state}
         )
-        values = {**stored, **told}
+        values = {**stored, **own_fields}
         fields = valid_fields(values, self._agent_id)
         kept = {
             "values": {name: value for name, value in values.items() if name not in fields},
@@ -167,17 +171,17 @@ class Saving:
             self._store({**fields, GRAPH: kept}, values)
         except InvalidInputError as error:
             problem = Problem(error.error_code, "", error.detail)
-            return told_of(converted, [*converted.problems, problem])
+            return with_problems(converted, [*converted.problems, problem])
         return converted
 
     def _store(self, fields: dict[str, Any], values: Mapping[str, Any]) -> None:
-        """Stores the fields; what the graph does not have stays as it is."""
-        for left in reversed(range(_TRIES)):
+        """Store the fields; other fields of the agent stay as they are."""
+        for tries_left in reversed(range(_TRIES)):
             state = self._session.state()
             agents = state.state.get("agents")
             before = agents.get(self._agent_id) if isinstance(agents, dict) else None
             known: dict[str, Any] = before if isinstance(before, dict) else {}
-            # Before the state tells that it is done: a conversion that is stopped in between does it again.
+            # Before the state is stored: a conversion that stops in between then sets it again.
             self._set_system(known, values.get("system_prompt"))
             others = {name: value for name, value in known.items() if name not in values}
             after = {**others, **fields, "agent_id": self._agent_id}
@@ -186,31 +190,36 @@ class Saving:
             try:
                 self._session.patch_state(patch, if_version=state.version)
             except VersionMismatchError:
-                if not left:
+                if not tries_left:
                     raise
                 continue
             return
         raise AssertionError("a try returns or raises")
 
     def _set_system(self, before: Mapping[str, Any], system: Any) -> None:
-        """The graph's system prompt is what windows of the session send first."""
+        """Set the session's system prompt to the graph's, so that windows begin with it."""
         kept = before.get(GRAPH)
         known = kept["values"].get("system_prompt") if isinstance(kept, dict) else None
         if isinstance(system, str) and system and system != known:
             self._session.update(system=system)
 
     def _view(self, aligned: Aligned, last: int | None) -> dict[str, Any] | None:
-        """A compressed list: positions of what is in the log, and the rest as it is. None where the list is the log."""
+        """Describe a compressed list: positions of messages in the log, and bodies of the others.
+
+        Returns None when the list is not compressed.
+        """
         short = self._state.get(MESSAGES)
         if not self._is_compressed or not isinstance(short, list | tuple):
             return None
         shown = list[Any]()
-        for at, message in enumerate(short):
-            made, _ = said(message, f"/{MESSAGES}/{at}")
-            if made is None:
+        for index, message in enumerate(short):
+            parsed, _ = said(message, f"/{MESSAGES}/{index}")
+            if parsed is None:
                 continue
-            position = aligned.position(made.identity)
-            shown.append(position if position is not None else [made.body, (made.meta.get("metadata") or {}).get(KEPT)])
+            position = aligned.position(parsed.identity)
+            shown.append(
+                position if position is not None else [parsed.body, (parsed.meta.get("metadata") or {}).get(KEPT)]
+            )
         return {"shown": shown, "head": last if last is not None else aligned.head}
 
 
@@ -226,10 +235,11 @@ def save_graph_state(
     snapshot: str | None = PRE_EXECUTION,
     snapshot_after: str | None = None,
 ) -> Converted:
-    """Takes a graph's state into the session: new messages into the log, the rest into the agent's execution state.
+    """Save a graph's state to the session: new messages to the log, the rest to the agent's execution state.
 
-    ``full_messages`` wins over ``messages``. ``snapshot`` names the head before, ``snapshot_after`` the one after; None for
-    none. Problems stop nothing; that a session has ended, or that Turnlog can't be reached, is raised.
+    ``full_messages`` is used before ``messages``. ``snapshot`` names the head before, ``snapshot_after`` the head after; None
+    makes no snapshot. Problems do not stop the conversion. Errors of a session that has ended, or of an engine that does not
+    answer, are raised.
     """
     return Saving(session, state, agent_id, snapshot, snapshot_after).run()
 
@@ -241,34 +251,36 @@ def load_graph_state(
     agent_id: str = DEFAULT_AGENT,
     snapshot: str | None = PRE_EXECUTION,
 ) -> Converted:
-    """The graph's state as the session has it: also what others have appended or changed since it was saved.
+    """Load the graph's state from the session, with messages and changes that others made since it was saved.
 
-    ``handlers`` of the saved state are put back. `NotFoundError` when no graph's state was saved for the agent.
+    ``handlers`` of the saved state are put back. Raises `NotFoundError` when no graph's state was saved for the agent.
     """
     agent = session.agent(agent_id).state
     kept = agent.get(GRAPH)
     if not isinstance(kept, dict):
         raise NotFoundError(f"no graph's state of agent {agent_id!r} in session {session.id!r}", code="no_graph_state")
-    stored = [one for one in session.messages(in_view=True) if one.status == "complete"]
+    stored = [message for message in session.messages(in_view=True) if message.status == "complete"]
     values: dict[str, Any] = {**kept["values"], **{name: agent[name] for name in valid_fields(agent, agent_id)}}
-    whole = [given_of(one) for one in stored]
-    lists = {FULL: whole, MESSAGES: whole if kept.get("view") is None else _viewed(kept["view"], stored)}
+    full = [given_of(message) for message in stored]
+    lists = {FULL: full, MESSAGES: full if kept.get("view") is None else _compressed_list(kept["view"], stored)}
     values |= {name: lists[name] for name in kept["lists"]}
-    bodies = [one.body for one in stored]
+    bodies = [message.body for message in stored]
     problems = problems_of({**values, FULL: bodies, MESSAGES: bodies}, bodies, agent_id)
-    made = put_back(values, handlers or {})
-    return concluded(session, made, Handlers(handlers or {}), problems, agent_id, snapshot, "from_session", None)
+    state = put_back(values, handlers or {})
+    return record_conversion(
+        session, state, Handlers(handlers or {}), problems, agent_id, snapshot, "from_session", None
+    )
 
 
-def _viewed(view: Mapping[str, Any], stored: Sequence[StoredMessage]) -> list[Any]:
-    """A compressed list again, and behind it what was appended since."""
-    by_position = {one.position: one for one in stored}
+def _compressed_list(view: Mapping[str, Any], stored: Sequence[StoredMessage]) -> list[Any]:
+    """Restore a compressed list, with the messages that were appended after it."""
+    by_position = {message.position: message for message in stored}
     shown = [
-        given_of(by_position[one]) if isinstance(one, int) else as_given(one[0], one[1])
-        for one in view["shown"]
-        if not isinstance(one, int) or one in by_position
+        given_of(by_position[entry]) if isinstance(entry, int) else as_given(entry[0], entry[1])
+        for entry in view["shown"]
+        if not isinstance(entry, int) or entry in by_position
     ]
-    return [*shown, *(given_of(one) for one in stored if one.position > view["head"])]
+    return [*shown, *(given_of(message) for message in stored if message.position > view["head"])]
 
 
 Node = TypeVar("Node", bound=Callable[..., Any])
@@ -286,37 +298,36 @@ def with_state(
     snapshot_after: str | None = None,
     reducers: Mapping[str, Reducer] | None = None,
 ) -> Node:
-    """The node, sync or async, between two conversions.
+    """Wrap a node, sync or async: save its state to the session before it runs, and its answer after.
 
-    Before it runs, its state is saved to the session, under a snapshot; after, what it returns: a part of the state, a
-    command with one, or None. Its answer has ``metadata`` besides, and ``errors`` when there are problems. ``session`` may be
-    a function of the state. ``reducers`` are those of the graph's keys, so that its parts mean here what they mean there;
-    `messages` need none. What the node raises is raised.
+    An answer is a part of the state, a command with one, or None. The wrapped node's answer also has ``metadata``, and
+    ``errors`` when there are problems. ``session`` may be a function of the state. ``reducers`` are those of the graph's keys,
+    so that an answer is merged as the graph merges it; `messages` needs none. Errors of the node are raised.
     """
-    wrap = _Wrapped(session, agent_id, snapshot, snapshot_after, reducers or {})
+    wrap = _NodeConversion(session, agent_id, snapshot, snapshot_after, reducers or {})
     if inspect.iscoroutinefunction(node) or inspect.iscoroutinefunction(getattr(node, "__call__", None)):  # noqa: B004
         asynchronous = cast("Callable[..., Awaitable[Any]]", node)
 
         @functools.wraps(node)
-        async def run_async(state: Any, *given: Any, **more: Any) -> Any:
+        async def run_async(state: Any, *arguments: Any, **keywords: Any) -> Any:
             before = await asyncio.to_thread(wrap.before, state)
-            update = await asynchronous(before.state if isinstance(state, Mapping) else state, *given, **more)
+            update = await asynchronous(before.state if isinstance(state, Mapping) else state, *arguments, **keywords)
             return await asyncio.to_thread(wrap.after, state, before, update)
 
         return cast("Node", run_async)
 
     @functools.wraps(node)
-    def run(state: Any, *given: Any, **more: Any) -> Any:
+    def run(state: Any, *arguments: Any, **keywords: Any) -> Any:
         before = wrap.before(state)
-        update = node(before.state if isinstance(state, Mapping) else state, *given, **more)
+        update = node(before.state if isinstance(state, Mapping) else state, *arguments, **keywords)
         return wrap.after(state, before, update)
 
     return cast("Node", run)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Wrapped:
-    """What is done around a node; the two wraps differ only in how they wait."""
+class _NodeConversion:
+    """The conversions around a node. The sync and the async wrapper differ only in how they wait."""
 
     session: Session | Callable[[Any], Session]
     agent_id: str
@@ -336,6 +347,7 @@ class _Wrapped:
         return self._saved(state, before, answer or {})
 
     def _saved(self, state: Any, before: Converted, update: Mapping[str, Any]) -> dict[str, Any]:
+        """Merge a node's update into the state, save it, and return the node's answer."""
         update = {name: with_ids(value, _IDS.new_id) if name in _LISTS else value for name, value in update.items()}
         merged, earlier = dict(before.state), _listed(before.state.get(MESSAGES))
         for name, value in update.items():
@@ -350,27 +362,27 @@ class _Wrapped:
             self.agent_id,
             None,
             self.snapshot_after,
-            given=(source, _listed(update.get(source))),
+            replacement=(source, _listed(update.get(source))),
             earlier=earlier if source == MESSAGES else (),
             is_compressed=self._is_compressed(before.state, merged, update),
         )
-        return self._told(state, update, before, saving.run())
+        return self._answer(state, update, before, saving.run())
 
-    def _told(self, state: Any, update: Mapping[str, Any], before: Converted, after: Converted) -> dict[str, Any]:
-        """The node's own answer, with what both conversions say."""
+    def _answer(self, state: Any, update: Mapping[str, Any], before: Converted, after: Converted) -> dict[str, Any]:
+        """Return the node's answer with the metadata and problems of both conversions."""
         metadata = {**after.state["metadata"], "snapshot_id": before.snapshot_id}
-        told = list(before.state["metadata"]["validation_errors"])
-        told += [one for one in after.state["metadata"]["validation_errors"] if one not in told]
-        answer = {**update, "metadata": {**metadata, "validation_errors": told}}
+        problems = list(before.state["metadata"]["validation_errors"])
+        problems += [problem for problem in after.state["metadata"]["validation_errors"] if problem not in problems]
+        answer = {**update, "metadata": {**metadata, "validation_errors": problems}}
         known = _values(state).get("errors")
         errors = after.state.get("errors")
         if errors != known and errors is not None:
             old = known if isinstance(known, list) and "errors" in self.reducers else []
-            answer["errors"] = [one for one in errors if one not in old]
+            answer["errors"] = [error for error in errors if error not in old]
         return answer
 
     def _is_compressed(self, before: Mapping[str, Any], merged: Mapping[str, Any], update: Mapping[str, Any]) -> bool:
-        """A full list that the node has left as it was tells nothing of the messages that it has added."""
+        """Return whether the list that the node changed is compressed. A ``full_messages`` that it left alone does not count."""
         if FULL in update:
             return has_compressed(merged)
         return has_compressed(before) or has_compressed({**merged, FULL: None})
@@ -380,12 +392,12 @@ class _Wrapped:
 
 
 def _listed(value: Any) -> list[Any]:
-    """A node may return one message, or several."""
+    """Return the messages of a node's answer, which may be one message or several."""
     return list(value) if isinstance(value, list | tuple) else [] if value is None else [value]
 
 
 def _values(state: Any) -> dict[str, Any]:
-    """The keys of a state: of a dict, a dataclass or a pydantic model."""
+    """Return the keys of a state: a dict, a dataclass or a pydantic model."""
     if isinstance(state, Mapping):
         return dict(state)
     if dataclasses.is_dataclass(state):

@@ -1,7 +1,7 @@
-"""Messages of a graph's state: dicts as they are, and message objects of LangChain, which come back equal.
+"""Messages of a graph's state: dicts, and message objects of LangChain, which are restored equal.
 
-A message object is stored in the format `openai_chat`; what of it that format does not say is in the message's metadata.
-LangChain itself is imported only when objects are to be made.
+A message object is stored in the format `openai_chat`; its other fields are in the message's metadata. LangChain is imported
+only when objects are created.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from turnlog.providers.registry import recognise
 from turnlog.sessions.message_models import StoredMessage
 
 KEPT = "graph"
-"""The key of a message's metadata under which a message object has what its body does not say."""
+"""The metadata key that holds the fields of a message object that its body does not have."""
 WITH_IDS = (KEPT, "strands")
-"""Keys of the metadata of messages whose ids are the framework's own."""
+"""Metadata keys that mark messages whose ids come from a framework."""
 _ROLES = {"human": "user", "ai": "assistant", "system": "system", "tool": "tool"}
 _REMOVE_ALL = "__remove_all__"
 _KINDS = {role: kind for kind, role in _ROLES.items()}
@@ -29,18 +29,19 @@ _KINDS = {role: kind for kind, role in _ROLES.items()}
 
 @lazy_dataclass(frozen=True, slots=True)
 class Identity:
-    """What a message is known by: its id where both have one, else what it says."""
+    """The identity of a message: its id when both messages have one, else its body."""
 
     id: str | None
     body: bytes
 
     def is_same(self, other: Identity) -> bool:
+        """Return whether both are the identity of one message."""
         return self.id == other.id if self.id is not None and other.id is not None else self.body == other.body
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class GraphMessage:
-    """A message as it is appended."""
+    """A message ready to be appended."""
 
     body: dict[str, Any]
     meta: dict[str, Any]
@@ -48,55 +49,57 @@ class GraphMessage:
 
 
 def said(value: Any, pointer: str) -> tuple[GraphMessage | None, list[Problem]]:
-    """The message as it can be appended, or None and what is wrong with it."""
-    given = _of_object(value) if _is_object(value) else (value, {}) if isinstance(value, Mapping) else None
-    if given is None:
+    """Convert a message of a graph. Returns None when it can't be appended, and the problems found."""
+    converted = _body_and_meta(value) if _is_object(value) else (value, {}) if isinstance(value, Mapping) else None
+    if converted is None:
         return None, [Problem("wrong_type", pointer, "a message is neither an object nor a message of LangChain")]
-    (body, _, problems), meta = storable(given[0]), given[1]
-    found = [Problem(one.code, pointer + one.pointer, one.message) for one in problems]
+    (body, _, problems), meta = storable(converted[0]), converted[1]
+    placed = [Problem(problem.code, pointer + problem.pointer, problem.message) for problem in problems]
     try:
         recognise(body).parse(body)
     except InvalidInputError as error:
-        return None, [*found, Problem("invalid_message", pointer, error.detail)]
-    return GraphMessage(body, meta, Identity(meta.get("id"), canonical_json(body))), found
+        return None, [*placed, Problem("invalid_message", pointer, error.detail)]
+    return GraphMessage(body, meta, Identity(meta.get("id"), canonical_json(body))), placed
 
 
 def is_removal(value: Any) -> bool:
-    """An order to a graph's reducer, not something said: the log keeps what was said."""
+    """Return whether the value is a `RemoveMessage`: an instruction to a graph's reducer, not a message."""
     return _is_object(value) and getattr(value, "type", None) == "remove"
 
 
 def updated(before: Sequence[Any], answer: Sequence[Any]) -> list[Any]:
-    """All messages after a node's answer, which is the whole list, a part of it behind a summary, or only what is new."""
-    removed = {one.id for one in answer if is_removal(one)}
-    new = [one for one in answer if not is_removal(one)]
+    """Merge a node's answer into the messages: the answer is the whole list, a list behind a summary, or new messages only."""
+    removed = {message.id for message in answer if is_removal(message)}
+    new = [message for message in answer if not is_removal(message)]
     if removed:
-        return [*(one for one in before if not removed & {_REMOVE_ALL, getattr(one, "id", None)}), *new]
-    known = [made.identity for one in before if (made := said(one, "")[0]) is not None]
-    found = [made.identity for one in new if (made := said(one, "")[0]) is not None]
-    is_whole = any(one.is_same(other) for one in found for other in known)
+        return [*(message for message in before if not removed & {_REMOVE_ALL, getattr(message, "id", None)}), *new]
+    known = [converted.identity for message in before if (converted := said(message, "")[0]) is not None]
+    answered = [converted.identity for message in new if (converted := said(message, "")[0]) is not None]
+    is_whole = any(identity.is_same(other) for identity in answered for other in known)
     return new if is_whole else [*before, *new]
 
 
 def with_ids(answer: Any, make_id: Callable[[], str]) -> Any:
-    """A node's messages with an id each, where they are objects: the graph would give them one that the log never learns."""
+    """Give an id to each message object without one. The graph would add an id later, which the log would not have."""
     if isinstance(answer, list | tuple):
-        return [with_ids(one, make_id) for one in answer]
+        return [with_ids(message, make_id) for message in answer]
     return answer.model_copy(update={"id": make_id()}) if _is_object(answer) and answer.id is None else answer
 
 
 def identity_of(stored: StoredMessage) -> Identity:
+    """Return the identity of a message in the log."""
     own = stored.id if any(name in (stored.metadata or {}) for name in WITH_IDS) else None
     return Identity(own, canonical_json(stored.body))
 
 
 def given_of(stored: StoredMessage) -> Any:
-    """The message as it was given: a dict, or a message object where LangChain is there."""
+    """Return a message of the log as the graph gave it: a dict, or a message object when LangChain is installed."""
     kept = (stored.metadata or {}).get(KEPT)
     return as_given(stored.body, kept if isinstance(kept, dict) else None)
 
 
 def as_given(body: dict[str, Any], kept: dict[str, Any] | None) -> Any:
+    """Return a body as the graph gave it. ``kept`` are the other fields of a message object; None for a dict."""
     if kept is None:
         return body
     try:
@@ -104,17 +107,18 @@ def as_given(body: dict[str, Any], kept: dict[str, Any] | None) -> Any:
     except ImportError:
         return body
     data = _data(body) | kept["data"]
-    (made,) = library.messages_from_dict([{"type": kept["type"], "data": data}])
-    return made
+    (message,) = library.messages_from_dict([{"type": kept["type"], "data": data}])
+    return message
 
 
 def _is_object(value: Any) -> bool:
-    """A message of LangChain, which need not be imported to know one."""
+    """Return whether the value is a message of LangChain, without importing LangChain."""
     kinds = type(value).__mro__
     return any(kind.__name__ == "BaseMessage" and kind.__module__.startswith("langchain_core.") for kind in kinds)
 
 
-def _of_object(value: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+def _body_and_meta(value: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return body and metadata of a message object."""
     data, _, _ = storable(value.model_dump())
     role = _ROLES.get(value.type, getattr(value, "role", value.type))
     body: dict[str, Any] = {"role": role, "content": _content(value)}
@@ -131,8 +135,8 @@ def _of_object(value: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         ]
     if value.type == "tool":
         body["tool_call_id"] = data.get("tool_call_id", "")
-    told = _data(body)
-    kept = {name: one for name, one in data.items() if name not in told or told[name] != one}
+    derived = _data(body)
+    kept = {name: item for name, item in data.items() if name not in derived or derived[name] != item}
     meta: dict[str, Any] = {"metadata": {KEPT: {"type": value.type, "data": kept}}}
     if isinstance(value.id, str) and 0 < len(value.id) <= 128:
         meta["id"] = value.id
@@ -142,7 +146,7 @@ def _of_object(value: Any) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _content(value: Any) -> Any:
-    """Text, or parts as the format has them."""
+    """Return the content of a message object: a text, or parts of the format."""
     if isinstance(value.content, str):
         return value.content
     library = importlib.import_module("langchain_core.messages")
@@ -150,7 +154,7 @@ def _content(value: Any) -> Any:
 
 
 def _data(body: dict[str, Any]) -> dict[str, Any]:
-    """What a body says of a message object's fields."""
+    """Return the fields of a message object that its body determines."""
     data: dict[str, Any] = {"content": body["content"], "type": _KINDS.get(body["role"], body["role"])}
     if "name" in body:
         data["name"] = body["name"]

@@ -1,4 +1,4 @@
-"""Streams of a provider: their events pass through, and the message that they tell is kept once it is whole."""
+"""Streams of a provider: their events pass through, and the message that they make up is appended when it is complete."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from turnlog.core.errors import InvalidInputError
 
 
 def accumulator(format: str = "openai_chat") -> Accumulator:
-    """An accumulator of a format's events: ``add`` each, and read ``messages`` whenever you like. It stores nothing."""
+    """Return an accumulator for a format's events: ``add`` each event, read ``messages`` at any time. It stores nothing."""
     if format == "openai_chat":
         from turnlog.agents.streams.openai import ChatAccumulator
 

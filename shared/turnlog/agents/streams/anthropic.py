@@ -1,4 +1,4 @@
-"""Events of Anthropic Messages: https://docs.anthropic.com/en/docs/build-with-claude/streaming."""
+"""Events of Anthropic Messages and of Bedrock's ConverseStream: https://docs.anthropic.com/en/docs/build-with-claude/streaming."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _INPUT = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_token
 
 
 class AnthropicAccumulator:
-    """See `Accumulator`."""
+    """`Accumulator` for Anthropic Messages."""
 
     format = "anthropic"
 
@@ -38,8 +38,8 @@ class AnthropicAccumulator:
             message = mapping(event.get("message"))
             self._role = text_of(message.get("role")) or self._role
             self._count(message)
-            for at, block in enumerate(listed(message.get("content"))):
-                self._blocks[at] = copy.deepcopy(dict(mapping(block)))
+            for block_index, block in enumerate(listed(message.get("content"))):
+                self._blocks[block_index] = copy.deepcopy(dict(mapping(block)))
         elif kind == "content_block_start":
             self._blocks[index] = copy.deepcopy(dict(mapping(event.get("content_block"))))
         elif kind == "content_block_delta":
@@ -55,9 +55,9 @@ class AnthropicAccumulator:
         if not self._blocks:
             return []
         content = [copy.deepcopy(block) for _, block in sorted(self._blocks.items())]
-        for at, (index, _) in enumerate(sorted(self._blocks.items())):
+        for position, (index, _) in enumerate(sorted(self._blocks.items())):
             if index in self._inputs:
-                content[at]["input"] = input_of(self._inputs[index])
+                content[position]["input"] = input_of(self._inputs[index])
         return [{"role": self._role, "content": list(content)}]
 
     @property
@@ -76,11 +76,14 @@ class AnthropicAccumulator:
         elif kind == "signature_delta":
             block["signature"] = text_of(delta.get("signature"))
         elif kind == "citations_delta":
-            found = block.get("citations")
-            block["citations"] = [*(found if isinstance(found, list) else []), copy.deepcopy(delta.get("citation"))]
+            citations = block.get("citations")
+            block["citations"] = [
+                *(citations if isinstance(citations, list) else []),
+                copy.deepcopy(delta.get("citation")),
+            ]
 
-    def _count(self, told: Event) -> None:
-        for name, value in mapping(told.get("usage")).items():
+    def _count(self, event: Event) -> None:
+        for name, value in mapping(event.get("usage")).items():
             if isinstance(value, int):
                 self._usage[name] = value
 
@@ -89,7 +92,7 @@ _BEDROCK_CONVERSE_INPUT = ("inputTokens", "cacheReadInputTokens", "cacheWriteInp
 
 
 class ConverseAccumulator:
-    """See `Accumulator`."""
+    """`Accumulator` for Bedrock's ConverseStream."""
 
     format = "bedrock_converse"
 
@@ -103,18 +106,18 @@ class ConverseAccumulator:
 
     def add(self, event: Event) -> None:
         for kind, value in event.items():
-            told = mapping(value)
-            index = index_of(told.get("contentBlockIndex"), 0)
+            fields = mapping(value)
+            index = index_of(fields.get("contentBlockIndex"), 0)
             if kind == "messageStart":
-                self._role = text_of(told.get("role")) or self._role
+                self._role = text_of(fields.get("role")) or self._role
             elif kind == "contentBlockStart":
-                self._blocks[index] = cast("JsonObject", copy.deepcopy(dict(mapping(told.get("start")))))
+                self._blocks[index] = cast("JsonObject", copy.deepcopy(dict(mapping(fields.get("start")))))
             elif kind == "contentBlockDelta":
-                self._add(index, mapping(told.get("delta")))
+                self._add(index, mapping(fields.get("delta")))
             elif kind == "messageStop":
-                self.finish_reason = text_of(told.get("stopReason")) or "end_turn"
+                self.finish_reason = text_of(fields.get("stopReason")) or "end_turn"
             elif kind == "metadata":
-                usage = mapping(told.get("usage"))
+                usage = mapping(fields.get("usage"))
                 if isinstance(usage.get("inputTokens"), int):
                     self.usage = counted(
                         sum(index_of(usage.get(name), 0) for name in _BEDROCK_CONVERSE_INPUT), usage.get("outputTokens")
@@ -128,13 +131,13 @@ class ConverseAccumulator:
         for index, block in sorted(self._blocks.items()):
             if not block:
                 continue
-            told = copy.deepcopy(block)
-            if "toolUse" in told:
-                told["toolUse"] = {
-                    **cast("JsonObject", mapping(told["toolUse"])),
+            part = copy.deepcopy(block)
+            if "toolUse" in part:
+                part["toolUse"] = {
+                    **cast("JsonObject", mapping(part["toolUse"])),
                     "input": input_of(self._inputs.get(index, "")),
                 }
-            content.append(told)
+            content.append(part)
         return [{"role": self._role, "content": content}] if content else []
 
     @property
@@ -161,8 +164,8 @@ class ConverseAccumulator:
         reasoning = _object(block, "reasoningContent")
         redacted = delta.get("redactedContent")
         if redacted is not None:
-            told = base64.b64encode(redacted).decode() if isinstance(redacted, bytes) else redacted
-            reasoning["redactedContent"] = text_of(reasoning.get("redactedContent")) + text_of(told)
+            data = base64.b64encode(redacted).decode() if isinstance(redacted, bytes) else redacted
+            reasoning["redactedContent"] = text_of(reasoning.get("redactedContent")) + text_of(data)
             return
         reasoning.setdefault("reasoningText", {"text": ""})
         text = _object(reasoning, "reasoningText")
@@ -178,11 +181,11 @@ class ConverseAccumulator:
 
 
 def _object(block: JsonObject, name: str) -> JsonObject:
-    """The object under a name; what else was there is passed over."""
-    found = block.get(name)
-    if not isinstance(found, dict):
-        found = block[name] = {}
-    return found
+    """Return the object under a name; a missing or other value is replaced by an empty one."""
+    value = block.get(name)
+    if not isinstance(value, dict):
+        value = block[name] = {}
+    return value
 
 
 def _text(block: JsonObject) -> str:

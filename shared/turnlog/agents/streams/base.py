@@ -1,4 +1,4 @@
-"""What accumulates the events of a provider's stream into the message that they tell."""
+"""The interface of accumulators, which build a message from the events of a provider's stream, and helpers for reading events."""
 
 from __future__ import annotations
 
@@ -12,69 +12,74 @@ Event = Mapping[str, Any]
 
 
 class Accumulator(Protocol):
-    """Events in, messages out. It may be read at any time, and keeps nothing of the objects that it was given."""
+    """Builds messages from events. It may be read at any time, and keeps no reference to the events."""
 
     format: str
     finish_reason: str | None
-    """Why the provider has ended; None while it has not said so."""
+    """The provider's finish reason; None before it came."""
     is_broken: bool
-    """The stream itself has told of an error."""
+    """Whether the stream reported an error."""
 
     @property
     def usage(self) -> dict[str, int] | None:
-        """``input_tokens`` and ``output_tokens``, once the provider has told both."""
+        """``input_tokens`` and ``output_tokens``; None before the provider has sent both."""
 
     def add(self, event: Event) -> None:
-        """What is not known of an event is passed over."""
+        """Add an event. Unknown fields and types are ignored."""
 
     @property
     def messages(self) -> list[JsonObject]:
-        """What has been said so far, in the stream's format; empty before anything was."""
+        """The messages so far, in the stream's format; empty before the first content."""
 
     @property
     def text(self) -> str:
-        """The text of it so far, without thinking."""
+        """The text so far, without thinking."""
 
 
 def plain(event: object) -> Event:
-    """An event as a mapping: as it is, or of a provider's own type."""
+    """Return an event or a message as a mapping. Raises `TypeError` for a value that is neither a mapping nor a pydantic model."""
     if isinstance(event, Mapping):
         return event
     dump = getattr(event, "model_dump", None)
     if callable(dump):
-        found: Event = dump(mode="json", exclude_unset=True)
-        return found
-    raise TypeError(f"an event is a mapping or a model of the provider's library, not {type(event).__name__}")
+        fields: Event = dump(mode="json", exclude_unset=True)
+        return fields
+    raise TypeError(f"an event must be a mapping or an object of the provider's library, not {type(event).__name__}")
 
 
 def mapping(value: object) -> Event:
+    """Return the value if it is a mapping, else an empty one."""
     return value if isinstance(value, Mapping) else {}
 
 
 def listed(value: object) -> list[Any]:
+    """Return the value if it is a list, else an empty one."""
     return value if isinstance(value, list) else []
 
 
 def text_of(value: object) -> str:
+    """Return the value if it is a text, else an empty one."""
     return value if isinstance(value, str) else ""
 
 
 def index_of(value: object, default: int) -> int:
+    """Return the value if it is an integer, else ``default``."""
     return value if isinstance(value, int) and not isinstance(value, bool) else default
 
 
 def input_of(text: str) -> JsonObject:
-    """The arguments that a text is the JSON of; kept as ``_raw`` where it is not, or not yet."""
+    """Return the object that a JSON text holds; an incomplete or invalid text is returned under ``_raw``."""
     if not text.strip():
         return {}
     try:
-        found = json.loads(text)
+        value = json.loads(text)
     except (ValueError, RecursionError):
-        found = None
-    return found if isinstance(found, dict) else {"_raw": text}
+        value = None
+    return value if isinstance(value, dict) else {"_raw": text}
 
 
 def counted(input_tokens: object, output_tokens: object) -> dict[str, int] | None:
+    """Return token counts as a usage object, or None when one of them is missing."""
     if isinstance(input_tokens, int) and isinstance(output_tokens, int):
         return {"input_tokens": input_tokens, "output_tokens": output_tokens}
     return None

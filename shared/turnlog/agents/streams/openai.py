@@ -1,7 +1,7 @@
-"""Chunks of OpenAI Chat Completions, and of the many services that speak like it.
+"""Chunks of OpenAI Chat Completions, of services with the same protocol, and events of OpenAI Responses.
 
-https://platform.openai.com/docs/api-reference/chat-streaming. Some of these services number no calls, or give each the number 0,
-and some tell an id or a name again in each chunk: a call begins with a number that is new, or with an id that is.
+https://platform.openai.com/docs/api-reference/chat-streaming. Some of these services do not number the calls, or number all of
+them 0, and some repeat an id or a name in each chunk. So a call begins with a new number or a new id.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _OWN = frozenset({"role", "content", "tool_calls", "function_call"})
 
 
 class ChatAccumulator:
-    """See `Accumulator`. Of several choices it is the first."""
+    """`Accumulator` for Chat Completions. It reads the first choice only."""
 
     format = "openai_chat"
 
@@ -47,7 +47,7 @@ class ChatAccumulator:
         message: JsonObject = {"role": self._role, "content": content}
         message |= copy.deepcopy(self._others)
         if self._calls:
-            message["tool_calls"] = [call.told() for call in self._calls]
+            message["tool_calls"] = [call.body() for call in self._calls]
         if self._function is not None:
             message["function_call"] = dict(self._function)
         return [message]
@@ -74,50 +74,52 @@ class ChatAccumulator:
                 self._others[name] = _merged(self._others.get(name), value)
 
     def _add_call(self, part: Event) -> None:
+        """Add a part of a tool call to the call with its index or id, or to a new call."""
         call_id, index = text_of(part.get("id")), part.get("index")
-        call = next((one for one in self._calls if one.index == index), None) if index is not None else None
+        call = next((other for other in self._calls if other.index == index), None) if index is not None else None
         if index is None and self._calls and not call_id:
             call = self._calls[-1]
         if call is None or (call_id and call.id and call_id != call.id):
-            known = next((one for one in self._calls if call_id and one.id == call_id), None)
+            known = next((other for other in self._calls if call_id and other.id == call_id), None)
             call = known or _Call(index)
             if known is None:
-                for one in self._calls:
-                    one.index = None if one.index == index else one.index
+                for other in self._calls:
+                    other.index = None if other.index == index else other.index
                 self._calls.append(call)
         call.add(part)
 
 
 class _Call:
-    """One tool call. ``index`` is what its next chunks are known by."""
+    """A tool call in progress. ``index`` identifies it in later chunks; None when another call has taken the number."""
 
     def __init__(self, index: object) -> None:
         self.index = index
         self.id = ""
         self._kind = ""
         self._name = ""
-        self._given = ""
+        self._arguments = ""
         self._others: JsonObject = {}
 
     def add(self, part: Event) -> None:
         self.id = self.id or text_of(part.get("id"))
         self._kind = text_of(part.get("type")) or self._kind or ("custom" if "custom" in part else "")
-        body = mapping(part.get("function")) or mapping(part.get("custom"))
-        name = text_of(body.get("name"))
+        function = mapping(part.get("function")) or mapping(part.get("custom"))
+        name = text_of(function.get("name"))
         self._name += "" if name == self._name else name
-        given = body.get("arguments", body.get("input"))
-        self._given += text_of(given)
+        arguments = function.get("arguments", function.get("input"))
+        self._arguments += text_of(arguments)
         for key, value in part.items():
             if key not in ("index", "id", "type", "function", "custom") and value is not None:
                 self._others[key] = _merged(self._others.get(key), value)
 
-    def told(self) -> JsonObject:
+    def body(self) -> JsonObject:
         kind = self._kind or "function"
-        body: JsonObject = {"name": self._name, "input" if kind == "custom" else "arguments": self._given}
-        return {"id": self.id, "type": kind, kind: body, **copy.deepcopy(self._others)}
+        function: JsonObject = {"name": self._name, "input" if kind == "custom" else "arguments": self._arguments}
+        return {"id": self.id, "type": kind, kind: function, **copy.deepcopy(self._others)}
 
 
 def _joined(before: str | list[JsonValue] | None, content: Any) -> str | list[JsonValue] | None:
+    """Append content to the content before: text to text, otherwise parts to parts."""
     if content is None:
         return before
     if isinstance(content, str) and not isinstance(before, list):
@@ -130,11 +132,11 @@ def _joined(before: str | list[JsonValue] | None, content: Any) -> str | list[Js
 
 
 def _merged(before: JsonValue, value: Any) -> JsonValue:
-    """Texts are continued, objects merged, and lists go on; of all else the newest is right."""
+    """Merge a value into the one before: texts are joined, objects merged, lists extended; any other value replaces it."""
     if isinstance(before, str) and isinstance(value, str):
         return before + value
     if isinstance(before, dict) and isinstance(value, dict):
-        return {**before, **{name: _merged(before.get(name), one) for name, one in value.items()}}
+        return {**before, **{name: _merged(before.get(name), item) for name, item in value.items()}}
     if isinstance(before, list) and isinstance(value, list):
         return [*before, *copy.deepcopy(value)]
     newest: JsonValue = copy.deepcopy(value)
@@ -156,7 +158,7 @@ _THOUGHTS = {
 
 
 class ResponsesAccumulator:
-    """See `Accumulator`."""
+    """`Accumulator` for OpenAI Responses."""
 
     format = "openai_responses"
 
@@ -197,35 +199,35 @@ class ResponsesAccumulator:
         self.usage = counted(usage.get("input_tokens"), usage.get("output_tokens")) or self.usage
         output = response.get("output")
         if isinstance(output, list) and len(output) >= len(self._items):
-            self._items = {at: copy.deepcopy(dict(mapping(item))) for at, item in enumerate(output)}
+            self._items = {index: copy.deepcopy(dict(mapping(item))) for index, item in enumerate(output)}
 
     def _add(self, item: JsonObject, kind: str, event: Event) -> None:
-        delta, at = text_of(event.get("delta")), index_of(event.get("content_index"), 0)
+        delta, index = text_of(event.get("delta")), index_of(event.get("content_index"), 0)
         if kind == "response.content_part.added":
-            _set(item, "content", at, mapping(event.get("part")))
+            _set(item, "content", index, mapping(event.get("part")))
         elif kind == "response.reasoning_summary_part.added":
             _set(item, "summary", index_of(event.get("summary_index"), 0), mapping(event.get("part")))
         elif kind in _PARTS:
             field, name = _PARTS[kind]
-            part = _at(item, field, at, "output_text" if name == "text" else name)
+            part = _part_at(item, field, index, "output_text" if name == "text" else name)
             part[name] = text_of(part.get(name)) + delta
         elif kind in _TEXTS:
             item[_TEXTS[kind]] = text_of(item.get(_TEXTS[kind])) + delta
         elif kind in _THOUGHTS:
             field, part_type = _THOUGHTS[kind]
-            place = index_of(event.get("summary_index"), 0) if field == "summary" else at
-            part = _at(item, field, place, part_type)
+            part_index = index_of(event.get("summary_index"), 0) if field == "summary" else index
+            part = _part_at(item, field, part_index, part_type)
             part["text"] = text_of(part.get("text")) + delta
         elif kind == "response.output_text.annotation.added":
-            part = _at(item, "content", at, "output_text")
-            found = part.get("annotations")
+            part = _part_at(item, "content", index, "output_text")
+            earlier = part.get("annotations")
             added = cast("JsonValue", copy.deepcopy(event.get("annotation")))
-            part["annotations"] = [*(found if isinstance(found, list) else []), added]
+            part["annotations"] = [*(earlier if isinstance(earlier, list) else []), added]
 
 
 def _parts(item: JsonObject, field: str) -> list[Any]:
-    found = item.get(field)
-    parts = found if isinstance(found, list) else []
+    value = item.get(field)
+    parts = value if isinstance(value, list) else []
     item[field] = parts
     return parts
 
@@ -236,14 +238,15 @@ def _set(item: JsonObject, field: str, index: int, part: Event) -> None:
         parts.append(copy.deepcopy(dict(part)))
 
 
-def _at(item: JsonObject, field: str, index: int, kind: str) -> JsonObject:
+def _part_at(item: JsonObject, field: str, index: int, kind: str) -> JsonObject:
+    """Return the part of an item at an index; create it when it is missing."""
     parts = _parts(item, field)
     if index >= len(parts):
         parts.append({"type": kind})
-    place = min(index, len(parts) - 1)
-    if not isinstance(parts[place], dict):
-        parts[place] = {"type": kind}
-    return cast("JsonObject", parts[place])
+    position = min(index, len(parts) - 1)
+    if not isinstance(parts[position], dict):
+        parts[position] = {"type": kind}
+    return cast("JsonObject", parts[position])
 
 
 def _is_empty(item: JsonObject) -> bool:

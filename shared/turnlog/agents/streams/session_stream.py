@@ -1,4 +1,4 @@
-"""A provider's stream that is appended to a session when it is over, however it ends."""
+"""A provider's stream that is appended to a session when it ends, completely or not."""
 
 from __future__ import annotations
 
@@ -21,66 +21,69 @@ Append: TypeAlias = Callable[..., Appended]
 _IDS = RandomIds()
 
 
-class _Saving:
-    """What streams of both kinds share: what was said so far, and its append."""
+class _SavingStream:
+    """Base of both streams: the reply so far, and its append."""
 
     def __init__(
         self, append: Append, format: str, on_break: OnBreak, meta: Mapping[str, Any] | None, options: Mapping[str, Any]
     ) -> None:
         self._append = append
-        self._said = accumulator(format)
+        self._accumulated = accumulator(format)
         self._on_break = on_break
         self._meta = dict(meta or {})
-        self._options = {"key": _IDS.new_id(), **{name: one for name, one in options.items() if one is not None}}
+        self._options = {"key": _IDS.new_id(), **{name: value for name, value in options.items() if value is not None}}
         self._is_over = False
         self._is_saved = False
         self.appended: Appended | None = None
-        """The answer of the append; None before it, and when nothing was kept."""
+        """The answer of the append; None before it, and when nothing was appended."""
 
     @property
     def partial(self) -> list[JsonObject]:
-        """What has been said so far, as messages of the format (of `openai_responses` its items); empty before anything was."""
-        return self._said.messages
+        """The reply so far, as messages of the format (items of `openai_responses`); empty before the first content."""
+        return self._accumulated.messages
 
     @property
     def text(self) -> str:
         """The text so far."""
-        return self._said.text
+        return self._accumulated.text
 
     @property
     def is_complete(self) -> bool:
-        """Whether the provider has said that it is at its end, and has told of no error."""
-        return self._said.finish_reason is not None and not self._said.is_broken
+        """Whether the provider has ended the reply, without an error."""
+        return self._accumulated.finish_reason is not None and not self._accumulated.is_broken
 
     def save(self) -> Appended | None:
-        """Appends what was said, once; whoever asks again, also after an error, gets the same. What no provider's end has come
-        for is interrupted: it is kept, marked, and in no window; or with ``on_break="drop"`` not kept."""
+        """Append the reply once, and return the answer; a repeated call returns the same answer, also after an error.
+
+        A reply without the provider's end is appended as interrupted, in no window. With ``on_break="drop"`` it is not
+        appended.
+        """
         if not self._is_saved:
-            messages = self._said.messages
+            messages = self._accumulated.messages
             if messages and (self.is_complete or self._on_break == "keep"):
                 for part in parts_of(messages):
-                    self.appended = self._append_some(messages, part)
+                    self.appended = self._append_part(messages, part)
             self._is_saved = True
         return self.appended
 
-    def _append_some(self, messages: list[JsonObject], where: slice) -> Appended:
+    def _append_part(self, messages: list[JsonObject], part_slice: slice) -> Appended:
         meta: dict[str, Any] = {**self._meta, "status": "complete" if self.is_complete else "interrupted"}
-        if self._said.finish_reason is not None:
-            meta.setdefault("finish_reason", self._said.finish_reason)
-        part, options, start = messages[where], dict(self._options), where.start
+        if self._accumulated.finish_reason is not None:
+            meta.setdefault("finish_reason", self._accumulated.finish_reason)
+        part, options, start = messages[part_slice], dict(self._options), part_slice.start
         if start:
-            # An answer of more items than a commit takes: what belongs to the append as a whole was in the first.
+            # A reply with more items than a commit takes: the first commit has the options of the whole append.
             options = {"key": f"{options['key']}-{start}"}
-        elif self._said.usage is not None and self.is_complete:
-            options.setdefault("usage", self._said.usage)
-        # An id is of one message: the first.
-        others = {name: one for name, one in meta.items() if name != "id"}
-        metas = [meta if not start and not at else others for at in range(len(part))]
-        return self._append(*part, meta=metas, format=self._said.format, **options)
+        elif self._accumulated.usage is not None and self.is_complete:
+            options.setdefault("usage", self._accumulated.usage)
+        # The id names the first message only.
+        others = {name: value for name, value in meta.items() if name != "id"}
+        metas = [meta if not start and not index else others for index in range(len(part))]
+        return self._append(*part, meta=metas, format=self._accumulated.format, **options)
 
 
-class SessionStream(_Saving, Generic[E]):
-    """See `Session.stream`."""
+class SessionStream(_SavingStream, Generic[E]):
+    """A stream for ``with`` and ``for``. See `Session.stream`."""
 
     def __init__(
         self,
@@ -109,13 +112,13 @@ class SessionStream(_Saving, Generic[E]):
             raise
         except BaseException as error:
             self._is_over = True
-            _save_behind(error, self.save)
+            _save_after_error(error, self.save)
             raise
-        self._said.add(plain(event))
+        self._accumulated.add(plain(event))
         return event
 
     def close(self) -> None:
-        """Asks the provider for no more, and saves what was said. Once is enough."""
+        """Stop reading from the provider, and append the reply so far. A repeated call does nothing."""
         if not self._is_over:
             self._is_over = True
             close = getattr(self._events, "close", None)
@@ -132,11 +135,11 @@ class SessionStream(_Saving, Generic[E]):
         if error is None:
             self.close()
         else:
-            _save_behind(error, self.close)
+            _save_after_error(error, self.close)
 
 
-class AsyncSessionStream(_Saving, Generic[E]):
-    """See `Session.stream_async`."""
+class AsyncSessionStream(_SavingStream, Generic[E]):
+    """A stream for ``async with`` and ``async for``. See `Session.stream_async`."""
 
     def __init__(
         self,
@@ -165,13 +168,13 @@ class AsyncSessionStream(_Saving, Generic[E]):
             raise
         except BaseException as error:
             self._is_over = True
-            await self._save_behind(error)
+            await self._save_after_error(error)
             raise
-        self._said.add(plain(event))
+        self._accumulated.add(plain(event))
         return event
 
     async def aclose(self) -> None:
-        """Asks the provider for no more, and saves what was said. Once is enough."""
+        """Stop reading from the provider, and append the reply so far. A repeated call does nothing."""
         if not self._is_over:
             self._is_over = True
             close = getattr(self._events, "aclose", None) or getattr(self._events, "close", None)
@@ -191,21 +194,21 @@ class AsyncSessionStream(_Saving, Generic[E]):
             await self.aclose()
         else:
             self._is_over = True
-            await self._save_behind(error)
+            await self._save_after_error(error)
 
     async def _save(self) -> Appended | None:
         return await finished(self.save)
 
-    async def _save_behind(self, error: BaseException) -> None:
+    async def _save_after_error(self, error: BaseException) -> None:
         try:
             await self._save()
-        except Exception as failed:  # noqa: BLE001 - the stream's own error is what the caller is told
-            error.add_note(f"what was streamed was not saved: {failed}")
+        except Exception as failure:  # noqa: BLE001 - the caller gets the stream's own error
+            error.add_note(f"what was streamed was not saved: {failure}")
 
 
-def _save_behind(error: BaseException, save: Callable[[], object]) -> None:
-    """Saves while an error is on its way; a failure of it is told beside that."""
+def _save_after_error(error: BaseException, save: Callable[[], object]) -> None:
+    """Append while an error is being raised; note a failure of the append on that error."""
     try:
         save()
-    except Exception as failed:  # noqa: BLE001 - the stream's own error is what the caller is told
-        error.add_note(f"what was streamed was not saved: {failed}")
+    except Exception as failure:  # noqa: BLE001 - the caller gets the stream's own error
+        error.add_note(f"what was streamed was not saved: {failure}")

@@ -88,10 +88,10 @@ class TurnlogMiddleware(AgentMiddleware[State, Any, Any]):
     # ------------------------------------------------------------ hooks
 
     def before_agent(self, state: State, runtime: Runtime[Any]) -> dict[str, Any]:
-        return self._begun(state, self._session())
+        return self._begin_run(state, self._session())
 
     async def abefore_agent(self, state: State, runtime: Runtime[Any]) -> dict[str, Any]:
-        return await asyncio.to_thread(self._begun, state, self._session())
+        return await asyncio.to_thread(self._begin_run, state, self._session())
 
     def before_model(self, state: State, runtime: Runtime[Any]) -> None:
         self._keep(state, self._session())
@@ -100,10 +100,10 @@ class TurnlogMiddleware(AgentMiddleware[State, Any, Any]):
         await asyncio.to_thread(self._keep, state, self._session())
 
     def after_agent(self, state: State, runtime: Runtime[Any]) -> None:
-        self._ended(state, self._session())
+        self._end_run(state, self._session())
 
     async def aafter_agent(self, state: State, runtime: Runtime[Any]) -> None:
-        await asyncio.to_thread(self._ended, state, self._session())
+        await asyncio.to_thread(self._end_run, state, self._session())
 
     def wrap_model_call(
         self, request: Request, handler: Callable[[Request], ModelResponse[Any]]
@@ -140,7 +140,7 @@ class TurnlogMiddleware(AgentMiddleware[State, Any, Any]):
             raise InvalidInputError("no session: give TurnlogMiddleware a session_id, or the run a thread_id")
         return self._log.sessions.of(str(session_id))
 
-    def _begun(self, state: State, session: Session) -> dict[str, Any]:
+    def _begin_run(self, state: State, session: Session) -> dict[str, Any]:
         """Return the state update that begins a run.
 
         A run without messages gets those since the newest user message, if the last one still waits for an answer.
@@ -165,7 +165,7 @@ class TurnlogMiddleware(AgentMiddleware[State, Any, Any]):
             self._restored.add(newest.id)
         return {**update, "messages": restored[::-1]}
 
-    def _ended(self, state: State, session: Session) -> None:
+    def _end_run(self, state: State, session: Session) -> None:
         self._keep(state, session)
         self._done.pop((session.id, state.get("turnlog_run", "")), None)
 
@@ -175,7 +175,7 @@ class TurnlogMiddleware(AgentMiddleware[State, Any, Any]):
         before = self._done.get(run)
         if before is not None and len(before) == len(messages) and all(map(is_, before, messages)):
             return
-        listed = [self._said(session, message) for message in _newest(messages, before)]
+        listed = [self._graph_message(session, message) for message in _newest(messages, before)]
         aligned, _ = append_new(session, listed, is_compressed=False, is_same_run=lambda: None, options=self._options)
         tell_edited(session, listed, aligned)
         tell_removed(session, before or (), messages)
@@ -188,7 +188,7 @@ class TurnlogMiddleware(AgentMiddleware[State, Any, Any]):
         windows = [self._sent[message.identity.id] for message in batch if message.identity.id in self._sent]
         return windows[0] if len(windows) == 1 else {}
 
-    def _said(self, session: Session, message: BaseMessage) -> GraphMessage | None:
+    def _graph_message(self, session: Session, message: BaseMessage) -> GraphMessage | None:
         """Return the message as the log stores it; None for removals and for summaries that LangChain inserted."""
         if is_removal(message) or message.additional_kwargs.get("lc_source") == "summarization":
             return None
@@ -221,7 +221,7 @@ class TurnlogMiddleware(AgentMiddleware[State, Any, Any]):
             format=FORMAT,
             policy=self._policy,
             tools=[tool if isinstance(tool, dict) else convert_to_openai_tool(tool) for tool in tools],
-            **self._room(request),
+            **self._budget_arguments(request),
         )
         brought = {tool.get("function", {}).get("name") for tool in window.tools}
         tools += [tool for tool in request.tools if _name(tool) in own & brought]
@@ -232,7 +232,7 @@ class TurnlogMiddleware(AgentMiddleware[State, Any, Any]):
         sent = {"position": window.head, "tokens": window.tokens}
         return request.override(messages=cast("list[AnyMessage]", shown), system_message=system, tools=tools), sent
 
-    def _room(self, request: Request) -> dict[str, Any]:
+    def _budget_arguments(self, request: Request) -> dict[str, Any]:
         """Return the budget arguments of the window, with the agent's own system text counted."""
         system = request.system_message.text if request.system_message is not None else ""
         profile = getattr(request.model, "profile", None)

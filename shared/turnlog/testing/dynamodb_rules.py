@@ -131,9 +131,9 @@ def writes_of(operation: str, params: Params, answer: Params) -> list[tuple[tupl
     """(key, new item or None) of each write that was done or refused by its condition."""
     if operation != "BatchWriteItem":
         return [(key_of(item), params.get("Item")) for item in written_keys(operation, params)]
-    left = {key_of(put_or_key(request)[1]) for table in answer["UnprocessedItems"].values() for request in table}
+    unprocessed = {key_of(put_or_key(request)[1]) for table in answer["UnprocessedItems"].values() for request in table}
     pairs = [put_or_key(request) for table in params["RequestItems"].values() for request in table]
-    return [(key_of(item), item if is_put else None) for is_put, item in pairs if key_of(item) not in left]
+    return [(key_of(item), item if is_put else None) for is_put, item in pairs if key_of(item) not in unprocessed]
 
 
 def put_or_key(request: Params) -> tuple[bool, WireItem]:
@@ -155,10 +155,10 @@ def read_units_of(operation: str, params: Params, answer: Params) -> float:
 
 def _batch_reads(name: str, request: Params, answer: Params) -> float:
     consistent = bool(request.get("ConsistentRead", False))
-    found = answer.get("Responses", {}).get(name, [])
-    left = answer.get("UnprocessedKeys", {}).get(name, {}).get("Keys", [])
-    absent = len(request["Keys"]) - len(found) - len(left)
-    sizes = [*map(wire_item_bytes, found), *[0] * absent]
+    items = answer.get("Responses", {}).get(name, [])
+    unprocessed = answer.get("UnprocessedKeys", {}).get(name, {}).get("Keys", [])
+    absent = len(request["Keys"]) - len(items) - len(unprocessed)
+    sizes = [*map(wire_item_bytes, items), *[0] * absent]
     return sum(read_units(size, consistent=consistent) for size in sizes)
 
 

@@ -100,10 +100,10 @@ class _SteppedTable:
         self._actor = actor
 
     def get_many(self, keys: Sequence[Key], *, consistent: bool = True) -> dict[Key, Item]:
-        found: dict[Key, Item] = self._actor.step(
+        items: dict[Key, Item] = self._actor.step(
             _items(keys), lambda: self._inner.get_many(keys, consistent=consistent)
         )
-        return found
+        return items
 
     def query(self, query: Query) -> Page:
         touched = (
@@ -136,8 +136,8 @@ class _SteppedBlobs:
         self._actor.step(Footprint(_BLOBS, (name,), writes=True), lambda: self._inner.put(name, data))
 
     def get(self, name: str) -> bytes | None:
-        found: bytes | None = self._actor.step(Footprint(_BLOBS, (name,)), lambda: self._inner.get(name))
-        return found
+        data: bytes | None = self._actor.step(Footprint(_BLOBS, (name,)), lambda: self._inner.get(name))
+        return data
 
     def names(self, prefix: str) -> Sequence[str]:
         touched = Footprint(_BLOBS, low=prefix, high=prefix + "\U0010ffff")
@@ -156,8 +156,11 @@ class _SteppedBlobs:
         return self._inner.url(name, seconds=seconds, filename=filename)
 
 
-def _items(found: Sequence[Key] | Sequence[Item], *, writes: bool = False) -> Footprint:
-    names = (f"{one.pk} {one.sk}" if isinstance(one, Key) else f"{one['pk']!s} {one['sk']!s}" for one in found)
+def _items(targets: Sequence[Key] | Sequence[Item], *, writes: bool = False) -> Footprint:
+    names = (
+        f"{target.pk} {target.sk}" if isinstance(target, Key) else f"{target['pk']!s} {target['sk']!s}"
+        for target in targets
+    )
     return Footprint(_TABLE, tuple(names), writes=writes)
 
 
@@ -170,7 +173,7 @@ def run_schedule(
     crash: Crash | None = None,
 ) -> tuple[ScheduleRun, list[list[int]]]:
     """Runs operations by ``choices`` (then always the first that can go); the run, and who could go at each step."""
-    actors = [_Actor(at, crash) for at in range(len(operations))]
+    actors = [_Actor(index, crash) for index in range(len(operations))]
     threads = [
         threading.Thread(target=_perform, args=(operation, actor, items, blobs), daemon=True)
         for operation, actor in zip(operations, actors, strict=True)
@@ -183,12 +186,12 @@ def run_schedule(
         ready = [actor.index for actor in actors if not actor.done]
         if not ready:
             break
-        wanted = choices[len(run.schedule)] if len(run.schedule) < len(choices) else ready[0]
+        chosen = choices[len(run.schedule)] if len(run.schedule) < len(choices) else ready[0]
         offered.append(ready)
-        run.schedule.append(wanted)
-        run.footprints.append(actors[wanted].footprint)
-        actors[wanted].go.release()
-        _await(actors[wanted])
+        run.schedule.append(chosen)
+        run.footprints.append(actors[chosen].footprint)
+        actors[chosen].go.release()
+        _await(actors[chosen])
     for thread in threads:
         thread.join(_STEP_SECONDS)
     run.results = [actor.result for actor in actors]
@@ -218,9 +221,9 @@ def explore(
         run, offered = run_schedule(operations, items, blobs, choices, crash=crash)
         check(run, items, blobs)
         tried += 1
-        for at, other in _conflicts(run) if only_conflicts else _others(run, offered, len(choices)):
-            branch = [*run.schedule[:at], other]
-            is_new = other in offered[at] and tuple(branch) not in known
+        for index, other in _conflicts(run) if only_conflicts else _others(run, offered, len(choices)):
+            branch = [*run.schedule[:index], other]
+            is_new = other in offered[index] and tuple(branch) not in known
             if is_new and (max_preemptions is None or _preemptions(branch, offered) <= max_preemptions):
                 known.add(tuple(branch))
                 pending.append(branch)
@@ -236,14 +239,16 @@ def _others(run: ScheduleRun, offered: Sequence[Sequence[int]], begin: int) -> I
 def _conflicts(run: ScheduleRun) -> Iterator[tuple[int, int]]:
     """For each request the newest one of another operation that it conflicts with: there its own may go first."""
     for later, (actor, footprint) in enumerate(zip(run.schedule, run.footprints, strict=True)):
-        for at in range(later - 1, -1, -1):
-            if run.schedule[at] != actor and run.footprints[at].conflicts(footprint):
-                yield at, actor
+        for index in range(later - 1, -1, -1):
+            if run.schedule[index] != actor and run.footprints[index].conflicts(footprint):
+                yield index, actor
                 break
 
 
 def _preemptions(schedule: Sequence[int], offered: Sequence[Sequence[int]]) -> int:
-    return sum(before != after and before in offered[at + 1] for at, (before, after) in enumerate(pairwise(schedule)))
+    return sum(
+        before != after and before in offered[index + 1] for index, (before, after) in enumerate(pairwise(schedule))
+    )
 
 
 def _perform(operation: Operation, actor: _Actor, items: ItemTable, blobs: BlobStore) -> None:

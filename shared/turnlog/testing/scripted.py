@@ -30,12 +30,12 @@ class ScriptedMemory:
 
     def known(self, owner: Owner, question: str, *, limit: int, timeout_seconds: float) -> list[Memory]:
         self.asked.append((owner, question))
-        said = self.says
-        while callable(said):
-            said = said(owner, question)
-        if isinstance(said, Exception):
-            raise said
-        return list(said)[:limit]
+        answer = self.says
+        while callable(answer):
+            answer = answer(owner, question)
+        if isinstance(answer, Exception):
+            raise answer
+        return list(answer)[:limit]
 
     def page(self, owner: Owner, *, limit: int, after: str | None = None) -> MemoryPage:
         return MemoryPage(tuple(self.known(owner, "", limit=limit, timeout_seconds=1)))

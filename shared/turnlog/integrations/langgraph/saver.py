@@ -5,8 +5,8 @@
     graph = builder.compile(checkpointer=TurnlogSaver(log))
     graph.invoke({"messages": [("user", "Hello")]}, {"configurable": {"thread_id": "support-42"}})
 
-A thread is a session; its checkpoints are documents of the session. Unchanged data is not written again. A channel's value is stored
-once, and a list as its new elements. Elements that a task has already written are stored as references to that write.
+A thread is a session; its checkpoints are documents of the session. Unchanged data is not written again: a channel's value is
+stored once, and a list as its new elements. Elements that a task has already written are stored as references to that write.
 """
 
 from __future__ import annotations

@@ -185,7 +185,7 @@ class RedrivableContract:
         assert _redrivable(queue).redrive(lambda _body: "acme") == 1
         assert list(queue.dead_letters()) == []
         for expected in range(1, self.max_receives + 1):
-            assert [(one.body, one.receives) for one in receive_all(queue)] == [("mended", expected)]
+            assert [(delivery.body, delivery.receives) for delivery in receive_all(queue)] == [("mended", expected)]
             advance(self.visibility_seconds + MARGIN_SECONDS)
         assert receive_all(queue) == []
         assert [letter.body for letter in queue.dead_letters()] == ["mended"]
@@ -195,11 +195,11 @@ class RedrivableContract:
         for body in bodies:
             queue.send(body, group="acme")
         self._outlive(queue, advance)
-        wanted = set(bodies[::2])
-        assert _redrivable(queue).redrive(lambda body: "acme" if body in wanted else None) == len(wanted)
-        assert {delivery.body for delivery in receive_all(queue, acknowledge=True)} == wanted
+        chosen = set(bodies[::2])
+        assert _redrivable(queue).redrive(lambda body: "acme" if body in chosen else None) == len(chosen)
+        assert {delivery.body for delivery in receive_all(queue, acknowledge=True)} == chosen
         advance(MARGIN_SECONDS)
-        assert {letter.body for _ in range(9) for letter in queue.dead_letters()} == set(bodies) - wanted
+        assert {letter.body for _ in range(9) for letter in queue.dead_letters()} == set(bodies) - chosen
 
     def _outlive(self, queue: JobQueue, advance: Advance) -> None:
         for _ in range(self.max_receives):

@@ -1,4 +1,4 @@
-"""Items for the suites, each test's in a partition of its own, so that tests can share a table."""
+"""Contract of reads and batches of an `ItemTable`, and helpers that make items in a partition of each test's own."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def item_that_won(result: Lost | None) -> dict[str, AttributeValue]:
 
 
 def walk(table: ItemTable, query: Query) -> Sequence[Page]:
-    """All pages. The last may be empty: DynamoDB can't tell at a limit whether something follows."""
+    """Return all pages of a query. The last may be empty, because DynamoDB can't tell at a limit whether items follow."""
     pages: list[Page] = []
     after = query.after
     while True:
@@ -78,10 +78,10 @@ def walk(table: ItemTable, query: Query) -> Sequence[Page]:
 
 
 class ItemReadsContract:
-    """A part of `ItemTableContract`."""
+    """Tests of reads and batches, a part of `ItemTableContract`."""
 
     index_lag_seconds: float = 0.0
-    """How long an index may be behind. An engine with lag (a real DynamoDB table) sets a few seconds."""
+    """Seconds that an index may lag behind writes. A real DynamoDB table needs a few."""
 
     # Queries
 
@@ -128,7 +128,7 @@ class ItemReadsContract:
         assert sort_keys_read == sorted(keys, reverse=descending)
 
     def test_a_continuation_is_plain_text(self, table: ItemTable) -> None:
-        """It goes into a signed cursor and comes back another day, from another process."""
+        """A continuation survives JSON, because cursors carry it between processes and days."""
         pk = new_partition()
         table.write_many([item_at(pk, sk) for sk in "abc"])
         first = table.query(Query(pk, "a", "z", limit=1))

@@ -1,4 +1,4 @@
-"""What a `MemoryEngine` promises."""
+"""The contract suite of `MemoryEngine`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from turnlog.core.memory import Memory, Offloaded, SpokenMessage
 from turnlog.ports import MemoryEngine
 
 Settle: TypeAlias = Callable[[], None]
-"""Returns when the engine has made what it makes later of what it was told."""
+"""Waits until the engine has made the memories that it makes in the background."""
 
 ADA, BOB = Owner.of("acme", "ada"), Owner.of("acme", "bob")
 OTHER_ADA = Owner.of("umbrella", "ada")
@@ -20,18 +20,18 @@ _START_MS = 1_763_683_200_000
 
 
 class MemoryEngineContract:
-    """Fixtures: ``memory``, a `MemoryEngine` that knows nothing, and ``settle``, a `Settle`.
+    """Tests of a `MemoryEngine`. Fixtures: ``memory``, an empty engine, and ``settle``, a `Settle`.
 
-    The suite tells it what a person says of themselves in plain sentences. A server that stands for an engine's own must make at
-    least one memory of each of these, which has its telling words (tea, Lisbon, Rufus).
+    The suite passes plain sentences in which people describe themselves. The engine, or a fake server behind it, must make at least
+    one memory of each sentence that contains its key word: tea, Lisbon or Rufus.
     """
 
     tells_places: bool = True
-    """Whether memories say which session and message they came from. An engine that can't tell messages apart says neither."""
+    """Whether memories name their session and message. An engine that can't tell messages apart names neither."""
     replaces: bool = True
-    """Whether a newer memory takes the place of an older one that says otherwise."""
+    """Whether a newer memory replaces an older one that contradicts it."""
     counts: bool = True
-    """Whether `remember` counts what it made. False for an engine that makes memories later."""
+    """Whether `remember` returns the number of memories made. False for an engine that makes them in the background."""
 
     def test_what_is_told_is_known_and_listed(self, memory: MemoryEngine, settle: Settle) -> None:
         made = memory.remember(part_of(ADA, "s1", [TEA, CITY, DOG]))
@@ -142,7 +142,7 @@ class MemoryEngineContract:
             assert not having(left, "tea") and having(left, "Rufus")
             if self.tells_places:
                 assert having(left, "Lisbon")
-                memory.remember(part)  # nor is it made again
+                memory.remember(part)  # an erased memory is not made again
                 settle()
 
     def test_a_person_is_erased_and_no_other(self, memory: MemoryEngine, settle: Settle) -> None:
@@ -192,7 +192,7 @@ class MemoryEngineContract:
 def part_of(
     owner: Owner, session_id: str, sentences: Sequence[str], *, first: int = 1, time_ms: int = _START_MS
 ) -> Offloaded:
-    """A part in which a user says the sentences, each answered; the first of them at the position after ``first``."""
+    """Return a part in which a user says the sentences, each answered, from the position after ``first`` on."""
 
     def said() -> Iterable[SpokenMessage]:
         for index, sentence in enumerate(sentences):
@@ -209,7 +209,7 @@ def part_of(
 
 
 def every(memory: MemoryEngine, owner: Owner, *, limit: int = 100) -> list[Memory]:
-    """All pages of the list."""
+    """Return all memories of an owner, page by page."""
     memories, after = list[Memory](), None
     while True:
         page = memory.page(owner, limit=limit, after=after)

@@ -26,11 +26,11 @@ HELP = (
     ("/window", "the window of the next model call"),
     ("/search WORDS", "messages of this session by words"),
     ("/recall REF", "a tool call and its result"),
-    ("/undo", "the newest message of yours, and all behind it, leave the view; the log keeps them"),
-    ("/go", "go on where the talk has stopped"),
-    ("/approve, /reject [REASON]", "decide the call that waits"),
-    ("/reset", "end the session and begin a fresh one with its settings"),
-    ("/quit", "leave; so do exit and Ctrl-D"),
+    ("/undo", "remove your newest message and everything after it from view; the log keeps it"),
+    ("/go", "continue an interrupted answer"),
+    ("/approve, /reject [REASON]", "decide the waiting call"),
+    ("/reset", "end the session and create a new one with its settings"),
+    ("/quit", "leave; exit and Ctrl-D do so too"),
 )
 _WAITS = "a call waits for a decision: /approve or /reject [REASON]"
 

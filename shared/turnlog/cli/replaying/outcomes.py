@@ -141,7 +141,7 @@ class SummaryWatch:
             self._take(summary)
             faults += self._faults(session, summary, known, others)
         elif others:
-            faults.append(f"{len(others)} commits are neither messages nor in force")
+            faults.append(f"{len(others)} commits are neither messages nor the current summary")
         self.totals.wrong += len(faults) - self.totals.jobs["pending"] - self.totals.jobs["failed"]
         return faults
 

@@ -125,7 +125,9 @@ def _print_outcome(screen: Console, job: Job, summary: SummaryAnswer | None) -> 
     if job.status == "queued":
         screen.print(f"look at it with: turnlog jobs show {job.job_id}", style="dim", soft_wrap=True)
     if result.get("status") == "postponed":
-        screen.print("no model answers now; the session asks again by itself, or try again later", soft_wrap=True)
+        screen.print(
+            "the summariser is not available; the session retries by itself, or try again later", soft_wrap=True
+        )
     if job.status == "done" and summary is not None:
         _print_numbers(screen, summary)
 

@@ -112,7 +112,7 @@ def redrive(
     if redriven.jobs:
         screen.print(f"{_counted(len(redriven.jobs), 'job')} queued again: {', '.join(redriven.jobs)}", soft_wrap=True)
     if redriven.left:
-        screen.print(f"{_counted(redriven.left, 'dead letter')} left: no jobs of ours", style="yellow")
+        screen.print(f"{_counted(redriven.left, 'dead letter')} left: not jobs of Turnlog", style="yellow")
 
 
 def job_line(job: Job) -> str:

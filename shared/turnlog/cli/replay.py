@@ -132,7 +132,7 @@ def _service(connection: Connection, engine: str, *, keep: bool) -> Iterator[Tur
 
 def _leave(folder: Path, *, keep: bool) -> None:
     if keep and (folder / DATABASE).is_file():
-        sys.stderr.write(f"turnlog: kept; look at it with `turnlog sessions --data {folder}`\n")
+        sys.stderr.write(f"turnlog: the data folder is kept; look at it with `turnlog sessions --data {folder}`\n")
         return
     import shutil
 

@@ -331,11 +331,11 @@ def followed(log: Turnlog, connection: Connection, job: Job) -> Job:
 def erasure_line(job: Job, what: str) -> str:
     """Describe an erasure job in one line, such as ``session s: 12 commits, ...``."""
     if job.error is not None:
-        return plain(f"{what} answers to nobody; {job.error.detail} ({job.error.code}): job {job.job_id} goes on")
+        return plain(f"{what}: no longer readable; {job.error.detail} ({job.error.code}); job {job.job_id} continues")
     result = job.result or {}
     counts = ", ".join(f"{number(count)} {name}" for name, count in result.items() if isinstance(count, int))
     again = "" if job.status == "done" else f"; job {job.job_id} looks again 15 minutes later"
-    return f"{what}: {counts or 'on its way'}{again}"
+    return f"{what}: {counts or 'in progress'}{again}"
 
 
 @connected

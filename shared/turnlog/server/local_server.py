@@ -64,7 +64,7 @@ class LocalServer:
     ) -> None:
         if host not in LOOPBACK and token is None:
             raise InvalidInputError(
-                f"serving on {host!r} needs a token: anyone who reaches it would be anyone", code="token_needed"
+                f"serving on {host!r} needs a token: without one, any client could act as any user", code="token_needed"
             )
         from waitress.server import create_server
 

@@ -96,7 +96,7 @@ class Talk:
             if line is None or line.strip() in ("/quit", "/exit", "exit", "quit"):
                 break
             if line.strip():
-                self._guarded(lambda said=line: self._take(said))  # type: ignore[misc]
+                self._guarded(lambda line=line: self._take(line))  # type: ignore[misc]
         if not self._screen.is_person and _is_open(self._waiting()):
             raise ConflictError(_WAITS, code="waits_for_decision")
 
@@ -112,7 +112,7 @@ class Talk:
         except KeyboardInterrupt:
             if not self._screen.is_person:
                 raise
-            self._screen.note("stopped: what was said is kept, marked as interrupted; /go asks again", "yellow")
+            self._screen.note("stopped: the partial answer is stored, marked as interrupted; /go asks again", "yellow")
         finally:
             self._screen.end_line()
 
@@ -120,7 +120,7 @@ class Talk:
         if self._waiting() is not None:
             self._turn(self._run.resume)
         elif self._is_unfinished():
-            self._screen.note("the newest message has no whole answer: /go asks for one", "yellow")
+            self._screen.note("the newest message has no complete answer: /go asks for one", "yellow")
 
     def _take(self, line: str) -> None:
         word, _, rest = line.strip().partition(" ")
@@ -158,7 +158,7 @@ class Talk:
     def _show_outcome(self, outcome: RunResult) -> RunResult:
         screen, window = self._screen, self._watch.window
         if outcome.status == "max_iterations":
-            screen.note(f"{outcome.iterations} model calls were made, and no more may be: --max-iterations", "yellow")
+            screen.note(f"stopped after {outcome.iterations} model calls, the limit of --max-iterations", "yellow")
         elif outcome.status == "idle":
             screen.note("there is nothing to answer")
         elif outcome.status == "pending" and not screen.is_person:

@@ -152,7 +152,7 @@ class SummaryWatch:
 
     def _faults(self, session: Session, summary: SummaryAnswer, known: set[int], others: set[int]) -> Iterable[str]:
         if summary.position not in others:
-            yield f"the summary at {summary.position} stands where a message does"
+            yield f"the summary at {summary.position} has the position of a message"
         covered = sum(summary.first <= position <= summary.last for position in known)
         if covered != summary.messages:
             yield f"the summary counts {summary.messages} messages in {summary.first} to {summary.last}, not {covered}"

@@ -29,7 +29,7 @@ Url = Annotated[
         "--url",
         metavar="URL",
         envvar="TURNLOG_URL",
-        help="Address of a Turnlog service. By default, the data folder is opened in this process.",
+        help="URL of a Turnlog service or an engine. By default, the data folder is opened in this process.",
     ),
 ]
 Data = Annotated[

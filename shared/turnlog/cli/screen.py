@@ -71,6 +71,7 @@ def table(title: str | None, columns: Sequence[tuple[str, str]]) -> Table:
 
 
 def number(value: int | None) -> str:
+    """Return a number with thousands separators, or a dash for None."""
     return "–" if value is None else f"{value:,}"
 
 

@@ -22,7 +22,8 @@ def create(
     session: Session,
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="A name for the snapshot.")] = None,
     full: Annotated[
-        bool, typer.Option("--full", help="Copy the history, so that the snapshot outlives the session.")
+        bool,
+        typer.Option("--full", help="Copy the history, so that the snapshot stays usable after the session expires."),
     ] = False,
     keep: Annotated[
         int | None,

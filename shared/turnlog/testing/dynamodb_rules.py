@@ -18,6 +18,7 @@ _WRITE_UNIT_BYTES = 1_024
 
 
 def wire_item_bytes(item: WireItem) -> int:
+    """Return the size of an item in bytes, counted as DynamoDB does."""
     return sum(len(name.encode()) + _value_bytes(value) for name, value in item.items())
 
 
@@ -101,6 +102,7 @@ Params: TypeAlias = Mapping[str, Any]
 
 
 def is_consistent(params: Params) -> bool:
+    """Return whether a read asks for ConsistentRead, for every table that it names."""
     tables = params.get("RequestItems")
     if tables is not None:
         return all(table.get("ConsistentRead", False) for table in tables.values())
@@ -108,15 +110,18 @@ def is_consistent(params: Params) -> bool:
 
 
 def key_of(item: WireItem) -> tuple[str, str]:
+    """Return partition key and sort key of an item."""
     return item["pk"]["S"], item["sk"]["S"]
 
 
 def table_of(params: Params) -> str:
+    """Return the name of the only table in a request."""
     (table,) = [params["TableName"]] if "TableName" in params else params["RequestItems"]
     return str(table)
 
 
 def written_keys(operation: str, params: Params) -> list[WireItem]:
+    """Return the items or keys that a request writes or deletes; empty for reads."""
     match operation:
         case "PutItem":
             return [params["Item"]]
@@ -137,12 +142,14 @@ def writes_of(operation: str, params: Params, answer: Params) -> list[tuple[tupl
 
 
 def put_or_key(request: Params) -> tuple[bool, WireItem]:
+    """Return whether an entry of a batch is a put, and its item, or the key of a delete."""
     if "PutRequest" in request:
         return True, request["PutRequest"]["Item"]
     return False, request["DeleteRequest"]["Key"]
 
 
 def read_units_of(operation: str, params: Params, answer: Params) -> float:
+    """Return the read units of a request, from its answer; 0 for writes."""
     match operation:
         case "GetItem":
             return read_units(wire_item_bytes(answer.get("Item", {})), consistent=is_consistent(params))

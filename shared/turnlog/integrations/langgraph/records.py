@@ -261,10 +261,12 @@ class Writes:
 
 
 def checkpoint_of(data: bytes, *, item: str) -> Checkpointed:
+    """Decode a checkpoint. Raises `CorruptError` or `NewerSchemaError` naming ``item``."""
     return _read(data, _CHECKPOINT, _checkpoint, item)
 
 
 def writes_of(data: bytes, *, item: str) -> Writes:
+    """Decode the writes of a task. Raises `CorruptError` or `NewerSchemaError` naming ``item``."""
     return _read(data, _WRITES, _writes, item)
 
 

@@ -32,6 +32,7 @@ class Sweep:
 
 
 def sweep_of(loader: Loader, documents: Documents, space: Namespace) -> Sweep:
+    """Read all checkpoints of a namespace."""
     reader = Reader(documents, space)
     stored = list(reader.walk())
     visible = {

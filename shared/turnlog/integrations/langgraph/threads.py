@@ -66,6 +66,7 @@ class Namespace:
 
 
 def task_name(task_id: str) -> str:
+    """Return the name of a task in keys: its id, or a digest of a long one."""
     return short(task_id, _MAX_TASK)
 
 

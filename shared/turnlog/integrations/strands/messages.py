@@ -37,6 +37,7 @@ def body_of(message: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]
 
 
 def meta_of(message: Mapping[str, Any], kept: Mapping[str, Any], agent_id: str) -> dict[str, Any]:
+    """Return the fields of a message beside its body: author, metadata, and its tracking id as message id."""
     meta: dict[str, Any] = {"author": agent_id, "metadata": {KEPT: dict(kept)}}
     tracking_id = message.get("tracking_id")
     if isinstance(tracking_id, str) and 0 < len(tracking_id) <= _MAX_ID:
@@ -62,6 +63,7 @@ def message_of(stored: StoredMessage) -> Message:
 
 
 def session_message_of(stored: StoredMessage, message_id: int) -> SessionMessage:
+    """Return a stored message as a `SessionMessage` of Strands."""
     kept = (stored.metadata or {}).get(KEPT) or {}
     return SessionMessage(
         message_of(stored),

@@ -115,7 +115,7 @@ def test_a_job_that_fails_or_is_postponed_is_exit_1(data: Path, monkeypatch: pyt
     assert "is failed: no such model (summariser_misconfigured), after 1 try" in said
     assert "positions" not in said
     assert "is done: postponed, unavailable" in (said := stopped("compress", SESSION, "--data", data))
-    assert "no model answers now" in said
+    assert "the summariser is not available" in said
     failed = as_json("jobs", "--status", "failed", "--data", data)["jobs"]
     assert [job["error"]["code"] for job in failed] == ["summariser_misconfigured"]
     assert f"1 job queued again: {failed[0]['job_id']}" in ok("jobs", "redrive", "--failed", "--data", data)
@@ -206,7 +206,7 @@ def test_redrive_brings_a_dead_letter_back(data: Path) -> None:
         assert log.run_jobs() == 0
     assert (
         ok("jobs", "redrive", "--data", data)
-        == "1 dead letter back in the queue\n1 dead letter left: no jobs of ours\n"
+        == "1 dead letter back in the queue\n1 dead letter left: not jobs of Turnlog\n"
     )
     assert as_json("jobs", "redrive", "--data", data) == {"dead_letters": 0, "jobs": [], "left": 1}
     assert ok("compress", SESSION, "--data", data).count("is done") == 1

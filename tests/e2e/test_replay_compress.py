@@ -169,7 +169,7 @@ def _assert_it_is_found(harness: Harness) -> None:
     report.add(left)
     assert not report.ok and report.total.invalid == report.total.lost == 0
     for wrong, says in (
-        (told(position=2), "stands where a message does"),
+        (told(position=2), "has the position of a message"),
         (told(messages=3), "counts 3 messages"),
         (told(last=17), "while loop 8 is open"),
         (told(last_loop=8), "which is open"),

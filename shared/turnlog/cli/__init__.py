@@ -10,7 +10,7 @@ _NEEDED = ("typer", "rich", "waitress", "aws_lambda_powertools")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Runs one command and exits: 0 done, 1 failed, 2 wrong usage (an input that the caller must change)."""
+    """Run one command and exit: 0 done, 1 failed, 2 wrong usage (an input that the caller must change)."""
     missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
     if missing:
         sys.stderr.write(f"turnlog: the command line needs {', '.join(missing)}: pip install 'turnlog[cli]'\n")

@@ -1,4 +1,4 @@
-"""``python -m turnlog.cli``: the command line where the `turnlog` script is not on the path."""
+"""``python -m turnlog.cli``: the command line, for when the `turnlog` script is not on the path."""
 
 from __future__ import annotations
 

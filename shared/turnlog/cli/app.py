@@ -1,4 +1,4 @@
-"""The commands, and what becomes of their errors: one line on stderr and an exit code, never a traceback."""
+"""The table of commands, and their errors: one line on stderr and an exit code, never a traceback."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _MAX_POINTERS = 5
 
 
 class Commands(TyperGroup):
-    """The group of all commands."""
+    """The group of all commands; it turns errors into exit codes."""
 
     def main(self, *args: Any, **extra: Any) -> Any:
         extra["standalone_mode"] = False
@@ -45,7 +45,7 @@ class Commands(TyperGroup):
         except (TurnlogError, OSError, RuntimeError) as error:
             raise SystemExit(_failed(error)) from error
         except Exception as error:
-            # Usage errors of typer, or of the click that older versions are made on.
+            # Usage errors of typer, or of click under older versions of typer.
             if not hasattr(error, "format_message"):
                 raise
             _say(f"{error.format_message().rstrip('.')} (turnlog --help)")
@@ -54,7 +54,7 @@ class Commands(TyperGroup):
 
 
 def _failed(error: Exception) -> int:
-    """Says what is wrong; the exit code."""
+    """Print an error to stderr and return its exit code. Raises errors of other kinds again."""
     if isinstance(error, TurnlogError):
         pointers = ", ".join(problem.pointer for problem in error.problems[:_MAX_POINTERS] if problem.pointer)
         where = f" at {pointers}" if pointers else ""

@@ -1,4 +1,4 @@
-"""`turnlog lint` and `turnlog schema`: no service, no session."""
+"""Commands that check: `turnlog lint`, `schema`, `doctor`, `verify` and `backup`."""
 
 from __future__ import annotations
 
@@ -34,20 +34,22 @@ Files = Annotated[
     list[Path],
     typer.Argument(
         metavar="FILE...",
-        help="JSON or JSON Lines: messages, {id, messages}, a provider's request, or many of them; - is standard input.",
+        help="JSON or JSON Lines of messages, {id, messages}, or provider requests, one or many; - reads standard input.",
     ),
 ]
 Rules = Annotated[
     str | None,
     typer.Option(
-        "--format", metavar="F", help=f"Whose rules: {', '.join(FORMATS)}. Left out: each history's is recognised."
+        "--format",
+        metavar="F",
+        help=f"The provider format whose rules apply: {', '.join(FORMATS)}. By default recognised for each history.",
     ),
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class _Linted:
-    """One history, and what is wrong with it."""
+    """One linted history and the rules it breaks."""
 
     id: str
     messages: int
@@ -56,56 +58,56 @@ class _Linted:
 
 
 def lint(files: Files, format: Rules = None, json: Json = False) -> None:
-    """Say which provider rules a history breaks; exit 1 when it breaks any."""
+    """Report the provider rules that histories break; exit 1 when any is broken."""
     if format is not None and format not in FORMATS:
         message = f"no rules for format {format!r}; there are some for {', '.join(sorted(FORMATS))}"
         raise InvalidInputError(message, code="unknown_format")
-    linted = [_linted(one, format) for one in read_transcripts(files)]
+    linted = [_linted(transcript, format) for transcript in read_transcripts(files)]
     if json:
         histories = [
             {
-                "id": one.id,
-                "messages": one.messages,
-                "format": one.format,
-                "valid": not one.problems,
-                "problems": [problem.model_dump() for problem in one.problems],
+                "id": history.id,
+                "messages": history.messages,
+                "format": history.format,
+                "valid": not history.problems,
+                "problems": [problem.model_dump() for problem in history.problems],
             }
-            for one in linted
+            for history in linted
         ]
-        print_json({"valid": not any(one.problems for one in linted), "histories": histories})
+        print_json({"valid": not any(history.problems for history in linted), "histories": histories})
     else:
         _print(linted)
-    if any(one.problems for one in linted):
+    if any(history.problems for history in linted):
         raise typer.Exit(1)
 
 
-def _linted(one: Transcript, format: str | None) -> _Linted:
+def _linted(transcript: Transcript, format: str | None) -> _Linted:
     try:
-        rules = format if format is not None else format_of(one.messages)
+        rules = format if format is not None else format_of(transcript.messages)
     except InvalidInputError as error:
-        raise InvalidInputError(f"{one.id!r}: {error.detail}", code="unknown_format") from error
-    problems = [problem_of(violation) for violation in violations_of(one.messages, format=rules)]
-    return _Linted(one.id, len(one.messages), rules, problems)
+        raise InvalidInputError(f"{transcript.id!r}: {error.detail}", code="unknown_format") from error
+    problems = [problem_of(violation) for violation in violations_of(transcript.messages, format=rules)]
+    return _Linted(transcript.id, len(transcript.messages), rules, problems)
 
 
 def _print(linted: Sequence[_Linted]) -> None:
     screen = console()
-    for one in linted:
-        for problem in one.problems:
-            line = Text(f"{plain(one.id, lines=False)} {plain(problem.pointer, lines=False)}: ", style="bold")
+    for history in linted:
+        for problem in history.problems:
+            line = Text(f"{plain(history.id, lines=False)} {plain(problem.pointer, lines=False)}: ", style="bold")
             line.append(problem.rule, style="bold red").append(f"  {plain(problem.message)}")
             for name, text in (("answer", problem.provider_says), ("fix", problem.fix), ("see", problem.source)):
                 line.append(f"\n    {name}: ", style="dim").append(plain(text))
             screen.print(line, soft_wrap=True)
     counted = f"{len(linted)} {'history' if len(linted) == 1 else 'histories'}"
-    broken, total = sum(1 for one in linted if one.problems), sum(len(one.problems) for one in linted)
+    broken, total = sum(1 for history in linted if history.problems), sum(len(history.problems) for history in linted)
     problems = f"{total} {'problem' if total == 1 else 'problems'} in {broken} of {counted}"
     verdict = f"{problems if broken else f'{counted}, all valid'} by the rules of {_named(linted)}"
     screen.print(verdict, style="red" if broken else "green")
 
 
 def _named(linted: Sequence[_Linted]) -> str:
-    return ", ".join(sorted({one.format for one in linted})) or "any provider"
+    return ", ".join(sorted({history.format for history in linted})) or "any provider"
 
 
 def schema(
@@ -132,6 +134,8 @@ _SAMPLE, _SAMPLE_TOKENS = "tiktoken is great!", 6
 
 @dataclass(frozen=True, slots=True)
 class Check:
+    """The result of one check of the installation."""
+
     name: str
     ok: bool
     detail: str
@@ -155,10 +159,10 @@ def doctor(ctx: typer.Context, data: Data = None, json: Json = False) -> None:
     if json:
         print_json({"ok": is_well, "checks": [asdict(check) for check in checks]})
     else:
-        made = table(None, [("", "left"), ("check", "left"), ("", "left")])
+        grid = table(None, [("", "left"), ("check", "left"), ("", "left")])
         for check in checks:
-            made.add_row(Text("✓", "green") if check.ok else Text("✗", "bold red"), check.name, check.detail)
-        console().print(made)
+            grid.add_row(Text("✓", "green") if check.ok else Text("✗", "bold red"), check.name, check.detail)
+        console().print(grid)
     if not is_well:
         raise typer.Exit(1)
 
@@ -166,7 +170,7 @@ def doctor(ctx: typer.Context, data: Data = None, json: Json = False) -> None:
 def _tried(name: str, check: Callable[[], str]) -> Check:
     try:
         return Check(name, True, check())
-    except Exception as error:  # noqa: BLE001 - whatever fails is what the doctor is asked for
+    except Exception as error:  # noqa: BLE001 - the doctor reports any failure
         return Check(name, False, f"{type(error).__name__}: {error}")
 
 
@@ -204,21 +208,21 @@ def _counter() -> str:
 
 
 def _engine() -> str:
-    """Writes in one engine and reads in another over the same folder: what is acknowledged is in the file."""
+    """Write with one engine and read with another over the same temporary folder. Raises when the message is lost."""
     with tempfile.TemporaryDirectory(prefix="turnlog-doctor-") as name:
         address, message = sqlite_url(Path(name)), {"role": "user", "content": _SAMPLE}
         with Turnlog.open(address) as log:
             session_id = log.sessions.create().id
             log.sessions.get(session_id).append(message)
         with Turnlog.open(address) as log:
-            found = [stored.body for stored in log.sessions.get(session_id).messages()]
-        if found != [message]:
+            bodies = [stored.body for stored in log.sessions.get(session_id).messages()]
+        if bodies != [message]:
             raise RuntimeError("a message that was acknowledged did not come back")
     return "writes, and reads back from the file"
 
 
 def _data(folder: Path) -> str:
-    """The folder itself is looked at only: the doctor writes nothing where sessions are."""
+    """Describe the data folder without writing to it."""
     if not (folder / DATABASE).is_file():
         return f"{folder}: no data yet"
     with Turnlog.open(sqlite_url(folder)) as log:
@@ -234,11 +238,11 @@ _MAX_DETAIL = 100
 def verify(
     connection: Connection,
     session: Annotated[
-        str | None, typer.Argument(metavar="[SESSION]", help="One session; else all of everybody.")
+        str | None, typer.Argument(metavar="[SESSION]", help="One session. By default, all sessions of all owners.")
     ] = None,
     json: Json = False,
 ) -> None:
-    """Check what is stored: commits, checksums, payloads, caches and blobs. Exit 1 when something is wrong."""
+    """Check stored data: commits, checksums, payloads, caches and blobs. Exit 1 when something is damaged."""
     with opened(connection) as log, _progress("checking", json=json) as progress:
         done = log.verify(session, progress=progress)
     if json:
@@ -252,19 +256,21 @@ def verify(
 @connected
 def backup(
     connection: Connection,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A new file; blobs go to FILE.blobs.")],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="The database copy, a new file. Blobs are copied to FILE.blobs.")
+    ],
     json: Json = False,
 ) -> None:
-    """Copy the data folder's database and blobs while it is in use, and check the copy."""
+    """Copy the database and blobs of the data folder while it is in use, and check the copy."""
     with opened(connection) as log, _progress("copying", json=json) as progress:
-        made = log.backup(file, progress=progress)
+        report = log.backup(file, progress=progress)
     if json:
-        print_json(made.model_dump(mode="json"))
+        print_json(report.model_dump(mode="json"))
     else:
-        sizes = f"{number(made.size_bytes)} bytes, {number(made.blobs)} blobs of {number(made.blob_bytes)} bytes"
-        console().print(f"{made.file}: {sizes}", soft_wrap=True)
-        _show(console(), made.verification)
-    if made.verification.damages:
+        sizes = f"{number(report.size_bytes)} bytes, {number(report.blobs)} blobs of {number(report.blob_bytes)} bytes"
+        console().print(f"{report.file}: {sizes}", soft_wrap=True)
+        _show(console(), report.verification)
+    if report.verification.damages:
         raise typer.Exit(1)
 
 
@@ -292,7 +298,7 @@ def _owner(damage: Damage) -> str:
 
 @contextmanager
 def _progress(word: str, *, json: bool) -> Iterator[Callable[[Verification], None]]:
-    """Yield what shows how far it is, on a terminal."""
+    """Yield a callback that shows progress on a terminal; elsewhere it does nothing."""
     screen = console(stderr=True)
     if json or not screen.is_terminal:
         yield lambda done: None

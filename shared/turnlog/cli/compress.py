@@ -1,4 +1,4 @@
-"""`turnlog compress`: a session's summary, made by a job that is waited for, or shown."""
+"""`turnlog compress`: summarise a session by a job, or show its current summary."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ _POLL_SECONDS, _LONGEST_POLL_SECONDS = 0.1, 2.0
 
 
 class Progress(Protocol):
+    """Shows one line of progress."""
+
     def __call__(self, text: str) -> None: ...
 
 
@@ -38,7 +40,7 @@ def compress(
             metavar="N",
             min=0,
             max=1_000_000,
-            help="Newest closed loops left out (as the policy wants it).",
+            help="Number of newest closed loops to leave out of the summary (default: as the policy says).",
         ),
     ] = None,
     max_tokens: Annotated[
@@ -48,29 +50,29 @@ def compress(
             metavar="N",
             min=MIN_SUMMARY_TOKENS,
             max=MAX_SUMMARY_TOKENS,
-            help="Text and facts together (1000).",
+            help="Maximum tokens of the summary, text and facts together (default: 1000).",
         ),
     ] = None,
-    show: Annotated[bool, typer.Option("--show", help="Make none: print the one in force.")] = False,
+    show: Annotated[bool, typer.Option("--show", help="Print the current summary and make no new one.")] = False,
     timeout: Annotated[
-        int, typer.Option("--timeout", metavar="S", min=1, help="Wait so many seconds at most.")
+        int, typer.Option("--timeout", metavar="S", min=1, help="Wait at most this many seconds.")
     ] = WAIT_SECONDS,
     json: Json = False,
 ) -> None:
-    """Summarise a session's closed loops through the queue, and say what the summary covers."""
+    """Summarise a session's closed loops by a job in the queue, and print what the summary covers."""
     if show and (not wait or keep_loops is not None or max_tokens is not None):
         raise InvalidInputError("--show makes no summary: leave the other options out")
     with opened(connection) as log:
-        found = log.sessions.get(session)
+        handle = log.sessions.get(session)
         if show:
-            _print_summary(_in_force(found.summary(), session), json=json)
+            _print_summary(_existing(handle.summary(), session), json=json)
             return
-        job = found.compress(mode="async", keep_loops=keep_loops, max_tokens=max_tokens)
+        job = handle.compress(mode="async", keep_loops=keep_loops, max_tokens=max_tokens)
         assert isinstance(job, Job)  # noqa: S101 - the answer of mode async
         if wait:
             with _progress(json=json) as progress:
                 job = waited(log, job, progress, seconds=timeout, is_ours=connection.url is None)
-        summary = found.summary() if wait else None
+        summary = handle.summary() if wait else None
     if json:
         print_json(
             {
@@ -85,7 +87,10 @@ def compress(
 
 
 def waited(log: Turnlog, job: Job, progress: Progress, *, seconds: float, is_ours: bool) -> Job:
-    """The job once it is over, or as it is when the time is. ``is_ours``: no service need be there to do it, so it is done here."""
+    """Wait up to ``seconds`` for a job to end, and return its latest state.
+
+    ``is_ours``: run waiting jobs in this process, because no service may be running.
+    """
     started, pause = time.monotonic(), _POLL_SECONDS
     while job.status == "queued":
         passed = time.monotonic() - started
@@ -105,7 +110,7 @@ def _is_well(job: Job) -> bool:
 
 @contextmanager
 def _progress(*, json: bool) -> Iterator[Progress]:
-    """A line on stderr that changes, where a person looks at it."""
+    """Yield a callback that updates one line on stderr; without a terminal it does nothing."""
     screen = console(stderr=True)
     if json or not screen.is_terminal:
         yield lambda _text: None
@@ -120,7 +125,9 @@ def _print_outcome(screen: Console, job: Job, summary: SummaryAnswer | None) -> 
     if job.status == "queued":
         screen.print(f"look at it with: turnlog jobs show {job.job_id}", style="dim", soft_wrap=True)
     if result.get("status") == "postponed":
-        screen.print("no model answers now; the session asks again by itself, or try again later", soft_wrap=True)
+        screen.print(
+            "the summariser is not available; the session retries by itself, or try again later", soft_wrap=True
+        )
     if job.status == "done" and summary is not None:
         _print_numbers(screen, summary)
 
@@ -142,19 +149,19 @@ def _print_summary(summary: SummaryAnswer, *, json: bool) -> None:
 def _print_numbers(screen: Console, summary: SummaryAnswer) -> None:
     share = f" ({summary.tokens / summary.source_tokens:.0%})" if summary.source_tokens else ""
     base = f", continues the one at {summary.base}" if summary.base is not None else ""
-    made = table(None, [("", "left"), ("", "left")])
-    made.show_header = False
-    made.add_row("positions", f"{summary.first}–{summary.last}")
-    made.add_row("loops", f"{summary.first_loop}–{summary.last_loop}")
-    made.add_row("messages", number(summary.messages))
-    made.add_row("tokens", f"{number(summary.source_tokens)} -> {number(summary.tokens)}{share}")
-    made.add_row("facts", number(len(summary.facts)))
-    made.add_row("at", f"{summary.position}{base}")
-    made.add_row("by", plain(summary.summariser, lines=False))
-    screen.print(made)
+    grid = table(None, [("", "left"), ("", "left")])
+    grid.show_header = False
+    grid.add_row("positions", f"{summary.first}–{summary.last}")
+    grid.add_row("loops", f"{summary.first_loop}–{summary.last_loop}")
+    grid.add_row("messages", number(summary.messages))
+    grid.add_row("tokens", f"{number(summary.source_tokens)} -> {number(summary.tokens)}{share}")
+    grid.add_row("facts", number(len(summary.facts)))
+    grid.add_row("at", f"{summary.position}{base}")
+    grid.add_row("by", plain(summary.summariser, lines=False))
+    screen.print(grid)
 
 
-def _in_force(summary: SummaryAnswer | None, session_id: str) -> SummaryAnswer:
+def _existing(summary: SummaryAnswer | None, session_id: str) -> SummaryAnswer:
     if summary is None:
         raise NotFoundError(f"session {session_id!r} has no summary yet", code="no_summary")
     return summary

@@ -1,4 +1,4 @@
-"""`turnlog context`."""
+"""`turnlog context`: print a window, or the difference between two windows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _Key: TypeAlias = tuple[str, int | str | None, int]
 
 
 class PartLike(Protocol):
-    """A part of a manifest, here or as an answer."""
+    """A part of a window's manifest, from the engine or from an API answer."""
 
     @property
     def kind(self) -> str: ...
@@ -40,7 +40,10 @@ class PartLike(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One part that is not the same. ``before`` None: it came; ``after`` None: it went; else its level or its tokens changed."""
+    """A part that differs between two windows.
+
+    ``before`` is None for an added part, ``after`` for a removed one. Otherwise its level or its tokens changed.
+    """
 
     change: ChangeKind
     before: PartLike | None
@@ -48,26 +51,27 @@ class Change:
 
     @property
     def part(self) -> PartLike:
-        found = self.after if self.after is not None else self.before
-        assert found is not None  # noqa: S101 - one of them is there
-        return found
+        """The part after the change, or before it when it was removed."""
+        part = self.after if self.after is not None else self.before
+        assert part is not None  # noqa: S101 - a change has at least one of the two
+        return part
 
     @property
     def tokens(self) -> int:
-        """How many tokens more it takes."""
+        """The difference in tokens; negative when the part got smaller."""
         return (self.after.tokens if self.after is not None else 0) - (
             self.before.tokens if self.before is not None else 0
         )
 
 
 def compare(before: Sequence[PartLike], after: Sequence[PartLike]) -> tuple[Change, ...]:
-    """The changes from one window to the other, in the order of the later one; what went comes where it was, or last.
+    """Return the changes between two windows in the order of the later one; removed parts keep their place.
 
-    A loop's messages are compared only where the loop is whole in both: else the loop itself says it. A part that is out in
-    both, or unchanged, is no change.
+    Messages of a loop are compared only when the loop is whole in both windows. Otherwise the loop is compared as one part.
+    Parts that are unchanged, or out of both windows, are left out.
     """
-    whole = _whole_loops(before) & _whole_loops(after)
-    old, new = dict(_keyed(before, whole)), dict(_keyed(after, whole))
+    whole_loops = _whole_loops(before) & _whole_loops(after)
+    old, new = dict(_keyed(before, whole_loops)), dict(_keyed(after, whole_loops))
     changes = list[Change]()
     for key in _merged(list(old), list(new)):
         change = _change(old.get(key), new.get(key))
@@ -88,11 +92,11 @@ def _whole_loops(parts: Iterable[PartLike]) -> set[int | None]:
     return {part.loop for part in parts if part.kind == "loop" and part.level == "whole"}
 
 
-def _keyed(parts: Iterable[PartLike], whole: set[int | None]) -> Iterator[tuple[_Key, PartLike]]:
-    """Parts by what they are: a loop by its number, a message by its position, a line by its reason."""
+def _keyed(parts: Iterable[PartLike], whole_loops: set[int | None]) -> Iterator[tuple[_Key, PartLike]]:
+    """Yield parts with their keys: a loop by its number, a message by its position, a line by its reason."""
     seen = Counter[tuple[str, int | str | None]]()
     for part in parts:
-        if part.kind == "message" and part.loop is not None and part.loop not in whole:
+        if part.kind == "message" and part.loop is not None and part.loop not in whole_loops:
             continue
         name = part.loop if part.kind == "loop" else part.first if part.kind == "message" else None
         key = (part.kind, part.reason if part.kind == "line" else name)
@@ -101,7 +105,7 @@ def _keyed(parts: Iterable[PartLike], whole: set[int | None]) -> Iterator[tuple[
 
 
 def _merged(old: Sequence[_Key], new: Sequence[_Key]) -> Iterator[_Key]:
-    """The keys of both in the order of ``new``; each that only ``old`` has follows the one that it followed there."""
+    """Yield the keys of both in the order of ``new``. A key that only ``old`` has follows its predecessor there."""
     known, behind = set(new), dict[_Key | None, list[_Key]]()
     anchor: _Key | None = None
     for key in old:
@@ -119,24 +123,24 @@ _STYLES = {"came": "green", "went": "red", "level": "yellow", "tokens": "bright_
 
 
 def difference(before: WindowAnswer, after: WindowAnswer, *, title: str | None = None) -> RenderableType:
-    """The changes in the order in which the later window is sent, and both totals."""
+    """Return a table of the changes between two windows, in the order of the later one, and both totals."""
     changes = compare(before.manifest.parts, after.manifest.parts)
     headings = [("part", "left"), ("positions", "left"), ("change", "left"), ("level", "left"), ("tokens", "right")]
-    made = table(title, [*headings, ("why", "left")])
-    for one in changes:
-        part = one.part
-        style = _STYLES[one.change]
-        made.add_row(
+    grid = table(title, [*headings, ("why", "left")])
+    for change in changes:
+        part = change.part
+        style = _STYLES[change.change]
+        grid.add_row(
             f"loop {part.loop}" if part.kind == "loop" else part.kind,
-            _positions(one),
-            Text(one.change, style=style),
-            _levels(one),
-            f"{one.tokens:+,}",
+            _positions(change),
+            Text(change.change, style=style),
+            _levels(change),
+            f"{change.tokens:+,}",
             Text(part.reason or "", style="dim"),
         )
     line = Text(f"head {before.head} -> {after.head}: {number(before.tokens)} -> {number(after.tokens)} tokens")
     line.append(f" ({after.tokens - before.tokens:+,})")
-    return Group(made, Text(), line) if changes else Group(Text("no difference"), line)
+    return Group(grid, Text(), line) if changes else Group(Text("no difference"), line)
 
 
 def _positions(change: Change) -> str:
@@ -149,22 +153,25 @@ def _positions(change: Change) -> str:
 def _levels(change: Change) -> Text:
     levels = [part.level for part in (change.before, change.after) if part is not None]
     shown = Text()
-    for at, level in enumerate(dict.fromkeys(levels)):
-        shown.append(" -> " if at else "").append(level, style=STYLES.get(level, ""))
+    for index, level in enumerate(dict.fromkeys(levels)):
+        shown.append(" -> " if index else "").append(level, style=STYLES.get(level, ""))
     return shown
 
 
 Model = Annotated[
-    str | None, typer.Option("--model", metavar="M", help="The model's context is the budget, when none is given.")
+    str | None,
+    typer.Option(
+        "--model", metavar="M", help="A model name; its context size is the budget when --budget is not given."
+    ),
 ]
 
 At = Annotated[
     str | None,
-    typer.Option("--at", metavar="P", help="As if the log ended at this position, or time (RFC 3339)."),
+    typer.Option("--at", metavar="P", help="Treat the log as ending at this position or time (RFC 3339)."),
 ]
 Against = Annotated[
     str | None,
-    typer.Option("--against", metavar="Q", help="What differs from the window at this position, or time."),
+    typer.Option("--against", metavar="Q", help="Compare with the window at this position or time (RFC 3339)."),
 ]
 
 
@@ -178,15 +185,15 @@ def context(
     model: Model = None,
     at: At = None,
     against: Against = None,
-    messages: Annotated[bool, typer.Option("--messages", help="Print the messages themselves too.")] = False,
+    messages: Annotated[bool, typer.Option("--messages", help="Print the messages too.")] = False,
     json: Json = False,
 ) -> None:
-    """Show the window for the next model call: a bar per part."""
+    """Show the window of the next model call, with a bar for each part."""
     with opened(connection) as log:
-        asked = {"policy": policy_value(policy), "budget": budget, "format": format, "model": model}
-        found = log.sessions.get(session)
-        window = found.context(at=moment(at), **asked)  # type: ignore[arg-type]
-        other = found.context(at=moment(against), **asked) if against is not None else None  # type: ignore[arg-type]
+        options = {"policy": policy_value(policy), "budget": budget, "format": format, "model": model}
+        handle = log.sessions.get(session)
+        window = handle.context(at=moment(at), **options)  # type: ignore[arg-type]
+        other = handle.context(at=moment(against), **options) if against is not None else None  # type: ignore[arg-type]
     if json:
         shown = window.model_dump(mode="json")
         print_json(shown if other is None else {"window": shown, "against": other.model_dump(mode="json")})
@@ -202,10 +209,10 @@ def context(
         screen.print()
         if isinstance(window.system, str):
             screen.print(plain(window.system), style="cyan")
-        for number, body in enumerate(window.messages, start=1):
-            screen.print(message_text(body, heading=f"{number}"))
+        for index, body in enumerate(window.messages, start=1):
+            screen.print(message_text(body, heading=f"{index}"))
 
 
 def moment(text: str | None) -> int | str | None:
-    """A position, or else a time."""
+    """Return digits as a position, and other text unchanged as a time."""
     return int(text) if text is not None and text.isascii() and text.isdigit() else text

@@ -1,4 +1,4 @@
-"""`turnlog jobs`: how jobs are doing, and back into the queue with those that did not get done."""
+"""`turnlog jobs`: list and show jobs, and send failed ones back to their queues."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from turnlog.jobs.models import Job
 
 Status: TypeAlias = Literal["queued", "done", "failed"]
 STATUSES: dict[str, Status] = {"pending": "queued", "failed": "failed", "done": "done"}
-"""As the command line calls them -> as jobs do."""
+"""Status names of the command line, each with the status that jobs store."""
 _STYLES = {"queued": "yellow", "done": "green", "failed": "bold red"}
 _MAX_ERROR = 60
 
@@ -30,25 +30,25 @@ def listed(
     connection: Connection,
     ctx: typer.Context,
     status: Annotated[
-        str | None, typer.Option("--status", metavar="S", help=f"Only jobs that are {', '.join(STATUSES)}.")
+        str | None, typer.Option("--status", metavar="S", help=f"Only jobs with this status: {', '.join(STATUSES)}.")
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="At most so many.")] = 20,
+    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="Maximum number of jobs.")] = 20,
     json: Json = False,
 ) -> None:
     if ctx.invoked_subcommand is not None:
         return
-    wanted = _status(status)
+    stored_status = _status(status)
     with opened(connection) as log:
-        found = list(itertools.islice(log.jobs(status=wanted), limit + 1))
-    shown, has_more = found[:limit], len(found) > limit
+        listing = list(itertools.islice(log.jobs(status=stored_status), limit + 1))
+    shown, has_more = listing[:limit], len(listing) > limit
     if json:
         print_json({"jobs": [job.model_dump(mode="json") for job in shown], "more": has_more})
         return
-    made = table(None, [("job", "left"), ("kind", "left"), ("session", "left"), ("status", "left"), ("tries", "right")])
+    grid = table(None, [("job", "left"), ("kind", "left"), ("session", "left"), ("status", "left"), ("tries", "right")])
     for heading in ("updated", "result"):
-        made.add_column(heading)
+        grid.add_column(heading)
     for job in shown:
-        made.add_row(
+        grid.add_row(
             job.job_id,
             job.kind,
             job.session_id,
@@ -58,7 +58,7 @@ def listed(
             cut(_outcome(job), _MAX_ERROR),
         )
     screen = console()
-    screen.print(made if shown else "no jobs")
+    screen.print(grid if shown else "no jobs")
     if has_more:
         screen.print(f"more than {limit}: --limit", style="dim")
 
@@ -78,59 +78,59 @@ def show(
         return
     screen = console()
     screen.print(Text(job_line(job), style=_STYLES[job.status]), soft_wrap=True)
-    made = table(None, [("", "left"), ("", "left")])
-    made.show_header = False
-    made.add_row("session", job.session_id)
-    made.add_row("created", job.created_at)
-    made.add_row("updated", job.updated_at)
+    grid = table(None, [("", "left"), ("", "left")])
+    grid.show_header = False
+    grid.add_row("session", job.session_id)
+    grid.add_row("created", job.created_at)
+    grid.add_row("updated", job.updated_at)
     if job.result is not None:
-        made.add_row("result", plain(encode_json(job.result).decode(), lines=False))
+        grid.add_row("result", plain(encode_json(job.result).decode(), lines=False))
     if job.error is not None:
-        made.add_row("error", plain(f"{job.error.detail} ({job.error.code})", lines=False))
-    screen.print(made)
+        grid.add_row("error", plain(f"{job.error.detail} ({job.error.code})", lines=False))
+    screen.print(grid)
 
 
 @jobs.command()
 @connected
 def redrive(
     connection: Connection,
-    job_id: Annotated[str | None, typer.Argument(metavar="[ID]", help="One job; left out: all dead letters.")] = None,
-    failed: Annotated[bool, typer.Option("--failed", help="The owner's failed jobs too.")] = False,
+    job_id: Annotated[str | None, typer.Argument(metavar="[ID]", help="One job. By default, all dead letters.")] = None,
+    failed: Annotated[bool, typer.Option("--failed", help="Also the owner's failed jobs.")] = False,
     json: Json = False,
 ) -> None:
-    """Put jobs that did not get done back into their queues. Takes the engine, not a service."""
+    """Send failed jobs back to their queues. Needs a data folder or an engine URL; a service refuses it."""
     if failed and job_id is not None:
         raise InvalidInputError("--failed is for all failed jobs: leave the id out, or the option")
     with opened(connection) as log:
-        found = log.redrive(job_id, failed=failed)
+        redriven = log.redrive(job_id, failed=failed)
     if json:
-        print_json(found.model_dump(mode="json"))
+        print_json(redriven.model_dump(mode="json"))
         return
     screen = console()
-    if found.dead_letters or not found.jobs:
-        screen.print(f"{_counted(found.dead_letters, 'dead letter')} back in the queue")
-    if found.jobs:
-        screen.print(f"{_counted(len(found.jobs), 'job')} queued again: {', '.join(found.jobs)}", soft_wrap=True)
-    if found.left:
-        screen.print(f"{_counted(found.left, 'dead letter')} left: no jobs of ours", style="yellow")
+    if redriven.dead_letters or not redriven.jobs:
+        screen.print(f"{_counted(redriven.dead_letters, 'dead letter')} back in the queue")
+    if redriven.jobs:
+        screen.print(f"{_counted(len(redriven.jobs), 'job')} queued again: {', '.join(redriven.jobs)}", soft_wrap=True)
+    if redriven.left:
+        screen.print(f"{_counted(redriven.left, 'dead letter')} left: not jobs of Turnlog", style="yellow")
 
 
 def job_line(job: Job) -> str:
-    """``job ID (compress) is done: published, after 1 try``"""
+    """Describe a job in one line, such as ``job ID (compress) is done: published, after 1 try``."""
     outcome = _outcome(job)
     tries = f", after {_counted(job.attempts, 'try', 'tries')}" if job.attempts else ""
     return f"job {job.job_id} ({job.kind}) is {_name_of(job.status)}{f': {outcome}' if outcome else ''}{tries}"
 
 
 def _outcome(job: Job) -> str:
-    """What became of it, in a few words."""
+    """Describe the result or the error of a job in a few words; empty while it has neither."""
     if job.error is not None:
         return plain(f"{job.error.detail} ({job.error.code})", lines=False)
     result = job.result or {}
-    told = [str(result[name]) for name in ("status", "reason", "snapshot_id") if result.get(name) is not None]
+    words = [str(result[name]) for name in ("status", "reason", "snapshot_id") if result.get(name) is not None]
     if "segments" in result:
-        told.append(f"segments up to position {result['last']}")
-    return plain(", ".join(told), lines=False)
+        words.append(f"segments up to position {result['last']}")
+    return plain(", ".join(words), lines=False)
 
 
 def _status(text: str | None) -> Status | None:
@@ -142,7 +142,7 @@ def _status(text: str | None) -> Status | None:
 
 
 def _name_of(status: Status) -> str:
-    return next(name for name, known in STATUSES.items() if known == status)
+    return next(name for name, stored in STATUSES.items() if stored == status)
 
 
 def _counted(count: int, noun: str, plural: str | None = None) -> str:

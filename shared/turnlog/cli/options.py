@@ -1,4 +1,4 @@
-"""Options that commands share, and what they open. They may stand before the command or after it."""
+"""Options that commands share, before or after the command's name, and the connections they open."""
 
 from __future__ import annotations
 
@@ -26,19 +26,31 @@ _OURS = frozenset({"URL", "DATA", "TENANT", "USER", "TOKEN", "ENGINE", "IDENTITY
 Url = Annotated[
     str | None,
     typer.Option(
-        "--url", metavar="URL", envvar="TURNLOG_URL", help="A service. Left out: the data folder, opened here."
+        "--url",
+        metavar="URL",
+        envvar="TURNLOG_URL",
+        help="URL of a Turnlog service or an engine. By default, the data folder is opened in this process.",
     ),
 ]
 Data = Annotated[
     Path | None,
-    typer.Option("--data", metavar="DIR", envvar="TURNLOG_DATA", help="The data folder.", show_default=".turnlog"),
+    typer.Option(
+        "--data", metavar="DIR", envvar="TURNLOG_DATA", help="Folder that holds the sessions.", show_default=".turnlog"
+    ),
 ]
 Tenant = Annotated[
     str | None,
-    typer.Option("--tenant", metavar="NAME", envvar="TURNLOG_TENANT", help="Whose sessions.", show_default="local"),
+    typer.Option(
+        "--tenant",
+        metavar="NAME",
+        envvar="TURNLOG_TENANT",
+        help="Tenant (organisation) that owns the sessions.",
+        show_default="local",
+    ),
 ]
 User = Annotated[
-    str | None, typer.Option("--user", metavar="NAME", envvar="TURNLOG_USER", help="Whose sessions.", show_default="me")
+    str | None,
+    typer.Option("--user", metavar="NAME", envvar="TURNLOG_USER", help="User within the tenant.", show_default="me"),
 ]
 Token = Annotated[
     str | None,
@@ -46,19 +58,21 @@ Token = Annotated[
         "--token", metavar="T", envvar="TURNLOG_TOKEN", help="The service's bearer token.", show_default=False
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="JSON on stdout and nothing else, for scripts.")]
+Json = Annotated[bool, typer.Option("--json", help="Print only JSON on stdout, for scripts.")]
 Session = Annotated[str, typer.Argument(metavar="SESSION", help="The session's id.")]
 Policy = Annotated[
     str | None,
     typer.Option(
         "--policy",
         metavar="P",
-        help="default, run_loops, classic, full, turns(n), messages(n), tokens(n), or a policy's JSON.",
+        help="Window policy: default, run_loops, classic, full, turns(n), messages(n), tokens(n), or its JSON.",
     ),
 ]
-Budget = Annotated[int | None, typer.Option("--budget", metavar="N", min=1, help="The most that is sent, in tokens.")]
+Budget = Annotated[
+    int | None, typer.Option("--budget", metavar="N", min=1, help="Maximum size of the window, in tokens.")
+]
 Format = Annotated[
-    str | None, typer.Option("--format", metavar="F", help=f"The provider's format: {', '.join(FORMATS)}.")
+    str | None, typer.Option("--format", metavar="F", help=f"Provider format of the messages: {', '.join(FORMATS)}.")
 ]
 
 _SHARED = {"url": Url, "data": Data, "tenant": Tenant, "user": User, "token": Token}
@@ -66,7 +80,7 @@ _SHARED = {"url": Url, "data": Data, "tenant": Tenant, "user": User, "token": To
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """Where sessions are and whose they are, as far as the command line says."""
+    """Where the sessions are and who owns them, as given on the command line; None for what is not given."""
 
     url: str | None = None
     data: Path | None = None
@@ -75,39 +89,41 @@ class Connection:
     token: str | None = None
 
 
-def remember(ctx: typer.Context, **given: Any) -> Connection:
-    """What stands before the command, completed by what stands after it (which wins)."""
+def remember(ctx: typer.Context, **options: Any) -> Connection:
+    """Merge shared options from before and after the command's name, store and return them. Those after it win."""
     before = ctx.obj if isinstance(ctx.obj, Connection) else Connection()
-    connection = replace(before, **{name: value for name, value in given.items() if value is not None})
+    connection = replace(before, **{name: value for name, value in options.items() if value is not None})
     ctx.obj = connection
     return connection
 
 
 def connected(command: Callable[..., None]) -> Callable[..., None]:
-    """A command that is given its ``connection``: the options that say where sessions are and whose stand behind its own
-    options, before ``--json``."""
+    """Decorate a command with the shared options, passed to it as ``connection``.
+
+    In its help, the shared options follow the command's own ones, before ``--json``.
+    """
     own = inspect.signature(command, eval_str=True).parameters
-    parameters = [one for name, one in own.items() if name not in ("connection", "ctx", "json")]
+    parameters = [parameter for name, parameter in own.items() if name not in ("connection", "ctx", "json")]
     shared = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
         for name, annotation in _SHARED.items()
     ]
 
     @functools.wraps(command)
-    def run(**given: Any) -> None:
-        ctx = given["ctx"] if "ctx" in own else given.pop("ctx")
-        connection = remember(ctx, **{name: given.pop(name) for name in _SHARED})
-        command(connection=connection, **given)
+    def run(**options: Any) -> None:
+        ctx = options["ctx"] if "ctx" in own else options.pop("ctx")
+        connection = remember(ctx, **{name: options.pop(name) for name in _SHARED})
+        command(connection=connection, **options)
 
     context = inspect.Parameter("ctx", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
-    every = [context, *parameters, *shared, *([own["json"]] if "json" in own else [])]
-    made = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in every]
-    run.__signature__ = inspect.Signature(made)  # type: ignore[attr-defined]
+    parameters_of_run = [context, *parameters, *shared, *([own["json"]] if "json" in own else [])]
+    keyword_parameters = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters_of_run]
+    run.__signature__ = inspect.Signature(keyword_parameters)  # type: ignore[attr-defined]
     return run
 
 
 def opened(connection: Connection) -> Turnlog:
-    """The service, or the data folder's engine in this process. A folder without data is `NotFoundError`."""
+    """Open the service, or the data folder's engine in this process. Raises `NotFoundError` for a folder without data."""
     if connection.url is not None:
         return Turnlog.open(connection.url, tenant=connection.tenant, user=connection.user, token=connection.token)
     folder = connection.data or DEFAULT_DATA
@@ -118,7 +134,7 @@ def opened(connection: Connection) -> Turnlog:
 
 
 def opened_or_made(connection: Connection) -> Turnlog:
-    """The same for a command that may be the first to write: a data folder that is not there is made."""
+    """Open the service or the data folder, which is created when it is missing: for commands that write first."""
     folder = connection.data or DEFAULT_DATA
     if connection.url is not None or (folder / DATABASE).is_file():
         return opened(connection)
@@ -127,18 +143,18 @@ def opened_or_made(connection: Connection) -> Turnlog:
 
 
 def sqlite_url(folder: Path) -> str:
-    """The engine's address of a data folder."""
+    """Return the engine URL of a data folder."""
     return "sqlite:///" + quote(str(folder / DATABASE))
 
 
 def served_settings(engine: str) -> Settings:
-    """Settings of a service on this machine: the environment's, with this engine; who calls comes from headers."""
-    found = {name: value for name, value in os.environ.items() if name.removeprefix(PREFIX) not in _OURS}
-    return Settings.from_environment({**found, "TURNLOG_ENGINE": engine, "TURNLOG_IDENTITY": "jwt"})
+    """Return the settings of a local service: the environment's with this engine. Headers tell the caller's identity."""
+    environment = {name: value for name, value in os.environ.items() if name.removeprefix(PREFIX) not in _OURS}
+    return Settings.from_environment({**environment, "TURNLOG_ENGINE": engine, "TURNLOG_IDENTITY": "jwt"})
 
 
 def policy_value(text: str | None) -> str | dict[str, Any] | None:
-    """A policy's name, or its body when the text is a JSON object."""
+    """Return a policy's name, or its body when the text is a JSON object."""
     if text is None or not text.lstrip().startswith("{"):
         return text
     try:

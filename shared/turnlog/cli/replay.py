@@ -1,4 +1,4 @@
-"""`turnlog replay`."""
+"""`turnlog replay`: options, service and report of a replay."""
 
 from __future__ import annotations
 
@@ -38,7 +38,10 @@ from turnlog.cli.serve import Engine, engine_url
 from turnlog.client.model import Turnlog
 from turnlog.engines.system import SystemClock
 
-Paths = Annotated[list[Path], typer.Argument(metavar="FILE_OR_FOLDER...", help="JSON or JSON Lines of {id, messages}.")]
+Paths = Annotated[
+    list[Path],
+    typer.Argument(metavar="FILE_OR_FOLDER...", help="Files or folders of JSON or JSON Lines: {id, messages}."),
+]
 
 
 def replay(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
@@ -46,7 +49,9 @@ def replay(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
     files: Paths,
     loader: Annotated[
         Path | None,
-        typer.Option("--loader", metavar="FILE.py", help="Its iter_sessions(path) gives {id, messages, source}."),
+        typer.Option(
+            "--loader", metavar="FILE.py", help="Python file whose iter_sessions(path) yields {id, messages, source}."
+        ),
     ] = None,
     format: Format = None,
     policy: Policy = None,
@@ -56,14 +61,21 @@ def replay(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
         typer.Option(
             "--compress",
             metavar="TRIGGER",
-            help="Summarise meanwhile: 'messages > 30, tokens > 3000' (loops, fraction), or 'policy' for its own.",
+            help="Summarise during the replay: 'messages > 30, tokens > 3000' (also loops, fraction), or 'policy'.",
         ),
     ] = None,
-    limit: Annotated[int | None, typer.Option("--limit", metavar="N", min=1, help="The first N only.")] = None,
-    sample: Annotated[
-        int | None, typer.Option("--sample", metavar="N", min=1, help="A fixed sample of N, from every source.")
+    limit: Annotated[
+        int | None, typer.Option("--limit", metavar="N", min=1, help="Only the first N conversations.")
     ] = None,
-    threads: Annotated[int, typer.Option("--threads", metavar="N", min=1, max=64, help="Conversations at once.")] = 4,
+    sample: Annotated[
+        int | None,
+        typer.Option(
+            "--sample", metavar="N", min=1, help="A repeatable sample of N conversations, spread over the sources."
+        ),
+    ] = None,
+    threads: Annotated[
+        int, typer.Option("--threads", metavar="N", min=1, max=64, help="Conversations replayed at once.")
+    ] = 4,
     engine: Engine = "embedded",
     keep: Annotated[bool, typer.Option("--keep", help="Keep the temporary data folder.")] = False,
     url: Url = None,
@@ -72,23 +84,23 @@ def replay(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
     token: Token = None,
     json: Json = False,
 ) -> None:
-    """Replay conversations over HTTP and check what comes back; exit 1 when a message is lost or a window not valid.
+    """Replay conversations over HTTP and check the answers; exit 1 when a message is lost or a window is invalid.
 
-    Every message is appended by itself, and before each reply a window is asked for. Without --url, into a service of its
-    own on a temporary folder. With --compress, appends ask for summaries, which the service's worker makes while they go on;
-    exit 1 too when a job fails or is left, or a summary covers what it must not.
+    Each message is appended by itself, and a window is requested before each reply. Without --url, the replay starts its own
+    service on a temporary folder. With --compress, appends trigger summaries, which the service's worker makes meanwhile. Then
+    exit 1 also when a job fails or stays unfinished, or when a summary covers messages that it must not.
     """
     connection = remember(ctx, url=url, tenant=tenant, user=user, token=token)
     plan = Replay(
         policy=policy_value(policy), budget=budget, format=format or "openai_chat", threads=threads, compress=compress
     )
-    given = plan.session_policy or plan.policy or "default"
+    checked_policy = plan.session_policy or plan.policy or "default"
     transcripts = read_transcripts(files, loader=loader)[:limit]
     if sample is not None:
         transcripts = sample_of(transcripts, sample)
     with _service(connection, engine, keep=keep) as log, _progress(transcripts, quiet=json) as tick:
-        # Before the first of many: a wrong option is one error, not one of each conversation.
-        log.build_window([], policy=given, format=plan.format)
+        # Check the options once first: a wrong one is a single error, not one for each conversation.
+        log.build_window([], policy=checked_policy, format=plan.format)
         report = plan.run(log, transcripts, on_message=tick)
     if json:
         print_json(report.as_json())
@@ -100,7 +112,7 @@ def replay(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
 
 @contextmanager
 def _service(connection: Connection, engine: str, *, keep: bool) -> Iterator[Turnlog]:
-    """The service at the URL, or one of our own over a temporary folder."""
+    """Open the service at the URL, or start one over a temporary folder."""
     from turnlog.server.local_server import LocalServer
 
     with ExitStack() as stack:
@@ -120,7 +132,7 @@ def _service(connection: Connection, engine: str, *, keep: bool) -> Iterator[Tur
 
 def _leave(folder: Path, *, keep: bool) -> None:
     if keep and (folder / DATABASE).is_file():
-        sys.stderr.write(f"turnlog: kept; look at it with `turnlog sessions --data {folder}`\n")
+        sys.stderr.write(f"turnlog: the data folder is kept; look at it with `turnlog sessions --data {folder}`\n")
         return
     import shutil
 
@@ -142,7 +154,7 @@ def _progress(transcripts: Sequence[Transcript], *, quiet: bool) -> Iterator[Cal
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=screen, transient=True) as progress:
-        task = progress.add_task("messages", total=sum(len(one.messages) for one in transcripts))
+        task = progress.add_task("messages", total=sum(len(transcript.messages) for transcript in transcripts))
         yield lambda: progress.advance(task)
 
 
@@ -150,18 +162,20 @@ def _print(report: ReplayReport) -> None:
     screen = console()
     screen.print(report_table(report))
     if report.total.breaks:
-        made = table(None, [("breaks of what the call before was sent", "left"), ("windows", "right")])
-        for reason, count in sorted(report.total.breaks.items(), key=lambda one: (-one[1], one[0])):
-            made.add_row(reason, number(count))
+        grid = table(None, [("breaks of what the call before was sent", "left"), ("windows", "right")])
+        for reason, count in sorted(
+            report.total.breaks.items(), key=lambda reason_count: (-reason_count[1], reason_count[0])
+        ):
+            grid.add_row(reason, number(count))
         screen.print()
-        screen.print(made)
+        screen.print(grid)
     if report.warnings or report.repeated_ids:
-        made = table("Disorder that was kept, by kind of warning", [("kind", "left"), ("messages", "right")])
+        grid = table("Disorder that was kept, by kind of warning", [("kind", "left"), ("messages", "right")])
         for code, count in report.warnings.most_common():
-            made.add_row(code, number(count))
-        made.add_row("call ids used before in the session", number(report.repeated_ids))
+            grid.add_row(code, number(count))
+        grid.add_row("call ids used before in the session", number(report.repeated_ids))
         screen.print()
-        screen.print(made)
+        screen.print(grid)
     if report.compressed:
         screen.print()
         screen.print(summaries_table(report))
@@ -175,7 +189,7 @@ def _print(report: ReplayReport) -> None:
 
 
 def report_table(report: ReplayReport) -> Table:
-    """A row per source, and the total."""
+    """Return a table with a row for each source, and the total."""
     numbers = (
         "sessions",
         "messages",
@@ -187,34 +201,44 @@ def report_table(report: ReplayReport) -> Table:
         "invalid",
         "lost",
     )
-    made = table(None, [("source", "left"), *((name, "right") for name in numbers), ("budget too small", "right")])
+    grid = table(None, [("source", "left"), *((name, "right") for name in numbers), ("budget too small", "right")])
     for name, row in sorted(report.rows.items()):
-        made.add_row(cut(name, 40), *_cells(row))
-    made.add_section()
-    made.add_row("total", *_cells(report.total), style="bold")
-    return made
+        grid.add_row(cut(name, 40), *_cells(row))
+    grid.add_section()
+    grid.add_row("total", *_cells(report.total), style="bold")
+    return grid
 
 
 def summaries_table(report: ReplayReport) -> Table:
-    """A row per source that was summarised, and the total."""
+    """Return a table with a row for each source that was summarised, and the total."""
     sums = ("asked", "made", "loops", "messages", "tokens", "summaries", "saved", "values")
     jobs = ("published", "unchanged", "postponed")
     names = (*sums, *jobs, "failed", "pending", "wrong")
-    made = table("Summaries made meanwhile", [("source", "left"), *((name, "right") for name in names)])
-    for name, one in sorted(report.compressed.items()):
-        if one.asked or one.made:
-            made.add_row(cut(name, 40), *_summary_cells(one))
-    made.add_section()
-    made.add_row("total", *_summary_cells(report.all_compressed), style="bold")
-    return made
+    grid = table("Summaries made meanwhile", [("source", "left"), *((name, "right") for name in names)])
+    for name, compression in sorted(report.compressed.items()):
+        if compression.asked or compression.made:
+            grid.add_row(cut(name, 40), *_summary_cells(compression))
+    grid.add_section()
+    grid.add_row("total", *_summary_cells(report.all_compressed), style="bold")
+    return grid
 
 
-def _summary_cells(one: Compression) -> list[str | Text]:
-    saved = "–" if not one.source_tokens else f"{one.saved / one.source_tokens:.1%}"
-    counts = [number(value) for value in (one.asked, one.made, one.loops, one.messages, one.source_tokens, one.tokens)]
-    jobs = [number(one.jobs[name]) for name in ("published", "unchanged", "postponed")]
-    wrong = [bad(value) for value in (one.jobs["failed"], one.jobs["pending"], one.wrong)]
-    return [*counts, saved, number(one.facts), *jobs, *wrong]
+def _summary_cells(compression: Compression) -> list[str | Text]:
+    saved = "–" if not compression.source_tokens else f"{compression.saved / compression.source_tokens:.1%}"
+    counts = [
+        number(value)
+        for value in (
+            compression.asked,
+            compression.made,
+            compression.loops,
+            compression.messages,
+            compression.source_tokens,
+            compression.tokens,
+        )
+    ]
+    jobs = [number(compression.jobs[name]) for name in ("published", "unchanged", "postponed")]
+    wrong = [bad(value) for value in (compression.jobs["failed"], compression.jobs["pending"], compression.wrong)]
+    return [*counts, saved, number(compression.facts), *jobs, *wrong]
 
 
 def _cells(row: Row) -> list[str | Text]:

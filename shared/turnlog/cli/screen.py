@@ -1,4 +1,4 @@
-"""Writing to the terminal: JSON for scripts, tables and colour for people."""
+"""Output of commands: JSON for scripts, tables and colour for people."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from turnlog.providers.registry import recognise
 from turnlog.sessions.context_models import WindowAnswer, WindowPart
 
 WIDE = 150
-"""Columns where the output is no terminal and ``COLUMNS`` is not set: a table in a file should not be cut."""
+"""Columns when the output is no terminal and ``COLUMNS`` is not set, so that tables in files are not cut."""
 _UNSAFE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def console(*, stderr: bool = False) -> Console:
-    """Of the streams as they are now. Without a terminal, or with ``NO_COLOR``, there is no colour."""
+    """Return a console over the current stdout or stderr. Without a terminal, or with ``NO_COLOR``, it prints no colour."""
     stream = sys.stderr if stderr else sys.stdout
     if isinstance(stream, io.TextIOWrapper):
-        # A terminal that has no character for it shows a question mark.
+        # Characters outside the terminal's encoding become question marks.
         stream.reconfigure(errors="replace")
     width = None if stream.isatty() or os.environ.get("COLUMNS") else WIDE
     return Console(file=stream, width=width, highlight=False, emoji=False, markup=False)
 
 
 def print_json(value: Any, *, indent: int | None = 2) -> None:
-    """One JSON value; beyond ASCII as it is, or as escapes where the stream or a lone surrogate does not allow it."""
+    """Print one JSON value. Non-ASCII text is escaped only when the stream's encoding or a lone surrogate requires it."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, indent=indent)
     try:
         text.encode(sys.stdout.encoding or "ascii")
@@ -48,31 +48,35 @@ def print_json(value: Any, *, indent: int | None = 2) -> None:
 
 
 def plain(text: str, *, lines: bool = True) -> str:
-    """The text without what a terminal would obey: a stored message must not steer the screen of who reads it."""
+    """Return the text without control characters, because a stored message must not control the reader's terminal.
+
+    Without ``lines``, line breaks and runs of white space become single spaces.
+    """
     safe = _UNSAFE.sub("\ufffd", text.replace("\r\n", "\n"))
     return safe if lines else " ".join(safe.split())
 
 
 def cut(text: str, limit: int) -> str:
-    """One line of at most ``limit`` characters."""
+    """Return the text as one line of at most ``limit`` characters."""
     line = plain(text, lines=False)
     return line if len(line) <= limit else line[: limit - 1] + "…"
 
 
 def table(title: str | None, columns: Sequence[tuple[str, str]]) -> Table:
-    """A table of columns (heading, ``left`` or ``right``)."""
-    made = Table(title=title, title_justify="left", title_style="bold", header_style="bold", box=None, pad_edge=False)
+    """Return an empty table with these columns, each a heading and ``left`` or ``right``."""
+    grid = Table(title=title, title_justify="left", title_style="bold", header_style="bold", box=None, pad_edge=False)
     for heading, justify in columns:
-        made.add_column(heading, justify="right" if justify == "right" else "left", no_wrap=justify == "right")
-    return made
+        grid.add_column(heading, justify="right" if justify == "right" else "left", no_wrap=justify == "right")
+    return grid
 
 
 def number(value: int | None) -> str:
+    """Return a number with thousands separators, or a dash for None."""
     return "–" if value is None else f"{value:,}"
 
 
 def bad(value: int) -> Text:
-    """A count that should be 0."""
+    """Return a count that should be 0, in green if it is 0, otherwise in red."""
     return Text(number(value), style="bold red" if value else "green")
 
 
@@ -81,20 +85,20 @@ _ROLES = {"system": "cyan", "user": "bold blue", "assistant": "bold green", "too
 
 
 def message_text(body: Mapping[str, Any], *, heading: str, max_chars: int | None = MAX_CHARS) -> Text:
-    """Heading and role, then the text (cut after ``max_chars``), calls and results."""
+    """Return a message for people: heading and role, then its text, cut after ``max_chars``, calls and results."""
     try:
         message = recognise(dict(body)).parse(dict(body))
     except TurnlogError:
         return Text(f"{heading}  {cut(json.dumps(body), MAX_CHARS)}\n")
-    made = Text()
-    made.append(f"{heading}  ", style="dim").append(
+    text = Text()
+    text.append(f"{heading}  ", style="dim").append(
         cut(message.given_role or message.role, 40), style=_ROLES.get(message.role, "red")
     )
     if message.name:
-        made.append(f" ({cut(message.name, 64)})")
+        text.append(f" ({cut(message.name, 64)})")
     for line, style in _lines(message, max_chars):
-        made.append("\n  ").append(line.replace("\n", "\n  "), style=style)
-    return made.append("\n")
+        text.append("\n  ").append(line.replace("\n", "\n  "), style=style)
+    return text.append("\n")
 
 
 def _lines(message: Message, max_chars: int | None) -> Iterator[tuple[str, str]]:
@@ -135,11 +139,11 @@ class _Row:
 
 
 def picture(window: WindowAnswer, *, title: str | None = None) -> RenderableType:
-    """The parts in the order in which they are sent, the total against the budget, and what is set aside."""
+    """Return a window as a table of its parts in sending order, and a bar of the total within the budget."""
     manifest = window.manifest
     rows = list(_rows(manifest.parts))
-    most = max((row.tokens for row in rows), default=0)
-    made = table(
+    largest = max((row.tokens for row in rows), default=0)
+    grid = table(
         title,
         [
             ("part", "left"),
@@ -151,17 +155,17 @@ def picture(window: WindowAnswer, *, title: str | None = None) -> RenderableType
         ],
     )
     for row in rows:
-        bar = Text(bar_of(row.tokens, most, _BAR_WIDTH), style=row.style)
+        bar = Text(bar_of(row.tokens, largest, _BAR_WIDTH), style=row.style)
         level = Text(row.level, style=row.style)
-        made.add_row(row.label, row.positions, level, bar, number(row.tokens), Text(row.reason, style="dim"))
-    return Group(made, Text(), _total(window, rows))
+        grid.add_row(row.label, row.positions, level, bar, number(row.tokens), Text(row.reason, style="dim"))
+    return Group(grid, Text(), _total(window, rows))
 
 
-def bar_of(value: int, most: int, width: int) -> str:
-    """A bar of eighths of a column; anything above 0 is seen."""
-    if most <= 0 or value <= 0:
+def bar_of(value: int, largest: int, width: int) -> str:
+    """Return a bar of up to ``width`` columns, drawn in eighths. A value above 0 is always visible."""
+    if largest <= 0 or value <= 0:
         return ""
-    eighths = max(1, round(min(value, most) / most * width * 8))
+    eighths = max(1, round(min(value, largest) / largest * width * 8))
     return "█" * (eighths // 8) + _EIGHTHS[eighths % 8].strip()
 
 
@@ -169,7 +173,7 @@ def _total(window: WindowAnswer, rows: Sequence[_Row]) -> Text:
     budget = window.manifest.budget
     line, used = Text(), 0
     for row in rows:
-        # Rounded at the borders, so that the whole line has the length of the sum.
+        # Round at the borders of the parts, so that the bar has the length of the rounded sum.
         start, used = used, used + row.tokens
         scale = budget.factor / budget.tokens * _TOTAL_WIDTH
         columns = round(used * scale) - round(start * scale)
@@ -187,7 +191,7 @@ def _total(window: WindowAnswer, rows: Sequence[_Row]) -> Text:
 
 
 def _stable(window: WindowAnswer) -> Text:
-    """A line under what is as the call before was sent it, to where it ends, and why."""
+    """Return a line under the part of the bar that equals the previous call's window, with the reason where it ends."""
     prefix, budget = window.prefix, window.manifest.budget
     if prefix.reason == "first":
         return Text("no call before", style="dim")
@@ -202,7 +206,7 @@ def _stable(window: WindowAnswer) -> Text:
 
 def _rows(parts: Sequence[WindowPart]) -> Iterator[_Row]:
     out_loops = {part.loop: part.reason for part in parts if part.kind == "loop" and part.level == "out"}
-    # What is out with its whole loop is told by the loop.
+    # A message that is out together with its loop is covered by the loop's row.
     out = [
         part
         for part in parts

@@ -1,4 +1,4 @@
-"""`turnlog recall` and `turnlog search`."""
+"""`turnlog recall`, `turnlog search` and `turnlog memory`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Line = Annotated[int | None, typer.Option("--from-line", metavar="N", min=1, hel
 LastLine = Annotated[int | None, typer.Option("--to-line", metavar="N", min=1, help="Last line of the result.")]
 
 Moment = Annotated[
-    str | None, typer.Option(metavar="AT", help="Only messages behind, or before, a position or a time (RFC 3339).")
+    str | None, typer.Option(metavar="AT", help="Only messages after, or before, this position or time (RFC 3339).")
 ]
 
 
@@ -26,15 +26,20 @@ Moment = Annotated[
 def recall(
     connection: Connection,
     session: Session,
-    ref: Annotated[str, typer.Argument(metavar="REF", help="A call's ref, as in 12.0, or its call id.")],
-    pattern: Annotated[str | None, typer.Option("--pattern", metavar="RE", help="Only lines that match.")] = None,
+    ref: Annotated[str, typer.Argument(metavar="REF", help="The ref of a call, such as 12.0, or its call id.")],
+    pattern: Annotated[
+        str | None, typer.Option("--pattern", metavar="RE", help="Only lines that match this regular expression.")
+    ] = None,
     from_line: Line = None,
     to_line: LastLine = None,
     pointer: Annotated[str | None, typer.Option("--pointer", metavar="P", help="JSON pointer into the result.")] = None,
-    max_tokens: Annotated[int | None, typer.Option("--max-tokens", metavar="N", help="Cut at so many (2000).")] = None,
+    max_tokens: Annotated[
+        int | None,
+        typer.Option("--max-tokens", metavar="N", help="Cut the result after this many tokens (default: 2000)."),
+    ] = None,
     json: Json = False,
 ) -> None:
-    """Print a tool call and its result. Exit 1 when there is none."""
+    """Print a tool call and its result; exit 1 when there is no such call."""
     with opened(connection) as log:
         answer = log.sessions.get(session).recall(
             ref if is_ref(ref) else None,
@@ -56,20 +61,24 @@ def recall(
 @connected
 def search(
     connection: Connection,
-    session: Annotated[str, typer.Argument(metavar="SESSION", help="The session's id; with --all left out.")],
+    session: Annotated[
+        str, typer.Argument(metavar="SESSION", help="The session's id. With --all, the query stands here.")
+    ],
     query: Annotated[str | None, typer.Argument(metavar="QUERY", help="Words, or a question.")] = None,
-    everywhere: Annotated[bool, typer.Option("--all", help="In all sessions: titles, summaries, messages.")] = False,
-    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, max=50, help="At most so many.")] = 10,
+    everywhere: Annotated[
+        bool, typer.Option("--all", help="Search titles, summaries and messages of all sessions.")
+    ] = False,
+    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, max=50, help="Maximum number of results.")] = 10,
     role: Annotated[str | None, typer.Option("--role", metavar="R", help="Only messages of this role.")] = None,
     loop: Annotated[int | None, typer.Option("--loop", metavar="N", min=1, help="Only messages of this loop.")] = None,
     tool: Annotated[
-        str | None, typer.Option("--tool", metavar="T", help="Only calls of this tool and results.")
+        str | None, typer.Option("--tool", metavar="T", help="Only calls of this tool and their results.")
     ] = None,
     after: Moment = None,
     before: Moment = None,
     json: Json = False,
 ) -> None:
-    """Find messages of a session by words, best first; with --all in all sessions."""
+    """Search messages of a session by words, best match first; with --all in all sessions."""
     if everywhere == (query is not None):
         raise typer.BadParameter("turnlog search SESSION QUERY, or turnlog search --all QUERY")
     if everywhere and loop is not None:
@@ -78,7 +87,7 @@ def search(
     with opened(connection) as log:
         if query is None:
             everything = log.search(session, **options)
-            # In a folder that is opened here nobody else makes what the search has just asked for.
+            # The search has queued index jobs. Without a service, this process runs them and searches again.
             if everything.unindexed and log.run_jobs():
                 everything = log.search(session, **options)
             shown, text = everything.model_dump(mode="json"), found_everywhere_text(everything)
@@ -93,7 +102,7 @@ def search(
 
 _MAX_TEXT = 80
 
-memory = typer.Typer(help="List what is known, newest first.", invoke_without_command=True, add_completion=False)
+memory = typer.Typer(help="List the owner's memories, newest first.", invoke_without_command=True, add_completion=False)
 
 
 @memory.callback(invoke_without_command=True)
@@ -101,20 +110,20 @@ memory = typer.Typer(help="List what is known, newest first.", invoke_without_co
 def listed(
     connection: Connection,
     ctx: typer.Context,
-    replaced: Annotated[bool, typer.Option("--all", help="What a newer one has replaced, too.")] = False,
-    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="At most so many.")] = 50,
+    replaced: Annotated[bool, typer.Option("--all", help="Also list memories that newer ones have replaced.")] = False,
+    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="Maximum number of memories.")] = 50,
     json: Json = False,
 ) -> None:
     if ctx.invoked_subcommand is not None:
         return
     with opened(connection) as log:
         engine = log.memory_page(limit=1).engine
-        known = (one for one in log.memory() if replaced or one.replaced_by is None)
-        found = list(itertools.islice(known, limit + 1))
-    shown, has_more = found[:limit], len(found) > limit
+        memories = (stored for stored in log.memory() if replaced or stored.replaced_by is None)
+        listing = list(itertools.islice(memories, limit + 1))
+    shown, has_more = listing[:limit], len(listing) > limit
     if json:
-        told = [one.model_dump(mode="json") for one in shown]
-        print_json({"engine": engine, "memories": told, "more": has_more})
+        bodies = [stored.model_dump(mode="json") for stored in shown]
+        print_json({"engine": engine, "memories": bodies, "more": has_more})
         return
     screen = console()
     screen.print(_table(shown) if shown else "nothing is known" if engine else "long-term memory is off")
@@ -129,23 +138,23 @@ def forget(
     memory_id: Annotated[str, typer.Argument(metavar="ID", help="The memory's id.")],
     json: Json = False,
 ) -> None:
-    """Forget one for good: it is not made again of what it came from."""
+    """Delete a memory permanently: it is not extracted again from the same messages."""
     with opened(connection) as log:
-        found = log.forget(memory_id)
+        forgotten = log.forget(memory_id)
     if json:
-        print_json(found.model_dump(mode="json"))
+        print_json(forgotten.model_dump(mode="json"))
         return
     console().print(f"{plain(memory_id, lines=False)} is forgotten", soft_wrap=True)
 
 
 def _table(memories: list[StoredMemory]) -> object:
-    made = table(None, [("memory", "left"), ("kind", "left"), ("said", "right"), ("where", "left"), ("what", "left")])
-    for one in memories:
-        made.add_row(
-            one.memory_id,
-            one.kind,
-            number(one.confirmations),
-            f"{one.session_id}:{one.position}" if one.session_id is not None else "",
-            Text(cut(plain(one.text, lines=False), _MAX_TEXT), style="dim strike" if one.replaced_by else ""),
+    grid = table(None, [("memory", "left"), ("kind", "left"), ("said", "right"), ("where", "left"), ("what", "left")])
+    for stored in memories:
+        grid.add_row(
+            stored.memory_id,
+            stored.kind,
+            number(stored.confirmations),
+            f"{stored.session_id}:{stored.position}" if stored.session_id is not None else "",
+            Text(cut(plain(stored.text, lines=False), _MAX_TEXT), style="dim strike" if stored.replaced_by else ""),
         )
-    return made
+    return grid

@@ -1,4 +1,4 @@
-"""`turnlog serve`."""
+"""`turnlog serve` and `turnlog mcp`."""
 
 from __future__ import annotations
 
@@ -35,36 +35,41 @@ from turnlog.engines.system import SystemClock
 from turnlog.server.stack import TEMPLATE, Resource
 
 Engine = Annotated[
-    str, typer.Option("--engine", metavar="E", help="embedded (the data folder) or memory (gone when it stops).")
+    str,
+    typer.Option("--engine", metavar="E", help="embedded (the data folder) or memory (lost when the service stops)."),
 ]
 AnyEngine = Annotated[
     str,
     typer.Option(
         "--engine",
         metavar="E",
-        help="embedded (the data folder), memory (gone when it stops), or moto (the AWS stack, emulated; gone too).",
+        help="embedded (the data folder), memory (lost at the end), or moto (the AWS stack emulated, lost at the end).",
     ),
 ]
 
 
 def serve(
     ctx: typer.Context,
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0: any that is free.")] = 8787,
-    host: Annotated[str, typer.Option("--host", help="Other than loopback only with --token.")] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option("--port", min=0, max=65535, help="Port to listen on; 0 picks a free one.")
+    ] = 8787,
+    host: Annotated[
+        str, typer.Option("--host", help="Address to listen on. Needs --token unless it is loopback.")
+    ] = "127.0.0.1",
     allow_host: Annotated[
         list[str] | None,
-        typer.Option("--allow-host", metavar="NAME", help="A further name it is reached by; may be repeated."),
+        typer.Option("--allow-host", metavar="NAME", help="Another host name that clients use; may be repeated."),
     ] = None,
     data: Data = None,
     engine: AnyEngine = "embedded",
     token: Token = None,
     json: Json = False,
 ) -> None:
-    """Serve the API on this machine. Prints its URL; Ctrl-C stops it."""
+    """Serve the API on this machine and print its URL. Ctrl-C stops it."""
     connection = remember(ctx, data=data, token=token)
     folder = connection.data or DEFAULT_DATA
     listening = {"host": host, "port": port, "token": connection.token, "allowed_hosts": tuple(allow_host or ())}
-    # Its warnings are of requests that wait for one of 8 threads, and of those that are given up when it stops.
+    # waitress warns about requests that wait for a thread and about those dropped at a stop; both are expected.
     logging.getLogger("waitress").setLevel(logging.ERROR)
     with _stopped_by_signals(), suppress(KeyboardInterrupt):
         if engine == "moto":
@@ -80,7 +85,7 @@ def _serve_embedded(engine: str, folder: Path, listening: Mapping[str, Any], *, 
 
     app = make_application(served_settings(engine_url(engine, folder, others=("moto",))))
     try:
-        # Engines open at first use: a folder that can't be one's data is an error now, not of each request.
+        # Engines open at first use. Use it once, so that an unusable folder is an error here and not of each request.
         app.list_sessions(Owner.of("local", "me"), limit=1)
         server = LocalServer(app, SystemClock(), **listening)
         _announce(server.url, engine, folder, json=json)
@@ -100,7 +105,7 @@ def _serve_moto(listening: Mapping[str, Any], *, json: bool) -> None:
 
 
 def engine_url(engine: str, folder: Path, *, others: tuple[str, ...] = ()) -> str:
-    """The engine's address; `InvalidInputError` for one that there is not. ``others`` would do too, but have no address."""
+    """Return the URL of an engine. Raises `InvalidInputError` for an unknown one, naming also ``others``, which have no URL."""
     if engine == "embedded":
         return sqlite_url(folder)
     if engine == "memory":
@@ -114,23 +119,25 @@ def _announce(
 ) -> None:
     place = str(folder.absolute()) if engine == "embedded" and folder is not None else None
     if json:
-        made = {"resources": [asdict(one) for one in resources]} if resources is not None else {}
-        print_json({"url": url, "engine": engine, "data": place, **made}, indent=None)
+        extra = {"resources": [asdict(resource) for resource in resources]} if resources is not None else {}
+        print_json({"url": url, "engine": engine, "data": place, **extra}, indent=None)
         return
     kept = f"sessions are kept in {plain(place)}" if place is not None else "sessions are gone when it stops"
     console().print(f"turnlog serves {url}\n{kept}; Ctrl-C stops it", soft_wrap=True)
     if resources is not None:
         listed = table(f"made from {TEMPLATE}, in moto", [("id", "left"), ("kind", "left"), ("name", "left")])
-        for one in resources:
-            listed.add_row(one.logical_id, one.kind, one.name)
+        for resource in resources:
+            listed.add_row(resource.logical_id, resource.kind, resource.name)
         console().print(listed)
     sys.stdout.flush()
 
 
 @contextmanager
 def _stopped_by_signals() -> Iterator[None]:
-    """SIGTERM is Ctrl-C: what service managers and containers send. Ctrl-C's own signal counts too where a shell that starts
-    the service in its background has it ignored."""
+    """Treat SIGTERM, which service managers and containers send, like Ctrl-C within the block.
+
+    SIGINT gets a handler too, because a shell ignores it for a process that it starts in the background.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -150,12 +157,13 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 def mcp(
     connection: Connection,
     session: Annotated[
-        str | None, typer.Option("--session", metavar="SESSION", help="Of this session alone; its tools name none.")
+        str | None,
+        typer.Option("--session", metavar="SESSION", help="Serve only this session; its tools take no session id."),
     ] = None,
-    http: Annotated[bool, typer.Option("--http", help="Streamable HTTP on 127.0.0.1, and not stdio.")] = False,
-    port: Annotated[int, typer.Option("--port", metavar="N", min=1, max=65535, help="With --http.")] = 8788,
+    http: Annotated[bool, typer.Option("--http", help="Serve streamable HTTP on 127.0.0.1 in place of stdio.")] = False,
+    port: Annotated[int, typer.Option("--port", metavar="N", min=1, max=65535, help="Port for --http.")] = 8788,
 ) -> None:
-    """Serve recall, search, append, windows and the list of sessions as MCP tools."""
+    """Serve sessions as MCP tools: recall, search, append, windows and the list of sessions."""
     try:
         from turnlog.integrations.mcp import make_server
     except ImportError as error:

@@ -1,11 +1,11 @@
-"""A middleware of LangChain's agents (v1) over the log: https://docs.langchain.com/oss/python/langchain/middleware.
+"""A LangChain agent middleware (v1) over the log: https://docs.langchain.com/oss/python/langchain/middleware.
 
     from turnlog.integrations.langchain import TurnlogMiddleware
 
     agent = create_agent(model, tools, middleware=[TurnlogMiddleware(log, budget=30_000)], checkpointer=saver)
     agent.invoke({"messages": [HumanMessage("Hello")]}, {"configurable": {"thread_id": "support-42"}})
 
-What the agent's state says is appended once, as LangChain has it; the model is sent the session's window instead of all of it.
+Each message of the agent's state is appended to the session once. The model receives the session's window instead of all messages.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from turnlog.windows.recall import recall_tools
 
 _RECALLED = "recalled"
 _BEFORE = 50
-"""So many messages before the newest that was appended are looked at again: others may have been put between."""
+"""Messages before the newest appended one that are compared again, because an agent may insert messages between."""
 _MOST = 1_000
 _IDS = RandomIds()
 T = TypeVar("T")
@@ -44,21 +44,21 @@ Request = ModelRequest[Any]
 
 
 class State(AgentState[Any]):
-    """An agent's state, with a name for the run that is nowhere else."""
+    """The agent's state plus ``turnlog_run``, an id of the run that only this middleware sees."""
 
     turnlog_run: NotRequired[Annotated[str, PrivateStateAttr]]
 
 
 class TurnlogMiddleware(AgentMiddleware[State, Any, Any]):
-    """The log of an agent's conversation, and its windows.
+    """Appends an agent's messages to a session and sends the model the session's window.
 
-    ``session_id`` is the session's, or a function of the configurables of a run; without it a run's ``thread_id`` is. A session
-    that is not there is made, with ``settings`` of `Sessions.create`. ``budget``, ``policy`` and ``output_reserve`` are those of
-    `Session.context`; without a budget the model's profile says it. With ``recall`` the agent has the two tools that bring back
+    ``session_id`` is an id, or a function from a run's configurables to one; by default it is the run's ``thread_id``. A missing
+    session is created with ``settings`` of `Sessions.create`. ``budget``, ``policy`` and ``output_reserve`` are those of
+    `Session.context`; without a budget the model's profile decides. With ``recall`` the agent gets the two tools that bring back
     what a window leaves out.
 
-    With a checkpointer the thread goes on where it stopped. Without one, a run that is given no messages goes on where the log
-    stops.
+    With a checkpointer, a thread continues where it stopped. Without one, a run that starts without messages continues from the
+    end of the log.
     """
 
     state_schema = State
@@ -88,10 +88,10 @@ class TurnlogMiddleware(AgentMiddleware[State, Any, Any]):
     # ------------------------------------------------------------ hooks
 
     def before_agent(self, state: State, runtime: Runtime[Any]) -> dict[str, Any]:
-        return self._begun(state, self._session())
+        return self._begin_run(state, self._session())
 
     async def abefore_agent(self, state: State, runtime: Runtime[Any]) -> dict[str, Any]:
-        return await asyncio.to_thread(self._begun, state, self._session())
+        return await asyncio.to_thread(self._begin_run, state, self._session())
 
     def before_model(self, state: State, runtime: Runtime[Any]) -> None:
         self._keep(state, self._session())
@@ -100,22 +100,24 @@ class TurnlogMiddleware(AgentMiddleware[State, Any, Any]):
         await asyncio.to_thread(self._keep, state, self._session())
 
     def after_agent(self, state: State, runtime: Runtime[Any]) -> None:
-        self._ended(state, self._session())
+        self._end_run(state, self._session())
 
     async def aafter_agent(self, state: State, runtime: Runtime[Any]) -> None:
-        await asyncio.to_thread(self._ended, state, self._session())
+        await asyncio.to_thread(self._end_run, state, self._session())
 
     def wrap_model_call(
         self, request: Request, handler: Callable[[Request], ModelResponse[Any]]
     ) -> ModelResponse[Any] | AIMessage:
-        given = self._before_call(request, self._session())
-        return given if isinstance(given, AIMessage) else self._after_call(given[1], handler(given[0]))
+        prepared = self._before_call(request, self._session())
+        return prepared if isinstance(prepared, AIMessage) else self._after_call(prepared[1], handler(prepared[0]))
 
     async def awrap_model_call(
         self, request: Request, handler: Callable[[Request], Awaitable[ModelResponse[Any]]]
     ) -> ModelResponse[Any] | AIMessage:
-        given = await asyncio.to_thread(self._before_call, request, self._session())
-        return given if isinstance(given, AIMessage) else self._after_call(given[1], await handler(given[0]))
+        prepared = await asyncio.to_thread(self._before_call, request, self._session())
+        return (
+            prepared if isinstance(prepared, AIMessage) else self._after_call(prepared[1], await handler(prepared[0]))
+        )
 
     def wrap_tool_call(self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Any]) -> Any:
         answer = self._before_tool(request, self._session())
@@ -127,80 +129,86 @@ class TurnlogMiddleware(AgentMiddleware[State, Any, Any]):
         answer = await asyncio.to_thread(self._before_tool, request, self._session())
         return await handler(request) if answer is None else answer
 
-    # ------------------------------------------------------------ what they do, in a thread where they are async
+    # ------------------------------------------------------------ work of the hooks; async hooks call it in a thread
 
     def _session(self) -> Session:
-        """The session of the run that asks."""
-        given = get_config().get("configurable", {})
+        """Return the session of the current run. Raises `InvalidInputError` when neither option nor run names one."""
+        configurable = get_config().get("configurable", {})
         own = self._session_id
-        session_id = own(given) if callable(own) else own or given.get("thread_id")
+        session_id = own(configurable) if callable(own) else own or configurable.get("thread_id")
         if not session_id:
             raise InvalidInputError("no session: give TurnlogMiddleware a session_id, or the run a thread_id")
         return self._log.sessions.of(str(session_id))
 
-    def _begun(self, state: State, session: Session) -> dict[str, Any]:
-        """A run begins; one that is given nothing, with what is open at the log's end."""
+    def _begin_run(self, state: State, session: Session) -> dict[str, Any]:
+        """Return the state update that begins a run.
+
+        A run without messages gets those since the newest user message, if the last one still waits for an answer.
+        """
         self._log.sessions.get_or_create(session.id, **self._settings)
         update: dict[str, Any] = {"turnlog_run": _IDS.new_id()}
         if state["messages"]:
             return update
-        found = list[BaseMessage]()
-        for one in session.messages(order="desc", in_view=True):
-            if one.status == "complete":
-                made = given_of(one) if KEPT in (one.metadata or {}) else None
-                if not isinstance(made, BaseMessage):
+        restored = list[BaseMessage]()
+        for stored in session.messages(order="desc", in_view=True):
+            if stored.status == "complete":
+                message = given_of(stored) if KEPT in (stored.metadata or {}) else None
+                if not isinstance(message, BaseMessage):
                     return update
-                found.append(made)
-                if made.type == "human":
+                restored.append(message)
+                if message.type == "human":
                     break
-        newest = found[0] if found else None
+        newest = restored[0] if restored else None
         if newest is None or (isinstance(newest, AIMessage) and not newest.tool_calls):
             return update
         if isinstance(newest, AIMessage) and newest.id is not None:
             self._restored.add(newest.id)
-        return {**update, "messages": found[::-1]}
+        return {**update, "messages": restored[::-1]}
 
-    def _ended(self, state: State, session: Session) -> None:
+    def _end_run(self, state: State, session: Session) -> None:
         self._keep(state, session)
         self._done.pop((session.id, state.get("turnlog_run", "")), None)
 
     def _keep(self, state: Any, session: Session) -> None:
-        """Appends what the log does not have of the state's messages, and tells what was changed or removed of what it has."""
+        """Append new messages of the state to the log, and report messages that were edited or removed."""
         messages, run = list[BaseMessage](state["messages"]), (session.id, state.get("turnlog_run", ""))
         before = self._done.get(run)
         if before is not None and len(before) == len(messages) and all(map(is_, before, messages)):
             return
-        listed = [self._said(session, one) for one in _newest(messages, before)]
+        listed = [self._graph_message(session, message) for message in _newest(messages, before)]
         aligned, _ = append_new(session, listed, is_compressed=False, is_same_run=lambda: None, options=self._options)
         tell_edited(session, listed, aligned)
         tell_removed(session, before or (), messages)
-        for one in messages:
-            self._sent.pop(one.id or "", None)
+        for message in messages:
+            self._sent.pop(message.id or "", None)
         _put(self._done, run, messages)
 
     def _options(self, batch: Sequence[GraphMessage]) -> Mapping[str, Any]:
-        """The window that the reply in a batch was made of."""
-        found = [self._sent[one.identity.id] for one in batch if one.identity.id in self._sent]
-        return found[0] if len(found) == 1 else {}
+        """Return the append options of a batch: window and usage of its reply, when it has exactly one."""
+        windows = [self._sent[message.identity.id] for message in batch if message.identity.id in self._sent]
+        return windows[0] if len(windows) == 1 else {}
 
-    def _said(self, session: Session, message: BaseMessage) -> GraphMessage | None:
-        """The message as the log keeps it; None for what nobody has said."""
+    def _graph_message(self, session: Session, message: BaseMessage) -> GraphMessage | None:
+        """Return the message as the log stores it; None for removals and for summaries that LangChain inserted."""
         if is_removal(message) or message.additional_kwargs.get("lc_source") == "summarization":
             return None
-        made, problems = said(message, "")
-        if made is None:
+        graph_message, problems = said(message, "")
+        if graph_message is None:
             raise InvalidInputError("a message of the agent can't be kept", problems=problems)
         if (
             isinstance(message, ToolMessage)
             and isinstance(message.artifact, Mapping)
             and session.handles(message.name or "")
         ):
-            made.meta["recalled"] = list(message.artifact.get(_RECALLED, ()))
-        self._shown.learn(session.id, made.body, message.model_copy())
-        return made
+            graph_message.meta["recalled"] = list(message.artifact.get(_RECALLED, ()))
+        self._shown.learn(session.id, graph_message.body, message.model_copy())
+        return graph_message
 
     def _before_call(self, request: Request, session: Session) -> tuple[Request, Mapping[str, int]] | AIMessage:
-        """The request with the window in place of the messages; or the reply, where the log has it and its calls are open."""
+        """Return the request with the window as its messages, and the window's position and size.
+
+        When the last message was restored from the log with open calls, return that reply and call no model.
+        """
         messages = request.state["messages"]
         last = messages[-1] if messages else None
         if isinstance(last, AIMessage) and last.id in self._restored:
@@ -208,15 +216,15 @@ class TurnlogMiddleware(AgentMiddleware[State, Any, Any]):
             return last
         self._keep(request.state, session)
         own = {tool.name for tool in self.tools}
-        tools = [one for one in request.tools if _name(one) not in own]
+        tools = [tool for tool in request.tools if _name(tool) not in own]
         window = session.context(
             format=FORMAT,
             policy=self._policy,
-            tools=[one if isinstance(one, dict) else convert_to_openai_tool(one) for one in tools],
-            **self._room(request),
+            tools=[tool if isinstance(tool, dict) else convert_to_openai_tool(tool) for tool in tools],
+            **self._budget_arguments(request),
         )
-        brought = {one.get("function", {}).get("name") for one in window.tools}
-        tools += [one for one in request.tools if _name(one) in own & brought]
+        brought = {tool.get("function", {}).get("name") for tool in window.tools}
+        tools += [tool for tool in request.tools if _name(tool) in own & brought]
         shown, system = self._shown.objects(session, window), request.system_message
         while shown and isinstance(shown[0], SystemMessage):
             system = _joined(system, shown.pop(0))
@@ -224,25 +232,25 @@ class TurnlogMiddleware(AgentMiddleware[State, Any, Any]):
         sent = {"position": window.head, "tokens": window.tokens}
         return request.override(messages=cast("list[AnyMessage]", shown), system_message=system, tools=tools), sent
 
-    def _room(self, request: Request) -> dict[str, Any]:
-        """What the window may have beside the agent's own system text."""
+    def _budget_arguments(self, request: Request) -> dict[str, Any]:
+        """Return the budget arguments of the window, with the agent's own system text counted."""
         system = request.system_message.text if request.system_message is not None else ""
         profile = getattr(request.model, "profile", None)
         limit = profile.get("max_input_tokens") if isinstance(profile, Mapping) else None
         return room(budget=self._budget, reserve=self._reserve, system=system, limit=limit)
 
     def _after_call(self, window: Mapping[str, int], response: ModelResponse[Any]) -> ModelResponse[Any]:
-        """Remembers the window of a reply, and what the provider counted, for when the reply is appended."""
-        for one in response.result:
-            if isinstance(one, AIMessage) and one.id is not None:
+        """Remember the window of a reply and the provider's token counts until the reply is appended."""
+        for message in response.result:
+            if isinstance(message, AIMessage) and message.id is not None:
                 sent: dict[str, Any] = {"window": dict(window)}
-                if one.usage_metadata is not None:
-                    sent["usage"] = {name: one.usage_metadata[name] for name in ("input_tokens", "output_tokens")}
-                _put(self._sent, one.id, sent)
+                if message.usage_metadata is not None:
+                    sent["usage"] = {name: message.usage_metadata[name] for name in ("input_tokens", "output_tokens")}
+                _put(self._sent, message.id, sent)
         return response
 
     def _before_tool(self, request: ToolCallRequest, session: Session) -> ToolMessage | None:
-        """The call is in the log before the tool runs. Those of the recall tools are answered here."""
+        """Append the call before its tool runs. Calls of the recall tools are answered here; None for other tools."""
         if isinstance(request.state, Mapping) and "messages" in request.state:
             self._keep(request.state, session)
         call = request.tool_call
@@ -259,14 +267,14 @@ class TurnlogMiddleware(AgentMiddleware[State, Any, Any]):
 
 
 def _newest(messages: Messages, before: Messages | None) -> Messages:
-    """Those that may be new: all of them, where nobody knows what was looked at before."""
+    """Return messages that may be new: those since `_BEFORE` messages before the last known one, or all."""
     last = before[-1].id if before else None
-    at = next((at for at in reversed(range(len(messages))) if messages[at].id == last), None)
-    return messages if at is None else messages[max(0, at - _BEFORE) :]
+    index = next((index for index in reversed(range(len(messages))) if messages[index].id == last), None)
+    return messages if index is None else messages[max(0, index - _BEFORE) :]
 
 
 def _joined(system: SystemMessage | None, more: BaseMessage) -> SystemMessage:
-    """One system text: not every provider takes two."""
+    """Join two system texts into one, because not every provider accepts two."""
     if system is None:
         return SystemMessage(more.content)
     if isinstance(system.content, str):
@@ -279,19 +287,19 @@ def _name(tool: BaseTool | dict[str, Any]) -> str:
 
 
 def _tools() -> list[BaseTool]:
-    """The two tools, as LangChain lists them; what executes them is `wrap_tool_call`."""
+    """Return the two recall tools as LangChain lists them. `wrap_tool_call` executes them."""
 
-    def answered_before(**given: Any) -> str:
+    def answered_before(**arguments: Any) -> str:
         raise InvalidInputError("TurnlogMiddleware answers this tool in an agent that it is a middleware of")
 
     return [
         StructuredTool.from_function(
             answered_before,
-            name=one["function"]["name"],
-            description=one["function"]["description"],
-            args_schema=one["function"]["parameters"],
+            name=schema["function"]["name"],
+            description=schema["function"]["description"],
+            args_schema=schema["function"]["parameters"],
         )
-        for one in cast("list[dict[str, Any]]", recall_tools(FORMAT))
+        for schema in cast("list[dict[str, Any]]", recall_tools(FORMAT))
     ]
 
 

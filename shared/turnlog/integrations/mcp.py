@@ -4,7 +4,7 @@
 
     make_server(log).run("stdio")
 
-It needs the official SDK: ``pip install 'turnlog[mcp]'``. `turnlog mcp` is the same in a shell.
+It needs the official SDK: ``pip install 'turnlog[mcp]'``. In a shell, `turnlog mcp` starts this server.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ def recall_tool_call(
 ) -> str:
     """Bring back an earlier tool call with its result, whole or a part of it."""
     part = {"pattern": pattern, "from_line": from_line, "to_line": to_line, "pointer": pointer}
-    asked = {"ref": ref, "call_id": call_id, "max_tokens": max_tokens, **part}
-    return _executed(session, RECALL_TOOL, asked)
+    arguments = {"ref": ref, "call_id": call_id, "max_tokens": max_tokens, **part}
+    return _executed(session, RECALL_TOOL, arguments)
 
 
 def search_history(session: Session, q: Annotated[str, Field(description="Words")], limit: Limit = None) -> str:
@@ -89,9 +89,9 @@ def build_context(
 
 
 def make_server(log: Turnlog, session_id: str | None = None) -> MCPServer[Any]:
-    """A server with the tools ``recall_tool_call``, ``search_history``, ``append_message``, ``build_context``, ``list_sessions``.
+    """Return a server with ``recall_tool_call``, ``search_history``, ``append_message``, ``build_context``, ``list_sessions``.
 
-    They see what the owner of ``log`` sees. With ``session_id`` they are of that session alone, and name none.
+    The tools see every session of the owner of ``log``. With ``session_id`` they see only that session and take no session id.
     """
     server: MCPServer[Any] = MCPServer(
         name="turnlog", title="Turnlog", instructions=_INSTRUCTIONS, version=__version__, log_level="WARNING"
@@ -103,26 +103,26 @@ def make_server(log: Turnlog, session_id: str | None = None) -> MCPServer[Any]:
         (append_message, _WRITES),
         (build_context, _READS),
     ):
-        server.add_tool(_of(tool, log, session_id), annotations=hints, structured_output=False)
+        server.add_tool(_bound(tool, log, session_id), annotations=hints, structured_output=False)
 
     def list_sessions(limit: Annotated[int, Field(ge=1, le=100)] = 20, cursor: str | None = None) -> str:
         """List sessions, newest activity first. Go on with next_cursor."""
-        with _Told():
+        with _ToolErrors():
             if session_id is not None:
-                found, following = [log.sessions.get(session_id).info()], None
+                infos, following = [log.sessions.get(session_id).info()], None
             else:
                 page = log.sessions.page(limit=limit, cursor=cursor)
-                found, following = page.sessions, page.next_cursor
+                infos, following = page.sessions, page.next_cursor
         names = {"session_id", "title", "status", "updated_at", "messages"}
-        sessions = [one.model_dump(mode="json", include=names) for one in found]
+        sessions = [info.model_dump(mode="json", include=names) for info in infos]
         return json.dumps({"sessions": sessions, "next_cursor": following}, ensure_ascii=False)
 
     server.add_tool(list_sessions, annotations=_READS, structured_output=False)
     return server
 
 
-class _Told:
-    """An error of Turnlog is one that the model reads."""
+class _ToolErrors:
+    """Context manager that turns a Turnlog error into a tool error, which the model reads."""
 
     def __enter__(self) -> None:
         pass
@@ -132,27 +132,30 @@ class _Told:
             raise ToolError(f"{error.error_code}: {error.detail}") from error
 
 
-def _executed(session: Session, name: str, asked: Mapping[str, Any]) -> str:
-    answer = session.execute_tool(name, {key: value for key, value in asked.items() if value is not None})
+def _executed(session: Session, name: str, arguments: Mapping[str, Any]) -> str:
+    answer = session.execute_tool(name, {key: value for key, value in arguments.items() if value is not None})
     if answer.is_error:
         raise ToolError(answer.text)
     return answer.text
 
 
-def _of(tool: Callable[..., str], log: Turnlog, session_id: str | None) -> Callable[..., str]:
-    """The tool as MCP sees it: of a session that is named by its id, or of the one there is."""
+def _bound(tool: Callable[..., str], log: Turnlog, session_id: str | None) -> Callable[..., str]:
+    """Return the tool with its session bound: to ``session_id``, or to a ``session_id`` argument of each call."""
 
-    def run(**given: Any) -> str:
-        with _Told():
-            return tool(log.sessions.of(session_id or given.pop("session_id")), **given)
+    def run(**arguments: Any) -> str:
+        with _ToolErrors():
+            return tool(log.sessions.of(session_id or arguments.pop("session_id")), **arguments)
 
     own = list(inspect.signature(tool, eval_str=True).parameters.values())[1:]
-    named = inspect.Parameter("session_id", inspect.Parameter.KEYWORD_ONLY, annotation=SessionId)
-    found = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own]
+    session_parameter = inspect.Parameter("session_id", inspect.Parameter.KEYWORD_ONLY, annotation=SessionId)
+    parameters = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own]
     run.__name__, run.__doc__ = tool.__name__, tool.__doc__
     run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        found if session_id is not None else [named, *found], return_annotation=str
+        parameters if session_id is not None else [session_parameter, *parameters], return_annotation=str
     )
-    run.__annotations__ = {one.name: one.annotation for one in (found if session_id is not None else [named, *found])}
+    run.__annotations__ = {
+        parameter.name: parameter.annotation
+        for parameter in (parameters if session_id is not None else [session_parameter, *parameters])
+    }
     run.__annotations__["return"] = str
     return run

@@ -4,9 +4,9 @@
 
     result = await Runner.run(agent, "Hello", session=TurnlogSession(log, "support-42"))
 
-Items are kept as they are given, as messages of format ``openai_responses``; what is no item of that (the envelopes of the SDK's
-`EncryptedSession`) is kept beside an empty message, and no window shows it. What is popped or cleared leaves the view and stays
-in the log. It implements the protocol and imports nothing of the SDK but for settings in a dictionary.
+Items are stored unchanged as messages of format ``openai_responses``. Other items, such as the envelopes of the SDK's
+`EncryptedSession`, are stored in the metadata of an empty message, and no window shows them. Popped and cleared items leave the
+view but stay in the log. The SDK is imported only when ``session_settings`` is a dictionary.
 """
 
 from __future__ import annotations
@@ -32,79 +32,79 @@ _IDS = RandomIds()
 
 
 class TurnlogSession:
-    """The history of one conversation. The Turnlog session is made when the first items come, with ``settings`` of
-    `Sessions.create`.
+    """The history of one conversation, as a `Session` of the OpenAI Agents SDK.
 
-    A batch is kept whole or not at all, also one of more items than a commit takes. `pop_item` sees what an `add_items` that has
-    returned has added, in any process. A mutation is done to its end when its caller is cancelled, who is then told so.
+    The first items create the Turnlog session, with ``settings`` of `Sessions.create`. A batch is stored whole or not at all, even
+    one with more items than a commit takes. Once `add_items` returns, `pop_item` sees its items in any process. When a caller is
+    cancelled during a write, the write completes first and then the cancellation is raised.
     """
 
     def __init__(self, log: Turnlog, session_id: str, *, session_settings: Any = None, **settings: Any) -> None:
-        """``session_settings`` are the SDK's own: their ``limit`` is the number of items that `get_items` gives."""
+        """``session_settings`` are the SDK's own; their ``limit`` is the default number of items of `get_items`."""
         self.session_id = session_id
         self.session_settings = _settings_of(session_settings)
         self._log = log
         self._settings = settings
 
     async def get_items(self, limit: int | None = None) -> list[Item]:
-        """The newest ``limit`` items in the order they were added; without one as many as the settings say, or all."""
+        """Return the newest ``limit`` items, oldest first; without a limit as many as the settings say, or all."""
         return await asyncio.to_thread(self._items, self._limit(limit))
 
     async def add_items(self, items: Sequence[Mapping[str, Any]]) -> None:
-        """Adds all of them, or none."""
-        given = [dict(_plain(item)) for item in items]
-        if given:
-            await finished(lambda: self._add(given))
+        """Add all items, or none of them when an error is raised."""
+        plain_items = [dict(_plain(item)) for item in items]
+        if plain_items:
+            await finished(lambda: self._add(plain_items))
 
     async def pop_item(self) -> Item | None:
-        """Takes the newest item out of view and returns it; None when there is none."""
+        """Remove the newest item from the view and return it; None when there is none."""
         return await finished(self._pop)
 
     async def clear_session(self) -> None:
-        """Takes all items out of view."""
+        """Remove all items from the view."""
         await finished(self._clear)
 
-    # ------------------------------------------------------------ in a thread
+    # ------------------------------------------------------------ blocking work, called in a thread
 
     def _limit(self, limit: int | None) -> int | None:
         if limit is not None:
             return limit
-        found = getattr(self.session_settings, "limit", None)
-        return found if isinstance(found, int) else None
+        default = getattr(self.session_settings, "limit", None)
+        return default if isinstance(default, int) else None
 
     def _items(self, limit: int | None) -> list[Item]:
         if limit is not None and limit <= 0:
             return []
-        found = list[Item]()
+        items = list[Item]()
         with suppress(NotFoundError):
-            for one in self._newest_first(self._log.sessions.of(self.session_id)):
-                found.append(_item_of(one))
-                if len(found) == limit:
+            for stored in self._newest_first(self._log.sessions.of(self.session_id)):
+                items.append(_item_of(stored))
+                if len(items) == limit:
                     break
-        return found[::-1]
+        return items[::-1]
 
     def _newest_first(self, session: Session) -> Iterator[StoredMessage]:
-        """Messages in view, but for those of a batch whose end never came."""
-        whole, torn = set[str](), set[str]()
-        for one in session.messages(order="desc", in_view=True, format=FORMAT):
-            batch = (one.metadata or {}).get(_BATCH)
+        """Yield the messages in view, newest first, without batches whose last part was never stored."""
+        complete, torn = set[str](), set[str]()
+        for message in session.messages(order="desc", in_view=True, format=FORMAT):
+            batch = (message.metadata or {}).get(_BATCH)
             if isinstance(batch, Mapping):
                 name = str(batch["id"])
-                if name not in whole | torn:
-                    (whole if not batch["left"] or _has_end(session, one.position, name) else torn).add(name)
+                if name not in complete | torn:
+                    (complete if not batch["left"] or _has_end(session, message.position, name) else torn).add(name)
                 if name in torn:
                     continue
-            yield one
+            yield message
 
     def _add(self, items: list[Item]) -> None:
         session = self._log.sessions.get_or_create(self.session_id, **self._settings)
-        made = [_message_of(item) for item in items]
-        bodies, kept = [body for body, _ in made], [beside for _, beside in made]
+        pairs = [_message_of(item) for item in items]
+        bodies, kept = [body for body, _ in pairs], [beside for _, beside in pairs]
         key, parts = _IDS.new_id(), parts_of(bodies, kept)
-        for at, where in enumerate(parts):
-            batch = {_BATCH: {"id": key, "left": len(parts) - 1 - at}} if len(parts) > 1 else {}
-            meta = [{"metadata": {**one, **batch}} if one or batch else {} for one in kept[where]]
-            session.append(*bodies[where], meta=meta, format=FORMAT, key=f"{key}-{at}")
+        for index, part in enumerate(parts):
+            batch = {_BATCH: {"id": key, "left": len(parts) - 1 - index}} if len(parts) > 1 else {}
+            meta = [{"metadata": {**extra, **batch}} if extra or batch else {} for extra in kept[part]]
+            session.append(*bodies[part], meta=meta, format=FORMAT, key=f"{key}-{index}")
 
     def _pop(self) -> Item | None:
         session = self._log.sessions.of(self.session_id)
@@ -127,22 +127,22 @@ class TurnlogSession:
             session.rewind(1)
 
 
-def _settings_of(given: Any) -> Any:
-    """A dictionary as the SDK's own class, which refuses what it does not know."""
-    if not isinstance(given, Mapping):
-        return given
+def _settings_of(settings: Any) -> Any:
+    """Return settings as the SDK's own class, which refuses unknown fields."""
+    if not isinstance(settings, Mapping):
+        return settings
     from agents.memory.session_settings import coerce_session_settings
 
-    return coerce_session_settings(dict(given))
+    return coerce_session_settings(dict(settings))
 
 
 def _has_end(session: Session, position: int, name: str) -> bool:
-    """Whether the end of a batch is in the log behind a position: a pop may have taken it out of view."""
+    """Return whether the last part of a batch is stored after a position, also when a pop removed it from the view."""
     place: int | None = position
     while place is not None:
         page = session.page(after=place)
-        for one in page.messages:
-            batch = (one.metadata or {}).get(_BATCH)
+        for message in page.messages:
+            batch = (message.metadata or {}).get(_BATCH)
             if isinstance(batch, Mapping) and batch["id"] == name and not batch["left"]:
                 return True
         place = page.next
@@ -150,7 +150,7 @@ def _has_end(session: Session, position: int, name: str) -> bool:
 
 
 def _message_of(item: Item) -> tuple[Item, dict[str, Item]]:
-    """The message of an item, and what is kept beside it: the item itself, where it is none of the Responses API."""
+    """Return the message of an item and its metadata. The metadata holds the item when the Responses API has no such item."""
     try:
         codec_of(FORMAT).parse(item)
     except InvalidInputError:
@@ -166,5 +166,5 @@ def _item_of(stored: StoredMessage) -> Item:
 def _plain(item: Any) -> Mapping[str, Any]:
     if isinstance(item, Mapping):
         return item
-    found: Mapping[str, Any] = item.model_dump(mode="json", exclude_unset=True)
-    return found
+    fields: Mapping[str, Any] = item.model_dump(mode="json", exclude_unset=True)
+    return fields

@@ -1,4 +1,4 @@
-"""The OpenAPI document as a page for people, whole in one file: no script, style or font comes from elsewhere."""
+"""The OpenAPI document as one HTML page for people; scripts and styles are inline, and nothing is loaded from elsewhere."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _OF_SESSION = {
         print(session.end().status)
     """,
     "reset_session": """
-        fresh = session.reset()  # always the same one, however often it is asked for
+        fresh = session.reset()  # a repeated call returns the same new session
         print(fresh.id, fresh.info().reset_of)
     """,
     "append_messages": """
@@ -46,8 +46,8 @@ _OF_SESSION = {
         print(window.tokens, window.system, window.messages, window.tools)
     """,
     "recall": """
-        found = session.recall("3.0")  # the first call of the message at position 3
-        print(found.found, found.name, found.arguments, found.content)
+        call = session.recall("3.0")  # the first call of the message at position 3
+        print(call.found, call.name, call.arguments, call.content)
     """,
     "search_session": """
         for result in session.search("when is the order due").results:
@@ -61,8 +61,8 @@ _OF_SESSION = {
     """,
     "patch_state": """
         session.patch_state({"lang": "en"})  # a Merge Patch
-        found = session.patch_state([{"op": "add", "path": "/cart", "value": ["A17"]}])  # a JSON Patch
-        print(found.state, found.version)
+        patched = session.patch_state([{"op": "add", "path": "/cart", "value": ["A17"]}])  # a JSON Patch
+        print(patched.state, patched.version)
     """,
     "get_agent": """
         session.patch_agent({"agent_id": "main", "iteration": 1, "max_iterations": 20})
@@ -83,11 +83,11 @@ _OF_SESSION = {
         print(session.record("handed_over", metadata={"to": "billing"}).history_id)
     """,
     "diff_session": """
-        found = session.diff(2)  # since position 2
-        print([message.position for message in found.messages], found.state)
+        changes = session.diff(2)  # since position 2
+        print([message.position for message in changes.messages], changes.state)
     """,
     "rewind_session": """
-        print(session.rewind(2).messages)  # the log keeps what came after, so a rewind can be rewound
+        print(session.rewind(2).messages)  # later messages stay in the log, so a rewind can be undone
     """,
     "compress_session": """
         done = session.compress(keep_loops=1)
@@ -119,10 +119,10 @@ _OF_SESSION = {
     """,
     "restore_snapshot": """
         session.create_snapshot("before-refund")
-        print(session.restore_snapshot("before-refund"))  # as a session of its own
+        print(session.restore_snapshot("before-refund"))  # into a new session
     """,
     "download": """
-        print(session.export("support-42.zip").size_bytes)  # asks for the export, then for its signed address
+        print(session.export("support-42.zip").size_bytes)  # requests the export, then its signed URL
     """,
     "put_documents": """
         written = session.documents.put("draft", b"Dear Ms Lovelace")  # bytes by key, beside the log
@@ -133,10 +133,10 @@ _OF_SESSION = {
         print(session.documents.get("draft"), list(session.documents.list("dra")))
     """,
     "erase_session": """
-        print(session.erase().status)  # nobody finds it from here on
+        print(session.erase().status)  # no read finds the session after this call
     """,
     "redact_message": """
-        print(session.redact(2).status)  # nobody reads what it said from here on
+        print(session.redact(2).status)  # no read shows the text after this call
     """,
     "export_session": """
         print(session.export("support-42.zip").sha256)
@@ -210,10 +210,10 @@ _SESSION = '    session = log.sessions.get("support-42")\n'
 
 
 def samples() -> Mapping[str, str]:
-    """The examples by the names of the routes; each is a whole program."""
-    found = {name: _BEGIN + _SESSION + _indented(text) for name, text in _OF_SESSION.items()}
-    found |= {name: _BEGIN + _indented(text) for name, text in _OF_OWNER.items()}
-    return found | {name: textwrap.dedent(text).lstrip("\n") for name, text in _OTHERS.items()}
+    """Return the Python example of each route by route name; each is a complete program."""
+    programs = {name: _BEGIN + _SESSION + _indented(text) for name, text in _OF_SESSION.items()}
+    programs |= {name: _BEGIN + _indented(text) for name, text in _OF_OWNER.items()}
+    return programs | {name: textwrap.dedent(text).lstrip("\n") for name, text in _OTHERS.items()}
 
 
 def _indented(text: str) -> str:
@@ -237,12 +237,12 @@ Schema = Mapping[str, Any]
 
 @cache
 def reference_page(link: str = "/v1/openapi.json") -> str:
-    """The page of this version's API, the same on every run. ``link``: where the document for machines is."""
+    """Return the page of this version's API. ``link`` is the address of the OpenAPI document."""
     return page_of(openapi_document(samples()), link)
 
 
 def page_of(document: Mapping[str, Any], link: str) -> str:
-    """The page of an OpenAPI document: each call with parameters, body, answers, errors and an example; each schema."""
+    """Return the page of an OpenAPI document: every call with parameters, body, answers and example, and every schema."""
     calls = [
         (method, path, operation) for path, item in document["paths"].items() for method, operation in item.items()
     ]
@@ -252,10 +252,10 @@ def page_of(document: Mapping[str, Any], link: str) -> str:
         "link": html.escape(link),
         "contents": "".join(_entry(*call) for call in calls),
         "calls": "".join(_call(*call) for call in calls),
-        "schemas": "".join(_schema(name, one) for name, one in sorted(document["components"]["schemas"].items())),
+        "schemas": "".join(_schema(name, schema) for name, schema in sorted(document["components"]["schemas"].items())),
     }
     frame = _FRAME.read_text(encoding="utf-8")
-    return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], frame)
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], frame)
 
 
 def _entry(method: str, path: str, operation: Schema) -> str:
@@ -264,61 +264,66 @@ def _entry(method: str, path: str, operation: Schema) -> str:
 
 
 def _call(method: str, path: str, operation: Schema) -> str:
-    made = [
+    blocks = [
         f'<section id="{operation["operationId"]}" data-call>\n<h3><b class="{method}">{method.upper()}</b> ',
         f"<code>{html.escape(path)}</code></h3>\n<p>{html.escape(operation['summary'])}</p>\n",
     ]
     parameters = operation.get("parameters", [])
     if parameters:
         rows = [
-            (one["name"], f"{one['in']}, {_type(one['schema'])}", one.get("required", False), _told(one, one["schema"]))
-            for one in parameters
+            (
+                parameter["name"],
+                f"{parameter['in']}, {_type(parameter['schema'])}",
+                parameter.get("required", False),
+                _description(parameter, parameter["schema"]),
+            )
+            for parameter in parameters
         ]
-        made.append("<h4>Parameters</h4>\n" + _rows(rows))
+        blocks.append("<h4>Parameters</h4>\n" + _rows(rows))
     for kind, content in operation.get("requestBody", {}).get("content", {}).items():
-        made.append(f"<h4>Body <small>{html.escape(kind)}</small></h4>\n<p>{_type(content['schema'])}</p>\n")
-    made.append("<h4>Answers</h4>\n<table>\n")
+        blocks.append(f"<h4>Body <small>{html.escape(kind)}</small></h4>\n<p>{_type(content['schema'])}</p>\n")
+    blocks.append("<h4>Answers</h4>\n<table>\n")
     for status, answer in operation["responses"].items():
-        types = ", ".join(_type(one["schema"]) for one in answer["content"].values())
+        types = ", ".join(_type(media["schema"]) for media in answer["content"].values())
         kind = "error" if int(status) >= 400 else "good"
-        made.append(
+        blocks.append(
             f'<tr><td class="{kind}">{status}</td><td>{types}</td><td>{_words(answer["description"])}</td></tr>\n'
         )
-    made.append("</table>\n")
+    blocks.append("</table>\n")
     for sample in operation.get("x-codeSamples", []):
-        made.append(
+        blocks.append(
             f"<h4>{html.escape(sample['lang'])}</h4>\n<pre><code>{html.escape(sample['source'])}</code></pre>\n"
         )
-    return "".join([*made, "</section>\n"])
+    return "".join([*blocks, "</section>\n"])
 
 
 def _schema(name: str, schema: Schema) -> str:
     fields = schema.get("properties", {})
     required = schema.get("required", [])
-    rows = [(field, _type(one), field in required, _told(one, one)) for field, one in fields.items()]
+    rows = [(field, _type(value), field in required, _description(value, value)) for field, value in fields.items()]
     table = _rows(rows) if rows else f"<p>{_type(schema)}</p>\n"
     return f'<section id="schema-{name}">\n<h3>{name}</h3>\n<p>{_words(schema.get("description", ""))}</p>\n{table}</section>\n'
 
 
 def _rows(rows: list[tuple[str, str, bool, str]]) -> str:
-    told = [
+    lines = [
         f"<tr><td><code>{html.escape(name)}</code>{'<em>*</em>' if needed else ''}</td><td>{kind}</td><td>{words}</td></tr>\n"
         for name, kind, needed, words in rows
     ]
-    return "<table>\n" + "".join(told) + "</table>\n"
+    return "<table>\n" + "".join(lines) + "</table>\n"
 
 
 def _type(schema: Schema) -> str:
-    """What a value is, as HTML; a schema of its own as a link to it."""
+    """Return the type of a value as HTML, with a link for a named schema."""
     if "$ref" in schema:
         name = schema["$ref"].rsplit("/", 1)[1]
         return f'<a href="#schema-{name}">{name}</a>'
     for choice in ("anyOf", "oneOf", "allOf"):
         if choice in schema:
-            return " or ".join(dict.fromkeys(_type(one) for one in schema[choice]))
+            return " or ".join(dict.fromkeys(_type(option) for option in schema[choice]))
     if "const" in schema or "enum" in schema:
         values = schema.get("enum", [schema.get("const")])
-        return " | ".join(f"<code>{html.escape(json.dumps(one))}</code>" for one in values)
+        return " | ".join(f"<code>{html.escape(json.dumps(value))}</code>" for value in values)
     kind = schema.get("type", "any JSON")
     if kind == "array":
         return f"list of {_type(schema.get('items', {}))}"
@@ -327,8 +332,8 @@ def _type(schema: Schema) -> str:
     return html.escape(" or ".join(kind) if isinstance(kind, list) else str(kind))
 
 
-def _told(described: Schema, schema: Schema) -> str:
-    """A description, and the bounds of the value."""
+def _description(described: Schema, schema: Schema) -> str:
+    """Return the description of a value and its bounds as HTML."""
     bounds = ", ".join(dict.fromkeys(_bounds(schema)))
     return "; ".join(filter(None, [_words(described.get("description", "")), bounds]))
 
@@ -338,11 +343,11 @@ def _bounds(schema: Schema) -> Iterator[str]:
         if schema.get(name) is not None:
             value = schema[name] if name == "pattern" else json.dumps(schema[name], ensure_ascii=False)
             yield words.format(f"<code>{html.escape(value)}</code>")
-    for one in (branch for choice in ("anyOf", "oneOf") for branch in schema.get(choice, ())):
-        yield from _bounds(one)
+    for branch in (branch for choice in ("anyOf", "oneOf") for branch in schema.get(choice, ())):
+        yield from _bounds(branch)
 
 
 def _words(text: str) -> str:
-    """Text of a docstring: code between backticks, paragraphs at empty lines."""
+    """Convert a docstring to HTML: code between backticks, paragraphs at empty lines."""
     escaped = re.sub(r"(`{1,2})(.+?)\1", r"<code>\2</code>", html.escape(text), flags=re.S)
     return "<br><br>".join(part.replace("\n", " ") for part in escaped.split("\n\n"))

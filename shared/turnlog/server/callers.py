@@ -1,8 +1,8 @@
-"""Requests that the local server answers: under a name of this machine, and from no web page but its own.
+"""Checks which requests the local server answers: those under a name of this machine, and from no foreign web page.
 
-A page in a browser of the same machine reaches the server too. Two rules keep it out. The ``Host`` must be loopback or a name
-that an option allows, so that a name of the page's own that leads to 127.0.0.1 (DNS rebinding) is none. And ``Origin`` and
-``Sec-Fetch-Site``, which no page can leave out or forge, must be those of the server itself.
+A web page in a browser on this machine can reach the server too. Two rules keep foreign pages out. The ``Host`` must be loopback or
+an allowed name, which stops DNS rebinding: a foreign name that resolves to 127.0.0.1. And ``Origin`` and ``Sec-Fetch-Site``, which
+a page can neither leave out nor forge, must be the server's own.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _OWN_SITES = frozenset({"same-origin", "none"})  # none: an address bar or a boo
 
 
 class Callers:
-    """Checks of each request before it is read. ``allowed_hosts`` are names and addresses beside those of loopback."""
+    """Checks each request before it is read. ``allowed_hosts`` are names and addresses allowed beside loopback."""
 
     def __init__(self, allowed_hosts: Iterable[str] = ()) -> None:
         self._allowed = frozenset(_checked_name(host) for host in allowed_hosts)
 
     def check(self, environ: WSGIEnvironment) -> None:
-        """Raise `ForbiddenError` for another host's name, and for a page of another origin."""
+        """Raise `ForbiddenError` for a host name that is not allowed, or for a page of another origin."""
         host = str(environ.get("HTTP_HOST", ""))
         self._check_host(host)
         target = str(environ.get("REQUEST_URI", ""))
@@ -54,7 +54,7 @@ class Callers:
 
 
 def _is_origin_of(origin: str, host: str) -> bool:
-    """Whether a page of this origin was served under this host, by http or by a proxy's https."""
+    """Return whether an origin belongs to this host, by http or by a proxy's https."""
     match = _ORIGIN.fullmatch(origin)
     if match is None:
         return False
@@ -73,7 +73,7 @@ def _name(authority: str) -> str | None:
 
 
 def _canonical(name: str) -> str:
-    """Return the name in lower case, without brackets and without the dot of a name's root."""
+    """Return the name in lower case, without brackets and without a trailing dot."""
     return name.strip("[]").lower().removesuffix(".")
 
 
@@ -85,7 +85,7 @@ def _is_loopback(name: str) -> bool:
 
 
 def _checked_name(host: str) -> str:
-    name, _, _ = host.partition("%")  # a zone, as in fe80::1%eth0, is no part of a Host
+    name, _, _ = host.partition("%")  # a Host header has no zone, such as %eth0 in fe80::1%eth0
     match = _AUTHORITY.fullmatch(f"[{name}]" if name.count(":") > 1 and not name.startswith("[") else name)
     if match is None or match["port"] is not None:
         message = f"{host!r} is not a host name or address: write it without scheme and port"

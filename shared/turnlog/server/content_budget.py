@@ -1,8 +1,8 @@
-"""How much content `turnlog serve` works on at once.
+"""Limits the content that `turnlog serve` works on at once.
 
-JSON takes up to 50 times its bytes as Python objects (a list of empty lists does), so bytes are what is counted: those of a
-request's body, and those of stored content as it is read. Requests share a budget of them. One request at a time may go
-beyond it, however large it is; the others wait for it, and a request that would wait too long is told to come again.
+Parsed JSON may take 50 times its bytes as Python objects (a list of empty lists does). Requests therefore share a budget of
+bytes, counted over request bodies and stored content as it is read. One request at a time may exceed the budget, however large;
+the others wait for it. A request that waits too long is refused as ``busy`` and can be repeated.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from turnlog.log.packing import counting_content
 
 
 class ContentBudget:
-    """Bytes of content that requests hold at once. ``waiting`` is how many of them may wait, each in a thread of the server."""
+    """A budget of content bytes that requests share. At most ``waiting`` requests wait, each in a thread of the server."""
 
     def __init__(self, size_bytes: int, *, waiting: int, wait_seconds: float) -> None:
         self._free = size_bytes
@@ -27,9 +27,9 @@ class ContentBudget:
 
     @contextmanager
     def request(self) -> Iterator[Callable[[int], None]]:
-        """Yield what takes bytes for one request, also those of stored content; they are given back at its end.
+        """Yield a function that takes bytes for one request. Bytes of stored content are taken too; all are released at the end.
 
-        Taking raises `UnavailableError` (``busy``) when too many requests wait, or one waits too long.
+        The function raises `UnavailableError` (``busy``) when too many requests wait, or when one waits too long.
         """
         share = _Share(self)
         try:
@@ -77,7 +77,7 @@ class ContentBudget:
 
 
 class _Share:
-    """A request's part of the budget. ``is_beyond``: it is the one that needs no more room."""
+    """A request's part of the budget. ``is_beyond``: this request is the one that may exceed the budget."""
 
     def __init__(self, budget: ContentBudget) -> None:
         self.held = 0

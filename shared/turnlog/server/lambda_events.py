@@ -1,4 +1,4 @@
-"""From WSGI to API Gateway HTTP API events (payload 2.0) and back: handlers see what API Gateway sends."""
+"""Converts WSGI requests to API Gateway HTTP API events (payload 2.0), and answers back, so Lambda handlers run unchanged."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ _PATTERNS = tuple(
 
 
 def is_authorized(environ: WSGIEnvironment, token: str | None) -> bool:
-    """Whether the request carries the server's bearer token, when it has one."""
+    """Return whether the request carries the server's bearer token; always True without a token."""
     if token is None:
         return True
-    given = environ.get("HTTP_AUTHORIZATION", "")
-    return hmac.compare_digest(given.encode("latin-1", "replace"), f"Bearer {token}".encode())
+    header = environ.get("HTTP_AUTHORIZATION", "")
+    return hmac.compare_digest(header.encode("latin-1", "replace"), f"Bearer {token}".encode())
 
 
 class LocalContext:
-    """What a handler may ask of its Lambda context."""
+    """A Lambda context for handlers that run on this machine."""
 
     function_name = "turnlog-local"
     memory_limit_in_mb = 1024
@@ -47,12 +47,12 @@ class LocalContext:
         self._milliseconds = milliseconds
 
     def get_remaining_time_in_millis(self) -> int:
-        """All of it, at any time: nothing is cut off here."""
+        """Return the full time at every call, because nothing ends a handler on this machine."""
         return self._milliseconds
 
 
 def sqs_event(deliveries: Sequence[Delivery], *, now_ms: int) -> dict[str, Any]:
-    """The event of a batch of jobs, as SQS's event source mapping sends it."""
+    """Return the event of a batch of jobs, as an SQS event source mapping sends it."""
     return {
         "Records": [
             {
@@ -72,7 +72,7 @@ def sqs_event(deliveries: Sequence[Delivery], *, now_ms: int) -> dict[str, Any]:
 
 
 def proxy_event(environ: WSGIEnvironment, body: bytes, *, now_ms: int) -> dict[str, Any]:
-    """The event of a request. The person comes from ``X-Turnlog-Tenant`` and ``X-Turnlog-User``, as an authoriser's claims."""
+    """Return the event of a request. ``X-Turnlog-Tenant`` and ``X-Turnlog-User`` become the claims of an authoriser."""
     headers = dict(_headers(environ))
     tenant = _text(headers.pop(TENANT_HEADER, DEFAULT_TENANT))
     user = _text(headers.pop(USER_HEADER, DEFAULT_USER))
@@ -122,7 +122,7 @@ def proxy_event(environ: WSGIEnvironment, body: bytes, *, now_ms: int) -> dict[s
 
 
 def http_answer(answer: Mapping[str, Any]) -> tuple[int, list[tuple[str, str]], bytes]:
-    """Status, headers and body of a proxy answer."""
+    """Return status, headers and body of a Lambda proxy answer."""
     text = answer.get("body") or ""
     data = base64.b64decode(text) if answer.get("isBase64Encoded") else text.encode("utf-8")
     headers = [(str(name), str(value)) for name, value in (answer.get("headers") or {}).items()]
@@ -141,12 +141,12 @@ def _headers(environ: WSGIEnvironment) -> Iterable[tuple[str, str]]:
 
 def _match(method: str, path: str) -> tuple[str, dict[str, str]]:
     for route_method, template, pattern in _PATTERNS:
-        found = pattern.match(path)
-        if found and route_method == method:
-            return f"{method} {template}", found.groupdict()
+        match = pattern.match(path)
+        if match and route_method == method:
+            return f"{method} {template}", match.groupdict()
     return "$default", {}
 
 
 def _text(value: str) -> str:
-    # WSGI gives paths and headers as latin-1.
+    # WSGI passes paths and headers decoded as latin-1.
     return value.encode("latin-1", "replace").decode("utf-8", "replace")

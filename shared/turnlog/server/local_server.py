@@ -1,4 +1,4 @@
-"""`turnlog serve`: the route table on this machine, behind the same events that API Gateway sends."""
+"""The HTTP server of `turnlog serve`: the Lambda handlers on this machine, called with API Gateway events."""
 
 from __future__ import annotations
 
@@ -37,19 +37,20 @@ LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 MAX_REQUEST_BYTES = 10 * 1024 * 1024
 _THREADS = 8
 _CONTENT_BYTES, _WAITING, _WAIT_SECONDS = 4 * 1024 * 1024, 4, 10.0
-"""Content that requests work on at once, beside one larger request; how many threads may wait for it, and how long."""
+"""Content bytes of all requests beside one larger request; how many threads may wait for their share, and how long."""
 _BODY_BUFFER_BYTES, _ANSWER_BUFFER_BYTES, _HEADER_BYTES = 64 * 1024, 128 * 1024, 32 * 1024
-"""What a connection holds in memory. More of a body or of an answer is in a temporary file until it is read or sent."""
+"""Bytes that a connection holds in memory. The rest of a body or an answer is in a temporary file."""
 _CONNECTIONS, _OTHER_FILES = 1_000, 128
-"""Connections at once, as far as the process may have files open beside those of the engine. waitress takes 100 by itself: with as
-many clients that keep theirs open, one more waits for its first answer until one of them leaves."""
+"""Maximum connections, as far as the process's limit of open files allows beside those of the engine.
+
+waitress's default of 100 is too low: with 100 clients that keep connections open, another one waits until one of them leaves.
+"""
 _REQUEST_MS = 30_000
 _STOP_SECONDS, _FLUSH_STEP_SECONDS = 5.0, 0.05
 
 
 class LocalServer:
-    """An HTTP server over one application, with a worker for its queue. `run` serves until `stop`; `start` does so in a
-    thread."""
+    """An HTTP server over one application, with a worker for its queue. `run` serves until `stop`, `start` in a thread."""
 
     def __init__(
         self,
@@ -63,7 +64,7 @@ class LocalServer:
     ) -> None:
         if host not in LOOPBACK and token is None:
             raise InvalidInputError(
-                f"serving on {host!r} needs a token: anyone who reaches it would be anyone", code="token_needed"
+                f"serving on {host!r} needs a token: without one, any client could act as any user", code="token_needed"
             )
         from waitress.server import create_server
 
@@ -80,7 +81,7 @@ class LocalServer:
             sockets=[listening],
             threads=_THREADS,
             connection_limit=_most_connections(),
-            asyncore_use_poll=hasattr(select, "poll"),  # select knows no file above 1,023
+            asyncore_use_poll=hasattr(select, "poll"),  # select handles no file descriptor above 1,023
             max_request_body_size=MAX_REQUEST_BYTES,
             max_request_header_size=_HEADER_BYTES,
             inbuf_overflow=_BODY_BUFFER_BYTES,
@@ -99,11 +100,11 @@ class LocalServer:
         self._finished = threading.Event()
 
     def run(self) -> None:
-        """Serves until `stop` is called or the process gets Ctrl-C; requests under way are finished."""
+        """Serve until `stop` is called or the process gets Ctrl-C, and finish requests under way."""
         self._is_running = True
         try:
             if self._poller is not None:
-                self._poller.start()  # in here: Ctrl-C between it and what follows must stop it too
+                self._poller.start()  # inside the try, so that Ctrl-C right after it stops the poller too
             self._server.run()
             self._flush()
         finally:
@@ -118,13 +119,13 @@ class LocalServer:
         return self
 
     def stop(self) -> None:
-        """Stops listening and waits for requests under way."""
+        """Stop listening and wait up to 5 seconds for requests under way."""
         self._server.task_dispatcher.shutdown(cancel_pending=True, timeout=_STOP_SECONDS)
         if not self._is_running:
             self._close()
         elif not self._finished.is_set():
-            # Sockets belong to the serving thread: it closes them, and with the last one its loop ends.
-            with suppress(OSError):  # the serving thread may have ended, and closed its trigger, just now
+            # Sockets belong to the serving thread: it closes them, and its loop ends with the last one.
+            with suppress(OSError):  # the serving thread may just have ended and closed its trigger
                 self._server.trigger.pull_trigger(self._end)
             self._finished.wait(_STOP_SECONDS)
 
@@ -133,7 +134,7 @@ class LocalServer:
         self._close()
 
     def _flush(self) -> None:
-        """Sends what finished requests have answered and the sockets have not taken yet."""
+        """Send the buffered answers of finished requests."""
         from waitress import wasyncore
 
         for _ in range(int(_STOP_SECONDS / _FLUSH_STEP_SECONDS)):
@@ -159,7 +160,7 @@ class LocalServer:
     def _answer(self, environ: WSGIEnvironment) -> HttpAnswer:
         self._callers.check(environ)
         if environ["REQUEST_METHOD"] in ("GET", "HEAD") and environ.get("PATH_INFO") == "/docs":
-            return _reference()  # tells nothing of anybody, so it asks for no token
+            return _reference()  # the page has no stored data, so it needs no token
         if not is_authorized(environ, self._token):
             raise UnauthorizedError("this server needs its bearer token")
         with self._budget.request() as take:
@@ -181,7 +182,7 @@ def _refusal(error: TurnlogError) -> HttpAnswer:
 
 
 def _reference() -> HttpAnswer:
-    """The API for people."""
+    """Return the answer of ``/docs``, the API page for people."""
     from turnlog.server.api_page import reference_page
 
     data = reference_page().encode("utf-8")
@@ -195,15 +196,15 @@ def _most_connections() -> int:
         import resource
     except ImportError:  # Windows, where select takes 512 sockets
         return 500
-    most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    return _CONNECTIONS if most == resource.RLIM_INFINITY else max(100, min(_CONNECTIONS, most - _OTHER_FILES))
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return _CONNECTIONS if limit == resource.RLIM_INFINITY else max(100, min(_CONNECTIONS, limit - _OTHER_FILES))
 
 
 def _listening(host: str, port: int) -> socket.socket:
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        # `localhost` is two addresses; of the two, clients that are given a number use 127.0.0.1.
-        family, _, _, _, address = min(found, key=lambda one: one[0] != socket.AF_INET)
+        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        # `localhost` has an IPv4 and an IPv6 address; prefer 127.0.0.1, which clients use most.
+        family, _, _, _, address = min(addresses, key=lambda entry: entry[0] != socket.AF_INET)
         return socket.create_server((str(address[0]), port), family=family)
     except OSError as error:
         code = "port_in_use" if error.errno == errno.EADDRINUSE else "cannot_listen"
@@ -228,7 +229,7 @@ _DETAILS = {
 
 
 class _Refused(ErrorTask):
-    """One request that is none, as a problem document. Nothing that was sent is in it."""
+    """Answers a malformed request with a problem document, which contains nothing of the request."""
 
     def execute(self) -> None:
         request: Any = self.request
@@ -252,7 +253,10 @@ class _Refused(ErrorTask):
 
 
 class _Parser(HTTPRequestParser):
-    """waitress's parser, which lets `ValueError` out for a target such as ``http://[``, and so closes without an answer."""
+    """The parser of waitress, with an answer for targets such as ``http://[``.
+
+    There waitress raises `ValueError` and closes the connection without an answer.
+    """
 
     def parse_header(self, header_plus: bytes) -> None:
         try:

@@ -1,9 +1,9 @@
-"""The moto engine: the template's service in this process, each route and each queue by the function that the template gives it.
+"""The moto engine: the service of template.yaml in this process, each route and queue handled by its Lambda function.
 
     with moto_service() as service:
         server = StackServer(service, SystemClock(), port=0).start()
 
-DynamoDB, S3 and SQS are moto's, behind the guard of `turnlog.testing.moto_guard`: what DynamoDB refuses is refused here too.
+moto emulates DynamoDB, S3 and SQS. The guard of `turnlog.testing.moto_guard` refuses requests that the real DynamoDB refuses.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from turnlog.settings import Settings
 Handler: TypeAlias = Callable[[dict[str, Any], Any], dict[str, Any]]
 
 _LOCAL = {"TURNLOG_IDENTITY": "jwt", "TURNLOG_TENANT_CLAIM": "tenant", "TURNLOG_USER_CLAIM": "sub"}
-"""The one thing that is not as the template says: who calls comes from headers, as in every `turnlog serve`."""
+"""The only difference from the template: headers tell the caller's identity, as in every `turnlog serve`."""
 
 
 class MotoService:
-    """The functions of a deployed stack. Functions of one environment share an application, as they share a process here."""
+    """The functions of a deployed stack. Functions with equal environments share an application in this process."""
 
     def __init__(self, stack: Stack, clients: aws_clients.Clients, clock: Clock) -> None:
         self.stack = stack
@@ -48,7 +48,7 @@ class MotoService:
         self._pollers: list[Poller] = []
 
     def app_of(self, function: str) -> Application:
-        """The application of a function, over the engine that its environment names."""
+        """Return the application of a function, over the engine that its environment names."""
         environment = {**self.stack.functions[function].environment, **_LOCAL}
         key = tuple(sorted(environment.items()))
         if key not in self._apps:
@@ -56,10 +56,10 @@ class MotoService:
         return self._apps[key]
 
     def handler(self, event: dict[str, Any], context: Any) -> dict[str, Any]:
-        """The answer of the function that has the event's route."""
+        """Return the answer of the function that serves the event's route."""
         route = event["routeKey"]
-        known = self._handlers.get(route) or next(iter(self._handlers.values()))
-        return known(event, context)
+        handler = self._handlers.get(route) or next(iter(self._handlers.values()))
+        return handler(event, context)
 
     def queue_of(self, source: EventSource) -> JobQueue:
         from turnlog.engines.sqs import SqsJobQueue
@@ -67,7 +67,7 @@ class MotoService:
         return SqsJobQueue(self._clients.sqs, source.queue_url, source.dead_letter_url)
 
     def start_workers(self) -> None:
-        """Polls each event source's queue into its worker, until `close`."""
+        """Poll the queue of each event source for its worker until `close`."""
         self._pollers = [make_poller(self, source, self._clock) for source in self.stack.sources]
         for poller in self._pollers:
             poller.start()
@@ -83,7 +83,7 @@ class MotoService:
 
 
 def make_poller(service: MotoService, source: EventSource, clock: Clock) -> Poller:
-    """The poller of one event source mapping: its queue, its worker's handler, its batch size."""
+    """Return the poller of an event source mapping, with its queue, worker and batch size."""
     function = service.stack.functions[source.function]
     worker = make_worker(QUEUES[function.resource], service.app_of(function.name))
     chore = _retention(service) if function.resource == "erase" else None
@@ -91,8 +91,8 @@ def make_poller(service: MotoService, source: EventSource, clock: Clock) -> Poll
 
 
 def _retention(service: MotoService) -> Callable[[], object] | None:
-    """What the template's schedule calls: nothing is scheduled here, so the eraser's poller does it."""
-    name = next((name for name, one in service.stack.functions.items() if one.resource == "retention"), None)
+    """Return the call that the template schedules; the eraser's poller makes it, because nothing is scheduled here."""
+    name = next((name for name, function in service.stack.functions.items() if function.resource == "retention"), None)
     return (lambda: service.app_of(name).retain_sessions()) if name is not None else None
 
 
@@ -108,9 +108,9 @@ class StackServer(LocalServer):
 def moto_service(
     clock: Clock, *, template: Path | None = None, parameters: Mapping[str, str] | None = None
 ) -> Iterator[MotoService]:
-    """The template's service within the block, with its workers; afterwards all of it is gone, and AWS was never called.
+    """Deploy the template's service with its workers within the block. All data is lost at its end; AWS is never called.
 
-    `InvalidInputError` when the extra is missing, or when the template's routes are not those of the route table.
+    Raises `InvalidInputError` when the extra is missing, or when the template's routes differ from the route table.
     """
     need_extra()
     from moto import mock_aws
@@ -136,7 +136,7 @@ def moto_service(
 
 @contextmanager
 def no_real_credentials() -> Iterator[None]:
-    """Within the block no credential, profile, region or endpoint of AWS is seen but made-up ones."""
+    """Hide AWS credentials, profiles, regions and endpoints of the environment within the block; made-up ones replace them."""
     made_up = {
         "AWS_ACCESS_KEY_ID": "made-up",
         "AWS_SECRET_ACCESS_KEY": "made-up",
@@ -153,7 +153,7 @@ def no_real_credentials() -> Iterator[None]:
 
 @contextmanager
 def guarded_clients() -> Iterator[Callable[..., aws_clients.Clients]]:
-    """Every client that is made within the block is behind the guard, also those that an application makes for itself."""
+    """Guard every AWS client that is created within the block, also by an application itself."""
     from turnlog.testing.moto_guard import Guard
 
     class GuardedClients(aws_clients.Clients):
@@ -173,7 +173,10 @@ def guarded_clients() -> Iterator[Callable[..., aws_clients.Clients]]:
 
 @contextmanager
 def quick_answers() -> Iterator[None]:
-    """Within the block moto writes an item's values without looking for each in all ten types: half of its time was that."""
+    """Speed up moto within the block: it serialises an attribute value by its type and not by trying all ten types.
+
+    Half of moto's time went into that.
+    """
     from moto.core.serialize import ResponseSerializer
 
     as_moto_does = ResponseSerializer._serialize_type_structure

@@ -1,4 +1,4 @@
-"""What SQS's event source mapping does in AWS: jobs of a queue into the worker's Lambda handler, on this machine."""
+"""Polls a queue and calls a worker's Lambda handler with its jobs, as an SQS event source mapping does in AWS."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from turnlog.server.lambda_events import LocalContext, sqs_event
 
 Handler = Callable[[dict[str, Any], Any], dict[str, Any]]
 _BATCH, _IDLE_SECONDS, _TROUBLE_SECONDS = 1, 0.2, 2.0
-"""A job that waits behind another in its batch may be visible again before it is begun, and its receive counts for nothing."""
+"""Batch of 1: a job that waits behind another in a batch may become visible again before it starts, which wastes a receive."""
 _STOP_SECONDS = 60
 _WORKER_MS = 24 * 3_600_000
-"""What is left of a worker's time: on this machine nobody ends it."""
+"""The remaining time that a worker sees; on this machine nothing ends it."""
 _CHORE_MS = 3_600_000
 _log = logging.getLogger("turnlog")
 
 
 class Poller:
-    """Polls one queue in a thread between `start` and `stop`. What a handler gives back comes again after its visibility."""
+    """Polls one queue in a thread between `start` and `stop`. Jobs that a handler reports as failed become visible again."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class Poller:
         idle_seconds: float = _IDLE_SECONDS,
         chore: Callable[[], object] | None = None,
     ) -> None:
-        """``chore`` is done at the start and then every hour: what a schedule does in AWS."""
+        """``chore`` runs at the start and then every hour, as a schedule does in AWS."""
         self._queue = queue
         self._handler = handler
         self._clock = clock
@@ -48,19 +48,19 @@ class Poller:
     def start(self) -> Poller:
         self._stopping.clear()
         self._thread = threading.Thread(target=self._run, name="turnlog-poller", daemon=True)
-        self._thread.start()  # Ctrl-C may end this call when the thread runs: `stop` must know of it
+        self._thread.start()  # Ctrl-C may interrupt this call while the thread runs; `stop` then needs ``_thread``
         return self
 
     def stop(self) -> None:
-        """Takes no new batch, and waits for the one under way."""
+        """Take no new batch and wait up to a minute for the one under way."""
         self._stopping.set()
-        # One that is not alive here has ended, or sees that it must stop before it does anything.
+        # A thread that is not alive has ended, or will see the stop flag before it does anything.
         if self._thread is not None and self._thread.is_alive():
             self._thread.join(_STOP_SECONDS)
         self._thread = None
 
     def run_once(self) -> int:
-        """One batch, if there is one: how many jobs were received."""
+        """Handle one batch and return the number of jobs received, 0 when the queue is empty."""
         deliveries = self._queue.receive(limit=self._batch)
         if deliveries:
             answer = self._handler(sqs_event(deliveries, now_ms=self._clock.now_ms()), LocalContext(_WORKER_MS))
@@ -69,7 +69,7 @@ class Poller:
         return len(deliveries)
 
     def run_chore(self) -> None:
-        """The chore, if its time has come."""
+        """Run the chore when an hour has passed since the last run."""
         now = self._clock.now_ms()
         if self._chore is not None and now >= self._chore_ms:
             self._chore_ms = now + _CHORE_MS

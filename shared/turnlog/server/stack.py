@@ -1,10 +1,10 @@
-"""The stack of ``template.yaml`` without AWS: expanded by the SAM translator, its resources made by CloudFormation in an emulator.
+"""Deploys ``template.yaml`` without AWS: the SAM translator expands it, and an emulator's CloudFormation creates its resources.
 
-    template = expand(template_path())                      # offline; Lambda functions, routes and event sources read off it
-    stack = deploy(template, make_clients(REGION))          # what keeps data is made; every variable is resolved there
+    template = expand(template_path())                      # offline: functions, routes and event sources
+    stack = deploy(template, make_clients(REGION))          # table, bucket and queues, and resolved variables
 
-What is deployed is the template's own table, bucket and queues, and each function's environment is the one that the template
-says: CloudFormation resolves it, as outputs of the stack.
+The template's own table, bucket and queues are created. Each function gets the environment of the template, which CloudFormation
+resolves as outputs of the stack.
 """
 
 from __future__ import annotations
@@ -41,30 +41,30 @@ NOT_MADE: Mapping[str, str] = {
     "AWS::ApiGatewayV2::Authorizer": "who calls comes from headers",
     "AWS::ApiGatewayV2::DomainName": "the local server answers",
     "AWS::ApiGatewayV2::Stage": "the local server answers",
-    "AWS::CloudWatch::Alarm": "nobody is called",
-    "AWS::CloudWatch::CompositeAlarm": "nobody is called",
-    "AWS::CloudWatch::Dashboard": "nobody looks at it",
+    "AWS::CloudWatch::Alarm": "nothing is notified on this machine",
+    "AWS::CloudWatch::CompositeAlarm": "nothing is notified on this machine",
+    "AWS::CloudWatch::Dashboard": "not shown on this machine",
     "AWS::Events::Rule": "nothing is scheduled on this machine",
-    "AWS::IAM::ManagedPolicy": "moto asks for no permission",
-    "AWS::IAM::Policy": "moto asks for no permission",
-    "AWS::IAM::Role": "moto asks for no permission",
+    "AWS::IAM::ManagedPolicy": "moto checks no permissions",
+    "AWS::IAM::Policy": "moto checks no permissions",
+    "AWS::IAM::Role": "moto checks no permissions",
     "AWS::Lambda::Alias": "the handler runs in this process",
     "AWS::Lambda::EventInvokeConfig": "the handler runs in this process",
     "AWS::Lambda::EventSourceMapping": "the poller calls the worker",
     "AWS::Lambda::Function": "the handler runs in this process",
     "AWS::Lambda::LayerVersion": "the package is already importable",
-    "AWS::Lambda::Permission": "moto asks for no permission",
+    "AWS::Lambda::Permission": "moto checks no permissions",
     "AWS::Lambda::Version": "the handler runs in this process",
     "AWS::Logs::LogGroup": "logs go to this process's stderr",
-    "AWS::Logs::MetricFilter": "nobody looks at it",
+    "AWS::Logs::MetricFilter": "not shown on this machine",
     "AWS::S3::BucketPolicy": "moto's CloudFormation has none",
-    "AWS::SNS::Subscription": "nobody is called",
-    "AWS::SNS::Topic": "nobody is called",
-    "AWS::SNS::TopicPolicy": "nobody is called",
-    "AWS::SQS::QueuePolicy": "moto asks for no permission",
+    "AWS::SNS::Subscription": "nothing is notified on this machine",
+    "AWS::SNS::Topic": "nothing is notified on this machine",
+    "AWS::SNS::TopicPolicy": "nothing is notified on this machine",
+    "AWS::SQS::QueuePolicy": "moto checks no permissions",
     "AWS::Scheduler::Schedule": "nothing is scheduled on this machine",
 }
-"""Resource types that are not made in the emulator, and why. Every other type of the template is, or `deploy` fails."""
+"""Resource types that are not created in the emulator, and why. `deploy` creates all other types, or fails."""
 
 _NAME_PROPERTIES = {
     "AWS::DynamoDB::Table": "TableName",
@@ -75,7 +75,7 @@ _NAME_PROPERTIES = {
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """What CloudFormation made: its logical id, its type, and the name that it has."""
+    """A resource that CloudFormation created: logical id, type and physical name."""
 
     logical_id: str
     kind: str
@@ -92,13 +92,13 @@ class Function:
 
     @property
     def resource(self) -> str:
-        """Whose routes or jobs it serves: the module of its handler, ``append`` of ``api.append.handler``."""
+        """The resource whose routes or jobs the function serves: the module of its handler, such as ``append``."""
         return self.handler.split(".")[-2] if self.handler.count(".") == 2 else ""
 
 
 @dataclass(frozen=True, slots=True)
 class EventSource:
-    """A queue whose jobs a function is called with, at most ``batch`` at once."""
+    """A queue that invokes a function with at most ``batch`` jobs at once."""
 
     function: str
     queue_url: str
@@ -117,18 +117,21 @@ class Stack:
 
 
 def deploy(template: Template, clients: Clients, *, name: str = STACK) -> Stack:
-    """Makes the template's resources by CloudFormation where the clients lead, with fixed names where it gives none."""
-    made, asked = _made(template, name), _Outputs()
+    """Create the template's resources by CloudFormation, with fixed names for those that have none, and return the stack.
+
+    Raises `InvalidInputError` for an invalid template, and `UnavailableError` when the emulator did not create everything.
+    """
+    made, requested = _made(template, name), _Outputs()
     roles = {role for role, _ in template.of_type("AWS::IAM::Role")}
     variables = {
         function: {
-            variable: asked.add(_with_role_arns(value, roles, name))
+            variable: requested.add(_with_role_arns(value, roles, name))
             for variable, value in properties.get("Environment", {}).get("Variables", {}).items()
         }
         for function, properties in template.of_type("AWS::Lambda::Function")
     }
-    arns = {source: asked.add(properties["EventSourceArn"]) for source, properties in template.sources.items()}
-    dangling = {found for part in (made, asked.outputs) for found in referred(part)} & (
+    arns = {source: requested.add(properties["EventSourceArn"]) for source, properties in template.sources.items()}
+    dangling = {reference for part in (made, requested.outputs) for reference in referred(part)} & (
         template.resources.keys() - made.keys()
     )
     if dangling:
@@ -136,7 +139,7 @@ def deploy(template: Template, clients: Clients, *, name: str = STACK) -> Stack:
             f"the template refers to what the emulator does not make: {', '.join(sorted(dangling))}",
             code="invalid_template",
         )
-    resources, outputs = _create(template, made, asked.outputs, clients, name)
+    resources, outputs = _create(template, made, requested.outputs, clients, name)
     resolved = {
         function: {
             variable: outputs[key] for variable, key in keys.items() if key in outputs
@@ -157,26 +160,26 @@ def deploy(template: Template, clients: Clients, *, name: str = STACK) -> Stack:
 
 
 def _with_role_arns(expression: Any, roles: Collection[str], stack: str) -> Any:
-    """The expression with an ARN for each role that it names: roles are not made, and moto lets anybody assume any."""
+    """Replace references to roles in an expression by ARNs: roles are not created, and moto lets any caller assume any role."""
     if isinstance(expression, list):
-        return [_with_role_arns(one, roles, stack) for one in expression]
+        return [_with_role_arns(item, roles, stack) for item in expression]
     if not isinstance(expression, dict):
         return expression
-    named = expression.get("Fn::GetAtt")
-    if isinstance(named, list) and named[0] in roles:
-        return {"Fn::Sub": f"arn:${{AWS::Partition}}:iam::${{AWS::AccountId}}:role/{stack}-{named[0]}"}
+    target = expression.get("Fn::GetAtt")
+    if isinstance(target, list) and target[0] in roles:
+        return {"Fn::Sub": f"arn:${{AWS::Partition}}:iam::${{AWS::AccountId}}:role/{stack}-{target[0]}"}
     return {key: _with_role_arns(value, roles, stack) for key, value in expression.items()}
 
 
 class _Outputs:
-    """Expressions that CloudFormation is asked to resolve, each once."""
+    """Expressions for CloudFormation to resolve as outputs, each once."""
 
     def __init__(self) -> None:
         self.outputs: dict[str, dict[str, Any]] = {}
         self._keys: dict[str, str] = {}
 
     def add(self, expression: object) -> str:
-        """The key of the expression's output."""
+        """Add an expression and return the key of its output."""
         value = expression if isinstance(expression, dict) else text_of(expression)
         key = self._keys.setdefault(json.dumps(value, sort_keys=True), f"Value{len(self._keys)}")
         self.outputs[key] = {"Value": value}
@@ -184,27 +187,29 @@ class _Outputs:
 
 
 def _create(
-    template: Template, made: Mapping[str, Any], outputs: Mapping[str, Any], clients: Clients, name: str
+    template: Template, resources_made: Mapping[str, Any], outputs: Mapping[str, Any], clients: Clients, name: str
 ) -> tuple[tuple[Resource, ...], dict[str, str]]:
     document = {key: value for key, value in template.document.items() if key != "Transform"}
-    body = json.dumps({**document, "Resources": made, "Outputs": outputs}, separators=(",", ":"))
+    body = json.dumps({**document, "Resources": resources_made, "Outputs": outputs}, separators=(",", ":"))
     client = clients.open("cloudformation", read_timeout_seconds=60)
-    given = [{"ParameterKey": key, "ParameterValue": value} for key, value in template.parameters.items()]
-    client.create_stack(StackName=name, TemplateBody=body, Parameters=given)
+    parameters = [{"ParameterKey": key, "ParameterValue": value} for key, value in template.parameters.items()]
+    client.create_stack(StackName=name, TemplateBody=body, Parameters=parameters)
     stack = client.describe_stacks(StackName=name)["Stacks"][0]
     if stack["StackStatus"] != "CREATE_COMPLETE":
         raise UnavailableError(f"the stack is {stack['StackStatus']}", code="not_deployed")
     entries = client.describe_stack_resources(StackName=name)["StackResources"]
-    found = {entry["LogicalResourceId"]: entry for entry in entries if "LogicalResourceId" in entry}
-    conditional = {key for key, resource in made.items() if "Condition" in resource}
-    left_out = made.keys() - found.keys() - conditional
+    by_id = {entry["LogicalResourceId"]: entry for entry in entries if "LogicalResourceId" in entry}
+    conditional = {key for key, resource in resources_made.items() if "Condition" in resource}
+    left_out = resources_made.keys() - by_id.keys() - conditional
     if left_out:
-        kinds = ", ".join(f"{key} ({made[key]['Type']})" for key in sorted(left_out))
+        kinds = ", ".join(f"{key} ({resources_made[key]['Type']})" for key in sorted(left_out))
         raise UnavailableError(f"the emulator did not make {kinds}", code="not_deployed")
     resources = tuple(
-        Resource(key, str(made[key]["Type"]), str(found[key]["PhysicalResourceId"])) for key in made if key in found
+        Resource(key, str(resources_made[key]["Type"]), str(by_id[key]["PhysicalResourceId"]))
+        for key in resources_made
+        if key in by_id
     )
-    return resources, {one["OutputKey"]: str(one["OutputValue"]) for one in stack.get("Outputs", [])}
+    return resources, {output["OutputKey"]: str(output["OutputValue"]) for output in stack.get("Outputs", [])}
 
 
 def _source(clients: Clients, arn: str, function: str, batch: int) -> EventSource:
@@ -218,7 +223,7 @@ def _source(clients: Clients, arn: str, function: str, batch: int) -> EventSourc
 
 
 def _made(template: Template, name: str) -> dict[str, Any]:
-    """The resources that the emulator makes, each with a name that the same template always gives."""
+    """Return the resources to create, each with a name that is the same for the same template."""
     made: dict[str, Any] = {}
     for logical_id, resource in template.resources.items():
         if resource["Type"] in NOT_MADE:
@@ -226,8 +231,8 @@ def _made(template: Template, name: str) -> dict[str, Any]:
         made[logical_id] = dict(resource)
         property_name = _NAME_PROPERTIES.get(resource["Type"])
         if property_name is not None:
-            named = {property_name: f"{name}-{logical_id.lower()}", **resource.get("Properties", {})}
-            made[logical_id]["Properties"] = named
+            properties = {property_name: f"{name}-{logical_id.lower()}", **resource.get("Properties", {})}
+            made[logical_id]["Properties"] = properties
     for resource in made.values():
         before = resource.pop("DependsOn", [])
         waits = [key for key in ([before] if isinstance(before, str) else before) if key in made]

@@ -1,4 +1,4 @@
-"""template.yaml as CloudFormation would get it: expanded by the SAM translator, offline, and its wiring read off.
+"""Reads template.yaml: expands it offline with the SAM translator, and finds its functions, routes and event sources.
 
 template = expand(template_path())
 template.routes["POST /v1/sessions"]        # "SessionsFunction"
@@ -29,18 +29,18 @@ _SUBSTITUTED = re.compile(r"\$\{([A-Za-z0-9]+)(?:\.\w+)?\}")
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """An expanded template. ``routes`` maps ``METHOD /path`` to the function's logical id, ``sources`` are the event sources."""
+    """An expanded template. ``routes`` maps ``METHOD /path`` to the logical id of a function."""
 
     document: Mapping[str, Any]
     parameters: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def resources(self) -> Mapping[str, Any]:
-        found: Mapping[str, Any] = self.document["Resources"]
-        return found
+        resources: Mapping[str, Any] = self.document["Resources"]
+        return resources
 
     def of_type(self, kind: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        """Logical ids and properties of the resources of a type."""
+        """Yield logical id and properties of each resource of a type."""
         for name, resource in self.resources.items():
             if resource["Type"] == kind:
                 yield name, resource.get("Properties", {})
@@ -68,7 +68,7 @@ class Template:
         }
 
     def _function_of(self, expression: object) -> str:
-        """The function that an ARN's or a name's expression means, also by way of an alias."""
+        """Return the function that an expression of an ARN or a name refers to, directly or by an alias."""
         for name in referred(expression):
             resource = self.resources.get(name, {})
             if resource.get("Type") == "AWS::Lambda::Function":
@@ -79,7 +79,7 @@ class Template:
 
 
 def need_extra() -> None:
-    """`InvalidInputError` that says what to install, when the extra is not there."""
+    """Raise `InvalidInputError` that says what to install when the extra ``moto`` is missing."""
     missing = [name for name in _NEEDED if find_spec(name) is None]
     if missing:
         raise InvalidInputError(
@@ -88,18 +88,18 @@ def need_extra() -> None:
 
 
 def template_path() -> Path:
-    """The template of the checkout that this package runs from, otherwise the one in the package."""
+    """Return the path of the checkout's template, or of the one in the installed package."""
     here = Path(__file__).resolve()
     root = here.parents[3]
-    found = [root / TEMPLATE] if here.parents[2].name == "shared" else []
-    for path in (*found, here.parent / TEMPLATE):
+    checkout = [root / TEMPLATE] if here.parents[2].name == "shared" else []
+    for path in (*checkout, here.parent / TEMPLATE):
         if path.is_file():
             return path
     raise InvalidInputError(f"no {TEMPLATE}: neither in {str(root)!r} nor in the package", code="no_template")
 
 
 def expand(path: Path, parameters: Mapping[str, str] | None = None) -> Template:
-    """The template as CloudFormation would get it. Parameters have their defaults where none is given. No network."""
+    """Expand a SAM template to plain CloudFormation, without network. Missing parameters get their defaults."""
     need_extra()
     import yaml
     from boto3 import Session
@@ -114,37 +114,37 @@ def expand(path: Path, parameters: Mapping[str, str] | None = None) -> Template:
         raise InvalidInputError(f"{str(path)!r} is not YAML: {error}", code="invalid_template") from error
     if not isinstance(source, dict) or not isinstance(source.get("Resources"), dict):
         raise InvalidInputError(f"{str(path)!r} has no resources", code="invalid_template")
-    given = _parameters(source, parameters or {})
-    # It warns of metrics that it did not send to AWS.
+    values = _parameters(source, parameters or {})
+    # The translator warns about usage metrics that it could not send to AWS.
     logging.getLogger("samtranslator.metrics").setLevel(logging.ERROR)
     _put_code_elsewhere(source)
     try:
         translator = Translator({}, Parser(), boto_session=Session(region_name=REGION))
-        document = translator.translate(source, dict(given))
+        document = translator.translate(source, dict(values))
     except InvalidDocumentException as error:
         causes = "; ".join(cause.message for cause in error.causes)
         raise InvalidInputError(f"{str(path)!r} can't be expanded: {causes}", code="invalid_template") from error
-    return Template(document, given)
+    return Template(document, values)
 
 
 def wiring_problems(template: Template) -> list[str]:
-    """Where the template's routes and handlers are not those of the route table. Empty: every route is served as it says."""
+    """Return the differences between the template's routes and handlers and the route table; empty when they agree."""
     problems = []
-    wanted = {f"{route.method} {route.path}": f"api.{route.resource}.handler" for route in ROUTES}
+    expected = {f"{route.method} {route.path}": f"api.{route.resource}.handler" for route in ROUTES}
     handlers = template.handlers
-    found = {route: handlers[function] for route, function in template.routes.items()}
-    for route in sorted(wanted.keys() | found.keys()):
-        if route not in found:
+    served = {route: handlers[function] for route, function in template.routes.items()}
+    for route in sorted(expected.keys() | served.keys()):
+        if route not in served:
             problems.append(f"{route} is not in the template")
-        elif route not in wanted:
+        elif route not in expected:
             problems.append(f"{route} is in the template only")
-        elif found[route] != wanted[route]:
-            problems.append(f"{route} goes to {found[route]}, not to {wanted[route]}")
+        elif served[route] != expected[route]:
+            problems.append(f"{route} goes to {served[route]}, not to {expected[route]}")
     return problems
 
 
 def referred(expression: object) -> Iterator[str]:
-    """Every logical id that an expression names by Ref, GetAtt or Sub; pseudo parameters and parameters too."""
+    """Yield every logical id that an expression names by Ref, GetAtt or Sub, including parameters and pseudo parameters."""
     if isinstance(expression, Mapping):
         for key, value in expression.items():
             if key == "Ref" and isinstance(value, str):
@@ -158,28 +158,31 @@ def referred(expression: object) -> Iterator[str]:
             else:
                 yield from referred(value)
     elif isinstance(expression, list):
-        for one in expression:
-            yield from referred(one)
+        for item in expression:
+            yield from referred(item)
 
 
 def text_of(value: object) -> str:
-    """A parameter's or a variable's value as CloudFormation writes it."""
+    """Return a parameter's or variable's value as the text that CloudFormation uses."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _parameters(source: Mapping[str, Any], given: Mapping[str, str]) -> dict[str, str]:
+def _parameters(source: Mapping[str, Any], values: Mapping[str, str]) -> dict[str, str]:
     declared: Mapping[str, Any] = source.get("Parameters") or {}
-    unknown = given.keys() - declared.keys()
+    unknown = values.keys() - declared.keys()
     if unknown:
         raise InvalidInputError(f"the template has no parameter {', '.join(sorted(unknown))}", code="invalid_template")
-    missing = [name for name, one in declared.items() if name not in given and "Default" not in one]
+    missing = [name for name, declaration in declared.items() if name not in values and "Default" not in declaration]
     if missing:
         raise InvalidInputError(f"the template's parameter {', '.join(missing)} has no value", code="invalid_template")
-    return {name: given[name] if name in given else text_of(one["Default"]) for name, one in declared.items()}
+    return {
+        name: values[name] if name in values else text_of(declaration["Default"])
+        for name, declaration in declared.items()
+    }
 
 
 def _put_code_elsewhere(source: dict[str, Any]) -> None:
-    """The translator refuses folders: `sam build` and `sam deploy` replace them before."""
+    """Replace code folders by an S3 address: the translator refuses folders, which `sam build` and `sam deploy` replace."""
     shared: Any = source.get("Globals", {}).get("Function")
     if isinstance(shared, dict) and "CodeUri" in shared:
         shared["CodeUri"] = _ELSEWHERE

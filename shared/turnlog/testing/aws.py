@@ -1,4 +1,4 @@
-"""The AWS resources that Turnlog needs, made directly: for tests on moto, on an emulator or in an account."""
+"""Creates the AWS resources that Turnlog needs, for tests on moto, on an emulator or in an account."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def create_table(client: DynamoDBClient, name: str) -> None:
-    """The one table with its two indexes. Returns when it can be used; its time-to-live attribute is ``ttl``."""
+    """Create the table with its two indexes, wait until it can be used, and enable time to live on ``ttl``."""
     keys = [("pk", "sk"), *INDEX_KEYS.values()]
     request: CreateTableInputTypeDef = {
         "TableName": name,
@@ -43,7 +43,7 @@ def create_table(client: DynamoDBClient, name: str) -> None:
 
 
 def create_bucket(client: S3Client, name: str) -> None:
-    """A bucket in the client's region, with versions as the template's has."""
+    """Create a bucket in the client's region, with versioning as in the template."""
     region = client.meta.region_name
     if region == "us-east-1":
         client.create_bucket(Bucket=name)
@@ -53,7 +53,7 @@ def create_bucket(client: S3Client, name: str) -> None:
 
 
 def create_queue(client: SQSClient, name: str, *, visibility_seconds: int, max_receives: int) -> tuple[str, str]:
-    """A standard queue and its dead-letter queue; the addresses of both."""
+    """Create a standard queue and its dead-letter queue, and return the URLs of both."""
     dead_url = client.create_queue(QueueName=f"{name}-dead")["QueueUrl"]
     attributes = client.get_queue_attributes(QueueUrl=dead_url, AttributeNames=["QueueArn"])["Attributes"]
     redrive = {"deadLetterTargetArn": attributes["QueueArn"], "maxReceiveCount": str(max_receives)}

@@ -1,4 +1,4 @@
-"""The rules of DynamoDB that moto does not enforce, and Turnlog's own: only what `ItemTable` needs."""
+"""Rules of DynamoDB that moto does not enforce, its capacity units, and Turnlog's own rules, as far as `ItemTable` needs them."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ _WRITE_UNIT_BYTES = 1_024
 
 
 def wire_item_bytes(item: WireItem) -> int:
+    """Return the size of an item in bytes, counted as DynamoDB does."""
     return sum(len(name.encode()) + _value_bytes(value) for name, value in item.items())
 
 
 def digits(number: str) -> int:
-    """The significant digits of a number. DynamoDB keeps 38."""
+    """Count the significant digits of a number. DynamoDB keeps 38."""
     text = "".join(map(str, Decimal(number).as_tuple().digits))
     return len(text.strip("0"))
 
 
 def numbers_of(value: Mapping[str, Any]) -> Iterable[str]:
-    """All numbers in an attribute's value, at any depth."""
+    """Yield all numbers in an attribute's value, at any depth."""
     ((kind, content),) = value.items()
     if kind == "N":
         yield content
@@ -40,7 +41,7 @@ def numbers_of(value: Mapping[str, Any]) -> Iterable[str]:
 
 
 def depth(value: Mapping[str, Any]) -> int:
-    """How many lists and maps stand around the innermost value."""
+    """Count the lists and maps around the innermost value."""
     ((kind, content),) = value.items()
     if kind not in ("L", "M"):
         return 0
@@ -48,17 +49,17 @@ def depth(value: Mapping[str, Any]) -> int:
 
 
 def read_units(size_bytes: int, *, consistent: bool) -> float:
-    """Of one item, or of a query's whole page. What is not there costs as much as the smallest item."""
+    """Return the read units of one item or of a query's page. A missing item costs as much as the smallest one."""
     return _units(size_bytes, _READ_UNIT_BYTES) * (1.0 if consistent else 0.5)
 
 
 def write_units(old: WireItem | None, new: WireItem | None) -> int:
-    """Of replacing, deleting or refusing to replace an item: the larger of the two counts."""
+    """Return the write units of replacing or deleting an item, or of a refused condition: the larger item counts."""
     return _units(max(wire_item_bytes(old or {}), wire_item_bytes(new or {})), _WRITE_UNIT_BYTES)
 
 
 def index_write_units(old: WireItem | None, new: WireItem | None, keys: tuple[str, str]) -> int:
-    """Of one index that projects everything: an entry that moves is deleted and written."""
+    """Return the write units of one index with all attributes. An entry whose keys change is deleted and written."""
     before = old if old and all(key in old for key in keys) else None
     after = new if new and all(key in new for key in keys) else None
     if before == after:
@@ -101,6 +102,7 @@ Params: TypeAlias = Mapping[str, Any]
 
 
 def is_consistent(params: Params) -> bool:
+    """Return whether a read asks for ConsistentRead, for every table that it names."""
     tables = params.get("RequestItems")
     if tables is not None:
         return all(table.get("ConsistentRead", False) for table in tables.values())
@@ -108,15 +110,18 @@ def is_consistent(params: Params) -> bool:
 
 
 def key_of(item: WireItem) -> tuple[str, str]:
+    """Return partition key and sort key of an item."""
     return item["pk"]["S"], item["sk"]["S"]
 
 
 def table_of(params: Params) -> str:
+    """Return the name of the only table in a request."""
     (table,) = [params["TableName"]] if "TableName" in params else params["RequestItems"]
     return str(table)
 
 
 def written_keys(operation: str, params: Params) -> list[WireItem]:
+    """Return the items or keys that a request writes or deletes; empty for reads."""
     match operation:
         case "PutItem":
             return [params["Item"]]
@@ -128,21 +133,23 @@ def written_keys(operation: str, params: Params) -> list[WireItem]:
 
 
 def writes_of(operation: str, params: Params, answer: Params) -> list[tuple[tuple[str, str], WireItem | None]]:
-    """(key, new item or None) of each write that was done or refused by its condition."""
+    """Return (key, new item or None) of each write that took effect or was refused by its condition."""
     if operation != "BatchWriteItem":
         return [(key_of(item), params.get("Item")) for item in written_keys(operation, params)]
-    left = {key_of(put_or_key(request)[1]) for table in answer["UnprocessedItems"].values() for request in table}
+    unprocessed = {key_of(put_or_key(request)[1]) for table in answer["UnprocessedItems"].values() for request in table}
     pairs = [put_or_key(request) for table in params["RequestItems"].values() for request in table]
-    return [(key_of(item), item if is_put else None) for is_put, item in pairs if key_of(item) not in left]
+    return [(key_of(item), item if is_put else None) for is_put, item in pairs if key_of(item) not in unprocessed]
 
 
 def put_or_key(request: Params) -> tuple[bool, WireItem]:
+    """Return whether an entry of a batch is a put, and its item, or the key of a delete."""
     if "PutRequest" in request:
         return True, request["PutRequest"]["Item"]
     return False, request["DeleteRequest"]["Key"]
 
 
 def read_units_of(operation: str, params: Params, answer: Params) -> float:
+    """Return the read units of a request, from its answer; 0 for writes."""
     match operation:
         case "GetItem":
             return read_units(wire_item_bytes(answer.get("Item", {})), consistent=is_consistent(params))
@@ -155,10 +162,10 @@ def read_units_of(operation: str, params: Params, answer: Params) -> float:
 
 def _batch_reads(name: str, request: Params, answer: Params) -> float:
     consistent = bool(request.get("ConsistentRead", False))
-    found = answer.get("Responses", {}).get(name, [])
-    left = answer.get("UnprocessedKeys", {}).get(name, {}).get("Keys", [])
-    absent = len(request["Keys"]) - len(found) - len(left)
-    sizes = [*map(wire_item_bytes, found), *[0] * absent]
+    items = answer.get("Responses", {}).get(name, [])
+    unprocessed = answer.get("UnprocessedKeys", {}).get(name, {}).get("Keys", [])
+    absent = len(request["Keys"]) - len(items) - len(unprocessed)
+    sizes = [*map(wire_item_bytes, items), *[0] * absent]
     return sum(read_units(size, consistent=consistent) for size in sizes)
 
 
@@ -181,11 +188,11 @@ _PARTIAL_ANSWERS = ("FilterExpression", "ProjectionExpression", "QueryFilter", "
 
 
 class GuardError(AssertionError):
-    """A request that DynamoDB would refuse, or that breaks a rule of Turnlog. Never sent."""
+    """A request that DynamoDB would refuse, or that breaks a rule of Turnlog. It is not sent."""
 
 
 def check(operation: str, params: Params) -> None:
-    """Raises `GuardError` for a request that must not be sent."""
+    """Raise `GuardError` for a request that must not be sent."""
     match operation:
         case "Scan":
             raise GuardError("Scan reads the tables of all owners")
@@ -248,7 +255,7 @@ def _check_query(params: Params) -> None:
 
 
 def _refuse_partial_answers(params: Params) -> None:
-    """The meter takes a read's size from its answer, which must then hold all that was read."""
+    """Raise `GuardError` for an answer that hides what was read: the meter takes a read's size from its answer."""
     for name in _PARTIAL_ANSWERS:
         if name in params:
             raise GuardError(f"{name} hides from the meter what was read")

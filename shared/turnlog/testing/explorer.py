@@ -1,8 +1,8 @@
 """The interleaving explorer: runs a few operations against one engine in every order of their requests.
 
-Each operation runs in a thread that stops before each of its requests until the explorer lets it go on, so a schedule is a
-list of choices and a run can be repeated exactly. All schedules are tried by depth-first search; a crash can be put before
-or after any request of an operation.
+Each operation runs in a thread that stops before each of its requests until the explorer resumes it. A schedule is therefore a
+list of choices, and a run can be repeated exactly. Depth-first search tries all schedules. A crash can be injected before or
+after any request of an operation.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _TABLE, _BLOBS = "items", "blobs"
 
 
 class Crashed(BaseException):
-    """Raised inside an operation that the explorer has crashed; nothing may catch it."""
+    """Raised inside an operation that the explorer crashes; the operation must not catch it."""
 
 
 @dataclass(frozen=True)
 class Crash:
-    """Operation ``actor`` ends before or after the effect of its request number ``at``, counted from 1."""
+    """A crash of operation ``actor`` before or after the effect of its request number ``at``, counted from 1."""
 
     actor: int
     at: int
@@ -35,7 +35,7 @@ class Crash:
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """What a request touches: names from ``low`` to ``high`` of a place, or single ones."""
+    """The items or blobs that a request touches: single ``names`` of a place, and the range from ``low`` to ``high``."""
 
     place: str
     names: tuple[str, ...] = ()
@@ -44,7 +44,7 @@ class Footprint:
     writes: bool = False
 
     def conflicts(self, other: Footprint) -> bool:
-        """Whether the order of the two can matter."""
+        """Return whether the order of two requests can matter."""
         if self.place != other.place or not (self.writes or other.writes):
             return False
         overlap = bool(self.high and other.high) and self.low <= other.high and other.low <= self.high
@@ -56,7 +56,7 @@ class Footprint:
 
 @dataclass
 class ScheduleRun:
-    """What one schedule did. ``results`` are answers, or the exceptions that operations raised."""
+    """The run of one schedule. ``results`` are answers of the operations, or exceptions that they raised."""
 
     schedule: list[int]
     footprints: list[Footprint] = field(default_factory=list)
@@ -65,7 +65,7 @@ class ScheduleRun:
 
 
 _EVERYTHING = Footprint(_TABLE, low="", high="\U0010ffff")
-"""Of a query of an index: of every item."""
+"""The footprint of an index query: every item."""
 
 
 class _Actor:
@@ -100,10 +100,10 @@ class _SteppedTable:
         self._actor = actor
 
     def get_many(self, keys: Sequence[Key], *, consistent: bool = True) -> dict[Key, Item]:
-        found: dict[Key, Item] = self._actor.step(
+        items: dict[Key, Item] = self._actor.step(
             _items(keys), lambda: self._inner.get_many(keys, consistent=consistent)
         )
-        return found
+        return items
 
     def query(self, query: Query) -> Page:
         touched = (
@@ -136,8 +136,8 @@ class _SteppedBlobs:
         self._actor.step(Footprint(_BLOBS, (name,), writes=True), lambda: self._inner.put(name, data))
 
     def get(self, name: str) -> bytes | None:
-        found: bytes | None = self._actor.step(Footprint(_BLOBS, (name,)), lambda: self._inner.get(name))
-        return found
+        data: bytes | None = self._actor.step(Footprint(_BLOBS, (name,)), lambda: self._inner.get(name))
+        return data
 
     def names(self, prefix: str) -> Sequence[str]:
         touched = Footprint(_BLOBS, low=prefix, high=prefix + "\U0010ffff")
@@ -156,8 +156,11 @@ class _SteppedBlobs:
         return self._inner.url(name, seconds=seconds, filename=filename)
 
 
-def _items(found: Sequence[Key] | Sequence[Item], *, writes: bool = False) -> Footprint:
-    names = (f"{one.pk} {one.sk}" if isinstance(one, Key) else f"{one['pk']!s} {one['sk']!s}" for one in found)
+def _items(targets: Sequence[Key] | Sequence[Item], *, writes: bool = False) -> Footprint:
+    names = (
+        f"{target.pk} {target.sk}" if isinstance(target, Key) else f"{target['pk']!s} {target['sk']!s}"
+        for target in targets
+    )
     return Footprint(_TABLE, tuple(names), writes=writes)
 
 
@@ -169,8 +172,8 @@ def run_schedule(
     *,
     crash: Crash | None = None,
 ) -> tuple[ScheduleRun, list[list[int]]]:
-    """Runs operations by ``choices`` (then always the first that can go); the run, and who could go at each step."""
-    actors = [_Actor(at, crash) for at in range(len(operations))]
+    """Run operations by ``choices``, then always the first that is ready. Returns the run, and who was ready at each step."""
+    actors = [_Actor(index, crash) for index in range(len(operations))]
     threads = [
         threading.Thread(target=_perform, args=(operation, actor, items, blobs), daemon=True)
         for operation, actor in zip(operations, actors, strict=True)
@@ -183,12 +186,12 @@ def run_schedule(
         ready = [actor.index for actor in actors if not actor.done]
         if not ready:
             break
-        wanted = choices[len(run.schedule)] if len(run.schedule) < len(choices) else ready[0]
+        chosen = choices[len(run.schedule)] if len(run.schedule) < len(choices) else ready[0]
         offered.append(ready)
-        run.schedule.append(wanted)
-        run.footprints.append(actors[wanted].footprint)
-        actors[wanted].go.release()
-        _await(actors[wanted])
+        run.schedule.append(chosen)
+        run.footprints.append(actors[chosen].footprint)
+        actors[chosen].go.release()
+        _await(actors[chosen])
     for thread in threads:
         thread.join(_STEP_SECONDS)
     run.results = [actor.result for actor in actors]
@@ -205,11 +208,11 @@ def explore(
     max_preemptions: int | None = None,
     only_conflicts: bool = False,
 ) -> int:
-    """Tries every order of the operations' requests, each on a fresh engine from ``make``, and checks each; how many there were.
+    """Try every order of the operations' requests, each on a fresh engine from ``make``, and check it. Returns the number tried.
 
-    ``max_preemptions`` bounds how often a schedule leaves an operation that could go on. With ``only_conflicts`` one order is
-    tried of those that differ in requests which can't tell: an operation goes first where one of its later requests conflicts
-    with what came just before (dynamic partial-order reduction).
+    ``max_preemptions`` bounds how often a schedule interrupts an operation that could continue. With ``only_conflicts``, orders
+    that differ only in independent requests are tried once: an order is changed only where two requests conflict (dynamic
+    partial-order reduction).
     """
     tried, pending, known = 0, [list[int]()], set[tuple[int, ...]]()
     while pending:
@@ -218,9 +221,9 @@ def explore(
         run, offered = run_schedule(operations, items, blobs, choices, crash=crash)
         check(run, items, blobs)
         tried += 1
-        for at, other in _conflicts(run) if only_conflicts else _others(run, offered, len(choices)):
-            branch = [*run.schedule[:at], other]
-            is_new = other in offered[at] and tuple(branch) not in known
+        for index, other in _conflicts(run) if only_conflicts else _others(run, offered, len(choices)):
+            branch = [*run.schedule[:index], other]
+            is_new = other in offered[index] and tuple(branch) not in known
             if is_new and (max_preemptions is None or _preemptions(branch, offered) <= max_preemptions):
                 known.add(tuple(branch))
                 pending.append(branch)
@@ -228,22 +231,24 @@ def explore(
 
 
 def _others(run: ScheduleRun, offered: Sequence[Sequence[int]], begin: int) -> Iterator[tuple[int, int]]:
-    """Every other choice that there was behind the given ones."""
-    for at in range(begin, len(run.schedule)):
-        yield from ((at, other) for other in offered[at] if other != run.schedule[at])
+    """Yield (index, operation) for every other choice of a run from ``begin`` on."""
+    for index in range(begin, len(run.schedule)):
+        yield from ((index, other) for other in offered[index] if other != run.schedule[index])
 
 
 def _conflicts(run: ScheduleRun) -> Iterator[tuple[int, int]]:
-    """For each request the newest one of another operation that it conflicts with: there its own may go first."""
+    """Yield (index, operation) where a request conflicts with an earlier one of another operation and may go first."""
     for later, (actor, footprint) in enumerate(zip(run.schedule, run.footprints, strict=True)):
-        for at in range(later - 1, -1, -1):
-            if run.schedule[at] != actor and run.footprints[at].conflicts(footprint):
-                yield at, actor
+        for index in range(later - 1, -1, -1):
+            if run.schedule[index] != actor and run.footprints[index].conflicts(footprint):
+                yield index, actor
                 break
 
 
 def _preemptions(schedule: Sequence[int], offered: Sequence[Sequence[int]]) -> int:
-    return sum(before != after and before in offered[at + 1] for at, (before, after) in enumerate(pairwise(schedule)))
+    return sum(
+        before != after and before in offered[index + 1] for index, (before, after) in enumerate(pairwise(schedule))
+    )
 
 
 def _perform(operation: Operation, actor: _Actor, items: ItemTable, blobs: BlobStore) -> None:

@@ -1,4 +1,4 @@
-"""Injected faults: an engine's calls are counted, and one of them fails before its effect or loses its answer after it."""
+"""Engine wrappers that inject faults: a chosen call fails before its effect, or its answer is lost after it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,10 @@ class _Fault:
 
 
 class Faults:
-    """Counts calls over everything that it wraps. ``fail(n, "after")``: the nth call from now happens, its answer is lost."""
+    """Counts the calls of all wrapped engines and injects faults into them.
+
+    ``fail(n, "after")``: the nth call from now takes effect and its answer is lost.
+    """
 
     def __init__(self) -> None:
         self.calls = 0
@@ -49,12 +52,12 @@ class Faults:
         self._fault = _Fault(self.calls + at, when)
 
     def fail_often(self, share: float, when: When, *, seed: int) -> None:
-        """Fails that share of all calls from now on: throttled before their effect, or with their answer lost."""
+        """Fail this share of all further calls: throttled before their effect, or with their answers lost."""
         self._often = (share, when, random.Random(seed)) if share else None
 
     @property
     def is_pending(self) -> bool:
-        """Whether the fault has not been met yet."""
+        """Whether the fault set by `fail` has not occurred yet."""
         return self._fault is not None
 
     def clear(self) -> None:

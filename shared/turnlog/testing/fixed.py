@@ -6,7 +6,7 @@ import threading
 
 
 class FixedClock:
-    """`Clock` that stands still until it is moved. ``sleep`` moves it, so retries end."""
+    """A `Clock` that stands still until `advance`. `sleep` advances it too, so that retries end at once."""
 
     def __init__(self, now_ms: int = 1_763_683_200_000) -> None:
         self._now_ms = now_ms
@@ -25,7 +25,7 @@ class FixedClock:
 
 
 class SequentialIds:
-    """`IdSource` that counts, so that a run can be repeated."""
+    """An `IdSource` that counts, so that a run can be repeated."""
 
     def __init__(self, start: int = 0) -> None:
         self._next = start

@@ -1,4 +1,4 @@
-"""A guard in botocore's hooks: refuses what DynamoDB refuses and moto accepts, counts, and injects faults.
+"""A guard around botocore clients: refuses requests that DynamoDB refuses and moto accepts, counts requests, injects faults.
 
     guard = Guard.attach(client)                    # or several clients, which then share one count of requests
     with guard.measure() as spent:
@@ -7,8 +7,8 @@
 
     guard.fail(at=2, when="after")                  # the second request from here takes effect, its answer is lost
 
-Clients of a fault test are made with ``max_attempts=1``: otherwise the SDK repeats the request and hides the fault.
-Every attempt is a request of the count, so a repeat is seen.
+Create the clients of a fault test with ``max_attempts=1``: otherwise the SDK repeats the request and hides the fault.
+Every attempt counts as a request, so a repeat is visible.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ When: TypeAlias = Literal["before", "after"]
 THROTTLED = "ThrottlingException"
 _PARAMS = "turnlog_guard_params"
 
-# moto checks a condition and writes in two steps, and lists a table that others change; DynamoDB does neither.
+# moto checks a condition and writes in two steps, and lists a table while other threads change it; DynamoDB does neither.
 _ONE_AT_A_TIME = threading.RLock()
 
 
 @dataclass
 class Meter:
-    """What was spent. ``requests`` counts attempts by operation, failed ones too. Units are DynamoDB's."""
+    """Requests and capacity units spent. ``requests`` counts attempts by operation, including failed ones."""
 
     requests: Counter[str] = field(default_factory=Counter)
     read_units: float = 0.0
@@ -68,12 +68,12 @@ class _Fault:
 
 
 def base_table_queries(operation: str, params: Params) -> bool:
-    """The default demand: what reads a partition of the log must see all that was acknowledged."""
+    """Return whether a request must be consistent: queries of the table must see every acknowledged write."""
     return operation == "Query" and "IndexName" not in params
 
 
 class Guard:
-    """Attached to clients for their lifetime. Safe to use from many threads."""
+    """A guard that stays attached to its clients for their lifetime. Safe to use from many threads."""
 
     def __init__(self, demand_consistent: DemandConsistent, *, one_at_a_time: bool) -> None:
         self.meter = Meter()
@@ -91,9 +91,9 @@ class Guard:
     def attach(
         cls, *clients: Any, demand_consistent: DemandConsistent = base_table_queries, one_at_a_time: bool = True
     ) -> Guard:
-        """Guards the clients from now on: all are counted and can fail, those of DynamoDB are checked and metered.
+        """Attach a guard to clients: requests of all are counted and can fail, those of DynamoDB are checked and metered.
 
-        ``one_at_a_time`` makes moto's requests atomic; turn it off for an engine that is so itself.
+        ``one_at_a_time`` makes moto's requests atomic; turn it off for an emulator with atomic requests.
         """
         guard = cls(demand_consistent, one_at_a_time=one_at_a_time)
         for client in clients:
@@ -104,7 +104,7 @@ class Guard:
 
     @contextmanager
     def measure(self) -> Iterator[Meter]:
-        """A meter of what is spent within the block."""
+        """Yield a meter of requests and units spent within the block."""
         meter = Meter()
         with self._lock:
             self._meters.append(meter)
@@ -115,9 +115,9 @@ class Guard:
                 self._meters = [other for other in self._meters if other is not meter]
 
     def fail(self, at: int, when: When, error: Exception | None = None) -> None:
-        """Fails the request number ``at`` (from 1, from now on): before it is sent, or with its answer lost.
+        """Fail the request number ``at``, counted from 1 and from this call: before it is sent, or with its answer lost.
 
-        ``error`` is what the SDK sees; without one it is a closed connection, which the SDK's retry repeats.
+        ``error`` is raised inside the SDK. The default is a closed connection, which the SDK's retry repeats.
         """
         from botocore.exceptions import ConnectionClosedError
 
@@ -128,30 +128,30 @@ class Guard:
     def fail_often(
         self, share: float, when: When, *, seed: int, code: str = THROTTLED, operations: Collection[str] = ()
     ) -> None:
-        """Fails that share of all requests from now on: refused with this code before they are sent, or with their answer lost.
+        """Fail this share of all further requests: refused with ``code`` before they are sent, or with their answers lost.
 
-        ``operations``: only of these.
+        ``operations`` limits the faults to these operations.
         """
         with self._lock:
             self._often = (share, when, random.Random(seed)) if share else None
             self._often_code, self._often_of = code, frozenset(operations)
 
     def clear_faults(self) -> None:
-        """Forgets the faults that have not been met."""
+        """Remove the faults that have not occurred yet."""
         with self._lock:
             self._faults = []
             self._often = None
 
     @property
     def faults_left(self) -> int:
-        """Faults that no request has met yet."""
+        """The number of faults that have not occurred yet."""
         return len(self._faults)
 
     def _stand_between(self, client: Any) -> None:
-        """Wraps the SDK's one attempt of a request.
+        """Wrap the SDK's single attempt of a request.
 
-        It is the only place where a request has had its effect and the SDK still decides on a retry: an error of the
-        ``before-send`` hook comes before the effect, one of the later hooks passes by the retry.
+        Only at this place a request has taken effect while the SDK can still decide on a retry. An error of the ``before-send``
+        hook comes before the effect, and errors of later hooks bypass the retry.
         """
         endpoint = client._endpoint
         attempt = endpoint._do_get_response
@@ -199,7 +199,7 @@ class Guard:
         context[_PARAMS] = params
 
     def _old_items(self, client: Any, operation: str, params: Params) -> dict[tuple[str, str], WireItem]:
-        """What stands under the keys of a write, which decides its price. Read past the guard."""
+        """Return the stored items under the keys of a write, which decide its price. Bypasses the guard."""
         keys = [key_of(item) for item in written_keys(operation, params)]
         if not keys:
             return {}
@@ -209,7 +209,7 @@ class Guard:
         try:
             answer = client.batch_get_item(RequestItems={table: {"Keys": wire_keys, "ConsistentRead": True}})
         except client.exceptions.ResourceNotFoundException:
-            return {}  # the write itself will say so
+            return {}  # the write itself raises this error
         finally:
             self._own.reads = False
         return {key_of(item): item for item in answer["Responses"].get(table, [])}
@@ -241,7 +241,7 @@ def _often_error(when: When, operation: str, code: str) -> Exception:
 
 @contextmanager
 def real_item_limit() -> Iterator[None]:
-    """Lifts moto's own limit within the block: it counts bytes as base64 and ends at 405,000. The guard counts well."""
+    """Lift moto's item limit within the block: it counts bytes as base64, up to 405,000. The guard checks the real limit."""
     from moto.dynamodb.models.dynamo_type import LimitedSizeDict
 
     with mock.patch.object(LimitedSizeDict, "__setitem__", dict.__setitem__):

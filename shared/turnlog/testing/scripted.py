@@ -1,4 +1,4 @@
-"""A memory engine that knows what a test tells it."""
+"""A memory engine and a summariser that answer from a test's script."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ from turnlog.core.memory import Memory, MemoryPage, Offloaded
 from turnlog.core.summaries import Summarised, SummaryRequest
 
 Says: TypeAlias = "Sequence[Memory] | Exception | Callable[[Owner, str], Says]"
-"""What is known, an error to raise, or what makes one of them of an owner and a question."""
+"""Memories to return, an error to raise, or a function from owner and question to one of them."""
 
 
 class ScriptedMemory:
-    """`MemoryEngine` that says the same whenever it is asked. ``asked`` are the owners and questions, ``told`` the ids of parts."""
+    """A `MemoryEngine` with scripted answers.
+
+    ``asked`` collects the owners and questions of calls, ``told`` the ids of parts passed to `remember`.
+    """
 
     name = "scripted"
 
@@ -30,12 +33,12 @@ class ScriptedMemory:
 
     def known(self, owner: Owner, question: str, *, limit: int, timeout_seconds: float) -> list[Memory]:
         self.asked.append((owner, question))
-        said = self.says
-        while callable(said):
-            said = said(owner, question)
-        if isinstance(said, Exception):
-            raise said
-        return list(said)[:limit]
+        answer = self.says
+        while callable(answer):
+            answer = answer(owner, question)
+        if isinstance(answer, Exception):
+            raise answer
+        return list(answer)[:limit]
 
     def page(self, owner: Owner, *, limit: int, after: str | None = None) -> MemoryPage:
         return MemoryPage(tuple(self.known(owner, "", limit=limit, timeout_seconds=1)))
@@ -49,13 +52,13 @@ class ScriptedMemory:
 
 
 Outcome: TypeAlias = "str | Summarised | TurnlogError | Callable[[SummaryRequest], Outcome]"
-"""A text, a text with its cost, an error to raise, or what makes one of them of the request."""
+"""A summary text, a text with its cost, an error to raise, or a function from the request to one of them."""
 
 
 class ScriptedSummariser:
-    """`Summariser` that has one outcome for each request, in order. ``requests`` are those that were made.
+    """A `Summariser` with one scripted outcome for each request, in order. ``requests`` collects the requests.
 
-    A request too many is an `AssertionError`, unless ``then`` is what every later one gets.
+    A request beyond the script gets the outcome ``then``, or raises `AssertionError` without it.
     """
 
     def __init__(
@@ -79,5 +82,5 @@ class ScriptedSummariser:
 
     @property
     def is_done(self) -> bool:
-        """Whether every outcome of the script has been given."""
+        """Whether every outcome of the script has been used."""
         return not self._outcomes

@@ -1,4 +1,4 @@
-"""`turnlog chat`."""
+"""`turnlog chat`: the options of a chat, and its session."""
 
 from __future__ import annotations
 
@@ -27,43 +27,45 @@ from turnlog.core.recall_calls import tool_of
 def chat(
     connection: Connection,
     session: Annotated[
-        str | None, typer.Argument(metavar="SESSION", help="Gone on with, or begun. Left out: a new one.")
+        str | None, typer.Argument(metavar="SESSION", help="The session to continue or create. By default a new one.")
     ] = None,
     model: Annotated[str, typer.Option("--model", metavar="M", help=f"{KINDS}.")] = "echo",
-    last: Annotated[bool, typer.Option("--last", help="The session of the newest activity.")] = False,
-    system: Annotated[str | None, typer.Option("--system", metavar="TEXT", help="The system text.")] = None,
+    last: Annotated[bool, typer.Option("--last", help="Continue the most recently active session.")] = False,
+    system: Annotated[
+        str | None, typer.Option("--system", metavar="TEXT", help="Set the session's system text.")
+    ] = None,
     tools: Annotated[
         list[str] | None,
         typer.Option(
-            "--tools", metavar="PLACE", help="Functions of yours, MODULE:NAME or FILE.py:NAME; may be repeated."
+            "--tools", metavar="PLACE", help="Your functions as tools: MODULE:NAME or FILE.py:NAME; may be repeated."
         ),
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Execute their calls without asking.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Run tool calls without asking.")] = False,
     ask: Annotated[
         list[str] | None,
-        typer.Option("--ask", metavar="TOOL", help="Ask for the calls of this tool only; may be repeated."),
+        typer.Option("--ask", metavar="TOOL", help="Ask only before calls of this tool; may be repeated."),
     ] = None,
     policy: Policy = None,
     budget: Budget = None,
     max_iterations: Annotated[
-        int, typer.Option("--max-iterations", metavar="N", min=1, help="Model calls for one message.")
+        int, typer.Option("--max-iterations", metavar="N", min=1, help="Maximum model calls for one message.")
     ] = 20,
     json: Json = False,
 ) -> None:
-    """Talk to a model in a session. Lines of a pipe are messages too."""
+    """Chat with a model in a session. Piped lines are messages too."""
     if last and session is not None:
         raise typer.BadParameter("a SESSION, or --last")
-    chosen, given = model_of(model), tools_of(tools or ())
-    unknown = next((name for name in ask or () if name not in given.functions), None)
+    chosen, user_tools = model_of(model), tools_of(tools or ())
+    unknown = next((name for name in ask or () if name not in user_tools.functions), None)
     if unknown is not None:
         raise typer.BadParameter(f"--ask {unknown}: --tools has no such function")
-    asks = frozenset(() if yes else ask or given.functions)
+    asks = frozenset(() if yes else ask or user_tools.functions)
     window: dict[str, Any] = {"policy": policy_value(policy), "budget": budget, "model_name": chosen.budget_name}
-    options = Options(asks, max_iterations, {name: one for name, one in window.items() if one is not None})
+    options = Options(asks, max_iterations, {name: value for name, value in window.items() if value is not None})
     with opened_or_made(connection) as log, _ended_by_signals():
-        found, is_new = _session(log, session, last=last, system=system, tools=given)
+        chat_session, is_new = _session(log, session, last=last, system=system, tools=user_tools)
         screen = Screen(json=json)
-        talk = Talk(found, chosen, given, options, screen)
+        talk = Talk(chat_session, chosen, user_tools, options, screen)
         _greet(screen, talk, chosen, is_new=is_new)
         talk.go()
 
@@ -71,7 +73,7 @@ def chat(
 def _session(
     log: Turnlog, name: str | None, *, last: bool, system: str | None, tools: Tools
 ) -> tuple[OpenSession, bool]:
-    """The session, with these settings where any are given; and whether it was begun just now."""
+    """Open or create the session, apply the given settings, and return it with whether it is new."""
     if last:
         newest = log.sessions.page(limit=1).sessions
         if not newest:
@@ -79,18 +81,18 @@ def _session(
         name = newest[0].session_id
     if name is None or not log.sessions.exists(name):
         return log.sessions.create(name, system=system, tools=tools.schemas or None), True
-    found = log.sessions.get(name)
+    session = log.sessions.get(name)
     changed: dict[str, Any] = {"system": system} if system is not None else {}
-    if tools.schemas and _own_tools(found) != list(tools.schemas):
+    if tools.schemas and _own_tools(session) != list(tools.schemas):
         changed["tools"] = tools.schemas
     if changed:
-        found.update(**changed)
-    return found, False
+        session.update(**changed)
+    return session, False
 
 
 def _own_tools(session: OpenSession) -> list[Any]:
-    """As its windows have them, without those that recall."""
-    return [one for one in session.context().tools if tool_of(str(one.get("function", {}).get("name"))) is None]
+    """Return the tools of the session's windows without the recall tools."""
+    return [tool for tool in session.context().tools if tool_of(str(tool.get("function", {}).get("name"))) is None]
 
 
 def _greet(screen: Screen, talk: Talk, model: Model, *, is_new: bool) -> None:
@@ -103,7 +105,7 @@ def _greet(screen: Screen, talk: Talk, model: Model, *, is_new: bool) -> None:
 
 @contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """What was said so far is kept too when the terminal is closed or the process is asked to end."""
+    """Exit cleanly on SIGTERM and SIGHUP within the block, so that a partial answer is stored."""
     numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -1,4 +1,4 @@
-"""Models to talk to, by what the command line says."""
+"""Models for `turnlog chat`, chosen by the text of ``--model``."""
 
 from __future__ import annotations
 
@@ -18,13 +18,16 @@ KINDS = "echo, script:FILE, URL#NAME, openai:NAME, anthropic:NAME, bedrock:ID"
 OPENAI_URL, ANTHROPIC_URL = "https://api.openai.com/v1", "https://api.anthropic.com"
 _ANTHROPIC_VERSION = "2023-06-01"
 _ANSWER_TOKENS = 4096
-"""As much as windows keep free for an answer. Anthropic wants a number."""
+"""Maximum answer, which Anthropic requires: as much as windows reserve for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """``ask`` is given a window of ``format``, and answers with a stream or a whole answer. ``budget_name`` is the model by whose
-    context windows are budgeted; None: the session's, or the default."""
+    """A model to chat with.
+
+    ``ask`` takes a window in ``format`` and returns a stream or a whole answer. ``budget_name`` is the model whose context size
+    is the budget of windows; None uses the session's model or the default.
+    """
 
     name: str
     format: FormatName
@@ -33,7 +36,7 @@ class Model:
 
 
 def model_of(spec: str, environment: Mapping[str, str] | None = None) -> Model:
-    """A model by its name; `InvalidInputError` for one that there is not, or a key that is missing."""
+    """Return the model that ``spec`` names. Raises `InvalidInputError` for an unknown model or a missing key."""
     env = os.environ if environment is None else environment
     kind, _, rest = spec.partition(":")
     if spec == "echo":
@@ -61,7 +64,7 @@ def _key(env: Mapping[str, str], name: str) -> str:
 
 
 def _chat(url: str, name: str, key: str) -> Model:
-    """Any endpoint that speaks OpenAI's chat completions. Without a name, the first model that it has."""
+    """Return a model of an endpoint with OpenAI's chat completions. Without a name, the first model it lists."""
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     if not name:
         listed = posting.get(posting.address(url, "/models"), headers, name=url)
@@ -98,7 +101,7 @@ def _anthropic(url: str, name: str, key: str) -> Model:
 
 
 def _bedrock(model_id: str) -> Model:
-    """With the credentials and the region that boto3 finds."""
+    """Return a model of Bedrock, with boto3's default credentials and region."""
     try:
         import boto3
     except ImportError as error:
@@ -112,22 +115,22 @@ def _bedrock(model_id: str) -> Model:
         if window.tools:
             body["toolConfig"] = {"tools": window.tools}
         try:
-            return _told(boto3.client("bedrock-runtime").converse_stream(**body)["stream"])
+            return _translated(boto3.client("bedrock-runtime").converse_stream(**body)["stream"])
         except (BotoCoreError, ClientError) as error:
-            raise _of_aws(model_id, error) from error
+            raise _aws_error(model_id, error) from error
 
-    def _told(events: Any) -> Iterator[Any]:
+    def _translated(events: Any) -> Iterator[Any]:
         try:
             yield from events
         except (BotoCoreError, ClientError) as error:
-            raise _of_aws(model_id, error) from error
+            raise _aws_error(model_id, error) from error
         finally:
             events.close()
 
     return Model(model_id, "bedrock_converse", ask, model_id)
 
 
-def _of_aws(name: str, error: Exception) -> TurnlogError:
+def _aws_error(name: str, error: Exception) -> TurnlogError:
     response = getattr(error, "response", {})
     code, status = response.get("Error", {}).get("Code", ""), response.get("ResponseMetadata", {}).get("HTTPStatusCode")
     if code in ("ThrottlingException", "TooManyRequestsException"):

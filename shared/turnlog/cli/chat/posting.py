@@ -1,6 +1,6 @@
-"""One POST whose answer is a stream of server-sent events, with the standard library only.
+"""HTTP requests to model endpoints, with server-sent events, by the standard library only.
 
-No redirect is followed and no proxy is asked, so that key and conversation go to the given address and nowhere else.
+Redirects and proxies are not used, so key and conversation go only to the given address.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from turnlog.version import __version__
 
 CONNECT_SECONDS = 10.0
 SILENCE_SECONDS = 300.0
-"""A model may think that long before it says something, or goes on."""
+"""Longest pause that a model may take before or within its answer."""
 MAX_BYTES = 16 * 1024 * 1024
 _MAX_WORDS = 300
 
 
 def address(url: str, path: str) -> SplitResult:
-    """The place below a base URL; `InvalidInputError` where that is none."""
+    """Return the address of a path below a base URL. Raises `InvalidInputError` for an invalid URL."""
     base = web_address(url)
     if base is None:
         raise InvalidInputError(f"{url!r} is no http or https address", code="unknown_model")
@@ -36,9 +36,9 @@ def address(url: str, path: str) -> SplitResult:
 def post(
     url: SplitResult, body: Mapping[str, Any], headers: Mapping[str, str], *, name: str
 ) -> Iterator[dict[str, Any]] | dict[str, Any]:
-    """The events of the answer as they come; where the server does not stream, its whole answer.
+    """Send a body as JSON and return the events of the answer as they arrive, or the whole answer without streaming.
 
-    `InvalidInputError`, `ThrottledError` or `UnavailableError` with what the server says, for a person to read.
+    Raises `InvalidInputError`, `ThrottledError` or `UnavailableError` with the server's own message.
     """
     sent = {
         "Accept": "text/event-stream, application/json",
@@ -67,7 +67,7 @@ def post(
 
 
 def get(url: SplitResult, headers: Mapping[str, str], *, name: str) -> dict[str, Any]:
-    """The JSON object that is there."""
+    """Return the JSON object at an address. Raises the same errors as `post`."""
     try:
         with closing(_connection(url)) as connection:
             connection.request("GET", url.path, headers={"User-Agent": f"turnlog/{__version__}", **headers})
@@ -89,8 +89,11 @@ def _connection(url: SplitResult) -> http.client.HTTPConnection:
 def _events(
     connection: http.client.HTTPConnection, answer: http.client.HTTPResponse, name: str
 ) -> Iterator[dict[str, Any]]:
-    """https://html.spec.whatwg.org/multipage/server-sent-events.html: an event is its lines of data, up to an empty line. Left
-    early, the connection is closed, so that the model says no more."""
+    """Yield the server-sent events of an answer: lines of data up to an empty line.
+
+    See https://html.spec.whatwg.org/multipage/server-sent-events.html. Closing the iterator early closes the connection, so that
+    the model stops.
+    """
     data = list[str]()
     with closing(connection):
         try:
@@ -109,12 +112,12 @@ def _events(
 
 def _object(data: bytes, name: str) -> dict[str, Any]:
     try:
-        found = json.loads(data)
+        value = json.loads(data)
     except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
+        value = None
+    if not isinstance(value, dict):
         raise UnavailableError(f"{name} answers with something that is no JSON object", code="model_unreadable")
-    return found
+    return value
 
 
 def _unreachable(name: str, error: Exception) -> UnavailableError:
@@ -125,8 +128,8 @@ def _unreachable(name: str, error: Exception) -> UnavailableError:
 def _refused(name: str, answer: http.client.HTTPResponse) -> TurnlogError:
     status = answer.status
     try:
-        said = json.loads(answer.read(MAX_BYTES))["error"]
-        words = str(said["message"] if isinstance(said, dict) else said)[:_MAX_WORDS]
+        error = json.loads(answer.read(MAX_BYTES))["error"]
+        words = str(error["message"] if isinstance(error, dict) else error)[:_MAX_WORDS]
     except (ValueError, KeyError, TypeError, RecursionError):
         words = ""
     detail = f"{name} answers {status}{f': {words}' if words else ''}"

@@ -1,4 +1,4 @@
-"""What a talk reads and writes: lines of a person at a terminal, lines of a pipe, or JSON for scripts."""
+"""Input and output of a chat: a terminal, piped lines, or JSON for scripts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ PROMPT = "you> "
 
 
 class Screen:
-    """``is_person``: somebody sits there, and can be asked. With ``json`` only what `answer` is given is written."""
+    """Reads lines and writes answers. ``is_person``: input is a terminal, so questions can be asked.
+
+    With ``json``, only the values of `answer` are written.
+    """
 
     def __init__(self, *, json: bool = False) -> None:
         self.is_person = sys.stdin.isatty() and not json
@@ -23,10 +26,10 @@ class Screen:
         self._is_mid_line = False
         if self.is_person:
             with suppress(ImportError):
-                import readline  # noqa: F401 - lines can be edited and had again
+                import readline  # noqa: F401 - adds line editing and history to `input`
 
     def line(self, prompt: str = PROMPT) -> str | None:
-        """The next line, one that ends with a backslash with the one behind it; None at the end."""
+        """Read the next line, joined with the following one while it ends with a backslash; None at the end of input."""
         lines = list[str]()
         while True:
             text = self._line(prompt if not lines else "...> ")
@@ -47,7 +50,7 @@ class Screen:
         return text.rstrip("\r\n") if text else None
 
     def said(self, text: str) -> None:
-        """A part of what the model says."""
+        """Write a piece of the model's answer."""
         if not self._json and text:
             safe = plain(text)
             sys.stdout.write(safe)
@@ -55,20 +58,20 @@ class Screen:
             self._is_mid_line = not safe.endswith("\n")
 
     def note(self, text: str, style: str = "dim") -> None:
-        """A line beside it."""
+        """Write a line that is not part of the model's answer."""
         self.show(lambda out: out.print(plain(text), style=style, soft_wrap=True))
 
-    def print(self, what: RenderableType) -> None:
-        self.show(lambda out: out.print(what))
+    def print(self, renderable: RenderableType) -> None:
+        self.show(lambda out: out.print(renderable))
 
     def show(self, write: Callable[[Console], None]) -> None:
-        """What is for people alone."""
+        """Write output for people only; nothing with ``json``."""
         if not self._json:
             self.end_line()
             write(console())
 
     def answer(self, value: Any) -> None:
-        """What is for scripts alone: one JSON value a line."""
+        """Write one JSON value as a line, only with ``json``."""
         if self._json:
             print_json(value, indent=None)
 

@@ -1,4 +1,4 @@
-"""Models that need no key: one that says what is written, and one that says what it was told. They stream, word by word."""
+"""Models that need no key: one replies from a script, one echoes the user. They stream word by word."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from turnlog.sessions.context_models import WindowAnswer
 
 
 class Scripted:
-    """Says one reply after the other: texts, or messages in OpenAI's chat format, which may call tools."""
+    """A model that gives one scripted reply after the other: messages in OpenAI's chat format, which may call tools."""
 
     def __init__(self, replies: Sequence[Mapping[str, Any]]) -> None:
         self._replies = list(replies)
@@ -27,16 +27,16 @@ class Scripted:
 
 
 def echo(window: WindowAnswer) -> Iterator[dict[str, Any]]:
-    """Says what it was told."""
-    told = next((one for one in reversed(window.messages) if one.get("role") == "user"), {})
-    content = told.get("content")
+    """Answer with the newest user message."""
+    newest = next((message for message in reversed(window.messages) if message.get("role") == "user"), {})
+    content = newest.get("content")
     parts = content if isinstance(content, list) else [{"text": content}]
     text = " ".join(str(part.get("text") or "") for part in parts if isinstance(part, dict))
     return chunks({"role": "assistant", "content": f"You said: {text}"})
 
 
 def script_of(path: Path) -> list[dict[str, Any]]:
-    """The replies of a file: a JSON list, or one JSON value a line. `InvalidInputError` where it is neither."""
+    """Read replies from a file: a JSON list, or one JSON value a line. Raises `InvalidInputError` for other content."""
     data = path.read_bytes()
     try:
         try:
@@ -45,24 +45,25 @@ def script_of(path: Path) -> list[dict[str, Any]]:
             values = [parse_strict_json(line) for line in data.splitlines() if line.strip()]
     except MalformedError as error:
         raise InvalidInputError(f"{str(path)!r} is neither JSON nor JSON Lines", code="bad_script") from error
-    found = list[dict[str, Any]]()
-    for at, value in enumerate(values if isinstance(values, list) else [values]):
+    replies = list[dict[str, Any]]()
+    for index, value in enumerate(values if isinstance(values, list) else [values]):
         if isinstance(value, str):
-            value = {"role": "assistant", "content": value}  # noqa: PLW2901 - the short form of the same
+            value = {"role": "assistant", "content": value}  # noqa: PLW2901 - a text is the short form of a message
         if not isinstance(value, dict) or value.get("role", "assistant") != "assistant":
             raise InvalidInputError(
-                f"reply {at + 1} of {str(path)!r} is neither a text nor a message of the assistant's", code="bad_script"
+                f"reply {index + 1} of {str(path)!r} is neither a text nor a message of the assistant's",
+                code="bad_script",
             )
-        found.append({"role": "assistant", "content": None, **value})
-    return found
+        replies.append({"role": "assistant", "content": None, **value})
+    return replies
 
 
 def chunks(message: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """A message as OpenAI streams it."""
+    """Yield a message as the chunks that OpenAI streams."""
     for word in re.findall(r"\s*\S+\s*$|\s*\S+|\s+", message.get("content") or ""):
         yield {"choices": [{"index": 0, "delta": {"content": word}}]}
     calls = message.get("tool_calls")
     if calls:
-        told = [{"index": at, **call} for at, call in enumerate(calls)]
-        yield {"choices": [{"index": 0, "delta": {"tool_calls": told}}]}
+        deltas = [{"index": index, **call} for index, call in enumerate(calls)]
+        yield {"choices": [{"index": 0, "delta": {"tool_calls": deltas}}]}
     yield {"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls" if calls else "stop"}]}

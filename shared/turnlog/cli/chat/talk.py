@@ -1,4 +1,4 @@
-"""A talk with a model in a session: built on `session.run`, so that wherever it ends, it goes on in another process."""
+"""The chat loop over `session.run`: after an interruption at any point, another process can continue it."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ HELP = (
     ("/window", "the window of the next model call"),
     ("/search WORDS", "messages of this session by words"),
     ("/recall REF", "a tool call and its result"),
-    ("/undo", "the newest message of yours, and all behind it, leave the view; the log keeps them"),
-    ("/go", "go on where the talk has stopped"),
-    ("/approve, /reject [REASON]", "decide the call that waits"),
-    ("/reset", "end the session and begin a fresh one with its settings"),
-    ("/quit", "leave; so do exit and Ctrl-D"),
+    ("/undo", "remove your newest message and everything after it from view; the log keeps it"),
+    ("/go", "continue an interrupted answer"),
+    ("/approve, /reject [REASON]", "decide the waiting call"),
+    ("/reset", "end the session and create a new one with its settings"),
+    ("/quit", "leave; exit and Ctrl-D do so too"),
 )
 _WAITS = "a call waits for a decision: /approve or /reject [REASON]"
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """``asks``: names of tools whose calls wait for a decision. ``window``: options of windows."""
+    """Options of a chat. ``asks``: names of tools whose calls need a decision. ``window``: options of windows."""
 
     asks: frozenset[str] = frozenset()
     max_iterations: int = 20
@@ -45,7 +45,7 @@ class Options:
 
 
 class Talk:
-    """Reads lines until there are no more. Those that begin with a slash are commands."""
+    """A chat that reads lines until the input ends. Lines that begin with a slash are commands."""
 
     def __init__(self, session: Session, model: Model, tools: Tools, options: Options, screen: Screen) -> None:
         self._model = model
@@ -62,7 +62,7 @@ class Talk:
             "/search": self._search,
             "/recall": self._recall,
             "/undo": lambda _: self._undo(),
-            "/go": lambda _: self._go_on(),
+            "/go": lambda _: self._resume(),
             "/approve": lambda _: self._decide("approve", ""),
             "/reject": lambda reason: self._decide("reject", reason),
             "/reset": lambda _: self._reset(),
@@ -82,9 +82,9 @@ class Talk:
         )
 
     def go(self) -> None:
-        """To the end of the lines. An error ends it where nobody sits there who could be told."""
+        """Run the chat until the input ends. Without a person at a terminal, errors are raised and end it."""
         if self._screen.is_person:
-            self._guarded(self._begun)
+            self._guarded(self._continue_open_run)
         while True:
             try:
                 line = self._screen.line()
@@ -96,12 +96,12 @@ class Talk:
             if line is None or line.strip() in ("/quit", "/exit", "exit", "quit"):
                 break
             if line.strip():
-                self._guarded(lambda said=line: self._take(said))  # type: ignore[misc]
+                self._guarded(lambda line=line: self._take(line))  # type: ignore[misc]
         if not self._screen.is_person and _is_open(self._waiting()):
             raise ConflictError(_WAITS, code="waits_for_decision")
 
     def _guarded(self, action: Callable[[], None]) -> None:
-        """A person reads what went wrong, and goes on; Ctrl-C stops a turn and not the talk."""
+        """Run an action. For a person, errors are printed and the chat continues; Ctrl-C stops only the turn."""
         try:
             action()
         except (TurnlogError, OSError) as error:
@@ -112,15 +112,15 @@ class Talk:
         except KeyboardInterrupt:
             if not self._screen.is_person:
                 raise
-            self._screen.note("stopped: what was said is kept, marked as interrupted; /go asks again", "yellow")
+            self._screen.note("stopped: the partial answer is stored, marked as interrupted; /go asks again", "yellow")
         finally:
             self._screen.end_line()
 
-    def _begun(self) -> None:
+    def _continue_open_run(self) -> None:
         if self._waiting() is not None:
             self._turn(self._run.resume)
         elif self._is_unfinished():
-            self._screen.note("the newest message has no whole answer: /go asks for one", "yellow")
+            self._screen.note("the newest message has no complete answer: /go asks for one", "yellow")
 
     def _take(self, line: str) -> None:
         word, _, rest = line.strip().partition(" ")
@@ -135,7 +135,7 @@ class Talk:
     # ------------------------------------------------------------ turns
 
     def _say(self, line: str) -> None:
-        """A message, when nothing waits. What was decided and not gone on with comes first."""
+        """Send a message after continuing a decided call. Raises `ConflictError` while a call waits for a decision."""
         waiting = self._waiting()
         if _is_open(waiting):
             raise ConflictError(_WAITS, code="waits_for_decision")
@@ -143,26 +143,26 @@ class Talk:
             self._turn(lambda: self._run.send(line))
 
     def _turn(self, act: Callable[[], RunResult]) -> RunResult:
-        """Until the model has answered, or nobody decides."""
-        outcome = self._told(act())
+        """Run the agent until the model has answered or a call stays undecided, and return the last result."""
+        outcome = self._show_outcome(act())
         while outcome.status == "pending" and self._screen.is_person:
-            decision = self._asked(outcome.pending or {})
+            decision = self._ask_person(outcome.pending or {})
             if decision is None:
                 self._screen.note(_WAITS, "yellow")
                 return outcome
             approved, reason = decision
             self.session.decide_pending("approve" if approved else "reject", reason=reason or None)
-            outcome = self._told(self._run.resume())
+            outcome = self._show_outcome(self._run.resume())
         return outcome
 
-    def _told(self, outcome: RunResult) -> RunResult:
+    def _show_outcome(self, outcome: RunResult) -> RunResult:
         screen, window = self._screen, self._watch.window
         if outcome.status == "max_iterations":
-            screen.note(f"{outcome.iterations} model calls were made, and no more may be: --max-iterations", "yellow")
+            screen.note(f"stopped after {outcome.iterations} model calls, the limit of --max-iterations", "yellow")
         elif outcome.status == "idle":
             screen.note("there is nothing to answer")
         elif outcome.status == "pending" and not screen.is_person:
-            screen.note(f"{self._shown(outcome.pending or {})}\n{_WAITS}", "yellow")
+            screen.note(f"{self._call_line(outcome.pending or {})}\n{_WAITS}", "yellow")
         sizes = None
         if window is not None:
             sizes = {"tokens": window.tokens, "budget": window.manifest.budget.tokens}
@@ -184,9 +184,9 @@ class Talk:
         )
         return outcome
 
-    def _asked(self, pending: Mapping[str, Any]) -> tuple[bool, str] | None:
-        """What the person decides, and why; None when it is left open."""
-        self._screen.note(self._shown(pending), "magenta")
+    def _ask_person(self, pending: Mapping[str, Any]) -> tuple[bool, str] | None:
+        """Ask the person to decide a call. Returns approval and reason, or None when it stays open."""
+        self._screen.note(self._call_line(pending), "magenta")
         while True:
             try:
                 line = self._screen.line("run it? y, or n and why> ")
@@ -196,16 +196,16 @@ class Talk:
             if line is None or word.lower() in ("y", "yes", "n", "no"):
                 return None if line is None else (word.lower().startswith("y"), why.strip())
 
-    def _shown(self, pending: Mapping[str, Any]) -> str:
+    def _call_line(self, pending: Mapping[str, Any]) -> str:
         ref = pending.get("ref")
         if not isinstance(ref, str) or not is_ref(ref):
-            return f"? {pending.get('name') or pending}"  # set by somebody else than a run
-        found = self.session.recall(ref, max_tokens=2_000)
-        given = found.arguments
-        told = given if isinstance(given, str) else encode_json(given).decode()
-        return f"? {found.name}({told})"
+            return f"? {pending.get('name') or pending}"  # set by other code than a run
+        recalled = self.session.recall(ref, max_tokens=2_000)
+        arguments = recalled.arguments
+        text = arguments if isinstance(arguments, str) else encode_json(arguments).decode()
+        return f"? {recalled.name}({text})"
 
-    def _go_on(self) -> None:
+    def _resume(self) -> None:
         self._turn(self._run.resume)
 
     def _decide(self, decision: str, reason: str) -> None:
@@ -215,7 +215,7 @@ class Talk:
         self._turn(self._run.resume)
 
     def _waiting(self) -> Mapping[str, Any] | None:
-        """The call that waits for a decision, or has one and was not gone on with."""
+        """Return the pending call, decided or not, whose run has not continued; None when there is none."""
         try:
             return pending_of(self.session.agent().state)
         except NotFoundError as error:
@@ -227,8 +227,8 @@ class Talk:
         page = self.session.page(order="desc", limit=1, in_view=True)
         if not page.messages or page.messages[0].origin is not None:
             return False
-        said = _message(page.messages[0])
-        return page.messages[0].status == "interrupted" or said.role in ("user", "tool") or bool(said.tool_calls)
+        message = _message(page.messages[0])
+        return page.messages[0].status == "interrupted" or message.role in ("user", "tool") or bool(message.tool_calls)
 
     # ------------------------------------------------------------ commands
 
@@ -237,40 +237,41 @@ class Talk:
         self._screen.note("\n".join(f"{name:{wide}}  {what}" for name, what in HELP), "none")
         self._screen.answer({"command": "/help", "commands": dict(HELP)})
 
-    def _history(self, given: str) -> None:
-        limit = int(given) if given.isascii() and given.isdigit() and 0 < len(given) < 4 else 10
+    def _history(self, argument: str) -> None:
+        limit = int(argument) if argument.isascii() and argument.isdigit() and 0 < len(argument) < 4 else 10
         page = self.session.page(order="desc", limit=min(max(limit, 1), 100), in_view=True)
-        for one in reversed(page.messages):
-            mark = "  interrupted" if one.status == "interrupted" else ""
-            self._screen.print(message_text(one.body, heading=f"{one.position:>5}{mark}"))
-        told = [
-            {"position": one.position, "status": one.status, "body": dict(one.body)} for one in reversed(page.messages)
+        for message in reversed(page.messages):
+            mark = "  interrupted" if message.status == "interrupted" else ""
+            self._screen.print(message_text(message.body, heading=f"{message.position:>5}{mark}"))
+        entries = [
+            {"position": message.position, "status": message.status, "body": dict(message.body)}
+            for message in reversed(page.messages)
         ]
-        self._screen.answer({"command": "/history", "messages": told})
+        self._screen.answer({"command": "/history", "messages": entries})
 
     def _window(self) -> None:
-        window = self.session.context(format=self._model.format, **_of_context(self._options.window))
+        window = self.session.context(format=self._model.format, **_context_options(self._options.window))
         self._screen.print(picture(window))
         self._screen.answer({"command": "/window", "window": window.model_dump(mode="json")})
 
     def _search(self, words: str) -> None:
-        found = self.session.search(words)
-        self._screen.note(found_text(found), "none")
-        self._screen.answer({"command": "/search", **found.model_dump(mode="json")})
+        answer = self.session.search(words)
+        self._screen.note(found_text(answer), "none")
+        self._screen.answer({"command": "/search", **answer.model_dump(mode="json")})
 
     def _recall(self, ref: str) -> None:
-        found = self.session.recall(ref) if is_ref(ref) else self.session.recall(call_id=ref)
-        self._screen.note(recalled_text(found), "none")
-        self._screen.answer({"command": "/recall", **found.model_dump(mode="json")})
+        answer = self.session.recall(ref) if is_ref(ref) else self.session.recall(call_id=ref)
+        self._screen.note(recalled_text(answer), "none")
+        self._screen.answer({"command": "/recall", **answer.model_dump(mode="json")})
 
     def _undo(self) -> None:
-        """To before the newest message of the user's that is in view."""
-        for one in self.session.messages(order="desc", in_view=True):
-            said = _message(one)
-            if one.origin is None and said.role == "user" and not said.tool_results:
-                left = self.session.rewind(one.position - 1)
-                self._screen.note(f"back before {one.position}: {number(left.messages)} messages in view")
-                self._screen.answer({"command": "/undo", "to": one.position - 1, "messages": left.messages})
+        """Rewind to before the newest user message in view."""
+        for stored in self.session.messages(order="desc", in_view=True):
+            message = _message(stored)
+            if stored.origin is None and message.role == "user" and not message.tool_results:
+                info = self.session.rewind(stored.position - 1)
+                self._screen.note(f"back before {stored.position}: {number(info.messages)} messages in view")
+                self._screen.answer({"command": "/undo", "to": stored.position - 1, "messages": info.messages})
                 return
         raise InvalidInputError("there is nothing to undo", code="nothing_to_undo")
 
@@ -282,14 +283,14 @@ class Talk:
 
 
 def _is_open(waiting: Mapping[str, Any] | None) -> bool:
-    """Whether a call waits that nobody has decided on."""
+    """Return whether a call waits that has no decision."""
     return waiting is not None and waiting.get("decision") is None
 
 
-def _message(one: StoredMessage) -> Message:
-    return codec_of(one.format).parse(one.body)
+def _message(stored: StoredMessage) -> Message:
+    return codec_of(stored.format).parse(stored.body)
 
 
-def _of_context(window: Mapping[str, Any]) -> dict[str, Any]:
-    """Options of a run's windows as `Session.context` has them."""
+def _context_options(window: Mapping[str, Any]) -> dict[str, Any]:
+    """Return window options of a run under the names that `Session.context` uses."""
     return {("model" if name == "model_name" else name): value for name, value in window.items()}

@@ -1,4 +1,4 @@
-"""A user's functions as tools: what a model is told of them, and what calls them."""
+"""A user's functions as tools: their schemas for the model, and their execution."""
 
 from __future__ import annotations
 
@@ -29,24 +29,24 @@ Function = Callable[..., Any]
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """``functions`` by their names, which check what they are given; ``schemas`` in OpenAI's chat format."""
+    """Functions as tools. ``functions`` validate their arguments; ``schemas`` are in OpenAI's chat format."""
 
     functions: Mapping[str, Function]
     schemas: Sequence[JsonObject]
 
 
 def tools_of(places: Sequence[str]) -> Tools:
-    """The functions of places ``module:name`` or ``file.py:name``; the name may be that of a list of functions.
+    """Load the functions at places ``module:name`` or ``file.py:name``; the name may be that of a list of functions.
 
-    `InvalidInputError` for what is not there, is no function, or has arguments that no JSON Schema tells.
+    Raises `InvalidInputError` for a missing name, a value that is no function, or arguments without a JSON Schema.
     """
-    found = [function for place in places for function in _functions(place)]
-    names = [function.__name__ for function in found]
+    functions = [function for place in places for function in _functions(place)]
+    names = [function.__name__ for function in functions]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise _wrong(f"two tools are called {twice!r}")
-    checked = {name: validate_call(function) for name, function in zip(names, found, strict=True)}
-    return Tools(checked, [_schema(function) for function in found])
+    checked = {name: validate_call(function) for name, function in zip(names, functions, strict=True)}
+    return Tools(checked, [_schema(function) for function in functions])
 
 
 def _functions(place: str) -> Iterator[Function]:
@@ -56,12 +56,12 @@ def _functions(place: str) -> Iterator[Function]:
     module = _module(where)
     value = getattr(module, name, None)
     several = list(value.values()) if isinstance(value, Mapping) else value
-    for one in several if isinstance(several, list | tuple) else [several]:
-        if not inspect.isfunction(one):
+    for function in several if isinstance(several, list | tuple) else [several]:
+        if not inspect.isfunction(function):
             raise _wrong(f"{name!r} of {where!r} is no function" if value is not None else f"{where!r} has no {name!r}")
-        if inspect.iscoroutinefunction(one):
-            raise _wrong(f"{one.__name__!r} is async: a chat's tools are plain functions")
-        yield one
+        if inspect.iscoroutinefunction(function):
+            raise _wrong(f"{function.__name__!r} is async: a chat's tools are plain functions")
+        yield function
 
 
 def _module(where: str) -> ModuleType:
@@ -71,7 +71,7 @@ def _module(where: str) -> ModuleType:
             if spec is None or spec.loader is None:
                 raise _wrong(f"{where!r} can't be imported")
             module = importlib.util.module_from_spec(spec)
-            sys.modules[spec.name] = module  # where annotations that are text are looked up
+            sys.modules[spec.name] = module  # annotations that are strings are resolved there
             spec.loader.exec_module(module)
             return module
         if "" not in sys.path:
@@ -89,12 +89,12 @@ def _schema(function: Function) -> JsonObject:
         raise _wrong(f"the arguments of {function.__name__!r} have no JSON Schema: {str(error)[:200]}") from error
     if parameters.get("type") != "object":
         raise _wrong(f"the arguments of {function.__name__!r} must be given by name")
-    told: JsonObject = {
+    description: JsonObject = {
         "name": function.__name__,
         "description": inspect.getdoc(function) or "",
         "parameters": parameters,
     }
-    return {"type": "function", "function": told}
+    return {"type": "function", "function": description}
 
 
 def _wrong(detail: str) -> InvalidInputError:
@@ -102,7 +102,7 @@ def _wrong(detail: str) -> InvalidInputError:
 
 
 class RunWatch(Hooks):
-    """``window`` is that of the newest model call."""
+    """Shows a run on the screen. ``window`` is that of the newest model call."""
 
     def __init__(self, format: str, screen: Screen) -> None:
         self.window: WindowAnswer | None = None
@@ -123,7 +123,7 @@ class RunWatch(Hooks):
 
     def after_model(self, messages: Sequence[Mapping[str, Any]]) -> None:
         if not self._shown:
-            self._screen.said("\n".join(codec_of(self._format).parse(dict(one)).text for one in messages))
+            self._screen.said("\n".join(codec_of(self._format).parse(dict(message)).text for message in messages))
         self._screen.end_line()
 
     def before_tool(self, call: RequestedCall) -> None:

@@ -1,4 +1,4 @@
-"""What became of replayed conversations: counts, findings, and their sums by source."""
+"""Results of a replay: counts and findings of each conversation, and their sums by source."""
 
 from __future__ import annotations
 
@@ -26,11 +26,12 @@ _CLAUSE = re.compile(r"\s*(messages|tokens|loops|fraction)\s*>\s*(\d[\d_]*(?:\.\
 
 @dataclass(slots=True)
 class Compression:
-    """Sums. ``asked``: appends that asked for a summary; ``made``: summaries published, one continuing the other. ``loops``,
-    ``messages`` and ``source_tokens`` are what those in force at the end cover, in ``tokens``.
+    """Counts about summaries of replayed sessions.
 
-    ``jobs``: how the jobs ended, ``pending`` among them: not at all. ``wrong``: summaries over an open loop, the newest
-    few, or more than is there; windows of the end that are not valid.
+    ``asked`` counts appends that triggered a summary, ``made`` the published summaries. ``loops``, ``messages`` and
+    ``source_tokens`` are covered by the summaries current at the end, which take ``tokens``. ``jobs`` counts jobs by how they
+    ended; ``pending`` ones did not. ``wrong`` counts summaries that cover open or newest loops or miscount their messages, and
+    invalid windows at the end.
     """
 
     sessions: int = 0
@@ -53,21 +54,24 @@ class Compression:
         return not (self.wrong or self.jobs["failed"] or self.jobs["pending"])
 
     def add(self, other: Compression) -> None:
-        for one in fields(self):
-            setattr(self, one.name, getattr(self, one.name) + getattr(other, one.name))
+        for attribute in fields(self):
+            setattr(self, attribute.name, getattr(self, attribute.name) + getattr(other, attribute.name))
 
     def as_json(self) -> JsonObject:
         return {**asdict(self), "jobs": dict(sorted(self.jobs.items())), "saved": self.saved}
 
 
 def compressing_policy(policy: str | Mapping[str, Any] | None, trigger: str) -> JsonObject:
-    """The policy's body with a trigger: ``messages > 30, tokens > 3000``, of ``loops`` and ``fraction`` too; a trigger's JSON;
-    or ``policy``, for the one that the policy has. `InvalidInputError` for what is none, and for a policy without summaries."""
-    found = policy_of("default" if policy is None else policy if isinstance(policy, str) else dict(policy))
-    body: JsonObject = found.model_dump(mode="json")
+    """Return the body of a policy with a compression trigger.
+
+    ``trigger`` is a text such as ``messages > 30, tokens > 3000`` (also ``loops`` and ``fraction``), a trigger's JSON, or
+    ``policy`` for the policy's own trigger. Raises `InvalidInputError` for other texts, and for a policy without a trigger.
+    """
+    resolved = policy_of("default" if policy is None else policy if isinstance(policy, str) else dict(policy))
+    body: JsonObject = resolved.model_dump(mode="json")
     if trigger != OWN_TRIGGER:
         body["compress"] = _trigger(trigger)
-    elif found.compress is None:
+    elif resolved.compress is None:
         raise InvalidInputError("the policy has no trigger of its own", code="invalid_trigger")
     policy_of(body)
     return body
@@ -95,19 +99,19 @@ def _trigger(text: str) -> JsonObject:
 
 
 class SummaryWatch:
-    """One session's summaries, looked at from outside while it grows: what appends answer, and what windows show."""
+    """Checks the summaries of one session while it grows, from the answers of appends and windows."""
 
     def __init__(self) -> None:
-        self.found = Compression(sessions=1)
+        self.totals = Compression(sessions=1)
         self._loops = dict[int, int]()
         self._newest = 0
 
     def appended(self, answer: Appended) -> None:
-        self.found.asked += answer.compression == "queued"
+        self.totals.asked += answer.compression == "queued"
         self._loops[answer.first] = self._newest = answer.loop or self._newest
 
     def fault(self, window: WindowAnswer) -> str | None:
-        """What the window's summary stands for and must not, if it does."""
+        """Describe loops that the window's summary covers but must not, or return None."""
         for part in window.manifest.parts:
             if part.kind == "summary" and part.last is not None:
                 return self._covers_too_much(part.last)
@@ -120,12 +124,15 @@ class SummaryWatch:
         return f"a summary up to position {last} covers loop {covered} while loop {self._newest} is open"
 
     def ended(self, session: Session, jobs: Iterable[Job], positions: Iterable[int]) -> list[str]:
-        """Takes the sums of a session whose jobs are over, and says what is wrong. ``positions`` are those of its messages."""
+        """Count the summaries of a session whose jobs have ended, and return descriptions of faults.
+
+        ``positions`` are those of its messages.
+        """
         mine = list(jobs)
-        self.found.jobs.update(_ending(job) for job in mine)
+        self.totals.jobs.update(_ending(job) for job in mine)
         known, head = set(positions), session.info().head
         others = {position for position in range(2, head + 1) if position not in known}
-        self.found.made = len(others)
+        self.totals.made = len(others)
         summary = session.summary()
         faults = [f"the job {job.job_id} is {_ending(job)}" for job in mine if _ending(job) in ("pending", "failed")]
         published = {job.result["position"] for job in mine if job.result and job.result["status"] == "published"}
@@ -134,51 +141,51 @@ class SummaryWatch:
             self._take(summary)
             faults += self._faults(session, summary, known, others)
         elif others:
-            faults.append(f"{len(others)} commits are neither messages nor in force")
-        self.found.wrong += len(faults) - self.found.jobs["pending"] - self.found.jobs["failed"]
+            faults.append(f"{len(others)} commits are neither messages nor the current summary")
+        self.totals.wrong += len(faults) - self.totals.jobs["pending"] - self.totals.jobs["failed"]
         return faults
 
     def _take(self, summary: SummaryAnswer) -> None:
-        self.found.loops = summary.last_loop - summary.first_loop + 1
-        self.found.messages, self.found.source_tokens = summary.messages, summary.source_tokens
-        self.found.tokens, self.found.facts = summary.tokens, len(summary.facts)
+        self.totals.loops = summary.last_loop - summary.first_loop + 1
+        self.totals.messages, self.totals.source_tokens = summary.messages, summary.source_tokens
+        self.totals.tokens, self.totals.facts = summary.tokens, len(summary.facts)
 
     def _faults(self, session: Session, summary: SummaryAnswer, known: set[int], others: set[int]) -> Iterable[str]:
         if summary.position not in others:
-            yield f"the summary at {summary.position} stands where a message does"
+            yield f"the summary at {summary.position} has the position of a message"
         covered = sum(summary.first <= position <= summary.last for position in known)
         if covered != summary.messages:
             yield f"the summary counts {summary.messages} messages in {summary.first} to {summary.last}, not {covered}"
         too_much = self._covers_too_much(summary.last)
         if too_much:
             yield too_much
-        unfinished = [one.loop for one in session.loops() if one.status == "open" and one.loop <= summary.last_loop]
+        unfinished = [loop.loop for loop in session.loops() if loop.status == "open" and loop.loop <= summary.last_loop]
         if unfinished:
             yield f"the summary covers loop {unfinished[0]}, which is open"
 
 
 def _ending(job: Job) -> str:
-    """done jobs by what came of them: published, unchanged, postponed."""
+    """Return how a job ended: published, unchanged, postponed or failed; pending while it has not."""
     if job.status == "done" and job.result is not None:
         return str(job.result.get("status", "done"))
     return "pending" if job.status == "queued" else job.status
 
 
 def wait_for_jobs(log: Turnlog, sessions: Iterable[str], *, seconds: float) -> dict[str, list[Job]]:
-    """The compress jobs of sessions, once none of them is pending; after ``seconds`` as they are then.
+    """Wait up to ``seconds`` for the queued jobs of sessions, and return the compress jobs of each session.
 
-    In a process without a worker, it does them.
+    Without a service, this process runs the jobs.
     """
     mine, pause = set(sessions), threading.Event()
     for _ in range(int(seconds / _PAUSE_SECONDS)):
         if not log.run_jobs() and not any(job.session_id in mine for job in log.jobs(status="queued")):
             break
         pause.wait(_PAUSE_SECONDS)
-    found: dict[str, list[Job]] = {session_id: [] for session_id in mine}
+    by_session: dict[str, list[Job]] = {session_id: [] for session_id in mine}
     for job in log.jobs():
         if job.session_id in mine and job.kind == "compress":
-            found[job.session_id].append(job)
-    return found
+            by_session[job.session_id].append(job)
+    return by_session
 
 
 MAX_FINDINGS = 50
@@ -186,12 +193,13 @@ MAX_FINDINGS = 50
 
 @dataclass(slots=True)
 class Row:
-    """Sums. ``tokens_full`` is what sending everything at each call would take, ``tokens_window`` what the windows take,
-    ``tokens_stable`` how many of these are as the call before was sent them; ``breaks`` counts by reason the windows whose
-    beginning is not.
+    """Counts of one source, or of all.
 
-    ``lost`` counts messages that did not come back, or not equal as JSON, or not in their place. Calls for which no window
-    fits the budget are in ``too_small`` and in no other column.
+    ``tokens_full`` is the cost of sending all messages at each call, ``tokens_window`` that of the windows. ``tokens_stable`` of
+    the latter repeat the previous call's window from its beginning. ``breaks`` counts windows that do not, by reason.
+
+    ``lost`` counts messages that did not come back, came back in another place, or unequal as JSON. Calls for which no window
+    fits the budget count only in ``too_small``.
     """
 
     sessions: int = 0
@@ -223,7 +231,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that is wrong: in which session, where, and what."""
+    """A fault that a replay detected: its session, place and description."""
 
     session: str
     source: str
@@ -234,7 +242,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class ReplayedCall:
-    """One model call: what sending everything takes, what the window takes (None: none fits), and whether it is valid."""
+    """One model call: tokens of all messages, tokens of its window (None: none fits), and whether the window is valid."""
 
     full: int
     window: int | None
@@ -243,8 +251,10 @@ class ReplayedCall:
 
 @dataclass(slots=True)
 class ReplayOutcome:
-    """What became of one conversation. ``repeated_ids`` counts calls whose id stood earlier in the session; ``compression`` is
-    there when it was replayed with summaries."""
+    """The result of one replayed conversation.
+
+    ``repeated_ids`` counts calls whose id the session has used before. ``compression`` is None without summaries.
+    """
 
     id: str
     source: str
@@ -263,8 +273,11 @@ class ReplayOutcome:
 
 @dataclass(slots=True)
 class ReplayReport:
-    """All outcomes, summed per source. ``ok``: every message came back, every window was valid, and with summaries every job
-    is over, none failed, and no summary covers what it must not. ``sessions``: these by themselves."""
+    """All outcomes of a replay, summed by source. ``sessions`` lists the summaries of each session.
+
+    ``ok``: every message came back and every window was valid. With summaries, also every job has ended without failure and no
+    summary covers loops that it must not.
+    """
 
     rows: dict[str, Row] = field(default_factory=dict)
     total: Row = field(default_factory=Row)
@@ -277,7 +290,7 @@ class ReplayReport:
     @property
     def ok(self) -> bool:
         is_well = not (self.total.invalid or self.total.lost or self.total.failed)
-        return is_well and all(one.ok for one in self.compressed.values())
+        return is_well and all(compression.ok for compression in self.compressed.values())
 
     def add(self, outcome: ReplayOutcome) -> None:
         self.rows.setdefault(outcome.source, Row()).add(outcome.row)
@@ -287,14 +300,14 @@ class ReplayReport:
         self.findings += outcome.findings[: MAX_FINDINGS - len(self.findings)]
         if outcome.compression is not None:
             self.compressed.setdefault(outcome.source, Compression()).add(outcome.compression)
-            named = {"session": outcome.id, "source": outcome.source, "session_id": outcome.session_id}
-            self.sessions.append({**named, **outcome.compression.as_json()})
+            identity = {"session": outcome.id, "source": outcome.source, "session_id": outcome.session_id}
+            self.sessions.append({**identity, **outcome.compression.as_json()})
 
     @property
     def all_compressed(self) -> Compression:
         total = Compression()
-        for one in self.compressed.values():
-            total.add(one)
+        for compression in self.compressed.values():
+            total.add(compression)
         return total
 
     def as_json(self) -> dict[str, Any]:
@@ -309,8 +322,8 @@ class ReplayReport:
         }
 
     def _compression_json(self) -> dict[str, Any]:
-        sources = {name: one.as_json() for name, one in sorted(self.compressed.items())}
-        sessions = sorted(self.sessions, key=lambda one: (one["source"], one["session"]))
+        sources = {name: compression.as_json() for name, compression in sorted(self.compressed.items())}
+        sessions = sorted(self.sessions, key=lambda entry: (entry["source"], entry["session"]))
         total = self.all_compressed.as_json()
         return {"compression": {"sources": sources, "total": total, "sessions": sessions}}
 

@@ -1,4 +1,4 @@
-"""Replaying conversations: append message by message, ask a window before each reply, check everything that comes back."""
+"""Replays conversations: appends message by message, requests a window before each reply, and checks every answer."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ _MAX_TITLE_CHARS = 200
 
 @dataclass(frozen=True)
 class Replay:
-    """How to replay: the windows to ask for, and how many conversations at once (each in its own session).
+    """A plan of a replay: the windows to request, and how many conversations run at once, each in its own session.
 
-    Without the recall tools, so that what a window takes is compared with sending the same messages and nothing else.
+    Recall tools are left out by default, so that a window is compared with sending the same messages and nothing else.
 
-    ``compress``: sessions have the policy with this trigger (`compressing_policy`), so appends ask for summaries, which a
-    worker makes while they go on. At the end it waits, for at most ``wait_seconds``, until no job is pending.
+    With ``compress``, sessions get the policy with this trigger (`compressing_policy`), and a worker makes summaries while
+    appends continue. At the end, the replay waits at most ``wait_seconds`` for pending jobs.
     """
 
     policy: str | Mapping[str, Any] | None = None
@@ -56,15 +56,15 @@ class Replay:
 
     @cached_property
     def session_policy(self) -> Mapping[str, Any] | None:
-        """The policy that sessions are created with; `InvalidInputError` when the trigger is none."""
+        """The policy of new sessions; None without ``compress``. Raises `InvalidInputError` for an invalid trigger."""
         return None if self.compress is None else compressing_policy(self.policy, self.compress)
 
     def run(
         self, log: Turnlog, transcripts: Sequence[Transcript], *, on_message: Callable[[], None] | None = None
     ) -> ReplayReport:
-        """Replays into new sessions of ``log``; ``on_message`` is called after each message, by several threads.
+        """Replay conversations into new sessions of ``log``. Several threads call ``on_message`` after each message.
 
-        An error in one session is a finding; only a service that is gone (`UnavailableError`) ends it all.
+        An error in one session becomes a finding. Only `UnavailableError`, an unreachable service, ends the replay.
         """
         report, stop = ReplayReport(), threading.Event()
 
@@ -93,7 +93,7 @@ class Replay:
     def one(
         self, log: Turnlog, transcript: Transcript, *, on_message: Callable[[], None] | None = None
     ) -> ReplayOutcome:
-        """Replays one conversation into a new session."""
+        """Replay one conversation into a new session."""
         judge = self._play(log, transcript, on_message)
         self._end(log, [judge])
         return judge.outcome
@@ -126,7 +126,7 @@ class Replay:
         return judge
 
     def _end(self, log: Turnlog, played: Sequence[_Judge]) -> None:
-        """With summaries: waits for the jobs, then looks at what they have made, and at the windows with it."""
+        """With summaries: wait for the jobs, then check the summaries and the windows that use them."""
         if self.compress is None:
             return
         sessions = [judge.session.id for judge in played if judge.session is not None]
@@ -136,19 +136,19 @@ class Replay:
                 judge.check_summaries(judge.session, jobs[judge.session.id], self._window)
 
     def _window(self, session: Session) -> WindowAnswer:
-        policy = self.policy if self.session_policy is None else None  # the session's own
+        policy = self.policy if self.session_policy is None else None  # None: the session has its own policy
         return session.context(policy=policy, budget=self.budget, format=self.format)
 
     def _append_all(
         self, session: Session, messages: Sequence[Any], judge: _Judge, on_message: Callable[[], None] | None
     ) -> None:
         tokens = 0
-        for at, message in enumerate(messages):
-            if at and message.get("role") == "assistant":
-                self._ask(session, tokens, f"/messages/{at}", judge)
-            appended = session.append(message, key=f"replay-{at}")
+        for index, message in enumerate(messages):
+            if index and message.get("role") == "assistant":
+                self._ask(session, tokens, f"/messages/{index}", judge)
+            appended = session.append(message, key=f"replay-{index}")
             tokens += appended.tokens
-            judge.check_position(at, appended)
+            judge.check_position(index, appended)
             judge.outcome.warnings.update(warning.code for warning in appended.warnings)
             if on_message is not None:
                 on_message()
@@ -164,11 +164,11 @@ class Replay:
 
 
 class _StoppedError(Exception):
-    """Another conversation's failure has ended the replay."""
+    """Raised in the other threads when the failure of one conversation has ended the replay."""
 
 
 class _Judge:
-    """Compares what comes back with what was sent."""
+    """Compares the answers of one session with the messages sent to it."""
 
     def __init__(self, outcome: ReplayOutcome, format: str, watch: SummaryWatch | None) -> None:
         self.outcome = outcome
@@ -178,21 +178,21 @@ class _Judge:
         self._positions = dict[int, int]()
         self._head = 1
 
-    def check_position(self, at: int, appended: Appended) -> None:
-        # Position 1 is the session's creation. Nothing but messages is appended, and summaries come in between.
-        position, expected = appended.first, at + 2
+    def check_position(self, index: int, appended: Appended) -> None:
+        # Position 1 is the session's creation. After it come messages only, with summaries between them.
+        position, expected = appended.first, index + 2
         is_next = position == expected if self._watch is None else position > self._head
         if not is_next or appended.head != position:
             self.outcome.row.lost += 1
-            wanted = str(expected) if self._watch is None else f"behind {self._head}"
-            message = f"appended at {position} with the head {appended.head}, not at {wanted}"
-            self.outcome.find("position", f"/messages/{at}", message)
-        self._positions[at], self._head = position, appended.head
+            place = str(expected) if self._watch is None else f"behind {self._head}"
+            message = f"appended at {position} with the head {appended.head}, not at {place}"
+            self.outcome.find("position", f"/messages/{index}", message)
+        self._positions[index], self._head = position, appended.head
         if self._watch is not None:
             self._watch.appended(appended)
 
     def check_window(self, window: WindowAnswer, tokens: int, place: str) -> None:
-        """``tokens`` is the sum over all messages so far."""
+        """Count a window and check that it is valid. ``tokens`` is the sum over all messages so far."""
         row, fixed = self.outcome.row, _WINDOW_OVERHEAD
         fixed += sum(part.tokens for part in window.manifest.parts if part.kind in ("system", "tools"))
         row.windows += 1
@@ -210,9 +210,9 @@ class _Judge:
     def check_summaries(
         self, session: Session, jobs: Sequence[Job], window_of: Callable[[Session], WindowAnswer]
     ) -> None:
-        """What the worker has made of a session whose jobs are over, and the next window with it."""
+        """Check the summaries of a session whose jobs have ended, and the next window, built by ``window_of``."""
         watch = self._watch or SummaryWatch()
-        found = self.outcome.compression = watch.found
+        totals = self.outcome.compression = watch.totals
         for fault in watch.ended(session, jobs, self._positions.values()):
             self.outcome.find("summary", "", fault)
         try:
@@ -220,7 +220,7 @@ class _Judge:
         except BudgetTooSmallError:
             return
         if faults:
-            found.wrong += 1
+            totals.wrong += 1
             self.outcome.find(faults[0][0], "", f"the window at the end {faults[0][1]}")
 
     def _faults(self, window: WindowAnswer) -> Iterator[tuple[str, str]]:
@@ -232,19 +232,21 @@ class _Judge:
             yield "summary", f": {covered}"
 
     def check_history(self, session: Session, messages: Sequence[Any]) -> None:
-        """Every message is there, in its place, equal as JSON; and nothing else is."""
-        # What was not appended has no place: none where summaries come in between.
+        """Check that the session has every message in its place, equal as JSON, and nothing else."""
+        # Messages that were not appended get a position that no stored one has.
         nowhere = range(2, len(messages) + 2) if self._watch is None else range(-1, -len(messages) - 1, -1)
-        sent = {self._positions.get(at, nowhere[at]): message for at, message in enumerate(messages)}
+        sent = {self._positions.get(index, nowhere[index]): message for index, message in enumerate(messages)}
         previous = 0
         for stored in session.messages():
             place, known = f"position {stored.position}", stored.position in sent
-            given = sent.pop(stored.position, None)
+            sent_body = sent.pop(stored.position, None)
             if not known or stored.position <= previous:
                 self._lose("order", place, f"a message that is not expected after position {previous}")
-            elif canonical_json(given) != canonical_json(stored.body):
+            elif canonical_json(sent_body) != canonical_json(stored.body):
                 self._lose(
-                    "unequal", place, f"the message differs from the one sent, at {_difference(given, stored.body)!r}"
+                    "unequal",
+                    place,
+                    f"the message differs from the one sent, at {_difference(sent_body, stored.body)!r}",
                 )
             previous = stored.position
         self.outcome.row.lost += len(sent)
@@ -256,7 +258,7 @@ class _Judge:
         self.outcome.find(code, place, message)
 
     def check_loops(self, session: Session) -> None:
-        """Counts repeated call ids over the whole session; a window of open calls sees only some of them."""
+        """Count repeated call ids over the whole session; warnings of appends cover only open calls."""
         seen: set[str] = set()
         for loop in reversed(list(session.loops())):
             for call in loop.tool_calls:
@@ -268,15 +270,18 @@ class _Judge:
         return lint(messages, format=self._format) if self._format in FORMATS else ()
 
 
-def _difference(given: Any, stored: Any, pointer: str = "") -> str:
-    """The JSON pointer of the first thing that is not the same."""
-    if isinstance(given, dict) and isinstance(stored, dict) and given.keys() == stored.keys():
-        pairs = [(str(key), given[key], stored[key]) for key in given]
-    elif isinstance(given, list) and isinstance(stored, list) and len(given) == len(stored):
-        pairs = [(str(at), one, other) for at, (one, other) in enumerate(zip(given, stored, strict=True))]
+def _difference(sent: Any, stored: Any, pointer: str = "") -> str:
+    """Return the JSON pointer of the first difference between two values."""
+    if isinstance(sent, dict) and isinstance(stored, dict) and sent.keys() == stored.keys():
+        pairs = [(str(key), sent[key], stored[key]) for key in sent]
+    elif isinstance(sent, list) and isinstance(stored, list) and len(sent) == len(stored):
+        pairs = [
+            (str(index), sent_value, stored_value)
+            for index, (sent_value, stored_value) in enumerate(zip(sent, stored, strict=True))
+        ]
     else:
         return pointer
-    for name, one, other in pairs:
-        if canonical_json(one) != canonical_json(other):
-            return _difference(one, other, f"{pointer}/{name}")
+    for name, sent_value, stored_value in pairs:
+        if canonical_json(sent_value) != canonical_json(stored_value):
+            return _difference(sent_value, stored_value, f"{pointer}/{name}")
     return pointer

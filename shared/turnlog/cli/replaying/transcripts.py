@@ -1,4 +1,4 @@
-"""Reading conversations from files: JSON, JSON Lines, or whatever a loader of the user's own makes of a path."""
+"""Reads conversations from files: JSON, JSON Lines, or any format by a loader of the user."""
 
 from __future__ import annotations
 
@@ -32,21 +32,21 @@ class Transcript:
 
 
 def read_transcripts(paths: Iterable[Path], *, loader: Path | None = None) -> list[Transcript]:
-    """The conversations of files and folders, in order; ``-`` is standard input.
+    """Read the conversations of files and folders, in order; ``-`` is standard input.
 
-    Raises `InvalidInputError` naming the place.
+    Raises `InvalidInputError` naming the file and the place in it.
     """
     if loader is not None:
         load = _loader_of(loader)
-        return [one for path in paths for one in _loaded(load, loader, path)]
-    return [one for path in paths for file, source in _files(path) for one in _read(file, source)]
+        return [transcript for path in paths for transcript in _loaded(load, loader, path)]
+    return [transcript for path in paths for file, source in _files(path) for transcript in _read(file, source)]
 
 
 def sample_of(transcripts: Sequence[Transcript], count: int) -> list[Transcript]:
-    """A fixed sample: sources in turn, and of each source at even distances; in the order given."""
+    """Return a repeatable sample in the given order: sources take turns, evenly spaced within each source."""
     by_source: dict[str, list[int]] = {}
-    for at, one in enumerate(transcripts):
-        by_source.setdefault(one.source, []).append(at)
+    for index, transcript in enumerate(transcripts):
+        by_source.setdefault(transcript.source, []).append(index)
     shares = dict.fromkeys(by_source, 0)
     left = min(count, len(transcripts))
     while left:
@@ -59,26 +59,26 @@ def sample_of(transcripts: Sequence[Transcript], count: int) -> list[Transcript]
         for source, places in by_source.items()
         for number in range(shares[source])
     ]
-    return [transcripts[at] for at in sorted(chosen)]
+    return [transcripts[index] for index in sorted(chosen)]
 
 
 def _files(path: Path) -> list[tuple[Path, str]]:
-    """Files and their sources: a folder's subfolders, or its files where they are few."""
+    """Return the files below a path, each with its source: the subfolder, or the file itself in a folder of few files."""
     if path == STDIN:
         return [(path, _stem(path))]
     if not path.exists():
         raise InvalidInputError(f"no file {str(path)!r}", code="no_file")
     if not path.is_dir():
         return [(path, path.stem)]
-    found = sorted(one for one in path.rglob("*") if one.is_file() and one.suffix in _SUFFIXES)
-    if not found:
+    files = sorted(file for file in path.rglob("*") if file.is_file() and file.suffix in _SUFFIXES)
+    if not files:
         raise InvalidInputError(f"no {', '.join(_SUFFIXES)} file in {str(path)!r}", code="no_file")
-    inside = [file.relative_to(path).parts for file in found]
+    inside = [file.relative_to(path).parts for file in files]
     are_few = sum(1 for parts in inside if len(parts) == 1) <= _MANY_FILES
     here = path.resolve().name
     return [
         (file, parts[0] if len(parts) > 1 else file.stem if are_few else here)
-        for file, parts in zip(found, inside, strict=True)
+        for file, parts in zip(files, inside, strict=True)
     ]
 
 
@@ -92,9 +92,9 @@ def _read(file: Path, source: str) -> Iterator[Transcript]:
     values = _values(file, text)
     if values and all(is_message(value) for value in values):
         values = [values]
-    for at, value in enumerate(values):
-        name = _stem(file) if len(values) == 1 else f"{_stem(file)}:{at + 1}"
-        yield transcript_of(value, place=f"{str(file)!r}, conversation {at + 1}", id=name, source=source)
+    for index, value in enumerate(values):
+        name = _stem(file) if len(values) == 1 else f"{_stem(file)}:{index + 1}"
+        yield transcript_of(value, place=f"{str(file)!r}, conversation {index + 1}", id=name, source=source)
 
 
 def _stem(file: Path) -> str:
@@ -102,7 +102,7 @@ def _stem(file: Path) -> str:
 
 
 def _values(file: Path, text: str) -> list[Any]:
-    """The file's conversations, or the messages of its only one."""
+    """Return the conversations of a file, or the messages of its only conversation."""
     try:
         value = parse_strict_json(text)
     except MalformedError as error:
@@ -110,7 +110,7 @@ def _values(file: Path, text: str) -> list[Any]:
         if len(lines) < 2 or file.suffix == ".json":
             raise MalformedError(f"{str(file)!r}: {error.detail}") from error
         return [_line(file, number, line) for number, line in lines]
-    if isinstance(value, list) and value and not any(is_message(one) for one in value):
+    if isinstance(value, list) and value and not any(is_message(item) for item in value):
         return value
     return [value]
 
@@ -123,14 +123,15 @@ def _line(file: Path, number: int, line: str) -> Any:
 
 
 def transcript_of(value: Any, *, place: str, id: str, source: str) -> Transcript:
-    """``{id?, messages, source?, system?, tools?}``, the body of a provider's request, or a list of messages as a
-    transcript; ``place`` is for the error.
+    """Return a transcript of ``{id?, messages, source?, system?, tools?}``, a provider's request body, or a list of messages.
+
+    ``id`` and ``source`` are defaults. Raises `InvalidInputError` naming ``place``.
     """
     parts = request_parts(value)
     messages, system, tools = parts.messages, parts.system, parts.tools
     if not isinstance(messages, list):
         raise InvalidInputError(f"{place} is neither {{id, messages}} nor a list of messages")
-    wrong = next((at for at, message in enumerate(messages) if not isinstance(message, dict)), None)
+    wrong = next((index for index, message in enumerate(messages) if not isinstance(message, dict)), None)
     if wrong is not None:
         raise InvalidInputError(f"{place}: message {wrong + 1} is not an object")
     if tools is not None and not (isinstance(tools, list) and all(isinstance(tool, dict) for tool in tools)):
@@ -167,14 +168,14 @@ def _loaded(load: Loader, loader: Path, path: Path) -> Iterator[Transcript]:
         raise InvalidInputError(f"no file {str(path)!r}", code="no_file")
     try:
         with warnings.catch_warnings():
-            # Files that a loader leaves open are closed with it; nobody but its author can mend that.
+            # A loader may leave files open; only its author can fix that.
             warnings.simplefilter("ignore", ResourceWarning)
-            found = list(load(str(path)))
+            values = list(load(str(path)))
     except Exception as error:
         raise _loader_error(loader, error) from error
-    for at, value in enumerate(found):
-        place = f"{str(loader)!r}: conversation {at + 1} of {str(path)!r}"
-        yield transcript_of(value, place=place, id=f"{path.stem}:{at + 1}", source=path.name)
+    for index, value in enumerate(values):
+        place = f"{str(loader)!r}: conversation {index + 1} of {str(path)!r}"
+        yield transcript_of(value, place=place, id=f"{path.stem}:{index + 1}", source=path.name)
 
 
 def _loader_error(path: Path, error: Exception) -> InvalidInputError:

@@ -1,4 +1,4 @@
-"""Checkpoints of LangGraph in the documents of a session: `TurnlogSaver`."""
+"""`TurnlogSaver`: a LangGraph checkpointer that stores checkpoints as documents of a session."""
 
 from turnlog.integrations.langgraph.saver import TurnlogSaver
 

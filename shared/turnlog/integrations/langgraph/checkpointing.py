@@ -1,4 +1,4 @@
-"""A checkpoint as it is stored: the values that are new in it, and where the others are."""
+"""Builds the stored form of a checkpoint: its new values, and references to checkpoints that hold the older ones."""
 
 from __future__ import annotations
 
@@ -35,8 +35,11 @@ Dump: TypeAlias = Callable[[Any], Typed]
 
 
 @lazy_dataclass(frozen=True, slots=True)
-class Given:
-    """What a saver is given. ``values`` are those of the new versions; a channel of these without one has none."""
+class IncomingCheckpoint:
+    """A checkpoint that LangGraph passes to `TurnlogSaver.put`.
+
+    ``values`` holds the channels of ``new_versions``. A channel of ``new_versions`` without an entry there has no value.
+    """
 
     checkpoint_id: str
     parent: str | None
@@ -48,21 +51,25 @@ class Given:
 
     @property
     def older(self) -> dict[str, Version]:
-        """Channels whose value was stored before."""
-        return {name: one for name, one in self.versions.items() if self.new_versions.get(name) != one}
+        """Channels, with their versions, whose value is already stored by an earlier checkpoint."""
+        return {name: version for name, version in self.versions.items() if self.new_versions.get(name) != version}
 
     @property
     def has_lists(self) -> bool:
         return any(is_by_element(self.values.get(name)) for name in self.new_versions)
 
 
-class Making:
-    """Makes the record of a checkpoint. ``written`` is what tasks wrote to its parent, ``homes`` where older values are."""
+class CheckpointBuilder:
+    """Builds the record of a checkpoint.
+
+    ``written`` maps list elements that tasks wrote to the parent to their places. ``homes`` maps each older channel to the
+    checkpoint that stores its value; None means that it has no value.
+    """
 
     def __init__(
         self,
         space: Namespace,
-        given: Given,
+        incoming: IncomingCheckpoint,
         *,
         dump: Dump,
         before: KnownCheckpoint | None,
@@ -70,7 +77,7 @@ class Making:
         homes: Mapping[str, str | None],
     ) -> None:
         self._space = space
-        self._given = given
+        self._incoming = incoming
         self._dump = dump
         self._before = before
         self._written = written
@@ -80,18 +87,19 @@ class Making:
         self.parts = Parts()
 
     def record(self) -> Checkpointed:
-        given = self._given
-        stored = [self._stored(name, version) for name, version in given.new_versions.items()]
+        incoming = self._incoming
+        stored = [self._stored(name, version) for name, version in incoming.new_versions.items()]
         fitted = self.parts.fitted(stored)
         values = tuple(
-            Value(name, version, one) for (name, version), one in zip(given.new_versions.items(), fitted, strict=True)
+            Value(name, version, value)
+            for (name, version), value in zip(incoming.new_versions.items(), fitted, strict=True)
         )
         places = tuple((name, home) for name, home in self._homes.items() if home is not None)
         starts = [self._states[name].start for name in self._based]
         return Checkpointed(
-            given.parent,
-            given.checkpoint,
-            given.metadata,
+            incoming.parent,
+            incoming.checkpoint,
+            incoming.metadata,
             values,
             places,
             min(starts, key=self._space.checkpoint, default=None),
@@ -99,58 +107,61 @@ class Making:
         )
 
     def known(self, document_bytes: int) -> KnownCheckpoint:
-        """What is known of the checkpoint when it is stored."""
-        given, before = self._given, self._before
+        """Return what `CheckpointMemory` remembers of the stored checkpoint. ``document_bytes`` is its document's size."""
+        incoming, before = self._incoming, self._before
         homes: dict[str, tuple[Version, str | None]] = {
-            name: (given.versions[name], home) for name, home in self._homes.items()
+            name: (incoming.versions[name], home) for name, home in self._homes.items()
         }
-        for name, version in given.new_versions.items():
-            homes[name] = (version, given.checkpoint_id if name in given.values else None)
-        lists = {name: self._grown(name, one, document_bytes) for name, one in self._states.items()}
+        for name, version in incoming.new_versions.items():
+            homes[name] = (version, incoming.checkpoint_id if name in incoming.values else None)
+        lists = {name: self._grown(name, state, document_bytes) for name, state in self._states.items()}
         if before is not None:
-            older = {name: one for name, one in before.lists.items() if homes.get(name) == (one.version, one.home)}
+            older = {
+                name: state for name, state in before.lists.items() if homes.get(name) == (state.version, state.home)
+            }
             lists = older | lists
         return KnownCheckpoint(homes, lists)
 
     def _stored(self, name: str, version: Version) -> Stored:
-        given = self._given
-        if name not in given.values:
+        incoming = self._incoming
+        if name not in incoming.values:
             return Nothing()
-        value = given.values[name]
+        value = incoming.values[name]
         return self._list(name, version, value) if is_by_element(value) else WholeValue(self._dump(value))
 
     def _list(self, name: str, version: Version, value: list[Any]) -> Stored:
-        given, before = self._given, self._list_before(name)
-        items = tuple(self._dump(one) for one in value)
+        incoming, before = self._incoming, self._list_before(name)
+        items = tuple(self._dump(element) for element in value)
         base = base_of(items, before)
         large: Large | None = None
         stored = elements_of(items, base, self._written)
-        sizes = {(one.checkpoint_id, one.task): one.document_bytes for one in self._written.values()}
-        outside = sum(sizes[one] for one in {(one.checkpoint_id, one.task) for one in stored.written})
+        sizes = {(place.checkpoint_id, place.task): place.document_bytes for place in self._written.values()}
+        outside = sum(sizes[source] for source in {(source.checkpoint_id, source.task) for source in stored.written})
         if base is not None and before is not None:
-            start, span, whole = before.start, before.span_bytes + outside, before.whole_bytes
-            items = before.items[: base.count] + items[base.count :]  # one object for what is the same
+            start, span_bytes, whole_bytes = before.start, before.span_bytes + outside, before.whole_bytes
+            items = before.items[: base.count] + items[base.count :]  # share equal elements in memory
         else:
             start = min(
-                [given.checkpoint_id, *(one.checkpoint_id for one in stored.written)], key=self._space.checkpoint
+                [incoming.checkpoint_id, *(element.checkpoint_id for element in stored.written)],
+                key=self._space.checkpoint,
             )
-            span, whole = 0, size_of(stored) + outside
+            span_bytes, whole_bytes = 0, size_of(stored) + outside
             if size_of(stored) > BESIDE_BYTES:
                 large = self.parts.beside(Elements(None, items))
-                start, whole = given.checkpoint_id, sum(len(self.parts.documents[key]) for key in large.keys)
-        self._states[name] = ListState(version, given.checkpoint_id, items, start, span, whole)
+                start, whole_bytes = incoming.checkpoint_id, sum(len(self.parts.documents[key]) for key in large.keys)
+        self._states[name] = ListState(version, incoming.checkpoint_id, items, start, span_bytes, whole_bytes)
         if base is not None:
             self._based.add(name)
         return stored if large is None else large
 
     def _list_before(self, name: str) -> ListState | None:
-        """The list in the parent, if all that it needs sorts before this checkpoint."""
-        given, found = self._given, self._before.lists.get(name) if self._before is not None else None
-        newest = self._space.checkpoint(given.checkpoint_id)
-        if found is None or given.parent is None or self._space.checkpoint(given.parent) > newest:
+        """Return the parent's list to build on, or None when a checkpoint that it needs sorts after this one."""
+        incoming, state = self._incoming, self._before.lists.get(name) if self._before is not None else None
+        newest = self._space.checkpoint(incoming.checkpoint_id)
+        if state is None or incoming.parent is None or self._space.checkpoint(incoming.parent) > newest:
             return None
-        return found if self._space.checkpoint(found.home) <= newest else None
+        return state if self._space.checkpoint(state.home) <= newest else None
 
     def _grown(self, name: str, state: ListState, document_bytes: int) -> ListState:
-        """With this checkpoint's document, which is read with the list."""
+        """Return ``state`` with this checkpoint's document added to the span, when the list builds on an older one."""
         return replace(state, span_bytes=state.span_bytes + document_bytes) if name in self._based else state

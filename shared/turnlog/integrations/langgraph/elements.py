@@ -1,4 +1,4 @@
-"""Lists, element by element: a list that has grown is kept as what it was and what has come."""
+"""Stores lists element by element: a list that has grown is stored as a reference to the old list plus the new elements."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from turnlog.integrations.langgraph.records import (
 )
 
 FIRST_SPAN_BYTES, LEAST_SPAN_BYTES = 1536 * 1024, 900 * 1024
-"""What is read of a list before it is stored whole again: the first time, and later."""
+"""Bytes that reading a list may take before the list is stored whole again: the first time, and the least later."""
 MOST_ALIKE, MOST_ALIKE_BYTES = 8, 30 * 1024
 DOCUMENT_BYTES = 150
-"""Of a document beside what it says."""
+"""Estimated overhead of a document beyond its data."""
 BESIDE_BYTES = 8 * 1024
-"""A larger value is beside the document, but for what is new in a list."""
+"""A larger value is stored in documents of its own. New elements of a list always stay in the checkpoint's document."""
 _SCALARS = (int, float, type(None))
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class ElementPlace:
-    """Where a task wrote an element, what it wrote, and how large the document of it is."""
+    """A list element that a task wrote: its place, its data, and the size of the task's document."""
 
     checkpoint_id: str
     task: str
@@ -46,10 +46,10 @@ class ElementPlace:
 
 @lazy_dataclass(frozen=True, slots=True)
 class ListState:
-    """A list that is stored: its value of ``version`` is in the checkpoint ``home``.
+    """A stored list: its value of ``version`` is in the checkpoint ``home``.
 
-    What it needs lies between the checkpoints ``start`` and ``home``, in about ``span_bytes``; ``whole_bytes`` is what it took
-    when it was last stored whole.
+    To read it, the checkpoints from ``start`` to ``home`` are needed, about ``span_bytes``. ``whole_bytes`` is its size when it
+    was last stored whole.
     """
 
     version: Version
@@ -61,44 +61,50 @@ class ListState:
 
 
 def is_by_element(value: Any) -> bool:
-    """Whether a list is kept by its elements. One of numbers is a value like another."""
-    return type(value) is list and bool(value) and not any(isinstance(one, _SCALARS) for one in value)
+    """Return whether a value is stored element by element: a list that is not empty and holds neither numbers nor None."""
+    return type(value) is list and bool(value) and not any(isinstance(element, _SCALARS) for element in value)
 
 
 def base_of(items: Sequence[Typed], before: ListState | None) -> Base | None:
-    """What the new list begins with, if that is worth to be read: most of the older one, and not too far away."""
+    """Return the part of the older list that the new one begins with, or None.
+
+    None when the lists share less than half of the older one, or when reading it back takes too many bytes.
+    """
     if before is None or before.span_bytes > _most_span(before.whole_bytes):
         return None
     count = 0
-    for one, other in zip(items, before.items, strict=False):
-        if one != other:
+    for item, old_item in zip(items, before.items, strict=False):
+        if item != old_item:
             break
         count += 1
     return Base(before.home, before.version, count) if count and 2 * count >= len(before.items) else None
 
 
 def _most_span(whole_bytes: int) -> int:
-    """A list that is large is stored whole more rarely: all that is written stays less than twice what there is."""
+    """Return the span after which a list is stored whole again; larger lists are rewritten more rarely."""
     return FIRST_SPAN_BYTES if whole_bytes <= BESIDE_BYTES else max(LEAST_SPAN_BYTES, 3 * whole_bytes // 2)
 
 
 def elements_of(items: Sequence[Typed], base: Base | None, written: Mapping[Typed, ElementPlace]) -> Elements:
-    """The list behind its base. What a task has written is not written again."""
-    found, alike = list[Item](), list(written.values())[-MOST_ALIKE:]
-    for at in range(base.count if base is not None else 0, len(items)):
-        place = written.get(items[at])
-        last = found[-1] if found else None
+    """Return the stored form of a list: its base and the elements after it, with references to what tasks have written."""
+    elements, alike = list[Item](), list(written.values())[-MOST_ALIKE:]
+    for index in range(base.count if base is not None else 0, len(items)):
+        place = written.get(items[index])
+        last = elements[-1] if elements else None
         if place is None:
-            found.append(_nearly(items[at], alike))
+            elements.append(_nearly(items[index], alike))
         elif isinstance(last, WrittenElements) and _before(place.written, last) == last:
-            found[-1] = replace(last, count=last.count + 1)
+            elements[-1] = replace(last, count=last.count + 1)
         else:
-            found.append(place.written)
-    return Elements(base, tuple(found))
+            elements.append(place.written)
+    return Elements(base, tuple(elements))
 
 
 def _nearly(item: Typed, alike: Sequence[ElementPlace]) -> Item:
-    """An element as what makes it of one that was written: of a message without its id yet, or of the text of one."""
+    """Return an element as a patch of a similar written one, or the element itself when a patch saves too little.
+
+    A reducer often changes what a task has written only slightly, for instance by giving a message its id.
+    """
     kind, data = item
     best: Alike | None = None
     for place in alike:
@@ -109,6 +115,6 @@ def _nearly(item: Typed, alike: Sequence[ElementPlace]) -> Item:
     return best if best is not None and 3 * len(best.patch) < len(data) else item
 
 
-def _before(one: WrittenElements, last: WrittenElements) -> WrittenElements:
-    """What ends before that one, and has as many as the last."""
-    return replace(one, first=one.first - last.count, count=last.count)
+def _before(following: WrittenElements, last: WrittenElements) -> WrittenElements:
+    """Return the run of ``last.count`` elements that ends right before ``following``."""
+    return replace(following, first=following.first - last.count, count=last.count)

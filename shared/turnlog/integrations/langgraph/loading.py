@@ -1,4 +1,4 @@
-"""Loads checkpoints as LangGraph has them."""
+"""Loads stored checkpoints into the form that LangGraph uses."""
 
 from __future__ import annotations
 
@@ -23,110 +23,112 @@ Load: TypeAlias = Callable[[Typed], Any]
 
 @lazy_dataclass(frozen=True, slots=True)
 class Loaded:
-    """A checkpoint without its values, its metadata, and what was found of it."""
+    """A checkpoint without its channel values, its metadata, and the stored checkpoint that they come from."""
 
-    found: StoredCheckpoint
+    stored: StoredCheckpoint
     checkpoint: Mapping[str, Any]
     metadata: dict[str, Any]
 
     @property
     def versions(self) -> Mapping[str, Version]:
-        found: Mapping[str, Version] = self.checkpoint["channel_versions"]
-        return found
+        versions: Mapping[str, Version] = self.checkpoint["channel_versions"]
+        return versions
 
 
 class Loader:
-    """Loads checkpoints, and remembers what the next one is made of."""
+    """Loads checkpoints and caches what the next checkpoint will refer to."""
 
     def __init__(self, threads: ThreadSessions, memory: CheckpointMemory, load: Load) -> None:
         self._threads = threads
         self._memory = memory
         self._load = load
 
-    def reader(self, space: Namespace, *, at: str | None = None, below: str | None = None) -> Reader:
-        hint = self._memory.newest(space) if at is None and below is None else at
-        if at is not None and self._memory.known(space, at) is None:
+    def reader(self, space: Namespace, *, start: str | None = None, below: str | None = None) -> Reader:
+        hint = self._memory.newest(space) if start is None and below is None else start
+        if start is not None and self._memory.known(space, start) is None:
             hint = None
-        return Reader(self._threads.documents(space.thread_id), space, at=at, below=below, hint=hint)
+        return Reader(self._threads.documents(space.thread_id), space, start=start, below=below, hint=hint)
 
-    def one(self, space: Namespace, checkpoint_id: str | None) -> tuple[Loaded, CheckpointValues] | None:
-        """That checkpoint, or the newest one."""
-        reader = self.reader(space, at=checkpoint_id)
+    def find(self, space: Namespace, checkpoint_id: str | None) -> tuple[Loaded, CheckpointValues] | None:
+        """Return the checkpoint with this id, or without an id the newest one; None when there is none."""
+        reader = self.reader(space, start=checkpoint_id)
         try:
-            found = reader.exactly(checkpoint_id) if checkpoint_id is not None else reader.newest()
+            stored = reader.exactly(checkpoint_id) if checkpoint_id is not None else reader.newest()
         except NotFoundError:
-            found = None
-        if found is None:
+            stored = None
+        if stored is None:
             if checkpoint_id is None:
                 self._memory.forget([space])
             return None
-        return self.loaded(found), self.values_of(reader)
+        return self.loaded(stored), self.values_of(reader)
 
-    def loaded(self, found: StoredCheckpoint) -> Loaded:
-        return Loaded(found, self._load(found.record.checkpoint), self._load(found.record.metadata))
+    def loaded(self, stored: StoredCheckpoint) -> Loaded:
+        return Loaded(stored, self._load(stored.record.checkpoint), self._load(stored.record.metadata))
 
     def values_of(self, reader: Reader) -> CheckpointValues:
         return CheckpointValues(reader, partial(self._memory.list, reader.space))
 
     def values(self, loaded: Loaded, values: CheckpointValues) -> dict[str, Any]:
-        return {name: self.value(one) for name, one in values.of(loaded.found, loaded.versions).items()}
+        return {name: self.value(value) for name, value in values.of(loaded.stored, loaded.versions).items()}
 
     def writes(self, loaded: Loaded, values: CheckpointValues) -> list[tuple[str, str, Any]]:
-        return [(task_id, channel, self.value(one)) for task_id, channel, one in values.written(loaded.found)]
+        return [(task_id, channel, self.value(value)) for task_id, channel, value in values.written(loaded.stored)]
 
     def value(self, plain: Plain) -> Any:
-        return [self._load(one) for one in plain] if isinstance(plain, list) else self._load(plain)
+        return [self._load(element) for element in plain] if isinstance(plain, list) else self._load(plain)
 
     def known(self, space: Namespace, checkpoint_id: str) -> KnownCheckpoint | None:
-        """What the checkpoint is made of: remembered, or read."""
+        """Return the value locations and lists of a checkpoint, from the cache or from the store; None when it is missing."""
         known = self._memory.known(space, checkpoint_id)
         if known is not None:
             return known
-        one = self.one(space, checkpoint_id)
-        if one is None:
+        result = self.find(space, checkpoint_id)
+        if result is None:
             return None
-        loaded, values = one
-        values.of(loaded.found, loaded.versions)
+        loaded, values = result
+        values.of(loaded.stored, loaded.versions)
         return self.remember(space, loaded, values)
 
     def remember(self, space: Namespace, loaded: Loaded, values: CheckpointValues) -> KnownCheckpoint:
-        """What the checkpoint is made of, whose values have been put together."""
-        found, versions = loaded.found, loaded.versions
-        needed = needed_by(found.checkpoint_id, found.record, versions)
+        """Cache the value locations, lists and writes of a checkpoint. Its values must have been read with ``values``."""
+        stored, versions = loaded.stored, loaded.versions
+        needed = needed_by(stored.checkpoint_id, stored.record, versions)
         homes: dict[str, tuple[Version, str | None]] = {name: (version, None) for name, version in versions.items()}
-        homes |= {name: (one.version, one.home) for name, one in needed.items()}
-        known = KnownCheckpoint(homes, values.list_states(found, versions))
-        self._memory.remember(space, found.checkpoint_id, known)
+        homes |= {name: (place.version, place.home) for name, place in needed.items()}
+        known = KnownCheckpoint(homes, values.list_states(stored, versions))
+        self._memory.remember(space, stored.checkpoint_id, known)
         written = dict[Typed, ElementPlace]()
-        for name, writes in found.writes.items():
-            written |= places_of(found.checkpoint_id, name, writes, len(writes.packed()))
-        self._memory.remember_written(space, found.checkpoint_id, written)
+        for name, writes in stored.writes.items():
+            written |= places_of(stored.checkpoint_id, name, writes, len(writes.packed()))
+        self._memory.remember_written(space, stored.checkpoint_id, written)
         return known
 
     def homes(
         self, space: Namespace, before: KnownCheckpoint | None, older: Mapping[str, Version]
     ) -> dict[str, str | None]:
-        """Which checkpoints have values of these versions; of a channel that is not among them there is none."""
-        homes, left = dict[str, str | None](), dict[str, Version]()
+        """Return the checkpoint that stores each channel's value of this version. None or no entry: the channel has no value."""
+        homes, unknown = dict[str, str | None](), dict[str, Version]()
         for name, version in older.items():
-            found = before.homes.get(name) if before is not None else None
+            known_home = before.homes.get(name) if before is not None else None
             place = (
-                (found[1],) if found is not None and found[0] == version else self._memory.home(space, name, version)
+                (known_home[1],)
+                if known_home is not None and known_home[0] == version
+                else self._memory.home(space, name, version)
             )
             if place is not None:
                 homes[name] = place[0]
             else:
-                left[name] = version
-        return homes | (self._searched(space, left) if left else {})
+                unknown[name] = version
+        return homes | (self._searched(space, unknown) if unknown else {})
 
-    def _searched(self, space: Namespace, left: Mapping[str, Version]) -> dict[str, str | None]:
+    def _searched(self, space: Namespace, unknown: Mapping[str, Version]) -> dict[str, str | None]:
         homes = dict[str, str | None]()
         try:
-            for found in Reader(self._threads.documents(space.thread_id), space).walk():
-                for one in found.record.values:
-                    if left.get(one.channel) == one.version:
-                        homes.setdefault(one.channel, found.checkpoint_id)
-                if len(homes) == len(left):
+            for stored in Reader(self._threads.documents(space.thread_id), space).walk():
+                for value in stored.record.values:
+                    if unknown.get(value.channel) == value.version:
+                        homes.setdefault(value.channel, stored.checkpoint_id)
+                if len(homes) == len(unknown):
                     break
         except NotFoundError:
             return {}
@@ -134,7 +136,7 @@ class Loader:
 
 
 def matches(metadata: Mapping[str, Any], wanted: Mapping[str, Any] | None) -> bool:
-    """Whether the metadata say all of that."""
+    """Return whether the metadata contain every wanted entry."""
     return all(metadata.get(name) == value for name, value in (wanted or {}).items())
 
 
@@ -142,7 +144,10 @@ OWN_ANCESTOR = "a checkpoint is its own ancestor"
 
 
 class Histories:
-    """Of some channels, on the way back from a checkpoint."""
+    """Histories of delta channels, collected while walking back from a checkpoint.
+
+    A channel is done at the first checkpoint that stores its value, the seed of its history.
+    """
 
     def __init__(self, loader: Loader, channels: Sequence[str]) -> None:
         self._loader = loader
@@ -156,23 +161,23 @@ class Histories:
         return not self._left
 
     def add(self, loaded: Loaded, values: CheckpointValues) -> None:
-        """The next checkpoint on the way: what was written to it, and its values, with which a channel begins."""
+        """Add the next older checkpoint: its writes, and its values as seeds. Raises `CorruptError` for a cycle of parents."""
         for write in reversed(self._loader.writes(loaded, values)):
             if write[1] in self._left:
                 self._writes[write[1]].append(write)
-        versions = {name: one for name, one in loaded.versions.items() if name in self._left}
-        for name, plain in values.of(loaded.found, versions).items():
+        versions = {name: version for name, version in loaded.versions.items() if name in self._left}
+        for name, plain in values.of(loaded.stored, versions).items():
             self._seeds[name] = self._loader.value(plain)
             self._left.discard(name)
-        self._added.add(loaded.found.checkpoint_id)
-        parent = loaded.found.record.parent
+        self._added.add(loaded.stored.checkpoint_id)
+        parent = loaded.stored.record.parent
         if not self.is_done and parent in self._added:
             raise CorruptError(OWN_ANCESTOR, item=parent)
 
     def all(self) -> dict[str, DeltaChannelHistory]:
-        found = dict[str, DeltaChannelHistory]()
+        histories = dict[str, DeltaChannelHistory]()
         for name, writes in self._writes.items():
-            found[name] = {"writes": writes[::-1]}
+            histories[name] = {"writes": writes[::-1]}
             if name in self._seeds:
-                found[name]["seed"] = self._seeds[name]
-        return found
+                histories[name]["seed"] = self._seeds[name]
+        return histories

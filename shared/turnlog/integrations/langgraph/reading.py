@@ -12,31 +12,31 @@ from turnlog.integrations.langgraph.records import Checkpointed, Write, Writes, 
 from turnlog.integrations.langgraph.threads import Namespace, task_of
 
 NEAR_DOCUMENTS = 100
-"""Of older checkpoints: as many more are looked at before they are asked for by their keys."""
+"""How many more documents of the walk are read before documents of older checkpoints are fetched by key."""
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class StoredCheckpoint:
-    """A checkpoint, and what was written to it, by the task's name."""
+    """A checkpoint with the writes of its tasks, by task name."""
 
     checkpoint_id: str
     record: Checkpointed
     writes: Mapping[str, Writes]
 
     def ordered(self) -> list[tuple[str, Write]]:
-        """Each write with its task's id, in order of `writes_sort_key`."""
-        found = list[tuple[str, Write]]()
+        """Return each write with its task's id, in the order of LangGraph's `writes_sort_key`."""
+        pairs = list[tuple[str, Write]]()
         for name, writes in self.writes.items():
             task_id = writes.task_id if writes.task_id is not None else task_of(name) or name
-            found += [(task_id, one) for one in writes.writes]
-        return sorted(found, key=lambda one: (one[1].path, one[0], one[1].index))
+            pairs += [(task_id, write) for write in writes.writes]
+        return sorted(pairs, key=lambda pair: (pair[1].path, pair[0], pair[1].index))
 
 
 class Reader:
-    """What was read is kept, for as long as the reader is there. ``documents`` are those of a session.
+    """Reads the documents of one namespace and keeps what it has read. ``documents`` are those of a session.
 
-    One walk through the checkpoints begins at ``at`` or before ``below``. It is read in pages of a megabyte, and ``hint`` is the
-    checkpoint that the first one ends with: nothing older may be needed.
+    The walk through the checkpoints begins at ``start``, or before ``below``, and reads pages of a megabyte. ``hint`` is the
+    checkpoint that ends the first page, because nothing older may be needed.
     """
 
     def __init__(
@@ -44,14 +44,16 @@ class Reader:
         documents: Documents,
         space: Namespace,
         *,
-        at: str | None = None,
+        start: str | None = None,
         below: str | None = None,
         hint: str | None = None,
     ) -> None:
         self.space = space
         self._documents = documents.reading()
-        self._at = at
-        self._after = space.above(at) if at is not None else space.checkpoint(below) if below is not None else None
+        self._at = start
+        self._after = (
+            space.above(start) if start is not None else space.checkpoint(below) if below is not None else None
+        )
         self._data: dict[str, bytes] = {}
         self._checkpoints: dict[str, Checkpointed] = {}
         self._writes: dict[str, Writes] = {}
@@ -63,17 +65,17 @@ class Reader:
         return next(self.visible(), None)
 
     def exactly(self, checkpoint_id: str) -> StoredCheckpoint | None:
-        """The one that the walk begins at."""
-        found = next(self.walk(), None)
-        if found is None or found.checkpoint_id != checkpoint_id or found.record.is_hidden:
+        """Return the checkpoint at the start of the walk if it has this id and is visible, otherwise None."""
+        stored = next(self.walk(), None)
+        if stored is None or stored.checkpoint_id != checkpoint_id or stored.record.is_hidden:
             return None
-        return found
+        return stored
 
     def visible(self) -> Iterator[StoredCheckpoint]:
-        return (found for found in self.walk() if not found.record.is_hidden)
+        return (stored for stored in self.walk() if not stored.record.is_hidden)
 
     def walk(self) -> Iterator[StoredCheckpoint]:
-        """The checkpoints, newest first."""
+        """Yield the checkpoints, newest first, hidden ones too."""
         space, writes, place = self.space, dict[str, dict[str, Writes]](), 0
         while place < len(self._order) or self._pull():
             key = self._order[place]
@@ -85,7 +87,7 @@ class Reader:
                 yield StoredCheckpoint(checkpoint_id, self.checkpoint_at(key), writes.pop(checkpoint_id, {}))
 
     def _pull(self) -> bool:
-        """One document more of the walk."""
+        """Read one more document of the walk. Returns False at its end."""
         key = next(self._pages, None)
         if key is not None:
             self._order.append(key)
@@ -99,15 +101,15 @@ class Reader:
                 yield key
         yield from self._listed(after=after)
 
-    def _listed(self, **given: Any) -> Iterator[str]:
-        for document in self._documents.list(self.space.prefix, order="desc", **given):
+    def _listed(self, **bounds: Any) -> Iterator[str]:
+        for document in self._documents.list(self.space.prefix, order="desc", **bounds):
             self._data[document.key] = document.data
             yield document.key
 
     # ------------------------------------------------------------ by key
 
     def read_between(self, newest: str, oldest: str) -> None:
-        """All from one checkpoint back to another one, and what was written to them."""
+        """Read all documents from the checkpoint ``newest`` back to ``oldest``, with the writes of their tasks."""
         first, last = self.space.checkpoint(newest), self.space.checkpoint(oldest)
         if self._order and first <= self._order[0]:
             while self._order[-1] > last and self._pull():
@@ -117,29 +119,29 @@ class Reader:
                 pass
 
     def get(self, keys: Iterable[str]) -> None:
-        """`CorruptError` where one is not there: it is named by what is there."""
-        wanted = sorted(keys)
+        """Read the documents with these keys. Raises `CorruptError` when one is missing: other documents refer to it."""
+        wanted_keys = sorted(keys)
         if self._order and not self._is_hinted:
-            for _ in range(NEAR_DOCUMENTS):  # they are in the page that was read, or that one has come to its end
-                if all(key in self._data for key in wanted) or not self._pull():
+            for _ in range(NEAR_DOCUMENTS):  # most often they are in the page already read
+                if all(key in self._data for key in wanted_keys) or not self._pull():
                     break
-        wanted = [key for key in wanted if key not in self._data]
-        if not wanted:
+        wanted_keys = [key for key in wanted_keys if key not in self._data]
+        if not wanted_keys:
             return
-        found = self._documents.get_many(wanted)
-        for key in wanted:
-            if key not in found:
+        documents = self._documents.get_many(wanted_keys)
+        for key in wanted_keys:
+            if key not in documents:
                 raise CorruptError("a document of a checkpoint is missing", item=key)
-            self._data[key] = found[key].data
+            self._data[key] = documents[key].data
 
     def find(self, checkpoint_id: str) -> Checkpointed | None:
-        """A checkpoint by its id, hidden or not."""
+        """Return the checkpoint with this id, hidden or not; None when it is missing."""
         key = self.space.checkpoint(checkpoint_id)
         if key not in self._data:
-            found = self._documents.get(key)
-            if found is None:
+            document = self._documents.get(key)
+            if document is None:
                 return None
-            self._data[key] = found.data
+            self._data[key] = document.data
         return self.checkpoint_at(key)
 
     def has(self, key: str) -> bool:
@@ -149,13 +151,13 @@ class Reader:
         return self._data[key]
 
     def checkpoint_at(self, key: str) -> Checkpointed:
-        """One that was read."""
+        """Return the checkpoint of a document that has been read."""
         if key not in self._checkpoints:
             self._checkpoints[key] = checkpoint_of(self._data[key], item=key)
         return self._checkpoints[key]
 
     def writes_at(self, key: str) -> Writes:
-        """Those that were read."""
+        """Return the writes of a document that has been read."""
         if key not in self._writes:
             self._writes[key] = writes_of(self._data[key], item=key)
         return self._writes[key]

@@ -1,4 +1,4 @@
-"""What a document says: a checkpoint with the values that are new in it, or what a task wrote to a checkpoint."""
+"""The two kinds of documents and their encoding: a checkpoint with its new values, and the writes of a task."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from turnlog.core.errors import CorruptError, NewerSchemaError
 from turnlog.core.lazy_dataclass import lazy_dataclass
 
 PART_BYTES = 200 * 1024
-"""Of a large value, as it is stored: documents of this size are read together by one request."""
+"""Size of the parts of a large value: several documents of this size fit into one request."""
 _RAW, _ZLIB_1 = 0, 1
 _WINDOW = -15
 _WORDS_1 = (
@@ -43,19 +43,19 @@ _WORDS_1 = (
 
 
 def packed(content: Any) -> bytes:
-    """What msgpack can say, behind a byte for the codec."""
+    """Encode content as msgpack behind one codec byte, compressed when that is smaller."""
     raw = ormsgpack.packb(content)
     small = _deflated(raw, _WORDS_1)
     return bytes([_ZLIB_1]) + small if len(small) < len(raw) else bytes([_RAW]) + raw
 
 
 def patch_of(data: bytes, alike: bytes) -> bytes:
-    """Of which `patched` makes the data again. It is short where they have much in common."""
+    """Return a patch from which `patched` restores ``data``. It is short when ``alike`` has much in common with it."""
     return _deflated(data, _WORDS_1 + alike)
 
 
 def patched(alike: bytes, patch: bytes, *, item: str) -> bytes:
-    """What the patch was made of, or `CorruptError` naming ``item``."""
+    """Return the data that a patch was made of. Raises `CorruptError` naming ``item``."""
     try:
         return _inflated(patch, _WORDS_1 + alike, item)
     except zlib.error as error:
@@ -63,7 +63,7 @@ def patched(alike: bytes, patch: bytes, *, item: str) -> bytes:
 
 
 def unpacked(data: bytes, *, item: str) -> Any:
-    """What was packed, or `CorruptError` naming ``item``."""
+    """Decode content that `packed` encoded. Raises `CorruptError` or `NewerSchemaError` naming ``item``."""
     if not data:
         raise CorruptError("a document is empty", item=item)
     codec, content = data[0], data[1:]
@@ -92,7 +92,7 @@ def _inflated(small: bytes, words: bytes, item: str) -> bytes:
 
 Version: TypeAlias = str | int | float
 Typed: TypeAlias = tuple[str, bytes]
-"""A value as the serializer says it: a type and bytes."""
+"""A value as the serializer encodes it: a type name and bytes."""
 _SCHEMA = 1
 _CHECKPOINT, _WRITES = "c", "w"
 T = TypeVar("T")
@@ -100,7 +100,7 @@ T = TypeVar("T")
 
 @lazy_dataclass(frozen=True, slots=True)
 class Nothing:
-    """The channel has no value."""
+    """A channel without a value."""
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ class WholeValue:
 
 @lazy_dataclass(frozen=True, slots=True)
 class WrittenElements:
-    """Elements of a list that a task wrote to a checkpoint: ``count`` from ``first`` on of its write ``index``."""
+    """A reference to list elements that a task wrote to a checkpoint: ``count`` elements of its write ``index`` from ``first``."""
 
     checkpoint_id: str
     task: str
@@ -123,7 +123,7 @@ class WrittenElements:
 
 @lazy_dataclass(frozen=True, slots=True)
 class Alike:
-    """An element that is nearly what was written: of that type, and made of it by `patched`."""
+    """An element stored as a patch of a similar written one: ``kind`` is its serializer type, `patched` restores its bytes."""
 
     written: WrittenElements
     kind: str
@@ -135,7 +135,7 @@ Item: TypeAlias = Typed | WrittenElements | Alike
 
 @lazy_dataclass(frozen=True, slots=True)
 class Base:
-    """The first ``count`` elements of a list as it was: the value of that version in the checkpoint ``home``."""
+    """A reference to the first ``count`` elements of an older list: the value of ``version`` in the checkpoint ``home``."""
 
     home: str
     version: Version
@@ -144,27 +144,27 @@ class Base:
 
 @lazy_dataclass(frozen=True, slots=True)
 class Elements:
-    """A list: those of its base, and then these."""
+    """A list: the elements of its base, followed by ``items``."""
 
     base: Base | None
     items: tuple[Item, ...]
 
     @property
     def written(self) -> list[WrittenElements]:
-        """What must be read for it of what tasks have written."""
-        return [one.written if isinstance(one, Alike) else one for one in self.items if not isinstance(one, tuple)]
+        """The written elements that ``items`` refer to; they must be read to restore the list."""
+        return [item.written if isinstance(item, Alike) else item for item in self.items if not isinstance(item, tuple)]
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class Large:
-    """Beside, in parts: a value of another kind, as `packed` makes it."""
+    """A reference to a large value of another kind, packed and stored in ``parts`` documents of its own."""
 
     name: str
     parts: int
 
     @property
     def keys(self) -> list[str]:
-        return [f"{self.name}.{at}" for at in range(self.parts)]
+        return [f"{self.name}.{number}" for number in range(self.parts)]
 
 
 Stored: TypeAlias = Nothing | WholeValue | Elements | Large
@@ -172,7 +172,7 @@ Stored: TypeAlias = Nothing | WholeValue | Elements | Large
 
 @lazy_dataclass(frozen=True, slots=True)
 class Value:
-    """The value of a channel from a version on."""
+    """The value of a channel since a version."""
 
     channel: str
     version: Version
@@ -181,10 +181,10 @@ class Value:
 
 @lazy_dataclass(frozen=True, slots=True)
 class Checkpointed:
-    """A checkpoint. ``places`` says of each channel whose value is an older one which checkpoint has it.
+    """A checkpoint. ``places`` names the checkpoint that stores the value of each channel with an older value.
 
-    ``low`` is the oldest checkpoint that a list among ``values`` needs. A hidden one is there for the values that others need.
-    ``namespace`` is said where the key doesn't.
+    ``low`` is the oldest checkpoint that a list among ``values`` needs. A hidden checkpoint is kept only for values that others
+    need. ``namespace`` is None when the key contains it.
     """
 
     parent: str | None
@@ -197,35 +197,35 @@ class Checkpointed:
     is_hidden: bool = False
 
     def value(self, channel: str, version: Version) -> Stored | None:
-        for one in self.values:
-            if one.channel == channel and one.version == version:
-                return one.stored
+        for value in self.values:
+            if value.channel == channel and value.version == version:
+                return value.stored
         return None
 
     def hidden(self, needed: Collection[tuple[str, Version]]) -> Checkpointed:
-        """Only those of its values, by channel and version, and what they need."""
-        values = tuple(one for one in self.values if (one.channel, one.version) in needed)
+        """Return a hidden checkpoint with only the values whose channel and version are ``needed``."""
+        values = tuple(value for value in self.values if (value.channel, value.version) in needed)
         return Checkpointed(None, ("null", b""), ("null", b""), values, (), self.low, self.namespace, is_hidden=True)
 
     def in_place_of(self, other: Checkpointed, order: Callable[[str], str]) -> Checkpointed:
-        """This one, with the values of the other one that it has not itself. ``order`` is that of the checkpoints."""
-        mine = {(one.channel, one.version) for one in self.values}
-        rest = tuple(one for one in other.values if (one.channel, one.version) not in mine)
-        lows = [one for one in (self.low, other.low if rest else None) if one is not None]
+        """Return this checkpoint plus the values that only ``other`` has. ``order`` maps a checkpoint id to its sort key."""
+        mine = {(value.channel, value.version) for value in self.values}
+        rest = tuple(value for value in other.values if (value.channel, value.version) not in mine)
+        lows = [low for low in (self.low, other.low if rest else None) if low is not None]
         return replace(self, values=self.values + rest, low=min(lows, key=order, default=None))
 
     def larges(self) -> list[Large]:
-        return [one.stored for one in self.values if isinstance(one.stored, Large)]
+        return [value.stored for value in self.values if isinstance(value.stored, Large)]
 
     def packed(self) -> bytes:
-        values = [[one.channel, one.version, _told(one.stored)] for one in self.values]
+        values = [[value.channel, value.version, _encoded(value.stored)] for value in self.values]
         rest = [[list(place) for place in self.places], self.low, self.namespace, self.is_hidden]
         return packed([_SCHEMA, _CHECKPOINT, self.parent, *self.checkpoint, *self.metadata, values, *rest])
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class Write:
-    """``index`` is the place in the list that was written, or the number of a special channel, below 0."""
+    """One write of a task. ``index`` counts from 0; special channels have fixed numbers below 0."""
 
     index: int
     channel: str
@@ -235,7 +235,7 @@ class Write:
 
 @lazy_dataclass(frozen=True, slots=True)
 class Writes:
-    """What a task wrote to a checkpoint, in order of the indexes. ``task_id`` is said where the key doesn't."""
+    """The writes of a task to a checkpoint, in order of their indexes. ``task_id`` is None when the key contains it."""
 
     writes: tuple[Write, ...]
     task_id: str | None = None
@@ -244,65 +244,67 @@ class Writes:
         return Writes(()).merged(self)
 
     def write(self, index: int) -> Write | None:
-        return next((one for one in self.writes if one.index == index), None)
+        return next((write for write in self.writes if write.index == index), None)
 
     def merged(self, newer: Writes) -> Writes:
-        """Both: the first one of an index stays, the last one of a special channel."""
-        by_index = {one.index: one for one in self.writes}
-        by_index |= {one.index: one for one in newer.writes if one.index < 0 or one.index not in by_index}
-        return Writes(tuple(by_index[at] for at in sorted(by_index)), newer.task_id)
+        """Merge with newer writes. The first write of an index stays; for special channels (index below 0) the last one wins."""
+        by_index = {write.index: write for write in self.writes}
+        by_index |= {write.index: write for write in newer.writes if write.index < 0 or write.index not in by_index}
+        return Writes(tuple(by_index[index] for index in sorted(by_index)), newer.task_id)
 
     def larges(self) -> list[Large]:
-        return [one.stored for one in self.writes if isinstance(one.stored, Large)]
+        return [write.stored for write in self.writes if isinstance(write.stored, Large)]
 
     def packed(self) -> bytes:
-        writes = [[one.index, one.channel, one.path, _told(one.stored)] for one in self.writes]
+        writes = [[write.index, write.channel, write.path, _encoded(write.stored)] for write in self.writes]
         return packed([_SCHEMA, _WRITES, writes, self.task_id])
 
 
 def checkpoint_of(data: bytes, *, item: str) -> Checkpointed:
+    """Decode a checkpoint. Raises `CorruptError` or `NewerSchemaError` naming ``item``."""
     return _read(data, _CHECKPOINT, _checkpoint, item)
 
 
 def writes_of(data: bytes, *, item: str) -> Writes:
+    """Decode the writes of a task. Raises `CorruptError` or `NewerSchemaError` naming ``item``."""
     return _read(data, _WRITES, _writes, item)
 
 
 def size_of(stored: Stored) -> int:
-    """Its bytes, before they are packed."""
+    """Return the size of a stored value in bytes, before packing. References count 0."""
     match stored:
         case WholeValue((_, data)):
             return len(data)
         case Elements(_, items):
             return sum(
-                len(one[1]) if isinstance(one, tuple) else len(one.patch)
-                for one in items
-                if not isinstance(one, WrittenElements)
+                len(item[1]) if isinstance(item, tuple) else len(item.patch)
+                for item in items
+                if not isinstance(item, WrittenElements)
             )
         case _:
             return 0
 
 
 def large_of(stored: Stored) -> bytes:
-    """What stands in the parts of a large value."""
-    return packed(_told(stored))
+    """Encode a value for storage in parts."""
+    return packed(_encoded(stored))
 
 
 def stored_of(data: bytes, *, item: str) -> Stored:
-    """The value in the parts of a large one."""
-    told = unpacked(data, item=item)
-    return _checked(lambda: _stored(told), item)
+    """Decode the joined parts of a large value. Raises `CorruptError` naming ``item``."""
+    content = unpacked(data, item=item)
+    return _checked(lambda: _stored(content), item)
 
 
 def _read(data: bytes, kind: str, make: Callable[[Sequence[Any]], T], item: str) -> T:
-    told = unpacked(data, item=item)
-    if not isinstance(told, list) or len(told) < 2:
+    content = unpacked(data, item=item)
+    if not isinstance(content, list) or len(content) < 2:
         raise CorruptError("a document is damaged", item=item)
-    if isinstance(told[0], int) and told[0] > _SCHEMA:
-        raise NewerSchemaError(f"schema version {told[0]} is newer than {_SCHEMA}", item=item)
-    if told[:2] != [_SCHEMA, kind]:
+    if isinstance(content[0], int) and content[0] > _SCHEMA:
+        raise NewerSchemaError(f"schema version {content[0]} is newer than {_SCHEMA}", item=item)
+    if content[:2] != [_SCHEMA, kind]:
         raise CorruptError("a document is not what its key says", item=item)
-    return _checked(lambda: make(told[2:]), item)
+    return _checked(lambda: make(content[2:]), item)
 
 
 def _checked(make: Callable[[], T], item: str) -> T:
@@ -312,8 +314,8 @@ def _checked(make: Callable[[], T], item: str) -> T:
         raise CorruptError("a document is damaged", item=item) from error
 
 
-def _checkpoint(told: Sequence[Any]) -> Checkpointed:
-    parent, kind, data, meta_kind, meta, values, places, low, namespace, is_hidden = told
+def _checkpoint(fields: Sequence[Any]) -> Checkpointed:
+    parent, kind, data, meta_kind, meta, values, places, low, namespace, is_hidden = fields
     return Checkpointed(
         parent,
         (kind, data),
@@ -326,38 +328,38 @@ def _checkpoint(told: Sequence[Any]) -> Checkpointed:
     )
 
 
-def _writes(told: Sequence[Any]) -> Writes:
-    writes, task_id = told
+def _writes(fields: Sequence[Any]) -> Writes:
+    writes, task_id = fields
     return Writes(
         tuple(Write(index, channel, path, _stored(stored)) for index, channel, path, stored in writes), task_id
     )
 
 
-def _told(stored: Stored) -> list[Any]:
+def _encoded(stored: Stored) -> list[Any]:
     match stored:
         case WholeValue(value):
             return ["t", *value]
         case Elements(base, items):
-            told = list(map(_told_item, items))
-            return ["l", told] if base is None else ["l", told, base.home, base.version, base.count]
+            elements = list(map(_encoded_item, items))
+            return ["l", elements] if base is None else ["l", elements, base.home, base.version, base.count]
         case Large(name, parts):
             return ["b", name, parts]
         case Nothing():
             return ["e"]
 
 
-def _told_item(one: Item) -> list[Any]:
-    match one:
+def _encoded_item(item: Item) -> list[Any]:
+    match item:
         case WrittenElements(checkpoint_id, task, index, first, count):
             return [checkpoint_id, task, index, first, count]
         case Alike(written, kind, patch):
-            return [*_told_item(written), kind, patch]
+            return [*_encoded_item(written), kind, patch]
         case (kind, data):
             return [kind, data]
 
 
-def _stored(told: Sequence[Any]) -> Stored:
-    match list(told):
+def _stored(fields: Sequence[Any]) -> Stored:
+    match list(fields):
         case ["t", kind, data]:
             return WholeValue((kind, data))
         case ["l", items]:
@@ -368,15 +370,15 @@ def _stored(told: Sequence[Any]) -> Stored:
             return Large(name, parts)
         case ["e"]:
             return Nothing()
-    raise ValueError(told)
+    raise ValueError(fields)
 
 
-def _item(told: Sequence[Any]) -> Item:
-    match list(told):
+def _item(fields: Sequence[Any]) -> Item:
+    match list(fields):
         case [str(kind), bytes(data)]:
             return (kind, data)
         case [str(checkpoint_id), str(task), int(index), int(first), int(count)]:
             return WrittenElements(checkpoint_id, task, index, first, count)
         case [str(checkpoint_id), str(task), int(index), int(first), int(count), str(kind), bytes(patch)]:
             return Alike(WrittenElements(checkpoint_id, task, index, first, count), kind, patch)
-    raise ValueError(told)
+    raise ValueError(fields)

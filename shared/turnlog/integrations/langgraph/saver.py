@@ -1,12 +1,12 @@
-"""A saver of LangGraph's checkpoints (langgraph-checkpoint 4.3): https://docs.langchain.com/oss/python/langgraph/persistence.
+"""A LangGraph checkpointer (langgraph-checkpoint 4.3): https://docs.langchain.com/oss/python/langgraph/persistence.
 
     from turnlog.integrations.langgraph import TurnlogSaver
 
     graph = builder.compile(checkpointer=TurnlogSaver(log))
     graph.invoke({"messages": [("user", "Hello")]}, {"configurable": {"thread_id": "support-42"}})
 
-A thread is a session, and its checkpoints are documents of it. What did not change is not written again: the value of a channel is
-stored once, a list as what has come to it, and what a task has written is named where it is the same.
+A thread is a session; its checkpoints are documents of the session. Unchanged data is not written again: a channel's value is
+stored once, and a list as its new elements. Elements that a task has already written are stored as references to that write.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from turnlog.client.model import Turnlog
 from turnlog.client.threads import finished
 from turnlog.core.errors import InvalidInputError, NotFoundError
-from turnlog.integrations.langgraph.checkpointing import Given, Making
+from turnlog.integrations.langgraph.checkpointing import CheckpointBuilder, IncomingCheckpoint
 from turnlog.integrations.langgraph.elements import is_by_element
 from turnlog.integrations.langgraph.known import CheckpointMemory
 from turnlog.integrations.langgraph.loading import Histories, Loaded, Loader, matches
@@ -46,15 +46,15 @@ from turnlog.integrations.langgraph.values import CheckpointValues
 from turnlog.integrations.langgraph.writing import Writer
 
 _UNKNOWN = ""
-"""In place of a parent's id, before its child is read."""
+"""Stands for the parent's id until its child has been read."""
 
 
 class TurnlogSaver(BaseCheckpointSaver[str]):
-    """The checkpoints of an owner's threads. The session of a thread is made when its first checkpoint comes, with ``settings``
-    of `Sessions.create`.
+    """A LangGraph checkpointer over the sessions of one owner.
 
-    A checkpoint that was put is seen by every reader from then on, in any process; one of which a part is missing is
-    `CorruptError`, never an older one. A mutation is done to its end when its caller is cancelled, who is then told so.
+    The session of a thread is created with its first checkpoint; ``settings`` are those of `Sessions.create`. Once `put` returns,
+    every reader in any process sees the checkpoint. A checkpoint with a missing part raises `CorruptError`; an older one is never
+    returned in its place. When a caller is cancelled during a write, the write completes first and then the cancellation is raised.
     """
 
     def __init__(self, log: Turnlog, *, serde: SerializerProtocol | None = None, **settings: Any) -> None:
@@ -66,13 +66,13 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         space, checkpoint_id = _space(config), get_checkpoint_id(config) or None
-        one = self._loader.one(space, checkpoint_id)
-        if one is None:
+        result = self._loader.find(space, checkpoint_id)
+        if result is None:
             return None
-        loaded, values = one
-        found = self._tuple(space, loaded, values, config if checkpoint_id else None)
+        loaded, values = result
+        answer = self._tuple(space, loaded, values, config if checkpoint_id else None)
         self._loader.remember(space, loaded, values)
-        return found
+        return answer
 
     def list(
         self,
@@ -82,51 +82,58 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
         before: RunnableConfig | None = None,
         limit: int | None = None,
     ) -> Iterator[CheckpointTuple]:
-        """Newest first, over all namespaces and threads that are asked for."""
+        """Yield checkpoints, newest first, over every namespace and thread that ``config`` selects."""
         below = get_checkpoint_id(before) if before is not None else None
         wanted = get_checkpoint_id(config) if config is not None else None
-        ways = [self._way(space, wanted, below or None) for space in self._spaces(config)]
-        left = limit
-        for _, _, space, loaded, values in heapq.merge(*ways, key=lambda one: one[:2], reverse=True):
-            if left is not None and left <= 0:
+        streams = [self._iter_checkpoints(space, wanted, below or None) for space in self._spaces(config)]
+        remaining = limit
+        for _, _, space, loaded, values in heapq.merge(*streams, key=lambda entry: entry[:2], reverse=True):
+            if remaining is not None and remaining <= 0:
                 return
             if matches(loaded.metadata, filter):
-                left = left - 1 if left is not None else None
+                remaining = remaining - 1 if remaining is not None else None
                 yield self._tuple(space, loaded, values, None)
 
     def get_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
     ) -> Mapping[str, DeltaChannelHistory]:
-        """In one walk back, a request for each megabyte of it, and one more walk for each parent whose id is the greater one: a
-        clock went back."""
+        """Return the history of each channel, read in one walk back with a request per megabyte.
+
+        A parent with a greater id than its child, written after a clock went back, costs one more walk.
+        """
         if not channels:
             return {}
         space, histories = _space(config), Histories(self._loader, channels)
-        at, seen = get_checkpoint_id(config) or None, set[str]()
-        parent = self._add_ancestors(histories, space, at, _UNKNOWN)
+        checkpoint_id, seen = get_checkpoint_id(config) or None, set[str]()
+        parent = self._add_ancestors(histories, space, checkpoint_id, _UNKNOWN)
         while parent is not None and parent not in seen:
             seen.add(parent)
             parent = self._add_ancestors(histories, space, parent, parent)
         return histories.all()
 
-    def _add_ancestors(self, histories: Histories, space: Namespace, at: str | None, parent: str | None) -> str | None:
-        """Adds ``parent`` and its ancestors, as far as ids decrease from ``at``; those of the newest checkpoint there for
-        `_UNKNOWN`. The ancestor to go on with."""
+    def _add_ancestors(
+        self, histories: Histories, space: Namespace, start: str | None, parent: str | None
+    ) -> str | None:
+        """Add ``parent`` and its ancestors to ``histories`` while ids decrease from ``start``.
+
+        With `_UNKNOWN` as parent, the walk begins at the parent of the checkpoint ``start`` or of the newest one. Returns the
+        ancestor where the next walk begins, or None when the histories are complete.
+        """
         loader = self._loader
-        reader = loader.reader(space, at=at)
+        reader = loader.reader(space, start=start)
         values = loader.values_of(reader)
         with suppress(NotFoundError):
-            for found in reader.walk():
+            for stored in reader.walk():
                 if parent == _UNKNOWN:
-                    if at not in (None, found.checkpoint_id):
+                    if start not in (None, stored.checkpoint_id):
                         return None
-                    parent = found.record.parent if not found.record.is_hidden else parent
-                elif found.checkpoint_id == parent and not found.record.is_hidden:
-                    histories.add(loader.loaded(found), values)
-                    parent = found.record.parent
+                    parent = stored.record.parent if not stored.record.is_hidden else parent
+                elif stored.checkpoint_id == parent and not stored.record.is_hidden:
+                    histories.add(loader.loaded(stored), values)
+                    parent = stored.record.parent
                 if parent is None or histories.is_done:
                     return None
-                if parent and space.checkpoint(parent) >= space.checkpoint(found.checkpoint_id):
+                if parent and space.checkpoint(parent) >= space.checkpoint(stored.checkpoint_id):
                     return parent
         return None
 
@@ -140,41 +147,41 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
         space, parent = _space(config), get_checkpoint_id(config) or None
-        rest: dict[str, Any] = {name: one for name, one in checkpoint.items() if name != "channel_values"}
-        given = Given(
+        rest: dict[str, Any] = {name: value for name, value in checkpoint.items() if name != "channel_values"}
+        incoming = IncomingCheckpoint(
             checkpoint["id"],
             parent,
             self._dump(rest),
             self._dump(get_checkpoint_metadata(config, metadata)),
             checkpoint["channel_versions"],
             new_versions,
-            {name: one for name, one in checkpoint["channel_values"].items() if name in new_versions},
+            {name: value for name, value in checkpoint["channel_values"].items() if name in new_versions},
         )
-        older = given.older
-        known = self._loader.known(space, parent) if parent and (older or given.has_lists) else None
-        making = Making(
+        older = incoming.older
+        parent_state = self._loader.known(space, parent) if parent and (older or incoming.has_lists) else None
+        builder = CheckpointBuilder(
             space,
-            given,
+            incoming,
             dump=self._dump,
-            before=known,
-            written=self._memory.written(space, parent) if parent and parent <= given.checkpoint_id else {},
-            homes=self._loader.homes(space, known, older),
+            before=parent_state,
+            written=self._memory.written(space, parent) if parent and parent <= incoming.checkpoint_id else {},
+            homes=self._loader.homes(space, parent_state, older),
         )
-        record = making.record()
-        size = Writer(self._threads, self._memory).put_checkpoint(space, given.checkpoint_id, record, making.parts)
-        self._memory.remember(space, given.checkpoint_id, making.known(size))
-        return _config(space, given.checkpoint_id, config["configurable"]["thread_id"])
+        record = builder.record()
+        size = Writer(self._threads, self._memory).put_checkpoint(space, incoming.checkpoint_id, record, builder.parts)
+        self._memory.remember(space, incoming.checkpoint_id, builder.known(size))
+        return _config(space, incoming.checkpoint_id, config["configurable"]["thread_id"])
 
     def put_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
     ) -> None:
-        given = [
-            Write(WRITES_IDX_MAP.get(channel, at), channel, task_path, self._stored(value))
-            for at, (channel, value) in enumerate(writes)
+        records = [
+            Write(WRITES_IDX_MAP.get(channel, index), channel, task_path, self._stored(value))
+            for index, (channel, value) in enumerate(writes)
         ]
-        if given:
+        if records:
             checkpoint_id = config["configurable"]["checkpoint_id"]
-            Writer(self._threads, self._memory).put_writes(_space(config), checkpoint_id, task_id, given)
+            Writer(self._threads, self._memory).put_writes(_space(config), checkpoint_id, task_id, records)
 
     def get_next_version(self, current: str | int | None, channel: None = None) -> str:
         number = current if isinstance(current, int) else int(current.split(".")[0]) if current is not None else 0
@@ -183,18 +190,20 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
     # ------------------------------------------------------------ threads
 
     def delete_thread(self, thread_id: str) -> None:
-        """Deletes everything of a thread. Its session stays, with its messages if it has any, and the thread can be used again."""
+        """Delete all checkpoints of a thread. Its session and messages stay, and the thread can be used again."""
         self._memory.forget(thread_id=str(thread_id))
         self._threads.delete(str(thread_id))
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
-        """Looks through all threads of the owner."""
-        gone = set(run_ids)
-        for thread_id in self._threads.all() if gone else ():
+        """Delete the checkpoints of these runs. Reads all threads of the owner."""
+        deleted_runs = set(run_ids)
+        for thread_id in self._threads.all() if deleted_runs else ():
             for space in self._threads.spaces(thread_id):
                 documents = self._threads.documents(thread_id)
                 sweep = sweep_of(self._loader, documents, space)
-                kept = {name for name, one in sweep.visible.items() if one.metadata.get("run_id") not in gone}
+                kept = {
+                    name for name, loaded in sweep.visible.items() if loaded.metadata.get("run_id") not in deleted_runs
+                }
                 if len(kept) < len(sweep.visible):
                     keep(sweep, documents, kept)
                     self._memory.forget([space])
@@ -216,7 +225,7 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
                 keep(sweep, documents, newest_of(sweep))
                 self._memory.forget([space])
 
-    # ------------------------------------------------------------ of a coroutine
+    # ------------------------------------------------------------ async variants
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         return await asyncio.to_thread(self.get_tuple, config)
@@ -229,9 +238,9 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
         before: RunnableConfig | None = None,
         limit: int | None = None,
     ) -> AsyncIterator[CheckpointTuple]:
-        found = self.list(config, filter=filter, before=before, limit=limit)
-        while (one := await asyncio.to_thread(next, found, None)) is not None:
-            yield one
+        checkpoints = self.list(config, filter=filter, before=before, limit=limit)
+        while (checkpoint := await asyncio.to_thread(next, checkpoints, None)) is not None:
+            yield checkpoint
 
     async def aget_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
@@ -264,7 +273,7 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
     async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         await finished(lambda: self.prune(thread_ids, strategy=strategy))
 
-    # ------------------------------------------------------------ steps
+    # ------------------------------------------------------------ helpers
 
     @property
     def _loader(self) -> Loader:
@@ -272,7 +281,7 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
 
     def _dump(self, value: Any) -> Typed:
         kind, data = self.serde.dumps_typed(value)
-        return kind, bytes(data)  # that of a bytearray is the array itself
+        return kind, bytes(data)  # a serializer may return a bytearray
 
     def _stored(self, value: Any) -> Stored:
         if is_by_element(value):
@@ -285,32 +294,36 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
         thread_id, namespace = str(config["configurable"]["thread_id"]), config["configurable"].get("checkpoint_ns")
         return self._threads.spaces(thread_id) if namespace is None else [Namespace(thread_id, namespace)]
 
-    def _way(
+    def _iter_checkpoints(
         self, space: Namespace, wanted: str | None, below: str | None
     ) -> Iterator[tuple[str, str, Namespace, Loaded, CheckpointValues]]:
-        """The checkpoints of a namespace; or that one, if it is before ``below``."""
-        at = wanted or None
-        if at is not None and below is not None and at >= below:
+        """Yield the visible checkpoints of a namespace; with ``wanted`` only that one, if its id is less than ``below``."""
+        checkpoint_id = wanted or None
+        if checkpoint_id is not None and below is not None and checkpoint_id >= below:
             return
-        reader = self._loader.reader(space, at=at) if at else self._loader.reader(space, below=below)
+        reader = (
+            self._loader.reader(space, start=checkpoint_id)
+            if checkpoint_id
+            else self._loader.reader(space, below=below)
+        )
         values = self._loader.values_of(reader)
         try:
-            for found in reader.visible():
-                if at is not None and found.checkpoint_id != at:
+            for stored in reader.visible():
+                if checkpoint_id is not None and stored.checkpoint_id != checkpoint_id:
                     return
-                yield found.checkpoint_id, space.thread_id, space, self._loader.loaded(found), values
+                yield stored.checkpoint_id, space.thread_id, space, self._loader.loaded(stored), values
         except NotFoundError:
             return
 
     def _tuple(
         self, space: Namespace, loaded: Loaded, values: CheckpointValues, config: RunnableConfig | None
     ) -> CheckpointTuple:
-        found, loader = loaded.found, self._loader
+        stored, loader = loaded.stored, self._loader
         checkpoint: Any = {**loaded.checkpoint, "channel_values": loader.values(loaded, values)}
         metadata: Any = loaded.metadata
-        parent = found.record.parent
+        parent = stored.record.parent
         return CheckpointTuple(
-            config if config is not None else _config(space, found.checkpoint_id),
+            config if config is not None else _config(space, stored.checkpoint_id),
             checkpoint,
             metadata,
             _config(space, parent) if parent is not None else None,

@@ -1,7 +1,7 @@
-"""Takes checkpoints away, and leaves what the others need of them.
+"""Deletes checkpoints but keeps the values that remaining checkpoints need.
 
-A checkpoint whose values are needed is hidden: only they stay of it. Everything else of it is deleted. Nothing that stays is
-changed, so that it makes no difference where this ends by a crash, nor what is written meanwhile.
+A deleted checkpoint whose values are needed becomes hidden: only those values stay. Remaining data is never changed, so a crash
+or a concurrent write at any point is safe.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _BATCH = 25
 
 @lazy_dataclass(frozen=True, slots=True)
 class Sweep:
-    """The checkpoints of a namespace, newest first. Those that were hidden before are ``hidden``."""
+    """The checkpoints of a namespace by id, newest first, visible and hidden."""
 
     space: Namespace
     reader: Reader
@@ -32,86 +32,96 @@ class Sweep:
 
 
 def sweep_of(loader: Loader, documents: Documents, space: Namespace) -> Sweep:
+    """Read all checkpoints of a namespace."""
     reader = Reader(documents, space)
-    found = list(reader.walk())
-    visible = {one.checkpoint_id: loader.loaded(one) for one in found if not one.record.is_hidden}
-    return Sweep(space, reader, visible, {one.checkpoint_id: one for one in found if one.record.is_hidden})
+    stored = list(reader.walk())
+    visible = {
+        checkpoint.checkpoint_id: loader.loaded(checkpoint) for checkpoint in stored if not checkpoint.record.is_hidden
+    }
+    return Sweep(
+        space,
+        reader,
+        visible,
+        {checkpoint.checkpoint_id: checkpoint for checkpoint in stored if checkpoint.record.is_hidden},
+    )
 
 
 def newest_of(sweep: Sweep) -> set[str]:
-    """The newest checkpoint, and those that its delta channels are made of."""
+    """Return the ids of the newest checkpoint and of the ancestors that its delta channels are built from."""
     kept = set[str]()
     for checkpoint_id, loaded in sweep.visible.items():
         kept.add(checkpoint_id)
-        left = set(loaded.metadata.get(_COUNTERS) or {})
-        at: Loaded | None = loaded
-        while at is not None and (left := {name for name in left if name not in _with_value(at)}):
-            parent = at.found.record.parent
+        open_channels = set(loaded.metadata.get(_COUNTERS) or {})
+        current: Loaded | None = loaded
+        while current is not None and (
+            open_channels := {name for name in open_channels if name not in _with_value(current)}
+        ):
+            parent = current.stored.record.parent
             if parent in kept:
                 raise CorruptError(OWN_ANCESTOR, item=parent)
-            at = sweep.visible.get(parent) if parent is not None else None
-            if at is not None:
-                kept.add(at.found.checkpoint_id)
+            current = sweep.visible.get(parent) if parent is not None else None
+            if current is not None:
+                kept.add(current.stored.checkpoint_id)
         break
     return kept
 
 
 def keep(sweep: Sweep, documents: Documents, kept: Collection[str]) -> None:
-    """Deletes all checkpoints but those, and what nobody needs of those that were hidden."""
+    """Delete every checkpoint that is not in ``kept``, and hidden values that no kept checkpoint needs."""
     needed, space = _needed(sweep, kept), sweep.space
     values = dict[str, set[tuple[str, Version]]]()
     for value in needed.values:
         values.setdefault(value.home, set()).add((value.channel, value.version))
-    every = [*(one.found for one in sweep.visible.values()), *sweep.hidden.values()]
+    checkpoints = [*(loaded.stored for loaded in sweep.visible.values()), *sweep.hidden.values()]
     hidden, deleted, dropped = dict[str, bytes](), list[str](), set[str]()
-    for one in (found for found in every if found.checkpoint_id not in kept):
-        key = space.checkpoint(one.checkpoint_id)
-        left = one.record.hidden(values.get(one.checkpoint_id, set()))
-        dropped.update(_parts(old.stored for old in one.record.values if old not in left.values))
-        if not left.values:
+    for checkpoint in (checkpoint for checkpoint in checkpoints if checkpoint.checkpoint_id not in kept):
+        key = space.checkpoint(checkpoint.checkpoint_id)
+        remainder = checkpoint.record.hidden(values.get(checkpoint.checkpoint_id, set()))
+        dropped.update(_parts(old.stored for old in checkpoint.record.values if old not in remainder.values))
+        if not remainder.values:
             deleted.append(key)
-        elif left != one.record:
-            hidden[key] = left.packed()
-        for name, writes in one.writes.items():
-            if (key := space.writes(one.checkpoint_id, name)) not in needed.writes:
+        elif remainder != checkpoint.record:
+            hidden[key] = remainder.packed()
+        for name, writes in checkpoint.writes.items():
+            if (key := space.writes(checkpoint.checkpoint_id, name)) not in needed.writes:
                 deleted.append(key)
                 dropped.update(_parts(write.stored for write in writes.writes))
     names = list(hidden)
-    for at in range(0, len(names), _BATCH):
-        documents.put_many({name: hidden[name] for name in names[at : at + _BATCH]})
+    for start in range(0, len(names), _BATCH):
+        documents.put_many({name: hidden[name] for name in names[start : start + _BATCH]})
     documents.delete([*deleted, *sorted(dropped)])
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class Use:
-    """What kept checkpoints are made of: values, and the keys of what tasks have written."""
+    """The values that kept checkpoints are built from, and the keys of the writes that they refer to."""
 
     values: set[Needed]
     writes: set[str]
 
 
 def _with_value(loaded: Loaded) -> Mapping[str, Needed]:
-    return needed_by(loaded.found.checkpoint_id, loaded.found.record, loaded.versions)
+    return needed_by(loaded.stored.checkpoint_id, loaded.stored.record, loaded.versions)
 
 
 def _needed(sweep: Sweep, kept: Iterable[str]) -> Use:
     use, values, space = Use(set(), set()), CheckpointValues(sweep.reader, lambda *_: None), sweep.space
     for checkpoint_id in kept:
         loaded = sweep.visible[checkpoint_id]
-        values.of(loaded.found, loaded.versions)
+        values.of(loaded.stored, loaded.versions)
         waiting = list(_with_value(loaded).values())
         while waiting:
-            one = waiting.pop()
-            if one in use.values:
+            needed = waiting.pop()
+            if needed in use.values:
                 continue
-            use.values.add(one)
-            stored = values.stored(one)
+            use.values.add(needed)
+            stored = values.stored(needed)
             if isinstance(stored, Elements):
                 use.writes.update(space.writes(item.checkpoint_id, item.task) for item in stored.written)
                 if stored.base is not None:
-                    waiting.append(Needed(stored.base.home, one.channel, stored.base.version))
+                    waiting.append(Needed(stored.base.home, needed.channel, stored.base.version))
     return use
 
 
 def _parts(values: Iterable[Stored]) -> set[str]:
-    return {key for one in values if isinstance(one, Large) for key in one.keys}
+    return {key for value in values if isinstance(value, Large) for key in value.keys}

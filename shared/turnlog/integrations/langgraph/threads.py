@@ -1,4 +1,4 @@
-"""The session of a thread: made when something is written to it first."""
+"""Threads as sessions, and the keys of their documents. A thread's session is created by its first write."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MAX_NAMESPACE, _MAX_CHECKPOINT, _MAX_TASK = 160, 200, 100
 
 
 def session_id_of(thread_id: str) -> str:
-    """The session of a thread: of the same name, or of one made of it where sessions can't be called so."""
+    """Return the session id of a thread: the thread id itself, or a digest where it is no valid session id."""
     if _SESSION_ID.fullmatch(thread_id) and not thread_id.startswith(_RESERVED):
         return thread_id
     digest = hashlib.sha256(thread_id.encode("utf-8", "surrogatepass")).digest()
@@ -45,44 +45,45 @@ class Namespace:
 
     @property
     def is_named_by_key(self) -> bool:
-        """Whether the namespace can be read from a key; else its checkpoints say it."""
+        """Whether keys contain the namespace. Otherwise they contain a digest, and its checkpoints store the name."""
         return unquote(short(self.namespace, _MAX_NAMESPACE)) == self.namespace
 
     def checkpoint(self, checkpoint_id: str) -> str:
         return self.prefix + _checkpoint(checkpoint_id)
 
     def writes(self, checkpoint_id: str, task: str) -> str:
-        """``task`` is a name of `task_name`."""
+        """Return the key of a task's writes to a checkpoint. ``task`` comes from `task_name`."""
         return f"{self.checkpoint(checkpoint_id)}/w/{task}"
 
     def above(self, checkpoint_id: str) -> str:
-        """Greater than the keys of a checkpoint and of all that was written to it; less than those of the next."""
+        """Return a key that sorts after a checkpoint and its writes, and before the next checkpoint."""
         return f"{self.checkpoint(checkpoint_id)}/x"
 
     def parsed(self, key: str) -> tuple[str, str | None]:
-        """The checkpoint that a key is of, and the name of the task."""
+        """Return the checkpoint id in a key, and the task name; None for the checkpoint's own document."""
         checkpoint_id, _, rest = key.removeprefix(self.prefix).partition("/")
         return unquote(checkpoint_id), rest.removeprefix("w/") or None
 
 
 def task_name(task_id: str) -> str:
+    """Return the name of a task in keys: its id, or a digest of a long one."""
     return short(task_id, _MAX_TASK)
 
 
 def task_of(name: str) -> str | None:
-    """The task of a name, or None when only what is written says it."""
+    """Return the task id of a name, or None when the name is a digest and the writes themselves store the id."""
     return None if name.startswith(_HASHED) else unquote(name)
 
 
 def namespace_of(key: str) -> tuple[str, str | None]:
-    """The name of the namespace in a key, and the namespace, if the name tells it."""
+    """Return the namespace's name in a key, and the namespace itself; None when the name is a digest."""
     name = key.removeprefix(CHECKPOINTS).partition("/")[0]
     return name, (None if name.startswith(_HASHED) else unquote(name))
 
 
 @functools.lru_cache(4096)
 def short(text: str, limit: int) -> str:
-    """A name as a part of a key; a digest of one that is too long."""
+    """Return a name as part of a key; a digest when it is longer than ``limit``."""
     quoted = quote(text, safe=_SAFE, errors="surrogatepass")
     if len(quoted) <= limit:
         return quoted
@@ -99,12 +100,12 @@ def _checkpoint(checkpoint_id: str) -> str:
 
 T = TypeVar("T")
 THREAD_ID = "langgraph_thread_id"
-"""In the metadata of a session that was made for a thread of another name."""
+"""Metadata key of a session whose id differs from its thread's id: the thread id."""
 _BATCH = 25
 
 
 class ThreadSessions:
-    """The threads of an owner. ``settings`` are of a session, for when one is made."""
+    """The threads of an owner. ``settings`` of `Sessions.create` apply to sessions that are created."""
 
     def __init__(self, log: Turnlog, settings: Mapping[str, Any]) -> None:
         self._log = log
@@ -114,7 +115,7 @@ class ThreadSessions:
         return self._log.sessions.of(session_id_of(thread_id)).documents
 
     def written(self, thread_id: str, write: Callable[[Documents], T]) -> T:
-        """What ``write`` gives. The session is made if that finds none."""
+        """Return the result of ``write``. Creates the session and repeats when ``write`` raises `NotFoundError`."""
         try:
             return write(self.documents(thread_id))
         except NotFoundError:
@@ -122,13 +123,13 @@ class ThreadSessions:
         return write(self.documents(thread_id))
 
     def all(self) -> Iterator[str]:
-        """The threads that there may be: each session of the owner is one."""
+        """Yield every possible thread: each session of the owner may be one."""
         for info in self._log.sessions.list():
             thread_id = (info.metadata or {}).get(THREAD_ID)
             yield thread_id if isinstance(thread_id, str) else info.session_id
 
     def spaces(self, thread_id: str) -> list[Namespace]:
-        """The namespaces of a thread: a request for each. None when there is no such thread."""
+        """Return the namespaces of a thread, with one request for each; an empty list when the thread does not exist."""
         spaces, after = list[Namespace](), None
         reading = self.documents(thread_id).reading()
         try:
@@ -145,19 +146,19 @@ class ThreadSessions:
             return spaces
 
     def delete(self, thread_id: str) -> None:
-        """All documents of a thread, the oldest first: what is left of it by a crash is no state of before."""
+        """Delete all documents of a thread, oldest first, so that a crash never leaves an older state behind."""
         documents = self.documents(thread_id)
         try:
-            documents.delete([one.key for one in documents.list(ROOT)])
+            documents.delete([document.key for document in documents.list(ROOT)])
         except NotFoundError:
             return
 
     def copy(self, source: str, target: str) -> None:
-        """All documents of a thread in order of their keys: what is named is there before what names it."""
+        """Copy all documents of a thread in key order: referenced documents arrive before those that refer to them."""
         batch = dict[str, bytes]()
         try:
-            for one in self.documents(source).list(ROOT):
-                batch[one.key] = one.data
+            for document in self.documents(source).list(ROOT):
+                batch[document.key] = document.data
                 if len(batch) == _BATCH:
                     self._put(target, batch)
                     batch = {}
@@ -177,12 +178,12 @@ class ThreadSessions:
         self._log.sessions.get_or_create(session_id, **settings)
 
     def _named(self, reading: Any, name: str) -> str | None:
-        """The namespace of a name that doesn't tell it: a checkpoint says it."""
-        for one in reading.list(f"{CHECKPOINTS}{name}/"):
-            if "/w/" not in one.key:
-                return checkpoint_of(one.data, item=one.key).namespace
+        """Return the namespace of a digest, as one of its checkpoints stores it; None when there is no checkpoint."""
+        for document in reading.list(f"{CHECKPOINTS}{name}/"):
+            if "/w/" not in document.key:
+                return checkpoint_of(document.data, item=document.key).namespace
         return None
 
 
 _LAST = "~~"
-"""Greater than what checkpoints are called."""
+"""Sorts after every checkpoint id in a key."""

@@ -1,4 +1,4 @@
-"""Puts the values of a checkpoint together, wherever they are stored."""
+"""Restores the values of a checkpoint from the documents that store them."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from turnlog.integrations.langgraph.records import (
 )
 
 Plain: TypeAlias = Typed | list[Typed]
-"""A value as the serializer says it; a list by its elements."""
+"""A serialized value; a list is given by its serialized elements."""
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class Needed:
-    """The value of a channel: of which version, and the checkpoint that it is in."""
+    """A reference to a channel's value: its version, and the checkpoint that stores it."""
 
     home: str
     channel: str
@@ -41,7 +41,7 @@ class Needed:
 
 @lazy_dataclass(frozen=True, slots=True)
 class ListLink:
-    """A list in the checkpoint that has it, on the way back to where it is whole."""
+    """One step of the chain from a list back to the checkpoint that stores it whole."""
 
     needed: Needed
     record: Checkpointed
@@ -49,47 +49,47 @@ class ListLink:
 
 
 class CheckpointValues:
-    """Values of the checkpoints of a reader."""
+    """Values of the checkpoints that a reader reads."""
 
     def __init__(self, reader: Reader, known: Callable[[str, Version, str], ListState | None]) -> None:
-        """``known`` says of a list which elements it has, by channel, version and home, if that is known."""
+        """``known`` returns a cached list by channel, version and home checkpoint, or None."""
         self._reader = reader
         self._known_list = known
         self._space = reader.space
         self._whole: set[Needed] = set()
 
-    def of(self, found: StoredCheckpoint, versions: Mapping[str, Version]) -> dict[str, Plain]:
-        """The values of a checkpoint, by channel. A channel without one is not there."""
-        needed = needed_by(found.checkpoint_id, found.record, versions)
+    def of(self, checkpoint: StoredCheckpoint, versions: Mapping[str, Version]) -> dict[str, Plain]:
+        """Return the values of a checkpoint by channel. Channels without a value are left out."""
+        needed = needed_by(checkpoint.checkpoint_id, checkpoint.record, versions)
         self._fetch(needed.values())
         values = dict[str, Plain]()
-        for channel, one in needed.items():
-            known = self._known(one)
-            stored = self.stored(one) if known is None else None
+        for channel, value in needed.items():
+            known = self._known(value)
+            stored = self.stored(value) if known is None else None
             if isinstance(stored, WholeValue):
                 values[channel] = stored.value
             else:
-                values[channel] = list(known.items) if known is not None else self._elements(one)
+                values[channel] = list(known.items) if known is not None else self._elements(value)
         return values
 
-    def written(self, found: StoredCheckpoint) -> list[tuple[str, str, Plain]]:
-        """What was written to a checkpoint, in order: task, channel, value."""
-        ordered = found.ordered()
-        self._get(key for _, one in ordered if isinstance(one.stored, Large) for key in one.stored.keys)
-        return [(task_id, one.channel, self._written(one.stored)) for task_id, one in ordered]
+    def written(self, checkpoint: StoredCheckpoint) -> list[tuple[str, str, Plain]]:
+        """Return the writes to a checkpoint, in order, as (task id, channel, value)."""
+        ordered = checkpoint.ordered()
+        self._get(key for _, write in ordered if isinstance(write.stored, Large) for key in write.stored.keys)
+        return [(task_id, write.channel, self._written(write.stored)) for task_id, write in ordered]
 
-    def list_states(self, found: StoredCheckpoint, versions: Mapping[str, Version]) -> dict[str, ListState]:
-        """How the lists of a checkpoint are stored. Its values have been put together before."""
+    def list_states(self, checkpoint: StoredCheckpoint, versions: Mapping[str, Version]) -> dict[str, ListState]:
+        """Return the state of each list of a checkpoint. `of` must have read its values."""
         states = dict[str, ListState]()
-        for channel, one in needed_by(found.checkpoint_id, found.record, versions).items():
-            if self._known(one) is not None or isinstance(self.stored(one), Elements):
-                states[channel] = self._state(one)
+        for channel, value in needed_by(checkpoint.checkpoint_id, checkpoint.record, versions).items():
+            if self._known(value) is not None or isinstance(self.stored(value), Elements):
+                states[channel] = self._state(value)
         return states
 
-    # ------------------------------------------------------------ what must be read
+    # ------------------------------------------------------------ reading documents
 
     def _fetch(self, needed: Iterable[Needed]) -> None:
-        """Reads all that these are made of: what lies between two checkpoints by one request a megabyte, the rest by key."""
+        """Read every document that these values need: ranges of checkpoints by one request per megabyte, the rest by key."""
         wanted, spans = list(needed), set[tuple[str, str]]()
         while True:
             keys, span = self._missing(wanted, spans)
@@ -105,16 +105,16 @@ class CheckpointValues:
     def _missing(self, wanted: list[Needed], spans: set[tuple[str, str]]) -> tuple[set[str], tuple[str, str] | None]:
         keys, waiting, seen = set[str](), list(wanted), set[Needed]()
         while waiting:
-            one = waiting.pop()
-            key = self._space.checkpoint(one.home)
-            if one in seen or one in self._whole or self._known(one) is not None:
+            needed = waiting.pop()
+            key = self._space.checkpoint(needed.home)
+            if needed in seen or needed in self._whole or self._known(needed) is not None:
                 continue
-            seen.add(one)
+            seen.add(needed)
             if not self._reader.has(key):
                 keys.add(key)
                 continue
             record = self._reader.checkpoint_at(key)
-            stored = self._found(one, record)
+            stored = self._stored_value(needed, record)
             if isinstance(stored, Large):
                 keys.update(self._unread(stored.keys))
                 if not all(map(self._reader.has, stored.keys)):
@@ -124,7 +124,7 @@ class CheckpointValues:
                 continue
             keys.update(self._unread_writes(stored))
             if stored.base is not None:
-                before = Needed(stored.base.home, one.channel, stored.base.version)
+                before = Needed(stored.base.home, needed.channel, stored.base.version)
                 span = (before.home, record.low or before.home)
                 if not self._reader.has(self._space.checkpoint(before.home)) and span not in spans:
                     return keys, span
@@ -149,20 +149,20 @@ class CheckpointValues:
         if missing:
             self._reader.get(missing)
 
-    # ------------------------------------------------------------ what was read
+    # ------------------------------------------------------------ decoding documents
 
-    def stored(self, one: Needed) -> Stored:
-        """A value as it is stored; what is beside is read."""
-        stored = self._found(one, self._record(one))
+    def stored(self, needed: Needed) -> Stored:
+        """Return the stored form of a value, with a large one decoded from its parts."""
+        stored = self._stored_value(needed, self._record(needed))
         return self._large(stored) if isinstance(stored, Large) else stored
 
-    def _record(self, one: Needed) -> Checkpointed:
-        return self._reader.checkpoint_at(self._space.checkpoint(one.home))
+    def _record(self, needed: Needed) -> Checkpointed:
+        return self._reader.checkpoint_at(self._space.checkpoint(needed.home))
 
-    def _found(self, one: Needed, record: Checkpointed) -> Stored:
-        stored = record.value(one.channel, one.version)
+    def _stored_value(self, needed: Needed, record: Checkpointed) -> Stored:
+        stored = record.value(needed.channel, needed.version)
         if stored is None:
-            raise CorruptError("a value is not where it should be", item=self._space.checkpoint(one.home))
+            raise CorruptError("a value is not where it should be", item=self._space.checkpoint(needed.home))
         return stored
 
     def _large(self, large: Large) -> Stored:
@@ -174,7 +174,7 @@ class CheckpointValues:
         if isinstance(stored, WholeValue):
             return stored.value
         items = stored.items if isinstance(stored, Elements) else ()
-        return [one for one in items if isinstance(one, tuple)]
+        return [item for item in items if isinstance(item, tuple)]
 
     def _writes_key(self, item: WrittenElements) -> str:
         return self._space.writes(item.checkpoint_id, item.task)
@@ -188,39 +188,42 @@ class CheckpointValues:
 
     # ------------------------------------------------------------ lists
 
-    def _known(self, one: Needed) -> ListState | None:
-        return self._known_list(one.channel, one.version, one.home)
+    def _known(self, needed: Needed) -> ListState | None:
+        return self._known_list(needed.channel, needed.version, needed.home)
 
-    def _chain(self, one: Needed) -> tuple[ListState | None, list[ListLink]]:
-        """The list from which on it is not known, and from there, or from where it is whole, to the list."""
-        links, at, seen = list[ListLink](), one, set[Needed]()
-        while (known := self._known(at)) is None:
-            if at in seen:
-                raise CorruptError("a list continues itself", item=self._space.checkpoint(at.home))
-            seen.add(at)
-            stored = self.stored(at)
+    def _chain(self, needed: Needed) -> tuple[ListState | None, list[ListLink]]:
+        """Return the newest cached ancestor of a list, or None, and the links from there to the list, oldest first.
+
+        Without a cached ancestor, the links begin where the list is stored whole.
+        """
+        links, current, seen = list[ListLink](), needed, set[Needed]()
+        while (known := self._known(current)) is None:
+            if current in seen:
+                raise CorruptError("a list continues itself", item=self._space.checkpoint(current.home))
+            seen.add(current)
+            stored = self.stored(current)
             if not isinstance(stored, Elements):
-                raise CorruptError("a list is not where it should be", item=self._space.checkpoint(at.home))
-            links.append(ListLink(at, self._record(at), stored))
+                raise CorruptError("a list is not where it should be", item=self._space.checkpoint(current.home))
+            links.append(ListLink(current, self._record(current), stored))
             if stored.base is None:
                 break
-            at = Needed(stored.base.home, at.channel, stored.base.version)
+            current = Needed(stored.base.home, current.channel, stored.base.version)
         return known, links[::-1]
 
-    def _elements(self, one: Needed) -> list[Typed]:
-        known, links = self._chain(one)
-        found = list(known.items) if known is not None else []
+    def _elements(self, needed: Needed) -> list[Typed]:
+        known, links = self._chain(needed)
+        elements = list(known.items) if known is not None else []
         for link in links:
-            self._cut(found, link.stored.base, link)
+            self._cut(elements, link.stored.base, link)
             for item in link.stored.items:
-                found += self._made(item)
-        return found
+                elements += self._made(item)
+        return elements
 
-    def _cut(self, found: list[Typed], base: Base | None, link: ListLink) -> None:
+    def _cut(self, elements: list[Typed], base: Base | None, link: ListLink) -> None:
         if base is not None:
-            if len(found) < base.count:
+            if len(elements) < base.count:
                 raise CorruptError("a list is shorter than it was", item=self._space.checkpoint(link.needed.home))
-            del found[base.count :]
+            del elements[base.count :]
 
     def _made(self, item: Item) -> list[Typed]:
         match item:
@@ -235,37 +238,37 @@ class CheckpointValues:
     def _items(self, item: WrittenElements) -> list[Typed]:
         plain = self._written(self._write(item))
         items = plain if isinstance(plain, list) else [plain]
-        found = items[item.first : item.first + item.count]
-        if len(found) < item.count:
+        part = items[item.first : item.first + item.count]
+        if len(part) < item.count:
             raise CorruptError("a write is shorter than it was", item=self._writes_key(item))
-        return found
+        return part
 
-    def _state(self, one: Needed) -> ListState:
-        known, links = self._chain(one)
+    def _state(self, needed: Needed) -> ListState:
+        known, links = self._chain(needed)
         sizes = [self._bytes(link) for link in links]
-        items = tuple(self._elements(one))
+        items = tuple(self._elements(needed))
         if known is not None:
             span = known.span_bytes + sum(sizes)
-            return ListState(one.version, one.home, items, known.start, span, known.whole_bytes)
+            return ListState(needed.version, needed.home, items, known.start, span, known.whole_bytes)
         first = [links[0].needed.home, *(item.checkpoint_id for item in links[0].stored.written)]
         start = min(first, key=self._space.checkpoint)
-        return ListState(one.version, one.home, items, start, sum(sizes[1:]), sizes[0])
+        return ListState(needed.version, needed.home, items, start, sum(sizes[1:]), sizes[0])
 
     def _bytes(self, link: ListLink) -> int:
         keys = {self._space.checkpoint(link.needed.home)}
         keys |= {self._writes_key(item) for item in link.stored.written}
-        stored = self._found(link.needed, link.record)
+        stored = self._stored_value(link.needed, link.record)
         keys |= set(stored.keys) if isinstance(stored, Large) else set()
         return sum(len(self._reader.data(key)) + DOCUMENT_BYTES for key in keys)
 
 
 def needed_by(checkpoint_id: str, record: Checkpointed, versions: Mapping[str, Version]) -> dict[str, Needed]:
-    """The values that a checkpoint has, by channel."""
-    places, found = dict(record.places), dict[str, Needed]()
+    """Return references to the values of a checkpoint by channel. Channels without a value are left out."""
+    places, needed = dict(record.places), dict[str, Needed]()
     for channel, version in versions.items():
         stored = record.value(channel, version)
         if stored is not None and not isinstance(stored, Nothing):
-            found[channel] = Needed(checkpoint_id, channel, version)
+            needed[channel] = Needed(checkpoint_id, channel, version)
         elif stored is None and channel in places:
-            found[channel] = Needed(places[channel], channel, version)
-    return found
+            needed[channel] = Needed(places[channel], channel, version)
+    return needed

@@ -1,4 +1,4 @@
-"""Writes checkpoints, and what tasks write to them: large values first, then the one document that names them."""
+"""Writes checkpoints and the writes of tasks: large values first, then the document that refers to them."""
 
 from __future__ import annotations
 
@@ -31,39 +31,42 @@ from turnlog.integrations.langgraph.threads import LARGE, Namespace, ThreadSessi
 _TRIES = 20
 _IDS = RandomIds()
 Merge: TypeAlias = Callable[[bytes], bytes | None]
-"""What is to be instead of what there is; None: that is well as it is."""
+"""Maps the stored data to its replacement; None keeps the stored data."""
 
 
 class Parts:
-    """Large values of a document, which are written before it."""
+    """Large values of a document; their parts are written before the document."""
 
     def __init__(self) -> None:
         self.documents: dict[str, bytes] = {}
 
     def fitted(self, values: Sequence[Stored]) -> list[Stored]:
-        """The values as they go into one document: where some are, in place of what they are."""
-        found = [one if _is_small(one) else self.beside(one) for one in values]
-        while sum(map(size_of, found)) > PART_BYTES:
-            largest = max(range(len(found)), key=lambda at: size_of(found[at]))
-            found[largest] = self.beside(found[largest])
-        return found
+        """Return the values for one document of at most `PART_BYTES`, with large values replaced by references."""
+        placed = [value if _is_small(value) else self.beside(value) for value in values]
+        while sum(map(size_of, placed)) > PART_BYTES:
+            largest = max(range(len(placed)), key=lambda index: size_of(placed[index]))
+            placed[largest] = self.beside(placed[largest])
+        return placed
 
     def beside(self, stored: Stored) -> Large:
         data, name = large_of(stored), LARGE + _IDS.new_id()
-        parts = [data[at : at + PART_BYTES] for at in range(0, len(data), PART_BYTES)]
-        self.documents |= {f"{name}.{at}": part for at, part in enumerate(parts)}
+        parts = [data[start : start + PART_BYTES] for start in range(0, len(data), PART_BYTES)]
+        self.documents |= {f"{name}.{number}": part for number, part in enumerate(parts)}
         return Large(name, len(parts))
 
 
 class Writer:
-    """Writes documents of threads, and remembers what it has written."""
+    """Writes documents of threads and caches the written list elements."""
 
     def __init__(self, threads: ThreadSessions, memory: CheckpointMemory) -> None:
         self._threads = threads
         self._memory = memory
 
     def put_checkpoint(self, space: Namespace, checkpoint_id: str, record: Checkpointed, parts: Parts) -> int:
-        """The bytes of the document. One that is there is replaced; the values that others may have of it stay."""
+        """Write a checkpoint and return its size in bytes.
+
+        An existing checkpoint is replaced, but keeps values that other checkpoints may refer to.
+        """
         key = space.checkpoint(checkpoint_id)
         data = record.packed()
 
@@ -74,12 +77,15 @@ class Writer:
         return len(data) + DOCUMENT_BYTES
 
     def put_writes(self, space: Namespace, checkpoint_id: str, task_id: str, writes: Sequence[Write]) -> None:
-        """Merged with what the task has written to the checkpoint before."""
+        """Write a task's writes to a checkpoint, merged with its earlier ones."""
         name, parts = task_name(task_id), Parts()
         key = space.writes(checkpoint_id, name)
-        fitted = parts.fitted([one.stored for one in writes])
+        fitted = parts.fitted([write.stored for write in writes])
         mine = Writes(
-            tuple(Write(one.index, one.channel, one.path, stored) for one, stored in zip(writes, fitted, strict=True)),
+            tuple(
+                Write(write.index, write.channel, write.path, stored)
+                for write, stored in zip(writes, fitted, strict=True)
+            ),
             task_id if task_of(name) is None else None,
         ).ordered()
         kept = [mine]
@@ -116,11 +122,11 @@ class Writer:
 
 
 def places_of(checkpoint_id: str, name: str, writes: Writes, size: int) -> dict[Typed, ElementPlace]:
-    """Where the elements are that a task has written. What can still be overwritten is not among them."""
+    """Return the places of the elements that a task has written. Special channels are left out: they can be overwritten."""
     places = dict[Typed, ElementPlace]()
-    for one in writes.writes:
-        if one.index >= 0:
-            stored = one.stored
+    for write in writes.writes:
+        if write.index >= 0:
+            stored = write.stored
             items = (
                 stored.items
                 if isinstance(stored, Elements)
@@ -128,9 +134,9 @@ def places_of(checkpoint_id: str, name: str, writes: Writes, size: int) -> dict[
                 if isinstance(stored, WholeValue)
                 else ()
             )
-            for at, item in enumerate(items):
+            for index, item in enumerate(items):
                 if isinstance(item, tuple):
-                    places[item] = ElementPlace(checkpoint_id, name, one.index, at, item[1], size + DOCUMENT_BYTES)
+                    places[item] = ElementPlace(checkpoint_id, name, write.index, index, item[1], size + DOCUMENT_BYTES)
     return places
 
 

@@ -9,7 +9,7 @@
         conversation_manager=TurnlogConversationManager(log, "support-42", budget=30_000),
     )
 
-`TurnlogRepository` keeps sessions, agents and their messages; `TurnlogStorage` keeps the bytes of snapshots and of whatever else;
+`TurnlogRepository` stores sessions, agents and their messages. `TurnlogStorage` stores bytes by key, for instance snapshots.
 `TurnlogConversationManager` sends the model the session's window.
 """
 

@@ -1,4 +1,4 @@
-"""Strands' `ConversationManager` over the log: the model is sent the session's window, and the log has everything."""
+"""A Strands `ConversationManager` over the log: the model receives the session's window, and the log stores everything."""
 
 from __future__ import annotations
 
@@ -30,19 +30,20 @@ if TYPE_CHECKING:
 
 
 _SHRINK = 0.7
-"""After a model has said that a window is too much for it, the next one has so much of it."""
+"""Share of the last window's tokens that the next window may take after the model refused it as too large."""
 _STATE = "most_tokens"
 
 
 class TurnlogConversationManager(ConversationManager):
-    """The log of an agent's conversation, and its windows.
+    """Appends an agent's messages to a session and sends the model the session's window.
 
-    Each message is in the log before the model is called or a tool runs, once, whoever else keeps it there (a
-    `TurnlogRepository`). The model is sent the window of the session, with the agent's system prompt and tools counted; without
-    ``budget`` the model's own limit says how much. ``agent.messages`` has the newest ones: from a user's message on, ``keep`` or a
-    few more. With ``recall`` the agent has the two tools that bring back what a window leaves out; without, a session that is made
-    by something else is to be made with ``recall="never"``. A window shows what all agents of its session have said: those that are
-    to know nothing of each other have a ``session_id`` each.
+    Each message is stored once, before the model is called or a tool runs, also beside a `TurnlogRepository`. The agent's system
+    prompt and tools count in the window; without ``budget`` the model's own limit applies. ``agent.messages`` keeps the newest
+    messages: ``keep`` of them or a few more, beginning with a user message.
+
+    With ``recall`` the agent gets the two tools that bring back what a window leaves out. Without it, a session that other code
+    creates needs ``recall="never"``. A window shows the messages of all agents of its session; give agents that must not see each
+    other a ``session_id`` each.
     """
 
     def __init__(
@@ -68,7 +69,7 @@ class TurnlogConversationManager(ConversationManager):
         self._sent: int | None = None
         self._done = dict[str, dict[str, bytes]]()
 
-    # ------------------------------------------------------------ what Strands calls
+    # ------------------------------------------------------------ the ConversationManager interface
 
     def register_hooks(self, registry: HookRegistry, **kwargs: Any) -> None:
         super().register_hooks(registry, **kwargs)
@@ -76,16 +77,16 @@ class TurnlogConversationManager(ConversationManager):
         registry.add_callback(BeforeToolsEvent, self._before_tools)
 
     def apply_management(self, agent: Agent, **kwargs: Any) -> None:
-        """What was said is in the log; the agent keeps the newest of it."""
+        """Append new messages to the log, then drop all but the newest from the agent's list."""
         self._sync(agent)
         messages = agent.messages
         cuts = range(len(messages) - self._keep, 0, -1)
-        cut = next((at for at in cuts if _is_question(messages[at])), 0)
+        cut = next((index for index in cuts if _is_question(messages[index])), 0)
         self.removed_message_count += cut
         del messages[:cut]
 
     def reduce_context(self, agent: Agent, e: Exception | None = None, **kwargs: Any) -> None:
-        """The next windows are smaller. When none is possible, ``e`` is raised."""
+        """Make the next windows smaller. Raises ``e`` when no smaller window is possible."""
         known = self._sent
         if known is None:
             known = self._window(agent, agent.system_prompt, agent.tool_registry.get_all_tool_specs()).tokens
@@ -101,7 +102,7 @@ class TurnlogConversationManager(ConversationManager):
         return {**super().get_state(), _STATE: self._most}
 
     def restore_from_session(self, state: dict[str, Any]) -> list[Message] | None:
-        """Goes on from the state of any manager: what that one has removed is in the log."""
+        """Continue from the saved state of this or another conversation manager; the log has the removed messages."""
         self.removed_message_count = state.get("removed_message_count", 0)
         self._most = state.get(_STATE)
         return None
@@ -122,31 +123,31 @@ class TurnlogConversationManager(ConversationManager):
     async def _before_model(self, context: InvokeModelContext) -> InvokeModelContext:
         return await asyncio.to_thread(self._with_window, context)
 
-    # ------------------------------------------------------------ inside
+    # ------------------------------------------------------------ helpers
 
     def _session(self) -> Session:
         return self._log.sessions.of(self._session_id)
 
     def _sync(self, agent: Agent) -> None:
-        """Appends what the log does not have of the agent's messages; what was changed of the others is redacted there."""
+        """Append new messages of the agent to the log, and redact messages there that the agent has changed."""
         done = self._done.setdefault(agent.agent_id, {})
-        listed = [_said(one, agent.agent_id) for one in agent.messages]
-        now = {one.identity.id: _digest(one) for one in listed if one.identity.id is not None}
+        listed = [_said(message, agent.agent_id) for message in agent.messages]
+        now = {message.identity.id: _digest(message) for message in listed if message.identity.id is not None}
         changed = {name for name, digest in now.items() if name in done and done[name] != digest}
         if changed:
             self._redact(changed)
-        new = [one for one in listed if one.identity.id not in done]
+        new = [message for message in listed if message.identity.id not in done]
         if new:
             append_new(self._session(), new, is_compressed=False, is_same_run=lambda: None)
         self._done[agent.agent_id] = now
 
     def _redact(self, ids: set[str]) -> None:
-        session, left = self._session(), set(ids)
-        for one in session.messages(order="desc", in_view=True):
-            if one.id in left:
-                session.redact(one.position)
-                left.discard(one.id)
-            if not left:
+        session, remaining = self._session(), set(ids)
+        for message in session.messages(order="desc", in_view=True):
+            if message.id in remaining:
+                session.redact(message.position)
+                remaining.discard(message.id)
+            if not remaining:
                 return
 
     def _with_window(self, context: InvokeModelContext) -> InvokeModelContext:
@@ -154,8 +155,8 @@ class TurnlogConversationManager(ConversationManager):
         self._sync(agent)
         window = self._window(agent, context.system_prompt, context.tool_specs)
         self._sent = window.tokens
-        brought = {one["toolSpec"]["name"] for one in window.tools}
-        messages = [sendable(one) for one in window.messages]
+        brought = {tool["toolSpec"]["name"] for tool in window.tools}
+        messages = [sendable(message) for message in window.messages]
         if messages and context.messages:
             added = _added(context.messages, agent.messages)
             messages[-1] = cast("Message", {**messages[-1], "content": [*messages[-1]["content"], *added]})
@@ -163,14 +164,14 @@ class TurnlogConversationManager(ConversationManager):
             messages=messages,
             system_prompt=_joined(context.system_prompt, window.system),
             tool_specs=[
-                one for one in context.tool_specs if not Session.handles(one["name"]) or one["name"] in brought
+                tool for tool in context.tool_specs if not Session.handles(tool["name"]) or tool["name"] in brought
             ],
         )
 
     def _window(self, agent: Agent, system: SystemPrompt, tools: Sequence[Any]) -> WindowAnswer:
-        most = self._budget if self._budget is not None else agent.model.context_window_limit
-        given = room(
-            budget=self._budget if self._most is None else min(self._most, most or self._most),
+        limit = self._budget if self._budget is not None else agent.model.context_window_limit
+        options = room(
+            budget=self._budget if self._most is None else min(self._most, limit or self._most),
             reserve=self._reserve,
             system=_text(system),
             limit=agent.model.context_window_limit,
@@ -178,8 +179,8 @@ class TurnlogConversationManager(ConversationManager):
         return self._session().context(
             format=FORMAT,
             policy=self._policy,
-            tools=[{"toolSpec": dict(one)} for one in tools if not self._recall or not Session.handles(one["name"])],
-            **given,
+            tools=[{"toolSpec": dict(tool)} for tool in tools if not self._recall or not Session.handles(tool["name"])],
+            **options,
         )
 
 
@@ -189,8 +190,8 @@ def _said(message: Mapping[str, Any], agent_id: str) -> GraphMessage:
     return GraphMessage(body, meta, Identity(meta.get("id"), canonical_json(body)))
 
 
-def _digest(said: GraphMessage) -> bytes:
-    return hashlib.sha256(said.identity.body).digest()
+def _digest(message: GraphMessage) -> bytes:
+    return hashlib.sha256(message.identity.body).digest()
 
 
 def _is_question(message: Message) -> bool:
@@ -198,10 +199,10 @@ def _is_question(message: Message) -> bool:
 
 
 def _added(sent: Messages, own: Messages) -> list[Any]:
-    """Blocks that were put behind the newest message for this call."""
+    """Return content blocks that Strands appended to the newest message for this call only."""
     last = own[-1]["content"] if own else []
-    given = sent[-1]["content"]
-    return list(given[len(last) :]) if given[: len(last)] == last else []
+    blocks = sent[-1]["content"]
+    return list(blocks[len(last) :]) if blocks[: len(last)] == last else []
 
 
 def _text(system: SystemPrompt) -> str:
@@ -226,5 +227,5 @@ def _tools(session: Session) -> list[PythonAgentTool]:
         (block,) = answer.message["content"]
         return {"status": "success", **block["toolResult"]}
 
-    specs = [cast("dict[str, Any]", one["toolSpec"]) for one in recall_tools(FORMAT)]
-    return [PythonAgentTool(one["name"], cast("Any", one), answered) for one in specs]
+    specs = [cast("dict[str, Any]", tool["toolSpec"]) for tool in recall_tools(FORMAT)]
+    return [PythonAgentTool(spec["name"], cast("Any", spec), answered) for spec in specs]

@@ -1,6 +1,6 @@
-"""Messages of Strands as messages of the log: `bedrock_converse`, with bytes in base64 as in the HTTP API.
+"""Converts Strands messages to messages of the log and back: `bedrock_converse`, with bytes in base64 as in the HTTP API.
 
-What that format does not say is in the message's metadata.
+Fields that this format lacks are stored in the message's metadata.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MEDIA = ("image", "document", "video", "audio")
 
 
 def body_of(message: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The body, and what is kept beside it."""
+    """Return the body of a message for the log, and the metadata that `message_of` needs to restore it."""
     places = list[list[str | int]]()
     body = {name: _plain(message[name], (name,), places) for name in _BODY if name in message}
     rest = {name: value for name, value in message.items() if name not in (*_BODY, "tracking_id")}
@@ -37,6 +37,7 @@ def body_of(message: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]
 
 
 def meta_of(message: Mapping[str, Any], kept: Mapping[str, Any], agent_id: str) -> dict[str, Any]:
+    """Return the fields of a message beside its body: author, metadata, and its tracking id as message id."""
     meta: dict[str, Any] = {"author": agent_id, "metadata": {KEPT: dict(kept)}}
     tracking_id = message.get("tracking_id")
     if isinstance(tracking_id, str) and 0 < len(tracking_id) <= _MAX_ID:
@@ -47,7 +48,7 @@ def meta_of(message: Mapping[str, Any], kept: Mapping[str, Any], agent_id: str) 
 
 
 def message_of(stored: StoredMessage) -> Message:
-    """The message as it was given."""
+    """Return a stored message as Strands gave it."""
     kept = (stored.metadata or {}).get(KEPT) or {}
     message: dict[str, Any] = _copied(stored.body)
     for place in kept.get("bytes", ()):
@@ -62,6 +63,7 @@ def message_of(stored: StoredMessage) -> Message:
 
 
 def session_message_of(stored: StoredMessage, message_id: int) -> SessionMessage:
+    """Return a stored message as a `SessionMessage` of Strands."""
     kept = (stored.metadata or {}).get(KEPT) or {}
     return SessionMessage(
         message_of(stored),
@@ -72,23 +74,23 @@ def session_message_of(stored: StoredMessage, message_id: int) -> SessionMessage
 
 
 def sendable(body: Mapping[str, Any]) -> Message:
-    """A message of a window, with the bytes that Strands sends."""
-    return cast("Message", {**body, "content": [_block(one) for one in body["content"]]})
+    """Return a message of a window with its base64 fields decoded to bytes, as Strands sends them."""
+    return cast("Message", {**body, "content": [_block(block) for block in body["content"]]})
 
 
 def _block(block: Mapping[str, Any]) -> dict[str, Any]:
-    made = dict(block)
+    decoded = dict(block)
     for kind in _MEDIA:
-        source = (made.get(kind) or {}).get("source") or {}
+        source = (decoded.get(kind) or {}).get("source") or {}
         if isinstance(source.get("bytes"), str):
-            made[kind] = {**made[kind], "source": {**source, "bytes": base64.b64decode(source["bytes"])}}
-    reasoning = made.get("reasoningContent") or {}
+            decoded[kind] = {**decoded[kind], "source": {**source, "bytes": base64.b64decode(source["bytes"])}}
+    reasoning = decoded.get("reasoningContent") or {}
     if isinstance(reasoning.get("redactedContent"), str):
-        made["reasoningContent"] = {**reasoning, "redactedContent": base64.b64decode(reasoning["redactedContent"])}
-    result = made.get("toolResult")
+        decoded["reasoningContent"] = {**reasoning, "redactedContent": base64.b64decode(reasoning["redactedContent"])}
+    result = decoded.get("toolResult")
     if result is not None:
-        made["toolResult"] = {**result, "content": [_block(one) for one in result["content"]]}
-    return made
+        decoded["toolResult"] = {**result, "content": [_block(part) for part in result["content"]]}
+    return decoded
 
 
 def _plain(value: Any, place: Sequence[str | int], places: list[list[str | int]]) -> Any:
@@ -96,13 +98,13 @@ def _plain(value: Any, place: Sequence[str | int], places: list[list[str | int]]
         places.append(list(place))
         return base64.b64encode(value).decode("ascii")
     if isinstance(value, Mapping):
-        return {name: _plain(one, (*place, name), places) for name, one in value.items()}
+        return {name: _plain(member, (*place, name), places) for name, member in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(one, (*place, at), places) for at, one in enumerate(value)]
+        return [_plain(member, (*place, index), places) for index, member in enumerate(value)]
     return value
 
 
 def _copied(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {name: _copied(one) for name, one in value.items()}
-    return [_copied(one) for one in value] if isinstance(value, list) else value
+        return {name: _copied(member) for name, member in value.items()}
+    return [_copied(member) for member in value] if isinstance(value, list) else value

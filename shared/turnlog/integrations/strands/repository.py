@@ -1,4 +1,4 @@
-"""Strands' `SessionRepository` over the log and the documents of its sessions."""
+"""A Strands `SessionRepository` over the log and the documents of its sessions."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ _AGENTS, _MULTI, _UPDATES = "strands/agents/", "strands/multi_agents/", "strands
 
 
 class TurnlogRepository(SessionRepository):
-    """Sessions, agents and messages of Strands: ``RepositorySessionManager("support-42", TurnlogRepository(log))``.
+    """Stores sessions, agents and messages of Strands: ``RepositorySessionManager("support-42", TurnlogRepository(log))``.
 
-    A message is a message of the log, its ``author`` the agent: windows, search and recall see it. Sessions, agents and
-    multi-agents are documents of the session. A message that is updated, as guardrails do, is kept beside the log, and what it
-    said before is redacted there. New sessions have ``settings`` of `Sessions.create`.
+    Each message is a message of the log with the agent as ``author``, so windows, search and recall see it. Sessions, agents and
+    multi-agents are documents of the session. An updated message, as guardrails make it, is stored as a document, and its old text
+    in the log is redacted. New sessions get ``settings`` of `Sessions.create`.
     """
 
     def __init__(self, log: Turnlog, **settings: Any) -> None:
@@ -44,8 +44,8 @@ class TurnlogRepository(SessionRepository):
     # ------------------------------------------------------------ sessions
 
     def create_session(self, session: Session, **kwargs: Any) -> Session:
-        """`SessionException` when there is one; of several at once one wins."""
-        with _told(f"Session {session.session_id} can't be created"):
+        """Create a session. Raises `SessionException` when it exists; of concurrent calls exactly one succeeds."""
+        with _strands_errors(f"Session {session.session_id} can't be created"):
             log = self._log.sessions.get_or_create(_checked(session.session_id), **self._settings)
             try:
                 PartedValues(log.documents).write(_SESSION, _dumped(session.to_dict()), if_absent=True)
@@ -54,14 +54,14 @@ class TurnlogRepository(SessionRepository):
         return session
 
     def read_session(self, session_id: str, **kwargs: Any) -> Session | None:
-        found = self._read(session_id, _SESSION)
-        return None if found is None else Session.from_dict(found)
+        state = self._read(session_id, _SESSION)
+        return None if state is None else Session.from_dict(state)
 
     def delete_session(self, session_id: str, **kwargs: Any) -> None:
-        """Erases the session for good."""
+        """Erase the session permanently. Raises `SessionException` when it does not exist."""
         if self.read_session(session_id) is None:
             raise SessionException(f"Session {session_id} does not exist")
-        with _told(f"Session {session_id} can't be deleted"):
+        with _strands_errors(f"Session {session_id} can't be deleted"):
             self._of(session_id).erase()
 
     # ------------------------------------------------------------ agents
@@ -70,8 +70,8 @@ class TurnlogRepository(SessionRepository):
         self._create(session_id, _AGENTS, session_agent.agent_id, session_agent.to_dict())
 
     def read_agent(self, session_id: str, agent_id: str, **kwargs: Any) -> SessionAgent | None:
-        found = self._read(session_id, _AGENTS + _quoted(agent_id))
-        return None if found is None else SessionAgent.from_dict(found)
+        state = self._read(session_id, _AGENTS + _quoted(agent_id))
+        return None if state is None else SessionAgent.from_dict(state)
 
     def update_agent(self, session_id: str, session_agent: SessionAgent, **kwargs: Any) -> None:
         def changed(before: dict[str, Any]) -> dict[str, Any]:
@@ -83,44 +83,47 @@ class TurnlogRepository(SessionRepository):
     # ------------------------------------------------------------ messages
 
     def create_message(self, session_id: str, agent_id: str, session_message: SessionMessage, **kwargs: Any) -> None:
-        """Appends it, once. Two processes that give different messages the same id lose neither."""
-        said = session_message.to_message()
-        body, kept = body_of(said)
+        """Append a message; a repeated call has no further effect. Different messages with the same id are all kept."""
+        message = session_message.to_message()
+        body, kept = body_of(message)
         kept |= {name: getattr(session_message, name) for name in ("created_at", "updated_at")}
-        meta = meta_of(said, {**kept, "id": _number(session_message.message_id)}, agent_id)
+        meta = meta_of(message, {**kept, "id": _number(session_message.message_id)}, agent_id)
         key = hashlib.sha256(_dumped([session_id, body, meta])).hexdigest()[:40]
-        with _told(f"Message {session_message.message_id} can't be created"):
+        with _strands_errors(f"Message {session_message.message_id} can't be created"):
             appended = self._of(session_id).append(body, meta=[meta], format=FORMAT, key=f"strands-{key}")
             if session_message.redact_message is not None:
                 self._write(session_id, _update(agent_id, appended.first), session_message.to_dict())
 
     def read_message(self, session_id: str, agent_id: str, message_id: int, **kwargs: Any) -> SessionMessage | None:
-        """Of several of one id the newest."""
-        found = self._find(session_id, agent_id, _number(message_id), None)
-        return None if found is None else found[0]
+        """Return the newest message with this id, or None."""
+        match = self._find(session_id, agent_id, _number(message_id), None)
+        return None if match is None else match[0]
 
     def update_message(self, session_id: str, agent_id: str, session_message: SessionMessage, **kwargs: Any) -> None:
-        """Keeps it as it is now; what the log has of it, if that is something else, is redacted for good."""
+        """Store the message's new content. When the log's content differs, it is redacted permanently."""
         number = _number(session_message.message_id)
-        found = self._find(session_id, agent_id, number, session_message.message.get("tracking_id"))
-        if found is None:
+        match = self._find(session_id, agent_id, number, session_message.message.get("tracking_id"))
+        if match is None:
             raise SessionException(f"Message {number} does not exist")
-        before, position, stored = found
+        before, position, stored = match
         session_message.created_at = before.created_at
         self._write(session_id, _update(agent_id, position), session_message.to_dict())
         if not stored.redacted and body_of(session_message.to_message())[0] != stored.body:
-            with _told(f"Message {number} can't be redacted"):
+            with _strands_errors(f"Message {number} can't be redacted"):
                 self._of(session_id).redact(position)
 
     def list_messages(
         self, session_id: str, agent_id: str, limit: int | None = None, offset: int = 0, **kwargs: Any
     ) -> list[SessionMessage]:
-        """In order of their ids; those of one id as they came."""
+        """Return messages in order of their ids; messages with the same id in the order they were appended."""
         if self.read_agent(session_id, agent_id) is None:
             raise SessionException(f"Agent {agent_id} in session {session_id} does not exist")
-        with _told(f"Messages of agent {agent_id} can't be read"):
-            found = sorted((one for one, _, _ in self._messages(session_id, agent_id)), key=lambda one: one.message_id)
-        return found[offset:] if limit is None else found[offset : offset + limit]
+        with _strands_errors(f"Messages of agent {agent_id} can't be read"):
+            messages = sorted(
+                (message for message, _, _ in self._messages(session_id, agent_id)),
+                key=lambda message: message.message_id,
+            )
+        return messages[offset:] if limit is None else messages[offset : offset + limit]
 
     # ------------------------------------------------------------ multi-agents
 
@@ -134,13 +137,13 @@ class TurnlogRepository(SessionRepository):
         state = multi_agent.serialize_state()
         self._change(session_id, _MULTI, multi_agent.id, lambda before: state)
 
-    # ------------------------------------------------------------ inside
+    # ------------------------------------------------------------ helpers
 
     def _of(self, session_id: str) -> Log:
         return self._log.sessions.of(_checked(session_id))
 
     def _create(self, session_id: str, folder: str, name: str, value: dict[str, Any]) -> None:
-        with _told(f"{name} in session {session_id} can't be created"):
+        with _strands_errors(f"{name} in session {session_id} can't be created"):
             try:
                 PartedValues(self._of(session_id).documents).write(
                     folder + _quoted(name), _dumped(value), if_absent=True
@@ -151,72 +154,74 @@ class TurnlogRepository(SessionRepository):
     def _change(
         self, session_id: str, folder: str, name: str, change: Callable[[dict[str, Any]], dict[str, Any]]
     ) -> None:
-        with _told(f"{name} in session {session_id} can't be updated"):
+        with _strands_errors(f"{name} in session {session_id} can't be updated"):
             values = PartedValues(self._of(session_id).documents)
             if not values.change(folder + _quoted(name), lambda data: _dumped(change(json.loads(data)))):
                 raise SessionException(f"{name} in session {session_id} does not exist")
 
     def _write(self, session_id: str, key: str, value: dict[str, Any]) -> None:
-        with _told(f"{key} of session {session_id} can't be written"):
+        with _strands_errors(f"{key} of session {session_id} can't be written"):
             PartedValues(self._of(session_id).documents).write(key, _dumped(value))
 
     def _read(self, session_id: str, key: str) -> dict[str, Any] | None:
-        with _told(f"{key} of session {session_id} can't be read"):
+        with _strands_errors(f"{key} of session {session_id} can't be read"):
             try:
                 data = PartedValues(self._of(session_id).documents).read(key)
             except NotFoundError:
                 return None
-        found: dict[str, Any] | None = None if data is None else json.loads(data)
-        return found
+        value: dict[str, Any] | None = None if data is None else json.loads(data)
+        return value
 
     def _messages(self, session_id: str, agent_id: str) -> Iterator[tuple[SessionMessage, int, StoredMessage]]:
-        """An agent's messages as they are now, in the log's order. A redacted one says not whose it was: it is the agent's whose
-        message is before it."""
+        """Yield an agent's messages with their updates applied, their positions and stored messages, in the log's order.
+
+        A redacted message has no author; it counts as the author's of the message before it.
+        """
         log, last, is_ours = self._of(session_id), -1, True
         updates = self._updates(log)
-        for one in log.messages(in_view=True):
-            author, update = updates.get(one.position, (one.author, None))
-            if not one.redacted or update is not None:
+        for stored in log.messages(in_view=True):
+            author, update = updates.get(stored.position, (stored.author, None))
+            if not stored.redacted or update is not None:
                 is_ours = author == agent_id
             if not is_ours:
                 continue
             if update is None:
-                kept = (one.metadata or {}).get(KEPT) or {}
-                update = session_message_of(one, kept.get("id", last + 1))
+                kept = (stored.metadata or {}).get(KEPT) or {}
+                update = session_message_of(stored, kept.get("id", last + 1))
             last = update.message_id
-            yield update, one.position, one
+            yield update, stored.position, stored
 
     def _find(
         self, session_id: str, agent_id: str, number: int, tracking_id: str | None
     ) -> tuple[SessionMessage, int, StoredMessage] | None:
-        with _told(f"Message {number} can't be read"):
+        with _strands_errors(f"Message {number} can't be read"):
             try:
-                found = [one for one in self._messages(session_id, agent_id) if one[0].message_id == number]
+                matches = [match for match in self._messages(session_id, agent_id) if match[0].message_id == number]
             except NotFoundError:
                 return None
-        same = [one for one in found if tracking_id and _tracking_id(one) == tracking_id] or found
+        same = [match for match in matches if tracking_id and _tracking_id(match) == tracking_id] or matches
         return same[-1] if same else None
 
     def _updates(self, log: Log) -> dict[int, tuple[str, SessionMessage]]:
-        """Messages as they are now, and whose they are, by what they were in the log."""
-        found = dict[int, tuple[str, SessionMessage]]()
+        """Return agent id and content of each updated message by its position in the log."""
+        updates = dict[int, tuple[str, SessionMessage]]()
         for key, data in PartedValues(log.documents).items(_UPDATES):
             agent, position = key.removeprefix(_UPDATES).split("/")
-            found[int(position)] = (unquote(agent), SessionMessage.from_dict(json.loads(data)))
-        return found
+            updates[int(position)] = (unquote(agent), SessionMessage.from_dict(json.loads(data)))
+        return updates
 
 
-def _tracking_id(found: tuple[SessionMessage, int, StoredMessage]) -> str | None:
-    return found[0].message.get("tracking_id") or message_of(found[2]).get("tracking_id")
+def _tracking_id(match: tuple[SessionMessage, int, StoredMessage]) -> str | None:
+    return match[0].message.get("tracking_id") or message_of(match[2]).get("tracking_id")
 
 
 @contextmanager
-def _told(what: str) -> Iterator[None]:
-    """What goes wrong in Turnlog as the exception that Strands knows."""
+def _strands_errors(action: str) -> Iterator[None]:
+    """Raise Turnlog errors of the block as `SessionException`, prefixed with the failed ``action``."""
     try:
         yield
     except TurnlogError as error:
-        raise SessionException(f"{what}: {error.detail}") from error
+        raise SessionException(f"{action}: {error.detail}") from error
 
 
 def _checked(session_id: str) -> str:

@@ -1,4 +1,4 @@
-"""Strands' `Storage` over the documents of one session."""
+"""A Strands `Storage` over the documents of one session."""
 
 from __future__ import annotations
 
@@ -27,69 +27,74 @@ if TYPE_CHECKING:
 _PARTS = "strands/parts/"
 _WHOLE, _NAMED = b"\x00", b"\x01"
 _INLINE = 16 * 1024
-"""A listing reads documents with their data: what is larger is beside them."""
+"""Larger values are stored in parts under other keys, because a listing reads documents with their data."""
 _TRIES = 5
 _IDS = RandomIds()
 
 
 class PartedValues:
-    """Bytes by key, the last writer's, whole. Whose parts are replaced while they are read is read again."""
+    """Values of any size by key; large ones are stored in parts. The last write wins.
+
+    A read that meets parts being replaced is repeated.
+    """
 
     def __init__(self, documents: Documents) -> None:
         self._documents = documents
 
     def write(self, key: str, data: bytes, *, if_absent: bool = False) -> None:
-        """`DocumentChangedError` with ``if_absent`` when there is one."""
+        """Write a value. With ``if_absent``, raises `DocumentChangedError` when the key exists."""
         self._write(key, data, None if if_absent else self._documents.get(key), if_absent=if_absent)
 
     def read(self, key: str) -> bytes | None:
-        found = self._read(key)
-        return None if found is None else found[0]
+        stored = self._read(key)
+        return None if stored is None else stored[0]
 
     def change(self, key: str, change: Callable[[bytes], bytes]) -> bool:
-        """Writes what ``change`` makes of what is there; False where nothing is."""
-        found = self._read(key)
-        if found is None:
+        """Replace the value with ``change(value)``. Returns False when the key does not exist."""
+        stored = self._read(key)
+        if stored is None:
             return False
-        self._write(key, change(found[0]), found[1])
+        self._write(key, change(stored[0]), stored[1])
         return True
 
     def delete(self, key: str) -> None:
         self._documents.delete([key, *self._parts_of(self._documents.get(key))])
 
     def items(self, prefix: str) -> Iterator[tuple[str, bytes]]:
-        """Of small ones, in order of their keys."""
-        for one in self._documents.list(prefix):
-            yield one.key, one.data[1:] if not self._parts_of(one) else self.read(one.key) or b""
+        """Yield keys and values below a prefix, in key order. Large values cost a read each."""
+        for document in self._documents.list(prefix):
+            yield document.key, document.data[1:] if not self._parts_of(document) else self.read(document.key) or b""
 
     def keys(self, prefix: str) -> list[str]:
-        return [one.key for one in self._documents.list(prefix)]
+        return [document.key for document in self._documents.list(prefix)]
 
     def _read(self, key: str) -> tuple[bytes, Document] | None:
         for _ in range(_TRIES):
-            found = self._documents.get(key)
-            if found is None:
+            document = self._documents.get(key)
+            if document is None:
                 return None
-            names = self._parts_of(found)
+            names = self._parts_of(document)
             if not names:
-                return found.data[1:], found
+                return document.data[1:], document
             parts = self._documents.get_many(names)
             if len(parts) == len(names):
-                return b"".join(parts[name].data for name in names), found
+                return b"".join(parts[name].data for name in names), document
         raise CorruptError("parts of a value are not there", item=key)
 
     def _write(self, key: str, data: bytes, before: Document | None, *, if_absent: bool = False) -> None:
-        """In place of what was there ``before``, whose parts go."""
+        """Write a value in place of the document ``before``, and delete the parts of the latter."""
         if len(data) < _INLINE:
             self._documents.put(key, _WHOLE + data, if_absent=if_absent)
         else:
             name = _IDS.new_id()
             starts = range(0, len(data), MAX_DOCUMENT_BYTES)
-            parts = {_part(name, at): data[start : start + MAX_DOCUMENT_BYTES] for at, start in enumerate(starts)}
-            named = _NAMED + canonical_json({"name": name, "parts": len(parts)})
-            self._documents.put_many(parts, then={} if if_absent else {key: named})
+            parts = {
+                _part(name, number): data[start : start + MAX_DOCUMENT_BYTES] for number, start in enumerate(starts)
+            }
+            header = _NAMED + canonical_json({"name": name, "parts": len(parts)})
+            self._documents.put_many(parts, then={} if if_absent else {key: header})
             if if_absent:
-                self._documents.put(key, named, if_absent=True)
+                self._documents.put(key, header, if_absent=True)
         if names := self._parts_of(before):
             self._documents.delete(names)
 
@@ -97,29 +102,29 @@ class PartedValues:
     def _parts_of(document: Document | None) -> list[str]:
         if document is None or document.data[:1] != _NAMED:
             return []
-        named = decode_json(document.data[1:])
-        assert isinstance(named, dict)  # noqa: S101 - written above
-        count = named["parts"]
+        header = decode_json(document.data[1:])
+        assert isinstance(header, dict)  # noqa: S101 - written above
+        count = header["parts"]
         assert isinstance(count, int)  # noqa: S101
-        return [_part(str(named["name"]), at) for at in range(count)]
+        return [_part(str(header["name"]), number) for number in range(count)]
 
 
-def _part(name: str, at: int) -> str:
-    return f"{_PARTS}{name}/{at:06d}"
+def _part(name: str, number: int) -> str:
+    return f"{_PARTS}{name}/{number:06d}"
 
 
 _FOLDER = "strands/storage/"
 _NAMESPACED = getattr(storage, "_NAMESPACED", None)
-"""By this the SDK knows a storage that has a namespace of its own already, and gives it none."""
+"""The SDK's marker of a storage that has a namespace already, so that the SDK adds none."""
 T = TypeVar("T")
 
 
 class TurnlogStorage(Storage):
-    """Bytes by key beside a session's log: ``SnapshotSessionManager("support-42", storage=TurnlogStorage(log, "support-42"))``.
+    """Stores bytes by key beside a session: ``SnapshotSessionManager("support-42", storage=TurnlogStorage(log, "support-42"))``.
 
-    Values may have any size; they are erased with the session, which is made when the first one is written, with ``settings`` of
-    `Sessions.create`. Keys are as those of Strands' own storages: runs of ``/`` are one. `search` is Strands' own, over all of it,
-    or that of ``search_strategy``, which is told of every write.
+    Values may have any size and are erased with the session. The first write creates the session, with ``settings`` of
+    `Sessions.create`. Keys follow Strands' own storages: runs of ``/`` count as one. `search` is Strands' own over all keys, or
+    that of ``search_strategy``, which indexes every write.
     """
 
     def __init__(
@@ -137,7 +142,7 @@ class TurnlogStorage(Storage):
         self._folder = _FOLDER
 
     async def write(self, key: str, data: bytes) -> None:
-        """Whole, or not at all. `StorageError` too when it was written and the search strategy could not take it."""
+        """Write a value, whole or not at all. Raises `StorageError`, also when only the search strategy failed to index it."""
         name, value = _key(key), bytes(data)
         full = self._folder + name
 
@@ -148,7 +153,7 @@ class TurnlogStorage(Storage):
                 self._log.sessions.get_or_create(self._session_id, **self._settings)
                 self._values().write(full, value)
 
-        await _told(written, f"Failed to write '{key}'")
+        await _in_thread(written, f"Failed to write '{key}'")
         if self._search_strategy is not None:
             try:
                 await self._search_strategy.index(self, name, value)
@@ -157,26 +162,32 @@ class TurnlogStorage(Storage):
 
     async def read(self, key: str) -> bytes | None:
         name = self._folder + _key(key)
-        return await _told(lambda: _there(lambda: self._values().read(name), None), f"Failed to read '{key}'")
+        return await _in_thread(
+            lambda: _unless_missing(lambda: self._values().read(name), None), f"Failed to read '{key}'"
+        )
 
     async def delete(self, key: str) -> None:
         name = self._folder + _key(key)
-        await _told(lambda: _there(lambda: self._values().delete(name), None), f"Failed to delete '{key}'")
+        await _in_thread(
+            lambda: _unless_missing(lambda: self._values().delete(name), None), f"Failed to delete '{key}'"
+        )
 
     async def list(self, query: str = "") -> builtins.list[str]:
         prefix = self._folder + _prefix(query)
         nothing = builtins.list[str]()
-        found = await _told(lambda: _there(lambda: self._values().keys(prefix), nothing), f"Failed to list '{query}'")
-        return [key.removeprefix(self._folder) for key in found]
+        keys = await _in_thread(
+            lambda: _unless_missing(lambda: self._values().keys(prefix), nothing), f"Failed to list '{query}'"
+        )
+        return [key.removeprefix(self._folder) for key in keys]
 
     async def search(self, query: str) -> builtins.list[StorageSearchResult]:
         if self._search_strategy is not None:
             return await self._search_strategy.search(self, query)
-        found: builtins.list[StorageSearchResult] = await super().search(query)
-        return found
+        results: builtins.list[StorageSearchResult] = await super().search(query)
+        return results
 
     def namespace(self, prefix: str) -> TurnlogStorage:
-        """The storage below a prefix, which its keys are without: ``storage.namespace("team")``, as of Strands' own storages."""
+        """Return a storage of the keys below a prefix, such as ``storage.namespace("team")``. Its keys lack the prefix."""
         scoped = copy.copy(self)
         name = _prefix(prefix).rstrip("/")
         scoped._folder = f"{self._folder}{name}/" if name else self._folder
@@ -187,17 +198,17 @@ class TurnlogStorage(Storage):
         return PartedValues(self._log.sessions.of(self._session_id).documents)
 
 
-async def _told(what: Callable[[], T], message: str) -> T:
-    """In a thread, to its end; what goes wrong as the exception that Strands knows."""
+async def _in_thread(operation: Callable[[], T], message: str) -> T:
+    """Run an operation in a thread, to its end even when cancelled. Raises Turnlog errors as `StorageError`."""
     try:
-        return await asyncio.shield(asyncio.ensure_future(asyncio.to_thread(what)))
+        return await asyncio.shield(asyncio.ensure_future(asyncio.to_thread(operation)))
     except TurnlogError as error:
         raise StorageError(f"{message}: {error.detail}") from error
 
 
-def _there(what: Callable[[], T], otherwise: T) -> T:
+def _unless_missing(operation: Callable[[], T], otherwise: T) -> T:
     try:
-        return what()
+        return operation()
     except NotFoundError:
         return otherwise
 

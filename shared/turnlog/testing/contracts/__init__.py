@@ -1,4 +1,4 @@
-"""The contract suites: what an engine must do, as tests. To prove an engine, subclass a suite and give it its fixtures.
+"""Contract suites: tests of what every engine must do. To test an engine, subclass a suite and define its fixtures.
 
     import pytest
     from turnlog.testing.contracts import BlobStoreContract, ItemTableContract, JobQueueContract, MemoryEngineContract
@@ -19,21 +19,21 @@
             return MyJobQueue(visibility_seconds=self.visibility_seconds, max_receives=self.max_receives)
 
         @pytest.fixture
-        def advance(self):                    # lets that many seconds pass for the queue
+        def advance(self):                    # lets a number of seconds pass for the queue
             return my_clock.advance           # time.sleep, for an engine on real time
 
     class TestMyMemoryEngine(MemoryEngineContract):
         @pytest.fixture
-        def memory(self):                     # a MemoryEngine that knows nothing
+        def memory(self):                     # an empty MemoryEngine
             return MyMemoryEngine(...)
 
         @pytest.fixture
-        def settle(self):                     # returns when it has made what it makes later
+        def settle(self):                     # waits for memories that the engine makes in the background
             return lambda: None
 
 The suites need pytest and no plugin. For explained assertions, call
 ``pytest.register_assert_rewrite("turnlog.testing.contracts")`` in a conftest before the first import.
-Class attributes with a docstring are settings: a subclass may change them, and says why.
+Class attributes with a docstring are settings: a subclass may change them with a comment that says why.
 """
 
 from turnlog.testing.contracts.blob_store import BlobStoreContract

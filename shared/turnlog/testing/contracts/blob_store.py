@@ -1,4 +1,4 @@
-"""What a `BlobStore` promises."""
+"""The contract suite of `BlobStore`."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from turnlog.ports import BlobStore
 
 
 class BlobStoreContract:
-    """Fixture: ``blobs``, a `BlobStore`. Every test works under names of its own."""
+    """Tests of a `BlobStore`. Fixture: ``blobs``. Every test uses names of its own."""
 
     many: int = 1_001
-    """Blobs in the test of long listings: one more than a listing or a batch delete of S3 holds."""
+    """Blobs in the test of long listings: one more than fits into a listing or a batch delete of S3."""
 
     def test_bytes_come_back_as_they_were(self, blobs: BlobStore) -> None:
         root = _root()

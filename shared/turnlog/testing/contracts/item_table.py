@@ -1,4 +1,4 @@
-"""What an `ItemTable` promises."""
+"""The contract suite of `ItemTable`."""
 
 from __future__ import annotations
 
@@ -7,4 +7,4 @@ from turnlog.testing.contracts.items import ItemReadsContract
 
 
 class ItemTableContract(ItemWritesContract, ItemReadsContract):
-    """Fixture: ``table``, an `ItemTable`. Every test works in a partition of its own."""
+    """Tests of an `ItemTable`. Fixture: ``table``. Every test uses a partition of its own."""

@@ -1,4 +1,4 @@
-"""What an `ItemTable` promises of single writes: values, conditions, races and the limit of size."""
+"""Contract of single writes to an `ItemTable`: values, conditions, races and the size limit."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _YEAR_2100 = 4_102_444_800
 
 
 class ItemWritesContract:
-    """A part of `ItemTableContract`."""
+    """Tests of single writes, a part of `ItemTableContract`."""
 
     # Values
 
@@ -72,7 +72,7 @@ class ItemWritesContract:
         assert plain(table.get_many([key])) == {key: {"pk": key.pk, "sk": key.sk}}
 
     def test_attribute_names_of_any_kind(self, table: ItemTable) -> None:
-        """Among them words that DynamoDB reserves in expressions."""
+        """Attribute names include words that DynamoDB reserves in expressions."""
         pk = new_partition()
         item: dict[str, AttributeValue] = {"pk": pk, "sk": "1", "name": "n", "order": 1, "ttl": _YEAR_2100, "ü": "u"}
         table.put(item)
@@ -97,7 +97,7 @@ class ItemWritesContract:
         assert items_of(table.query(Query(pk, "0", "2"))) == [{"pk": pk, "sk": "1", "new": "y", "both": b"2"}]
 
     def test_an_item_stays_until_its_ttl_has_passed(self, table: ItemTable) -> None:
-        """An expired one may be gone at any time later, or never."""
+        """An expired item may disappear at any later time, or never."""
         pk = new_partition()
         kept = [item_at(pk, f"C#{number}", ttl=_YEAR_2100 + number) for number in range(3)]
         table.write_many(kept)
@@ -162,7 +162,7 @@ class ItemWritesContract:
         assert item_that_won(table.put(item_at(pk, "P", mark=""), condition=Equal("mark", ""))) == item_at(pk, "P")
 
     def test_less_compares_numbers(self, table: ItemTable) -> None:
-        """9 < 10, which is false of texts."""
+        """9 < 10 holds for numbers but not for texts."""
         pk = new_partition()
         table.put(item_at(pk, "S", pos=9))
         assert table.put(item_at(pk, "S", pos=10), condition=Less("pos", 10)) is None
@@ -186,7 +186,7 @@ class ItemWritesContract:
 
     @pytest.mark.parametrize("or_absent", [True, False])
     def test_less_loses_to_an_item_without_the_attribute(self, table: ItemTable, or_absent: bool) -> None:
-        """``or_absent`` is about the item, not the attribute."""
+        """``or_absent`` concerns the item, not the attribute."""
         pk = new_partition()
         table.put(item_at(pk, "S"))
         lost = table.put(item_at(pk, "S", pos=1), condition=Less("pos", 1, or_absent=or_absent))
@@ -250,7 +250,7 @@ class ItemWritesContract:
 
 
 def _race(table: ItemTable, pk: str, sk: str, condition: Condition) -> list[Lost | None]:
-    """The results of as many threads, each of which puts its own number (from 1) as ``pos``."""
+    """Put an item from 16 threads at once, each with its number (from 1) as ``pos``, and return their results."""
     start = threading.Barrier(_RACERS)
 
     def put(number: int) -> Lost | None:

@@ -1,4 +1,4 @@
-"""Items for the suites, each test's in a partition of its own, so that tests can share a table."""
+"""Contract of reads and batches of an `ItemTable`, and helpers that make items in a partition of each test's own."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def items_of(page: Page) -> list[dict[str, AttributeValue]]:
     return [dict(item) for item in page.items]
 
 
-def plain(found: Mapping[Key, Item]) -> dict[Key, dict[str, AttributeValue]]:
-    return {key: dict(item) for key, item in found.items()}
+def plain(items: Mapping[Key, Item]) -> dict[Key, dict[str, AttributeValue]]:
+    return {key: dict(item) for key, item in items.items()}
 
 
 def sort_keys(page: Page) -> list[AttributeValue]:
@@ -64,7 +64,7 @@ def item_that_won(result: Lost | None) -> dict[str, AttributeValue]:
 
 
 def walk(table: ItemTable, query: Query) -> Sequence[Page]:
-    """All pages. The last may be empty: DynamoDB can't tell at a limit whether something follows."""
+    """Return all pages of a query. The last may be empty, because DynamoDB can't tell at a limit whether items follow."""
     pages: list[Page] = []
     after = query.after
     while True:
@@ -78,10 +78,10 @@ def walk(table: ItemTable, query: Query) -> Sequence[Page]:
 
 
 class ItemReadsContract:
-    """A part of `ItemTableContract`."""
+    """Tests of reads and batches, a part of `ItemTableContract`."""
 
     index_lag_seconds: float = 0.0
-    """How long an index may be behind. An engine with lag (a real DynamoDB table) sets a few seconds."""
+    """Seconds that an index may lag behind writes. A real DynamoDB table needs a few."""
 
     # Queries
 
@@ -124,11 +124,11 @@ class ItemReadsContract:
         pages = walk(table, Query(pk, "C#", "C~", limit=limit, descending=descending))
         assert all(len(page.items) <= limit for page in pages)
         assert all(len(page.items) == limit for page in pages if page.next and page is not pages[-1])
-        found = [sk for page in pages for sk in sort_keys(page)]
-        assert found == sorted(keys, reverse=descending)
+        sort_keys_read = [sk for page in pages for sk in sort_keys(page)]
+        assert sort_keys_read == sorted(keys, reverse=descending)
 
     def test_a_continuation_is_plain_text(self, table: ItemTable) -> None:
-        """It goes into a signed cursor and comes back another day, from another process."""
+        """A continuation survives JSON, because cursors carry it between processes and days."""
         pk = new_partition()
         table.write_many([item_at(pk, sk) for sk in "abc"])
         first = table.query(Query(pk, "a", "z", limit=1))
@@ -154,9 +154,9 @@ class ItemReadsContract:
         assert len(pages) > 1
         for page in pages:
             assert sum(map(item_size_bytes, page.items)) <= MAX_PAGE_BYTES
-        found = [(item["sk"], item_size_bytes(item)) for page in pages for item in page.items]
+        items = [(item["sk"], item_size_bytes(item)) for page in pages for item in page.items]
         expected = [(f"C#{number}", size) for number, size in enumerate(sizes)]
-        assert found == (expected[::-1] if descending else expected)
+        assert items == (expected[::-1] if descending else expected)
 
     # Batches
 
@@ -181,8 +181,8 @@ class ItemReadsContract:
     def test_get_many_without_consistency_finds_settled_items(self, table: ItemTable) -> None:
         pk = new_partition()
         table.write_many([item_at(pk, "a"), item_at(pk, "b")])
-        one, both = [Key(pk, "a")], [Key(pk, "a"), Key(pk, "b")]
-        self._settle(lambda: list(table.get_many(one, consistent=False)) == one)
+        first, both = [Key(pk, "a")], [Key(pk, "a"), Key(pk, "b")]
+        self._settle(lambda: list(table.get_many(first, consistent=False)) == first)
         self._settle(lambda: set(table.get_many(both, consistent=False)) == set(both))
 
     @pytest.mark.parametrize("count", [24, 25, 26, 60])
@@ -238,10 +238,10 @@ class ItemReadsContract:
         self._settle(lambda: len(table.query(Query(owner, "", HIGHEST, index="activity")).items) == 12)
         pages = walk(table, Query(owner, "", HIGHEST, index="activity", limit=limit, descending=descending))
         assert all(len(page.items) <= limit for page in pages)
-        found = [item for page in pages for item in items_of(page)]
-        assert sorted(str(item["sk"]) for item in found) == sorted(str(item["sk"]) for item in items)
-        at = [str(item["g1sk"]) for item in found]
-        assert at == sorted(at, reverse=descending)
+        items_read = [item for page in pages for item in items_of(page)]
+        assert sorted(str(item["sk"]) for item in items_read) == sorted(str(item["sk"]) for item in items)
+        index_keys = [str(item["g1sk"]) for item in items_read]
+        assert index_keys == sorted(index_keys, reverse=descending)
 
     def test_a_rewritten_item_moves_in_its_index(self, table: ItemTable) -> None:
         pk, owner = new_partition(), new_partition()

@@ -1,4 +1,4 @@
-"""What a `JobQueue` promises."""
+"""The contract suite of `JobQueue`."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import TypeAlias
 from turnlog.ports import Delivery, JobQueue, Redrivable
 
 Advance: TypeAlias = Callable[[float], None]
-"""Lets that many seconds pass for the queue: moves an engine's clock, or sleeps."""
+"""Lets a number of seconds pass for the queue: advances an engine's clock, or sleeps."""
 
 MARGIN_SECONDS = 0.2
 
 
 class JobQueueContract:
-    """Fixtures: ``queue``, an empty `JobQueue` with the two settings below, and ``advance``, an `Advance`."""
+    """Tests of a `JobQueue`. Fixtures: ``queue``, empty and with the two settings below, and ``advance``, an `Advance`."""
 
     visibility_seconds: int = 1
-    """The queue's visibility time-out. On a slow engine with real time make it longer: a test acts within it."""
+    """The queue's visibility timeout. Tests act within it, so an engine on real time may need a longer one."""
     max_receives: int = 3
     """Deliveries before a job is a dead letter."""
     outdated_receipt_is_ignored: bool = True
@@ -153,7 +153,7 @@ class JobQueueContract:
 
 
 def receive_all(queue: JobQueue, *, acknowledge: bool = False) -> list[Delivery]:
-    """Receives until two answers are empty: a real queue's short poll asks only some of its hosts."""
+    """Receive until two answers are empty: a short poll of a real queue asks only some of its hosts."""
     seen: list[Delivery] = []
     empty = 0
     while empty < 2:
@@ -167,10 +167,10 @@ def receive_all(queue: JobQueue, *, acknowledge: bool = False) -> list[Delivery]
 
 
 class RedrivableContract:
-    """Fixtures and settings: those of `JobQueueContract`, of a ``queue`` that is `Redrivable` too."""
+    """Tests of a `Redrivable` queue. Fixtures and settings are those of `JobQueueContract`."""
 
     visibility_seconds: int = 1
-    """The queue's visibility time-out."""
+    """The queue's visibility timeout."""
     max_receives: int = 3
     """Deliveries before a job is a dead letter."""
 
@@ -185,7 +185,7 @@ class RedrivableContract:
         assert _redrivable(queue).redrive(lambda _body: "acme") == 1
         assert list(queue.dead_letters()) == []
         for expected in range(1, self.max_receives + 1):
-            assert [(one.body, one.receives) for one in receive_all(queue)] == [("mended", expected)]
+            assert [(delivery.body, delivery.receives) for delivery in receive_all(queue)] == [("mended", expected)]
             advance(self.visibility_seconds + MARGIN_SECONDS)
         assert receive_all(queue) == []
         assert [letter.body for letter in queue.dead_letters()] == ["mended"]
@@ -195,11 +195,11 @@ class RedrivableContract:
         for body in bodies:
             queue.send(body, group="acme")
         self._outlive(queue, advance)
-        wanted = set(bodies[::2])
-        assert _redrivable(queue).redrive(lambda body: "acme" if body in wanted else None) == len(wanted)
-        assert {delivery.body for delivery in receive_all(queue, acknowledge=True)} == wanted
+        chosen = set(bodies[::2])
+        assert _redrivable(queue).redrive(lambda body: "acme" if body in chosen else None) == len(chosen)
+        assert {delivery.body for delivery in receive_all(queue, acknowledge=True)} == chosen
         advance(MARGIN_SECONDS)
-        assert {letter.body for _ in range(9) for letter in queue.dead_letters()} == set(bodies) - wanted
+        assert {letter.body for _ in range(9) for letter in queue.dead_letters()} == set(bodies) - chosen
 
     def _outlive(self, queue: JobQueue, advance: Advance) -> None:
         for _ in range(self.max_receives):

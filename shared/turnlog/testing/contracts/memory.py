@@ -1,4 +1,4 @@
-"""What a `MemoryEngine` promises."""
+"""The contract suite of `MemoryEngine`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from turnlog.core.memory import Memory, Offloaded, SpokenMessage
 from turnlog.ports import MemoryEngine
 
 Settle: TypeAlias = Callable[[], None]
-"""Returns when the engine has made what it makes later of what it was told."""
+"""Waits until the engine has made the memories that it makes in the background."""
 
 ADA, BOB = Owner.of("acme", "ada"), Owner.of("acme", "bob")
 OTHER_ADA = Owner.of("umbrella", "ada")
@@ -20,30 +20,30 @@ _START_MS = 1_763_683_200_000
 
 
 class MemoryEngineContract:
-    """Fixtures: ``memory``, a `MemoryEngine` that knows nothing, and ``settle``, a `Settle`.
+    """Tests of a `MemoryEngine`. Fixtures: ``memory``, an empty engine, and ``settle``, a `Settle`.
 
-    The suite tells it what a person says of themselves in plain sentences. A server that stands for an engine's own must make at
-    least one memory of each of these, which has its telling words (tea, Lisbon, Rufus).
+    The suite passes plain sentences in which people describe themselves. The engine, or a fake server behind it, must make at least
+    one memory of each sentence that contains its key word: tea, Lisbon or Rufus.
     """
 
     tells_places: bool = True
-    """Whether memories say which session and message they came from. An engine that can't tell messages apart says neither."""
+    """Whether memories name their session and message. An engine that can't tell messages apart names neither."""
     replaces: bool = True
-    """Whether a newer memory takes the place of an older one that says otherwise."""
+    """Whether a newer memory replaces an older one that contradicts it."""
     counts: bool = True
-    """Whether `remember` counts what it made. False for an engine that makes memories later."""
+    """Whether `remember` returns the number of memories made. False for an engine that makes them in the background."""
 
     def test_what_is_told_is_known_and_listed(self, memory: MemoryEngine, settle: Settle) -> None:
         made = memory.remember(part_of(ADA, "s1", [TEA, CITY, DOG]))
         settle()
         assert made == 3 if self.counts else made == 0
         listed = every(memory, ADA)
-        assert len(listed) == len({one.id for one in listed}) >= 3
+        assert len(listed) == len({item.id for item in listed}) >= 3
         for word, position in (("tea", 2), ("Lisbon", 4), ("Rufus", 6)):
-            found = having(listed, word)
-            assert found, word
+            matches = having(listed, word)
+            assert matches, word
             if self.tells_places:
-                assert {(one.session_id, one.position) for one in found} == {("s1", position)}
+                assert {(match.session_id, match.position) for match in matches} == {("s1", position)}
             known = memory.known(ADA, word, limit=10, timeout_seconds=5)
             assert having(known, word), "it is known when it is asked for"
         assert len(memory.known(ADA, "", limit=10, timeout_seconds=5)) >= 3, "asked for nothing, it says what there is"
@@ -83,7 +83,7 @@ class MemoryEngineContract:
         for owner in (BOB, OTHER_ADA):
             assert not having(every(memory, owner), "tea")
             assert not having(memory.known(owner, "tea", limit=9, timeout_seconds=5), "tea")
-            memory.forget(owner, [one.id for one in every(memory, ADA)])
+            memory.forget(owner, [item.id for item in every(memory, ADA)])
             memory.erase(owner, "s1")
             memory.erase(owner)
             assert every(memory, owner) == []
@@ -93,12 +93,12 @@ class MemoryEngineContract:
         for number, sentence in enumerate((TEA, CITY, DOG)):
             memory.remember(part_of(ADA, f"s{number}", [sentence], time_ms=_START_MS + number * 60_000))
         settle()
-        whole = every(memory, ADA)
-        assert [one.created_ms for one in whole] == sorted((one.created_ms for one in whole), reverse=True)
-        assert every(memory, ADA, limit=1) == whole
+        listed = every(memory, ADA)
+        assert [item.created_ms for item in listed] == sorted((item.created_ms for item in listed), reverse=True)
+        assert every(memory, ADA, limit=1) == listed
         page = memory.page(ADA, limit=2)
         assert len(page.memories) <= 2
-        assert page.next is not None or len(whole) <= 2
+        assert page.next is not None or len(listed) <= 2
 
     def test_known_keeps_to_its_limit(self, memory: MemoryEngine, settle: Settle) -> None:
         memory.remember(part_of(ADA, "s1", [TEA, CITY, DOG]))
@@ -110,9 +110,9 @@ class MemoryEngineContract:
         part = part_of(ADA, "s1", [TEA, CITY])
         memory.remember(part)
         settle()
-        gone = having(every(memory, ADA), "tea")
-        memory.forget(ADA, [*(one.id for one in gone), "unknown-id"])
-        memory.forget(ADA, [one.id for one in gone])
+        forgotten = having(every(memory, ADA), "tea")
+        memory.forget(ADA, [*(item.id for item in forgotten), "unknown-id"])
+        memory.forget(ADA, [item.id for item in forgotten])
         for _ in range(2):
             assert not having(every(memory, ADA), "tea")
             assert not having(memory.known(ADA, "tea", limit=9, timeout_seconds=5), "tea")
@@ -142,7 +142,7 @@ class MemoryEngineContract:
             assert not having(left, "tea") and having(left, "Rufus")
             if self.tells_places:
                 assert having(left, "Lisbon")
-                memory.remember(part)  # nor is it made again
+                memory.remember(part)  # an erased memory is not made again
                 settle()
 
     def test_a_person_is_erased_and_no_other(self, memory: MemoryEngine, settle: Settle) -> None:
@@ -185,18 +185,18 @@ class MemoryEngineContract:
             memory.remember(part_of(ADA, f"s{number}", [f"My cat number {number} is called Mia{number}x."]))
         settle()
         listed = every(memory, ADA, limit=7)
-        assert len(listed) == len({one.id for one in listed})
+        assert len(listed) == len({item.id for item in listed})
         assert [number for number in range(30) if not having(listed, f"Mia{number}x")] == []
 
 
 def part_of(
     owner: Owner, session_id: str, sentences: Sequence[str], *, first: int = 1, time_ms: int = _START_MS
 ) -> Offloaded:
-    """A part in which a user says the sentences, each answered; the first of them at the position after ``first``."""
+    """Return a part in which a user says the sentences, each answered, from the position after ``first`` on."""
 
     def said() -> Iterable[SpokenMessage]:
-        for at, sentence in enumerate(sentences):
-            position = first + 1 + 2 * at
+        for index, sentence in enumerate(sentences):
+            position = first + 1 + 2 * index
             yield SpokenMessage(position, "user", sentence, time_ms + position)
             yield SpokenMessage(
                 position + 1, "assistant", "I see. What else would you like to do?", time_ms + position + 1
@@ -209,15 +209,15 @@ def part_of(
 
 
 def every(memory: MemoryEngine, owner: Owner, *, limit: int = 100) -> list[Memory]:
-    """All pages of the list."""
-    found, after = list[Memory](), None
+    """Return all memories of an owner, page by page."""
+    memories, after = list[Memory](), None
     while True:
         page = memory.page(owner, limit=limit, after=after)
-        found += page.memories
+        memories += page.memories
         after = page.next
         if after is None:
-            return found
+            return memories
 
 
 def having(memories: Iterable[Memory], word: str) -> list[Memory]:
-    return [one for one in memories if word in one.text]
+    return [memory for memory in memories if word in memory.text]

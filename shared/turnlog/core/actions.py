@@ -1,4 +1,4 @@
-"""Actions: what an entry of a session's history says was done. Some are the log's own words; the rest are the caller's."""
+"""Names of the actions in a session's history: those that the log itself records, and rules for a caller's own."""
 
 from __future__ import annotations
 
@@ -14,11 +14,14 @@ TOLD_BY_THE_LOG = frozenset(
     {CREATE, MESSAGE_ADDED, TOOL_CALL, TOOL_RESULT, TOOL_RECALLED, SUMMARY_PUBLISHED, SUMMARY_DISCARDED}
     | {RUN, APPROVE, REJECT, POLICY_CHANGE, RESTORE, REWIND, FORK, REDACT, END, TIME_OUT}
 )
-"""No caller gives these: an entry that has one tells of what the log itself did."""
+"""Actions that only the log records; a caller's entry can't use them."""
 
 
 def own_action(action: str | None, *, pointer: str) -> str:
-    """The action of a caller's change, `STATE_CHANGE` where none is given."""
+    """Return the action of a caller's change, `STATE_CHANGE` when it is None.
+
+    Raises `InvalidInputError` for an action that only the log records.
+    """
     if action is None:
         return STATE_CHANGE
     if action in TOLD_BY_THE_LOG:

@@ -1,4 +1,4 @@
-"""The syntax of `turnlog.core.patterns`, parsed."""
+"""The parser for the regular expressions of `turnlog.core.patterns`."""
 
 from __future__ import annotations
 
@@ -13,40 +13,48 @@ Test: TypeAlias = Callable[[str], bool]
 
 
 class PatternError(ValueError):
-    """The pattern is none that is known here. The message says what and where, and nothing of any text."""
+    """A pattern outside the supported syntax. The message names the fault and its index, and quotes no text."""
 
 
 @lazy_dataclass(frozen=True, slots=True)
-class One:
-    """One character that passes the test, which looks at so many things at most."""
+class Character:
+    """A character that passes a test. ``cost`` is the greatest number of comparisons in the test."""
 
     test: Test
     cost: int = 1
 
 
 @lazy_dataclass(frozen=True, slots=True)
-class At:
+class Anchor:
+    """An assertion about the place between two characters: ``start``, ``end``, ``word`` or ``no_word``."""
+
     kind: str
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class Sequence:
+    """Nodes that match one after the other."""
+
     nodes: tuple[Node, ...]
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class Choice:
+    """Nodes of which any may match."""
+
     nodes: tuple[Node, ...]
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class Repeated:
+    """A node that matches ``least`` to ``most`` times; without a limit when ``most`` is None."""
+
     node: Node
     least: int
     most: int | None
 
 
-Node: TypeAlias = "One | At | Sequence | Choice | Repeated"
+Node: TypeAlias = "Character | Anchor | Sequence | Choice | Repeated"
 
 CLASSES: dict[str, Test] = {
     "d": str.isdecimal,
@@ -63,7 +71,7 @@ _HEX = {"x": 2, "u": 4}
 
 
 class Parser:
-    """Recursive descent over the pattern."""
+    """A recursive descent parser of a pattern. Raises `PatternError`."""
 
     def __init__(self, pattern: str) -> None:
         self.ignores_case = pattern.startswith("(?i)")
@@ -71,7 +79,8 @@ class Parser:
         self._at = 0
         self._depth = 0
 
-    def whole(self) -> Node:
+    def parse(self) -> Node:
+        """Return the node of the whole pattern."""
         node = self._choice()
         if self._at < len(self._text):
             raise self._error("unbalanced )")
@@ -112,7 +121,7 @@ class Parser:
         limits = self._limits()
         if limits is None:
             return node
-        if isinstance(node, At):
+        if isinstance(node, Anchor):
             raise self._error("nothing to repeat")
         if self._peek() == "?":
             self._at += 1
@@ -132,7 +141,7 @@ class Parser:
         least = int(braces[1] or 0)
         most = least if not braces[2] else int(braces[3]) if braces[3] else None
         if most is not None and most < least:
-            raise self._error("a repeat of less than its least")
+            raise self._error("a repeat whose maximum is below its minimum")
         return least, most
 
     def _atom(self) -> Node:
@@ -142,9 +151,9 @@ class Parser:
         if char == "[":
             return self._set()
         if char == ".":
-            return One(lambda c: c != "\n")
+            return Character(lambda c: c != "\n")
         if char in "^$":
-            return At("start" if char == "^" else "end")
+            return Anchor("start" if char == "^" else "end")
         if char in "*+?":
             raise self._error("nothing to repeat")
         if char == "\\":
@@ -167,9 +176,9 @@ class Parser:
     def _escape(self) -> Node:
         char = self._take()
         if char in CLASSES:
-            return One(CLASSES[char])
+            return Character(CLASSES[char])
         if char in _ANCHORS:
-            return At(_ANCHORS[char])
+            return Anchor(_ANCHORS[char])
         return self._literal(self._escaped(char))
 
     def _escaped(self, char: str) -> str:
@@ -186,12 +195,12 @@ class Parser:
         return char
 
     def _literal(self, char: str) -> Node:
-        return One(self._folded(lambda c: c == char))
+        return Character(self._folded(lambda c: c == char))
 
     def _folded(self, test: Test) -> Test:
         if not self.ignores_case:
             return test
-        return lambda c: any(test(one) for one in {c, c.lower(), c.upper()} if len(one) == 1)
+        return lambda c: any(test(variant) for variant in {c, c.lower(), c.upper()} if len(variant) == 1)
 
     def _set(self) -> Node:
         negated = self._peek() == "^"
@@ -213,7 +222,7 @@ class Parser:
                 singles.add(low)
         self._at += 1
         inside = self._folded(lambda c: c in singles or any(test(c) for test in tests))
-        return One((lambda c: not inside(c)) if negated else inside, 1 + len(tests))
+        return Character((lambda c: not inside(c)) if negated else inside, 1 + len(tests))
 
     def _member(self) -> str | Test:
         char = self._take()

@@ -1,6 +1,6 @@
-"""What is needed to write a step of your own: docs/policies.md.
+"""Public names for writing custom steps of policies (docs/policies.md).
 
-from turnlog.steps import Room, Step, View, digest, register_step
+Example: ``from turnlog.steps import Room, Step, WindowDraft, digest, register_step``.
 """
 
 from __future__ import annotations

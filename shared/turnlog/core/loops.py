@@ -235,7 +235,7 @@ class _Findings:
 
 def _check_role(findings: _Findings, flow: Flow, arrival: Arrival) -> None:
     facts = arrival.facts
-    # The message with long-term memories at the beginning of a session changes neither loop nor role.
+    # The message with long-term memories at a session's beginning leaves no loop and no previous role.
     role, first = facts.role, not (flow.loop.number or flow.previous_role)
     if role == "unknown":
         findings.add("unknown_role", "/role")

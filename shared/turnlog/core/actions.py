@@ -10,7 +10,7 @@ TOOL_RECALLED = "tool_recalled"
 SUMMARY_PUBLISHED, SUMMARY_DISCARDED = "summary_published", "summary_discarded"
 POLICY_CHANGE, END, TIME_OUT = "policy_change", "end", "time_out"
 REWIND, FORK, RESTORE, REDACT = "rewind", "fork", "restore", "redact"
-TOLD_BY_THE_LOG = frozenset(
+LOG_ACTIONS = frozenset(
     {CREATE, MESSAGE_ADDED, TOOL_CALL, TOOL_RESULT, TOOL_RECALLED, SUMMARY_PUBLISHED, SUMMARY_DISCARDED}
     | {RUN, APPROVE, REJECT, POLICY_CHANGE, RESTORE, REWIND, FORK, REDACT, END, TIME_OUT}
 )
@@ -24,7 +24,7 @@ def own_action(action: str | None, *, pointer: str) -> str:
     """
     if action is None:
         return STATE_CHANGE
-    if action in TOLD_BY_THE_LOG:
-        message = f"the action {action!r} is one that the log itself tells of"
+    if action in LOG_ACTIONS:
+        message = f"the action {action!r} is reserved for entries that the log writes itself"
         raise InvalidInputError(message, problems=[Problem("reserved_action", pointer, message)])
     return action

@@ -70,5 +70,5 @@ def ratio_of(counted: int, ours: int) -> int | None:
         return None
     ratio = -(-counted * 100 // ours)
     if ratio not in _PLAUSIBLE:
-        raise ValueError("a ratio beyond what any tokeniser makes")
+        raise ValueError("an implausible ratio of token counts")
     return ratio

@@ -38,7 +38,7 @@ def owner_of_ids(tenant_id: str, user_id: str) -> Owner:
     """
     for name in (tenant_id, user_id):
         if not is_principal_id(name):
-            raise InvalidInputError(f"{name[:80]!r} is no id of a tenant or user")
+            raise InvalidInputError(f"{name[:80]!r} is not an id of a tenant or user")
     return Owner(tenant=tenant_id, user=user_id, tenant_id=tenant_id, user_id=user_id)
 
 
@@ -88,7 +88,7 @@ def serving(tenant_id: str | None) -> Iterator[None]:
     that can't be in a key, so that nothing else reaches an IAM policy.
     """
     if tenant_id is not None and not is_principal_id(tenant_id):
-        raise ValueError(f"{tenant_id[:80]!r} is no id of a tenant")
+        raise ValueError(f"{tenant_id[:80]!r} is not an id of a tenant")
     token = _SERVED.set(tenant_id)
     try:
         yield

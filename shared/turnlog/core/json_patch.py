@@ -48,7 +48,7 @@ def _folded(target: JsonObject, patches: Iterable[Patch], document: _Document) -
     for patch in patches:
         document.patch(patch)
         if not isinstance(document.root, dict):
-            raise _error("", "what it leaves is not an object")
+            raise _error("", "the result of the patch is not an object")
         target = document.root
     return target, document.steps
 
@@ -128,7 +128,7 @@ class _Document:
 
     def _apply(self, operation: JsonValue) -> None:
         if not isinstance(operation, dict):
-            raise _error(f"/{self._position}", "an operation is an object")
+            raise _error(f"/{self._position}", "an operation must be an object")
         name = operation.get("op")
         if not isinstance(name, str) or name not in _OPERATIONS:
             raise self._error("op", "op is not add, remove, replace, move, copy or test")
@@ -149,7 +149,7 @@ class _Document:
         elif name == "replace":
             self._replace(path, value)
         elif not equal(self._value_at(path, "path"), value):
-            raise self._error("value", "the value there is another one")
+            raise self._error("value", "the test failed: the target has another value")
 
     def _take(self, name: str, source: Sequence[str], path: Sequence[str]) -> None:
         value = self._value_at(source, "from")
@@ -183,7 +183,7 @@ class _Document:
             return value[part]
         if isinstance(value, list):
             return value[self._index(part, len(value), member)]
-        raise self._error(member, "there is nothing")
+        raise self._error(member, "nothing exists at this path")
 
     def _parent(self, path: Sequence[str], member: str) -> JsonValue:
         """Return the container of a path's last part, after copying it and all containers above it."""
@@ -226,7 +226,7 @@ class _Document:
             self._shift(len(parent) - index)
             parent.insert(index, value)
         else:
-            raise self._error("path", "there is nothing to add to")
+            raise self._error("path", "the parent is neither an object nor a list")
 
     def _replace(self, path: Sequence[str], value: JsonValue) -> None:
         if not path:
@@ -253,7 +253,7 @@ class _Document:
 
     def _index(self, part: str, length: int, member: str) -> int:
         if not _INDEX.fullmatch(part) or int(part) >= length:
-            raise self._error(member, "there is nothing")
+            raise self._error(member, "nothing exists at this path")
         return int(part)
 
     def _shift(self, elements: int) -> None:
@@ -308,24 +308,32 @@ def difference(before: JsonValue, after: JsonValue) -> list[JsonValue]:
 
 def _differ(before: JsonValue, after: JsonValue, pointer: str, operations: list[JsonValue]) -> None:
     if isinstance(before, dict) and isinstance(after, dict):
-        for name in before:
-            if name not in after:
-                operations.append({"op": "remove", "path": _child(pointer, name)})
-        for name, value in after.items():
-            if name in before:
-                _differ(before[name], value, _child(pointer, name), operations)
-            else:
-                operations.append({"op": "add", "path": _child(pointer, name), "value": value})
+        _differ_objects(before, after, pointer, operations)
     elif isinstance(before, list) and isinstance(after, list):
-        shared = min(len(before), len(after))
-        for index in range(shared):
-            _differ(before[index], after[index], _child(pointer, str(index)), operations)
-        for index in range(len(before) - 1, shared - 1, -1):
-            operations.append({"op": "remove", "path": _child(pointer, str(index))})
-        for value in after[shared:]:
-            operations.append({"op": "add", "path": _child(pointer, "-"), "value": value})
+        _differ_lists(before, after, pointer, operations)
     elif type(before) is not type(after) or repr(before) != repr(after):
         operations.append({"op": "replace", "path": pointer, "value": after})
+
+
+def _differ_objects(before: JsonObject, after: JsonObject, pointer: str, operations: list[JsonValue]) -> None:
+    for name in before:
+        if name not in after:
+            operations.append({"op": "remove", "path": _child(pointer, name)})
+    for name, value in after.items():
+        if name in before:
+            _differ(before[name], value, _child(pointer, name), operations)
+        else:
+            operations.append({"op": "add", "path": _child(pointer, name), "value": value})
+
+
+def _differ_lists(before: list[JsonValue], after: list[JsonValue], pointer: str, operations: list[JsonValue]) -> None:
+    shared = min(len(before), len(after))
+    for index in range(shared):
+        _differ(before[index], after[index], _child(pointer, str(index)), operations)
+    for index in range(len(before) - 1, shared - 1, -1):
+        operations.append({"op": "remove", "path": _child(pointer, str(index))})
+    for value in after[shared:]:
+        operations.append({"op": "add", "path": _child(pointer, "-"), "value": value})
 
 
 def _child(pointer: str, name: str) -> str:

@@ -30,9 +30,8 @@ else:
         return _lazy_class
 
     def _lazy_class(cls):
-        cls.__doc__ = (
-            cls.__doc__ or cls.__name__
-        )  # without item, dataclass() would compute the signature, which is slow
+        # Without a docstring, dataclass() would compute the signature for one, which is slow.
+        cls.__doc__ = cls.__doc__ or cls.__name__
         result = dataclasses.dataclass(init=False, repr=False, eq=False, slots=True)(cls)
         if any(not item.init or item.kw_only for item in dataclasses.fields(result)):
             raise TypeError(f"{cls.__name__}: every field is a positional parameter")

@@ -97,10 +97,10 @@ class Cursors:
         try:
             data = base64.urlsafe_b64decode(cursor.encode("ascii") + b"=" * (-len(cursor) % 4))
         except (binascii.Error, UnicodeEncodeError, ValueError) as error:
-            raise MalformedError("the cursor is not one of ours", code="bad_cursor") from error
+            raise MalformedError("the cursor is invalid", code="bad_cursor") from error
         signature, content = data[:_SIGNATURE_BYTES], data[_SIGNATURE_BYTES:]
         if not hmac.compare_digest(signature, self._sign(content, scope)):
-            raise MalformedError("the cursor is not one of ours for this request", code="bad_cursor")
+            raise MalformedError("the cursor is invalid or belongs to another request", code="bad_cursor")
         place: dict[str, str] = json.loads(content)
         return place
 

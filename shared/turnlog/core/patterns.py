@@ -117,8 +117,8 @@ class _Program:
                     self.emit(child)
             case Choice(nodes):
                 self._choice(nodes)
-            case Repeated(inner, least, most):
-                self._repeated(inner, least, most)
+            case Repeated(inner, minimum, maximum):
+                self._repeated(inner, minimum, maximum)
 
     def _choice(self, nodes: tuple[Node, ...]) -> None:
         ends = list[int]()
@@ -131,18 +131,18 @@ class _Program:
         for end in ends:
             self.states[end].next = (len(self.states),)
 
-    def _repeated(self, node: Node, least: int, most: int | None) -> None:
-        for _ in range(least):
+    def _repeated(self, node: Node, minimum: int, maximum: int | None) -> None:
+        for _ in range(minimum):
             self.add("split")  # gives an empty node a state too, so that MAX_STATES limits repeats of it
             self.emit(node)
-        if most is None:
+        if maximum is None:
             split = self.add("split")
             self.emit(node)
             self.states[self.add("split")].next = (split,)
             self.states[split].next = (split + 1, len(self.states))
             return
         splits = list[int]()
-        for _ in range(most - least):
+        for _ in range(maximum - minimum):
             splits.append(self.add("split"))
             self.emit(node)
         for split in splits:

@@ -129,9 +129,9 @@ def _options(fields: Mapping[str, Any], numbers: Iterable[str], texts: Iterable[
     """Return the named options that are there, with numbers brought into their bounds."""
     options = dict[str, Option]()
     for name in numbers:
-        number, (least, most) = _number(fields.get(name)), _NUMBERS[name]
+        number, (low, high) = _number(fields.get(name)), _NUMBERS[name]
         if number is not None:
-            options[name] = min(max(number, least), most)
+            options[name] = min(max(number, low), high)
     for name in texts:
         text = _text(fields.get(name))
         if text is not None:

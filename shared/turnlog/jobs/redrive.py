@@ -109,7 +109,7 @@ class _Letters:
 
 def _redrive(queue: JobQueue, letters: _Letters, kind: JobKind) -> int:
     if not isinstance(queue, Redrivable):
-        raise UnavailableError(f"the queue of {kind!r} jobs can't give dead letters back", code="no_queue")
+        raise UnavailableError(f"the queue of {kind!r} jobs can't return dead letters", code="no_queue")
     return queue.redrive(lambda body: letters.group_of(body, queue))
 
 

@@ -172,7 +172,7 @@ class RunJob:
     def __call__(self, body: str, *, kinds: Collection[str]) -> Ran:
         message = read_message(body)
         if message.kind not in kinds:
-            raise InvalidInputError(f"a {message.kind!r} job in a queue of others")
+            raise InvalidInputError(f"a {message.kind!r} job is in a queue of other kinds")
         owner = owner_of_ids(message.tenant, message.user)
         with serving(owner.tenant_id):
             return self._run(message, owner)
@@ -252,7 +252,7 @@ def read_message(body: str) -> JobMessage:
     try:
         return JobMessage.model_validate(parse_strict_json(body), strict=True)
     except ValueError as error:
-        raise MalformedError("the message is no job of this version") from error
+        raise MalformedError("the message is not a job that this version knows") from error
 
 
 def job_answer(record: Record) -> Job:

@@ -185,10 +185,12 @@ def read_meta(item: Item) -> CachedSettings:
     """
     if (version := _int(item, "v") if "v" in item else SCHEMA_VERSION) > SCHEMA_VERSION:
         raise NewerSchemaError(f"schema version {version} is newer than {SCHEMA_VERSION}", item=item_name(item))
-    content, beside = _json(item), _int(item, _MISSING) if _MISSING in item else 0
+    content, early_code = _json(item), _int(item, _MISSING) if _MISSING in item else 0
     position, created_ms = reflected(item), _int(item, "c")
     with decoding(item_name(item)):
-        return CachedSettings(settings_from(content), content.get(_MISSING, beside), position, created_ms, "ss" in item)
+        return CachedSettings(
+            settings_from(content), content.get(_MISSING, early_code), position, created_ms, "ss" in item
+        )
 
 
 def directory_item(

@@ -22,10 +22,8 @@ from turnlog.log.verified import VERIFIED
 from turnlog.ports import Item, ItemTable, Page, Query
 
 MAX_EVENTS = 26
-"""Greatest number of events in a commit. The commit that holds a position begins at most so many positions before."""
-
-
-_OF_FORKS = frozenset({"fp", "bs", "fa"})
+"""Greatest number of events in a commit, so a commit begins less than this many positions before each of its events."""
+_FORK_ATTRIBUTES = frozenset({"fp", "bs", "fa"})
 
 
 class CommitItems:
@@ -204,7 +202,7 @@ def parent_of(home: SessionKeys, fork: Item) -> SessionKeys:
     """Return the keys of the log before a fork that is stored in ``home``."""
     parent = fork.get("bs", "")
     if not isinstance(parent, str):
-        raise CorruptError("a fork does not say of which session", item=item_name(fork))
+        raise CorruptError("a fork has no link to its parent", item=item_name(fork))
     return SessionKeys(home.owner, parent) if parent else home.base
 
 
@@ -221,7 +219,7 @@ def shared_of(fork: Item) -> int:
     """Return the position up to which a fork shares its parent's log. The parent's commit there may be longer."""
     shared = fork.get("fa", MAX_POSITION)
     if not isinstance(shared, int):
-        raise CorruptError("a fork does not say how much it shares", item=item_name(fork))
+        raise CorruptError("a fork has no position up to which it shares its parent's log", item=item_name(fork))
     return shared
 
 
@@ -256,7 +254,7 @@ def logged(item: Item) -> Item:
 
     ``fu`` stays, because events behind it are not part of the session.
     """
-    return {name: value for name, value in item.items() if name not in _OF_FORKS} | {"sk": log_key(item)}
+    return {name: value for name, value in item.items() if name not in _FORK_ATTRIBUTES} | {"sk": log_key(item)}
 
 
 def first_position(item: Item) -> int:

@@ -145,7 +145,7 @@ class CommitLog:
         position = max((_number(cache, "pos") for cache in caches if not is_cache_tombstone(cache)), default=0)
         if position > header.last and position > self._tail(keys).header.last:
             raise CorruptError(
-                f"the log ends at position {header.last}, but position {position} was there",
+                f"the log ends at position {header.last}, but a cache reflects position {position}",
                 item=commit_sort_key(header.last + 1),
             )
 
@@ -482,7 +482,9 @@ def checked_chain(items: Sequence[Item]) -> list[Commit]:
         header = verified.header
         before = commits[-1].header if commits else None
         if before is not None and before.last + 1 != header.first:
-            raise CorruptError(f"a hole between positions {before.last} and {header.first}", item=item_name(item))
+            raise CorruptError(
+                f"commits are missing between positions {before.last} and {header.first}", item=item_name(item)
+            )
         previous = before.hash if before is not None else (GENESIS if header.first == 1 else None)
         if previous is not None and not verified.follows(previous):
             raise CorruptError("the chain hash does not follow from the commit before", item=item_name(item))

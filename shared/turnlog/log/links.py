@@ -75,7 +75,7 @@ class Links:
         except UnavailableError as error:
             if error.error_code != "storage_denied":
                 raise
-            message = f"the answer has {len(answer):,} bytes, more than one can carry: ask for less, by a smaller limit or budget"
+            message = f"the answer has {len(answer):,} bytes, which is too large to send: use a smaller limit or budget"
             raise TooLargeError(message, code="answer_too_large") from error
         return Link(url, rfc3339(until))
 

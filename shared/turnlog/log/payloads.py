@@ -68,9 +68,9 @@ class Payloads:
 
     def copy(self, to: SessionKeys, payloads: Sequence[Payload]) -> None:
         """Copy payloads unchanged to the same places in another partition. Raises `CorruptError` for a missing one."""
-        beside = [payload for payload in payloads if not is_blob(payload)]
-        items = self._items.get_many([Key(payload.home, payload.place) for payload in beside]) if beside else {}
-        for payload in beside:
+        in_items = [payload for payload in payloads if not is_blob(payload)]
+        items = self._items.get_many([Key(payload.home, payload.place) for payload in in_items]) if in_items else {}
+        for payload in in_items:
             if Key(payload.home, payload.place) not in items:
                 raise CorruptError("a payload that a commit names is missing", item=payload.place)
         if items:

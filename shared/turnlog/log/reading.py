@@ -154,16 +154,16 @@ def newest_pages(
 INDEXED_CHARS = 20_000
 
 
-def shown_text(located_message: Located, facts: MessageOutline) -> str:
+def shown_text(item: Located, facts: MessageOutline) -> str:
     """Return the searchable text of a message: text, calls with their arguments, results and captions.
 
     For a payload that is not fetched it is the text in the card.
     """
-    message = located_message.message
+    message = item.message
     texts = [facts.head]
     if message is not None:
         texts += [placeholder_text(block) for block in message.content if not hasattr(block, "text")]
-        texts += captions(located_message.event.body)
+        texts += captions(item.event.body)
         results = [placeholder_text(block) for result in message.tool_results for block in result.content]
     else:
         results = [result.text for result in facts.results]

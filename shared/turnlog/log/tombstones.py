@@ -170,15 +170,15 @@ def since_of(first: Item) -> int:
     """Return the start of the lease on a first slot, in milliseconds since 1970."""
     since_ms = first.get(SINCE)
     if not isinstance(since_ms, int):
-        raise CorruptError("a first slot does not say since when", item=item_name(first))
+        raise CorruptError("a first slot has no start of its lease", item=item_name(first))
     return since_ms
 
 
 def still_erased(wait_ms: int) -> ConflictError:
     """Return the error for a restore of a session that has expired and is still being erased."""
     return ConflictError(
-        "the session has expired and is being erased, all but its full snapshots: it is restored under its own id when that is "
-        "over, under another id at once",
+        "the session has expired and is being erased except for its full snapshots: restore it under its own id after that, "
+        "or under another id at once",
         code="session_expiring",
         retry_after_seconds=max(1, -(-wait_ms // 1000)),
     )

@@ -90,7 +90,7 @@ class VerifiedItems:
         if data is None:
             return None
         if sha256(data).hexdigest() != digest:
-            raise CorruptError("a blob is not the one that its name says", item=name)
+            raise CorruptError("the digest of a blob does not match its name", item=name)
         if len(data) <= self._max_bytes // 4:
             with self._lock:
                 if key not in self._blobs:
@@ -147,7 +147,7 @@ def _check_pointer(item: Item, line: bytes) -> None:
     with decoding(item_name(item)):
         event = json.loads(line)
         if item["fa"] != event["at"] or item.get("bs") not in ("", event["of"]):
-            raise CorruptError("a fork does not point to where it began", item=item_name(item))
+            raise CorruptError("a fork's link to its parent differs from its event", item=item_name(item))
 
 
 VERIFIED = VerifiedItems()

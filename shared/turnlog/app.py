@@ -1,7 +1,7 @@
-"""Composition root: an engine and every use case over it, in one table.
+"""The composition root: an engine and every use case over it, in one table.
 
-Each use case and each library is imported when it is first used: a Lambda function loads what its own routes take, and one that
-counts no tokens never loads the vocabulary.
+Each use case and each library is imported at its first use. So a Lambda function loads only what its own routes need, and one
+that counts no tokens never loads the vocabulary.
 """
 
 from __future__ import annotations
@@ -98,11 +98,12 @@ if TYPE_CHECKING:
 
 @lazy_dataclass(frozen=True, slots=True)
 class Engine:
-    """Where everything is kept. ``name`` is shown by health; ``close`` frees what the engine holds, ``release`` what it holds for
-    the thread that calls it.
+    """A storage engine: items, blobs and job queues.
 
-    ``copy_to`` copies items and jobs to a new file, and opens that with a blob folder of its own; None where the engine can't.
-    ``queue`` takes jobs of every kind that has no queue of its own in ``queues``.
+    - ``name``: shown by the health routes.
+    - ``queue``: the queue for kinds of jobs that have no queue of their own in ``queues``.
+    - ``close``: frees all resources. ``release``: frees the resources of the calling thread.
+    - ``copy_to``: copies items and jobs to a new file and opens it with its own blob folder; None if not supported.
     """
 
     name: str
@@ -115,11 +116,12 @@ class Engine:
     copy_to: Callable[[Path, Path], Engine] | None = None
 
     def queue_of(self, kind: str) -> JobQueue | None:
+        """Return the queue for a kind of job, or None."""
         return self.queues.get(kind, self.queue)
 
 
 def make_engine(settings: Settings, *, clock: Clock, ids: IdSource) -> Engine:
-    """The engine that ``settings.engine`` names, or `InvalidInputError`."""
+    """Return the engine that ``settings.engine`` names. Raises `InvalidInputError` for a bad URL."""
     url = urlsplit(settings.engine)
     if settings.tenant_role_arn and url.scheme != "dynamodb":
         raise InvalidInputError(
@@ -153,7 +155,7 @@ def _memory(settings: Settings, clock: Clock, ids: IdSource) -> Engine:
 
 
 def _embedded(name: str, path: Path | str, blobs: BlobStore, settings: Settings, clock: Clock, ids: IdSource) -> Engine:
-    """Items and jobs in one database."""
+    """Return an engine with items and jobs in an SQLite database."""
     from turnlog.engines.files import FileBlobStore
     from turnlog.engines.sqlite import SqliteDatabase
     from turnlog.engines.sqlite_items import SqliteItemTable
@@ -178,7 +180,11 @@ def _embedded(name: str, path: Path | str, blobs: BlobStore, settings: Settings,
 
 
 def _aws(table: str, query: dict[str, list[str]], settings: Settings) -> Engine:
-    """``queue`` takes all jobs; ``compress_queue`` and ``snapshot_queue`` take those of their kinds. Names or URLs."""
+    """Return the DynamoDB engine with the options of the engine's URL.
+
+    The option ``queue`` names the queue of all jobs; ``compress_queue``, ``snapshot_queue`` and others name the queues of
+    their kinds. All are names or URLs.
+    """
     from turnlog.core.jobs import QUEUES
 
     own_queues = {f"{name}_queue": kinds for name, kinds in QUEUES.items()}
@@ -213,7 +219,7 @@ def _aws(table: str, query: dict[str, list[str]], settings: Settings) -> Engine:
 
 
 def _nothing() -> None:
-    """AWS clients hold nothing that must be closed."""
+    """Do nothing: AWS clients have no resources that must be closed."""
 
 
 class LazyCounter:
@@ -231,7 +237,7 @@ class LazyCounter:
 
 
 def make_counter(name: str) -> TokenCounter:
-    """The token counter of that name."""
+    """Return the token counter with this name."""
     if name == "estimate":
         from turnlog.engines.estimate_counter import EstimateCounter
 
@@ -242,7 +248,7 @@ def make_counter(name: str) -> TokenCounter:
 
 
 def make_chat_model(settings: Settings, clock: Clock) -> ChatModel:
-    """The model that the settings name: behind their endpoint, else Bedrock's in the engine's region."""
+    """Return the model that the settings name: at their endpoint, or else on Bedrock in the engine's region."""
     timeout_seconds = settings.summary_timeout_seconds
     if settings.summary_url:
         from turnlog.summaries.openai_compatible import OpenAiCompatibleModel
@@ -254,13 +260,13 @@ def make_chat_model(settings: Settings, clock: Clock) -> ChatModel:
     from turnlog.engines.aws_clients import make_clients
     from turnlog.summaries.bedrock import BedrockConverseModel
 
-    # ModelSummariser counts the tries.
+    # ModelSummariser does the retries.
     clients = make_clients(_region(settings), settings.endpoint_url, max_attempts=1)
     return BedrockConverseModel(clients, settings.summary_model, timeout_seconds=timeout_seconds)
 
 
 def make_embedder(settings: Settings) -> Embedder | None:
-    """The embedder that the settings name, in the engine's region; None where they name none."""
+    """Return the embedder that the settings name, in the engine's region, or None."""
     if not settings.rerank_model:
         return None
     from turnlog.engines.aws_clients import make_clients
@@ -275,10 +281,11 @@ def _region(settings: Settings) -> str | None:
 
 
 def use_case(path: str, *parts: str, **named: str) -> Any:
-    """Return a property that makes the class ``turnlog.<path>`` at its first use, of the application's ``parts`` by name.
+    """Return a property that creates an instance of the class ``turnlog.<path>`` at its first use.
 
-    The module is imported then, not before: a Lambda function loads what its own routes use. A dotted part is an
-    attribute of a part.
+    ``parts`` name the application's attributes to pass as arguments; ``named`` does so for keyword arguments. A dotted part
+    is an attribute of a part. The module is imported at the first use, so a Lambda function loads only what its own routes
+    use.
     """
     module, _, name = path.rpartition(".")
 
@@ -290,7 +297,10 @@ def use_case(path: str, *parts: str, **named: str) -> Any:
 
 
 class Application:
-    """Every use case over one engine, and the parts that they share. Each line is one: its class, and what it is made of."""
+    """All use cases over an engine, and the parts that they share.
+
+    Each line of the table names the class of a use case or part, and the parts that its constructor takes.
+    """
 
     def __init__(
         self,
@@ -303,7 +313,7 @@ class Application:
         signals: Signals | None = None,
         memory: MemoryEngine | None = None,
     ) -> None:
-        """Use ``counter`` and ``memory``, when given, in place of those that the settings name."""
+        """Create an application. ``counter`` and ``memory`` replace those that the settings name."""
         self.engine = engine
         self.settings = settings
         self.clock = clock
@@ -464,17 +474,17 @@ class Application:
     )
 
     def signal(self, name: SignalName, value: int = 1) -> None:
-        """Count a signal for the operator, where one listens."""
+        """Increment a counter for the operator, if the application has signals."""
         if self.signals is not None:
             self.signals.count(name, value)
 
     def close(self) -> None:
-        """Free what the engine holds."""
+        """Free the resources of the engine."""
         self.engine.close()
 
     @property
     def work(self) -> dict[str, Callable[[], Work]]:
-        """What does each kind of job."""
+        """Functions that return the worker of each kind of job."""
         return {
             "compress": lambda: self.compress_session.run,
             "snapshot": lambda: self.create_snapshot.run,
@@ -498,17 +508,20 @@ class Application:
 
     @cached_property
     def lazy_counter(self) -> TokenCounter:
-        """The token counter, made at its first use: for use cases that may not count."""
+        """The token counter, created at its first count, for use cases that do not always count."""
         return LazyCounter(lambda: self.counter)
 
     @cached_property
     def embedder(self) -> Embedder | None:
-        """The embedder that the settings name; None where they name none."""
+        """The embedder that the settings name, or None."""
         return make_embedder(self.settings)
 
     @cached_property
     def summariser(self) -> Summariser:
-        """The model that the settings name, with extracts where it may not or can't answer; extracts alone without a model."""
+        """The summariser: the model that the settings name, or extracts without a model.
+
+        Extracts also replace the model when the budget is spent or the model fails.
+        """
         if not self.settings.summary_model:
             return self.extracts
         from turnlog.summaries.budget import SummariseWithinBudget
@@ -523,19 +536,19 @@ class Application:
 
     @property
     def longest_summary_ms(self) -> int:
-        """The longest time that all tries of a model take together; 0 without a model."""
+        """The longest time in milliseconds that all tries of a model take together; 0 without a model."""
         return self.settings.summary_timeout_seconds * 1250 if self.settings.summary_model else 0
 
     @cached_property
     def short_texts(self) -> SearchEngine:
-        """Search engine for texts that stand alone: titles, summaries, facts."""
+        """The search engine for independent texts: titles, summaries and facts."""
         from turnlog.search.fts5 import Fts5SearchEngine
 
         return Fts5SearchEngine(before_weight=0.0)
 
     @cached_property
     def memory(self) -> MemoryEngine | None:
-        """The long-term memory that the settings name; None where they name none."""
+        """The long-term memory that the settings name, or None."""
         if self._memory is not None:
             return self._memory
         if self.settings.memory == "facts":
@@ -544,29 +557,29 @@ class Application:
 
     @property
     def has_memory(self) -> bool:
-        """Whether there is a long-term memory. Makes none."""
+        """Whether there is a long-term memory. Does not create it."""
         return self._memory is not None or self.settings.memory != "none"
 
     @property
     def visible_memory(self) -> MemoryEngine | None:
-        """Memory engine that hides users and sessions under erasure: for routes that read."""
+        """The memory engine for routes that read: it hides users and sessions under erasure."""
         from turnlog.memory.read import VisibleMemories
 
         return VisibleMemories(self.memory, self.items) if self.memory is not None else None
 
     def get_visible_memory(self) -> MemoryEngine | None:
-        """Return `visible_memory`: for use cases that may not need it."""
+        """Return `visible_memory`. For use cases that do not always need it."""
         return self.visible_memory
 
     @property
     def all_memories(self) -> tuple[MemoryEngine, ...]:
-        """Every engine that may know something, the embedded one also after another took its place: for erasure."""
+        """All engines that may hold memories, for erasure. The embedded one is included after another replaced it."""
         engine, embedded = self.memory, self.embedded_memory
         return (embedded,) if engine is None or engine is embedded else (engine, embedded)
 
     @cached_property
     def make_facts(self) -> MakeFacts:
-        """Extract facts by rules, or by the model of summaries where the settings name one."""
+        """The extractor of facts: rules, or the model of summaries if the settings name one."""
         from turnlog.memory.embedded import FactsWithinBudget, by
         from turnlog.memory.sentences import SentenceFacts
 
@@ -579,10 +592,10 @@ class Application:
         limit = self.settings.summary_tokens_per_day
         return FactsWithinBudget(model, rules, self.spending, self.lazy_counter, tokens_per_day=limit)
 
-    # what few requests need: loaded when one does
+    # parts that few requests need, loaded on demand
 
     def bring_memories(self, owner: Owner, ask: Bootstrap) -> BootstrapMessage:
-        """Fetch what long-term memory knows of the owner, for a session that begins with it."""
+        """Return the message with the owner's long-term memories that begins a new session."""
         from turnlog.memory.bootstrap import BringMemories
         from turnlog.memory.read import visible_memories
 
@@ -594,7 +607,7 @@ class Application:
     def make_snapshots(
         self, owner: Owner, session_id: str, header: Header, before: Header, settings: SessionSettings
     ) -> None:
-        """Take the snapshots that a session's settings ask for after an append."""
+        """Create the automatic snapshots that a session's settings require after an append."""
         self.automatic_snapshots(owner, session_id, header, before, settings)
 
     def index_segment(self, keys: SessionKeys, segment: Segment, messages: Iterable[tuple[Located, int]]) -> None:
@@ -602,7 +615,7 @@ class Application:
         self.search_indexes.store(keys, segment, messages)
 
     def link_of_export(self, owner: Owner, session_id: str) -> Link:
-        """Return a short-lived address of a session's export."""
+        """Return a short-lived address of a session's export file."""
         return self.export_sessions.link(owner, session_id)
 
 
@@ -613,7 +626,10 @@ def make_application(
     ids: IdSource | None = None,
     signals: Signals | None = None,
 ) -> Application:
-    """The application for settings (by default the environment's). Without ``signals``, what they would count is logged only."""
+    """Return the application for settings, by default those of the environment.
+
+    Without ``signals``, the operator's counters are only logged.
+    """
     settings = settings if settings is not None else Settings.from_environment()
     load_steps(settings)
     clock, ids = clock or SystemClock(), ids or RandomIds()
@@ -621,7 +637,10 @@ def make_application(
 
 
 def load_steps(settings: Settings) -> None:
-    """Imports the modules that register steps of policies, or `InvalidInputError` naming the one that can't be imported."""
+    """Import the modules that register custom steps of policies.
+
+    Raises an `InvalidInputError` that names a module which can't be imported.
+    """
     for module in settings.steps:
         try:
             import_module(module)
@@ -632,7 +651,10 @@ def load_steps(settings: Settings) -> None:
 
 
 def make_memory(settings: Settings, clock: Clock, ids: IdSource) -> MemoryEngine | None:
-    """The engine apart from ours that ``settings.memory`` names, or None. `InvalidInputError` when its own settings are no good."""
+    """Return the external memory engine that ``settings.memory`` names, or None.
+
+    Raises `InvalidInputError` when the engine's settings are wrong.
+    """
     seconds = settings.memory_timeout_seconds
     if settings.memory == "webhook":
         from turnlog.memory.webhook import WebhookMemoryEngine
@@ -643,9 +665,8 @@ def make_memory(settings: Settings, clock: Clock, ids: IdSource) -> MemoryEngine
         from turnlog.engines.aws_clients import make_clients
         from turnlog.memory.agentcore import AgentCoreMemoryEngine
 
-        of_engine = parse_qs(urlsplit(settings.engine).query).get("region", [None])[0]
-        region = settings.memory_region or _region_in(settings.memory_id) or of_engine
-        # Who asks may wait a short time only, and a job comes again by itself.
+        region = settings.memory_region or _region_in(settings.memory_id) or _region(settings)
+        # Two attempts: requests may wait for a short time only, and jobs are retried anyway.
         clients = make_clients(region, settings.endpoint_url, max_attempts=2)
         return AgentCoreMemoryEngine(
             clients, settings.memory_id, namespace=settings.memory_namespace, timeout_seconds=seconds
@@ -654,6 +675,6 @@ def make_memory(settings: Settings, clock: Clock, ids: IdSource) -> MemoryEngine
 
 
 def _region_in(memory_id: str) -> str | None:
-    """The region that an ARN names."""
+    """Return the region in an ARN, or None."""
     parts = memory_id.split(":")
     return parts[3] if parts[0] == "arn" and len(parts) > 3 else None

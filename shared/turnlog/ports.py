@@ -1,6 +1,6 @@
-"""What Turnlog needs from the world, as small protocols. An engine implements `ItemTable`, `BlobStore` and `JobQueue`.
+"""Ports: the protocols that Turnlog needs from its environment. An engine implements `ItemTable`, `BlobStore` and `JobQueue`.
 
-The contract of each is proven by the suites in `turnlog.testing`: run them to prove an engine of your own.
+The contract suites in `turnlog.testing` check each protocol; run them against an engine of your own.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 AttributeValue: TypeAlias = str | int | bytes
 Item: TypeAlias = Mapping[str, AttributeValue]
-"""Flat attributes. ``pk`` and ``sk`` are always there; ``g1pk``/``g1sk`` and ``g2pk``/``g2sk`` put an item on an index.
-``ttl`` is a time in epoch seconds: once that has passed, the engine may remove the item, at any time later or never."""
+"""An item: flat attributes. ``pk`` and ``sk`` are required; ``g1pk``/``g1sk`` and ``g2pk``/``g2sk`` put the item on an index.
+``ttl`` is a time in epoch seconds. After that time the engine may remove the item, at any later moment or never."""
 
 MAX_ITEM_BYTES = 409_600
-"""An item's limit, by DynamoDB's rule of counting (`item_size_bytes`). Every engine refuses a larger one."""
+"""Size limit of an item, counted by DynamoDB's rule (`item_size_bytes`). Every engine refuses larger items."""
 MAX_PAGE_BYTES = 1_048_576
 MAX_GET_ITEMS = 100
 MAX_WRITE_ITEMS = 25
@@ -32,18 +32,20 @@ INDEX_KEYS: dict[IndexName, tuple[str, str]] = {"activity": ("g1pk", "g1sk"), "e
 
 @lazy_dataclass(frozen=True, slots=True)
 class Key:
+    """The primary key of an item: partition key and sort key."""
+
     pk: str
     sk: str
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class Absent:
-    """No item has this key."""
+    """A condition: no item has this key."""
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class Equal:
-    """The item exists and its attribute has this value."""
+    """A condition: the item exists and its attribute has this value."""
 
     attribute: str
     value: AttributeValue
@@ -51,7 +53,7 @@ class Equal:
 
 @lazy_dataclass(frozen=True, slots=True)
 class Less:
-    """The item's attribute is a number smaller than the value; with ``or_absent``, an item that does not exist passes too."""
+    """A condition: the item's attribute is a number below ``value``. With ``or_absent``, a missing item passes too."""
 
     attribute: str
     value: int
@@ -63,18 +65,18 @@ Condition: TypeAlias = Absent | Equal | Less
 
 @lazy_dataclass(frozen=True, slots=True)
 class Lost:
-    """A conditional put that did not happen. ``existing`` is the item that stood in its way (None: there was none)."""
+    """A conditional put that was refused. ``existing`` is the item that has the key, or None when there is none."""
 
     existing: Item | None
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class Query:
-    """Items of one partition with ``low <= sort key <= high``, in order of the sort key (bytewise). An empty ``low`` is an open
-    start; with ``low > high`` there are none.
+    """A query for items of a partition with ``low <= sort key <= high``, in bytewise order of the sort key.
 
-    ``limit`` counts items; a page ends early after `MAX_PAGE_BYTES`. ``after`` is a former page's ``next``.
-    On an index (never consistent) ``pk``, ``low`` and ``high`` are those of the index.
+    An empty ``low`` means from the start; ``low > high`` gives no items. ``limit`` counts items; a page ends early after
+    `MAX_PAGE_BYTES`. ``after`` is the ``next`` of the previous page. With ``index``, ``pk``, ``low`` and ``high`` are keys
+    of that index, whose reads are never consistent.
     """
 
     pk: str
@@ -89,84 +91,99 @@ class Query:
 
 @lazy_dataclass(frozen=True, slots=True)
 class Page:
-    """``next`` is the key attributes to continue after; None: nothing follows. A page that ends exactly at the end may name a
-    ``next`` whose page is empty."""
+    """A page of a query's items.
+
+    ``next`` holds the key attributes to continue after, or None on the last page. A page that ends exactly with the last
+    item may have a ``next`` whose page is empty.
+    """
 
     items: tuple[Item, ...]
     next: Mapping[str, str] | None
 
 
 class ItemTable(Protocol):
-    """A table of items under (pk, sk). Single-item writes are atomic; what is acknowledged is durable and readable at once.
+    """A table of items with primary key (pk, sk). Writes of an item are atomic, and durable and readable once acknowledged.
 
-    Raises `UnavailableError` (effect unknown), `ThrottledError`, `TooLargeError` (item over `MAX_ITEM_BYTES`, nothing written).
+    Methods raise `UnavailableError` (effect unknown), `ThrottledError`, and `TooLargeError` for an item over
+    `MAX_ITEM_BYTES` (nothing was written).
     """
 
     def get_many(self, keys: Sequence[Key], *, consistent: bool = True) -> dict[Key, Item]:
-        """Those of any number of keys that exist."""
+        """Return the items that exist among any number of keys, by key."""
 
-    def query(self, query: Query) -> Page: ...
+    def query(self, query: Query) -> Page:
+        """Return a page of items."""
 
     def put(self, item: Item, *, condition: Condition | None = None) -> Lost | None:
-        """Writes the item whole if the condition holds; None on success. Exactly one of several racing `Absent` puts wins."""
+        """Replace the whole item if the condition holds. Return None on success, else `Lost`.
+
+        Exactly one of several concurrent puts with `Absent` succeeds.
+        """
 
     def write_many(self, items: Sequence[Item]) -> None:
-        """Any number of items, each whole, without a condition, together not atomic."""
+        """Replace any number of items without conditions. Each is written atomically, all together are not."""
 
     def delete_many(self, keys: Sequence[Key]) -> None:
-        """Any number of keys, together not atomic; an absent one is no error."""
+        """Delete any number of keys, not atomically together. Missing keys are no error."""
 
 
 @runtime_checkable
 class Purgeable(Protocol):
-    """What a table or a blob store can do besides, where deleted bytes stay in files of this machine."""
+    """An optional protocol of tables and blob stores that keep deleted bytes in local files."""
 
     def purge(self) -> None:
-        """Remove the bytes of what was deleted or replaced so far from every file; none of them is left when this returns.
+        """Remove all bytes of deleted and replaced items or blobs from every file before it returns.
 
-        Raises `UnavailableError` when they can't be removed now.
+        Raises `UnavailableError` when that is not possible at the moment.
         """
 
 
 @runtime_checkable
 class Inspectable(Protocol):
-    """What a table can do besides, where everything in it can be listed."""
+    """An optional protocol of tables whose contents can be listed completely."""
 
     def partitions(self) -> Iterator[str]:
         """Yield the partitions that hold items, sorted."""
 
     def damages(self) -> list[str]:
-        """Return what the engine itself finds wrong with its files, in words; empty when nothing is."""
+        """Return descriptions of the damage that the engine's own check finds in its files; empty when there is none."""
 
 
 class BlobStore(Protocol):
     """Immutable bytes under names such as ``tenant/user/session/…``."""
 
     def put(self, name: str, data: bytes | BinaryIO) -> None:
-        """Durable when it returns. Putting the same name again replaces the bytes, whole. A file is read from where it stands, and
-        never held in memory whole."""
+        """Store a blob, or replace it completely. The blob is durable when the call returns.
+
+        A file is read from its current position and never held in memory as a whole.
+        """
 
     def get(self, name: str) -> bytes | None:
-        """The bytes, or None when there is no such blob."""
+        """Return the bytes of a blob, or None when it does not exist."""
 
     def names(self, prefix: str) -> Sequence[str]:
-        """All names that begin with the prefix, sorted."""
+        """Return all names that begin with the prefix, sorted."""
 
-    def delete_many(self, names: Sequence[str]) -> None: ...
+    def delete_many(self, names: Sequence[str]) -> None:
+        """Delete any number of blobs. Missing ones are no error."""
 
     def erase(self, prefix: str, *, keep: Collection[str] = ()) -> int:
-        """Deletes every blob whose name begins with the prefix, but for those to ``keep``, with all its versions; how many
-        versions there were. When it returns, nothing of them is left. `UnavailableError` when one of them was kept.
+        """Delete every blob whose name begins with the prefix, except those in ``keep``, with all versions.
+
+        Return the number of versions deleted. When the call returns, none is left. Raises `UnavailableError` when the store
+        refused to delete one.
         """
 
     def url(self, name: str, *, seconds: int, filename: str) -> str | None:
-        """An address that gives the bytes to whoever has it, for so long; they are saved as ``filename``. No request. None: this
-        store is not on the network."""
+        """Return a URL from which anyone can download the blob as ``filename`` for ``seconds``.
+
+        Makes no request. Returns None when the store is not on the network.
+        """
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class Delivery:
-    """One receipt of a job. ``receives`` counts the deliveries of it so far, this one included."""
+    """A delivery of a job. ``receives`` counts the deliveries of the job so far, including this one."""
 
     job_id: str
     body: str
@@ -175,55 +192,64 @@ class Delivery:
 
 
 class JobQueue(Protocol):
-    """At-least-once delivery, no order. A job that is not acknowledged comes again; after ``max_receives`` it is a dead letter."""
+    """A job queue with at-least-once delivery in no particular order.
+
+    A job that is not acknowledged is delivered again. After ``max_receives`` deliveries it is a dead letter.
+    """
 
     def send(self, body: str, *, group: str, delay_seconds: int = 0) -> str:
-        """Durable when it returns the job's id. ``group`` is the tenant: the queue is fair between groups."""
+        """Send a job and return its id, when the job is durable.
+
+        ``group`` is the tenant; the queue delivers fairly between groups.
+        """
 
     def receive(self, *, limit: int = 10) -> Sequence[Delivery]:
-        """Up to ``limit`` (at most 10) jobs, invisible to others until the queue's visibility time-out. Does not wait."""
+        """Receive up to ``limit`` (at most 10) jobs without waiting. They are hidden until the queue's visibility timeout."""
 
     def acknowledge(self, receipt: str) -> None:
-        """The job is done. An outdated receipt is no error."""
+        """Remove a finished job from the queue. An outdated receipt is no error."""
 
     def postpone(self, receipt: str, *, seconds: int) -> None:
-        """The job becomes visible again after ``seconds``. An outdated receipt has no effect."""
+        """Make a received job visible again after ``seconds``. An outdated receipt has no effect."""
 
     def dead_letters(self, *, limit: int = 10) -> Sequence[Delivery]:
-        """Some of the dead letters, without taking them."""
+        """Return some of the dead letters without removing them."""
 
 
 @runtime_checkable
 class Redrivable(Protocol):
-    """What a queue can do besides, for an operator who has mended what made its dead letters."""
+    """An optional protocol of queues that can return dead letters, for an operator who has fixed their cause."""
 
     def redrive(self, group_of: Callable[[str], str | None]) -> int:
-        """Gives each dead letter for whose body ``group_of`` names a group back to the queue, with as many receives as a new
-        job; the others stay. Returns how many went back. Ended in between, none is lost; one may come twice.
+        """Return dead letters to the queue, counted as new jobs, and return their number.
+
+        ``group_of`` maps a body to its group; a dead letter for which it returns None stays. After an interruption no letter
+        is lost, but one may be delivered twice.
         """
 
 
 class TokenCounter(Protocol):
-    """Counts a text's tokens. ``name`` identifies the encoding and is stored with the counts."""
+    """A counter of tokens. ``name`` identifies the encoding and is stored with the counts."""
 
     @property
     def name(self) -> str: ...
 
-    def count(self, text: str) -> int: ...
+    def count(self, text: str) -> int:
+        """Return the number of tokens in a text."""
 
 
 class Summariser(Protocol):
-    """Makes a summary's text. ``name`` identifies it; what it gives back says who made it, for it may ask another.
+    """A writer of summaries. ``name`` identifies it; the result names the actual writer, which may be another one.
 
-    May raise `UnavailableError` (try again later), `SummaryRefusedError` (this request will never do) and
-    `SummariserConfigError` (none will, before the settings change). Appends and windows go on in any case.
+    Raises `UnavailableError` (try again later), `SummaryRefusedError` (this request will never succeed) and
+    `SummariserConfigError` (no request will succeed before the settings change). Appends and windows work in any case.
     """
 
     @property
     def name(self) -> str: ...
 
     def summarise(self, request: SummaryRequest) -> Summarised:
-        """A text of at most ``request.max_tokens`` tokens, and what it cost."""
+        """Return a summary of at most ``request.max_tokens`` tokens, and the tokens it cost."""
 
 
 SignalName: TypeAlias = Literal[
@@ -237,117 +263,144 @@ SignalName: TypeAlias = Literal[
 
 
 class Signals(Protocol):
-    """Events that an operator is to be told of, counted. Never contents."""
+    """Counters of events that an operator must know of. They never hold contents."""
 
     def count(self, name: SignalName, value: int = 1) -> None:
-        """It has happened so many times. Raises nothing."""
+        """Increment the counter ``name`` by ``value``. Never raises."""
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class TermDocuments:
-    """Texts as an engine cut them into terms: how many terms each has, and for a term the rows that have it, with how often."""
+    """Texts that a search engine has cut into terms.
+
+    ``lengths`` are the numbers of terms of the texts. ``rows_of`` maps a term to the rows that have it, each with the
+    number of occurrences.
+    """
 
     lengths: Sequence[int]
     rows_of: Callable[[str], Sequence[tuple[int, int]]]
 
 
 class SearchEngine(Protocol):
-    """Cuts texts into terms, and ranks them by the terms of a question. Deterministic; holds nothing between two calls."""
+    """A deterministic, stateless search engine that cuts texts into terms and ranks them by the terms of a question."""
 
     @property
     def name(self) -> str:
-        """Of the way texts are cut. What is kept of texts is used by an engine of the same name only."""
+        """The name of the method that cuts texts. Stored terms are used only by an engine of the same name."""
 
     def terms(self, texts: Sequence[str]) -> list[dict[str, int]]:
-        """The terms of each text, and how often it has each."""
+        """Return the terms of each text with their numbers of occurrences."""
 
     def rank(self, documents: TermDocuments, question: str) -> list[tuple[int, float]]:
-        """The rows that share a term with the question, best first, with a score above 0: greater is better; of equals the later.
+        """Return the rows that share a term with the question, best first, with scores above 0.
 
-        Each text is ranked with the one before it: a question is answered a turn later. Statistics are those of all documents.
+        A greater score is better; of equal scores, the later row comes first. Each text is ranked together with the one
+        before it, because an answer follows its question. Statistics are those of all documents.
         """
 
     def spans(self, texts: Sequence[str], question: str) -> list[list[tuple[int, int]]]:
-        """Where in each text words stand that share a term with the question: begin and end, in order, apart from each other."""
+        """Return for each text the spans (begin, end) of words that share a term with the question.
+
+        Spans are in order and do not overlap.
+        """
 
 
 class Embedder(Protocol):
-    """Makes a vector of a text, so that texts of one meaning have vectors of one direction, whatever their words.
+    """A maker of vectors: texts of similar meaning get vectors of similar direction, whatever their words.
 
-    Raises `UnavailableError` (try again later) and `EmbedderConfigError` (not before the settings change).
+    Raises `UnavailableError` (try again later) and `EmbedderConfigError` (try again only after the settings change).
     """
 
     @property
     def name(self) -> str: ...
 
     def embed(self, texts: Sequence[str], *, as_question: bool = False) -> list[Sequence[float]]:
-        """A vector for each text, all of one length. Some models tell a question from what it asks for."""
+        """Return a vector for each text, all of one length. Some models embed questions differently from texts."""
 
 
 class MemoryEngine(Protocol):
-    """Keeps what is known of a person beyond a session. What it is told twice it knows once.
+    """A store of memories of persons across sessions. Handing over the same part twice stores its memories once.
 
-    Raises `UnavailableError` and `ThrottledError` (try again later), and `MemoryConfigError` (not before the settings change).
+    Raises `UnavailableError` and `ThrottledError` (try again later), and `MemoryConfigError` (try again only after the
+    settings change).
     """
 
     @property
     def name(self) -> str: ...
 
     def remember(self, part: Offloaded) -> int:
-        """Takes what it wants to keep of a part of a session; how many memories it knows were made or confirmed by it (0 where
-        the engine makes them later). The same part again has no further effect."""
+        """Keep memories from a part of a session. Repeating the same part has no further effect.
+
+        Return the number of memories that the part created or confirmed; 0 for an engine that creates them later.
+        """
 
     def known(self, owner: Owner, question: str, *, limit: int, timeout_seconds: float) -> list[Memory]:
-        """What matters most for a question, best first (an empty question: in general); none that another one replaces."""
+        """Return the memories that matter most for a question, best first. An empty question asks in general.
+
+        Replaced memories are left out.
+        """
 
     def page(self, owner: Owner, *, limit: int, after: str | None = None) -> MemoryPage:
-        """All that is known of a person, newest first, those that were replaced too."""
+        """Return a page of all memories of a person, newest first, including replaced ones."""
 
     def forget(self, owner: Owner, memory_ids: Collection[str]) -> None:
-        """For good, and not to be made again of the parts that they came from. An unknown id is no error."""
+        """Delete memories for good. They are not created again from their parts. Unknown ids are no error."""
 
     def erase(self, owner: Owner, session_id: str | None = None, *, position: int | None = None) -> int:
-        """Everything that came from a session, or all of a person; how many memories there were. When it returns, nothing of them
-        is left. With ``position`` what came from that message of the session: an engine that can't tell erases the session's."""
+        """Erase all memories from a session, or all of a person, and return their number.
+
+        When the call returns, none is left. With ``position`` only the memories from that message are erased; an engine that
+        can't tell messages apart erases those of the session.
+        """
 
 
 class FactMaker(Protocol):
-    """Reads what was said for what is worth to be known of the person beyond the session.
+    """An extractor of facts about a person that are worth keeping beyond the session.
 
-    Raises `UnavailableError` (try again later), `SummaryRefusedError` (this will never do) and `SummariserConfigError`.
+    Raises `UnavailableError` (try again later), `SummaryRefusedError` (these messages will never succeed) and
+    `SummariserConfigError`.
     """
 
     @property
     def name(self) -> str: ...
 
     def facts(self, said: Iterable[SpokenMessage]) -> MadeFacts:
-        """Facts in order of position, each of a message that was given."""
+        """Return facts from the messages, in order of position."""
 
 
 class Clock(Protocol):
-    def now_ms(self) -> int:
-        """Milliseconds since 1970, UTC. May go backwards; the log's own times do not."""
+    """The current time, and waiting."""
 
-    def sleep(self, seconds: float) -> None: ...
+    def now_ms(self) -> int:
+        """Return the milliseconds since 1970 (UTC). They may go backwards; the log's own times do not."""
+
+    def sleep(self, seconds: float) -> None:
+        """Wait for ``seconds``."""
 
 
 class IdSource(Protocol):
+    """A source of random ids and numbers."""
+
     def new_id(self) -> str:
-        """A fresh id of at least 120 random bits, in the alphabet of ids."""
+        """Return a new id of at least 120 random bits, in the alphabet of ids."""
 
     def nonce(self) -> bytes:
-        """8 random bytes."""
+        """Return 8 random bytes."""
 
     def jitter(self) -> float:
-        """A random number in [0, 1)."""
+        """Return a random number in [0, 1)."""
 
 
 def item_size_bytes(item: Item) -> int:
-    """The size by DynamoDB's rule: names and strings in UTF-8, bytes as they are, a number's digits in pairs plus one."""
+    """Return an item's size by DynamoDB's rule.
+
+    Names and strings count in UTF-8, bytes as they are, and numbers a byte for each pair of digits plus one.
+    """
     return sum(len(name.encode()) + value_size_bytes(value) for name, value in item.items())
 
 
 def value_size_bytes(value: AttributeValue) -> int:
+    """Return the size of an attribute's value by DynamoDB's rule."""
     if isinstance(value, str):
         return len(value.encode())
     if isinstance(value, bytes):

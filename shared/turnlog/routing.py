@@ -1,4 +1,4 @@
-"""What a route is, and how a request goes through one: its query and its body are checked, then its endpoint is called."""
+"""Routes of the HTTP API: requests, responses, parameters, and the checks before an endpoint is called."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ CORRELATION_HEADER = "X-Correlation-Id"
 JSON = "application/json"
 JSON_PATCH = "application/json-patch+json"
 MERGE_TYPES = (JSON, "application/merge-patch+json")
-"""Media types of bodies. A merge patch is an object like any other, so every route takes both."""
+"""Media types of bodies that every route takes. A merge patch is a JSON object too."""
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class HttpRequest:
-    """A request, independent of how it came: ``body`` is parsed JSON that has passed `check_json`, or None."""
+    """A request, independent of its transport. ``body`` is parsed JSON that has passed `check_json`, or None."""
 
     owner: Owner
     path: Mapping[str, str] = field(default_factory=dict)
@@ -44,6 +44,8 @@ class HttpRequest:
 
 @lazy_dataclass(frozen=True, slots=True)
 class Response:
+    """An HTTP status with an answer."""
+
     status: int
     answer: Answer | JsonObject | Download
 
@@ -53,7 +55,7 @@ Endpoint: TypeAlias = "Callable[[Application, HttpRequest], Response]"
 
 @lazy_dataclass(frozen=True, slots=True)
 class Parameter:
-    """A query parameter. ``values`` closes a string to these."""
+    """A query parameter. ``values`` lists the values that a string may have; empty means any."""
 
     name: str
     kind: Literal["integer", "string"]
@@ -66,8 +68,11 @@ class Parameter:
 
 @lazy_dataclass(frozen=True, slots=True)
 class Route:
-    """``path`` has parameters in braces. ``writes``: it takes an ``Idempotency-Key``. ``resource`` names its function. ``is_file``:
-    its answer is bytes."""
+    """A route of the API.
+
+    ``path`` has parameters in braces. ``resource`` names the Lambda function that serves the route. ``writes`` says that the
+    route takes an ``Idempotency-Key``, ``free_body`` that its body has no model, ``is_file`` that its answer is bytes.
+    """
 
     method: Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
     path: str
@@ -88,7 +93,10 @@ CURSOR = Parameter("cursor", "string", "`next_cursor` of the page before")
 
 
 def call(app: Application, route: Route, request: HttpRequest) -> Response:
-    """One request through the table: its query parameters are checked, then its endpoint is called for its owner's tenant."""
+    """Check a request's query parameters, then call the route's endpoint for the tenant of the request's owner.
+
+    Raises `InvalidInputError` for a bad parameter or an unexpected body.
+    """
     known = {parameter.name: parameter for parameter in route.parameters}
     for name, value in request.query.items():
         parameter = known.get(name)
@@ -103,9 +111,9 @@ def call(app: Application, route: Route, request: HttpRequest) -> Response:
 
 
 def read_body(request: HttpRequest, model: type[B], *, is_optional: bool = False) -> B:
-    """The body as the model says. Without one, the model's defaults where it ``is_optional``.
+    """Return the body as an instance of the model. A missing body gives the model's defaults if ``is_optional``.
 
-    Raises `InvalidInputError` with the pointer of each problem, 20 at most, and no contents.
+    Raises `InvalidInputError` with up to 20 problems and their pointers, without contents of the body.
     """
     if request.body is None and is_optional:
         return model()
@@ -115,8 +123,8 @@ def read_body(request: HttpRequest, model: type[B], *, is_optional: bool = False
         return model.model_validate(request.body, strict=True)
     except ValidationError as error:
         problems = [
-            Problem(found["type"], _pointer(request.body, found), _WORDS.get(found["type"], found["msg"]))
-            for found in error.errors(include_url=False, include_input=False, include_context=False)[:20]
+            Problem(detail["type"], _pointer(request.body, detail), _WORDS.get(detail["type"], detail["msg"]))
+            for detail in error.errors(include_url=False, include_input=False, include_context=False)[:20]
         ]
         raise InvalidInputError(f"{problems[0].pointer or 'body'}: {problems[0].message}", problems=problems) from error
 
@@ -126,20 +134,26 @@ _WORDS = {"extra_forbidden": "unknown field", _MISSING: "the field is missing", 
 
 
 def _pointer(body: Any, error: ErrorDetails) -> str:
-    """Where an error is in the body, or would be. A location names the branches of unions too, which are nowhere in it."""
-    parts, found = list[int | str](), body
+    """Return the JSON pointer of an error in the body.
+
+    The location of a pydantic error also names branches of unions, which the body does not have; they are left out.
+    """
+    parts, value = list[int | str](), body
     location = error["loc"]
     for part in location[:-1] if error["type"] == _MISSING else location:
-        is_there = part in found if isinstance(found, dict) else isinstance(found, list) and isinstance(part, int)
+        is_there = part in value if isinstance(value, dict) else isinstance(value, list) and isinstance(part, int)
         if is_there:
             parts.append(part)
-            found = found[part]
+            value = value[part]
     parts += location[-1:] if error["type"] == _MISSING else ()
     return "".join("/" + str(part).replace("~", "~0").replace("/", "~1")[:128] for part in parts)
 
 
 def integer(request: HttpRequest, parameter: Parameter) -> int | None:
-    """A query parameter within its limits; None when it is not given."""
+    """Return an integer query parameter, or None when it is missing.
+
+    Raises `InvalidInputError` when it is outside its limits.
+    """
     text = request.query.get(parameter.name)
     if text is None:
         return None
@@ -151,7 +165,7 @@ def integer(request: HttpRequest, parameter: Parameter) -> int | None:
 
 
 def moment(request: HttpRequest, parameter: Parameter) -> int | str | None:
-    """A position, or else a time as text; None when it is not given."""
+    """Return a query parameter that is a position or a time as text; None when it is missing."""
     text = request.query.get(parameter.name)
     if text is None or not (text.isascii() and text.isdigit() and len(text) <= 15):
         return text
@@ -163,8 +177,10 @@ def moment(request: HttpRequest, parameter: Parameter) -> int | str | None:
 
 
 def not_an_object() -> InvalidInputError:
+    """Return the error for a body that is not a JSON object."""
     return invalid_parameter("", "the body is not a JSON object")
 
 
 def invalid_parameter(pointer: str, message: str) -> InvalidInputError:
+    """Return the error for a bad parameter or body at a JSON pointer."""
     return InvalidInputError(message, problems=[Problem("invalid_parameter", pointer, message)])

@@ -1,4 +1,4 @@
-"""Actions: what an entry of a session's history says was done. Some are the log's own words; the rest are the caller's."""
+"""Names of the actions in a session's history: those that the log itself records, and rules for a caller's own."""
 
 from __future__ import annotations
 
@@ -10,18 +10,21 @@ TOOL_RECALLED = "tool_recalled"
 SUMMARY_PUBLISHED, SUMMARY_DISCARDED = "summary_published", "summary_discarded"
 POLICY_CHANGE, END, TIME_OUT = "policy_change", "end", "time_out"
 REWIND, FORK, RESTORE, REDACT = "rewind", "fork", "restore", "redact"
-TOLD_BY_THE_LOG = frozenset(
+LOG_ACTIONS = frozenset(
     {CREATE, MESSAGE_ADDED, TOOL_CALL, TOOL_RESULT, TOOL_RECALLED, SUMMARY_PUBLISHED, SUMMARY_DISCARDED}
     | {RUN, APPROVE, REJECT, POLICY_CHANGE, RESTORE, REWIND, FORK, REDACT, END, TIME_OUT}
 )
-"""No caller gives these: an entry that has one tells of what the log itself did."""
+"""Actions that only the log records; a caller's entry can't use them."""
 
 
 def own_action(action: str | None, *, pointer: str) -> str:
-    """The action of a caller's change, `STATE_CHANGE` where none is given."""
+    """Return the action of a caller's change, `STATE_CHANGE` when it is None.
+
+    Raises `InvalidInputError` for an action that only the log records.
+    """
     if action is None:
         return STATE_CHANGE
-    if action in TOLD_BY_THE_LOG:
-        message = f"the action {action!r} is one that the log itself tells of"
+    if action in LOG_ACTIONS:
+        message = f"the action {action!r} is reserved for entries that the log writes itself"
         raise InvalidInputError(message, problems=[Problem("reserved_action", pointer, message)])
     return action

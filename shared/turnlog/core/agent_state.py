@@ -1,6 +1,6 @@
-"""The execution state of an agent: iteration, run id, scratchpad, pending action and their kin, and its validator.
+"""The execution state of an agent (iteration, run id, scratchpad, pending action and others) and its validator.
 
-It lives in the session's state under ``agents/<agent_id>``; unknown fields are kept.
+The execution state is a part of the session's state, under ``agents/<agent_id>``. Unknown fields are kept.
 """
 
 from __future__ import annotations
@@ -50,7 +50,10 @@ _FIELDS: dict[str, tuple[Callable[[object], bool], str]] = {
 
 
 def validate(state: Mapping[str, Any]) -> list[Problem]:
-    """What is wrong with an execution state; nothing when it is valid. An iteration equal to its maximum is allowed."""
+    """List the problems of an execution state; an empty list means it is valid.
+
+    An iteration equal to ``max_iterations`` is allowed.
+    """
     problems = list[Problem]()
     agent_id = state.get("agent_id")
     if not isinstance(agent_id, str) or not agent_id:
@@ -75,9 +78,9 @@ def _messages_problems(messages: object) -> list[Problem]:
     if not isinstance(messages, list):
         return [Problem("messages_not_list", "/messages", "messages is missing or not a list")]
     problems, called = list[Problem](), set[str]()
-    for at, message in enumerate(messages):
+    for index, message in enumerate(messages):
         if not isinstance(message, dict):
-            problems.append(Problem("wrong_type", f"/messages/{at}", "a message is not an object"))
+            problems.append(Problem("wrong_type", f"/messages/{index}", "a message is not an object"))
             continue
         calls = message.get("tool_calls")
         called |= (
@@ -86,33 +89,33 @@ def _messages_problems(messages: object) -> list[Problem]:
             else set()
         )
         if message.get("role") == "tool" and str(message.get("tool_call_id")) not in called:
-            problems.append(Problem("result_without_call", f"/messages/{at}", "a result without a call"))
+            problems.append(Problem("result_without_call", f"/messages/{index}", "a result without a call"))
     return problems
 
 
 def run_patch(run: JsonObject) -> tuple[str, JsonObject]:
-    """The agent and the merge patch of its execution state that an append's ``run`` names."""
-    given = run.get("agent_id", DEFAULT_AGENT)
-    agent_id = check_agent_id(given if isinstance(given, str) else "", pointer="/run/agent_id")
+    """Return the agent id that an append's ``run`` names, and the merge patch for the agent's execution state."""
+    value = run.get("agent_id", DEFAULT_AGENT)
+    agent_id = check_agent_id(value if isinstance(value, str) else "", pointer="/run/agent_id")
     return agent_id, {**run, "agent_id": agent_id}
 
 
 def agents_of(state: JsonObject) -> JsonObject:
-    """The execution states of a session's state by agent."""
+    """Return the execution states that a session's state holds, by agent id."""
     agents = state.get("agents")
     return agents if isinstance(agents, dict) else {}
 
 
 def pending_of(agent: JsonValue) -> JsonObject | None:
-    """The action of an agent that waits for a decision or its result, or None."""
-    found = agent.get("pending_action") if isinstance(agent, dict) else None
-    return found if isinstance(found, dict) else None
+    """Return the agent's action that waits for a decision or a result, or None."""
+    action = agent.get("pending_action") if isinstance(agent, dict) else None
+    return action if isinstance(action, dict) else None
 
 
 def agent_of(state: JsonObject, agent_id: str) -> JsonObject | None:
-    """The execution state of one agent, or None."""
-    found = agents_of(state).get(agent_id)
-    return found if isinstance(found, dict) else None
+    """Return the execution state of an agent, or None when the session has no such agent."""
+    agent = agents_of(state).get(agent_id)
+    return agent if isinstance(agent, dict) else None
 
 
 _AGENT_STATE_SCHEMA: JsonObject = {

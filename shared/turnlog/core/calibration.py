@@ -1,8 +1,10 @@
-"""What is learned of a provider's token counts: how many it counts for one of ours.
+"""The calibration factor: how many tokens a provider counts for each token that Turnlog estimates.
 
-A pure fold over commits, so that any old window can be built again. To keep what a provider has cached, the factor in force
-moves seldom: it stands on steps of 5 %, follows the median of the last five ratios, goes up as soon as that is above it (a
-window that is too large would be refused), and comes down only when a run loop begins and it is 15 % or more too high.
+The factor is a pure fold over commits, so any old window can be built again. It follows the median of the last five
+ratios, in steps of 5 %. It changes seldom, because each change may shift a window that the provider has cached:
+
+- It rises as soon as the median is above it, because the provider would refuse a window that is too large.
+- It falls only when a run loop begins and the factor is at least 15 points too high.
 """
 
 from __future__ import annotations
@@ -11,24 +13,30 @@ from turnlog.core.lazy_dataclass import lazy_dataclass
 
 KEPT = 5
 FEWEST = 3
-"""So many ratios are needed before the factor moves: one outlier among three is outvoted."""
+"""Ratios that are needed before the factor changes: the median of three ignores one outlier."""
 STEP = 5
 SLACK = 15
 LOWEST, HIGHEST = 50, 300
 LEAST_TOKENS = 256
-"""Smaller windows teach nothing: what a provider adds to every call would be taken for a factor."""
+"""Smaller windows are ignored: the tokens that a provider adds to every call would distort the ratio."""
 _PLAUSIBLE = range(20, 501)
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class Calibration:
-    """``percent`` is the factor in force, in hundredths; ``ratios`` are the last five, oldest first, rounded up."""
+    """The current factor and the ratios it follows.
+
+    ``percent`` is the factor in hundredths. ``ratios`` are the last five, in hundredths, rounded up, oldest first.
+    """
 
     percent: int = 100
     ratios: tuple[int, ...] = ()
 
     def after(self, ratio: int | None, *, opens_loop: bool) -> Calibration:
-        """The calibration after a commit that brought this ratio, if any, and opened a run loop or not."""
+        """Return the calibration after one more commit.
+
+        ``ratio`` is the ratio that the commit reports, or None. ``opens_loop`` says whether the commit opens a run loop.
+        """
         ratios = (*self.ratios, ratio)[-KEPT:] if ratio is not None else self.ratios
         if len(ratios) < FEWEST:
             return Calibration(self.percent, ratios)
@@ -51,9 +59,10 @@ class Calibration:
 
 
 def ratio_of(counted: int, ours: int) -> int | None:
-    """Hundredths of the provider's tokens for one of ours, rounded up; None where the window is too small to tell.
+    """Return ``counted`` (the provider's tokens) over ``ours`` in hundredths, rounded up.
 
-    Raises `ValueError` for counts that can't be of one window.
+    Returns None for a window of fewer than `LEAST_TOKENS` tokens. Raises `ValueError` for counts of 0 and for an
+    implausible ratio.
     """
     if counted <= 0 or ours <= 0:
         raise ValueError("a count of 0")
@@ -61,5 +70,5 @@ def ratio_of(counted: int, ours: int) -> int | None:
         return None
     ratio = -(-counted * 100 // ours)
     if ratio not in _PLAUSIBLE:
-        raise ValueError("a ratio beyond what any tokeniser makes")
+        raise ValueError("an implausible ratio of token counts")
     return ratio

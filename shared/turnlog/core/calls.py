@@ -1,6 +1,7 @@
-"""What the session's course depends on, of one message: enough to pair calls, find loops and build digests.
+"""Outlines of messages, and the pairing of tool calls with their results.
 
-Facts are taken from a `Message`, or from the card of a payload that is stored out of line; both give the same.
+An outline holds what pairing, loop borders and digests need of a message. It is made from a `Message`, or read from the
+card of a payload that is stored out of line; both give the same outline.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from turnlog.core.refs import Ref, call_key, result_key
 
 @lazy_dataclass(frozen=True, slots=True)
 class CallFact:
+    """A tool call in an outline. ``key`` is the call id, or a hash of a long one; empty when the call has no id."""
+
     key: str
     name: str
     arguments: str
@@ -27,7 +30,11 @@ class CallFact:
 
 @lazy_dataclass(frozen=True, slots=True)
 class ResultFact:
-    """``text`` is the result's beginning (all of it for a message at hand), ``chars`` its length."""
+    """A tool result in an outline.
+
+    ``text`` is the result's text, or only its beginning when the outline comes from a card. ``chars`` is the length of
+    the whole text. ``by_name`` marks a legacy ``function`` message, which names its function and no call id.
+    """
 
     key: str
     name: str
@@ -39,7 +46,11 @@ class ResultFact:
 
 @lazy_dataclass(frozen=True, slots=True)
 class MessageOutline:
-    """``chars`` is the length of the text; ``head`` its beginning (all of it for a message at hand)."""
+    """The parts of a message that pairing, loops and digests need.
+
+    ``head`` is the text, or only its beginning when the outline comes from a card. ``chars`` is the length of the whole
+    text. ``given_role`` is the role as the caller wrote it.
+    """
 
     role: Role
     head: str
@@ -52,9 +63,10 @@ class MessageOutline:
 
 
 def outline_of(message: Message) -> MessageOutline:
-    """The facts of a message, but for its ledger, which is read where it is needed.
+    """Return the outline of a message, without its ledger.
 
-    A message of an unknown role is never sent, so what it calls or answers pairs with nothing.
+    Calls and results of a message with an unknown role are left out: such a message is never sent, so they pair with
+    nothing.
     """
     text, is_known = message.text, message.role != "unknown"
     return MessageOutline(
@@ -80,7 +92,7 @@ _ENTRY_BYTES = 4 + 2 + _KEY_BYTES + _KEY_BYTES
 
 @lazy_dataclass(frozen=True, slots=True)
 class UnansweredCall:
-    """A call without a result: its ref and 6-byte hashes of its id and its name (``b""``: it has none)."""
+    """A call without a result: its ref, and 6-byte hashes of its id and its name (``b""`` when it has none)."""
 
     ref: Ref
     id_hash: bytes
@@ -93,7 +105,7 @@ def open_call(ref: Ref, *, key: str, name: str) -> UnansweredCall:
 
 @lazy_dataclass(frozen=True, slots=True)
 class OpenCalls:
-    """The open calls in order of their refs. ``more`` counts the newest ones, which a header had no room for."""
+    """The open calls, ordered by ref. ``more`` counts the newest calls, which did not fit into a header."""
 
     calls: tuple[UnansweredCall, ...] = ()
     more: int = 0
@@ -105,28 +117,30 @@ class OpenCalls:
         return OpenCalls(self.calls + tuple(calls), self.more)
 
     def encode(self) -> tuple[bytes, int]:
-        """For a header: the oldest 16 in 18 bytes each, and the count of the others."""
-        kept = self.calls[:OPEN_CALLS_KEPT]
+        """Encode the open calls for a header: the oldest 16 in 18 bytes each, and the count of the others."""
+        oldest = self.calls[:OPEN_CALLS_KEPT]
         data = b"".join(
             call.ref.position.to_bytes(4, "big")
             + min(call.ref.index, 65535).to_bytes(2, "big")
             + call.id_hash.ljust(_KEY_BYTES, b"\0")
             + call.name_hash.ljust(_KEY_BYTES, b"\0")
-            for call in kept
+            for call in oldest
         )
-        return data, self.more + len(self.calls) - len(kept)
+        return data, self.more + len(self.calls) - len(oldest)
 
     @classmethod
     def decode(cls, data: bytes, more: int) -> OpenCalls:
         if len(data) % _ENTRY_BYTES:
             raise ValueError("open calls are cut short")
-        return cls(tuple(_decode(data[at : at + _ENTRY_BYTES]) for at in range(0, len(data), _ENTRY_BYTES)), more)
+        return cls(
+            tuple(_decode(data[start : start + _ENTRY_BYTES]) for start in range(0, len(data), _ENTRY_BYTES)), more
+        )
 
 
 class OpenIndex:
-    """The open calls of a log that goes on, changed in place. A result finds its call in time that does not grow with them.
+    """A mutable index of open calls that finds the call of a result quickly, however many calls are open.
 
-    Calls are in the order of their refs. An answered one is left where it stands and skipped: no list is searched twice.
+    Calls are ordered by ref. An answered call stays in its list and is skipped, so no list is searched twice.
     """
 
     def __init__(self, before: OpenCalls) -> None:
@@ -146,31 +160,34 @@ class OpenIndex:
     def find(self, result: ResultFact) -> UnansweredCall | None:
         """Return the call that the result belongs to, or None."""
         if result.by_name and result.name:
-            return self._found("name", _hash(result.name))
-        return self._found("id", _hash(result.key)) if result.key else self._found("order", b"")
+            return self._oldest_match("name", _hash(result.name))
+        return self._oldest_match("id", _hash(result.key)) if result.key else self._oldest_match("order", b"")
 
     def answered(self, call: UnansweredCall) -> None:
         self._answered.add(id(call))
 
     def is_out_of_order(self, call: UnansweredCall, result: ResultFact) -> bool:
-        """Whether a call before this one is still open; for a result without an id, which is paired by order, one with an id."""
-        which = "any" if result.key else "with an id"
-        index = self._oldest[which]
+        """Return whether a call before this one is still open.
+
+        A result without an id is paired by order; for it only earlier calls with an id count.
+        """
+        scope = "any" if result.key else "with an id"
+        index = self._oldest[scope]
         while id(self._calls[index]) in self._answered or not (result.key or self._calls[index].id_hash):
             index += 1
             if index == len(self._calls):
                 break
-        self._oldest[which] = min(index, len(self._calls) - 1)
+        self._oldest[scope] = min(index, len(self._calls) - 1)
         return index < len(self._calls) and self._calls[index].ref < call.ref
 
     def calls(self) -> OpenCalls:
-        """Return those that are open now."""
+        """Return the calls that are still open."""
         if not self._answered:
             return OpenCalls(tuple(self._calls), self._more)
         return OpenCalls(tuple(call for call in self._calls if id(call) not in self._answered), self._more)
 
-    def _found(self, key: _Key, value: bytes) -> UnansweredCall | None:
-        """Return the first open call of the newest message that has one."""
+    def _oldest_match(self, key: _Key, value: bytes) -> UnansweredCall | None:
+        """Return the first open call with this value in the newest message that has one, or None."""
         if key not in self._groups:
             self._groups[key] = defaultdict(list)
             for call in self._calls:
@@ -199,10 +216,11 @@ def _value(call: UnansweredCall, key: _Key) -> bytes:
 
 @dataclasses.dataclass(slots=True)
 class Pairing:
-    """Of a range of messages: ``call_of`` a result (position, index), and ``result_of`` a call (its newest result).
+    """Tool calls and results of a range of messages, paired.
 
-    ``open`` are the calls without a result; ``orphans`` the results without a call; ``seconds`` those that came after
-    their call had been answered.
+    ``call_of`` maps a result's place (position, index) to its call. ``result_of`` maps a call to its newest result.
+    ``open`` are the calls without a result, ``orphans`` the results without a call. ``seconds`` are results that came
+    after their call had been answered.
     """
 
     call_of: dict[tuple[int, int], Ref] = field(default_factory=dict)
@@ -213,13 +231,16 @@ class Pairing:
 
 
 def pair(messages: Iterable[tuple[int, MessageOutline]], *, before: OpenCalls | None = None) -> Pairing:
-    """Pairs the results among the given (position, facts), in order. ``before``: calls that were open already."""
+    """Pair results with calls in (position, outline) items, in order. ``before`` are calls that were open already."""
     pairing, index = Pairing(), OpenIndex(before or OpenCalls())
     answered: dict[bytes, Ref] = {}
     for position, facts in messages:
         if facts.calls:
             index.opened(
-                [open_call(Ref(position, at), key=call.key, name=call.name) for at, call in enumerate(facts.calls)]
+                [
+                    open_call(Ref(position, number), key=call.key, name=call.name)
+                    for number, call in enumerate(facts.calls)
+                ]
             )
         for number, result in enumerate(facts.results):
             _pair_result(pairing, index, answered, (position, number), result)

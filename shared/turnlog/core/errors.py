@@ -2,30 +2,30 @@
 
     TurnlogError
     ├── InvalidInputError          the caller must change the request (422)
-    │   ├── MalformedError         not even JSON that we read (400)
+    │   ├── MalformedError         not JSON within the limits (400)
     │   ├── TooLargeError          over a documented limit (413)
     │   ├── UnsupportedMediaTypeError  (415)
     │   ├── IdempotencyMismatchError   same key, other payload (422)
-    │   ├── BudgetTooSmallError    the least window is larger than the budget (422)
+    │   ├── BudgetTooSmallError    the smallest possible window is larger than the budget (422)
     │   ├── PatchError             a patch that does not apply (422)
     │   ├── TooMuchWorkError       a request that would take more steps than its limit (422)
-    │   ├── BuildMismatchError     a build that this log can't give again (422)
-    │   └── OtherRendererError     a build of another version of the renderer (422)
+    │   ├── BuildMismatchError     a build that this log can't reproduce (422)
+    │   └── OtherRendererError     a build made by another version of the renderer (422)
     ├── UnauthorizedError (401), ForbiddenError (403)
     ├── NotFoundError (404)
-    ├── ConflictError              the log has moved on, or forbids it (409)
+    ├── ConflictError              the session has changed meanwhile, or its state forbids the request (409)
     │   ├── HeadMismatchError, VersionMismatchError, SessionExistsError, SessionEndedError
     │   └── DocumentChangedError, LoopUnfinishedError, RunActiveError
     ├── UnavailableError           try again later (503)
     │   └── ThrottledError         (429)
-    ├── SummaryRefusedError        a model's answer is no summary; the same request gets no better one (500)
+    ├── SummaryRefusedError        a model's answer can't be used as a summary; a retry would not help (500)
     ├── SummariserConfigError      the summariser's settings are wrong: credentials, address or model (500)
-    ├── MemoryConfigError          the same of the memory engine (500)
-    ├── StepError                  a step of the deployment's own fails or breaks a law of windows (500)
-    └── CorruptError               a stored item can't be trusted; names the item (500)
+    ├── MemoryConfigError          the memory engine's settings are wrong (500)
+    ├── StepError                  a custom step failed, or returned a window that breaks a rule (500)
+    └── CorruptError               a stored item is missing, damaged or inconsistent; names the item (500)
         └── NewerSchemaError       written by a newer Turnlog than this one
 
-``code`` is the stable name that clients switch on; ``details`` are further fields of the problem document.
+``code`` is a stable name for clients to test. ``details`` are further fields of the problem document (RFC 9457).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from turnlog.core.lazy_dataclass import lazy_dataclass
 
 @lazy_dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong with an input: where (a JSON pointer), which rule, and in words."""
+    """A fault of an input: the rule it breaks (``code``), its place (a JSON pointer) and a message."""
 
     code: str
     pointer: str
@@ -46,7 +46,7 @@ class Problem:
 
 
 class TurnlogError(Exception):
-    """Base of all errors. ``str(error)`` is safe to show to the caller: it holds names and sizes, never contents."""
+    """Base of all errors. ``str(error)`` is safe to show to the caller: it has names and sizes, never contents."""
 
     code: ClassVar[str] = "error"
 
@@ -88,19 +88,19 @@ class IdempotencyMismatchError(InvalidInputError):
 
 
 class BudgetTooSmallError(InvalidInputError):
-    """No window fits. ``details["needed"]`` is the smallest budget that would."""
+    """No window fits into the budget. ``details["needed"]`` is the smallest budget that would do."""
 
     code = "budget_too_small"
 
 
 class PatchError(InvalidInputError):
-    """A patch of the state that can't be applied. Its problem's pointer is into the patch."""
+    """A patch of the state that can't be applied. The problem's pointer points into the patch."""
 
     code = "patch_failed"
 
 
 class TooMuchWorkError(InvalidInputError):
-    """A request that would take more steps of work than it may. ``details["limit"]`` is how many it may take."""
+    """A request that would take more steps of work than allowed. ``details["limit"]`` is the allowed number."""
 
     code = "too_much_work"
 
@@ -112,7 +112,7 @@ class BuildMismatchError(InvalidInputError):
 
 
 class OtherRendererError(InvalidInputError):
-    """The build is of another version of the renderer. ``details["renderer"]`` is this one's."""
+    """A build made by another version of the renderer. ``details["renderer"]`` is the version of this one."""
 
     code = "other_renderer"
 
@@ -134,19 +134,19 @@ class ConflictError(TurnlogError):
 
 
 class HeadMismatchError(ConflictError):
-    """``if_head`` is not the head. ``details["head"]`` is."""
+    """``if_head`` is not the session's head. ``details["head"]`` is the actual head."""
 
     code = "head_mismatch"
 
 
 class VersionMismatchError(ConflictError):
-    """``if_version`` is not the version of the state. ``details["version"]`` is."""
+    """``if_version`` is not the version of the state. ``details["version"]`` is the actual version."""
 
     code = "version_mismatch"
 
 
 class DocumentChangedError(ConflictError):
-    """A document is not of the revision that a writing names, or is there already. ``details["key"]`` is its key."""
+    """A document has another revision than a write names, or exists already. ``details["key"]`` is its key."""
 
     code = "document_changed"
 
@@ -176,38 +176,40 @@ class ThrottledError(UnavailableError):
 
 
 class SummaryRefusedError(TurnlogError):
-    """A model's answer that may not stand for a conversation. ``details["reason"]`` says why, never what it said.
+    """A model's answer that can't be used as a summary.
 
-    ``input_tokens`` and ``output_tokens`` in the details were spent all the same.
+    ``details["reason"]`` says why, without the answer's text. ``input_tokens`` and ``output_tokens`` in the details were
+    spent nevertheless.
     """
 
     code = "summary_refused"
 
     @property
     def reason(self) -> str:
+        """Why the answer was refused; empty when the details don't say."""
         return str(self.details.get("reason", ""))
 
 
 class SummariserConfigError(TurnlogError):
-    """The model refuses us, is not there, or takes no such request: nothing to be tried again before the settings change."""
+    """A summariser whose model refuses access, does not exist or rejects the request. Retry only after the settings change."""
 
     code = "summariser_misconfigured"
 
 
 class EmbedderConfigError(TurnlogError):
-    """An embedder can't be used as the settings say: a model that is not there, or a right that is missing."""
+    """An embedder that can't be used as configured: its model does not exist, or a permission is missing."""
 
     code = "embedder_misconfigured"
 
 
 class MemoryConfigError(TurnlogError):
-    """The memory engine refuses us, or is not there: nothing to be tried again before the settings change."""
+    """A memory engine that refuses access or does not exist. Retry only after the settings change."""
 
     code = "memory_misconfigured"
 
 
 class StepError(TurnlogError):
-    """A registered step has failed, or returned a view that a step may not. ``details["step"]`` names it."""
+    """A registered step failed, or returned a view that breaks a rule of windows. ``details["step"]`` names the step."""
 
     code = "step_failed"
 

@@ -1,4 +1,4 @@
-"""Events: what commits hold. Each has a position; positions have no gaps."""
+"""Events, the contents of commits. Each event has a position; positions have no gaps."""
 
 from __future__ import annotations
 
@@ -14,13 +14,16 @@ from turnlog.core.summaries import Branch
 
 MAX_KEYS_TOLD = 100
 HEAD_TOKEN_CHARS = 500
-"""The length of the text's beginning whose tokens are counted apart at append, for cut texts in digests."""
+"""Length of the text's beginning whose tokens are counted separately at append; digests cut texts to it."""
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class Envelope:
-    """What is kept around a body. ``created_at`` is the caller's own time, as given. ``origin``: who has put the message in, where
-    that is not the caller: ``memory``, when the session began."""
+    """Fields that are stored beside a message's body.
+
+    ``created_at`` is the caller's own time, as given. ``origin`` says who added the message when it was not the caller:
+    ``memory`` marks the message with long-term memories at the beginning of a session.
+    """
 
     id: str | None = None
     status: MessageStatus = "complete"
@@ -35,8 +38,11 @@ class Envelope:
 
 @lazy_dataclass(frozen=True, slots=True)
 class Recall:
-    """That a message answers calls of the recall tools: the refs of these, and what they brought back, without its contents: refs
-    of calls, and positions of messages."""
+    """A mark of a message that answers calls of the recall tools.
+
+    ``answers`` are the refs of those calls. ``places`` name what the calls returned, without contents: refs of calls
+    and positions of messages.
+    """
 
     answers: tuple[str, ...]
     places: tuple[str | int, ...] = ()
@@ -44,10 +50,10 @@ class Recall:
 
 @lazy_dataclass(frozen=True, slots=True)
 class Payload:
-    """Where a payload out of line is: ``R#…`` in the session's partition, or ``blob:<name>``.
+    """The address of a payload that is stored out of line.
 
-    ``home`` is the partition that it was read from, which may be that of a session from which this one was forked; empty
-    until it has been read.
+    ``place`` is ``R#…`` for an item in the session's partition, or ``blob:<name>``. ``home`` is the partition that the
+    address was read from, empty before. For a forked session it can be the partition of the session it was forked from.
     """
 
     place: str
@@ -58,9 +64,10 @@ class Payload:
 
 @lazy_dataclass(frozen=True, slots=True)
 class MessageEvent:
-    """``body`` is None while its payload has not been fetched; then ``facts`` (from the card) may be None as well.
+    """A message in the log.
 
-    ``opens_loop`` is the number of the loop that begins here, or 0. ``head_tokens`` counts the first
+    ``body`` is None while its payload has not been fetched; then ``facts`` (from the card) may be None as well.
+    ``opens_loop`` is the number of the loop that begins with this message, or 0. ``head_tokens`` counts the first
     `HEAD_TOKEN_CHARS` characters of a longer text.
     """
 
@@ -80,8 +87,11 @@ class MessageEvent:
 
 @lazy_dataclass(frozen=True, slots=True)
 class Notes:
-    """What is kept of a request beside its messages, with the first of them: warnings as (code, position, pointer),
-    what the provider counted as (input, output), and the window that was sent as (position, tokens)."""
+    """Fields of an append request that are stored with its first message.
+
+    ``warnings`` are (code, position, pointer). ``usage`` is the provider's token count as (input, output). ``window`` is
+    the window that was sent, as (position, tokens).
+    """
 
     warnings: tuple[tuple[str, int, str], ...] = ()
     usage: tuple[int, int] | None = None
@@ -92,9 +102,9 @@ class Notes:
 class StateEvent:
     """A change of the session's state: an object is a JSON Merge Patch, a list a JSON Patch.
 
-    ``full`` is the whole state after it, in every 32nd and where the change is no patch (then ``patch`` is None).
-    ``previous`` is the position of the state event before, 0 when there is none. ``keys_before`` and ``keys_after`` are the
-    state's first `MAX_KEYS_TOLD` names, None in events from before they were kept.
+    ``full`` is the whole state after the change. Every 32nd state event has it, and every change that is not a patch (then
+    ``patch`` is None). ``previous`` is the position of the previous state event, 0 when there is none. ``keys_before`` and
+    ``keys_after`` are the state's first `MAX_KEYS_TOLD` names; events of older versions have None.
     """
 
     position: int
@@ -111,6 +121,8 @@ class StateEvent:
 
 @lazy_dataclass(frozen=True, slots=True)
 class CreateEvent:
+    """The creation of a session; ``state`` is its initial state."""
+
     position: int
     session_id: str
     settings: SessionSettings
@@ -120,7 +132,7 @@ class CreateEvent:
 
 @lazy_dataclass(frozen=True, slots=True)
 class SettingsEvent:
-    """Other settings, whole: they are in force from here on. ``changed`` names the fields that the caller gave."""
+    """A change of settings. ``settings`` holds all settings after the change; ``changed`` names the fields that the caller sent."""
 
     position: int
     settings: SessionSettings
@@ -130,15 +142,18 @@ class SettingsEvent:
 
 @lazy_dataclass(frozen=True, slots=True)
 class CloseEvent:
-    """The session has ended. The slot that this takes is one that an append in flight has lost."""
+    """The end of a session. The event takes the next slot, so an append that is under way loses that slot and fails."""
 
     position: int
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class RewindEvent:
-    """What came after position ``to`` has left the view; the log keeps it. ``closed`` are all stretches before this event
-    that are in view, oldest first. ``snapshot_id`` names the snapshot that was restored."""
+    """A rewind: events after position ``to`` leave the view but stay in the log.
+
+    ``closed`` are all stretches before this event that are in view, oldest first. ``snapshot_id`` names the snapshot that
+    was restored, if any.
+    """
 
     position: int
     to: int
@@ -148,9 +163,10 @@ class RewindEvent:
 
 @lazy_dataclass(frozen=True, slots=True)
 class ForkEvent:
-    """The session begins as another one was at its position ``at``, whose log it shares up to the event before this one.
+    """The first own event of a fork, which begins as session ``parent`` was at position ``at``.
 
-    ``settings`` are whole and in force from here on. ``closed`` is as in `RewindEvent`.
+    The fork shares the parent's log up to the event before this one. ``settings`` are all settings of the fork.
+    ``closed`` is as in `RewindEvent`.
     """
 
     position: int
@@ -172,13 +188,14 @@ class KeptMessage:
 
 @lazy_dataclass(frozen=True, slots=True)
 class SummaryEvent:
-    """What stands in windows for the closed loops ``first_loop`` to ``last_loop``, the positions ``first`` to ``last``.
+    """A summary that replaces the closed loops ``first_loop`` to ``last_loop`` (positions ``first`` to ``last``) in windows.
 
-    ``base`` is the position of the summary that it continues (0: none) and ``covers`` the chain hash of the commit that
-    holds ``last``: it stands for exactly that history. ``facts`` are values of the covered tool calls, kept verbatim, each
-    with the position where it stood first. ``tokens`` counts text and facts; ``source_tokens`` and ``messages`` count what
-    is covered. ``outline`` tells in short what this round has read (empty: as ``text`` does), or of ``level`` more rounds;
-    ``tree`` are the outlines of the rounds before (`turnlog.core.summaries`).
+    ``base`` is the position of the summary that this one continues, or 0. ``covers`` is the chain hash of the commit that
+    holds ``last``, so the summary stands for exactly that history. ``facts`` are values of the covered tool calls, kept
+    verbatim, each with the position where it first occurred. ``tokens`` counts text and facts; ``source_tokens`` and
+    ``messages`` count what is covered. ``outline`` is a short text of what this round has read; when it is empty, ``text``
+    serves as the outline. With ``level`` above 0 the outline also covers earlier rounds. ``tree`` names the outlines of
+    the rounds before (`turnlog.core.summaries`).
     """
 
     position: int
@@ -202,16 +219,16 @@ class SummaryEvent:
 
     @property
     def branches(self) -> tuple[Branch, ...]:
-        """The outlines of all that it covers, its own the newest."""
+        """The outlines of everything that the summary covers, oldest first; its own is the last."""
         if self.base and not self.tree and not self.level:
-            # Of before there were outlines: its text tells of all rounds.
+            # Written by a version without outlines: the text covers all rounds.
             return (Branch(1, self.position),)
         return (*self.tree, Branch(self.level, self.position))
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class NoteEvent:
-    """An entry of the history that a caller records: nothing changes. ``keys`` are names of the state at the time."""
+    """A history entry that a caller records without changing anything. ``keys`` are the state's names at that moment."""
 
     position: int
     action: str
@@ -223,7 +240,10 @@ class NoteEvent:
 
 @lazy_dataclass(frozen=True, slots=True)
 class DiscardEvent:
-    """The summary at position ``summary`` is in force no more, and none is. It stays in the log, for windows of earlier moments."""
+    """The withdrawal of the summary at position ``summary``; the session has no current summary afterwards.
+
+    The summary stays in the log for windows of earlier moments.
+    """
 
     position: int
     summary: int

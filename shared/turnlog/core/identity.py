@@ -1,4 +1,4 @@
-"""Who owns a session. Names and ids are checked here, once, at the edge; nothing else builds an owner."""
+"""Owners of sessions: a tenant and a user. Names and ids are checked in this module; nothing else builds an owner."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _HASHED = "h_"
 
 @lazy_dataclass(frozen=True, slots=True)
 class Owner:
-    """A tenant and a user of it, as given by the authoriser, and the safe ids that stand for them in keys."""
+    """A tenant and one of its users, as the authoriser names them, and the safe ids that stand for them in keys."""
 
     tenant: str
     user: str
@@ -27,20 +27,23 @@ class Owner:
 
     @classmethod
     def of(cls, tenant: str, user: str) -> Owner:
-        """Any non-empty names (role ARNs, e-mails, ``auth0|…``). Distinct names never share an id."""
+        """Return the owner for two non-empty names (role ARNs, e-mails, ``auth0|…``). Distinct names never share an id."""
         return cls(tenant=tenant, user=user, tenant_id=_principal_id(tenant), user_id=_principal_id(user))
 
 
 def owner_of_ids(tenant_id: str, user_id: str) -> Owner:
-    """The owner that these ids stand for, as they are in keys and jobs; the names behind hashed ids are not known."""
+    """Return the owner with these ids, as keys and jobs hold them. Names behind hashed ids stay unknown.
+
+    Raises `InvalidInputError` for text that can't be an id.
+    """
     for name in (tenant_id, user_id):
         if not is_principal_id(name):
-            raise InvalidInputError(f"{name[:80]!r} is no id of a tenant or user")
+            raise InvalidInputError(f"{name[:80]!r} is not an id of a tenant or user")
     return Owner(tenant=tenant_id, user=user_id, tenant_id=tenant_id, user_id=user_id)
 
 
 def is_principal_id(value: str) -> bool:
-    """Whether it is the id of a tenant or user in a key: no separator of keys and names, no wildcard of IAM."""
+    """Return whether ``value`` can be the id of a tenant or user in a key: no key separators, no IAM wildcards."""
     return _ID.fullmatch(value) is not None
 
 
@@ -54,7 +57,7 @@ def _principal_id(name: str) -> str:
 
 
 def check_session_id(value: str, *, pointer: str = "/session_id") -> str:
-    """``value`` when it is a legal session id, else `InvalidInputError`."""
+    """Return ``value``, or raise `InvalidInputError` when it is not a legal session id."""
     return _check(value, "session id", pointer)
 
 
@@ -73,19 +76,19 @@ _SERVED: ContextVar[str | None] = ContextVar("turnlog_served_tenant", default=No
 
 
 def served_tenant() -> str | None:
-    """The id of the tenant that is served, as it is in keys; None outside of `serving`."""
+    """Return the id of the tenant being served, as keys hold it; None outside of `serving`."""
     return _SERVED.get()
 
 
 @contextmanager
 def serving(tenant_id: str | None) -> Iterator[None]:
-    """All that the block asks of the engine is asked for this tenant; with None, for what belongs to none.
+    """Make all engine requests of the block on behalf of this tenant; with None, of no tenant.
 
-    Who enters it knows the tenant from who calls, or from a job's message: never from a key. An id that could not be in a key is a
-    ``ValueError``: nothing else reaches a policy of IAM.
+    Take the tenant from the caller's identity or from a job's message, never from a key. Raises ``ValueError`` for an id
+    that can't be in a key, so that nothing else reaches an IAM policy.
     """
     if tenant_id is not None and not is_principal_id(tenant_id):
-        raise ValueError(f"{tenant_id[:80]!r} is no id of a tenant")
+        raise ValueError(f"{tenant_id[:80]!r} is not an id of a tenant")
     token = _SERVED.set(tenant_id)
     try:
         yield
@@ -94,13 +97,13 @@ def serving(tenant_id: str | None) -> Iterator[None]:
 
 
 CORRELATION_PATTERN = r"^[A-Za-z0-9_.:/+=@-]{1,128}$"
-"""It is written into logs as it is: an id of somebody's, no text."""
+"""Characters of a correlation id. Logs print it unchanged, so free text is not allowed."""
 _PATTERN = re.compile(CORRELATION_PATTERN)
 _CURRENT: ContextVar[str | None] = ContextVar("turnlog_correlation_id", default=None)
 
 
 def correlation_id() -> str | None:
-    """That of the call under way in this thread or task, if it has one."""
+    """Return the correlation id of the current call in this thread or task, or None."""
     return _CURRENT.get()
 
 
@@ -110,10 +113,10 @@ def is_correlation_id(value: object) -> bool:
 
 @contextmanager
 def correlated(value: str | None) -> Iterator[None]:
-    """All calls in the block have this correlation id; with None they have none.
+    """Give all calls in the block this correlation id; with None they have none.
 
-    1 to 128 of ``A-Z a-z 0-9 _ . : / + = @ -``, else `InvalidInputError`. An engine in this process writes it into the jobs that
-    the calls start, a service gets it as ``X-Correlation-Id``.
+    An id has 1 to 128 of ``A-Z a-z 0-9 _ . : / + = @ -``; others raise `InvalidInputError`. An engine in this process
+    writes the id into the jobs that the calls start. A service receives it as ``X-Correlation-Id``.
     """
     if value is not None and not is_correlation_id(value):
         message = f"a correlation id is 1 to 128 of A-Z a-z 0-9 _ . : / + = @ -, not {value!r:.80}"

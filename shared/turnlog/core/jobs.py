@@ -22,7 +22,7 @@ JOB_KINDS: tuple[JobKind, ...] = tuple(kind for kinds in QUEUES.values() for kin
 
 
 def correlation_of(body: str) -> str | None:
-    """The correlation id in a message, whether it is a job of ours or not: a log has it before anything can go wrong."""
+    """Return the correlation id in a queue message, or None. Works for any text, so logs have the id before parsing fails."""
     try:
         message = json.loads(body)
     except (ValueError, RecursionError):

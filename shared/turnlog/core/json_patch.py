@@ -1,8 +1,8 @@
 """Changes of JSON values: JSON Merge Patch (RFC 7396), JSON Patch (RFC 6902), and the difference of two values as one.
 
-Stored patches are folded for as long as there are logs, so what they mean is said here and by no library's version. Values
-are never changed in place: an object or list is copied when a patch first changes it, once in a fold. What a patch
-costs is counted in steps, and a caller's patch may take `MAX_STEPS`; stored ones are read whatever they cost.
+Stored patches must fold to the same state for as long as a log exists, so this module defines their meaning and depends
+on no library. Values are never changed in place: an object or list is copied when a patch first changes it, once in a
+fold. The cost of a patch is counted in steps. A caller's patch may take `MAX_STEPS`; stored patches have no limit.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from turnlog.core.limits import UNLIMITED, Work
 
 MAX_OPERATIONS = 10_000
 MAX_STEPS = 1_000_000
-"""Of one patch: 1 for each value that is added, compared, copied, moved or merged, 8 for each operation, and 1 for every
-1,024 elements of a list that make room or close up."""
+"""Limit for the steps of one patch. A step is counted for each value that is added, compared, copied, moved or merged, 8 for
+each operation, and 1 for every 1,024 list elements that shift."""
 MAX_WORK_BYTES = 16 * 1024 * 1024
-"""Of JSON that the operations of one patch may add, copy, move or compare: a copy into itself doubles each time."""
+"""Limit for the JSON that the operations of one patch add, copy, move or compare. Copies of a value into itself double it."""
 OPERATION_STEPS = 8
 _ELEMENTS_PER_STEP = 1_024
 Patch: TypeAlias = "JsonObject | list[JsonValue]"
@@ -33,14 +33,14 @@ _OPERATIONS = frozenset({*_VALUED, *_SOURCED, "remove"})
 
 
 def applied(target: JsonObject, patch: Patch) -> tuple[JsonObject, int]:
-    """Return the object after a caller's patch and the steps it took. `PatchError` or `TooMuchWorkError` refuses the patch."""
+    """Return the object after a caller's patch, and the number of steps. Raises `PatchError` or `TooMuchWorkError`."""
     if isinstance(patch, list):
         _check_count(patch)
     return _folded(target, [patch], _Document(target, limit=MAX_STEPS))
 
 
 def folded(target: JsonObject, patches: Iterable[Patch]) -> tuple[JsonObject, int]:
-    """Return the object after stored patches, and the steps they took. They were within their limits when they were stored."""
+    """Return the object after stored patches, and the number of steps. Limits were checked when the patches were stored."""
     return _folded(target, patches, _Document(target))
 
 
@@ -48,7 +48,7 @@ def _folded(target: JsonObject, patches: Iterable[Patch], document: _Document) -
     for patch in patches:
         document.patch(patch)
         if not isinstance(document.root, dict):
-            raise _error("", "what it leaves is not an object")
+            raise _error("", "the result of the patch is not an object")
         target = document.root
     return target, document.steps
 
@@ -61,7 +61,7 @@ def merge(target: JsonValue, patch: JsonValue) -> JsonValue:
 
 
 def apply_operations(target: JsonValue, operations: Sequence[JsonValue]) -> JsonValue:
-    """Return the value after a caller's JSON Patch: all operations in order, or an error and nothing of them."""
+    """Return the value after a caller's JSON Patch. All operations are applied in order; an error applies none."""
     _check_count(operations)
     document = _Document(target, limit=MAX_STEPS)
     document.operate(operations)
@@ -74,7 +74,10 @@ def _check_count(operations: Sequence[JsonValue]) -> None:
 
 
 class _Document:
-    """A value under patches. ``_owned`` are copies made here, by identity: only these are changed in place."""
+    """A JSON value and the patches applied to it.
+
+    ``_owned`` holds the copies made here, by identity. Only these are changed in place.
+    """
 
     def __init__(self, root: JsonValue, *, limit: int = UNLIMITED) -> None:
         self.root = root
@@ -125,7 +128,7 @@ class _Document:
 
     def _apply(self, operation: JsonValue) -> None:
         if not isinstance(operation, dict):
-            raise _error(f"/{self._position}", "an operation is an object")
+            raise _error(f"/{self._position}", "an operation must be an object")
         name = operation.get("op")
         if not isinstance(name, str) or name not in _OPERATIONS:
             raise self._error("op", "op is not add, remove, replace, move, copy or test")
@@ -145,11 +148,11 @@ class _Document:
             self._add(path, value)
         elif name == "replace":
             self._replace(path, value)
-        elif not equal(self._found(path, "path"), value):
-            raise self._error("value", "the value there is another one")
+        elif not equal(self._value_at(path, "path"), value):
+            raise self._error("value", "the test failed: the target has another value")
 
     def _take(self, name: str, source: Sequence[str], path: Sequence[str]) -> None:
-        value = self._found(source, "from")
+        value = self._value_at(source, "from")
         self._charge(value, path)
         if name == "copy":
             self._add(path, copied(value))
@@ -169,7 +172,7 @@ class _Document:
             raise self._error(member, f"{member} is not a JSON pointer")
         return [part.replace("~1", "/").replace("~0", "~") for part in text[1:].split("/")]
 
-    def _found(self, path: Sequence[str], member: str) -> JsonValue:
+    def _value_at(self, path: Sequence[str], member: str) -> JsonValue:
         value = self.root
         for part in path:
             value = self._child(value, part, member)
@@ -180,10 +183,10 @@ class _Document:
             return value[part]
         if isinstance(value, list):
             return value[self._index(part, len(value), member)]
-        raise self._error(member, "there is nothing")
+        raise self._error(member, "nothing exists at this path")
 
     def _parent(self, path: Sequence[str], member: str) -> JsonValue:
-        """Return what holds the last part of a path; it and all above it may be changed in place."""
+        """Return the container of a path's last part, after copying it and all containers above it."""
         self.root = value = self._own(self.root)
         for part in path[:-1]:
             child = self._own(self._child(value, part, member))
@@ -223,7 +226,7 @@ class _Document:
             self._shift(len(parent) - index)
             parent.insert(index, value)
         else:
-            raise self._error("path", "there is nothing to add to")
+            raise self._error("path", "the parent is neither an object nor a list")
 
     def _replace(self, path: Sequence[str], value: JsonValue) -> None:
         if not path:
@@ -250,7 +253,7 @@ class _Document:
 
     def _index(self, part: str, length: int, member: str) -> int:
         if not _INDEX.fullmatch(part) or int(part) >= length:
-            raise self._error(member, "there is nothing")
+            raise self._error(member, "nothing exists at this path")
         return int(part)
 
     def _shift(self, elements: int) -> None:
@@ -279,50 +282,58 @@ def _error(pointer: str, message: str) -> PatchError:
 
 
 def copied(value: JsonValue) -> JsonValue:
-    """Return the value with objects and lists of its own."""
+    """Return a deep copy of the value."""
     if isinstance(value, dict):
         return {name: copied(child) for name, child in value.items()}
     return [copied(child) for child in value] if isinstance(value, list) else value
 
 
-def equal(one: JsonValue, other: JsonValue) -> bool:
-    """Whether two values are the same JSON: 1 is 1.0 and not true."""
-    if isinstance(one, bool) or isinstance(other, bool):
-        return one is other
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(equal(value, other[name]) for name, value in one.items())
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(equal(*pair) for pair in zip(one, other, strict=True))
-    return one == other
+def equal(value: JsonValue, other: JsonValue) -> bool:
+    """Return whether two values are the same JSON: 1 equals 1.0 but not true."""
+    if isinstance(value, bool) or isinstance(other, bool):
+        return value is other
+    if isinstance(value, dict) and isinstance(other, dict):
+        return value.keys() == other.keys() and all(equal(child, other[name]) for name, child in value.items())
+    if isinstance(value, list) and isinstance(other, list):
+        return len(value) == len(other) and all(equal(*pair) for pair in zip(value, other, strict=True))
+    return value == other
 
 
 def difference(before: JsonValue, after: JsonValue) -> list[JsonValue]:
-    """A JSON Patch that makes the one of the other: by name in objects, by place in lists."""
-    found = list[JsonValue]()
-    _differ(before, after, "", found)
-    return found
+    """Return a JSON Patch that turns ``before`` into ``after``. Objects are compared by name, lists by index."""
+    operations = list[JsonValue]()
+    _differ(before, after, "", operations)
+    return operations
 
 
-def _differ(before: JsonValue, after: JsonValue, pointer: str, found: list[JsonValue]) -> None:
+def _differ(before: JsonValue, after: JsonValue, pointer: str, operations: list[JsonValue]) -> None:
     if isinstance(before, dict) and isinstance(after, dict):
-        for name in before:
-            if name not in after:
-                found.append({"op": "remove", "path": _child(pointer, name)})
-        for name, value in after.items():
-            if name in before:
-                _differ(before[name], value, _child(pointer, name), found)
-            else:
-                found.append({"op": "add", "path": _child(pointer, name), "value": value})
+        _differ_objects(before, after, pointer, operations)
     elif isinstance(before, list) and isinstance(after, list):
-        shared = min(len(before), len(after))
-        for at in range(shared):
-            _differ(before[at], after[at], _child(pointer, str(at)), found)
-        for at in range(len(before) - 1, shared - 1, -1):
-            found.append({"op": "remove", "path": _child(pointer, str(at))})
-        for value in after[shared:]:
-            found.append({"op": "add", "path": _child(pointer, "-"), "value": value})
+        _differ_lists(before, after, pointer, operations)
     elif type(before) is not type(after) or repr(before) != repr(after):
-        found.append({"op": "replace", "path": pointer, "value": after})
+        operations.append({"op": "replace", "path": pointer, "value": after})
+
+
+def _differ_objects(before: JsonObject, after: JsonObject, pointer: str, operations: list[JsonValue]) -> None:
+    for name in before:
+        if name not in after:
+            operations.append({"op": "remove", "path": _child(pointer, name)})
+    for name, value in after.items():
+        if name in before:
+            _differ(before[name], value, _child(pointer, name), operations)
+        else:
+            operations.append({"op": "add", "path": _child(pointer, name), "value": value})
+
+
+def _differ_lists(before: list[JsonValue], after: list[JsonValue], pointer: str, operations: list[JsonValue]) -> None:
+    shared = min(len(before), len(after))
+    for index in range(shared):
+        _differ(before[index], after[index], _child(pointer, str(index)), operations)
+    for index in range(len(before) - 1, shared - 1, -1):
+        operations.append({"op": "remove", "path": _child(pointer, str(index))})
+    for value in after[shared:]:
+        operations.append({"op": "add", "path": _child(pointer, "-"), "value": value})
 
 
 def _child(pointer: str, name: str) -> str:

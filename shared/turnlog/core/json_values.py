@@ -1,4 +1,4 @@
-"""JSON as Turnlog keeps it: strict on entry, equal on the way back.
+"""JSON as Turnlog stores it: checked strictly when it comes in, returned unchanged.
 
 Strict means: valid UTF-8, no duplicate keys, no NaN or infinity, integers of at most 64 bits, at most 32 levels deep.
 A lone surrogate (``"\ud83d"``) is legal JSON and comes back as the same escape.
@@ -23,7 +23,10 @@ _MIN_INT, _MAX_INT = -(2**63), 2**64 - 1
 
 
 def encode_json(value: object) -> bytes:
-    """Compact UTF-8 JSON, keys in the order given; escapes everything beyond ASCII when a lone surrogate is inside."""
+    """Encode a value as compact UTF-8 JSON in its own key order.
+
+    A value with a lone surrogate is encoded as ASCII with escapes, because UTF-8 can't hold it.
+    """
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     try:
         return text.encode("utf-8")
@@ -32,24 +35,27 @@ def encode_json(value: object) -> bytes:
 
 
 def canonical_json(value: object) -> bytes:
-    """The bytes that are hashed: as `encode_json`, keys sorted and all ASCII, so that equal values have equal bytes."""
+    """Encode a value for hashing: compact ASCII JSON with sorted keys, so equal values have equal bytes."""
     return json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"), sort_keys=True).encode("ascii")
 
 
 def decode_json(data: bytes) -> Any:
-    """Reads what `encode_json` wrote. For stored data; a caller's bytes go through `parse_strict_json`."""
+    """Decode stored JSON that `encode_json` wrote. Use `parse_strict_json` for a caller's bytes."""
     return json.loads(data)
 
 
 def parse_strict_json(data: bytes | str, *, max_values: int | None = None) -> JsonValue:
-    """Read a caller's JSON before any other code sees it, or raise `MalformedError`; `TooLargeError` over ``max_values``."""
+    """Parse and check a caller's JSON.
+
+    Raises `MalformedError`, or `TooLargeError` for more than ``max_values`` values.
+    """
     if isinstance(data, bytes):
         try:
             data = data.decode("utf-8")
         except UnicodeDecodeError as error:
             raise MalformedError(f"body is not UTF-8 at byte {error.start}") from error
     try:
-        # A call for each number is dear, and few texts have integers that could be too wide.
+        # Calling a function for each integer is slow, and few texts have integers that could be too wide.
         parse_int = _int if _WIDE_INTEGER.search(data) else None
         value = json.loads(
             data, object_pairs_hook=_unique, parse_constant=_no_constant, parse_int=parse_int, parse_float=_float
@@ -66,7 +72,7 @@ def parse_strict_json(data: bytes | str, *, max_values: int | None = None) -> Js
 
 
 def check_json(value: object) -> None:
-    """Raises `MalformedError` unless ``value`` (a Python object from a caller) is JSON within our limits."""
+    """Raise `MalformedError` unless ``value`` (a Python object from a caller) is JSON within the limits."""
     stack: list[tuple[object, int]] = [(value, 1)]
     while stack:
         item, depth = stack.pop()
@@ -129,9 +135,9 @@ def _float(text: str) -> float:
 
 
 def measured(value: JsonValue) -> tuple[int, int]:
-    """Return how many values a value consists of, itself among them, and how many objects and lists stand inside one another.
+    """Return the number of values in a value, itself included, and its depth in nested objects and lists.
 
-    Level by level, without recursion: any depth, and some 30 ns a value.
+    Works level by level without recursion, so any depth is allowed. Takes about 30 ns for each value.
     """
     count, depth, level = 1, 0, [value] if isinstance(value, (dict, list)) else []
     while level:

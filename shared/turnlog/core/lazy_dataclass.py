@@ -1,9 +1,10 @@
-"""`dataclass(frozen=True, slots=True)`, of which nothing is compiled before it is called.
+"""A decorator like `dataclass(frozen=True, slots=True)` that compiles each generated method at its first use.
 
-The standard library writes the text of six functions for each class and compiles it when the class is made: 0.3 ms of CPU
-for each, and a cold start makes a hundred of them, most of which it never calls (docs/adr/0041). Here ``__init__`` is
-compiled with the first instance, ``__eq__`` and ``__hash__`` with the first comparison, the others never. All else is as
-there: `fields`, `replace`, `asdict`, ``match``, pickles and copies. To a type checker it is the standard library's.
+The standard library generates and compiles six functions when a class is defined. That takes 0.3 ms of CPU for each
+class. A cold start defines a hundred classes and calls few of those functions (docs/adr/0041). Here ``__init__`` is
+compiled for the first instance, ``__eq__`` and ``__hash__`` for the first comparison, and the other methods are not
+generated. `fields`, `replace`, `asdict`, ``match``, pickling and copying work as with the standard library, and a type
+checker sees the standard library's decorator.
 """
 
 from __future__ import annotations
@@ -20,54 +21,55 @@ else:
 
     @dataclasses.dataclass(frozen=True, slots=True)
     class _Model:
-        """What the parameters of a class are taken from."""
+        """A class whose ``__dataclass_params__`` every lazy dataclass gets."""
 
     def lazy_dataclass(*, frozen, slots):
-        """Both have to be true: for any other kind there is the standard library's."""
+        """Return the class decorator. Both arguments must be True; use the standard library for other kinds."""
         if not frozen or not slots:
             raise TypeError("only lazy_dataclass(frozen=True, slots=True)")
-        return _made
+        return _lazy_class
 
-    def _made(cls):
-        cls.__doc__ = cls.__doc__ or cls.__name__  # else its signature is made, which takes as long as all the rest
-        made = dataclasses.dataclass(init=False, repr=False, eq=False, slots=True)(cls)
-        if any(not one.init or one.kw_only for one in dataclasses.fields(made)):
+    def _lazy_class(cls):
+        # Without a docstring, dataclass() would compute the signature for one, which is slow.
+        cls.__doc__ = cls.__doc__ or cls.__name__
+        result = dataclasses.dataclass(init=False, repr=False, eq=False, slots=True)(cls)
+        if any(not item.init or item.kw_only for item in dataclasses.fields(result)):
             raise TypeError(f"{cls.__name__}: every field is a positional parameter")
-        made.__dataclass_params__ = _Model.__dataclass_params__
-        made.__setattr__, made.__delattr__ = _no_assignment, _no_deletion
-        made.__getstate__, made.__setstate__ = _getstate, _setstate
+        result.__dataclass_params__ = _Model.__dataclass_params__
+        result.__setattr__, result.__delattr__ = _no_assignment, _no_deletion
+        result.__getstate__, result.__setstate__ = _getstate, _setstate
         if "__repr__" not in cls.__dict__:
-            made.__repr__ = _repr
+            result.__repr__ = _repr
 
         def first_init(self, *args, **kwargs):
-            made.__init__ = _init_of(made)
-            made.__init__(self, *args, **kwargs)
+            result.__init__ = _init_of(result)
+            result.__init__(self, *args, **kwargs)
 
         def first_eq(self, other):
-            _compare_by(made)
-            return made.__eq__(self, other)
+            _compare_by(result)
+            return result.__eq__(self, other)
 
         def first_hash(self):
-            _compare_by(made)
-            return made.__hash__(self)
+            _compare_by(result)
+            return result.__hash__(self)
 
-        made.__init__ = first_init
+        result.__init__ = first_init
         if "__eq__" not in cls.__dict__:
-            made.__eq__, made.__hash__ = first_eq, first_hash
-        return made
+            result.__eq__, result.__hash__ = first_eq, first_hash
+        return result
 
     def _init_of(cls):
-        """Sets the slots themselves: ``__setattr__`` is closed."""
+        """Compile ``__init__``. It sets the slots directly, because ``__setattr__`` raises."""
         scope, parameters, lines = {"_missing": dataclasses.MISSING}, ["self"], []
-        for one in dataclasses.fields(cls):
-            name, value = one.name, one.name
+        for item in dataclasses.fields(cls):
+            name, value = item.name, item.name
             scope[f"_set_{name}"] = cls.__dict__[name].__set__
-            if one.default_factory is not dataclasses.MISSING:
-                scope[f"_make_{name}"] = one.default_factory
+            if item.default_factory is not dataclasses.MISSING:
+                scope[f"_make_{name}"] = item.default_factory
                 parameters.append(f"{name}=_missing")
                 value = f"_make_{name}() if {name} is _missing else {name}"
-            elif one.default is not dataclasses.MISSING:
-                scope[f"_default_{name}"] = one.default
+            elif item.default is not dataclasses.MISSING:
+                scope[f"_default_{name}"] = item.default
                 parameters.append(f"{name}=_default_{name}")
             else:
                 parameters.append(name)
@@ -81,17 +83,17 @@ else:
         return init
 
     def _compare_by(cls):
-        """The standard library's ``__eq__`` and ``__hash__``, of a class with the same fields."""
-        found = dataclasses.fields(cls)
-        names = {one.name: dataclasses.field(hash=one.hash, compare=one.compare) for one in found}
+        """Give ``cls`` the standard library's ``__eq__`` and ``__hash__``, taken from a class with the same fields."""
+        items = dataclasses.fields(cls)
+        names = {item.name: dataclasses.field(hash=item.hash, compare=item.compare) for item in items}
         twin = type(cls.__name__, (), {**names, "__annotations__": dict.fromkeys(names, "object")})
         twin = dataclasses.dataclass(init=False, repr=False, unsafe_hash=True)(twin)
         cls.__eq__, cls.__hash__ = twin.__eq__, twin.__hash__
 
     @recursive_repr()
     def _repr(self):
-        shown = (f"{one.name}={getattr(self, one.name)!r}" for one in dataclasses.fields(self) if one.repr)
-        return f"{type(self).__qualname__}({', '.join(shown)})"
+        values = (f"{item.name}={getattr(self, item.name)!r}" for item in dataclasses.fields(self) if item.repr)
+        return f"{type(self).__qualname__}({', '.join(values)})"
 
     def _no_assignment(self, name, value):
         raise dataclasses.FrozenInstanceError(f"cannot assign to field {name!r}")
@@ -100,8 +102,8 @@ else:
         raise dataclasses.FrozenInstanceError(f"cannot delete field {name!r}")
 
     def _getstate(self):
-        return [getattr(self, one.name) for one in dataclasses.fields(self)]
+        return [getattr(self, item.name) for item in dataclasses.fields(self)]
 
     def _setstate(self, state):
-        for one, value in zip(dataclasses.fields(self), state, strict=True):
-            object.__setattr__(self, one.name, value)
+        for item, value in zip(dataclasses.fields(self), state, strict=True):
+            object.__setattr__(self, item.name, value)

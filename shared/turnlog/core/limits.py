@@ -1,4 +1,4 @@
-"""The deadline of the call under way in this thread or task. Adapters begin no request that could outlast it."""
+"""Limits of a call: its deadline, its steps of work, and the bytes that a Lambda function takes and returns."""
 
 from __future__ import annotations
 
@@ -14,14 +14,18 @@ _LEFT: ContextVar[Callable[[], float] | None] = ContextVar("turnlog_seconds_left
 
 
 def seconds_left() -> float:
-    """Return the seconds until the deadline: infinity where there is none, and less than 0 when it is over."""
+    """Return the seconds until the deadline of the current call: infinity without one, negative after it."""
     left = _LEFT.get()
     return math.inf if left is None else left()
 
 
 @contextmanager
 def within(left: Callable[[], float] | None) -> Iterator[None]:
-    """Give all calls in the block the deadline that ``left`` counts down to, in seconds; with None they have none."""
+    """Give all calls in the block a deadline.
+
+    ``left`` returns the seconds until the deadline; with None the calls have none. Engines begin no request that could
+    outlast the deadline.
+    """
     token = _LEFT.set(left)
     try:
         yield
@@ -30,7 +34,7 @@ def within(left: Callable[[], float] | None) -> Iterator[None]:
 
 
 def check_time(needed_seconds: float, what: str) -> None:
-    """Raise `UnavailableError` when ``what``, which may take so long, could end after the deadline."""
+    """Raise `UnavailableError` when ``what``, which may take ``needed_seconds``, could end after the deadline."""
     if (left := seconds_left()) < needed_seconds:
         message = (
             f"{what} may take {needed_seconds:g} s and was not begun, as {max(left, 0):.1f} s were left; try again"
@@ -42,7 +46,7 @@ UNLIMITED = 2**63
 
 
 class Work:
-    """Count steps of one task; `TooMuchWorkError` names the task and its limit."""
+    """A counter for the steps of a task. Raises `TooMuchWorkError` with the task and its limit above ``limit``."""
 
     def __init__(self, task: str, *, limit: int = UNLIMITED) -> None:
         self.steps = 0
@@ -54,7 +58,7 @@ class Work:
         return self.limit - self.steps
 
     def spend(self, steps: int = 1) -> None:
-        """Add steps. Called before the work is done, so that what is refused is not done."""
+        """Count steps before they are done. Raises `TooMuchWorkError` above the limit."""
         self.steps += steps
         if self.steps > self.limit:
             raise TooMuchWorkError(
@@ -64,22 +68,22 @@ class Work:
 
 MAX_EVENT_BYTES, MAX_RESPONSE_BYTES = 6_291_456, 6_291_556
 _AROUND_BYTES = 64 * 1024
-"""For what is beside a body: headers, of which API Gateway takes 10,240 bytes, claims, and the request's context."""
+"""Room for the parts beside a body: headers (API Gateway allows 10,240 bytes), claims, and the request's context."""
 MAX_EVENT_BODY_BYTES = MAX_EVENT_BYTES - _AROUND_BYTES
 MAX_ANSWER_BYTES = (MAX_RESPONSE_BYTES - _AROUND_BYTES) // 4 * 3
-"""Bytes of JSON that fit into every answer, whatever they are: as base64 they take a third more."""
+"""Bytes of JSON that always fit into an answer, also as base64, which takes a third more."""
 PAGE_BYTES = 4 * 1024 * 1024
-"""Bytes of JSON after which a page ends. One entry alone may have more."""
-_MOST_FOR_A_BYTE = 6
-"""U+007F is one byte of UTF-8, and ``\\u007f`` where all beyond printable ASCII is escaped; nothing takes more."""
+"""Bytes of JSON after which a page ends. A page with one entry may have more."""
+_MAX_ESCAPED_BYTES = 6
+"""Bytes that one byte of UTF-8 takes at most in escaped JSON: U+007F becomes ``\\u007f``."""
 
 
 def event_bytes(body: bytes) -> int:
-    """Return the bytes of a request's body in the event of a function."""
+    """Return the bytes that a request's body takes in a Lambda event, with escapes."""
     return len(body) + sum(map(body.count, (b'"', b"\\", b"\n", b"\r", b"\t")))
 
 
 def fits_as_text(body: str, size_bytes: int) -> bool:
-    """Return whether an answer's body fits into a function's response as it is. Counted as if all beyond ASCII were escaped."""
-    most = MAX_RESPONSE_BYTES - _AROUND_BYTES
-    return size_bytes * _MOST_FOR_A_BYTE <= most or (size_bytes <= most and len(json.dumps(body)) <= most)
+    """Return whether an answer's body fits into a Lambda response as text, counted as if all non-ASCII text were escaped."""
+    limit = MAX_RESPONSE_BYTES - _AROUND_BYTES
+    return size_bytes * _MAX_ESCAPED_BYTES <= limit or (size_bytes <= limit and len(json.dumps(body)) <= limit)

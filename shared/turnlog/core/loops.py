@@ -1,8 +1,8 @@
-"""Borders of run loops: from a user message to the assistant's final reply.
+"""Borders of run loops, each from a user message to the assistant's final reply.
 
-A user message opens the next loop if the current one has an assistant message since its first user message, or has
-timed out; else it joins it. The first message that is not a system message opens loop 1, whatever its role. System messages
-before it belong to no loop. Messages of an interrupted stream change nothing.
+A user message opens the next loop if the current loop has an assistant message since its first user message, or has timed
+out. Otherwise the message joins the current loop. The first message that is not a system message opens loop 1, whatever
+its role. System messages before loop 1 belong to no loop. Messages of an interrupted stream change no border.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ LoopStatus: TypeAlias = Literal["open", "closed", "interrupted"]
 
 @lazy_dataclass(frozen=True, slots=True)
 class LoopState:
-    """The newest loop so far. ``number`` 0: none yet. ``start`` is the position of its first message.
+    """The newest loop. ``number`` is 0 before the first; ``start`` is the position of the loop's first message.
 
-    ``answered``: it has an assistant message since its first user message. ``final``: its newest assistant message has no
-    calls, so the loop would be `closed` if it ended here.
+    ``answered`` says that the loop has an assistant message since its first user message. ``final`` says that its newest
+    assistant message has no calls, so the loop would be `closed` if it ended here.
     """
 
     number: int = 0
@@ -36,7 +36,7 @@ class LoopState:
     final: bool = False
 
     def opens(self, role: Role, *, timed_out: bool = False) -> bool:
-        """Whether a message of this role opens a new loop."""
+        """Return whether a message of this role opens a new loop."""
         if self.number == 0:
             return role != "system"
         return role == "user" and (timed_out or (self.has_user and self.answered))
@@ -44,6 +44,7 @@ class LoopState:
     def after(
         self, role: Role, *, position: int, has_calls: bool, interrupted: bool, timed_out: bool = False
     ) -> LoopState:
+        """Return the newest loop after one more message."""
         state = self
         if self.opens(role, timed_out=timed_out) and not (interrupted and self.number):
             state = LoopState(number=self.number + 1, start=position)
@@ -73,7 +74,7 @@ class LoopState:
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")
 CALL_ITEMS = ("function_call", "custom_tool_call")
 REASONING = "reasoning"
-"""Roles as given of messages that are one item of an answer: a call, or the reasoning of what follows it."""
+"""Original roles of messages that are one item of an OpenAI Responses answer: a call, or reasoning."""
 
 DISORDER = {
     "orphan_result": "a result that belongs to no call; it is never sent",
@@ -97,14 +98,14 @@ DISORDER = {
     "messages_not_list": "messages is missing or not a list",
     "result_without_call": "a result without a call in the execution state",
     "iteration_above_maximum": "iteration is above max_iterations",
-    "usage_ignored": "usage can't be of the window named beside it; nothing is learned of it",
+    "usage_ignored": "usage does not fit the window named with it and is ignored",
 }
-"""Every warning code and what it says."""
+"""The message of every warning code."""
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class Disorder:
-    """Disorder that was kept. ``pointer`` is a JSON pointer into the request."""
+    """A warning about irregular input that was stored nevertheless. ``pointer`` is a JSON pointer into the request."""
 
     code: str
     position: int
@@ -116,7 +117,7 @@ class Disorder:
 
 
 class Amount(NamedTuple):
-    """So many messages, and the tokens that they take."""
+    """A number of messages, and the tokens they take."""
 
     messages: int = 0
     tokens: int = 0
@@ -127,10 +128,11 @@ _NOTHING = Amount()
 
 @lazy_dataclass(frozen=True, slots=True)
 class Flow:
-    """``messages`` and ``tokens`` are the totals in view; ``previous_role`` is the role as given of the newest message.
+    """The state of a conversation that loop borders and warnings depend on.
 
-    ``lead`` is what stands before the first loop, ``closed`` what stands in loops before the current one; both as of the
-    newest loop border.
+    ``messages`` and ``tokens`` are the totals in view; ``previous_role`` is the newest message's role as the caller wrote
+    it. ``lead`` counts the messages before the first loop, ``closed`` those in loops before the current one; both are as
+    of the newest loop border.
     """
 
     loop: LoopState = field(default_factory=LoopState)
@@ -144,7 +146,7 @@ class Flow:
 
 @lazy_dataclass(frozen=True, slots=True)
 class Arrival:
-    """One message on its way into the log: ``facts`` of it, its ``text``, and where it will stand."""
+    """A message to be appended: its outline (``facts``), its future position, and its index in the request."""
 
     position: int
     index: int
@@ -157,7 +159,11 @@ class Arrival:
 
 @lazy_dataclass(frozen=True, slots=True)
 class Accepted:
-    """``opens_loop``: the number of the loop it opens, or 0. ``unmatched``: indexes of results that no open call takes."""
+    """The result of accepting a message.
+
+    ``opens_loop`` is the number of the loop that the message opens, or 0. ``unmatched`` are indexes of results that
+    belong to no open call.
+    """
 
     flow: Flow
     opens_loop: int
@@ -167,14 +173,14 @@ class Accepted:
 
 
 def accept(flow: Flow, arrival: Arrival) -> Accepted:
-    """The flow after one more message, with the warnings that need nothing but the flow and the message."""
+    """Return the flow after one more message, with the warnings that follow from the flow and the message alone."""
     facts, position = arrival.facts, arrival.position
-    found = _Findings(arrival)
-    _check_role(found, flow, arrival)
-    _check_content(found, arrival)
+    findings = _Findings(arrival)
+    _check_role(findings, flow, arrival)
+    _check_content(findings, arrival)
     open_calls, unmatched = flow.open_calls, list[int]()
     if not arrival.interrupted:
-        open_calls, unmatched = _answer(found, _open(flow.open_calls, arrival), facts)
+        open_calls, unmatched = _answer(findings, _open(flow.open_calls, arrival), facts)
     loop = flow.loop.after(
         facts.role,
         position=position,
@@ -187,33 +193,37 @@ def accept(flow: Flow, arrival: Arrival) -> Accepted:
     return Accepted(
         flow=Flow(loop, open_calls, *totals, facts.given_role, lead, closed),
         opens_loop=loop.number if loop.number != flow.loop.number else 0,
-        refs=tuple(Ref(position, at) for at in range(len(facts.calls))),
+        refs=tuple(Ref(position, index) for index in range(len(facts.calls))),
         unmatched=tuple(unmatched),
-        warnings=tuple(found.warnings),
+        warnings=tuple(findings.warnings),
     )
 
 
 def _at_border(flow: Flow) -> tuple[Amount, Amount]:
-    """What stands before the first loop, and in loops from it on, when the next message opens one."""
+    """Return the amounts before the first loop and in loops since, as of a message that opens a loop."""
     if not flow.loop.number:
         return Amount(flow.messages, flow.tokens), _NOTHING
     return flow.lead, Amount(flow.messages - flow.lead.messages, flow.tokens - flow.lead.tokens)
 
 
 def repeated_ids(arrivals: Sequence[Arrival], before: OpenCalls) -> list[Disorder]:
-    """Calls of the request whose id stands earlier in the request or names a call that is open."""
+    """List warnings of calls whose id occurs earlier in the request or names an open call."""
     seen = {call.id_hash for call in before.calls if call.id_hash}
     warnings = list[Disorder]()
     for arrival in arrivals:
-        for at, call in enumerate(arrival.facts.calls):
-            id_hash = open_call(Ref(arrival.position, at), key=call.key, name="").id_hash
+        for number, call in enumerate(arrival.facts.calls):
+            id_hash = open_call(Ref(arrival.position, number), key=call.key, name="").id_hash
             if id_hash and id_hash in seen:
-                warnings.append(Disorder("repeated_id", arrival.position, f"/messages/{arrival.index}/tool_calls/{at}"))
+                warnings.append(
+                    Disorder("repeated_id", arrival.position, f"/messages/{arrival.index}/tool_calls/{number}")
+                )
             seen.add(id_hash)
     return warnings
 
 
 class _Findings:
+    """Warnings about one message, collected."""
+
     def __init__(self, arrival: Arrival) -> None:
         self.warnings: list[Disorder] = []
         self._position = arrival.position
@@ -223,49 +233,49 @@ class _Findings:
         self.warnings.append(Disorder(code, self._position, self._pointer + where))
 
 
-def _check_role(found: _Findings, flow: Flow, arrival: Arrival) -> None:
+def _check_role(findings: _Findings, flow: Flow, arrival: Arrival) -> None:
     facts = arrival.facts
-    # What a session was begun with from memory is said by nobody.
+    # The message with long-term memories at a session's beginning leaves no loop and no previous role.
     role, first = facts.role, not (flow.loop.number or flow.previous_role)
     if role == "unknown":
-        found.add("unknown_role", "/role")
+        findings.add("unknown_role", "/role")
     if role == "system" and not first:
-        found.add("system_mid", "/role")
+        findings.add("system_mid", "/role")
     if role == "assistant" and first:
-        found.add("assistant_first", "/role")
+        findings.add("assistant_first", "/role")
     if role == "user" and flow.previous_role == "user":
-        found.add("consecutive_user", "/role")
+        findings.add("consecutive_user", "/role")
     if role == "assistant" and flow.previous_role == "assistant":
-        found.add("consecutive_assistant", "/role")
+        findings.add("consecutive_assistant", "/role")
     if role == "user" and arrival.facts.calls:
-        found.add("user_tool_calls", "/tool_calls")
+        findings.add("user_tool_calls", "/tool_calls")
     is_turn = role == "assistant" or (role == "user" and not arrival.facts.calls and not arrival.facts.results)
-    # Calls that are messages of their own (OpenAI Responses) are parallel calls of one turn.
+    # Calls that are separate messages (OpenAI Responses) are parallel calls of one turn.
     is_parallel = facts.given_role == flow.previous_role and facts.given_role in CALL_ITEMS
     if is_turn and flow.open_calls and not is_parallel:
-        found.add("open_calls")
+        findings.add("open_calls")
 
 
-def _check_content(found: _Findings, arrival: Arrival) -> None:
+def _check_content(findings: _Findings, arrival: Arrival) -> None:
     message, facts = arrival.message, arrival.facts
     if facts.role in ("user", "assistant", "system"):
         if not (message.tool_calls or message.tool_results or facts.given_role == REASONING) and _is_empty(message):
-            found.add("empty_content", "/content")
+            findings.add("empty_content", "/content")
     elif facts.role == "tool" and any(not _has_content(result.content) for result in message.tool_results):
-        found.add("empty_content", "/content")
+        findings.add("empty_content", "/content")
     if _CONTROL.search(message.text) or any(_CONTROL.search(result.text) for result in message.tool_results):
-        found.add("control_chars", "/content")
-    for at, call in enumerate(message.tool_calls):
+        findings.add("control_chars", "/content")
+    for index, call in enumerate(message.tool_calls):
         if not call.id:
-            found.add("missing_id", f"/tool_calls/{at}")
+            findings.add("missing_id", f"/tool_calls/{index}")
         if not _is_object(call.arguments):
-            found.add("bad_arguments", f"/tool_calls/{at}")
-    for at, result in enumerate(message.tool_results):
+            findings.add("bad_arguments", f"/tool_calls/{index}")
+    for index, result in enumerate(message.tool_results):
         if not result.tool_call_id and not result.by_name:
-            found.add("missing_id", f"/tool_results/{at}" if at else "")
+            findings.add("missing_id", f"/tool_results/{index}" if index else "")
 
 
-def _answer(found: _Findings, open_calls: OpenCalls, facts: MessageOutline) -> tuple[OpenCalls, list[int]]:
+def _answer(findings: _Findings, open_calls: OpenCalls, facts: MessageOutline) -> tuple[OpenCalls, list[int]]:
     if not facts.results:
         return open_calls, []
     index, unmatched = OpenIndex(open_calls), list[int]()
@@ -275,15 +285,15 @@ def _answer(found: _Findings, open_calls: OpenCalls, facts: MessageOutline) -> t
             unmatched.append(number)
             continue
         if index.is_out_of_order(call, result):
-            found.add("result_out_of_order", f"/tool_results/{number}" if number else "")
+            findings.add("result_out_of_order", f"/tool_results/{number}" if number else "")
         index.answered(call)
     return index.calls(), unmatched
 
 
 def _open(open_calls: OpenCalls, arrival: Arrival) -> OpenCalls:
     calls = [
-        open_call(Ref(arrival.position, at), key=call.key, name=call.name)
-        for at, call in enumerate(arrival.facts.calls)
+        open_call(Ref(arrival.position, index), key=call.key, name=call.name)
+        for index, call in enumerate(arrival.facts.calls)
     ]
     return open_calls.opened(calls) if calls else open_calls
 
@@ -293,7 +303,7 @@ def _has_content(blocks: tuple[object, ...]) -> bool:
 
 
 def _is_empty(message: Message) -> bool:
-    """Whether nothing is said: reasoning alone says nothing."""
+    """Return whether a message has no content besides reasoning."""
     return all(
         getattr(block, "text", "x").strip() == "" for block in message.content if not isinstance(block, Thinking)
     )
@@ -307,4 +317,5 @@ def _is_object(arguments: str) -> bool:
 
 
 def with_open_calls(flow: Flow, open_calls: OpenCalls) -> Flow:
+    """Return the flow with other open calls."""
     return replace(flow, open_calls=open_calls)

@@ -1,4 +1,4 @@
-"""Long-term memory: what of a session is handed to a memory engine, and what the engine knows of a person."""
+"""Values of long-term memory: parts of sessions for a memory engine, and the memories it keeps of a person."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MemoryKind: TypeAlias = Literal["entity", "preference", "decision", "other"]
 
 @lazy_dataclass(frozen=True, slots=True)
 class SpokenMessage:
-    """One message as a memory engine reads it: its text, with tool calls and blocks in words. Never empty."""
+    """A message in the form that a memory engine reads: never empty text, with tool calls and blocks put into words."""
 
     position: int
     role: Role
@@ -25,10 +25,11 @@ class SpokenMessage:
 
 @lazy_dataclass(frozen=True, slots=True)
 class Offloaded:
-    """A part of a session that no engine has had before. ``id`` is the same whenever this part is handed over again.
+    """A part of a session that is handed to a memory engine for the first time, or again after a failure.
 
-    ``said`` reads the messages in view, in order, anew at each call; redacted ones are not among them.
-    ``first`` and ``last`` are positions; ``ended_ms`` is when the session ended or fell silent.
+    ``id`` stays the same when the part is handed over again. ``said`` reads the messages in view, in order, anew at each
+    call, without redacted ones. ``first`` and ``last`` are positions; ``ended_ms`` is the time when the session ended or
+    became inactive.
     """
 
     id: str
@@ -43,10 +44,10 @@ class Offloaded:
 
 @lazy_dataclass(frozen=True, slots=True)
 class Memory:
-    """One thing that is known of a person, and where it was said (None: the engine does not tell).
+    """A memory of a person, and the place where it was said (None when the engine does not report it).
 
-    ``replaced_by`` is the id of a newer one that says otherwise: this one is listed, and used no more. ``confirmations`` is how
-    often it was said, as far as the engine counts.
+    ``replaced_by`` is the id of a newer memory that contradicts this one; a replaced memory is listed but not used.
+    ``confirmations`` counts how often the person said it, as far as the engine counts.
     """
 
     id: str
@@ -62,7 +63,7 @@ class Memory:
 
 @lazy_dataclass(frozen=True, slots=True)
 class MemoryPage:
-    """``next`` continues the list; None: it is at its end."""
+    """A page of memories. ``next`` is the cursor of the next page, None on the last page."""
 
     memories: tuple[Memory, ...]
     next: str | None = None
@@ -70,8 +71,9 @@ class MemoryPage:
 
 @lazy_dataclass(frozen=True, slots=True)
 class MemoryFact:
-    """What the embedded engine keeps of one message. Of facts with the same ``subject`` the newest is in force; without one it
-    speaks for itself.
+    """A fact that the embedded engine keeps of a message.
+
+    Among facts with the same ``subject`` only the newest is used. A fact with an empty ``subject`` stands alone.
     """
 
     kind: MemoryKind

@@ -1,7 +1,7 @@
-"""The one understanding of a message, whatever provider's shape it came in.
+"""Messages in a form that is common to all providers.
 
-The log keeps a body as given; a codec turns it into a `Message` when it is read. A `Message` knows what windows need to
-know (who speaks, the text, the calls and the results) and carries everything else along as opaque blocks.
+The log stores a body unchanged; a codec turns it into a `Message` when it is read. A `Message` has what windows need (role,
+text, calls and results) and holds everything else as opaque blocks.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Text:
 
 @lazy_dataclass(frozen=True, slots=True)
 class Media:
-    """An image, a file or a sound. ``data`` is base64; otherwise ``url`` or ``file_id`` says where it is."""
+    """An image, a file or a sound: ``data`` in base64, or its ``url`` or ``file_id``."""
 
     kind: Literal["image", "file", "audio"]
     media_type: str | None = None
@@ -35,7 +35,7 @@ class Media:
 
 @lazy_dataclass(frozen=True, slots=True)
 class Thinking:
-    """A model's reasoning. Travels unmodified with its message or is dropped with a reason, never edited."""
+    """A model's reasoning. It is sent unmodified with its message or left out with a reason, never edited."""
 
     text: str
     signature: str | None = None
@@ -43,7 +43,7 @@ class Thinking:
 
 @lazy_dataclass(frozen=True, slots=True)
 class Opaque:
-    """A block that we do not know, as given in ``format``. Rendered only in that format."""
+    """A block of an unknown type, unchanged, from a body in ``format``. Rendered only in that format."""
 
     format: str
     value: JsonValue
@@ -54,8 +54,9 @@ Block: TypeAlias = Text | Media | Thinking | Opaque
 
 @lazy_dataclass(frozen=True, slots=True)
 class ToolCall:
-    """``id`` may be empty and need not be unique (real transcripts!): the log's name of a call is its ref.
+    """A tool call of a message.
 
+    ``id`` may be empty and need not be unique in real transcripts; the log's own name of a call is its ref.
     ``arguments`` is JSON text as the model wrote it; it need not be valid.
     """
 
@@ -64,7 +65,7 @@ class ToolCall:
     arguments: str
 
     def arguments_object(self) -> JsonObject | None:
-        """The arguments when they are a JSON object, else None."""
+        """Return the arguments as an object, or None when they are not a JSON object."""
         try:
             value = json.loads(self.arguments)
         except (ValueError, RecursionError):
@@ -74,7 +75,10 @@ class ToolCall:
 
 @lazy_dataclass(frozen=True, slots=True)
 class ToolResult:
-    """``by_name``: a legacy ``function`` message, which names its function instead of a call id."""
+    """A tool result of a message.
+
+    ``by_name`` marks a legacy ``function`` message, which names its function instead of a call id.
+    """
 
     tool_call_id: str
     content: tuple[Block, ...]
@@ -89,6 +93,8 @@ class ToolResult:
 
 @lazy_dataclass(frozen=True, slots=True)
 class Message:
+    """A message in the common form. ``given_role`` is the role as the caller wrote it."""
+
     role: Role
     content: tuple[Block, ...] = ()
     tool_calls: tuple[ToolCall, ...] = ()
@@ -98,13 +104,14 @@ class Message:
 
     @property
     def text(self) -> str:
-        """What a person would read: text blocks joined by newlines; no thinking, media or opaque blocks."""
+        """The text blocks joined by newlines, without thinking, media and opaque blocks."""
         return text_of(self.content)
 
 
 def text_of(blocks: tuple[Block, ...]) -> str:
+    """Return the text blocks joined by newlines."""
     if len(blocks) == 1 and isinstance(blocks[0], Text):
-        return blocks[0].text  # nearly always, and not copied
+        return blocks[0].text  # the usual case; avoids a copy
     return "\n".join(block.text for block in blocks if isinstance(block, Text))
 
 
@@ -112,11 +119,12 @@ REDACTED = "[redacted]"
 
 
 def neutral(message: Message) -> Message:
-    """Who spoke, which tools were called by which ids, and which calls were answered; nothing else."""
+    """Return the message with its contents redacted: only roles, tool names and call ids stay."""
     calls = tuple(ToolCall(call.id, call.name, "{}") for call in message.tool_calls)
     text = (Text(REDACTED),)
     results = tuple(
-        ToolResult(one.tool_call_id, text, one.name, one.is_error, one.by_name) for one in message.tool_results
+        ToolResult(result.tool_call_id, text, result.name, result.is_error, result.by_name)
+        for result in message.tool_results
     )
     content = text if message.content or not (calls or results) else ()
     return Message(message.role, content, calls, results, given_role=message.given_role)

@@ -1,4 +1,4 @@
-"""Bases of the shapes that others see."""
+"""Bases and field types of the pydantic models of requests and answers."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def _text(value: object) -> str:
 
 
 JsonObjectField: TypeAlias = Annotated[dict[str, Any], PlainValidator(_json_object), WithJsonSchema({"type": "object"})]
-"""Any JSON object that has passed `check_json`, kept as it is: lone surrogates too, which pydantic's own types refuse."""
+"""Any JSON object that has passed `check_json`, unchanged, also with lone surrogates, which pydantic's own types refuse."""
 GivenText: TypeAlias = Annotated[str, PlainValidator(_text), WithJsonSchema({"type": "string"})]
-"""A caller's text in an answer, whatever is in it."""
+"""A caller's text in an answer, unchanged, also with lone surrogates."""
 FormatName: TypeAlias = Literal["openai_chat", "openai_responses", "anthropic", "bedrock_converse", "turnlog"]
 FORMATS: tuple[str, ...] = get_args(FormatName)
 Name: TypeAlias = Annotated[str, Field(min_length=1, max_length=128)]
@@ -62,13 +62,13 @@ At: TypeAlias = Annotated[
 
 
 class Body(BaseModel):
-    """A request. An unknown field is an error: a field of a later version must not be ignored in silence."""
+    """A request body. Unknown fields are refused, so that a field of a later version is never ignored silently."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
 
 class Answer(BaseModel):
-    """An answer. Fields may be added; in Python they are attributes, and ``answer["field"]`` reads the same."""
+    """An answer, to which later versions may add fields. ``answer["field"]`` reads the same as ``answer.field``."""
 
     model_config = ConfigDict(frozen=True, defer_build=True)
 
@@ -82,25 +82,25 @@ _SIGNATURE_BYTES = 16
 
 
 class Cursors:
-    """Writes and reads cursors with one secret."""
+    """A writer and reader of page cursors, signed with a secret."""
 
     def __init__(self, secret: bytes) -> None:
         self._secret = secret
 
     def write(self, place: Mapping[str, str], *, scope: str) -> str:
-        """A cursor for a place, good for requests of the same scope only."""
+        """Return a cursor for a place in a list. It is valid only for requests of the same scope."""
         content = json.dumps(dict(place), separators=(",", ":")).encode()
         return base64.urlsafe_b64encode(self._sign(content, scope) + content).decode("ascii").rstrip("=")
 
     def read(self, cursor: str, *, scope: str) -> dict[str, str]:
-        """The place of a cursor, or `MalformedError` when it is damaged, invented, or another caller's."""
+        """Return the place in a cursor. Raises `MalformedError` for a cursor that is damaged or of another scope."""
         try:
             data = base64.urlsafe_b64decode(cursor.encode("ascii") + b"=" * (-len(cursor) % 4))
         except (binascii.Error, UnicodeEncodeError, ValueError) as error:
-            raise MalformedError("the cursor is not one of ours", code="bad_cursor") from error
+            raise MalformedError("the cursor is invalid", code="bad_cursor") from error
         signature, content = data[:_SIGNATURE_BYTES], data[_SIGNATURE_BYTES:]
         if not hmac.compare_digest(signature, self._sign(content, scope)):
-            raise MalformedError("the cursor is not one of ours for this request", code="bad_cursor")
+            raise MalformedError("the cursor is invalid or belongs to another request", code="bad_cursor")
         place: dict[str, str] = json.loads(content)
         return place
 

@@ -1,4 +1,4 @@
-"""The syntax of `turnlog.core.patterns`, parsed."""
+"""The parser for the regular expressions of `turnlog.core.patterns`."""
 
 from __future__ import annotations
 
@@ -13,40 +13,48 @@ Test: TypeAlias = Callable[[str], bool]
 
 
 class PatternError(ValueError):
-    """The pattern is none that is known here. The message says what and where, and nothing of any text."""
+    """A pattern outside the supported syntax. The message names the fault and its index, and quotes no text."""
 
 
 @lazy_dataclass(frozen=True, slots=True)
-class One:
-    """One character that passes the test, which looks at so many things at most."""
+class Character:
+    """A character that passes a test. ``cost`` is the greatest number of comparisons in the test."""
 
     test: Test
     cost: int = 1
 
 
 @lazy_dataclass(frozen=True, slots=True)
-class At:
+class Anchor:
+    """An assertion about the place between two characters: ``start``, ``end``, ``word`` or ``no_word``."""
+
     kind: str
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class Sequence:
+    """Nodes that match one after the other."""
+
     nodes: tuple[Node, ...]
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class Choice:
+    """Nodes of which any may match."""
+
     nodes: tuple[Node, ...]
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class Repeated:
+    """A node that matches ``minimum`` to ``maximum`` times; without a limit when ``maximum`` is None."""
+
     node: Node
-    least: int
-    most: int | None
+    minimum: int
+    maximum: int | None
 
 
-Node: TypeAlias = "One | At | Sequence | Choice | Repeated"
+Node: TypeAlias = "Character | Anchor | Sequence | Choice | Repeated"
 
 CLASSES: dict[str, Test] = {
     "d": str.isdecimal,
@@ -63,31 +71,32 @@ _HEX = {"x": 2, "u": 4}
 
 
 class Parser:
-    """Recursive descent over the pattern."""
+    """A recursive descent parser of a pattern. Raises `PatternError`."""
 
     def __init__(self, pattern: str) -> None:
         self.ignores_case = pattern.startswith("(?i)")
         self._text = pattern[4:] if self.ignores_case else pattern
-        self._at = 0
+        self._index = 0
         self._depth = 0
 
-    def whole(self) -> Node:
+    def parse(self) -> Node:
+        """Return the node of the whole pattern."""
         node = self._choice()
-        if self._at < len(self._text):
+        if self._index < len(self._text):
             raise self._error("unbalanced )")
         return node
 
     def _error(self, message: str) -> PatternError:
-        return PatternError(f"{message} at {self._at}")
+        return PatternError(f"{message} at {self._index}")
 
     def _peek(self) -> str:
-        return self._text[self._at : self._at + 1]
+        return self._text[self._index : self._index + 1]
 
     def _take(self) -> str:
         char = self._peek()
         if not char:
             raise self._error("the pattern ends too early")
-        self._at += 1
+        self._index += 1
         return char
 
     def _choice(self) -> Node:
@@ -96,7 +105,7 @@ class Parser:
             raise self._error("groups are too deep")
         choices = [self._sequence()]
         while self._peek() == "|":
-            self._at += 1
+            self._index += 1
             choices.append(self._sequence())
         self._depth -= 1
         return choices[0] if len(choices) == 1 else Choice(tuple(choices))
@@ -112,10 +121,10 @@ class Parser:
         limits = self._limits()
         if limits is None:
             return node
-        if isinstance(node, At):
+        if isinstance(node, Anchor):
             raise self._error("nothing to repeat")
         if self._peek() == "?":
-            self._at += 1
+            self._index += 1
         if self._peek() == "+" or self._limits() is not None:
             raise self._error("multiple repeat")
         return Repeated(node, *limits)
@@ -123,17 +132,17 @@ class Parser:
     def _limits(self) -> tuple[int, int | None] | None:
         char = self._peek()
         if char in ("*", "+", "?") and char:
-            self._at += 1
+            self._index += 1
             return {"*": (0, None), "+": (1, None), "?": (0, 1)}[char]
-        braces = _BRACES.match(self._text, self._at)
+        braces = _BRACES.match(self._text, self._index)
         if braces is None or not (braces[1] or braces[2]):
             return None
-        self._at = braces.end()
-        least = int(braces[1] or 0)
-        most = least if not braces[2] else int(braces[3]) if braces[3] else None
-        if most is not None and most < least:
-            raise self._error("a repeat of less than its least")
-        return least, most
+        self._index = braces.end()
+        minimum = int(braces[1] or 0)
+        maximum = minimum if not braces[2] else int(braces[3]) if braces[3] else None
+        if maximum is not None and maximum < minimum:
+            raise self._error("a repeat whose maximum is below its minimum")
+        return minimum, maximum
 
     def _atom(self) -> Node:
         char = self._take()
@@ -142,9 +151,9 @@ class Parser:
         if char == "[":
             return self._set()
         if char == ".":
-            return One(lambda c: c != "\n")
+            return Character(lambda c: c != "\n")
         if char in "^$":
-            return At("start" if char == "^" else "end")
+            return Anchor("start" if char == "^" else "end")
         if char in "*+?":
             raise self._error("nothing to repeat")
         if char == "\\":
@@ -153,49 +162,49 @@ class Parser:
 
     def _group(self) -> Node:
         if self._peek() == "?":
-            self._at += 1
-            name = re.compile(r":|P<[A-Za-z_]\w*>").match(self._text, self._at)
+            self._index += 1
+            name = re.compile(r":|P<[A-Za-z_]\w*>").match(self._text, self._index)
             if name is None:
-                raise self._error("only (...), (?:...) and (?P<name>...) are known")
-            self._at = name.end()
+                raise self._error("only the groups (...), (?:...) and (?P<name>...) are supported")
+            self._index = name.end()
         node = self._choice()
         if self._peek() != ")":
             raise self._error("a group is not closed")
-        self._at += 1
+        self._index += 1
         return node
 
     def _escape(self) -> Node:
         char = self._take()
         if char in CLASSES:
-            return One(CLASSES[char])
+            return Character(CLASSES[char])
         if char in _ANCHORS:
-            return At(_ANCHORS[char])
+            return Anchor(_ANCHORS[char])
         return self._literal(self._escaped(char))
 
     def _escaped(self, char: str) -> str:
         if char in _CONTROL:
             return _CONTROL[char]
         if char in _HEX:
-            digits = self._text[self._at : self._at + _HEX[char]]
+            digits = self._text[self._index : self._index + _HEX[char]]
             if not re.fullmatch(f"[0-9a-fA-F]{{{_HEX[char]}}}", digits):
                 raise self._error("hexadecimal digits are missing")
-            self._at += len(digits)
+            self._index += len(digits)
             return chr(int(digits, 16))
         if char.isascii() and char.isalnum():
-            raise self._error("an escape that is not known")
+            raise self._error("unknown escape")
         return char
 
     def _literal(self, char: str) -> Node:
-        return One(self._folded(lambda c: c == char))
+        return Character(self._folded(lambda c: c == char))
 
     def _folded(self, test: Test) -> Test:
         if not self.ignores_case:
             return test
-        return lambda c: any(test(one) for one in {c, c.lower(), c.upper()} if len(one) == 1)
+        return lambda c: any(test(variant) for variant in {c, c.lower(), c.upper()} if len(variant) == 1)
 
     def _set(self) -> Node:
         negated = self._peek() == "^"
-        self._at += negated
+        self._index += negated
         singles, tests, first = set[str](), list[Test](), True
         while first or self._peek() != "]":
             first = False
@@ -203,17 +212,17 @@ class Parser:
             if not isinstance(low, str):
                 tests.append(low)
                 continue
-            if self._peek() == "-" and self._text[self._at + 1 : self._at + 2] not in ("]", ""):
-                self._at += 1
+            if self._peek() == "-" and self._text[self._index + 1 : self._index + 2] not in ("]", ""):
+                self._index += 1
                 high = self._member()
                 if not isinstance(high, str) or high < low:
                     raise self._error("a bad range of characters")
                 tests.append(_between(low, high))
             else:
                 singles.add(low)
-        self._at += 1
+        self._index += 1
         inside = self._folded(lambda c: c in singles or any(test(c) for test in tests))
-        return One((lambda c: not inside(c)) if negated else inside, 1 + len(tests))
+        return Character((lambda c: not inside(c)) if negated else inside, 1 + len(tests))
 
     def _member(self) -> str | Test:
         char = self._take()

@@ -1,11 +1,11 @@
-"""Regular expressions that take linear time, for patterns that a model writes and text that nobody vouches for.
+"""Regular expressions with linear running time, for untrusted patterns and untrusted text.
 
-Python's `re` tries ways one after the other and can take exponential time; here all ways are followed at once (Thompson,
-1968), so a text of n characters takes at most n steps over the pattern's states. The steps are counted and limited, and
-what a caller gets is only whether a line has a match: no groups, so no backreferences, and no looking around.
+Python's `re` backtracks and can take exponential time. This matcher follows all alternatives at once (Thompson, 1968), so a
+text of n characters takes at most n steps over the pattern's states. Steps are counted and limited. The result is only
+whether a line matches: there are no capture groups, backreferences or lookarounds.
 
-Known: literals, ``.``, ``[...]``, ``\\d \\w \\s \b`` and their opposites, ``^ $``, groups, ``|``, ``* + ? {m,n}`` (lazy ones
-too: they match the same lines), and ``(?i)`` at the beginning. Tested against `re`.
+Supported: literals, ``.``, ``[...]``, ``\\d \\w \\s \b`` and their opposites, ``^ $``, groups, ``|``, ``* + ? {m,n}`` (also
+lazy, which match the same lines), and ``(?i)`` at the beginning. Tested against `re`.
 """
 
 from __future__ import annotations
@@ -14,20 +14,34 @@ import dataclasses
 from collections.abc import Iterable
 
 from turnlog.core.lazy_dataclass import lazy_dataclass
-from turnlog.core.pattern_syntax import CLASSES, At, Choice, Node, One, Parser, PatternError, Repeated, Sequence, Test
+from turnlog.core.pattern_syntax import (
+    CLASSES,
+    Anchor,
+    Character,
+    Choice,
+    Node,
+    Parser,
+    PatternError,
+    Repeated,
+    Sequence,
+    Test,
+)
 
 MAX_PATTERN_CHARS = 256
 MAX_STATES = 2_000
 MAX_STEPS = 1_000_000
-"""State by state, over one search: some seconds at most."""
+"""Limit for the states visited in one search, which takes some seconds at most."""
 _MAX_KNOWN = 400
 _CHARS_PER_STEP = 16
-"""Of characters whose step has been worked out before."""
+"""Characters with a cached transition that count as one step."""
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class MatchedLines:
-    """Indexes of the lines that match; ``read`` lines were searched before the steps were used up, ``steps`` were taken."""
+    """The result of a search: ``lines`` are the indexes of the lines that match.
+
+    ``read`` is the number of lines searched before the step limit, ``steps`` the number of steps taken.
+    """
 
     lines: tuple[int, ...]
     read: int
@@ -35,28 +49,28 @@ class MatchedLines:
 
 
 class Pattern:
-    """A compiled pattern, or `PatternError`."""
+    """A compiled pattern. Raises `PatternError` for a pattern outside the supported syntax."""
 
     def __init__(self, pattern: str) -> None:
         if len(pattern) > MAX_PATTERN_CHARS:
             raise PatternError(f"a pattern has at most {MAX_PATTERN_CHARS} characters")
         parser = Parser(pattern)
-        node = parser.whole()
+        node = parser.parse()
         self._program = _Program(parser.ignores_case)
         self._program.emit(node)
         self._program.add("match")
 
     def lines(self, lines: Iterable[str], *, max_steps: int = MAX_STEPS) -> MatchedLines:
-        """Which lines have a match."""
-        search, found, read = _Search(self._program, max_steps), list[int](), 0
-        for at, line in enumerate(lines):
+        """Return the lines that have a match, until ``max_steps`` are used up."""
+        search, matches, read = _Search(self._program, max_steps), list[int](), 0
+        for index, line in enumerate(lines):
             matched = search.has(line)
             if matched is None:
                 break
-            read = at + 1
+            read = index + 1
             if matched:
-                found.append(at)
-        return MatchedLines(tuple(found), read, search.steps)
+                matches.append(index)
+        return MatchedLines(tuple(matches), read, search.steps)
 
 
 # ---------------------------------------------------------------- the states
@@ -64,7 +78,11 @@ class Pattern:
 
 @dataclasses.dataclass(slots=True)
 class _State:
-    """``one`` consumes a character, ``split`` goes on at both ``next``, ``at`` asserts a place, ``match`` is the end."""
+    """A state of the compiled pattern.
+
+    ``kind`` is ``character`` (consumes one), ``split`` (continues at every state of ``next``), ``anchor`` (asserts a
+    place) or ``match`` (the end).
+    """
 
     kind: str
     next: tuple[int, ...]
@@ -74,7 +92,7 @@ class _State:
 
 
 class _Program:
-    """The pattern's states. The first is the beginning."""
+    """The states of a compiled pattern; the first is the start state."""
 
     def __init__(self, ignores_case: bool) -> None:
         self.states: list[_State] = []
@@ -83,48 +101,48 @@ class _Program:
     def add(self, kind: str, test: Test | None = None, place: str = "", cost: int = 1) -> int:
         if len(self.states) >= MAX_STATES:
             raise PatternError(f"the pattern is too large: over {MAX_STATES} states")
-        at = len(self.states)
-        self.states.append(_State(kind, (at + 1,), test, place, cost))
-        return at
+        number = len(self.states)
+        self.states.append(_State(kind, (number + 1,), test, place, cost))
+        return number
 
     def emit(self, node: Node) -> None:
-        """States for the node; what follows it is added next."""
+        """Add states for the node. The states of the next node are added after them."""
         match node:
-            case One(test, cost):
-                self.add("one", test, cost=cost)
-            case At(place):
-                self.add("at", place=place)
+            case Character(test, cost):
+                self.add("character", test, cost=cost)
+            case Anchor(place):
+                self.add("anchor", place=place)
             case Sequence(nodes):
-                for one in nodes:
-                    self.emit(one)
+                for child in nodes:
+                    self.emit(child)
             case Choice(nodes):
                 self._choice(nodes)
-            case Repeated(inner, least, most):
-                self._repeated(inner, least, most)
+            case Repeated(inner, minimum, maximum):
+                self._repeated(inner, minimum, maximum)
 
     def _choice(self, nodes: tuple[Node, ...]) -> None:
         ends = list[int]()
-        for one in nodes[:-1]:
+        for node in nodes[:-1]:
             split = self.add("split")
-            self.emit(one)
+            self.emit(node)
             ends.append(self.add("split"))
             self.states[split].next = (split + 1, len(self.states))
         self.emit(nodes[-1])
         for end in ends:
             self.states[end].next = (len(self.states),)
 
-    def _repeated(self, node: Node, least: int, most: int | None) -> None:
-        for _ in range(least):
-            self.add("split")  # an empty node repeated costs a state too, so the limit holds
+    def _repeated(self, node: Node, minimum: int, maximum: int | None) -> None:
+        for _ in range(minimum):
+            self.add("split")  # gives an empty node a state too, so that MAX_STATES limits repeats of it
             self.emit(node)
-        if most is None:
+        if maximum is None:
             split = self.add("split")
             self.emit(node)
             self.states[self.add("split")].next = (split,)
             self.states[split].next = (split + 1, len(self.states))
             return
         splits = list[int]()
-        for _ in range(most - least):
+        for _ in range(maximum - minimum):
             splits.append(self.add("split"))
             self.emit(node)
         for split in splits:
@@ -132,7 +150,7 @@ class _Program:
 
 
 class _Known:
-    """A set of states after a character of this kind, and where each next character leads."""
+    """A cached set of states after a character of kind ``after``, with the transition for each next character."""
 
     __slots__ = ("after", "next", "states")
 
@@ -143,7 +161,7 @@ class _Known:
 
 
 class _Search:
-    """One search over many lines: what has been worked out for one serves the others."""
+    """A search over many lines, which share a cache of transitions."""
 
     def __init__(self, program: _Program, max_steps: int) -> None:
         self._program = program.states
@@ -155,7 +173,7 @@ class _Search:
         return self._max_steps - self._left
 
     def has(self, line: str) -> bool | None:
-        """Whether the line has a match; None when the steps are used up."""
+        """Return whether the line has a match; None when the steps are used up."""
         here = self._state(frozenset(), "start")
         self._left -= 1 + len(line) // _CHARS_PER_STEP
         for char in (*line, ""):
@@ -170,27 +188,30 @@ class _Search:
         return False
 
     def _state(self, states: frozenset[int], after: str) -> _Known:
-        found = self._known.get((states, after))
-        if found is None:
+        known = self._known.get((states, after))
+        if known is None:
             if len(self._known) > _MAX_KNOWN:
                 self._known.clear()
-            found = self._known[states, after] = _Known(states, after)
-        return found
+            known = self._known[states, after] = _Known(states, after)
+        return known
 
     def _step(self, here: _Known, char: str) -> _Known | bool:
-        """Over one character, or the line's end (``""``): a match begins anywhere, so the first state is always there."""
+        """Return the transition for a character, or for the line's end (``""``).
+
+        The start state is always active, because a match may begin anywhere. True means that the line matches.
+        """
         word = bool(char) and CLASSES["w"](char)
         waiting, seen, reached = [0, *here.states], set[int](), set[int]()
         while waiting:
-            at = waiting.pop()
-            if at in seen:
+            number = waiting.pop()
+            if number in seen:
                 continue
-            seen.add(at)
-            state = self._program[at]
+            seen.add(number)
+            state = self._program[number]
             self._left -= state.cost
             if state.kind == "match":
                 return True
-            if state.kind == "one":
+            if state.kind == "character":
                 if char and state.test is not None and state.test(char):
                     reached.update(state.next)
             elif state.kind == "split" or _holds(state.place, here.after, char, word):

@@ -1,4 +1,4 @@
-"""What of a log is in view after rewinds: stretches of positions, the newest of them open at its end."""
+"""Positions of a log that are in view after rewinds: closed stretches, and everything since the newest rewind."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TypeAlias
 from turnlog.core.lazy_dataclass import lazy_dataclass
 
 KEPT = 16
-"""So many closed stretches stand in a header; older ones in the event of the newest rewind."""
+"""Closed stretches in a header; the event of the newest rewind has the older ones too."""
 MOST_STRETCHES = 5_000
 Stretch: TypeAlias = tuple[int, int]
 """First and last position."""
@@ -16,35 +16,38 @@ Stretch: TypeAlias = tuple[int, int]
 
 @lazy_dataclass(frozen=True, slots=True)
 class VisibleRanges:
-    """The closed stretches, oldest first, and all positions from ``since`` on. ``is_cut``: there are older stretches."""
+    """The visible positions: the closed stretches, oldest first, and all positions from ``since`` on.
+
+    ``is_cut`` says that there are older stretches which ``closed`` does not have.
+    """
 
     closed: tuple[Stretch, ...] = ()
     since: int = 1
     is_cut: bool = False
 
     def up_to(self, last: int) -> tuple[Stretch, ...]:
-        """The stretches as if the log ended at a position, oldest first."""
-        found = [(first, min(end, last)) for first, end in (*self.closed, (self.since, last)) if first <= last]
-        return tuple(found)
+        """Return the stretches up to position ``last``, oldest first."""
+        ranges = (*self.closed, (self.since, last))
+        return tuple((first, min(end, last)) for first, end in ranges if first <= last)
 
     def shows(self, position: int) -> bool:
         return position >= self.since or any(first <= position <= last for first, last in self.closed)
 
     def rewound(self, to: int, *, at: int) -> VisibleRanges:
-        """The view after an event at position ``at`` that goes back to position ``to`` of this view."""
+        """Return the view after a rewind event at position ``at`` back to position ``to`` of this view."""
         closed = self.up_to(to)
         if closed and closed[-1][1] + 1 == at:
             return VisibleRanges(closed[:-1], closed[-1][0], self.is_cut)
         return VisibleRanges(closed, at, self.is_cut)
 
     def cut(self) -> VisibleRanges:
-        """With as many stretches as a header holds."""
+        """Return the view with the newest stretches only, as many as a header holds."""
         if len(self.closed) <= KEPT:
             return self
         return VisibleRanges(self.closed[-KEPT:], self.since, True)
 
     def encode(self) -> str:
-        """Empty for a log without rewinds."""
+        """Encode the view for a header; empty for a log without rewinds."""
         if not self.closed and self.since == 1:
             return ""
         parts = [f"{first}-{last}" for first, last in self.closed]
@@ -59,19 +62,19 @@ class VisibleRanges:
 
 
 def without(stretches: Sequence[Stretch], others: Sequence[Stretch]) -> list[Stretch]:
-    """The positions of the one that are not among the others, both in order."""
-    found = list[Stretch]()
+    """Return the parts of ``stretches`` that are not in ``others``; both are in order."""
+    result = list[Stretch]()
     for first, last in stretches:
-        at = first
+        next_position = first
         for start, end in others:
-            if end < at or start > last:
+            if end < next_position or start > last:
                 continue
-            if start > at:
-                found.append((at, start - 1))
-            at = end + 1
-        if at <= last:
-            found.append((at, last))
-    return found
+            if start > next_position:
+                result.append((next_position, start - 1))
+            next_position = end + 1
+        if next_position <= last:
+            result.append((next_position, last))
+    return result
 
 
 def _stretch(text: str) -> Stretch:
@@ -83,15 +86,15 @@ SEGMENT_POSITIONS = 256
 
 
 def stretch_of(position: int) -> int:
-    """The number of the stretch, from 0, that a commit with this first position belongs to."""
+    """Return the number, from 0, of the segment stretch that a commit with this first position belongs to."""
     return (position - 1) // SEGMENT_POSITIONS
 
 
 def last_of_stretch(stretch: int) -> int:
-    """The stretch is complete once the log has this position; no commit that begins later belongs to it."""
+    """Return the last position of a segment stretch. No commit that begins later belongs to the stretch."""
     return (stretch + 1) * SEGMENT_POSITIONS
 
 
 def completes_stretch(first: int, last: int) -> bool:
-    """Whether the commit of these positions is a stretch's last."""
+    """Return whether the commit with these positions is the last of a segment stretch."""
     return last // SEGMENT_POSITIONS > (first - 1) // SEGMENT_POSITIONS

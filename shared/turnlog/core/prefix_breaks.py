@@ -1,4 +1,4 @@
-"""Why a window does not begin as the one before it: a closed set of codes."""
+"""Reasons why a window does not begin with the same messages as the window before."""
 
 from __future__ import annotations
 
@@ -23,10 +23,17 @@ BreakReason: TypeAlias = Literal[
     "fold",
     "joined",
 ]
-"""`first`: there was no window before. `tools`, `policy`: the session's settings have changed. `system`: so has the system
-text. `budget`: it has changed, or what is made to fit it. `summary`: there is a new one. `not_read`: older messages are read
-no more. `open_call`: a call waited and is sent now; `settled`: it is sent with a neutral result. `late_result`: a result takes
-the place of another. `crossing`: loops have become digests at the high mark. `past_loop`: so has a loop because it has ended.
-`age`: a loop is out by its age; `evicted`: by another limit, or by a step of a user's own. `stub`, `fold`: results are cut, or
-steps of a long loop told in a note. `joined`: the format puts what has come since together with what was sent, and tells it
-otherwise."""
+"""The reasons:
+
+- ``first``: there was no window before.
+- ``tools``, ``policy``, ``system``: the session's tools, its policy or its system text changed.
+- ``budget``: the budget changed, or the parts that are cut to fit it.
+- ``summary``: there is a new summary.
+- ``not_read``: older messages are no longer read.
+- ``open_call``: a call that waited for its result is sent. ``settled``: it is sent with a neutral result.
+- ``late_result``: a result replaces another one.
+- ``crossing``: loops became digests at the high mark. ``past_loop``: a loop became a digest because it ended.
+- ``age``: a loop was left out because of its age. ``evicted``: because of another limit, or by a custom step.
+- ``stub``: results were cut. ``fold``: steps of a long loop were replaced by a note.
+- ``joined``: the format merges new messages with messages that were sent before, and renders them differently.
+"""

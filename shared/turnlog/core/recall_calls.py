@@ -1,7 +1,7 @@
-"""What a model wrote as a call of the recall tools, as it was meant.
+"""A tolerant reader for a model's arguments to the recall tools.
 
-Models send arguments as JSON text, as JSON text of JSON text, inside one more object, under names of their own, numbers as text, a
-ref as a number, or nothing but the one value. All of these say clearly what is wanted.
+Models send arguments as JSON text, as doubly encoded JSON, inside another object, under other names, with numbers as text, with
+a ref as a number, or as a bare value. This module accepts each of these forms.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from turnlog.core.refs import is_ref
 
 RECALL_TOOL, SEARCH_TOOL = "recall_tool_call", "search_history"
 MAX_PLACES = 4
-"""So many calls are shown in one answer."""
+"""Greatest number of calls that an answer shows."""
 _MAX_CHARS, _TEXT_CHARS = 100_000, 1_000
 _WRAPPED = 5
 _NOTHING = frozenset({"", "null", "none", "undefined"})
@@ -75,70 +75,76 @@ Option: TypeAlias = str | int
 
 
 class ArgumentsError(ValueError):
-    """They do not say what is wanted. Its text is for the model."""
+    """Arguments without a clear request. The text of the error is shown to the model."""
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class RecallRequest:
-    """``places`` are refs or call ids, as written; ``options`` what else is wanted, by the names of the API."""
+    """A call of a recall tool.
+
+    ``places`` are refs or call ids as the model wrote them; ``options`` are the other arguments under their API names.
+    """
 
     places: tuple[str, ...] = ()
     options: Mapping[str, Option] = field(default_factory=dict)
 
 
 def tool_of(name: str) -> str | None:
-    """The recall tool of that name, also where it is written otherwise (`functions.recall_tool_call`, ``recallToolCall``)."""
+    """Return the recall tool that a name means, or None.
+
+    Accepts variants such as ``functions.recall_tool_call`` and ``recallToolCall``.
+    """
     return _BY_NAME.get(_plain(re.split(r"[.:/]", name.strip())[-1]))
 
 
 def ref_of(place: str) -> str | None:
-    """The ref that a place names by itself; None for the id of a call."""
+    """Return the ref in a place that is a ref or an id made from one; None for another call id."""
     made = _MADE_ID.fullmatch(place)
     return place if is_ref(place) else f"{made[1]}.{made[2]}" if made is not None else None
 
 
 def asked_for(tool: str, arguments: str | Mapping[str, Any] | None) -> RecallRequest:
-    """What is wanted of a tool; `ArgumentsError` where that is not clear."""
-    given = _fields(tool, arguments)
+    """Return the request in a model's arguments for a tool. Raises `ArgumentsError` when it is not clear."""
+    fields = _fields(tool, arguments)
     if tool == SEARCH_TOOL:
-        options = _options(given, ("limit", "loop"), ("tool", "after", "before"))
-        words = [text for text in map(_text, _each(given.get("q"))) if text is not None]
+        options = _options(fields, ("limit", "loop"), ("tool", "after", "before"))
+        words = [text for text in map(_text, _each(fields.get("q"))) if text is not None]
         if not words:
             raise ArgumentsError("give q, the words to look for")
-        role = _text(given.get("role"))
+        role = _text(fields.get("role"))
         if role is not None and role.lower() in _ROLES:
             options["role"] = role.lower()
         return RecallRequest((), {"q": " ".join(words)[:_TEXT_CHARS], **options})
-    options = _options(given, ("from_line", "to_line", "max_tokens"), ("pattern", "pointer"))
-    span = _RANGE.fullmatch("-".join(text for text in map(_text, _each(given.get("lines"))) if text is not None))
+    options = _options(fields, ("from_line", "to_line", "max_tokens"), ("pattern", "pointer"))
+    span = _RANGE.fullmatch("-".join(text for text in map(_text, _each(fields.get("lines"))) if text is not None))
     if span is not None:
         options = {"from_line": max(1, int(span[1])), "to_line": max(1, int(span[2])), **options}
-    places = tuple(dict.fromkeys(_places(given.get("place"))))
+    places = tuple(dict.fromkeys(_places(fields.get("place"))))
     if not places:
         raise ArgumentsError("give the ref of a call, such as 12.0, or its call id")
     return RecallRequest(places, options)
 
 
-def _options(given: Mapping[str, Any], numbers: Iterable[str], texts: Iterable[str]) -> dict[str, Option]:
-    """Numbers are brought into their bounds."""
-    found = dict[str, Option]()
+def _options(fields: Mapping[str, Any], numbers: Iterable[str], texts: Iterable[str]) -> dict[str, Option]:
+    """Return the named options that are there, with numbers brought into their bounds."""
+    options = dict[str, Option]()
     for name in numbers:
-        number, (least, most) = _number(given.get(name)), _NUMBERS[name]
+        number, (low, high) = _number(fields.get(name)), _NUMBERS[name]
         if number is not None:
-            found[name] = min(max(number, least), most)
+            options[name] = min(max(number, low), high)
     for name in texts:
-        text = _text(given.get(name))
+        text = _text(fields.get(name))
         if text is not None:
-            found[name] = int(text) if name in ("after", "before") and text.isascii() and text.isdigit() else text
-    return found
+            options[name] = int(text) if name in ("after", "before") and text.isascii() and text.isdigit() else text
+    return options
 
 
 # ------------------------------------------------------------ places
 
 
-def _places(given: Any) -> Iterable[str]:
-    for one in _each(given):
-        text = _text(one)
+def _places(value: Any) -> Iterable[str]:
+    for item in _each(value):
+        text = _text(item)
         if text is None:
             continue
         parts = re.split(r"[\s,;]+", text.strip("[]() "))
@@ -150,15 +156,15 @@ def _places(given: Any) -> Iterable[str]:
 
 
 def _place(text: str) -> str:
-    found = _REF.fullmatch(text.strip())
-    return found[1] if found is not None else text.strip()
+    match = _REF.fullmatch(text.strip())
+    return match[1] if match is not None else text.strip()
 
 
 # ------------------------------------------------------------ taking apart
 
 
 def _fields(tool: str, arguments: Any) -> dict[str, Any]:
-    """The fields by their own names. What is null, or not known, is left out."""
+    """Return the arguments under their API names, without null values and unknown names."""
     known, main, value = _FIELDS[tool], _MAIN[tool], arguments
     for _ in range(_WRAPPED):
         if isinstance(value, str):
@@ -171,11 +177,11 @@ def _fields(tool: str, arguments: Any) -> dict[str, Any]:
         elif isinstance(value, list | tuple) and len(value) == 1:
             value = value[0]
         elif isinstance(value, Mapping):
-            named = {_plain(str(name)): one for name, one in value.items() if one is not None}
-            found = {known[name]: named[name] for name in reversed(named) if name in known}
+            named = {_plain(str(name)): item for name, item in value.items() if item is not None}
+            fields = {known[name]: named[name] for name in reversed(named) if name in known}
             wrapper = next((name for name in named if name in _WRAPPERS and name not in known), None)
-            if found or wrapper is None:
-                return found
+            if fields or wrapper is None:
+                return fields
             # {"name": …, "arguments": …}, and a function's own object around these.
             value = named.get("arguments", named[wrapper]) if wrapper != "function" else named[wrapper]
         else:
@@ -184,7 +190,10 @@ def _fields(tool: str, arguments: Any) -> dict[str, Any]:
 
 
 def _loaded(text: str) -> tuple[Any] | None:
-    """The value that a text is the JSON of, or nearly; None where it is but words."""
+    """Return the value of a JSON text in a 1-tuple, also of nearly valid JSON; None for plain words.
+
+    Raises `ArgumentsError` for a broken object or list.
+    """
     text = text.strip()[:_MAX_CHARS]
     fenced = _FENCE.fullmatch(text)
     text = fenced[1] if fenced is not None else text
@@ -194,9 +203,9 @@ def _loaded(text: str) -> tuple[Any] | None:
         return (_DECODER.decode(text),)
     if text[:1] not in ("{", "[", '"', "'"):
         return None
-    import ast  # rarely needed, and not for nothing
+    import ast  # imported here because it is slow and rarely needed
 
-    readers: tuple[Callable[[str], Any], ...] = (lambda given: _DECODER.raw_decode(given)[0], ast.literal_eval)
+    readers: tuple[Callable[[str], Any], ...] = (lambda data: _DECODER.raw_decode(data)[0], ast.literal_eval)
     for read in readers:
         with suppress(ValueError, SyntaxError, RecursionError, MemoryError, TypeError):
             return (read(text),)
@@ -206,7 +215,7 @@ def _loaded(text: str) -> tuple[Any] | None:
 
 
 _DECODER = json.JSONDecoder(parse_float=str, strict=False)
-"""12.10 is a ref, and no number."""
+"""Decoder that keeps fractions as text, because 12.10 is a ref."""
 
 
 def _plain(name: str) -> str:
@@ -230,5 +239,5 @@ def _number(value: Any) -> int | None:
         return None
     if isinstance(value, float | int):
         value = f"{value:.0f}" if abs(value) < 10**15 else ""
-    found = re.fullmatch(r"\s*([+-]?[0-9]{1,15})(?:\.0*)?\s*", value, re.A) if isinstance(value, str) else None
-    return int(found[1]) if found is not None else None
+    match = re.fullmatch(r"\s*([+-]?[0-9]{1,15})(?:\.0*)?\s*", value, re.A) if isinstance(value, str) else None
+    return int(match[1]) if match is not None else None

@@ -1,7 +1,7 @@
 """Refs: the log's own names of tool calls.
 
-A call id is not a key: in real transcripts ids are empty, repeat inside a session and recur in others. A ref is the
-call's place, ``<position>.<index>``, so it is short, unique in its session and never changes.
+A call id can't serve as a key: in real transcripts ids are empty, repeat within a session and recur in others. A ref is the
+call's place, ``<position>.<index>``. It is short, unique in its session and never changes.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ _LONG_ID = 64
 
 @dataclass(frozen=True, slots=True, order=True)
 class Ref:
+    """A tool call's place: the position of its message and the call's index in it."""
+
     position: int
     index: int
 
@@ -27,7 +29,7 @@ class Ref:
 
     @property
     def made_id(self) -> str:
-        """The call id that is sent where the given one can't be."""
+        """The call id that is sent when the original one can't be."""
         return f"call_{self.position}_{self.index}"
 
 
@@ -36,24 +38,26 @@ def is_ref(text: str) -> bool:
 
 
 def parse_ref(text: str, *, pointer: str = "/ref") -> Ref:
+    """Return the ref in a text, or raise `InvalidInputError`."""
     match = _REF.fullmatch(text)
     if match is None:
-        message = "a ref is <position>.<index>, as in 12.0"  # not shown: what stands for it may be a content
+        message = "a ref is <position>.<index>, as in 12.0"  # the text itself is not quoted: it may be content
         raise InvalidInputError(message, problems=[Problem("invalid_ref", pointer, message)])
     return Ref(int(match[1]), int(match[2]))
 
 
 def call_key(call: ToolCall) -> str:
-    """What a result must name to belong to the call; empty when the call has no id."""
+    """Return the key that a result must have to belong to the call; empty when the call has no id."""
     return id_key(call.id)
 
 
 def result_key(result: ToolResult) -> str:
+    """Return the key of the call that a result names; empty when it names none."""
     return "" if result.by_name else id_key(result.tool_call_id)
 
 
 def id_key(call_id: str) -> str:
-    """A call id as keys have it: a long one by its hash."""
+    """Return a call id as keys hold it: unchanged, or hashed when it is long."""
     if len(call_id) <= _LONG_ID:
         return call_id
     return "sha256:" + hashlib.sha256(call_id.encode("utf-8", "surrogatepass")).hexdigest()[:32]

@@ -1,4 +1,4 @@
-"""A session's settings and the execution state of its agents' runs, as values."""
+"""A session's settings, status and defaults."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ DEFAULT_LOOP_TIMEOUT_SECONDS = 3600
 DEFAULT_OUTPUT_RESERVE = 4096
 
 SessionStatus: TypeAlias = Literal["active", "inactive", "ended"]
-"""Inactive: nothing was said for as long as its settings allow. The next append makes it active again."""
+"""Status of a session. An inactive one had no message for as long as its settings allow; the next append reactivates it."""
 Recall: TypeAlias = Literal["always", "never"]
-"""Whether windows have the recall tools: from the first one on, or never."""
+"""Whether windows have the recall tools: always, from the first window on, or never."""
 MessageStatus: TypeAlias = Literal["complete", "interrupted"]
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class SessionSettings:
-    """What a session is created with; each change is a commit, so any old window can be built again.
+    """The settings of a session. Each change is a commit, so any old window can be built again.
 
-    Tokens of the system text and the tool schemas are counted when they are set.
-    ``snapshots`` says when the session makes snapshots by itself (None: never). ``bootstrap`` is what was asked of long-term
-    memory when it began, and what came of that.
-    ``policy`` is a preset's name or a policy's body, already checked. A default here is what a stored session has that
-    does not name the field: ``recall`` is never in those from before there were recall tools, whatever new ones get.
+    ``system_tokens`` and ``tools_tokens`` are counted when the system text and the tools are set. ``snapshots`` says when
+    the session makes snapshots by itself (None means never). ``bootstrap`` holds the request to long-term memory at the
+    session's beginning, and its outcome. ``policy`` is a preset's name or a checked policy body. The defaults are those of
+    stored sessions that lack the field; new sessions may get others. For example, a session from before the recall tools
+    has ``recall="never"``.
     """
 
     title: str | None = None

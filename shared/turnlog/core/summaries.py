@@ -1,4 +1,4 @@
-"""What a summariser is given: past run loops in short, as plain text; and what it gives back."""
+"""Requests and results of summarisers, the tree of summary texts, and the limits of requests and tokens."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from dataclasses import replace
 from turnlog.core.lazy_dataclass import lazy_dataclass
 
 TIMED_OUT, UNREADABLE = "summariser_timeout", "summariser_unreadable"
-"""Codes of an `UnavailableError` of a summariser whose model may have worked all the same, and costs what it took."""
+"""Codes of an `UnavailableError` after which a summariser's model may have run nevertheless, so its tokens are charged."""
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class LoopText:
-    """A closed loop in short. ``calls`` has a line per tool call, errors marked; empty texts: nothing was said.
+    """A closed loop as short plain text. ``calls`` has a line for each tool call, with errors marked.
 
-    Everything in it is data: it may hold anything that a user, a model or a tool has said.
+    ``asked`` and ``reply`` are empty when nothing was said. All texts are untrusted: they may hold anything that a user, a
+    model or a tool wrote.
     """
 
     number: int
@@ -26,10 +27,11 @@ class LoopText:
 
 @lazy_dataclass(frozen=True, slots=True)
 class SummaryRequest:
-    """``previous`` is the text of the summary that is to be continued by ``loops``, or empty. ``parts`` are stored texts of
-    what came before the loops, oldest first, that are to be put together.
+    """A request to a summariser.
 
-    ``tenant_id`` is whose tokens are spent where a model is paid for; empty: nobody's, they are not counted.
+    ``previous`` is the text of the summary that ``loops`` continue, or empty. ``parts`` are stored texts about the time
+    before the loops, oldest first, to be combined. ``tenant_id`` is the tenant whose token budget is charged; with an
+    empty one, tokens are not counted.
     """
 
     previous: str
@@ -40,7 +42,7 @@ class SummaryRequest:
 
     @property
     def said(self) -> str:
-        """What people and models said, without the tool calls: the history's language is read off it."""
+        """All texts of the request without tool calls, for detecting the language of the history."""
         return "\n".join(
             [self.previous, *self.parts, *(text for loop in self.loops for text in (loop.asked, loop.reply))]
         )
@@ -48,7 +50,7 @@ class SummaryRequest:
 
 @lazy_dataclass(frozen=True, slots=True)
 class Summarised:
-    """A summary's text, who made it, and the tokens that a provider charges for it (none without a model)."""
+    """A summary's text, the name of its summariser, and the tokens that a provider charges for it (0 without a model)."""
 
     text: str
     summariser: str
@@ -57,13 +59,16 @@ class Summarised:
 
 
 FAN = 8
-"""So many texts are put together to one."""
+"""Number of texts that are combined into one text of the next level."""
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class Branch:
-    """A stored text: ``level`` 0 tells of one round, the next of `FAN` of the level below. ``position`` is that of the summary
-    which holds it."""
+    """A stored text of the summary tree.
+
+    A text of ``level`` 0 covers one round; a text of a higher level covers `FAN` texts of the level below. ``position`` is
+    the position of the summary event that holds the text.
+    """
 
     level: int
     position: int
@@ -71,8 +76,11 @@ class Branch:
 
 @lazy_dataclass(frozen=True, slots=True)
 class Growth:
-    """A tree with one round more. ``branches`` are its texts, oldest first; the newest, of ``level``, is made in this round:
-    of what the round has read and, group by group, of the texts of ``merged``."""
+    """A summary tree before a new round is added to it.
+
+    ``branches`` are the texts that stay, oldest first. The round adds a text of ``level``, made of the loops that the
+    round reads and of the texts in the groups of ``merged``.
+    """
 
     branches: tuple[Branch, ...]
     level: int
@@ -80,12 +88,12 @@ class Growth:
 
     @property
     def is_rebuilt(self) -> bool:
-        """Whether the summary is to be written anew of all texts: every `FAN` rounds."""
+        """Whether the summary must be written anew from all texts, which happens every `FAN` rounds."""
         return bool(self.merged)
 
 
 def grown(tree: tuple[Branch, ...]) -> Growth:
-    """The tree with one round more."""
+    """Return the change of a summary tree that one more round makes."""
     older, level, merged = tree, 0, list[tuple[Branch, ...]]()
     while len(older) >= FAN - 1 and all(branch.level == level for branch in older[1 - FAN :]):
         older, group = older[: 1 - FAN], older[1 - FAN :]
@@ -96,7 +104,10 @@ def grown(tree: tuple[Branch, ...]) -> Growth:
 
 @lazy_dataclass(frozen=True, slots=True)
 class Spent:
-    """``reserved`` are tokens of calls that are under way, or whose end was never told: they count as spent."""
+    """Calls and tokens that a tenant has spent on summaries.
+
+    ``reserved`` are tokens of calls that are under way or never reported their end; they count as spent.
+    """
 
     calls: int = 0
     input_tokens: int = 0
@@ -108,11 +119,14 @@ class Spent:
         return self.input_tokens + self.output_tokens + self.reserved
 
     def reserve(self, tokens: int, *, limit: int) -> Spent | None:
-        """With a call of about so many tokens begun; None when that would be over the limit."""
+        """Return the spending with a new call of about ``tokens`` reserved, or None when that exceeds the limit."""
         return replace(self, reserved=self.reserved + tokens) if self.tokens + tokens <= limit else None
 
     def settle(self, tokens: int, *, input_tokens: int, output_tokens: int) -> Spent:
-        """With that call ended: what it really took. Without tokens it was none."""
+        """Return the spending after a reserved call of ``tokens`` ended with its actual usage.
+
+        A call without any tokens is not counted.
+        """
         return Spent(
             self.calls + (input_tokens + output_tokens > 0),
             self.input_tokens + input_tokens,
@@ -122,14 +136,17 @@ class Spent:
 
 
 COOL_DOWN_LOOPS = 2
-"""So many loops must have been opened since the newest request before there is another."""
+"""Loops that must open after the newest request before there is another."""
 LEASE_MS = 10 * 60 * 1000
-"""After that time without a summary a request counts as lost (the process ended before its job was sent, the model is down)."""
+"""Time after which a request without a summary counts as lost: the process ended before it sent the job, or the model failed."""
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class CompressionRequest:
-    """The newest request: the open loop and the time of the commit that made it. ``is_answered``: a summary came of it."""
+    """The newest request for compression: the open loop and the time of the commit that made the request.
+
+    ``is_answered`` says that the request led to a summary.
+    """
 
     loop: int
     time_ms: int
@@ -144,7 +161,7 @@ class CompressionRequest:
         return cls(int(loop), int(time_ms), is_answered == "1")
 
     def allows_another(self, *, loop: int, now_ms: int) -> bool:
-        """Whether an append to this loop at this time may ask again."""
+        """Return whether an append to this loop at this time may request compression again."""
         if loop >= self.loop + COOL_DOWN_LOOPS:
             return True
         return not self.is_answered and now_ms - self.time_ms >= LEASE_MS

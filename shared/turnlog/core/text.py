@@ -1,6 +1,6 @@
-"""In which script a text is written, and with that, as far as we need to know, in which language.
+"""Detection of a text's script, and snippets of text with marked matches.
 
-Scripts are told apart, languages that share one (English and French) are not.
+A script stands for a language here; languages that share a script (English and French) are not distinguished.
 """
 
 from __future__ import annotations
@@ -27,18 +27,21 @@ _UNIT = re.compile(
     r"|(?P<thai>[\u0e00-\u0e7f]+)"
 )
 _WEIGHTS = {"han": 0.6, "kana": 0.4, "korean": 0.4, "thai": 1.5}
-"""Words that a character stands for, in the mean; in other scripts a run of letters is one word."""
+"""Words per character on average. In other scripts a run of letters is one word."""
 _KANA_SHARE = 0.1
-"""Of Japanese at least this much is kana; Chinese has none."""
+"""The least share of kana in a Japanese text; Chinese has none."""
 _LEAST_WORDS = 2.0
 
 
 def script_shares(text: str) -> dict[Script, float]:
-    """Each script's share of the words. Identifiers, paths, numbers and addresses are no words; none: nothing is said."""
+    """Return each script's share of the words, or nothing for fewer than two words.
+
+    Identifiers, paths, numbers and addresses are not counted as words.
+    """
     weights = defaultdict[str, float](float)
-    for found in _UNIT.finditer(text):
-        kind = found.lastgroup or ""
-        if kind != "latin" or _is_word(found[0]):
+    for match in _UNIT.finditer(text):
+        kind = match.lastgroup or ""
+        if kind != "latin" or _is_word(match[0]):
             weights[kind] += _WEIGHTS.get(kind, 1.0)
     han, kana = weights.pop("han", 0.0), weights.pop("kana", 0.0)
     weights["japanese" if kana > _KANA_SHARE * (han + kana) else "chinese"] = han + kana
@@ -49,7 +52,7 @@ def script_shares(text: str) -> dict[Script, float]:
 
 
 def main_script(text: str) -> Script | None:
-    """The script that most of the words are written in; None when there are next to none."""
+    """Return the script of most words, or None for fewer than two words."""
     shares = script_shares(text)
     return max(shares, key=lambda script: shares[script], default=None)
 
@@ -60,43 +63,46 @@ def _is_word(run: str) -> bool:
 
 
 MARK_BEGIN, MARK_END = "⟦", "⟧"
-"""In a snippet they stand around a match and nowhere else: where a text has them, it is shown with plain brackets."""
+"""Marks around a match in a snippet. The same characters in the text itself are shown as plain brackets."""
 SNIPPET_CHARS = 240
 _PLAIN = str.maketrans({MARK_BEGIN: "[", MARK_END: "]"})
 
 
 def snippet(text: str, spans: Sequence[tuple[int, int]], *, size: int = SNIPPET_CHARS) -> str:
-    """``size`` characters of a text and the marks around the spans in them; ``spans`` are in order and apart from each other."""
+    """Return about ``size`` characters of a text with marks around the spans in it.
+
+    ``spans`` are in order and do not overlap.
+    """
     start = _best(text, spans, size)
-    end, at = min(len(text), start + size), start
+    end, position = min(len(text), start + size), start
     parts = list[str]()
     for first, last in spans:
         if last <= start or first >= end:
             continue
         begin, until = max(first, start), min(last, end)
-        parts += [text[at:begin].translate(_PLAIN), MARK_BEGIN, text[begin:until].translate(_PLAIN), MARK_END]
-        at = until
-    parts.append(text[at:end].translate(_PLAIN))
-    shown = " ".join("".join(parts).split())
-    return f"{'...' if start else ''}{shown}{'...' if end < len(text) else ''}"
+        parts += [text[position:begin].translate(_PLAIN), MARK_BEGIN, text[begin:until].translate(_PLAIN), MARK_END]
+        position = until
+    parts.append(text[position:end].translate(_PLAIN))
+    excerpt = " ".join("".join(parts).split())
+    return f"{'...' if start else ''}{excerpt}{'...' if end < len(text) else ''}"
 
 
 def _best(text: str, spans: Sequence[tuple[int, int]], size: int) -> int:
-    """Where to begin so that most different matches are shown: a little before the first of them."""
+    """Return the start of the excerpt with the most different matches, a little before the first of them."""
     words = [text[first:last].lower() for first, last in spans]
-    most, best, until = 0, 0, 0
+    highest, best, until = 0, 0, 0
     counts = dict[str, int]()
-    for at, (first, _) in enumerate(spans):
+    for index, (first, _) in enumerate(spans):
         while until < len(spans) and spans[until][1] <= first + size * 5 // 6:
             counts[words[until]] = counts.get(words[until], 0) + 1
             until += 1
         shown = len(counts)
-        if shown > most:
-            most, best = shown, first
-        if until > at:
-            counts[words[at]] -= 1
-            if not counts[words[at]]:
-                del counts[words[at]]
+        if shown > highest:
+            highest, best = shown, first
+        if until > index:
+            counts[words[index]] -= 1
+            if not counts[words[index]]:
+                del counts[words[index]]
         else:
-            until = at + 1
+            until = index + 1
     return 0 if len(text) <= size else max(0, min(best - size // 6, len(text) - size))

@@ -1,4 +1,4 @@
-"""Jobs: work for later, and the messages that carry it. A message has ids only, never contents."""
+"""Models of jobs and of queue messages. A message has ids only, never contents."""
 
 from __future__ import annotations
 
@@ -12,27 +12,30 @@ from turnlog.core.models import Answer, Body, JsonObjectField
 
 
 class JobMessage(Body):
-    """A queue's message. ``tenant`` and ``user`` are the ids that stand for them in keys."""
+    """A message of a queue. ``tenant`` and ``user`` are ids as keys hold them."""
 
     v: Literal[1]
     job_id: str = Field(max_length=64)
     kind: JobKind
     tenant: str = Field(max_length=64)
     user: str = Field(max_length=64)
-    session_id: str = Field(max_length=64, description="Empty for a job of a person")
+    session_id: str = Field(max_length=64, description="Empty for a job about all sessions of a user")
     correlation_id: str | None = Field(None, pattern=CORRELATION_PATTERN)
 
 
 class JobError(Answer):
-    """Why a job failed, or what it last met while it is still to be tried again."""
+    """The reason why a job failed, or why its newest try failed while it will be retried."""
 
     code: str
     detail: str
 
 
 class Job(Answer):
-    """``attempts`` counts tries that have ended. ``result`` says what the job made, without contents; of a job in several parts
-    what it has made so far. ``session_id`` is empty for a job of a person. ``correlation_id`` is that of the call which started it.
+    """A job.
+
+    ``attempts`` counts tries that have ended. ``result`` describes the outcome without contents; for a job in several parts,
+    the outcome so far. ``session_id`` is empty for a job about all sessions of a user. ``correlation_id`` is that of the call
+    which started the job.
     """
 
     job_id: str
@@ -48,13 +51,17 @@ class Job(Answer):
 
 
 class JobPage(Answer):
+    """A page of jobs, newest first."""
+
     jobs: list[Job]
     next_cursor: str | None
 
 
 class Redriven(Answer):
-    """What went back into the queues. ``dead_letters`` counts messages; ``jobs`` are those that were asked for by id or
-    because they had failed. ``left`` counts dead letters that are no jobs of ours: nobody can do them.
+    """The outcome of a redrive: the dead letters and jobs that were queued again.
+
+    ``dead_letters`` counts messages. ``jobs`` are jobs that were named by id or had failed. ``left`` counts dead letters that
+    are not jobs of this service; they stay.
     """
 
     dead_letters: int

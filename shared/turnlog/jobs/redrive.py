@@ -1,6 +1,6 @@
-"""Jobs that did not get done, back into their queues: what an operator does once their cause is mended.
+"""Redrive: an operator returns failed jobs and dead letters to their queues after fixing the cause.
 
-It takes the engine's own rights, so no route leads here. Doing it twice does nothing twice: a job that is over is not done again.
+A redrive needs the engine's own rights, so it has no route. Repeating it is harmless, because a finished job is not done again.
 """
 
 from __future__ import annotations
@@ -24,31 +24,32 @@ _PAGE = 100
 
 
 class RedriveJobs:
-    """The use case: dead letters of all owners, the failed jobs of one, or one job."""
+    """The use case that redrives the dead letters of all owners, the failed jobs of an owner, or a single job."""
 
     def __init__(self, log: SessionLog, queue_of: QueueOf) -> None:
         self._log = log
         self._queue_of = queue_of
 
     def __call__(self, owner: Owner, job_id: str | None = None, *, failed: bool = False) -> Redriven:
-        """Without ``job_id`` all dead letters that are jobs, whoever owns them; with ``failed`` the owner's failed jobs too.
+        """Redrive a job of the owner, or without ``job_id`` the dead letters of all owners.
 
-        With it that job of the owner: its dead letter or, where there is none, a new message. `InvalidInputError` when it is done.
+        With ``failed`` and without ``job_id``, the owner's failed jobs are redriven too. A job without a dead letter gets a
+        new message. Raises `InvalidInputError` for a job that is done.
         """
         queues = self._queues()
         if job_id is not None:
             record = self._log.records.get(OwnerKeys(owner).jobs, job_id)
             if record is None:
                 raise NotFoundError(f"no job {job_id!r}")
-            return self._one(owner, record, queues)
-        found = _Letters(queues)
-        dead_letters = sum(_redrive(queue, found, kind) for kind, queue in _once_each(queues))
+            return self._redrive_job(owner, record, queues)
+        letters = _Letters(queues)
+        dead_letters = sum(_redrive(queue, letters, kind) for kind, queue in _once_each(queues))
         jobs = list[str]()
         for record in self._failed(owner) if failed else ():
-            jobs += self._one(owner, record, queues).jobs
-        return Redriven(dead_letters=dead_letters, jobs=jobs, left=found.left)
+            jobs += self._redrive_job(owner, record, queues).jobs
+        return Redriven(dead_letters=dead_letters, jobs=jobs, left=letters.left)
 
-    def _one(self, owner: Owner, record: Record, queues: Mapping[JobKind, JobQueue]) -> Redriven:
+    def _redrive_job(self, owner: Owner, record: Record, queues: Mapping[JobKind, JobQueue]) -> Redriven:
         if record.status == "done":
             raise InvalidInputError(f"the job {record.id!r} is done: there is nothing to do again")
         queue = queues.get(_kind(record))
@@ -60,8 +61,8 @@ class RedriveJobs:
             queued = Record(record.id, record.created_ms, "queued", content)
             shelf = OwnerKeys(owner).jobs
             self._log.records.replace(shelf, queued, while_status="failed", ttl_seconds=TTL_SECONDS)
-        found = _Letters(queues, only=(record.id, owner))
-        dead_letters = _redrive(queue, found, _kind(record))
+        letters = _Letters(queues, only=(record.id, owner))
+        dead_letters = _redrive(queue, letters, _kind(record))
         if not dead_letters:
             send_job(queue, owner, record)
         return Redriven(dead_letters=dead_letters, jobs=[record.id], left=0)
@@ -75,14 +76,17 @@ class RedriveJobs:
                 return
 
     def _queues(self) -> dict[JobKind, JobQueue]:
-        found = {kind: queue for kind in JOB_KINDS if (queue := self._queue_of(kind)) is not None}
-        if not found:
+        queues = {kind: queue for kind in JOB_KINDS if (queue := self._queue_of(kind)) is not None}
+        if not queues:
             raise UnavailableError("this engine has no queue: name it in the engine's URL", code="no_queue")
-        return found
+        return queues
 
 
 class _Letters:
-    """Which dead letters go back: jobs of ours in the queue of their kind. ``left`` counts the others."""
+    """The choice of dead letters to redrive: valid jobs in the queue of their kind. ``left`` counts the others.
+
+    ``only`` limits the choice to a job of an owner.
+    """
 
     def __init__(self, queues: Mapping[JobKind, JobQueue], *, only: tuple[str, Owner] | None = None) -> None:
         self._queues = queues
@@ -105,15 +109,15 @@ class _Letters:
 
 def _redrive(queue: JobQueue, letters: _Letters, kind: JobKind) -> int:
     if not isinstance(queue, Redrivable):
-        raise UnavailableError(f"the queue of {kind!r} jobs can't give dead letters back", code="no_queue")
+        raise UnavailableError(f"the queue of {kind!r} jobs can't return dead letters", code="no_queue")
     return queue.redrive(lambda body: letters.group_of(body, queue))
 
 
 def _once_each(queues: Mapping[JobKind, JobQueue]) -> Iterator[tuple[JobKind, JobQueue]]:
-    """Kinds may share a queue."""
+    """Yield each queue once, with the first kind of job that uses it."""
     seen = list[JobQueue]()
     for kind, queue in queues.items():
-        if not any(queue is one for one in seen):
+        if not any(queue is other for other in seen):
             seen.append(queue)
             yield kind, queue
 

@@ -1,4 +1,4 @@
-"""The caller's jobs."""
+"""Routes for the caller's jobs."""
 
 from __future__ import annotations
 

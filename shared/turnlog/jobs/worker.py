@@ -1,7 +1,7 @@
-"""Jobs: a record that its owner can look at, and a message in the queue with ids only.
+"""Starting, reading and running jobs. A job is a record for its owner, and a message in a queue with ids only.
 
-The record is stored before the message is sent, and says how the job went: it is replaced only while the job is queued, so a
-message that is delivered twice or late changes nothing.
+The record is stored before the message is sent. It is replaced only while the job is queued, so a message that is delivered
+twice or late changes nothing.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ MAX_LIMIT = 100
 _PAGES = 10
 
 QueueOf: TypeAlias = Callable[[str], "JobQueue | None"]
-"""The queue of a kind of job; None where the engine has none."""
+"""Function from a kind of job to its queue; None when the engine has none."""
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class Later:
-    """A job that is not over: what it has made so far, and the options of its next part, which comes after a delay."""
+    """The outcome of a part of a job: the result so far, and the options and delay of the next part."""
 
     result: JsonObject
     options: JsonObject
@@ -51,12 +51,12 @@ class Later:
 
 
 Work: TypeAlias = Callable[[Owner, str, JsonObject], "JsonObject | Later"]
-"""What a job does: owner, session id and options in, a result without contents out. Doing it again must change nothing."""
+"""Function that does a job: takes owner, session id and options, and returns a result without contents. It must be idempotent."""
 RETRYABLE = (UnavailableError, ConflictError)
 
 
 class StartJobs:
-    """The use case: store a job's record and send its message; the same request again gives the same job."""
+    """The use case that starts a job: it stores the record and sends the message."""
 
     def __init__(self, log: SessionLog, queue_of: QueueOf) -> None:
         self._log = log
@@ -72,7 +72,10 @@ class StartJobs:
         *,
         job_id: str | None = None,
     ) -> Job:
-        """``job_id`` is for who knows a job by something else than a key."""
+        """Start a job and return it. The same request again returns the same job.
+
+        ``job_id`` sets the job's id, for callers that derive it from something else than an idempotency key.
+        """
         queue = self.check(kind)
         shelf = OwnerKeys(owner).jobs
         if job_id is None:
@@ -87,7 +90,7 @@ class StartJobs:
         return job_answer(record)
 
     def check(self, kind: JobKind) -> JobQueue:
-        """The queue of a kind; `UnavailableError` where the engine has none, and a job can't be started."""
+        """Return the queue of a kind of job. Raises `UnavailableError` when the engine has none."""
         queue = self._queue_of(kind)
         if queue is None:
             raise UnavailableError(f"this engine has no queue for {kind!r} jobs; use mode 'sync'", code="no_queue")
@@ -95,7 +98,7 @@ class StartJobs:
 
 
 class GetJob:
-    """The use case: one job of the caller. That of an export says where the file is, for a while, whenever it is asked."""
+    """The use case that returns a job of the caller. The result of an export has a new short-lived address of its file."""
 
     def __init__(self, log: SessionLog, link_of: Callable[[Owner, str], Link]) -> None:
         self._log = log
@@ -113,7 +116,7 @@ class GetJob:
 
 
 class ListJobs:
-    """The use case: the caller's jobs, newest first."""
+    """The use case that lists the caller's jobs, newest first."""
 
     def __init__(self, log: SessionLog) -> None:
         self._log = log
@@ -129,22 +132,24 @@ class ListJobs:
         cursors = Cursors(self._log.cursor_secret())
         scope = f"jobs {owner.tenant_id} {owner.user_id} {status or ''}"
         after: Mapping[str, str] | None = cursors.read(cursor, scope=scope) if cursor is not None else None
-        shelf, found = OwnerKeys(owner).jobs, list[Record]()
+        shelf, jobs = OwnerKeys(owner).jobs, list[Record]()
         for _ in range(_PAGES):
-            records, after = self._log.records.page(shelf, limit=limit - len(found), after=after)
-            found += [record for record in records if status in (None, record.status)]
-            if len(found) >= limit or after is None:
+            records, after = self._log.records.page(shelf, limit=limit - len(jobs), after=after)
+            jobs += [record for record in records if status in (None, record.status)]
+            if len(jobs) >= limit or after is None:
                 break
         return JobPage(
-            jobs=[job_answer(record) for record in found],
+            jobs=[job_answer(record) for record in jobs],
             next_cursor=cursors.write(after, scope=scope) if after is not None else None,
         )
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class Ran:
-    """How one delivery of a job went. ``status`` "gone": its record says that it is over, or the record has expired; "later": there
-    is a message for what is left of it."""
+    """The outcome of a delivery of a job.
+
+    ``status`` is "gone" when the job is over or its record has expired, and "later" when a message for the next part was sent.
+    """
 
     job_id: str
     kind: str
@@ -153,10 +158,10 @@ class Ran:
 
 
 class RunJob:
-    """The use case of workers: do what one message of the queue asks for.
+    """The use case of workers: do the job of a queue message.
 
-    Returns when the message is settled, a failure that trying again can't mend included (the record names it). Raises
-    `MalformedError` or `InvalidInputError` for poison, and what may go better next time.
+    It returns when the message is settled, also after a permanent failure, which the record names. It raises `MalformedError`
+    or `InvalidInputError` for a message that can never be handled, and retryable errors.
     """
 
     def __init__(self, log: SessionLog, work: Mapping[str, Callable[[], Work]], queue_of: QueueOf) -> None:
@@ -167,7 +172,7 @@ class RunJob:
     def __call__(self, body: str, *, kinds: Collection[str]) -> Ran:
         message = read_message(body)
         if message.kind not in kinds:
-            raise InvalidInputError(f"a {message.kind!r} job in a queue of others")
+            raise InvalidInputError(f"a {message.kind!r} job is in a queue of other kinds")
         owner = owner_of_ids(message.tenant, message.user)
         with serving(owner.tenant_id):
             return self._run(message, owner)
@@ -194,7 +199,7 @@ class RunJob:
         return Ran(message.job_id, message.kind, "done")
 
     def _send_on(self, owner: Owner, record: Record, later: Later) -> None:
-        """The message for the next part, then the record: ended in between, this part is done once more."""
+        """Send the message for the next part, then update the record. A crash in between repeats this part."""
         queue = self._queue_of(cast("str", record.content["kind"]))
         if queue is None:
             raise UnavailableError("this engine has no queue for the rest of the job", code="no_queue")
@@ -222,13 +227,13 @@ class RunJob:
         try:
             self._log.records.replace(OwnerKeys(owner).jobs, after, while_status="queued", ttl_seconds=TTL_SECONDS)
         except UnavailableError:
-            # The error that is being told matters more than its note in the record.
+            # The error being handled matters more than its note in the record.
             if error is None or status != "queued":
                 raise
 
 
 def send_job(queue: JobQueue, owner: Owner, record: Record, *, delay_seconds: int = 0) -> None:
-    """The message of a job that is queued. Sent twice, the second one finds the job over."""
+    """Send the message of a queued job. A second message finds the job finished and changes nothing."""
     kind, session_id = cast("JobKind", record.content["kind"]), cast("str", record.content["session"])
     message = JobMessage(
         v=1,
@@ -243,14 +248,15 @@ def send_job(queue: JobQueue, owner: Owner, record: Record, *, delay_seconds: in
 
 
 def read_message(body: str) -> JobMessage:
-    """A message of the queue, or `MalformedError` / `InvalidInputError`: whoever wrote it, it will not get better."""
+    """Parse a message of the queue. Raises `MalformedError` or `InvalidInputError`, after which a retry is useless."""
     try:
         return JobMessage.model_validate(parse_strict_json(body), strict=True)
     except ValueError as error:
-        raise MalformedError("the message is no job of this version") from error
+        raise MalformedError("the message is not a job that this version knows") from error
 
 
 def job_answer(record: Record) -> Job:
+    """Return the public form of a job's record."""
     content: dict[str, Any] = record.content
     error = content.get("error")
     return Job(

@@ -1,7 +1,7 @@
-"""The caches beside the log: META, the settings in force, the folded state, the list of sessions.
+"""The caches beside the log: META, the current settings, the folded state, the current summary and the list of sessions.
 
-Each is stamped with the position that it reflects and written under `pos < :pos`. Losing one is harmless: it is read
-from the log again.
+Each cache is stamped with the position that it reflects and written on the condition `pos < :pos`. A lost cache is
+harmless, because it can be rebuilt from the log.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _LONG_FIELDS = ("policy", "metadata")
 
 
 class Caches:
-    """Writes and reads the caches of sessions."""
+    """A writer and reader of the caches of sessions."""
 
     def __init__(self, items: ItemTable, payloads: Payloads) -> None:
         self._items = items
@@ -49,12 +49,15 @@ class Caches:
         payload: Payload | None,
         rewound: int = 0,
     ) -> None:
-        """META, and ``E#SYS`` when the settings have more than META holds. ``payload`` is where the commit has them."""
-        whole = settings_object(settings)
-        short, missing = _short(whole)
+        """Write META, and ``E#SYS`` for settings that do not fit into META.
+
+        ``payload`` is the payload of the settings' commit, if it is stored out of line. Large settings refer to it.
+        """
+        fields = settings_object(settings)
+        short, missing = _short(fields)
         has_schema = settings.state_schema is not None
         if missing:
-            packed = pack(encode_json({"set": whole}))
+            packed = pack(encode_json({"set": fields}))
             place: dict[str, AttributeValue] = {"b": packed}
             if len(packed) > _LARGE_BYTES and payload is not None:
                 place = {"at": payload.place, "sz": payload.size_bytes, "d": payload.digest}
@@ -65,7 +68,7 @@ class Caches:
         self._put(keys.meta, meta, position, rewound)
 
     def settings_in(self, keys: SessionKeys, system: Item) -> SessionSettings:
-        """The settings that ``E#SYS`` holds."""
+        """Return the settings in an ``E#SYS`` item."""
         if "at" in system:
             payload = Payload(str(system["at"]), _int(system, "sz"), str(system["d"]), str(system.get("hm", "")))
             content = self._payloads.fetch(keys, [payload])[payload.place]
@@ -77,8 +80,11 @@ class Caches:
     def write_state(
         self, keys: SessionKeys, packed: bytes, *, position: int, count: int, base: int | None, rewound: int = 0
     ) -> None:
-        """``S#STATE``, as of the state event at this position. ``packed`` is the folded state; or with ``base``, the position
-        of an event that holds a whole state, the patches since."""
+        """Write ``S#STATE`` as of the state event at this position.
+
+        ``packed`` is the folded state. With ``base``, the position of an event that holds a full state, ``packed`` has the
+        patches since that event instead.
+        """
         content: dict[str, AttributeValue] = {"n": count, "b": packed}
         if base is not None:
             content["bs"] = base
@@ -87,11 +93,15 @@ class Caches:
     def write_summary(
         self, keys: SessionKeys, line: JsonObject, *, position: int, time_ms: int, rewound: int = 0
     ) -> None:
-        """``E#SUM``: the summary of the commit at this position, whole."""
+        """Write ``E#SUM``: the full summary of the commit at this position."""
         self._put(keys.summary, {"t": time_ms, "b": pack(encode_json(line))}, position, rewound)
 
     def _put(self, key: Key, content: Mapping[str, AttributeValue], position: int, rewound: int) -> None:
-        """What a commit at this position has put in force, or a rewind back in force: a later one is not overwritten."""
+        """Write a cache unless it already reflects a later event.
+
+        ``position`` is the event that the content comes from. ``rewound`` is the position of a rewind that made the content
+        current again, or 0.
+        """
         stamp = max(position, rewound)
         item: dict[str, AttributeValue] = {"pk": key.pk, "sk": key.sk, "pos": stamp, **content}
         if stamp != position:
@@ -109,15 +119,18 @@ class Caches:
         return CachedState(reflected(item), _int(item, "n"), _json(item), base)
 
     def _get(self, key: Key) -> Item | None:
-        """The cache; None also where it was erased."""
+        """Return a cache item, or None when it is missing or erased."""
         item = self._items.get_many([key]).get(key)
         return None if item is None or is_cache_tombstone(item) else item
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class CachedState:
-    """What ``S#STATE`` holds: position of the newest state event, count of them, and the state; or with ``base`` the patches
-    since the event at that position."""
+    """The contents of ``S#STATE``.
+
+    ``position`` is the newest state event and ``count`` the number of state events. ``content`` is the state; with
+    ``base``, it is the patches since the event at that position.
+    """
 
     position: int
     count: int
@@ -126,16 +139,20 @@ class CachedState:
 
 
 def summary_in(item: Item) -> tuple[JsonObject, int, int]:
-    """Line, position and time of the summary that ``E#SUM`` holds."""
+    """Return the line, position and time of the summary in an ``E#SUM`` item."""
     return _json(item), reflected(item), _int(item, "t")
 
 
 def reflected(item: Item) -> int:
-    """The position of the event that a cache reflects. Its ``pos`` may be that of a rewind which put this back in force."""
+    """Return the position of the event that a cache reflects.
+
+    ``pos`` can't serve for that: it may be the position of a rewind that made the event current again.
+    """
     return _int(item, "of" if "of" in item else "pos")
 
 
 def meta_content(short: JsonObject, *, missing: int, created_ms: int, has_schema: bool) -> Mapping[str, AttributeValue]:
+    """Return the attributes of META, without key and position."""
     item: dict[str, AttributeValue] = {
         "v": SCHEMA_VERSION,
         "c": created_ms,
@@ -148,9 +165,10 @@ def meta_content(short: JsonObject, *, missing: int, created_ms: int, has_schema
 
 @lazy_dataclass(frozen=True, slots=True)
 class CachedSettings:
-    """Settings as META or an entry of the list has them, the position that they reflect, and the time of creation.
+    """Settings in META or an entry of the session list, the position that they reflect, and the time of creation.
 
-    ``missing``: 0 nothing, 1 the system text, tools or the state's schema, 2 the policy and metadata too; ``E#SYS`` has them.
+    ``missing`` says which fields only ``E#SYS`` has: 0 none; 1 the system text, the tools or the state's schema; 2 the policy
+    and metadata as well.
     """
 
     settings: SessionSettings
@@ -161,13 +179,18 @@ class CachedSettings:
 
 
 def read_meta(item: Item) -> CachedSettings:
-    """The settings in a session's card or entry. What a newer version has written may mean something else: it is not read."""
+    """Return the settings in META or in an entry of the session list.
+
+    Raises `NewerSchemaError` for an item of a newer version, whose fields may have other meanings.
+    """
     if (version := _int(item, "v") if "v" in item else SCHEMA_VERSION) > SCHEMA_VERSION:
         raise NewerSchemaError(f"schema version {version} is newer than {SCHEMA_VERSION}", item=item_name(item))
-    content, beside = _json(item), _int(item, _MISSING) if _MISSING in item else 0
+    content, early_code = _json(item), _int(item, _MISSING) if _MISSING in item else 0
     position, created_ms = reflected(item), _int(item, "c")
     with decoding(item_name(item)):
-        return CachedSettings(settings_from(content), content.get(_MISSING, beside), position, created_ms, "ss" in item)
+        return CachedSettings(
+            settings_from(content), content.get(_MISSING, early_code), position, created_ms, "ss" in item
+        )
 
 
 def directory_item(
@@ -179,10 +202,11 @@ def directory_item(
     settled: bool = False,
     missing: int = 0,
 ) -> Item:
-    """The session's entry in the list of its owner's sessions, as of a commit's header (None: being created).
+    """Return a session's entry in the list of its owner's sessions, as of a commit's header.
 
-    ``settled``: the header was the newest when its five minutes were over, so the entry is exact until the next touch.
-    ``missing``: what the settings are given without (see `CachedSettings`).
+    ``header`` is None for a session that is being created. ``settled`` says that the header was the newest at the end of
+    its five minutes, so the entry stays exact until the next update. ``missing`` says which fields ``settings`` lacks (see
+    `CachedSettings`).
     """
     short, left_out = _short(settings_object(settings))
     missing = max(missing, left_out)
@@ -215,7 +239,10 @@ def directory_item(
 
 
 def due_at(settings: SessionSettings, active_ms: int, status: str) -> int | None:
-    """When a session expires or, if that is earlier, is inactive, should nothing more be said in it; None: never."""
+    """Return the time when a session without further messages expires or becomes inactive, whichever is earlier.
+
+    Returns None when its settings allow neither.
+    """
     days = [settings.ttl_days] if settings.ttl_days else []
     if settings.inactive_after_days and status in ("creating", "active"):
         days.append(settings.inactive_after_days)
@@ -223,21 +250,25 @@ def due_at(settings: SessionSettings, active_ms: int, status: str) -> int | None
 
 
 def is_settled(item: Item, now_ms: int) -> bool:
-    """Whether an entry is exact, or may lag because its session's five minutes are not over yet."""
+    """Return whether an entry is exact. It may lag while the five minutes of its last activity are not over."""
     return "ok" in item or not is_touch(_int(item, "a"), now_ms)
 
 
 def is_touch(before_ms: int, now_ms: int) -> bool:
-    """Whether a commit at ``now_ms`` after one at ``before_ms`` brings the session's entry up to date: each 5 minutes' first."""
+    """Return whether a commit updates the session's entry: the first commit of each five minutes does.
+
+    ``now_ms`` is the commit's time, ``before_ms`` the time of the commit before it.
+    """
     return before_ms // TOUCH_MS != now_ms // TOUCH_MS
 
 
 def activity_key(active_ms: int, session_id: str) -> str:
+    """Return the sort key that orders sessions by their last activity."""
     return f"{active_ms:013d}#{session_id}"
 
 
 def status_of(entry: Item) -> str:
-    """The status in an entry of the list."""
+    """Return the status in an entry of the session list."""
     value = entry.get("st")
     if not isinstance(value, str):
         raise CorruptError("an entry of the list is damaged", item=item_name(entry))
@@ -245,29 +276,33 @@ def status_of(entry: Item) -> str:
 
 
 def active_of(entry: Item) -> int:
-    """The time in milliseconds of an entry's last activity."""
+    """Return the time in milliseconds of the last activity in an entry."""
     return _int(entry, "a")
 
 
 def session_id_of(item: Item) -> str:
+    """Return the session id of an entry of the session list."""
     return item_name(item)[2:]
 
 
-def _short(whole: JsonObject) -> tuple[JsonObject, int]:
-    """The settings that fit META, and what is missing of them (see `CachedSettings`)."""
-    short = {name: value for name, value in whole.items() if name not in ("system", "tools", "state_schema")}
+def _short(fields: JsonObject) -> tuple[JsonObject, int]:
+    """Return the settings that fit into META, and the code of the missing fields (see `CachedSettings`)."""
+    short = {name: value for name, value in fields.items() if name not in ("system", "tools", "state_schema")}
     if len(encode_json(short)) > _META_BYTES:
         policy = short.get("policy")
         short = {name: value for name, value in short.items() if name not in _LONG_FIELDS}
         if isinstance(policy, dict):
-            # An append asks the trigger, and reads no more than META.
+            # An append evaluates the compression trigger, and reads only META for that.
             short["policy"] = {name: value for name, value in policy.items() if name == "compress"}
         return short, 2
-    return short, int(len(short) < len(whole))
+    return short, int(len(short) < len(fields))
 
 
 def _packed(short: JsonObject, missing: int) -> bytes:
-    """With what is missing, so that it is checked with them. Early items have it beside."""
+    """Pack the short settings together with the code of the missing fields, so that the checksum covers both.
+
+    Early items hold the code in a separate attribute.
+    """
     return pack(encode_json(short | {_MISSING: missing} if missing else short))
 
 

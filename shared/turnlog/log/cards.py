@@ -1,8 +1,8 @@
-"""Cards: what a commit says of a payload that is stored out of line.
+"""Cards: extracts of out-of-line payloads that commits hold.
 
-A window is planned from cards alone and fetches only the payloads that it renders whole. A card has the text's first 700
-characters, the calls with shortened arguments, the results' beginnings and the ledger. Its size is bounded; a message with
-more calls than fit has none (``None``) and is always fetched.
+A window is planned from cards and fetches only the payloads that it renders in full. A card has the first 700 characters of
+the text, the calls with shortened arguments, the beginnings of the results, and the ledger. Its size is limited. A message
+with too many calls has no card (``None``) and is always fetched.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ _ARGUMENT_CHARS = (200, 60, 16)
 
 
 def make_card(facts: MessageOutline) -> JsonObject | None:
-    """The card of a message's facts, at most `MAX_CARD_BYTES`; None when it has too many calls or results for one."""
+    """Return the card for a message's outline, of at most `MAX_CARD_BYTES`.
+
+    Returns None when the message has too many calls or results.
+    """
     if len(facts.calls) > _MAX_CALLS or len(facts.results) > _MAX_CALLS:
         return None
     ledger = bounded(ledger_of_facts(facts))
@@ -34,7 +37,7 @@ def make_card(facts: MessageOutline) -> JsonObject | None:
 
 
 def read_card(card: dict[str, Any]) -> MessageOutline:
-    """The facts that a card holds."""
+    """Return the outline that a card holds."""
     return MessageOutline(
         role=card["r"],
         head=card.get("x", ""),
@@ -81,5 +84,5 @@ def _card(facts: MessageOutline, ledger: tuple[str, ...], argument_chars: int) -
 
 
 def shortened(text: str, chars: int) -> str:
-    """The text, or its first characters and an ellipsis."""
+    """Return the text, cut to ``chars`` characters and an ellipsis when it is longer."""
     return text if len(text) <= chars else text[:chars] + "…"

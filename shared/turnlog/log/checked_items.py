@@ -1,7 +1,7 @@
-"""A table whose items carry a checksum: an item comes back as it was written, or reading it is a `CorruptError` that names it.
+"""An item table with checksums: reading a damaged item raises a `CorruptError` that names it.
 
-Commits and payloads are left out: the chain covers them, and costs stay as they are. Items that were stored without a checksum
-are read as they are.
+Commits and payloads get no checksum here, because the hash chain covers them. Items that were stored without a checksum are
+not checked.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from turnlog.log.keys import COMMITS_FROM, PAYLOADS, STATE, SUMMARY, SYSTEM, WOR
 from turnlog.ports import Condition, Equal, Item, ItemTable, Key, Lost, Page, Query
 
 CHECKSUM = "cs"
-_MADE_AGAIN = frozenset({STATE, SUMMARY, SYSTEM, WORDS})
-"""Caches whose readers go on without them: a damaged one counts as missing, and is overwritten."""
+_REBUILT = frozenset({STATE, SUMMARY, SYSTEM, WORDS})
+"""Caches that readers can rebuild: a damaged one counts as missing and is overwritten."""
 
 
 class CheckedItems:
-    """`ItemTable` over another one. It adds the checksum to what is put, and takes it away from what is read."""
+    """An `ItemTable` over another one. It adds checksums to items it writes, and checks and removes them from items it reads."""
 
     def __init__(self, inner: ItemTable) -> None:
         self._inner = inner
@@ -52,7 +52,7 @@ class CheckedItems:
 
 
 def checksum(item: Item) -> bytes:
-    """Return 4 bytes over all attributes of an item but the checksum itself."""
+    """Return a 4-byte checksum over all attributes of an item except the checksum itself."""
     texts = {name: value for name, value in item.items() if not isinstance(value, bytes) and name != CHECKSUM}
     total = zlib.crc32(json.dumps(texts, sort_keys=True, separators=(",", ":")).encode("ascii"))
     for name, value in sorted(item.items()):
@@ -66,21 +66,24 @@ def _sealed(item: Item) -> Item:
 
 
 def _checked(item: Item) -> Item:
-    """Return the item without its checksum, or raise the `CorruptError` that names it."""
+    """Return the item without its checksum. Raises a `CorruptError` that names the item when the checksum does not match."""
     if not _is_whole(item):
         raise CorruptError("the checksum of an item does not match", item=item_name(item))
     return {name: value for name, value in item.items() if name != CHECKSUM} if CHECKSUM in item else item
 
 
 def _is_whole(item: Item) -> bool:
-    """Whether the checksum fits. One of a newer version may be made otherwise: the item's reader refuses it by its version."""
+    """Return whether the checksum matches.
+
+    Items of a newer version pass, because their checksum may be computed differently; their reader refuses them by version.
+    """
     version = item.get("v")
     is_newer = isinstance(version, int) and version > SCHEMA_VERSION
     return CHECKSUM not in item or is_newer or item[CHECKSUM] == checksum(item)
 
 
 def _is_missing(item: Item) -> bool:
-    return item.get("sk") in _MADE_AGAIN and not _is_whole(item)
+    return item.get("sk") in _REBUILT and not _is_whole(item)
 
 
 def _covers_itself(item: Item) -> bool:

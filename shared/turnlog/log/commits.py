@@ -1,7 +1,7 @@
-"""The commit log: append in conditional slots, read back in order. Written once for every engine.
+"""The commit log: commits in numbered slots, written with conditional puts and read in order, over any engine.
 
-An append is one query (the newest commit and the session's card) and one conditional put into the next slot. A slot is
-never freed, so a stale writer can never win one.
+An append takes one query (the newest commit and META) and one conditional put into the next slot. A slot is never freed, so
+a stale writer can never win one.
 """
 
 from __future__ import annotations
@@ -45,11 +45,10 @@ _MAX_BACKOFF_SECONDS = 0.4
 
 @lazy_dataclass(frozen=True, slots=True)
 class Commit:
-    """A commit as read. ``lines`` are its events' stored lines; `CommitLog.events` turns them into events.
+    """A commit of a session. ``lines`` are the stored lines of its events; `CommitLog.events` turns them into events.
 
-
-    ``home`` is the partition that it is stored in: a fork's older commits are in another session's. With ``until``, its events
-    behind that position are not in view.
+    ``home`` is the partition that the commit is stored in; a fork's older commits are in the partition of another session.
+    ``until`` is the position of the last event in view, or None when all are.
     """
 
     header: Header
@@ -59,25 +58,27 @@ class Commit:
 
     @property
     def payloads(self) -> tuple[Payload, ...]:
+        """The addresses of the out-of-line payloads."""
         return tuple(payload for payload in map(self.payload_of, self.lines) if payload is not None)
 
     @property
     def settings_payload(self) -> Payload | None:
-        """Of a commit that begins with settings: where they are, out of line."""
+        """The out-of-line payload of the first event, which holds the settings; None when they are in the commit."""
         return self.payload_of(self.lines[0])
 
     def payload_of(self, line: dict[str, Any]) -> Payload | None:
+        """Return the address of a line's out-of-line payload, or None."""
         payload = payload_of(line)
         return replace(payload, home=self.home) if payload is not None else None
 
     def line(self, position: int) -> dict[str, Any]:
-        """The stored line of the event at a position."""
+        """Return the stored line of the event at a position."""
         return self.lines[position - self.header.first]
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class Tail:
-    """The end of a session's log: the newest header, its item, and ``D#META`` when it is there."""
+    """The end of a session's log: the newest header, its item, and ``D#META`` if it exists."""
 
     header: Header
     item: Item
@@ -86,7 +87,7 @@ class Tail:
 
 @lazy_dataclass(frozen=True, slots=True)
 class Draft:
-    """A commit to be: ``header`` without its hash and nonce, and its events in order of position."""
+    """A commit that is not written yet: its header without hash and nonce, and its events in order of position."""
 
     header: Header
     events: tuple[Event, ...]
@@ -94,15 +95,15 @@ class Draft:
 
 
 Stored: TypeAlias = dict[tuple[int, str], Payload]
-"""Payloads that an earlier try of a commit has stored, by the index and the digest of their content: another try may say something
-else, for it follows on another commit."""
+"""Payloads that an earlier try of a commit has stored, by index and digest. A later try follows another commit, so its contents
+may differ."""
 Compose: TypeAlias = Callable[[Tail], "Draft | Commit"]
-"""From the log's end to the next commit, or to one that has this effect already. May raise to refuse."""
+"""Function from the log's end to the next commit, or to an earlier commit with the same effect. May raise to refuse."""
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class WriteResult:
-    """What `CommitLog.write` did: the commit, whether it was there before, and the tail that it follows."""
+    """The result of `CommitLog.write`: the commit, whether it existed before, and the tail that it was composed for."""
 
     commit: Commit
     repeated: bool
@@ -128,7 +129,7 @@ class CommitLog:
     def tail(self, keys: SessionKeys) -> Tail:
         """Return the end of the log in one request, or raise `NotFoundError`.
 
-        A log that ends before a position that ``D#META`` reflects has lost commits: `CorruptError`.
+        Raises `CorruptError` for a log that ends before the position that ``D#META`` reflects: it has lost commits.
         """
         tail = self._tail(keys)
         if tail.meta is not None:
@@ -136,14 +137,15 @@ class CommitLog:
         return tail
 
     def check_reached(self, keys: SessionKeys, header: Header, caches: Iterable[Item]) -> None:
-        """Raise the `CorruptError` for a log that ends before a position that one of its caches reflects.
+        """Raise `CorruptError` when the log ends before a position that one of its caches reflects.
 
-        A cache is written after its commit. The end is read once more before the error, for a query is no snapshot of the table.
+        A cache is written after its commit. The log's end is read once more before the error, because a query is not a
+        snapshot of the table.
         """
         position = max((_number(cache, "pos") for cache in caches if not is_cache_tombstone(cache)), default=0)
         if position > header.last and position > self._tail(keys).header.last:
             raise CorruptError(
-                f"the log ends at position {header.last}, but position {position} was there",
+                f"the log ends at position {header.last}, but a cache reflects position {position}",
                 item=commit_sort_key(header.last + 1),
             )
 
@@ -158,27 +160,27 @@ class CommitLog:
         return Tail(header, newest, meta)
 
     def check_alive(self, keys: SessionKeys, newest: Header) -> None:
-        """`NotFoundError` for a session whose newest header says that it has expired, whether or not it was erased yet."""
+        """Raise `NotFoundError` for a session that has expired by its newest header, also when it is not erased yet."""
         if self._expires and newest.expires_ms is not None and self._clock.now_ms() >= newest.expires_ms:
             raise NotFoundError(f"no session {keys.session_id!r}")
 
     def write(self, keys: SessionKeys, compose: Compose, request: RequestKey | None = None) -> WriteResult:
-        """Append what ``compose`` makes of the log's end, or find the commit that the request has made before.
+        """Append the commit that ``compose`` makes for the log's end, or return an earlier commit of the same request.
 
-        Raises as `write_attempt`.
+        Raises the errors of `write_attempt`.
         """
         return self.write_attempt(self.attempt(keys, request), compose)
 
     def attempt(self, keys: SessionKeys, request: RequestKey | None) -> Attempt:
-        """Return an attempt to write the commit of a request, for who reads the log before composing it."""
+        """Return an attempt to write the commit of a request, for a caller that reads the log before it composes the commit."""
         return Attempt(self, keys, request)
 
     def write_attempt(self, attempt: Attempt, compose: Compose) -> WriteResult:
-        """Append the commit of an attempt; on a lost slot read again and retry until a deadline.
+        """Append the commit of an attempt. After a lost slot, read the log's end again and retry until a deadline.
 
-        Before each put the attempt has seen that no commit up to that slot is of its request, so two attempts of one request
-        never both land. Raises what ``compose`` raises, or `ConflictError` when other writers have won for
-        `WRITE_DEADLINE_SECONDS`.
+        Before each put, the attempt has checked that no commit up to that slot belongs to its request. So two attempts of
+        a request never write two commits. Raises the errors of ``compose``, or `ConflictError` when other writers win
+        every slot for `WRITE_DEADLINE_SECONDS`.
         """
         nonce, stored = self._ids.nonce(), dict[tuple[int, str], Payload]()
         deadline = self._clock.now_ms() + WRITE_DEADLINE_SECONDS * 1000
@@ -207,9 +209,10 @@ class CommitLog:
         stored: Stored | None = None,
         fork_of: tuple[SessionKeys, int] | None = None,
     ) -> Commit | None:
-        """Puts one commit into its slot; None when another writer has it. Payloads are stored first, unless they are ``stored``.
+        """Put a commit into its slot, after its large payloads. Returns None when another writer has the slot.
 
-        With ``fork_of`` the slot is the first of a session whose log is that one's up to that position.
+        Payloads in ``stored`` are not stored again. With ``fork_of`` (parent, position) the commit goes into slot 1 of a
+        new session that shares the parent's log up to that position.
         """
         lines = self._lines(keys, draft, nonce, stored if stored is not None else {})
         encoded = [encode_json(line) for line in lines]
@@ -249,9 +252,10 @@ class CommitLog:
     # ------------------------------------------------------------ reading
 
     def made_by(self, keys: SessionKeys, request: RequestKey, first: int, last: int) -> Commit | None:
-        """Return the session's own commit of this request between two positions, both ends of commits, or None.
+        """Return the session's own commit of this request between two positions, or None.
 
-        Every commit between them is read and checked: a missing one is a `CorruptError`.
+        ``first`` begins a commit and ``last`` ends one. Every commit between them is read and checked; a missing one raises
+        `CorruptError`.
         """
         before: Sequence[Item] = ()
         reached = first - 1
@@ -268,26 +272,26 @@ class CommitLog:
         return None
 
     def get(self, keys: SessionKeys, position: int) -> Commit | None:
-        """The commit whose first event has this position; None where the slot has none that can be read."""
+        """Return the commit that begins at this position; None when there is none or it was erased."""
         item = self.stored.slots(keys, [position]).get(position)
         return read_commit(item) if item is not None and not is_slot_tombstone(item) else None
 
     def begin(self, keys: SessionKeys) -> Commit | None:
-        """The session's own first commit: its creation, or its fork from another. None while there is none."""
+        """Return the session's own first commit (its creation or its fork), or None when there is none."""
         key = keys.commit(1)
         item = self._items.get_many([key]).get(key)
         return read_commit(item) if item is not None and not is_slot_tombstone(item) else None
 
     def at(self, keys: SessionKeys, positions: Sequence[int]) -> list[Commit]:
-        """The commits whose first events have these positions, in one request; a missing one is a `CorruptError`."""
-        found = self.stored.slots(keys, positions)
+        """Return the commits that begin at these positions, in one request. Raises `CorruptError` for a missing one."""
+        items = self.stored.slots(keys, positions)
         for position in positions:
-            if position not in found:
+            if position not in items:
                 raise CorruptError("a commit that the log names is missing", item=commit_sort_key(position))
-        return [read_commit(found[position]) for position in positions]
+        return [read_commit(items[position]) for position in positions]
 
     def containing(self, keys: SessionKeys, position: int) -> Commit | None:
-        """The commit that holds the event at this position, in one request."""
+        """Return the commit that holds the event at this position, or None. Takes one request."""
         items = next(self.stored.back(keys, position, limit=1), ())
         if not items:
             return None
@@ -295,7 +299,10 @@ class CommitLog:
         return commit if commit.header.last >= position else None
 
     def range(self, keys: SessionKeys, first: int, last: int) -> list[Commit]:
-        """All commits that hold an event between the two positions, in view or not, oldest first and checked as a chain."""
+        """Return all commits with an event between two positions, oldest first, in view or not.
+
+        The hash chain between them is checked.
+        """
         items = [item for page in self.stored_on(keys, first, last) for item in page]
         return [commit for commit in checked_chain(items) if commit.header.last >= first]
 
@@ -308,11 +315,11 @@ class CommitLog:
         read: Sequence[Item] = (),
         limit: int | None = None,
     ) -> Iterator[list[Commit]]:
-        """The commits that are in view at a header, page by page from its end back to position ``first``; each page oldest
-        commit first, checked as a chain with the page before.
+        """Yield pages of the commits in view at a header, from the header back to position ``first``.
 
-        ``read`` are items from the log's end back that need not be read again. One request a page, of at most 1 MB and
-        ``limit`` commits; a rewind begins a new one.
+        Within a page the oldest commit is first. The hash chain is checked, also with the page before. ``read`` are items
+        at the log's end that need not be read again. A page is one request, of at most 1 MB and ``limit`` commits; it
+        never extends across a rewind.
         """
         stretches = self.view(keys, header, first).up_to(header.last)
         for start, end in reversed(stretches):
@@ -335,7 +342,10 @@ class CommitLog:
     def in_view_on(
         self, keys: SessionKeys, header: Header, *, first: int = 1, limit: int | None = None
     ) -> Iterator[list[Commit]]:
-        """As `in_view`, from position ``first`` on to the header, oldest page first. The commit of ``first`` is whole."""
+        """Yield pages of the commits in view from position ``first`` up to a header, oldest first.
+
+        The commit that holds ``first`` is complete, with its earlier events.
+        """
         stretches = self.view(keys, header, first).up_to(header.last)
         for start, end in stretches:
             before: Sequence[Item] = ()
@@ -343,17 +353,16 @@ class CommitLog:
                 items = [item for item in page if first_position(item) >= start]
                 commits = checked_chain([*before, *items])[len(before) :]
                 before = items[-1:] or before
-                shown = [clipped(one, stretches) for one in commits]
-                if shown:
-                    yield shown
+                if commits:
+                    yield [clipped(commit, stretches) for commit in commits]
 
     def stored_on(
         self, keys: SessionKeys, first: int, last: int, *, limit: int | None = None, exact: bool = False
     ) -> Iterator[Sequence[Item]]:
-        """Yield pages of all commits that hold positions from ``first`` to ``last``, which the log has; oldest first.
+        """Yield pages of items of all commits that hold positions from ``first`` to ``last``, oldest first.
 
-        Older commits may come before that of ``first``, unless ``exact``. `CorruptError` where one is missing or damaged. That
-        each follows from the one before is for `checked_chain` to say.
+        The log must have these positions. Without ``exact`` the first page may have older commits. Raises `CorruptError`
+        for a missing or damaged commit. The hash chain is not checked here; `checked_chain` does that.
         """
         reached = 0
         for page in self.stored.on(keys, first, last, limit=limit, exact=exact):
@@ -367,12 +376,12 @@ class CommitLog:
             raise self.missing(keys, max(reached + 1, first))
 
     def missing(self, keys: SessionKeys, position: int) -> CorruptError:
-        """Return the error for a position that the log must have. Raises `NotFoundError` when the session is gone by now."""
+        """Return the error for a missing position. Raises `NotFoundError` instead when the session was deleted meanwhile."""
         self._tail(keys)
         return CorruptError(f"no commit holds position {position}", item=commit_sort_key(position))
 
     def view(self, keys: SessionKeys, header: Header, first: int = 1) -> VisibleRanges:
-        """What is in view at a header, whole as far back as ``first``; one request when there were many rewinds."""
+        """Return the view at a header, complete back to position ``first``. Takes a request when there were many rewinds."""
         view = header.view
         if not view.is_cut or view.closed[0][0] <= first:
             return view
@@ -385,38 +394,38 @@ class CommitLog:
     def _pages(
         self, keys: SessionKeys, first: int, last: int, read: Sequence[Item], limit: int | None
     ) -> Iterator[Sequence[Item]]:
-        """Pages of a stretch, newest first; what has been read already as one of them."""
+        """Yield pages of a stretch, newest first. The items in ``read`` are the first page."""
         known = [item for item in read if first_position(item) <= last]
         if known:
             yield known
             last = first_position(known[-1]) - 1
         if last >= first:
-            # Of a fork's first commit, which has been read: what lies before it is elsewhere.
+            # When a fork's first commit has been read, the commits before it are in its parent's partition.
             fork = known[-1] if known and "fp" in known[-1] else None
             home = keys.home(str(fork["pk"])) if fork is not None else keys
             yield from self.stored.back(home, last, first, limit=limit, fork=fork)
 
     def events(self, keys: SessionKeys, commits: Sequence[Commit], *, fetch: bool = True) -> list[Event]:
-        """The events of commits that are in view, oldest first, with their payloads when ``fetch``."""
+        """Return the events in view of commits, oldest first. With ``fetch``, out-of-line payloads are fetched."""
         wanted = [payload for commit in commits for payload in commit.payloads] if fetch else []
         contents = self._payloads.fetch(keys, wanted)
         return [event for commit in commits for event in events_of(commit, contents)]
 
     def whole(self, keys: SessionKeys, wanted: Sequence[tuple[Commit, int]]) -> list[Event]:
-        """The events at positions of commits, with their own payloads and no others'."""
+        """Return the events at positions of commits. Only the payloads of these events are fetched."""
         payloads = (commit.payload_of(commit.line(position)) for commit, position in wanted)
         contents = self._payloads.fetch(keys, [payload for payload in payloads if payload is not None])
         return [_event(commit, position, contents) for commit, position in wanted]
 
     def fetch(self, keys: SessionKeys, events: Iterable[MessageEvent]) -> dict[int, MessageEvent]:
-        """The given messages with their bodies, by position."""
+        """Return the messages that lack their bodies, with the bodies fetched, by position."""
         missing = [event for event in events if event.body is None and event.payload is not None]
         contents = self._payloads.fetch(keys, [event.payload for event in missing if event.payload])
         return {event.position: with_body(event, contents) for event in missing}
 
 
 def with_body(event: MessageEvent, contents: dict[str, bytes]) -> MessageEvent:
-    """The message with the body from its payload."""
+    """Return the message with the body from its out-of-line payload."""
     if event.payload is None:
         return event
     place = event.payload.place
@@ -429,19 +438,22 @@ def with_body(event: MessageEvent, contents: dict[str, bytes]) -> MessageEvent:
 
 
 def clipped(commit: Commit, stretches: Sequence[Stretch]) -> Commit:
-    """The commit without what lies behind the stretch that it begins in."""
+    """Return the commit limited to the stretch of visible positions that it begins in."""
     header = commit.header
     end = next((last for first, last in stretches if first <= header.first <= last), header.last)
     return replace(commit, until=end) if header.last > end else commit
 
 
 def read_commit(item: Item) -> Commit:
-    """A commit from its item, checked by its checksum; `CorruptError` names the item. `NotFoundError` where it was erased."""
+    """Return the commit in an item after checking its checksum.
+
+    Raises a `CorruptError` that names the item, or `NotFoundError` when the commit was erased.
+    """
     return _commit(item, _verified(item))
 
 
 def header_in(item: Item) -> Header:
-    """Return the header of a commit's item, checked with its body by its checksum."""
+    """Return the header in a commit's item after checking the checksum over header and body."""
     return _verified(item).header
 
 
@@ -460,14 +472,19 @@ def _commit(item: Item, verified: Verified) -> Commit:
 
 
 def checked_chain(items: Sequence[Item]) -> list[Commit]:
-    """Commits in order of position from their items, or `CorruptError` on a hole or a hash that does not follow."""
+    """Return the commits in items that are in order of position.
+
+    Raises `CorruptError` for a gap between positions, or a hash that does not follow from the commit before.
+    """
     commits = list[Commit]()
     for item in items:
         verified = _verified(item)
         header = verified.header
         before = commits[-1].header if commits else None
         if before is not None and before.last + 1 != header.first:
-            raise CorruptError(f"a hole between positions {before.last} and {header.first}", item=item_name(item))
+            raise CorruptError(
+                f"commits are missing between positions {before.last} and {header.first}", item=item_name(item)
+            )
         previous = before.hash if before is not None else (GENESIS if header.first == 1 else None)
         if previous is not None and not verified.follows(previous):
             raise CorruptError("the chain hash does not follow from the commit before", item=item_name(item))
@@ -476,12 +493,12 @@ def checked_chain(items: Sequence[Item]) -> list[Commit]:
 
 
 def stored_lines(item: Item) -> list[bytes]:
-    """The lines of a commit's events, byte by byte as they are stored."""
+    """Return the stored lines of a commit's events, byte for byte."""
     return _verified(item).content.split(b"\n")
 
 
 def events_of(commit: Commit, contents: Mapping[str, bytes]) -> Iterator[Event]:
-    """The events of a commit that are in view, with those of its payloads that are given by place."""
+    """Yield the events in view of a commit. ``contents`` has the fetched payloads by place; other payloads stay out of line."""
     header = commit.header
     for position in range(header.first, min(header.last, commit.until or header.last) + 1):
         yield _event(commit, position, contents)

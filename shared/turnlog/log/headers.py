@@ -1,6 +1,6 @@
-"""The commit header: what an append must know of the log, held by its newest commit.
+"""The commit header: the state of the log that an append needs. The newest commit holds the current one.
 
-``h`` chains commits: a 16-byte SHA-256 over the hash before, the header and the digests of the events.
+The attribute ``h`` chains commits: 16 bytes of a SHA-256 over the previous hash, the header and the digests of the events.
 """
 
 from __future__ import annotations
@@ -26,19 +26,22 @@ HASH_BYTES = 16
 GENESIS = bytes(HASH_BYTES)
 KEY_HASH_BYTES = 6
 KEY_ENTRY_BYTES = KEY_HASH_BYTES + 4
-"""An entry of the ring of keys that a header had before there were key records: first bytes of a key's hash, and a position."""
+"""Size of an entry in the key ring of old headers: the first bytes of a key's hash, and a position. Key records replace it."""
 _RING_GAP_MS = 60 * 60_000
 CREATION = "c"
 """The kind of a session's first commit."""
 _KINDS = frozenset({CREATION, "m", "s", "y", "d", "h", "p", "e", "r", "f"})
 _OUTSIDE = frozenset({"pk", "sk", "h", "b", "fp", "bs", "fa", "fu"})
-"""What of an item the chain hash does not cover: its key, the hash and the body, and where a fork's log goes on before it."""
+"""Attributes that the chain hash does not cover: the item's key, the hash, the body, and a fork's link to its parent."""
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class Covered:
-    """The summary in force: its position, the position and loop up to which it stands for the history, the totals there, and
-    its own tokens."""
+    """The current summary.
+
+    ``position`` is the summary's own position. ``last`` and ``loop`` are the last position and loop that it covers;
+    ``messages`` and ``tokens`` are the totals there. ``own_tokens`` counts the summary itself.
+    """
 
     position: int
     last: int
@@ -58,7 +61,7 @@ class Covered:
 
 @lazy_dataclass(frozen=True, slots=True)
 class Sent:
-    """The newest window that is known to have been sent: its position, and the time of the commit that told."""
+    """The newest window that is known to have been sent: its position, and the time of the commit that reported it."""
 
     position: int
     time_ms: int
@@ -74,18 +77,21 @@ class Sent:
 
 @lazy_dataclass(frozen=True, slots=True)
 class Header:
-    """``first`` and ``last`` are positions. ``keys`` are the ring of keys of a log that was begun before there were key records.
-    ``idempotency`` is hash of the key (16 bytes) and of the payload (16), or empty.
+    """A commit's header: its place in the log, and the state of the session after it.
 
-    ``last_state`` and ``last_settings`` are the positions of the newest state event and settings event.
-    ``ended`` is the position of the commit that has ended the session, 0 while it is active.
-    ``run`` is a 6-byte hash of the open loop's run id, or empty. ``pending``: an agent waits for a decision.
-    ``ttl_days``: the session expires so many days after its newest activity, 0 never. ``idle_ms`` is the time of that activity
-    where this commit is no activity but tells that there was none for long, else 0.
-    ``summary`` is the summary in force. ``sent`` is the newest window that is known to have been sent; ``calibration`` is
-    what is learned of the provider's token counts. ``asked`` is the newest request for a summary. ``view`` is what is in view
-    after rewinds, and ``rewound`` the position of the newest rewind, or of the fork that the session began as, 0 without.
-    ``redacted`` is the position of the newest entry of a redaction.
+    - ``first``, ``last``: positions of the commit's first and last event.
+    - ``keys``: the key ring of a log that was begun before there were key records.
+    - ``idempotency``: hash of the key (16 bytes) and of the payload (16 bytes), or empty.
+    - ``last_state``, ``last_settings``: positions of the newest state event and settings event.
+    - ``run``: 6-byte hash of the open loop's run id, or empty. ``pending``: an agent waits for a decision.
+    - ``summary``: the current summary. ``sent``: the newest window that is known to have been sent.
+    - ``calibration``: the calibration of token counts. ``asked``: the newest request for a summary.
+    - ``ended``: position of the commit that ended the session, 0 while it is active.
+    - ``ttl_days``: the session expires so many days after its newest activity; 0 means never.
+    - ``idle_ms``: time of the newest activity when this commit marks the session inactive, else 0.
+    - ``view``: the positions in view after rewinds.
+    - ``rewound``: position of the newest rewind, or of the fork event that the session begins with, else 0.
+    - ``redacted``: position of the newest redaction's entry.
     """
 
     first: int
@@ -126,15 +132,15 @@ class Header:
 
     @property
     def expires_ms(self) -> int | None:
-        """From this time on the session is as if it were not there; None: it stays. Exact, for every activity is a commit."""
+        """The time from which the session counts as deleted; None when it never expires. Exact, as every activity is a commit."""
         return self.active_ms + self.ttl_days * DAY_MS if self.ttl_days else None
 
 
 def following(before: Header, *, kind: str, events: int, now_ms: int) -> Header:
-    """Return the header of the next commit, of that many events, with all that is in force carried on.
+    """Return the header of the next commit with ``events`` events; all other state is copied from ``before``.
 
-    Times of commits increase whatever the clock does. A ring of keys is carried on until nothing was said for an hour: then no
-    request of its keys is still tried.
+    Times of commits always increase, whatever the clock does. An old key ring is dropped after an hour without commits,
+    because no request with one of its keys is retried after that.
     """
     time_ms = max(now_ms, before.time_ms + 1)
     return replace(
@@ -153,7 +159,7 @@ def following(before: Header, *, kind: str, events: int, now_ms: int) -> Header:
 
 
 def header_attributes(header: Header) -> dict[str, AttributeValue]:
-    """The header as attributes of its item, without ``h``, ``pk`` and ``sk``; empty ones are left out."""
+    """Return the header as attributes of its item, without ``h``, ``pk`` and ``sk``. Empty attributes are left out."""
     flow = header.flow
     open_calls, more = flow.open_calls.encode()
     loop_totals = (*flow.lead, *flow.closed)
@@ -192,7 +198,7 @@ def header_attributes(header: Header) -> dict[str, AttributeValue]:
 
 
 def read_header(item: Item) -> Header:
-    """The header of a commit's item, or `CorruptError` / `NewerSchemaError` naming the item."""
+    """Return the header in a commit's item. Raises `CorruptError` or `NewerSchemaError`, which name the item."""
     name = item_name(item)
     version = item.get("v")
     if isinstance(version, int) and version > SCHEMA_VERSION:
@@ -252,13 +258,13 @@ def _read(item: Item) -> Header:
 
 
 def log_key(item: Item) -> str:
-    """The sort key that a commit has in its log. The first commit of a fork is stored under another, where a session begins."""
+    """Return the sort key of a commit in its log. A fork's first commit is stored under another key, in slot 1."""
     fork = item.get("fp")
     return commit_sort_key(fork) if isinstance(fork, int) else _text(item, "sk")
 
 
 def hashed_header(sort_key: str, attributes: Item) -> bytes:
-    """The bytes of a header that the chain hash and the checksum cover."""
+    """Return the bytes of a header that the chain hash and the checksum cover."""
     covered = {
         name: value.hex() if isinstance(value, bytes) else value
         for name, value in attributes.items()
@@ -268,16 +274,17 @@ def hashed_header(sort_key: str, attributes: Item) -> bytes:
 
 
 def chain_hash(previous: bytes, header: bytes, digests: Sequence[bytes]) -> bytes:
+    """Return the chain hash of a commit: 16 bytes over the previous hash, the header and the digests of its events."""
     return hashlib.sha256(b"".join([previous, header, *digests])).digest()[:HASH_BYTES]
 
 
 def short_hash(text: str) -> bytes:
-    """16 bytes that stand for an idempotency key or a payload."""
+    """Return a 16-byte hash of an idempotency key or a payload."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()[:HASH_BYTES]
 
 
 def item_name(item: Item) -> str:
-    """An item by its sort key, which has no contents and no owner in it."""
+    """Return the name of an item for errors: its sort key, which reveals neither contents nor owner."""
     return str(item.get("sk", "?"))
 
 

@@ -1,4 +1,4 @@
-"""Idempotency keys: the same key and payload have one effect and one answer; the same key with another payload is refused."""
+"""Idempotency keys: requests with the same key and payload have one effect; the same key with another payload is refused."""
 
 from __future__ import annotations
 
@@ -13,14 +13,20 @@ MAX_KEY_CHARS = 255
 
 
 def request_key(key: str | None, operation: str, body: BaseModel) -> RequestKey | None:
-    """The key of a request, or None without one. ``if_head`` is no part of the payload: a retry may know a newer head."""
+    """Return the hashed key and payload of a request, or None without a key.
+
+    ``if_head`` is not part of the payload, because a retry may name a newer head.
+    """
     if key is None:
         return None
     return raw_request_key(key, operation, body.model_dump(exclude={"if_head"}))
 
 
 def raw_request_key(key: str | None, operation: str, payload: JsonObject) -> RequestKey | None:
-    """As `request_key`, for a payload that is no model."""
+    """Return the hashed key and payload of a request whose payload is plain JSON, or None without a key.
+
+    Raises `InvalidInputError` for a key that is empty or too long.
+    """
     if key is None:
         return None
     if not 0 < len(key) <= MAX_KEY_CHARS:

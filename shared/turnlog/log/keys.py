@@ -1,4 +1,4 @@
-"""Keys of items and names of blobs: built from a checked owner and session id, never from a raw string."""
+"""Keys of items and names of blobs, built from a checked owner and session id, never from a raw string."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ PAYLOADS = "R#"
 OFFLOADED, OFFLOAD_DUE = "O#DONE", "O#DUE"
 SEGMENT_BLOBS, PAYLOAD_BLOBS, SNAPSHOT_BLOBS, INDEX_BLOBS = "seg/", "payload/", "snap/", "index/"
 OFFLOAD_BLOBS, DOCUMENT_BLOBS = "offload/", "doc/"
-"""Kinds of blobs of a session, behind its prefix."""
+"""Name parts of a session's kinds of blobs; they follow the session's prefix."""
 EXPORT_BLOBS = "~exports/"
-"""What the names of exports begin with: no tenant's id has a tilde. They go by a rule of the bucket's life cycle."""
+"""Prefix of the names of exports; no tenant id has a tilde. A lifecycle rule of the bucket deletes exports."""
 BLOB_PLACE = "blob:"
-"""What the place of a payload in the blob store begins with; its name behind the session's prefix follows."""
+"""Prefix of a payload's place in the blob store; the blob's name without the session's prefix follows."""
 ERASING = "ERASING"
 _RECORD_ID = re.compile(r"[0-9]{13}-[A-Za-z0-9_-]{1,50}")
 DIRECTORY_FROM, DIRECTORY_TO = "S#", "S~"
@@ -36,23 +36,26 @@ _BASE = "#base"
 
 @lazy_dataclass(frozen=True, slots=True)
 class Shelf:
-    """Keys of records of one kind in a partition: in order of time, by name, and by the idempotency key of their request."""
+    """Keys of records of a kind in a partition: by time, by name, and by the idempotency key of their request."""
 
     partition: str
     prefix: str
 
     def record(self, record_id: str) -> Key:
+        """Return the key of a record."""
         return Key(self.partition, self.prefix + check_record_id(record_id))
 
     def name(self, name: str) -> Key:
+        """Return the key of the item that points from a name to a record."""
         return Key(self.partition, f"{self.prefix}@{_digest(name)}")
 
     def request(self, key_hash: bytes) -> Key:
+        """Return the key of the item that points from a request's idempotency key to a record."""
         return Key(self.partition, f"{self.prefix}~{key_hash.hex()}")
 
     @property
     def bounds(self) -> tuple[str, str]:
-        """Records begin with a digit of their time."""
+        """The lowest and highest sort key of records, which begin with the digits of their time."""
         return f"{self.prefix}0", f"{self.prefix}:"
 
 
@@ -61,6 +64,7 @@ def is_record_id(text: str) -> bool:
 
 
 def check_record_id(text: str) -> str:
+    """Return ``text``, or raise `NotFoundError` when it can't be a record's id."""
     if not is_record_id(text):
         raise NotFoundError(f"nothing has the id {text[:80]!r}")
     return text
@@ -72,18 +76,18 @@ def _digest(name: str) -> str:
 
 @lazy_dataclass(frozen=True, slots=True)
 class TenantKeys:
-    """Keys of what a tenant has as a whole. ``tenant_id`` is an owner's: its alphabet has no ``#``."""
+    """Keys of a tenant's items. ``tenant_id`` comes from an owner, so it has no ``#``."""
 
     tenant_id: str
 
     def spending(self, day: str) -> Key:
-        """``day`` is ``2026-11-21``."""
+        """Return the key of the tenant's spending on a day such as ``2026-11-21``."""
         return Key(f"T#{self.tenant_id}", f"B#{day}")
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class OwnerKeys:
-    """Keys of what an owner has: the list of sessions."""
+    """Keys of an owner's items: the list of sessions, jobs and memories."""
 
     owner: Owner
 
@@ -103,23 +107,23 @@ class OwnerKeys:
         return Key(self.partition, f"S#{check_session_id(session_id)}")
 
     def memories(self, session_id: str, part_id: str) -> Key:
-        """Of the facts from a part of a session."""
+        """Return the key of the facts from a part of a session."""
         return Key(self.partition, f"M#{check_session_id(session_id)}#{_digest(part_id)}")
 
     def memory_bounds(self, session_id: str | None = None) -> tuple[str, str]:
-        """Of all facts, or of those from a session."""
+        """Return the lowest and highest sort key of all facts, or of the facts from a session."""
         prefix = f"M#{check_session_id(session_id)}#" if session_id is not None else "M#"
         return prefix, prefix + "~"
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class SessionKeys:
-    """Keys of one session. Another owner's session of the same id is another partition."""
+    """Keys of a session. Sessions of other owners with the same id have other partitions."""
 
     owner: Owner
     session_id: str
     is_base: bool = False
-    """Of the partition that holds what a fork has in common with a session that is no more."""
+    """Whether these keys are of a fork's base: the partition with commits copied from an erased parent."""
 
     def __post_init__(self) -> None:
         check_session_id(self.session_id)
@@ -131,15 +135,16 @@ class SessionKeys:
 
     @property
     def base(self) -> SessionKeys:
+        """The keys of the session's base partition."""
         return SessionKeys(self.owner, self.session_id, is_base=True)
 
     def home(self, partition: str) -> SessionKeys:
-        """The keys of a partition of the same owner."""
+        """Return the keys for a partition of the same owner."""
         session_id = partition.rsplit("#S#", 1)[-1]
         return SessionKeys(self.owner, session_id.removesuffix(_BASE), is_base=session_id.endswith(_BASE))
 
     def fork(self, session_id: str) -> Key:
-        """Where a session tells of one that shares its log."""
+        """Return the key of the item that registers a fork of this session."""
         return Key(self.partition, f"F#{check_session_id(session_id)}")
 
     @property
@@ -168,21 +173,21 @@ class SessionKeys:
 
     @property
     def offloaded(self) -> Key:
-        """How far the session has been handed to long-term memory."""
+        """The key of the item that says how far the session was handed to long-term memory."""
         return Key(self.partition, OFFLOADED)
 
     @property
     def offload_due(self) -> Key:
-        """That it is to be handed over, or may be."""
+        """The key of the item that marks the session as waiting to be handed over."""
         return Key(self.partition, OFFLOAD_DUE)
 
     @property
     def offload_blob(self) -> str:
-        """The copy of all messages that is handed over with it."""
+        """The name of the blob with a copy of all messages for the hand-over."""
         return f"{self.blob_prefix}{OFFLOAD_BLOBS}messages.jsonl.gz"
 
     def document(self, key: str) -> Key:
-        """``key`` is a checked one."""
+        """Return the key of a document. ``key`` must be checked."""
         return Key(self.partition, DOCUMENTS + key)
 
     def document_blob(self, name: str) -> str:
@@ -197,22 +202,22 @@ class SessionKeys:
         return Shelf(self.partition, "P#")
 
     def segment(self, first: int) -> Key:
-        """The entry of the segment that begins at this position."""
+        """Return the key of the segment that begins at this position."""
         return Key(self.partition, segment_sort_key(first))
 
     def segment_blob(self, first: int, last: int, sha256: str) -> str:
         return f"{self.blob_prefix}{SEGMENT_BLOBS}{first:012d}-{last:012d}-{sha256}"
 
     def index_blob(self, first: int, last: int, sha256: str) -> str:
-        """What search knows of the segment of that name."""
+        """Return the name of the blob with a segment's search index. ``sha256`` is in the segment's name."""
         return f"{self.blob_prefix}{INDEX_BLOBS}{first:012d}-{last:012d}-{sha256}"
 
     def snapshot_blob(self, record_id: str) -> str:
-        """The part of a full snapshot that no segment has."""
+        """Return the name of the blob with the part of a full snapshot that no segment holds."""
         return f"{self.blob_prefix}{SNAPSHOT_BLOBS}{check_record_id(record_id)}"
 
     def request(self, key_hash: bytes) -> Key:
-        """Return the key of the record that a request with an idempotency key has begun."""
+        """Return the key of the record that marks a request with an idempotency key as begun."""
         return Key(self.partition, REQUESTS + key_hash.hex())
 
     def commit(self, position: int) -> Key:
@@ -225,7 +230,7 @@ class SessionKeys:
         return f"{self.blob_prefix}{PAYLOAD_BLOBS}{position:012d}-{nonce.hex()}{index:02d}"
 
     def payload_blob(self, place: str) -> str:
-        """The name of the blob of a payload whose place is in the blob store."""
+        """Return the name of the blob for a payload's place in the blob store."""
         return self.blob_prefix + place[len(BLOB_PLACE) :]
 
     @property
@@ -235,24 +240,30 @@ class SessionKeys:
 
 
 def owner_blobs(owner: Owner) -> tuple[str, str]:
-    """What the names of all blobs of an owner begin with: of sessions, and of exports."""
+    """Return the prefixes of all blob names of an owner: of sessions and of exports."""
     place = f"{owner.tenant_id}/{owner.user_id}/"
     return place, EXPORT_BLOBS + place
 
 
 def export_blob(owner: Owner, session_id: str) -> str:
-    """The newest export of a session; with an empty id, of all that the owner has. It outlives the session's deletion."""
+    """Return the name of the newest export of a session, or with an empty id, of all data of the owner.
+
+    An export outlives the deletion of its session.
+    """
     name = f"session-{check_session_id(session_id)}" if session_id else "everything"
     return f"{export_prefix(owner)}{name}.zip"
 
 
 def export_prefix(owner: Owner) -> str:
-    """Of all exports of an owner: whoever erases a person erases these too."""
+    """Return the prefix of an owner's exports. The erasure of a user deletes them too."""
     return f"{EXPORT_BLOBS}{owner.tenant_id}/{owner.user_id}/"
 
 
 def answers_prefix(owner: Owner, session_id: str) -> str:
-    """Return what the names of answers begin with that were too large to be sent; without an id, of those of no session."""
+    """Return the prefix of stored answers that were too large to send.
+
+    With an empty session id, the prefix is that of answers about no single session.
+    """
     return f"{export_prefix(owner)}answers/" + (f"{check_session_id(session_id)}/" if session_id else "")
 
 
@@ -265,5 +276,5 @@ def segment_sort_key(first: int) -> str:
 
 
 def position_of(sort_key: str) -> int:
-    """The first position of the commit with this sort key."""
+    """Return the first position of the commit with this sort key."""
     return int(sort_key[2:])

@@ -1,4 +1,4 @@
-"""The stored form of events: one line of JSON with short keys each. `turnlog.log.read_lines` reads them; no other knows them."""
+"""The stored form of events: a line of JSON with short keys for each. Only `turnlog.log.read_lines` reads it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ ENVELOPE = {
 
 
 def message_line(event: MessageEvent, *, card: JsonObject | None = None) -> JsonObject:
-    """The stored form of a message: with its body, or with its payload's place and card."""
+    """Return the stored form of a message: with its body, or with its payload's place and card."""
     line: JsonObject = {"k": "m", "f": event.format, "t": event.tokens}
     default = Envelope()
     for short, name in ENVELOPE.items():
@@ -62,7 +62,7 @@ def message_line(event: MessageEvent, *, card: JsonObject | None = None) -> Json
 
 
 def message_payload(event: MessageEvent) -> bytes:
-    """What is stored out of line: the parts of a message that may be large."""
+    """Return the payload of a message: its body and metadata, which may be large."""
     parts: JsonObject = {"b": event.body}
     if event.envelope.metadata is not None:
         parts["md"] = event.envelope.metadata
@@ -123,7 +123,7 @@ def _settings_parts(event: SettingsEvent) -> JsonObject:
 
 
 def summary_line(event: SummaryEvent) -> JsonObject:
-    """The stored form of a summary; `summary_from` reads it back."""
+    """Return the stored form of a summary, which `summary_from` reads."""
     line: JsonObject = {
         "k": "y",
         "r": [event.first, event.last, event.first_loop, event.last_loop],
@@ -201,13 +201,13 @@ def _note_parts(event: NoteEvent) -> JsonObject:
 
 
 def settings_object(settings: SessionSettings) -> JsonObject:
-    """Settings as JSON, what is default left out."""
-    default, found = SessionSettings(), dict[str, JsonValue]()
+    """Return settings as JSON, without the fields that have their default."""
+    default, fields = SessionSettings(), dict[str, JsonValue]()
     for name in SessionSettings.__slots__:
         value = getattr(settings, name)
         if value != getattr(default, name):
-            found[name] = list(value) if isinstance(value, tuple) else value
-    return found
+            fields[name] = list(value) if isinstance(value, tuple) else value
+    return fields
 
 
 def payload_fields(payload: Payload) -> JsonObject:
@@ -226,7 +226,7 @@ def _notes_fields(notes: Notes) -> JsonObject:
 
 
 def payload_content(event: Event) -> bytes:
-    """What of an event may be stored out of line."""
+    """Return the payload of an event that is stored out of line when it is large; empty for events without one."""
     match event:
         case MessageEvent():
             return message_payload(event)
@@ -247,7 +247,7 @@ def payload_content(event: Event) -> bytes:
 
 
 def stored_line(event: Event, payload: Payload | None, facts: MessageOutline | None) -> JsonObject:
-    """The line of an event, whose payload is out of line where one is given."""
+    """Return the stored line of an event. With ``payload``, the line has its address instead of the contents."""
     match event:
         case MessageEvent():
             card = make_card(facts) if payload is not None and facts is not None else None

@@ -1,6 +1,7 @@
-"""Short-lived addresses of blobs: the store's own, or one of the service where the store is on no network.
+"""Short-lived addresses of blobs: a URL of the store, or a path of the service for a store without a network.
 
-The service's own is a token, signed and bound to its owner: another owner, a later time or an invented one is a missing page.
+A path of the service holds a signed token that is bound to its owner. Another owner, an expired token or a forged one gets
+404.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ DOWNLOADS = "/v1/downloads/"
 
 @lazy_dataclass(frozen=True, slots=True)
 class Link:
-    """``url`` is absolute, or a path of this service."""
+    """A short-lived address. ``url`` is absolute, or a path of this service."""
 
     url: str
     expires_at: str
@@ -30,12 +31,14 @@ class Link:
 
 @lazy_dataclass(frozen=True, slots=True)
 class Download:
+    """The bytes of a download and the name to save them under."""
+
     data: bytes
     filename: str
 
 
 class Links:
-    """Makes addresses, and answers those of the service itself."""
+    """A maker of addresses, which also serves the addresses of the service itself."""
 
     def __init__(self, blobs: BlobStore, clock: Clock, secret: Callable[[], bytes]) -> None:
         self._blobs = blobs
@@ -43,7 +46,7 @@ class Links:
         self._secret = secret
 
     def make(self, owner: Owner, name: str, *, filename: str) -> Link:
-        """An address of a blob of this owner. Whoever makes it has checked that."""
+        """Return an address of a blob. The caller must check that the blob belongs to this owner."""
         until = self._clock.now_ms() + SECONDS * 1000
         url = self._blobs.url(name, seconds=SECONDS, filename=filename)
         if url is None:
@@ -53,14 +56,14 @@ class Links:
 
     @property
     def has_addresses(self) -> bool:
-        """Whether blobs have addresses of their own, as on S3. Without them, what stores them also answers, and limits nothing."""
+        """Whether blobs have addresses of their own, as on S3. Other stores are local, where answers have no size limit."""
         return self._blobs.url("answer", seconds=SECONDS, filename="answer.json") is not None
 
     def keep(self, owner: Owner, session_id: str, answer: bytes) -> Link | None:
-        """Store an answer that is too large to be sent, and return its address. None where blobs have no addresses of their own:
-        such a store is on the machine that answers, and nothing limits its answers.
+        """Store an answer that is too large to send, and return its address.
 
-        Raises `TooLargeError` where this process may store nothing.
+        Returns None for a store without addresses: it is local, where answers have no size limit. Raises `TooLargeError`
+        when this process has no right to store blobs.
         """
         until = self._clock.now_ms() + SECONDS * 1000
         name = f"{answers_prefix(owner, session_id)}{sha256(answer).hexdigest()}.json"
@@ -72,19 +75,19 @@ class Links:
         except UnavailableError as error:
             if error.error_code != "storage_denied":
                 raise
-            message = f"the answer has {len(answer):,} bytes, more than one can carry: ask for less, by a smaller limit or budget"
+            message = f"the answer has {len(answer):,} bytes, which is too large to send: use a smaller limit or budget"
             raise TooLargeError(message, code="answer_too_large") from error
         return Link(url, rfc3339(until))
 
     def open(self, owner: Owner, token: str) -> Download:
-        """What a token stands for, or `NotFoundError`."""
+        """Return the download that a token names. Raises `NotFoundError` for a bad or expired token."""
         try:
             place = Cursors(self._secret()).read(token, scope=_scope(owner))
         except MalformedError as error:
             raise NotFoundError("no such download") from error
         data = self._blobs.get(place["b"]) if self._clock.now_ms() < int(place["t"]) else None
         if data is None:
-            raise NotFoundError("no such download, or not any more")
+            raise NotFoundError("no such download, or its address has expired")
         return Download(data, place["f"])
 
 

@@ -1,6 +1,7 @@
-"""How bytes are put into items: one codec byte, a checksum over the header and the content, the content.
+"""Packed contents of items: one codec byte, a checksum over header and content, and the content.
 
-Never a DynamoDB map: any JSON reads back equal. Content is compressed only where that saves a write unit.
+Content is stored as bytes, because a DynamoDB map does not read back every JSON value unchanged. It is compressed only when
+that saves a write unit.
 """
 
 from __future__ import annotations
@@ -24,7 +25,10 @@ _COUNT: ContextVar[Callable[[int], None] | None] = ContextVar("turnlog_count_con
 
 @contextmanager
 def counting_content(count: Callable[[int], None]) -> Iterator[None]:
-    """Call ``count`` with the bytes of each content that the block reads, before they become objects. It may raise."""
+    """Call ``count`` with the size in bytes of each content that the block reads, before it is decoded.
+
+    ``count`` may raise to stop the reading.
+    """
     token = _COUNT.set(count)
     try:
         yield
@@ -33,13 +37,16 @@ def counting_content(count: Callable[[int], None]) -> Iterator[None]:
 
 
 def count_content(content: bytes) -> None:
-    """Tell `counting_content` of content that is read: unpacked, or unpacked before and kept."""
+    """Report content that is read, also from a memory cache, to `counting_content`."""
     if (count := _COUNT.get()) is not None:
         count(len(content))
 
 
 def pack(content: bytes, *, beside: bytes = b"", item_bytes: int = 0) -> bytes:
-    """``content`` behind its prefix. ``beside`` is checked too, not stored. ``item_bytes``: what the item has otherwise."""
+    """Return the content packed.
+
+    ``beside`` is covered by the checksum but not stored. ``item_bytes`` is the size of the rest of the item.
+    """
     checksum = zlib.crc32(content, zlib.crc32(beside)).to_bytes(4, "big")
     if _units(len(content) + PREFIX_BYTES + item_bytes) > 1:
         small = zlib.compress(content, 6)
@@ -49,7 +56,10 @@ def pack(content: bytes, *, beside: bytes = b"", item_bytes: int = 0) -> bytes:
 
 
 def unpack(packed: bytes, *, item: str, beside: bytes = b"") -> bytes:
-    """What was packed, or `CorruptError` naming ``item``. Never inflates to more than `MAX_UNPACKED_BYTES`."""
+    """Return the content that was packed. Never inflates to more than `MAX_UNPACKED_BYTES`.
+
+    Raises a `CorruptError` that names ``item``.
+    """
     if len(packed) < PREFIX_BYTES:
         raise CorruptError("an item is cut short", item=item)
     codec, checksum, content = packed[0], packed[1:PREFIX_BYTES], packed[PREFIX_BYTES:]
@@ -64,7 +74,7 @@ def unpack(packed: bytes, *, item: str, beside: bytes = b"") -> bytes:
 
 
 def unpack_json(packed: bytes, *, item: str) -> Any:
-    """Return the JSON that was packed, or raise the `CorruptError` that names ``item``."""
+    """Return the JSON value that was packed, or raise a `CorruptError` that names ``item``."""
     content = unpack(packed, item=item)
     with decoding(item):
         return json.loads(content)
@@ -72,9 +82,9 @@ def unpack_json(packed: bytes, *, item: str) -> Any:
 
 @contextmanager
 def decoding(item: str) -> Iterator[None]:
-    """Raise a `CorruptError` that names ``item`` for whatever stored content of another form makes its decoder raise.
+    """Turn a decoder's errors about malformed stored content into a `CorruptError` that names ``item``.
 
-    For decoders alone: what asks an engine stays outside.
+    Use it around decoders only; requests to an engine stay outside.
     """
     try:
         yield
@@ -98,13 +108,13 @@ def _units(size: int) -> int:
 
 
 REDACTED_LINE = b'{"rx":"'
-"""What the line of a redacted event begins with, and no other. The digest of the line before follows, hexadecimal."""
+"""Beginning of a redacted event's line, and of no other line. The hexadecimal digest of the original line follows."""
 _FROM, _TO = len(REDACTED_LINE), len(REDACTED_LINE) + 64
 
 
 def line_digest(line: bytes) -> bytes:
-    """SHA-256 of a line; of one that is redacted, of the line that it was."""
+    """Return the SHA-256 of a line; for a redacted line, the SHA-256 of the original line."""
     if line[:_FROM] == REDACTED_LINE:
-        with suppress(ValueError):  # then it is no line that we wrote
+        with suppress(ValueError):  # not hexadecimal, so Turnlog did not write this line
             return bytes.fromhex(line[_FROM:_TO].decode("ascii"))
     return sha256(line).digest()

@@ -1,4 +1,4 @@
-"""Several requests at once, each in the context of whoever asks: the tenant that is served, the correlation id."""
+"""Requests in parallel threads, with the caller's context (served tenant, correlation id, deadline)."""
 
 from __future__ import annotations
 
@@ -10,14 +10,17 @@ _A = TypeVar("_A")
 _T = TypeVar("_T")
 
 
-def in_parallel(work: Callable[[_A], _T], given: Sequence[_A], *, threads: int, few: int = 0) -> list[_T]:
-    """What ``work`` makes of each, in order. The first error is raised when those that had begun have ended. No more than ``few``
-    are done one after the other, without a thread."""
-    if len(given) <= few:
-        return list(map(work, given))
+def in_parallel(work: Callable[[_A], _T], items: Sequence[_A], *, threads: int, few: int = 0) -> list[_T]:
+    """Return the results of ``work`` for each item, in order, computed in up to ``threads`` threads.
+
+    Up to ``few`` items are handled one after the other without threads. Raises the first error, after the calls that
+    had begun have ended.
+    """
+    if len(items) <= few:
+        return list(map(work, items))
     from concurrent.futures import ThreadPoolExecutor
 
-    # A context is entered by one thread at a time, so each call has its own.
-    contexts = [copy_context() for _ in given]
+    # Only one thread at a time can enter a context, so each call has its own copy.
+    contexts = [copy_context() for _ in items]
     with ThreadPoolExecutor(threads) as pool:
-        return list(pool.map(lambda context, one: context.run(work, one), contexts, given))
+        return list(pool.map(lambda context, item: context.run(work, item), contexts, items))

@@ -1,6 +1,6 @@
-"""Payloads out of line: packed over 2 KB beside the commits, from 32 KB packed in the blob store.
+"""Payloads that are stored out of line: above 2 KB packed in an item beside the commits, from 32 KB packed in the blob store.
 
-A payload is stored before the commit that names it. One without a commit is garbage, never visible.
+A payload is stored before the commit that names it. A payload without a commit is garbage and never visible.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ _PARALLEL = 8
 
 
 class Payloads:
-    """Stores and fetches payloads of sessions."""
+    """A store of payloads of sessions."""
 
     def __init__(self, items: ItemTable, blobs: BlobStore) -> None:
         self._items = items
         self._blobs = blobs
 
     def is_large(self, content: bytes) -> bool:
-        """Whether the content belongs out of line."""
+        """Return whether the content must be stored out of line."""
         return len(content) > INLINE_BYTES and len(pack(content)) > INLINE_BYTES
 
     def prepare(self, keys: SessionKeys, content: bytes, *, position: int, nonce: bytes, index: int) -> PreparedPayload:
-        """Where the content will be, without storing it yet."""
+        """Return the content packed with its future place, without storing it."""
         packed = pack(content)
         in_blob = len(packed) >= BLOB_BYTES
         key = keys.payload(position, nonce, index)
@@ -41,14 +41,14 @@ class Payloads:
         return PreparedPayload(Payload(place, len(content), digest_of(content)), packed, key, name if in_blob else None)
 
     def store(self, prepared: Sequence[PreparedPayload]) -> None:
-        """Durable when it returns; in parallel when there are several."""
+        """Store payloads, several in parallel. They are durable when the call returns."""
         if len(prepared) == 1:
             self._store_one(prepared[0])
         elif prepared:
             in_parallel(self._store_one, prepared, threads=_PARALLEL)
 
     def fetch(self, keys: SessionKeys, wanted: Iterable[Payload]) -> dict[str, bytes]:
-        """The contents by place. A payload that a commit names and that is not there is a `CorruptError`."""
+        """Return the contents by place. Raises `CorruptError` for a missing or damaged payload."""
         payloads = {payload.place: payload for payload in wanted}
         if not payloads:
             return {}
@@ -57,8 +57,8 @@ class Payloads:
         packed = dict[str, bytes | None]()
         if in_items:
             by_place = {payload.place: Key(payload.home or keys.partition, payload.place) for payload in in_items}
-            found = self._items.get_many(list(by_place.values()))
-            packed |= {place: _content(found.get(key)) for place, key in by_place.items()}
+            items = self._items.get_many(list(by_place.values()))
+            packed |= {place: _content(items.get(key)) for place, key in by_place.items()}
         if len(in_blobs) == 1:
             packed[in_blobs[0].place] = self._get_blob(keys, in_blobs[0])
         elif in_blobs:
@@ -67,14 +67,14 @@ class Payloads:
         return {place: _checked(payloads[place], data) for place, data in packed.items()}
 
     def copy(self, to: SessionKeys, payloads: Sequence[Payload]) -> None:
-        """Payloads as they are, under their places in another partition."""
-        beside = [payload for payload in payloads if not is_blob(payload)]
-        found = self._items.get_many([Key(payload.home, payload.place) for payload in beside]) if beside else {}
-        for payload in beside:
-            if Key(payload.home, payload.place) not in found:
+        """Copy payloads unchanged to the same places in another partition. Raises `CorruptError` for a missing one."""
+        in_items = [payload for payload in payloads if not is_blob(payload)]
+        items = self._items.get_many([Key(payload.home, payload.place) for payload in in_items]) if in_items else {}
+        for payload in in_items:
+            if Key(payload.home, payload.place) not in items:
                 raise CorruptError("a payload that a commit names is missing", item=payload.place)
-        if found:
-            self._items.write_many([{**item, "pk": to.partition} for item in found.values()])
+        if items:
+            self._items.write_many([{**item, "pk": to.partition} for item in items.values()])
         for payload in payloads:
             if is_blob(payload):
                 data = self._get_blob(to, payload)
@@ -83,7 +83,7 @@ class Payloads:
                 self._blobs.put(to.payload_blob(payload.place), data)
 
     def copy_blobs(self, to: SessionKeys, payloads: Sequence[Payload]) -> None:
-        """As `copy`, only those in the blob store."""
+        """Copy only the payloads in the blob store to another partition."""
         self.copy(to, [payload for payload in payloads if is_blob(payload)])
 
     def _get_blob(self, keys: SessionKeys, payload: Payload) -> bytes | None:
@@ -95,12 +95,12 @@ class Payloads:
             self._blobs.put(prepared.blob_name, prepared.packed)
             return
         item: Item = {"pk": prepared.key.pk, "sk": prepared.key.sk, "b": prepared.packed}
-        # Lost to an item of our own nonce: an earlier try of the same put, whose answer was lost.
+        # The key has this commit's nonce, so an existing item is from an earlier try of this put whose answer was lost.
         self._items.put(item, condition=Absent())
 
 
 class PreparedPayload:
-    """A payload with its place, not yet stored."""
+    """A packed payload with its place that is not stored yet."""
 
     __slots__ = ("blob_name", "key", "packed", "payload")
 
@@ -112,12 +112,12 @@ class PreparedPayload:
 
 
 def is_blob(payload: Payload) -> bool:
-    """Whether the payload is in the blob store, not beside the commits."""
+    """Return whether the payload is in the blob store, not in an item beside the commits."""
     return payload.place.startswith(BLOB_PLACE)
 
 
 def digest_of(content: bytes) -> str:
-    """Names its algorithm, so that another can follow."""
+    """Return the digest of a content. Its prefix names the algorithm (``s``: SHA-256), so that others can be added."""
     return "s:" + hashlib.sha256(content).hexdigest()[:32]
 
 

@@ -1,7 +1,8 @@
-"""Removing erased bytes from files of this machine, at a cost that many erasures share.
+"""Purging of erased bytes from local files, shared by concurrent erasures.
 
-A purge writes a whole file anew. One that begins after an erasure has ended removes its bytes, whoever asked for it. So the purge
-after an erasure's first pass is usually enough for its second pass, which erases nothing any more.
+A purge rewrites a file completely. A purge that begins after an erasure has ended removes the erasure's bytes, also when
+another erasure started the purge. So the purge after an erasure's first pass usually serves its second pass too, which erases
+nothing more.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ import threading
 from turnlog.ports import BlobStore, Clock, ItemTable, Purgeable
 
 _IDLE_FACTOR = 9
-"""First passes leave the engine alone for so many times as long as the last purge took. Second passes do not wait."""
+"""Pause between purges after first passes, as a multiple of the last purge's duration. Second passes don't wait."""
 
 
 class Purging:
-    """Purges the files of an engine. For any number of threads."""
+    """A thread-safe purger of an engine's files."""
 
     def __init__(self, items: ItemTable, blobs: BlobStore, clock: Clock) -> None:
         self._stores = [store for store in (items, blobs) if isinstance(store, Purgeable)]
@@ -27,18 +28,22 @@ class Purging:
         self._idle_until_ms = 0
 
     def after_first_pass(self) -> str:
-        """Purge, unless that was done just now. Return a mark for `after_last_pass`: what the pass has erased is older."""
+        """Purge after an erasure's first pass, unless a purge was done recently. Return a mark for `after_last_pass`.
+
+        A purge that begins after the mark removes everything that the pass erased.
+        """
         mark = f"{self._process}-{self._begun}"
         now = self._clock.now_ms()
-        # A clock that went back may make this one purge more.
+        # After the clock went back, this may purge once more than needed.
         if not now < self._idle_until_ms <= now + 3_600_000:
             self._purge()
         return mark
 
     def after_last_pass(self, mark: str) -> None:
-        """Purge, unless one that was begun after the mark is done. An empty mark: purge in any case.
+        """Purge after an erasure's last pass, unless a purge that began after ``mark`` has ended.
 
-        When this returns, nothing is left in the files. `UnavailableError`: not now, try again.
+        With an empty mark it always purges. When it returns, the files hold nothing that the erasure deleted. Raises
+        `UnavailableError` when a purge is not possible at the moment.
         """
         process, _, begun = mark.partition("-")
         if process != self._process or self._done <= int(begun):

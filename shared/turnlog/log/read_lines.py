@@ -1,4 +1,4 @@
-"""Events out of their stored form, lines of any version of it."""
+"""The reader of stored lines of events, of every schema version."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from turnlog.log.lines import ENVELOPE
 
 Upcaster: TypeAlias = Callable[[dict[str, Any]], dict[str, Any]]
 UPCASTERS: dict[int, Upcaster] = {}
-"""From each older schema version to the next. Version 1 is the first: the log of 2026-11."""
+"""Functions from each older schema version to the next one. Version 1 is the log of 2026-11."""
 
 
 def summary_from(line: dict[str, Any], *, position: int, parts: dict[str, Any] | None = None) -> SummaryEvent:
-    """A summary from its stored line, and its payload's content where that is out of line."""
+    """Return the summary in a stored line. ``parts`` is the content of its payload when that is out of line."""
     held = parts if parts is not None else line
     first, last, first_loop, last_loop = line["r"]
     messages, source_tokens = line["ct"]
@@ -63,20 +63,22 @@ def summary_from(line: dict[str, Any], *, position: int, parts: dict[str, Any] |
     )
 
 
-def settings_from(found: dict[str, Any]) -> SessionSettings:
-    known = {name: found[name] for name in SessionSettings.__slots__ if name in found}
+def settings_from(fields: dict[str, Any]) -> SessionSettings:
+    """Return the settings in a stored object. Unknown fields are ignored."""
+    known = {name: fields[name] for name in SessionSettings.__slots__ if name in fields}
     if "tools" in known:
         known["tools"] = tuple(known["tools"])
     return SessionSettings(**known)
 
 
 def payload_of(line: dict[str, Any]) -> Payload | None:
-    found = line.get("@")
-    return Payload(*found) if found else None
+    """Return the address of a line's out-of-line payload, or None."""
+    address = line.get("@")
+    return Payload(*address) if address else None
 
 
 def upcast(line: dict[str, Any], version: int) -> dict[str, Any]:
-    """A stored line of an older schema version, as this version writes it."""
+    """Convert a stored line of an older schema version to the current one."""
     while version < SCHEMA_VERSION:
         line = UPCASTERS[version](line)
         version += 1
@@ -91,7 +93,7 @@ def read_event(
     parts: dict[str, Any] | None,
     card: Callable[[dict[str, Any]], MessageOutline],
 ) -> Event:
-    """An event from its stored line. ``parts`` is the content of its ``payload`` when that has been fetched."""
+    """Return the event in a stored line. ``parts`` is the content of its ``payload`` when that has been fetched."""
     held = parts if payload is not None else line
     kind = line["k"]
     if kind == "m":
@@ -152,18 +154,19 @@ def _stretches(line: dict[str, Any]) -> tuple[Stretch, ...]:
 
 
 def _read_envelope(line: dict[str, Any], held: dict[str, Any] | None) -> Envelope:
-    found = {name: line[short] for short, name in ENVELOPE.items() if short in line}
+    fields = {name: line[short] for short, name in ENVELOPE.items() if short in line}
     if held is not None and "md" in held:
-        found["metadata"] = held["md"]
-    return Envelope(**found)
+        fields["metadata"] = held["md"]
+    return Envelope(**fields)
 
 
 def parse_lines(content: bytes) -> list[dict[str, Any]]:
+    """Parse the stored lines of a commit."""
     return [json.loads(line) for line in content.decode("utf-8", "surrogatepass").split("\n")]
 
 
 def opened_loops(lines: Sequence[dict[str, Any]]) -> list[int]:
-    """The numbers of the loops that begin in a commit with these lines."""
+    """Return the numbers of the loops that begin in a commit with these lines."""
     return [line["o"] for line in lines if line["k"] == "m" and "o" in line]
 
 

@@ -1,4 +1,4 @@
-"""Messages with their place: which loop, when, and what is known of them."""
+"""Messages of the log with their loop and time, headers at any position, and the searchable text of messages."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from turnlog.providers.registry import CODECS
 
 @lazy_dataclass(frozen=True, slots=True)
 class Located:
-    """A message of the log. ``loop`` is 0 before the first loop. Facts of a payload come from its card."""
+    """A message of the log with its loop (0 before the first) and the time of its commit."""
 
     event: MessageEvent
     loop: int
@@ -33,12 +33,14 @@ class Located:
 
     @property
     def message(self) -> Message | None:
+        """The parsed message, or None while its payload is not fetched."""
         if self.event.body is None:
             return None
         return CODECS[self.event.format].parse(self.event.body, is_error=self.event.envelope.is_error)
 
     @property
     def facts(self) -> MessageOutline:
+        """The message's outline: from its body, or from the card of a payload that is not fetched."""
         message = self.message
         if message is not None:
             return outline_of(message)
@@ -48,19 +50,23 @@ class Located:
 
 
 def located(log: CommitLog, keys: SessionKeys, commits: Sequence[Commit], *, fetch: bool = False) -> list[Located]:
-    """The messages of commits in order. Payloads are fetched when ``fetch``, and always where there is no card."""
-    found = list[Located]()
+    """Return the messages in view of commits, in order.
+
+    Payloads are fetched with ``fetch``, and always for a message without a card.
+    """
+    messages = list[Located]()
     for commit in commits:
-        found.extend(placed(log.events(keys, [commit], fetch=False), commit))
-    bare = [one.event for one in found if one.event.body is None and (fetch or one.event.facts is None)]
+        messages.extend(placed(log.events(keys, [commit], fetch=False), commit))
+    events = [message.event for message in messages]
+    bare = [event for event in events if event.body is None and (fetch or event.facts is None)]
     if not bare:
-        return found
+        return messages
     bodies = log.fetch(keys, bare)
-    return [Located(bodies.get(one.event.position, one.event), one.loop, one.time_ms) for one in found]
+    return [Located(bodies.get(item.event.position, item.event), item.loop, item.time_ms) for item in messages]
 
 
 def placed(events: Iterable[Event], commit: Commit) -> Iterator[Located]:
-    """The messages among the events of one commit."""
+    """Yield the messages among the events of a commit, with their loop and time."""
     opened = opened_loops(commit.lines)
     loop = opened[0] - 1 if opened else commit.header.flow.loop.number
     for event in events:
@@ -70,26 +76,26 @@ def placed(events: Iterable[Event], commit: Commit) -> Iterator[Located]:
 
 
 NEAR = 64
-"""So many commits are read at once where the search is near, instead of asking for one after the other."""
+"""Commits that a search by time reads at once, when it has narrowed the log down to that many positions."""
 
 
 def position_at(log: CommitLog, keys: SessionKeys, time_ms: int) -> int | None:
-    """The newest position at a time; None before creation.
+    """Return the newest position at a time; None for a time before the session's creation.
 
-    One request while the time is among the newest 64 commits; before them one more for each halving of the log down to 64
-    positions.
+    Takes one request for a time among the newest 64 commits. Earlier times take one more for each halving of the log down
+    to 64 positions.
     """
     low, high = 0, MAX_POSITION + 1
     while high - low > 1:
-        # All that is newer than `high` is too new, all up to `low` is old enough.
+        # Commits from `high` on are too new; commits up to `low` are old enough.
         is_near = high - low <= NEAR or high > MAX_POSITION
-        at = high - 1 if is_near else (low + high) // 2
-        found = next(log.stored.back(keys, at, limit=NEAR if is_near else 1), ())
-        if not found or is_tombstone(found):
+        last = high - 1 if is_near else (low + high) // 2
+        items = next(log.stored.back(keys, last, limit=NEAR if is_near else 1), ())
+        if not items or is_tombstone(items):
             raise NotFoundError(f"no session {keys.session_id!r}")
         if high > MAX_POSITION:
-            log.check_alive(keys, header_in(found[0]))
-        for header in map(header_in, found):
+            log.check_alive(keys, header_in(items[0]))
+        for header in map(header_in, items):
             if header.time_ms > time_ms:
                 high = header.first
             elif is_near:
@@ -100,27 +106,28 @@ def position_at(log: CommitLog, keys: SessionKeys, time_ms: int) -> int | None:
 
 
 def header_at(log: CommitLog, keys: SessionKeys, item: Item, position: int, before: Callable[[], Header]) -> Header:
-    """The header as if the log ended at a position of a commit, whose item is given. ``before`` brings the header before it.
+    """Return the header as if the log ended at a position inside the commit in ``item``.
 
-    Inside a commit its messages up to the position are folded onto the commit before; what the whole commit told (of usage)
-    holds. Of a commit that a fork shares only in part the end is where that part ends. A session begins with all of its first
-    commit: what it knows from memory is there from position 1 on.
+    ``before`` returns the header of the commit before. For a position before the commit's end, messages up to the position
+    are folded onto that header; usage that the commit reports stays in effect. When a fork shares only a part of the
+    commit, the commit ends with that part. The first commit of a session always counts as a whole, because a session that
+    begins with memories has them from position 1 on.
     """
     header, position = header_in(item), shared_position(item, position)
     if position == header.last or header.kind == CREATION:
         return header
     commit, previous = read_commit(item), before()
     flow: Flow = previous.flow
-    for one in located(log, keys, [commit]):
-        if one.event.position <= position:
+    for message in located(log, keys, [commit]):
+        if message.event.position <= position:
             arrival = Arrival(
-                position=one.event.position,
+                position=message.event.position,
                 index=0,
-                message=one.message or Message("unknown"),
-                facts=one.facts,
-                tokens=one.event.tokens,
-                interrupted=one.event.envelope.status == "interrupted",
-                timed_out=one.event.opens_loop > 0,
+                message=message.message or Message("unknown"),
+                facts=message.facts,
+                tokens=message.event.tokens,
+                interrupted=message.event.envelope.status == "interrupted",
+                timed_out=message.event.opens_loop > 0,
             )
             flow = accept(flow, arrival).flow
     # A commit's state event is its last.
@@ -130,10 +137,11 @@ def header_at(log: CommitLog, keys: SessionKeys, item: Item, position: int, befo
 def newest_pages(
     log: CommitLog, keys: SessionKeys, *, pages: int | None, first_limit: int | None = None, first: int = 1
 ) -> Iterator[list[Commit]]:
-    """At most so many pages, each oldest commit first and checked as a chain; each is one request of at most 1 MB.
+    """Yield up to ``pages`` pages of the newest commits in view; None means all. Within a page the oldest commit is first.
 
-    ``first`` is the oldest position that is wanted; the newest commit is there in any case. ``first_limit`` counts the commits of
-    the first page. `NotFoundError` when there is no session.
+    The hash chain is checked. Each page is one request of at most 1 MB. ``first`` is the oldest position needed; the newest
+    commit is always included. ``first_limit`` limits the commits of the first page. Raises `NotFoundError` when there is
+    no session.
     """
     newest = next(log.stored.back(keys, first=first, first_limit=first_limit), ())
     if not newest or is_tombstone(newest[:1]):
@@ -146,13 +154,16 @@ def newest_pages(
 INDEXED_CHARS = 20_000
 
 
-def shown_text(one: Located, facts: MessageOutline) -> str:
-    """What can be found: text, calls with their arguments, results, captions; of a payload not at hand what its card has."""
-    message = one.message
+def shown_text(item: Located, facts: MessageOutline) -> str:
+    """Return the searchable text of a message: text, calls with their arguments, results and captions.
+
+    For a payload that is not fetched it is the text in the card.
+    """
+    message = item.message
     texts = [facts.head]
     if message is not None:
         texts += [placeholder_text(block) for block in message.content if not hasattr(block, "text")]
-        texts += captions(one.event.body)
+        texts += captions(item.event.body)
         results = [placeholder_text(block) for result in message.tool_results for block in result.content]
     else:
         results = [result.text for result in facts.results]
@@ -161,21 +172,21 @@ def shown_text(one: Located, facts: MessageOutline) -> str:
 
 
 def captions(body: object) -> list[str]:
-    """What a message says about its pictures and files: the fields by which formats and people caption blocks."""
+    """Return the captions of pictures and files in a message's body, from the fields that formats and people use."""
     content = body.get("content") if isinstance(body, dict) else None
     blocks = [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
     inner = [part for block in blocks for part in block.values() if isinstance(part, dict)]
-    found = [part.get(name) for part in (*blocks, *inner) for name in _CAPTIONS]
-    return [text for text in found if isinstance(text, str)]
+    values = [part.get(name) for part in (*blocks, *inner) for name in _CAPTIONS]
+    return [text for text in values if isinstance(text, str)]
 
 
 _CAPTIONS = ("caption", "alt", "alt_text", "title")
 
 
-def said_at(one: Located) -> datetime:
-    """When it was said: the caller's own time where there is one, in UTC if that names no zone."""
+def said_at(message: Located) -> datetime:
+    """Return the time of a message: the caller's own time if there is one (UTC without a zone), else the commit's time."""
     try:
-        moment = datetime.fromisoformat(one.event.envelope.created_at or "")
+        moment = datetime.fromisoformat(message.event.envelope.created_at or "")
     except ValueError:
-        return datetime.fromtimestamp(one.time_ms / 1000, UTC)
+        return datetime.fromtimestamp(message.time_ms / 1000, UTC)
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)

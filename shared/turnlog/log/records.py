@@ -1,4 +1,4 @@
-"""Records beside the log: jobs and snapshots. Listed newest first; a request with a key makes at most one."""
+"""Records beside the log: jobs and snapshots, listed newest first. A request with an idempotency key makes at most one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from turnlog.log.tombstones import is_cache_tombstone, keeps_snapshots
 from turnlog.ports import Absent, AttributeValue, Clock, Condition, Equal, IdSource, Item, ItemTable, Less, Query
 
 DELETED = "deleted"
-"""The status of a record that is gone for all who ask. What is left of it names what is still to be swept."""
+"""Status of a deleted record. Callers no longer see it; its content names the blobs that are still to be swept."""
 DELETED_TTL_SECONDS = 2 * 24 * 3600
 _PAGE_RECORDS = 100
 _RANDOM_CHARS = 22
@@ -25,7 +25,7 @@ _NAME_HELD_MS = 60_000
 
 @lazy_dataclass(frozen=True, slots=True)
 class Record:
-    """``status`` can be a condition of the next write; ``content`` is any JSON."""
+    """A record. ``status`` can be a condition of the next write; ``content`` is any JSON object."""
 
     id: str
     created_ms: int
@@ -34,7 +34,7 @@ class Record:
 
 
 class Records:
-    """Writes and reads records."""
+    """A store of records."""
 
     def __init__(self, items: ItemTable, clock: Clock, ids: IdSource) -> None:
         self._items = items
@@ -42,9 +42,9 @@ class Records:
         self._ids = ids
 
     def claim(self, shelf: Shelf, request: RequestKey | None, *, ttl_seconds: int | None = None) -> str:
-        """The id of the record that a request makes: always the same for one key, fresh without a key.
+        """Return the id for the record of a request: always the same for a key, a new one without a key.
 
-        The same key with another payload is `IdempotencyMismatchError`.
+        Raises `IdempotencyMismatchError` for the same key with another payload.
         """
         record_id = f"{self._clock.now_ms():013d}-{self._ids.new_id()[:_RANDOM_CHARS]}"
         if request is None:
@@ -57,7 +57,7 @@ class Records:
         return _made_by(lost.existing, request)
 
     def claimed(self, shelf: Shelf, request: RequestKey | None) -> Record | None:
-        """The record that an earlier request with this key has made, if any."""
+        """Return the record that an earlier request with this key has made, or None."""
         if request is None:
             return None
         key = shelf.request(request.key_hash)
@@ -65,33 +65,36 @@ class Records:
         return self.get(shelf, _made_by(item, request)) if item is not None else None
 
     def check_there(self, keys: SessionKeys) -> None:
-        """`NotFoundError` for a session that was erased, whose records may be there still. One that has expired keeps some."""
+        """Raise `NotFoundError` for an erased session, whose records may still exist. An expired session keeps some records."""
         meta = self._items.get_many([keys.meta]).get(keys.meta)
         if meta is not None and is_cache_tombstone(meta) and not keeps_snapshots(meta):
             raise NotFoundError(f"no session {keys.session_id!r}")
 
     def create(self, shelf: Shelf, record: Record, *, ttl_seconds: int | None = None) -> Record:
-        """Stores a record; the one that is there already when its request was repeated."""
+        """Store a record and return it, or return the existing record when the request is repeated."""
         lost = self._items.put(self._item(shelf, record, ttl_seconds), condition=Absent())
         return record if lost is None or lost.existing is None else _record(lost.existing)
 
     def replace(self, shelf: Shelf, record: Record, *, while_status: str, ttl_seconds: int | None = None) -> bool:
-        """Whether the record was replaced: only while it has that status."""
+        """Replace a record if it has status ``while_status``. Return whether it was replaced."""
         condition: Condition = Equal("st", while_status)
         return self._items.put(self._item(shelf, record, ttl_seconds), condition=condition) is None
 
     def exchange(self, shelf: Shelf, before: Record, after: Record) -> bool:
-        """Whether the record was replaced: only while it is as it was read. One that stays as long as its session."""
+        """Replace a record if its content is still that of ``before``. Return whether it was replaced.
+
+        The new record has no ttl; it stays as long as its session.
+        """
         condition: Condition = Equal("b", pack(encode_json(before.content)))
         return self._items.put(self._item(shelf, after, None), condition=condition) is None
 
     def get(self, shelf: Shelf, record_id: str) -> Record | None:
-        """None: there is none, or it has been deleted."""
-        found = self.get_any(shelf, record_id)
-        return found if found is not None and found.status != DELETED else None
+        """Return a record, or None when it does not exist or is deleted."""
+        record = self.get_any(shelf, record_id)
+        return record if record is not None and record.status != DELETED else None
 
     def get_any(self, shelf: Shelf, record_id: str) -> Record | None:
-        """A record, or what is left of a deleted one."""
+        """Return a record, also a deleted one, or None."""
         key = shelf.record(record_id)
         item = self._items.get_many([key]).get(key)
         return _record(item) if item is not None else None
@@ -99,20 +102,23 @@ class Records:
     def page(
         self, shelf: Shelf, *, limit: int, after: Mapping[str, str] | None = None
     ) -> tuple[list[Record], Mapping[str, str] | None]:
-        """Newest first, and where to go on. A page is short by what has been deleted."""
+        """Return a page of records, newest first, and the start of the next page.
+
+        A page may have fewer than ``limit`` records, because deleted ones are left out.
+        """
         low, high = shelf.bounds
         page = self._items.query(Query(shelf.partition, low, high, descending=True, limit=limit, after=after))
-        found = [_record(item) for item in page.items]
-        return [record for record in found if record.status != DELETED], page.next
+        records = [_record(item) for item in page.items]
+        return [record for record in records if record.status != DELETED], page.next
 
     def every(self, shelf: Shelf, *, deleted: bool = False) -> Iterator[Record]:
-        """All of them, newest first, a page at a time; or what is left of those that have been deleted."""
+        """Yield all records, newest first; with ``deleted``, the deleted ones instead."""
         low, high = shelf.bounds
         after: Mapping[str, str] | None = None
         while True:
             query = Query(shelf.partition, low, high, descending=True, limit=_PAGE_RECORDS, after=after)
             page = self._items.query(query)
-            yield from (one for one in map(_record, page.items) if (one.status == DELETED) == deleted)
+            yield from (record for record in map(_record, page.items) if (record.status == DELETED) == deleted)
             after = page.next
             if after is None:
                 return
@@ -120,15 +126,18 @@ class Records:
     # ------------------------------------------------------------ deleting
 
     def delete(self, shelf: Shelf, record: Record, *, left: JsonObject | None = None) -> None:
-        """Overwrites a record; nothing of its content stays but ``left``, which names what is to be swept.
+        """Overwrite a record as deleted. ``left`` becomes its content and names what is still to be swept.
 
-        Without anything left it goes by its ttl: a request that is repeated until then does not make it again.
+        Without ``left`` the record expires by its ttl. A request that is repeated before then does not create it again.
         """
         gone = Record(record.id, record.created_ms, DELETED, left or {})
         self._items.put(self._item(shelf, gone, None if left else DELETED_TTL_SECONDS))
 
     def chosen(self, shelf: Shelf, record_id: str, request: RequestKey | None) -> str:
-        """The record that a request with a key has chosen the first time: a name may stand for another by then."""
+        """Return the record that the first try of a request with this key chose, else ``record_id``.
+
+        A retry keeps its choice, because a name may point to another record meanwhile.
+        """
         if request is None:
             return record_id
         key = shelf.request(request.key_hash)
@@ -139,7 +148,7 @@ class Records:
         return _made_by(lost.existing, request)
 
     def chosen_before(self, shelf: Shelf, request: RequestKey | None) -> str | None:
-        """What `chosen` has kept of an earlier try of the same request."""
+        """Return the record that an earlier try of the same request chose, or None."""
         if request is None:
             return None
         key = shelf.request(request.key_hash)
@@ -149,10 +158,10 @@ class Records:
     # ------------------------------------------------------------ names
 
     def take_name(self, shelf: Shelf, name: str, record: Record) -> bool:
-        """Gives an unused name to a record that is about to be stored; False when another record has it.
+        """Give an unused name to a record that is about to be stored. Return False when another record has the name.
 
-        A name whose record was never stored (its request ended in between) is free again after a minute, when no request
-        that may store it is left.
+        When the record was never stored because its request failed, the name is free again after a minute. No request that
+        may store the record is left by then.
         """
         key = shelf.name(name)
         item: Item = {"pk": key.pk, "sk": key.sk, "id": record.id, "c": record.created_ms}
@@ -167,20 +176,23 @@ class Records:
         return self._items.put(item, condition=Equal("id", holder)) is None
 
     def point_name(self, shelf: Shelf, name: str, record: Record) -> None:
-        """The name stands for this record, unless it stands for a newer one."""
+        """Point a name to this record, unless it points to a newer one."""
         key = shelf.name(name)
         item: Item = {"pk": key.pk, "sk": key.sk, "id": record.id, "c": record.created_ms}
         self._items.put(item, condition=Less("c", record.created_ms))
 
     def named(self, shelf: Shelf, name: str) -> Record | None:
-        """The newest record of that name. Where that has been deleted, the newest one that is left: one query more."""
+        """Return the newest record of that name that is not deleted, or None.
+
+        Takes a scan of the records when the newest one was deleted.
+        """
         key = shelf.name(name)
         item = self._items.get_many([key]).get(key)
         if item is None:
             return None
-        found = self.get_any(shelf, _named(item))
-        if found is None or found.status != DELETED:
-            return found
+        newest = self.get_any(shelf, _named(item))
+        if newest is None or newest.status != DELETED:
+            return newest
         return next((record for record in self.every(shelf) if record.content.get("name") == name), None)
 
     def _item(self, shelf: Shelf, record: Record, ttl_seconds: int | None) -> Item:
@@ -200,7 +212,7 @@ class Records:
 
 
 def _made_by(item: Item, request: RequestKey) -> str:
-    """The record that a request has made, where this is the same request."""
+    """Return the id of the record that a request made. Raises when the key was used with another payload."""
     stamp = item.get("ik")
     if not isinstance(stamp, bytes) or not request.matches(stamp):
         raise CorruptError("the record of an idempotency key is damaged", item=item_name(item))
@@ -208,11 +220,11 @@ def _made_by(item: Item, request: RequestKey) -> str:
 
 
 def _named(item: Item) -> str:
-    """The record that an item stands for."""
-    found = item.get("id")
-    if not isinstance(found, str):
+    """Return the id of the record that an item points to."""
+    record_id = item.get("id")
+    if not isinstance(record_id, str):
         raise CorruptError("a name of a record is damaged", item=item_name(item))
-    return found
+    return record_id
 
 
 def _record(item: Item) -> Record:

@@ -1,6 +1,6 @@
-"""What is left of an event that was redacted: a line that begins with the digest of the line before.
+"""Stored lines of redacted events. Each begins with the digest of the original line; no other line begins so.
 
-The chain hash is over digests, so the log proves itself as before. No other line begins so.
+The chain hash covers digests of lines, so the chain of a redacted log can still be verified.
 """
 
 from __future__ import annotations
@@ -22,18 +22,17 @@ _CONTENTS_OF_A_SUMMARY = ("x", "fx", "ow", "@")
 
 @lazy_dataclass(frozen=True, slots=True)
 class Redacted:
-    """A message that is redacted: its position, the digest of its line as it was, and the line that stands there from now on."""
+    """A redaction of a message: its position, the digest of its original line, and the line that replaces it."""
 
     position: int
     digest: bytes
     line: bytes
     is_done: bool = False
-    """The message is overwritten already."""
+    """Whether the message is overwritten already."""
 
     def applied(self, lines: Sequence[bytes], first: int) -> list[bytes]:
-        """The lines of a commit that begins at ``first``: without the message's contents, and without those of summaries that
-        cover it."""
-        return [self._of(line, first + at) for at, line in enumerate(lines)]
+        """Return the lines of a commit that begins at ``first``, with the message and all summaries of it redacted."""
+        return [self._of(line, first + index) for index, line in enumerate(lines)]
 
     def _of(self, line: bytes, position: int) -> bytes:
         if position == self.position:
@@ -45,7 +44,10 @@ class Redacted:
 
 
 def redacted_message(line: bytes, format: str, body: JsonObject) -> bytes:
-    """The line of a message with another body: nothing is left of what the caller said of it but how it is shown."""
+    """Return the redacted line of a message, with another body.
+
+    Of the caller's fields only those stay that affect how the message is shown.
+    """
     if line.startswith(REDACTED_LINE):
         return line
     parsed: dict[str, Any] = json.loads(line)
@@ -54,7 +56,7 @@ def redacted_message(line: bytes, format: str, body: JsonObject) -> bytes:
 
 
 def hidden(line: bytes) -> bytes:
-    """The line of an event that nobody can see: only what it adds to the totals is left."""
+    """Return the redacted line of an event that is never visible; only its share of the totals stays."""
     if line.startswith(REDACTED_LINE):
         return line
     parsed: dict[str, Any] = json.loads(line)
@@ -65,21 +67,21 @@ def hidden(line: bytes) -> bytes:
 
 
 def bare_summary(line: dict[str, Any]) -> JsonObject:
-    """The parsed line of a summary without what it tells."""
+    """Return the parsed line of a summary without its texts."""
     return {name: line[name] for name in line if name not in _CONTENTS_OF_A_SUMMARY} | {"x": REDACTED, "fx": []}
 
 
 def covers(line: dict[str, Any], position: int) -> bool:
-    """Whether the parsed line is of a summary that stands for a position."""
+    """Return whether a parsed line is a summary that covers a position."""
     return line["k"] == "y" and bool(line["r"][0] <= position <= line["r"][1])
 
 
 def place_left(line: bytes) -> str:
-    """Where the payload was of an event that is redacted; empty where it had none."""
+    """Return the place of a redacted event's former payload; empty when it had none."""
     return str(json.loads(line).get("rp", "")) if line.startswith(REDACTED_LINE) else ""
 
 
 def _redacted(line: bytes, kept: JsonObject, before: dict[str, Any]) -> bytes:
-    """``rp``: whoever deletes the payload finds it, however often that was interrupted."""
+    """Return a redacted line. ``rp`` keeps the payload's place, so that an interrupted deletion can be repeated."""
     left: JsonObject = {"rx": line_digest(line).hex(), **kept}
     return encode_json(left | ({"rp": before["@"][0]} if "@" in before else {}))

@@ -1,7 +1,7 @@
-"""Idempotency keys of requests: a record beside the log tells that a request with a key has begun, and where the log ended then.
+"""Records of idempotency keys: each says that a request with a key has begun, and where the log ended at that time.
 
-The record is put before the first commit of the request, so that commit lies behind the record's position or nowhere. The commit
-itself has the hashes of key and payload; the record has neither, and expires.
+A record is written before the commit of its request, so the commit comes after the record's position or does not exist. The
+commit holds the hashes of key and payload; the record holds neither, and expires.
 """
 
 from __future__ import annotations
@@ -19,25 +19,28 @@ if TYPE_CHECKING:
     from turnlog.log.commits import Commit, CommitLog, Tail
 
 KEPT_SECONDS = DAY_MS // 1000
-"""A key is remembered for at least that long."""
+"""Least time for which a key is remembered."""
 _SLACK_SECONDS = 3600
-"""Clocks of writers, and of the engine that deletes what has expired, differ by less."""
+"""Greatest assumed difference between the clocks of writers and of the engine that deletes expired items."""
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class RequestKey:
-    """A caller's key and the payload that it was sent with, as hashes."""
+    """Hashes of a caller's idempotency key and of the payload sent with it."""
 
     key_hash: bytes
     payload_hash: bytes
 
     @property
     def stamp(self) -> bytes:
-        """What the commit of the request carries."""
+        """The bytes that the commit of the request holds: both hashes."""
         return self.key_hash + self.payload_hash
 
     def matches(self, stamp: bytes) -> bool:
-        """Tell whether a stamp is of this request; `IdempotencyMismatchError` when it is of the same key with another payload."""
+        """Return whether a commit's stamp is of this request.
+
+        Raises `IdempotencyMismatchError` for the same key with another payload.
+        """
         if stamp[:HASH_BYTES] != self.key_hash:
             return False
         if stamp != self.stamp:
@@ -46,15 +49,18 @@ class RequestKey:
 
 
 class KeyRecords:
-    """Records of the keys of requests that have begun, one item each in the session's partition."""
+    """A store of the records of idempotency keys, items in the session's partition."""
 
     def __init__(self, items: ItemTable, clock: Clock) -> None:
         self._items = items
         self._clock = clock
 
     def put(self, keys: SessionKeys, request: RequestKey, *, head: int) -> int | None:
-        """Record that a request begins at this head of the log. Return None, or the head that an earlier attempt has recorded:
-        behind it lies the commit of the request, if there is one."""
+        """Record that a request begins at this head of the log.
+
+        Return None for the first attempt, else the head that an earlier attempt recorded. The commit of the request, if
+        any, comes after that head.
+        """
         key = keys.request(request.key_hash)
         ttl = self._clock.now_ms() // 1000 + KEPT_SECONDS + _SLACK_SECONDS
         lost = self._items.put({"pk": key.pk, "sk": key.sk, "pos": head, "ttl": ttl}, condition=Absent())
@@ -67,7 +73,7 @@ class KeyRecords:
 
 
 class Attempt:
-    """An attempt to write the commit of a request. Knows whether an earlier attempt of the same request has written it."""
+    """An attempt to write the commit of a request, which can find the commit of an earlier attempt."""
 
     def __init__(self, log: CommitLog, keys: SessionKeys, request: RequestKey | None) -> None:
         self.keys = keys
@@ -75,11 +81,11 @@ class Attempt:
         self._request = request
         self._seen: int | None = None
         self.is_first = False
-        """Whether no earlier attempt of the request has begun, as far as a key tells. Known after `tail`."""
+        """Whether this is the first attempt of a request with a key. Known after `tail`."""
 
     @property
     def stamp(self) -> bytes:
-        """What the commit carries of the request's key."""
+        """The stamp for the commit; empty for a request without a key."""
         return self._request.stamp if self._request is not None else b""
 
     def tail(self) -> Tail:
@@ -94,20 +100,20 @@ class Attempt:
         return tail
 
     def earlier(self, tail: Tail) -> Commit | None:
-        """Return the commit of an earlier attempt of the request, if the log has one up to ``tail``.
+        """Return the commit of an earlier attempt of the request up to ``tail``, or None.
 
-        Reads what has come since the request began; nothing in the first attempt.
+        Reads the commits since the request began; a first attempt reads none.
         """
         header, request, seen = tail.header, self._request, self._seen or 0
         if request is None or seen == header.last:
             return self._in_ring(header)
-        # A record behind the end of the log was left by another session of this id: it tells nothing.
+        # A recorded head beyond the log's end is from an earlier session with this id and is ignored.
         commit = self._log.made_by(self.keys, request, (seen if seen < header.last else 0) + 1, header.last)
         self._seen = header.last
         return commit or self._in_ring(header)
 
     def _in_ring(self, header: Header) -> Commit | None:
-        """Return the commit of the request where the ring of keys of an older Turnlog has it."""
+        """Return the commit of the request if the key ring of an old header names it."""
         request = self._request
         position = _position_in_ring(header.keys, request.key_hash) if request is not None else None
         commit = self._log.get(self.keys, position) if position is not None else None
@@ -115,9 +121,9 @@ class Attempt:
 
 
 def _position_in_ring(ring: bytes, key_hash: bytes) -> int | None:
-    """Return where the newest commit with this key may be, by the ring of keys that headers had before key records.
+    """Return the position of the newest commit that may have this key, from the key ring of an old header.
 
-    The ring has the first bytes of a hash only: the whole hash must be compared at the position.
+    The ring holds only the first bytes of a hash, so the caller must compare the full hash with the commit.
     """
     wanted = key_hash[:KEY_HASH_BYTES]
     for start in range(len(ring) - KEY_ENTRY_BYTES, -1, -KEY_ENTRY_BYTES):

@@ -1,4 +1,4 @@
-"""The summary in force: one commit of the log, whole in ``E#SUM`` beside it."""
+"""The current summary of a session, from its commit or from the cache ``E#SUM``."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ class CurrentSummary:
 
 
 class Summaries:
-    """Reads summaries of sessions, and keeps the cache of the newest."""
+    """A reader of summaries of sessions, which also writes the cache of the current one."""
 
     def __init__(self, commits: CommitLog, caches: Caches) -> None:
         self._commits = commits
         self._caches = caches
 
     def in_force(self, keys: SessionKeys, covered: Covered | None) -> CurrentSummary | None:
-        """The summary that a header names, in one request while ``E#SUM`` holds it."""
+        """Return the summary that a header names, or None. Takes one request when ``E#SUM`` holds the summary."""
         return self.among(keys, covered, self._caches.read_summary(keys)) if covered is not None else None
 
     def among(self, keys: SessionKeys, covered: Covered, cached: Item | None) -> CurrentSummary:
-        """The same with ``E#SUM`` at hand; from the summary's commit when that does not hold it."""
+        """Return the summary that a header names, from the ``E#SUM`` item in ``cached`` or else from its commit."""
         if cached is not None and not is_cache_tombstone(cached):
             line, position, time_ms = summary_in(cached)
             if position == covered.position:
@@ -46,7 +46,10 @@ class Summaries:
         return self.at(keys, [covered.position])[0]
 
     def at(self, keys: SessionKeys, positions: Sequence[int]) -> list[CurrentSummary]:
-        """The summaries at these positions from their commits, in one request, and one more where texts are large."""
+        """Return the summaries at these positions from their commits.
+
+        Takes one request, and one more when texts are out of line.
+        """
         commits = self._commits.at(keys, positions)
         summaries = list[CurrentSummary]()
         for commit, event in zip(commits, self._commits.events(keys, commits), strict=True):
@@ -58,6 +61,10 @@ class Summaries:
         return summaries
 
     def write_cache(self, keys: SessionKeys, event: SummaryEvent, *, time_ms: int, rewound: int = 0) -> None:
-        """``time_ms`` is of the summary's commit, ``rewound`` of the log's newest."""
+        """Write ``E#SUM``.
+
+        ``time_ms`` is the time of the summary's commit. ``rewound`` is the position of a rewind that made the summary
+        current again, or 0.
+        """
         line = summary_line(replace(event, payload=None, outline=""))
         self._caches.write_summary(keys, line, position=event.position, time_ms=time_ms, rewound=rewound)

@@ -1,7 +1,7 @@
-"""What stands where something was erased: a key and nothing that was said.
+"""Tombstones: items that take the place of erased ones and have no contents.
 
-A slot of the log is never freed while a writer may still be on its way to it, and a cache that is written late must not bring
-back what it was made of: both find a tombstone in their way.
+A tombstone in a slot blocks a writer that is still about to use the slot. A tombstone in place of a cache blocks a late write
+that would bring erased contents back.
 """
 
 from __future__ import annotations
@@ -17,76 +17,83 @@ from turnlog.log.keys import MAX_POSITION, SessionKeys
 from turnlog.ports import AttributeValue, Clock, Equal, Item, ItemTable, Key
 
 KEPT_MS = DAY_MS
-"""How long an id stays taken after its session was erased. No request lives that long."""
+"""Time for which an id stays taken after its session was erased; longer than any request lasts."""
 MATERIALISING = "mat"
-"""The mark of ``D#META`` and of the first slot while the commits of a session are written that is made of stored ones."""
+"""Mark of ``D#META`` and of the first slot while a restore or import writes the commits of a session."""
 KEEPS, SINCE, FREE = "kp", "c", "ok"
-"""Attributes of what an expired session leaves: that full snapshots of it are kept; and in the first slot since when somebody may
-be at work on the rest, and that nobody is (`SlotLeases`)."""
+"""Attributes in the tombstones of an expired session: full snapshots are kept (``KEEPS``). In the first slot also the start of
+the current lease (``SINCE``) and the fact that nobody holds one (``FREE``, see `SlotLeases`)."""
 EXPIRY_SHARDS = 16
-"""Partitions of the expiry index, as each takes 1,000 write units a second. Fixed: readers of every version must know where
-writers of every other put an entry."""
+"""Number of partitions of the expiry index, each of which takes 1,000 write units a second. It must never change, so that
+every version finds the entries of every other."""
 _GONE = MAX_POSITION + 1
-"""Beyond every position, so that a cache's condition `pos < :pos` never holds again."""
+"""A value above every position, so that a cache's condition `pos < :pos` never holds again."""
 
 
 def slot_tombstone(key: Key, hash: bytes, *, now_ms: int, expired: bool = False) -> Item:
-    """In a slot of the log. Only the chain hash stays."""
+    """Return the tombstone for a slot of the log. Only the chain hash stays."""
     item: dict[str, AttributeValue] = {"pk": key.pk, "sk": key.sk, "h": hash}
     return item | _ttl(now_ms) | ({KEEPS: 1} if expired else {})
 
 
 def first_tombstone(keys: SessionKeys, hash: bytes, *, now_ms: int) -> Item:
-    """In the first slot. It keeps the id taken until all the others are gone, and the sweeper finds it by its index keys."""
+    """Return the tombstone for the first slot.
+
+    It keeps the id taken until all other items are gone. The sweeper finds it through the expiry index.
+    """
     key, due_ms = keys.commit(1), now_ms + KEPT_MS
     return {"pk": key.pk, "sk": key.sk, "h": hash, **due_index(keys, due_ms)}
 
 
 def expired_tombstone(keys: SessionKeys, hash: bytes, *, now_ms: int, since_ms: int) -> Item:
-    """In the first slot of a session that has expired: it says since when somebody may be at work on what is left."""
+    """Return the tombstone for the first slot of an expired session. ``since_ms`` is the start of the lease on the slot."""
     return {**first_tombstone(keys, hash, now_ms=now_ms), KEEPS: 1, SINCE: since_ms}
 
 
 def cache_tombstone(key: Key, *, now_ms: int, expired: bool = False) -> Item:
-    """In place of a cache or an entry of the list. ``expired``: not all of the session was to be erased (`keeps_snapshots`); then
-    it stays, so that whoever erases the person finds what was kept."""
+    """Return the tombstone for a cache or an entry of the session list.
+
+    ``expired`` marks a session whose full snapshots are kept (`keeps_snapshots`). Its tombstone never expires, so that a
+    later erasure of the user finds the snapshots.
+    """
     item: dict[str, AttributeValue] = {"pk": key.pk, "sk": key.sk, "pos": _GONE}
     return item | ({KEEPS: 1} if expired else _ttl(now_ms))
 
 
 def keeps_snapshots(item: Item) -> bool:
-    """Whether what is erased here has expired: its full snapshots are there until their own expiry."""
+    """Return whether a tombstone is of an expired session, whose full snapshots stay until their own expiry."""
     return KEEPS in item
 
 
 def is_empty_slot(item: Item) -> bool:
-    """Whether a slot holds nothing that was said. The claim of a session that is being made is no commit, but holds one."""
+    """Return whether a slot has no contents. The claim of a session that a restore is making has contents."""
     return "b" not in item
 
 
 def is_cache_tombstone(item: Item) -> bool:
+    """Return whether an item is the tombstone of a cache or of an entry of the session list."""
     return item.get("pos") == _GONE
 
 
 def is_slot_tombstone(item: Item) -> bool:
-    """Whether a slot holds no commit that can be read: a tombstone, or the claim of a session that is being made."""
+    """Return whether a slot has no readable commit: it has a tombstone, or the claim of a session being restored."""
     return "k" not in item and ("b" not in item or MATERIALISING in item)
 
 
 def due_index(keys: SessionKeys, due_ms: int) -> dict[str, AttributeValue]:
-    """Return the attributes that put an item of a session on the expiry index: its shard there, and the time."""
+    """Return the attributes that put an item of a session on the expiry index: shard and time."""
     session = f"{keys.owner.tenant_id}#{keys.owner.user_id}#{keys.session_id}"
     shard = crc32(session.encode()) % EXPIRY_SHARDS
     return {"g2pk": f"X#shard#{shard:02d}", "g2sk": f"{due_ms:013d}#{session}"}
 
 
 def due_shards(worker: int = 0, workers: int = 1) -> Sequence[str]:
-    """Return the partitions of the expiry index that one of several workers reads, numbered from 0."""
+    """Return the partitions of the expiry index for one of several workers, which are numbered from 0."""
     return [f"X#shard#{shard:02d}" for shard in range(worker, EXPIRY_SHARDS, workers)]
 
 
 def due_bucket(day: int) -> str:
-    """Return the partition that held all that is due on a day, counted from 1970, before there were shards."""
+    """Return the partition of the expiry index that old versions used for a day, counted in days from 1970."""
     return f"X#{day}"
 
 
@@ -95,14 +102,18 @@ def _ttl(now_ms: int) -> dict[str, AttributeValue]:
 
 
 QUIET_MS = 14 * 60_000
-"""Nobody who took the slot so long ago, or was under way when the session expired, is there any more."""
+"""Time after which a lease is over, and every request that was under way when the session expired has ended."""
 IDLE, BARE = 1, 2
-"""What `FREE` says: nobody is at work; and there is nothing in the log but this slot."""
+"""Values of `FREE`: nobody holds a lease (``IDLE``), and the log has nothing but this slot (``BARE``)."""
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class SlotLease:
-    """The slot as it was taken. ``alone``: nobody else can be at work. ``before``: what `FREE` said."""
+    """A lease on the first slot of an expired session.
+
+    ``item`` is the slot as it was taken. ``alone`` says that nobody else can be at work on the session. ``before`` is the
+    former value of `FREE`.
+    """
 
     item: Item
     alone: bool
@@ -110,24 +121,26 @@ class SlotLease:
 
 
 class SlotLeases:
-    """Reads and takes first slots."""
+    """A manager of leases on first slots."""
 
     def __init__(self, items: ItemTable, clock: Clock) -> None:
         self._items = items
         self._clock = clock
 
     def read(self, keys: SessionKeys) -> Item | None:
+        """Return the first slot of a session, or None."""
         key = keys.commit(1)
         return self._items.get_many([key]).get(key)
 
     def wait_ms(self, first: Item) -> int:
-        """How long somebody may be at work; 0: nobody is."""
+        """Return the milliseconds for which the slot's lease may still be held; 0 when it is free."""
         return 0 if FREE in first else max(0, since_of(first) + QUIET_MS - self._clock.now_ms())
 
     def take(self, keys: SessionKeys, first: Item, *, alone: bool = False) -> SlotLease | None:
-        """Takes the slot of an expired session, which was read so; also from one who was making it again and has stopped.
+        """Take a lease on the first slot of an expired session; ``first`` is the slot as it was read.
 
-        None: another one was faster; or with ``alone``, somebody may be at work.
+        A lease can also be taken from a restore that has stopped. Returns None when another process was faster, or with
+        ``alone``, when the lease may still be held.
         """
         is_alone = not self.wait_ms(first)
         if alone and not is_alone:
@@ -141,12 +154,12 @@ class SlotLeases:
         return SlotLease(taken, is_alone, before if isinstance(before, int) else IDLE)
 
     def leave(self, held: SlotLease, *, free: int) -> None:
-        """Nobody is at work any more: said by one who was alone, and unless it was taken by another one since."""
+        """Mark the slot as free, if this lease was held alone and nobody has taken the slot since."""
         if held.alone:
             self._items.put({**held.item, FREE: free}, condition=Equal(SINCE, since_of(held.item)))
 
     def disown(self, keys: SessionKeys) -> None:
-        """Nothing is kept any more: from here on it never begins again."""
+        """Replace the slot's tombstone by one that keeps no snapshots, so that the session can't be restored again."""
         while (first := self.read(keys)) is not None and keeps_snapshots(first):
             digest = first["h"]
             plain = first_tombstone(keys, digest if isinstance(digest, bytes) else b"", now_ms=self._clock.now_ms())
@@ -154,24 +167,25 @@ class SlotLeases:
 
 
 def since_of(first: Item) -> int:
-    found = first.get(SINCE)
-    if not isinstance(found, int):
-        raise CorruptError("a first slot does not say since when", item=item_name(first))
-    return found
+    """Return the start of the lease on a first slot, in milliseconds since 1970."""
+    since_ms = first.get(SINCE)
+    if not isinstance(since_ms, int):
+        raise CorruptError("a first slot has no start of its lease", item=item_name(first))
+    return since_ms
 
 
 def still_erased(wait_ms: int) -> ConflictError:
-    """What a session that has just expired answers to who wants it back."""
+    """Return the error for a restore of a session that has expired and is still being erased."""
     return ConflictError(
-        "the session has expired and is being erased, all but its full snapshots: it is restored under its own id when that is "
-        "over, under another id at once",
+        "the session has expired and is being erased except for its full snapshots: restore it under its own id after that, "
+        "or under another id at once",
         code="session_expiring",
         retry_after_seconds=max(1, -(-wait_ms // 1000)),
     )
 
 
 def id_claimed(wait_ms: int | None = None) -> ConflictError:
-    """What the id of a session that is being made answers to another one that is to be made there."""
+    """Return the error for a restore or import under an id that another one is using."""
     wait_seconds = -(-wait_ms // 1000) if wait_ms else None
     message = "another restore or import is making a session of this id"
     return ConflictError(message, code="id_claimed", retry_after_seconds=wait_seconds)

@@ -1,7 +1,7 @@
-"""Items of commits, checked: each is decoded and verified once in a process, as far as memory allows.
+"""A process-wide cache of verified commit items, limited in memory.
 
-A commit never changes, but for what is redacted. One that is read again is compared with what was read before, byte by byte,
-which costs far less than its checksum, its digests and its header do; an item that differs in anything is verified anew.
+A commit changes only when it is redacted. An item that is read again is compared with the cached one byte by byte, which is
+much cheaper than its checksum, digests and header. An item with any difference is verified again.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from turnlog.ports import Item, item_size_bytes
 Blob: TypeAlias = bytes
 MAX_BYTES = 8 * 1024 * 1024
 _OVERHEAD_BYTES = 2 * 1024
-"""What the objects of one commit take beside their contents."""
+"""Estimated memory of a commit's objects, without their contents."""
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class Verified:
-    """What an item says, checked by its own checksum. ``content`` are its events' stored lines."""
+    """The contents of a commit's item after its checksum was checked. ``content`` are the stored lines of its events."""
 
     header: Header
     content: bytes
@@ -35,12 +35,12 @@ class Verified:
     digests: tuple[bytes, ...]
 
     def follows(self, previous: bytes) -> bool:
-        """Whether its chain hash follows from the hash of the commit before it."""
+        """Return whether the chain hash follows from the hash of the previous commit."""
         return chain_hash(previous, self.covered, self.digests) == self.header.hash
 
 
 class VerifiedItems:
-    """The items and blobs that were read last, within ``max_bytes`` of memory together. For any number of threads."""
+    """A thread-safe cache of the items and blobs that were read last, with ``max_bytes`` of memory together."""
 
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:
         self._max_bytes = max_bytes
@@ -55,7 +55,7 @@ class VerifiedItems:
         return self._bytes
 
     def of(self, item: Item) -> Verified:
-        """The item, checked; `CorruptError` or `NewerSchemaError` names it."""
+        """Return the verified contents of an item. Raises a `CorruptError` or `NewerSchemaError` that names the item."""
         key = (item.get("pk"), item.get("sk"))
         with self._lock:
             known = self._found.get(key)
@@ -64,20 +64,21 @@ class VerifiedItems:
         if known is not None and known[0] == item:
             count_content(known[1].content)
             return known[1]
-        made = _verified(item)
-        self._keep(key, dict(item), made)
-        return made
+        verified = _verified(item)
+        self._keep(key, dict(item), verified)
+        return verified
 
     def forget(self, item: Item) -> None:
-        """Drops what was read of an item that is being erased."""
+        """Remove an item from the cache, because it is being erased."""
         with self._lock:
             known = self._found.pop((item.get("pk"), item.get("sk")), None)
             self._bytes -= known[2] if known is not None else 0
 
     def blob(self, name: str, digest: str, get: Callable[[], Blob | None]) -> Blob | None:
-        """A blob that never changes, of this SHA-256 (hexadecimal); None when there is none. `CorruptError` names it.
+        """Return an immutable blob with this SHA-256 (hexadecimal), from the cache or from ``get``; None when there is none.
 
-        One that is larger than a quarter of the memory is not kept; blobs together have half of it.
+        Raises a `CorruptError` that names the blob when its digest differs. Blobs larger than a quarter of ``max_bytes``
+        are not cached; all blobs together may take half of ``max_bytes``.
         """
         key = (name, digest)
         with self._lock:
@@ -89,7 +90,7 @@ class VerifiedItems:
         if data is None:
             return None
         if sha256(data).hexdigest() != digest:
-            raise CorruptError("a blob is not the one that its name says", item=name)
+            raise CorruptError("the digest of a blob does not match its name", item=name)
         if len(data) <= self._max_bytes // 4:
             with self._lock:
                 if key not in self._blobs:
@@ -139,15 +140,15 @@ def _verified(item: Item) -> Verified:
 
 
 def _check_pointer(item: Item, line: bytes) -> None:
-    """Compare where a fork's log goes on before it, which no checksum covers, with what the fork's event says.
+    """Compare a fork's link to its parent, which no checksum covers, with the fork's event.
 
-    A fork has a base of its own in place of its parent when that was erased.
+    Raises `CorruptError` on a difference. The link is empty after the parent was erased, when the fork has its own base.
     """
     with decoding(item_name(item)):
         event = json.loads(line)
         if item["fa"] != event["at"] or item.get("bs") not in ("", event["of"]):
-            raise CorruptError("a fork does not point to where it began", item=item_name(item))
+            raise CorruptError("a fork's link to its parent differs from its event", item=item_name(item))
 
 
 VERIFIED = VerifiedItems()
-"""The items that this process has read last."""
+"""The cache of this process."""

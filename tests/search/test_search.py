@@ -273,7 +273,7 @@ def test_an_index_comes_back_as_it_was(log: Turnlog, harness: Any) -> None:
     spoken(session, 10)
     session.append({"role": "critic", "content": "an unknown role"}, calls("\ud800", name="f"), result("\ud800", "x"))
     keys = SessionKeys(OWNER, "s")
-    newest = harness.app.log.commits.range(keys, 1, 10_000)
+    newest = harness.app.log.commits.range(keys, 1, session.info().head)
     made = harness.app.corpus.messages(keys, newest, 1)
     index = Index.of(Fts5SearchEngine(), made)
     again = Index.decode(index.encode("e"), "e")

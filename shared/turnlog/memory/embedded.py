@@ -109,8 +109,7 @@ _facts_log = logging.getLogger("turnlog")
 
 
 class FactsWithinBudget:
-    """Makes facts with ``model``, or with ``rules`` when the tenant's daily tokens are spent or the model's answer is
-    refused.
+    """Makes facts with ``model``; with ``rules`` when the tenant's daily tokens are spent or the answer is refused.
 
     Outages and wrong settings are raised: facts that rules have made are never made again by the model.
     """

@@ -1,5 +1,4 @@
-"""Store how far a session has been handed to long-term memory, and the note that it must be: two small items without
-contents.
+"""Store the progress of handing a session to long-term memory, and the note that it is due: two items without contents.
 
 A log is cut into parts that are handed over one by one. Each cut is one conditional put, so parts never overlap. A second
 process, or one after a crash, hands over the same part under the same id.

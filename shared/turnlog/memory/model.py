@@ -41,9 +41,7 @@ class ModelFacts:
         return self._model.name
 
     def facts(self, said: Iterable[SpokenMessage]) -> MadeFacts:
-        """Return the facts of messages. Raises `SummaryRefusedError`, with the tokens spent, when the answer is no list of
-        facts.
-        """
+        """Return the facts of messages. Raises `SummaryRefusedError`, with the tokens spent, for an unusable answer."""
         spoken = [message for message in said if message.role in ("user", "assistant")]
         if not any(message.role == "user" for message in spoken):
             return MadeFacts(())

@@ -59,9 +59,7 @@ class Redaction:
         self._parts = parts
 
     def find(self, keys: SessionKeys, position: int) -> tuple[Redacted, SessionKeys]:
-        """Return the redaction to apply, and the keys of the log that stores the message. Raises `NotFoundError` without a
-        message.
-        """
+        """Return the redaction to apply, and the keys of the log that has the message; else raise `NotFoundError`."""
         commit = self._log.commits.containing(keys, position)
         if commit is None or position > (commit.until or commit.header.last):
             raise _no_message(position)

@@ -204,9 +204,7 @@ class _IsActive(Exception):  # noqa: N818 - a control signal, not an error
 
 
 def is_inactive(settings: SessionSettings, header: Header, now_ms: int) -> bool:
-    """Whether an active session has been silent for as long as its settings allow. One that waits for a decision is not
-    inactive.
-    """
+    """Whether an active session, not waiting for a decision, has been silent for as long as its settings allow."""
     days = settings.inactive_after_days
     if days is None or header.status != "active" or header.pending:
         return False

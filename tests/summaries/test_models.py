@@ -363,7 +363,7 @@ def test_the_prompt_is_in_the_layer(tmp_path: Path) -> None:
     subprocess.run(
         ["make", "-s", "-C", str(ROOT / "shared"), "build-SharedLayer", f"ARTIFACTS_DIR={tmp_path}"], check=True
     )
-    built = tmp_path / "python" / "turnlog" / "adapters" / "summarisers" / "prompt.txt"
+    built = tmp_path / "python" / "turnlog" / "summaries" / "prompt.txt"
     rules = files("turnlog.summaries").joinpath("prompt.txt").read_text(encoding="utf-8")
     assert built.read_text(encoding="utf-8") == rules
     assert "$language" in rules and "$limit" in rules

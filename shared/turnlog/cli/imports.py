@@ -89,37 +89,30 @@ def _print(report: Report) -> None:
     headings = [("file", "left"), ("from", "left"), ("session", "left"), ("status", "left"), ("messages", "right")]
     numbers = [("there", "right"), ("written", "right"), ("changed", "right"), ("skipped", "right")]
     grid = table(None, [*headings, *numbers, ("warnings", "right"), ("first", "left"), ("last", "left")])
-    for entry in report.sessions:
-        numbers_of = (
-            entry.messages,
-            entry.present,
-            entry.written,
-            len(entry.changed),
-            len(entry.skipped),
-            len(entry.warnings),
-        )
+    for row in report.sessions:
+        numbers_of = (row.messages, row.present, row.written, len(row.changed), len(row.skipped), len(row.warnings))
         grid.add_row(
-            cut(Path(entry.file).name, 40),
-            entry.shape,
-            cut(entry.session_id, 64),
-            Text(entry.status, style=_STATUS[entry.status]),
+            cut(Path(row.file).name, 40),
+            row.shape,
+            cut(row.session_id, 64),
+            Text(row.status, style=_STATUS[row.status]),
             *map(number, numbers_of),
-            cut(entry.first_at or "–", 24),
-            cut(entry.last_at or "–", 24),
+            cut(row.first_at or "–", 24),
+            cut(row.last_at or "–", 24),
         )
     screen = console()
     screen.print(grid if report.sessions else "no files")
     for name in ("changed", "skipped", "warnings"):
-        reasons = sorted(report.reasons(name).items(), key=lambda reason_count: (-reason_count[1], reason_count[0]))
+        reasons = sorted(report.reasons(name).items(), key=lambda item: (-item[1], item[0]))
         if reasons:
             more = f", and {len(reasons) - _REASONS} more kinds" if len(reasons) > _REASONS else ""
             summary = ", ".join(f"{cut(reason, 60)} {count:,}" for reason, count in reasons[:_REASONS])
             screen.print(f"{name}: {summary}{more}", style="dim", soft_wrap=True)
-    for entry in report.sessions:
-        if entry.error is not None:
-            screen.print(f"{cut(entry.error.detail, 300)} ({entry.error.error_code})", style="red", soft_wrap=True)
+    for row in report.sessions:
+        if row.error is not None:
+            screen.print(f"{cut(row.error.detail, 300)} ({row.error.error_code})", style="red", soft_wrap=True)
     done = "would be written (dry run)" if report.dry_run else "written"
-    sessions = sum(1 for entry in report.sessions if entry.status in ("new", "grown", "settings"))
+    sessions = sum(1 for row in report.sessions if row.status in ("new", "grown", "settings"))
     counts = f"{report.written:,} messages of {sessions:,} sessions {done}"
     screen.print(f"\n{counts}, {report.seconds:.1f} s", style="bold green" if report.ok else "bold red")
 

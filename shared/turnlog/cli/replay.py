@@ -163,9 +163,7 @@ def _print(report: ReplayReport) -> None:
     screen.print(report_table(report))
     if report.total.breaks:
         grid = table(None, [("breaks of what the call before was sent", "left"), ("windows", "right")])
-        for reason, count in sorted(
-            report.total.breaks.items(), key=lambda reason_count: (-reason_count[1], reason_count[0])
-        ):
+        for reason, count in sorted(report.total.breaks.items(), key=lambda item: (-item[1], item[0])):
             grid.add_row(reason, number(count))
         screen.print()
         screen.print(grid)
@@ -223,22 +221,12 @@ def summaries_table(report: ReplayReport) -> Table:
     return grid
 
 
-def _summary_cells(compression: Compression) -> list[str | Text]:
-    saved = "–" if not compression.source_tokens else f"{compression.saved / compression.source_tokens:.1%}"
-    counts = [
-        number(value)
-        for value in (
-            compression.asked,
-            compression.made,
-            compression.loops,
-            compression.messages,
-            compression.source_tokens,
-            compression.tokens,
-        )
-    ]
-    jobs = [number(compression.jobs[name]) for name in ("published", "unchanged", "postponed")]
-    wrong = [bad(value) for value in (compression.jobs["failed"], compression.jobs["pending"], compression.wrong)]
-    return [*counts, saved, number(compression.facts), *jobs, *wrong]
+def _summary_cells(row: Compression) -> list[str | Text]:
+    saved = "–" if not row.source_tokens else f"{row.saved / row.source_tokens:.1%}"
+    counts = [number(value) for value in (row.asked, row.made, row.loops, row.messages, row.source_tokens, row.tokens)]
+    jobs = [number(row.jobs[name]) for name in ("published", "unchanged", "postponed")]
+    wrong = [bad(value) for value in (row.jobs["failed"], row.jobs["pending"], row.wrong)]
+    return [*counts, saved, number(row.facts), *jobs, *wrong]
 
 
 def _cells(row: Row) -> list[str | Text]:

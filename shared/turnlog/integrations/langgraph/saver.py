@@ -196,14 +196,12 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
         """Delete the checkpoints of these runs. Reads all threads of the owner."""
-        deleted_runs = set(run_ids)
-        for thread_id in self._threads.all() if deleted_runs else ():
+        runs = set(run_ids)
+        for thread_id in self._threads.all() if runs else ():
             for space in self._threads.spaces(thread_id):
                 documents = self._threads.documents(thread_id)
                 sweep = sweep_of(self._loader, documents, space)
-                kept = {
-                    name for name, loaded in sweep.visible.items() if loaded.metadata.get("run_id") not in deleted_runs
-                }
+                kept = {name for name, loaded in sweep.visible.items() if loaded.metadata.get("run_id") not in runs}
                 if len(kept) < len(sweep.visible):
                     keep(sweep, documents, kept)
                     self._memory.forget([space])
@@ -301,11 +299,7 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
         checkpoint_id = wanted or None
         if checkpoint_id is not None and below is not None and checkpoint_id >= below:
             return
-        reader = (
-            self._loader.reader(space, start=checkpoint_id)
-            if checkpoint_id
-            else self._loader.reader(space, below=below)
-        )
+        reader = self._loader.reader(space, start=checkpoint_id, below=None if checkpoint_id else below)
         values = self._loader.values_of(reader)
         try:
             for stored in reader.visible():

@@ -34,16 +34,12 @@ class Sweep:
 def sweep_of(loader: Loader, documents: Documents, space: Namespace) -> Sweep:
     """Read all checkpoints of a namespace."""
     reader = Reader(documents, space)
-    stored = list(reader.walk())
+    stored = {checkpoint.checkpoint_id: checkpoint for checkpoint in reader.walk()}
     visible = {
-        checkpoint.checkpoint_id: loader.loaded(checkpoint) for checkpoint in stored if not checkpoint.record.is_hidden
+        name: loader.loaded(checkpoint) for name, checkpoint in stored.items() if not checkpoint.record.is_hidden
     }
-    return Sweep(
-        space,
-        reader,
-        visible,
-        {checkpoint.checkpoint_id: checkpoint for checkpoint in stored if checkpoint.record.is_hidden},
-    )
+    hidden = {name: checkpoint for name, checkpoint in stored.items() if checkpoint.record.is_hidden}
+    return Sweep(space, reader, visible, hidden)
 
 
 def newest_of(sweep: Sweep) -> set[str]:
@@ -51,11 +47,9 @@ def newest_of(sweep: Sweep) -> set[str]:
     kept = set[str]()
     for checkpoint_id, loaded in sweep.visible.items():
         kept.add(checkpoint_id)
-        open_channels = set(loaded.metadata.get(_COUNTERS) or {})
+        channels = set(loaded.metadata.get(_COUNTERS) or {})
         current: Loaded | None = loaded
-        while current is not None and (
-            open_channels := {name for name in open_channels if name not in _with_value(current)}
-        ):
+        while current is not None and (channels := {name for name in channels if name not in _with_value(current)}):
             parent = current.stored.record.parent
             if parent in kept:
                 raise CorruptError(OWN_ANCESTOR, item=parent)

@@ -107,8 +107,12 @@ def first_lines(source: Source) -> Iterator[tuple[str, str]]:
 
 
 def private_locals(source: Source) -> Iterator[str]:
-    """Yield places where a local, a parameter or a loop variable has a name of our private language."""
+    """Yield places where a local, a parameter or a loop variable, but no field, has a name of our private language."""
+    classes = [node for node in ast.walk(source.tree) if isinstance(node, ast.ClassDef)]
+    fields = {id(item.target) for node in classes for item in node.body if isinstance(item, ast.AnnAssign)}
     for node in ast.walk(source.tree):
+        if id(node) in fields:
+            continue
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id in PRIVATE_LOCALS:
             yield f"{place_of(source, node)} {node.id}"
         elif isinstance(node, ast.arg) and node.arg in PRIVATE_LOCALS:

@@ -21,7 +21,8 @@ from turnlog.core.identity import correlation_id, is_correlation_id
 from turnlog.core.jobs import JOB_KINDS, correlation_of
 from turnlog.http.lambda_api import make_handler
 from turnlog.http.lambda_workers import make_retention, make_worker
-from turnlog.http.logs import EmfSignals, HandlerError, _logger, logged, places
+from turnlog.http.logs import HandlerError, _logger, logged, places
+from turnlog.http.metrics import EmfSignals
 from turnlog.http.route_table import ROUTES
 from turnlog.jobs.models import JobMessage
 from turnlog.ports import Delivery
@@ -185,7 +186,10 @@ def test_an_unexpected_error_is_logged_by_its_types_and_places(
     assert (answer["statusCode"], json.loads(answer["body"])["code"]) == (500, "internal")
     error, line = functions.lines()
     assert (error["level"], line["status"], line["code"]) == ("ERROR", 500, "internal")
-    assert "RuntimeError at serve lambda_api.py:" in error["message"] and "caused by KeyError at broken" in error["message"]
+    assert (
+        "RuntimeError at serve lambda_api.py:" in error["message"]
+        and "caused by KeyError at broken" in error["message"]
+    )
     assert CANARY not in json.dumps([error, line, answer])
 
 

@@ -25,7 +25,7 @@ from turnlog.core.errors import (
     UnavailableError,
 )
 from turnlog.core.identity import Owner
-from turnlog.http.logs import METRICS, NAMESPACE, EmfSignals, signal_of
+from turnlog.http.metrics import METRICS, NAMESPACE, EmfSignals, signal_of
 from turnlog.log.keys import SessionKeys
 from turnlog.ports import Delivery
 from turnlog.server.lambda_events import sqs_event

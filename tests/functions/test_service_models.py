@@ -10,7 +10,8 @@ from botocore.exceptions import DataNotFoundError, UnknownServiceError
 from botocore.loaders import Loader, create_loader
 from botocore.session import get_session
 
-from turnlog.engines.aws_clients import ServiceModels, make_clients, use_service_models
+from turnlog.engines.aws_clients import make_clients
+from turnlog.engines.aws_service_models import ServiceModels, use_service_models
 
 SERVICES = ("dynamodb", "s3", "sqs", "bedrock-runtime", "bedrock-agentcore")
 TYPES = ("service-2", "paginators-1", "waiters-2", "endpoint-rule-set-1")

@@ -30,7 +30,8 @@ from turnlog.core.jobs import JOB_KINDS
 from turnlog.core.memory import Memory
 from turnlog.http.lambda_api import make_handler
 from turnlog.http.lambda_workers import make_retention, make_worker
-from turnlog.http.logs import EmfSignals, logged
+from turnlog.http.logs import logged
+from turnlog.http.metrics import EmfSignals
 from turnlog.http.route_table import BY_NAME, ROUTES, Route
 from turnlog.ports import Delivery
 from turnlog.server.lambda_events import LocalContext, sqs_event

@@ -183,7 +183,7 @@ def test_s3_a_summary_names_the_history_that_it_covers(harness: Any) -> None:
     session = filled(log, 5)
     session.compress(keep_loops=1)
     keys = SessionKeys(log._backend._owner, "s")
-    commits = harness.app.log.commits.range(keys, 1, 100)
+    commits = harness.app.log.commits.range(keys, 1, session.info().head)
     event = harness.app.log.commits.events(keys, commits[-1:])[0]
     covered = next(commit for commit in commits if commit.header.first <= event.last <= commit.header.last)
     assert event.covers == covered.header.hash.hex()

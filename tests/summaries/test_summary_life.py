@@ -52,7 +52,7 @@ def harness(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
 
 def summaries(harness: Any) -> list[SummaryEvent]:
     log, keys = harness.app.log, SessionKeys(Owner.of("acme", "ada"), "s")
-    found = log.commits.events(keys, log.commits.range(keys, 1, 10_000))
+    found = log.commits.events(keys, log.commits.range(keys, 1, log.commits.tail(keys).header.last))
     return [event for event in found if isinstance(event, SummaryEvent)]
 
 

@@ -43,16 +43,19 @@ class TurnlogCalls(Twin[Turnlog]):
     """`Turnlog` for asyncio: see `AsyncTurnlog`."""
 
     async def build_window(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> WindowAnswer:
-        """A window over a list of messages; nothing is stored. Options are the fields of ``POST /v1/window``."""
+        """Build a window over a list of messages and store nothing. Options are the fields of ``POST /v1/window``."""
         return await self._threads.read(lambda: self._sync.build_window(messages, **options))
 
     async def lint(self, messages: Sequence[Mapping[str, Any]], *, format: str | None = None) -> LintAnswer:
-        """Which rules of a provider the messages break; nothing is stored. ``format`` is recognised when it is left out."""
+        """List the provider rules that the messages break; store nothing. Without ``format``, it is recognised from the
+        messages."""
         return await self._threads.read(lambda: self._sync.lint(messages, format=format))
 
     async def erase_me(self, *, key: str | None = None) -> Job:
-        """Erases everything of the owner for good. Until the job is done, no session can be created (`ConflictError`, code
-        ``erasing``); its receipt is what stays."""
+        """Erase everything of the owner for good. Only the job's receipt stays.
+
+        Until the job is done, creating a session raises `ConflictError`, code ``erasing``.
+        """
         return await self._threads.finish(lambda: self._sync.erase_me(key=key))
 
     async def search(
@@ -65,58 +68,58 @@ class TurnlogCalls(Twin[Turnlog]):
         after: str | None = None,
         before: str | None = None,
     ) -> SearchSessionsAnswer:
-        """The owner's sessions by the words of a question: titles, summaries and messages, best first; with ``role``, ``tool``,
-        ``after`` or ``before`` (times, RFC 3339) messages only.
+        """Search the owner's sessions by the words of a question: titles, summaries and messages, best match first.
 
-        Among very many sessions those that were never looked through are known by their titles at first (``unindexed``); a job is
-        made for them.
+        With ``role``, ``tool``, ``after`` or ``before`` (times, RFC 3339), only messages are searched. An owner may have more
+        sessions than one request can index. The others are searched by title only, counted in ``unindexed``, and a job indexes
+        them.
         """
         return await self._threads.read(
             lambda: self._sync.search(q, limit=limit, role=role, tool=tool, after=after, before=before)
         )
 
     async def health(self) -> Health:
-        """See `Turnlog.health`."""
+        """Return the health of the engine or the service."""
         return await self._threads.read(self._sync.health)
 
     async def export(self, into: Into, *, timeout_seconds: float = 3600.0) -> Export:
-        """Writes all sessions of the owner to one zip. Asked for again within an hour, it is the same one."""
+        """Write all sessions of the owner to one zip. A repeated call within an hour returns the same export."""
         return await self._threads.finish(lambda: self._sync.export(into, timeout_seconds=timeout_seconds))
 
     async def run_jobs(self) -> int:
-        """Does the jobs that wait in the queue of an engine in this process, and returns how many were done.
+        """Run the queued jobs of an engine in this process, and return the number of jobs done.
 
-        In a process without ``turnlog serve`` nobody else does them: call it when the agent has nothing to do. A service does
-        its own jobs, and so do the workers of a table in AWS.
+        Without ``turnlog serve``, no other process runs them: call this while the agent is idle. A service runs its own jobs,
+        and so do the workers of a DynamoDB table.
         """
         return await self._threads.finish(self._sync.run_jobs)
 
     async def job(self, job_id: str) -> Job:
-        """One job, or `NotFoundError`."""
+        """Return one job. Raises `NotFoundError` when there is none."""
         return await self._threads.read(lambda: self._sync.job(job_id))
 
     def jobs(self, *, status: Literal["queued", "done", "failed"] | None = None) -> AsyncPaged[Job]:
-        """The owner's jobs, newest first, page by page."""
+        """Iterate over the owner's jobs, newest first, page by page."""
         return AsyncPaged(self._sync.jobs(status=status), self._threads)
 
     async def redrive(self, job_id: str | None = None, *, failed: bool = False) -> Redriven:
-        """Puts jobs that did not get done back into their queues, once their cause is mended: all dead letters, whoever owns
-        them, and with ``failed`` the owner's failed jobs; or one job.
+        """Put failed jobs back into their queues after their cause is fixed.
 
-        It takes an engine in this process, with its rights: over HTTP it is `InvalidInputError`.
+        Without ``job_id``: all dead letters, of every owner, and with ``failed`` the owner's failed jobs too. It needs an
+        engine in this process; over HTTP it raises `InvalidInputError`.
         """
         return await self._threads.finish(lambda: self._sync.redrive(job_id, failed=failed))
 
     def memory(self) -> AsyncPaged[StoredMemory]:
-        """All that is known, newest first, page by page; what a newer one replaced is marked."""
+        """Iterate over all memories, newest first, page by page. Replaced memories are marked."""
         return AsyncPaged(self._sync.memory(), self._threads)
 
     async def memory_page(self, *, limit: int = 20, cursor: str | None = None) -> MemoryList:
-        """One page, and which engine keeps it."""
+        """Return one page of memories, and the name of the engine that keeps them."""
         return await self._threads.read(lambda: self._sync.memory_page(limit=limit, cursor=cursor))
 
     async def forget(self, memory_id: str) -> Forgotten:
-        """Deletes one memory for good: it is not made again of what it came from. One that is not there is no error."""
+        """Delete one memory for good; its source does not create it again. An unknown id is no error."""
         return await self._threads.finish(lambda: self._sync.forget(memory_id))
 
     async def verify(
@@ -124,17 +127,17 @@ class TurnlogCalls(Twin[Turnlog]):
     ) -> Verification:
         """Check what is stored: the chain of commits, checksums, payloads, the head against the caches, and blobs.
 
-        One session of the owner, or everything in the engine, whoever owns it. Nothing is written, and others may write meanwhile.
-        ``damages`` of the answer is empty when all is well. ``progress`` is told the sum after each session. It takes an engine in
-        this process: over HTTP it is `InvalidInputError`.
+        Checks one session of the owner, or everything in the engine, of every owner. Nothing is written; others may write
+        meanwhile. ``damages`` of the answer is empty when no damage was found. ``progress`` is called with the totals after
+        each session. It needs an engine in this process; over HTTP it raises `InvalidInputError`.
         """
         return await self._threads.read(lambda: self._sync.verify(session_id, progress=progress))
 
     async def backup(self, path: str | Path, *, progress: Callable[[Verification], None] | None = None) -> Backup:
-        """Write the database and the blobs that it names to ``path`` and ``path + ".blobs"``, and check what was written.
+        """Write the database and its blobs to ``path`` and ``path + ".blobs"``, and check what was written.
 
-        Writers need not stop: the backup is of one moment. Open it with ``sqlite:///PATH``. `InvalidInputError`, code
-        ``file_exists``, when something is there already; over HTTP too.
+        Writers need not stop: the backup shows one moment. Open it with ``sqlite:///PATH``. Raises `InvalidInputError`, code
+        ``file_exists``, when ``path`` exists, and over HTTP.
         """
         return await self._threads.finish(lambda: self._sync.backup(path, progress=progress))
 
@@ -165,11 +168,11 @@ class AsyncSessions(Twin[Sessions]):
         bootstrap: bool | Mapping[str, Any] | None = None,
         key: str | None = None,
     ) -> AsyncSession:
-        """A new session; `SessionExistsError` when there is one of that id, unless ``if_exists="return"``.
+        """Create a session. Raises `SessionExistsError` when the id is taken, unless ``if_exists="return"``.
 
-        ``snapshots={"every_loops": 5, "keep": 20}``: it makes snapshots by itself. ``bootstrap=True``, or an object with
-        ``question``, ``max_tokens``, ``limit`` and ``timeout_seconds``: it begins with what long-term memory knows of the user;
-        `Session.info` says what that was, or why not.
+        ``snapshots={"every_loops": 5, "keep": 20}`` makes automatic snapshots. ``bootstrap`` is True, or an object with
+        ``question``, ``max_tokens``, ``limit`` and ``timeout_seconds``: the session then begins with what long-term memory
+        knows about the user. `Session.info` reports what was added, or why nothing was.
         """
         return AsyncSession(
             await self._threads.finish(
@@ -199,25 +202,25 @@ class AsyncSessions(Twin[Sessions]):
         )
 
     async def get(self, session_id: str) -> AsyncSession:
-        """An existing session, or `NotFoundError`."""
+        """Return an existing session. Raises `NotFoundError` when there is none."""
         return AsyncSession(await self._threads.read(lambda: self._sync.get(session_id)), self._threads)
 
     def of(self, session_id: str) -> AsyncSession:
-        """A session by its id, whether or not there is one: the snapshots of one that has expired are still there."""
+        """Return the session object of an id without a request. An expired session still has its snapshots."""
         return AsyncSession(self._sync.of(session_id), self._threads)
 
     async def get_or_create(self, session_id: str, **settings: Any) -> AsyncSession:
-        """The session of that id; made with these settings when there is none."""
+        """Return the session of an id, or create it with these settings."""
         return AsyncSession(
             await self._threads.finish(lambda: self._sync.get_or_create(session_id, **settings)), self._threads
         )
 
     async def exists(self, session_id: str) -> bool:
-        """See `Sessions.exists`."""
+        """Return whether the owner has a session of this id."""
         return await self._threads.read(lambda: self._sync.exists(session_id))
 
     async def page(self, *, limit: int = 20, cursor: str | None = None, status: Status | None = None) -> SessionPage:
-        """One page, newest activity first."""
+        """Return one page of sessions, newest activity first."""
         return await self._threads.read(lambda: self._sync.page(limit=limit, cursor=cursor, status=status))
 
     async def import_(
@@ -229,13 +232,14 @@ class AsyncSessions(Twin[Sessions]):
         documents: bool = True,
         on_positions: OnPositions | None = None,
     ) -> list[Imported]:
-        """Makes the sessions of an exported file again: equal, with their times, envelopes, history and documents.
+        """Create the sessions of an exported file: equal, with their times, envelopes, history and documents.
 
-        ``session`` is the one of the file that is wanted (all of them); ``session_id`` gives it another id. The whole file is
-        checked before anything is written; `InvalidInputError` says what is wrong. Again, it goes on where another try ended.
+        ``session`` selects one session of the file (by default all); ``session_id`` gives it another id. The whole file is
+        checked before anything is written; `InvalidInputError` says what is wrong. A repeated import continues where the last
+        one stopped.
 
-        Documents are bytes that a framework reads later, and some frameworks make objects of any class out of them: with
-        ``documents=False`` those of a file that is not your own are left out.
+        Documents are bytes that a framework reads later, and some frameworks build objects of any class from them. Pass
+        ``documents=False`` for a file that you do not trust.
         """
         return await self._threads.finish(
             lambda: self._sync.import_(
@@ -244,7 +248,7 @@ class AsyncSessions(Twin[Sessions]):
         )
 
     def list(self, *, status: Status | None = None) -> AsyncPaged[SessionInfo]:
-        """All of them, newest activity first, page by page."""
+        """Iterate over all sessions, newest activity first, page by page."""
         return AsyncPaged(self._sync.list(status=status), self._threads)
 
 
@@ -259,36 +263,41 @@ class AsyncSession(Twin[Session]):
         return f"AsyncSession({self.id!r})"
 
     async def info(self) -> SessionInfo:
-        """Settings and totals as of the newest commit."""
+        """Return settings and totals as of the newest commit."""
         return await self._threads.read(self._sync.info)
 
     async def update(self, *, key: str | None = None, **settings: Any) -> SessionInfo:
-        """Other settings: ``title``, ``system``, ``model``, ``tools``, ``output_reserve``, ``policy``, ``metadata``, ``strict``,
-        ``loop_timeout_seconds``, ``ttl_days``, ``inactive_after_days``, ``snapshots``.
+        """Change settings: ``title``, ``system``, ``model``, ``tools``, ``output_reserve``, ``policy``, ``metadata``,
+        ``strict``, ``loop_timeout_seconds``, ``ttl_days``, ``inactive_after_days``, ``snapshots``.
 
-        What is left out stays; None is the default again. Windows of earlier moments keep the settings of their time.
+        Settings that are left out stay; None restores the default. Windows of earlier moments use the settings of their time.
         """
         return await self._threads.finish(lambda: self._sync.update(key=key, **settings))
 
     async def end(self, *, key: str | None = None) -> SessionInfo:
-        """Ends the session: appends and changes of its state are `SessionEndedError` from here on. All of it can be read."""
+        """End the session. It stays readable; appends and state changes raise `SessionEndedError`."""
         return await self._threads.finish(lambda: self._sync.end(key=key))
 
     async def reset(self, *, key: str | None = None) -> AsyncSession:
-        """Ends the session, and gives the fresh one that is in its place: the same settings, no messages and no state.
+        """End the session, and return its successor: the same settings, no messages and no state.
 
-        There is one for each session, however often this is called.
+        Each session has one successor; a repeated call returns the same one.
         """
         return AsyncSession(await self._threads.finish(lambda: self._sync.reset(key=key)), self._threads)
 
     async def erase(self, *, key: str | None = None) -> Job:
-        """Erases the session for good, with its snapshots. From here on it is `NotFoundError` to everyone; the job says how far
-        the erasing is, and is done after a second look 15 minutes later."""
+        """Erase the session and its snapshots for good. Reads raise `NotFoundError` from then on.
+
+        The job reports the progress. It is done after a second pass 15 minutes later.
+        """
         return await self._threads.finish(lambda: self._sync.erase(key=key))
 
     async def redact(self, position: int, *, key: str | None = None) -> Job:
-        """Overwrites what one message says, for good. From here on nobody reads it; the job removes what was made of it (summaries,
-        segments, snapshots, copies in forks, exports), and is done after a second look 15 minutes later."""
+        """Overwrite the text of one message for good. Reads return the redacted message from then on.
+
+        The job removes data derived from the message: summaries, segments, snapshots, copies in forks, exports. It is done
+        after a second pass 15 minutes later.
+        """
         return await self._threads.finish(lambda: self._sync.redact(position, key=key))
 
     async def append(
@@ -303,7 +312,7 @@ class AsyncSession(Twin[Session]):
         usage: Mapping[str, int] | None = None,
         key: str | None = None,
     ) -> Appended:
-        """Appends 1 to 25 messages in one commit. With ``key``, a repeated call has one effect and the same answer."""
+        """Append 1 to 25 messages in one commit. Repeated with the same ``key``, a call has one effect and the same answer."""
         return await self._threads.finish(
             lambda: self._sync.append(
                 *messages,
@@ -327,7 +336,8 @@ class AsyncSession(Twin[Session]):
         meta: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> AsyncSessionStream[E]:
-        """`Session.stream` for ``async with`` and ``async for``. A cancelled one is appended before the cancellation goes on."""
+        """Pass a model's stream through, for ``async with`` and ``async for``. On cancellation, the partial reply is appended
+        first."""
         return self._sync.stream_async(events, format=format, on_break=on_break, meta=meta, **options)
 
     async def context(
@@ -345,10 +355,11 @@ class AsyncSession(Twin[Session]):
         at: int | str | None = None,
         build: Build | Mapping[str, Any] | None = None,
     ) -> WindowAnswer:
-        """The window for the next model call.
+        """Build the window for the next model call.
 
-        ``breakpoints="apply"``: with the provider's prompt-cache breakpoints, to be sent as it is.
-        ``at``: as if the log ended at this position, or time (RFC 3339). ``build``: of a manifest; the same window again.
+        ``breakpoints="apply"`` sets the provider's prompt-cache breakpoints, so the window can be sent as it is. ``at`` builds
+        the window as if the log ended at that position or time (RFC 3339). ``build``, the ``build`` of a manifest, builds that
+        window again.
         """
         return await self._threads.read(
             lambda: self._sync.context(
@@ -377,8 +388,11 @@ class AsyncSession(Twin[Session]):
         at: int | str | None = None,
         in_view: bool = False,
     ) -> MessagePage:
-        """One page of the full history; with ``in_view`` without what rewinds have taken out of view, with ``at`` what was in
-        view at that position or time."""
+        """Return one page of the full history.
+
+        With ``in_view``, messages that rewinds took out of view are left out. With ``at``, the page has the messages that were
+        in view at that position or time.
+        """
         return await self._threads.read(
             lambda: self._sync.page(
                 after=after, before=before, limit=limit, order=order, format=format, at=at, in_view=in_view
@@ -393,11 +407,11 @@ class AsyncSession(Twin[Session]):
         at: int | str | None = None,
         in_view: bool = False,
     ) -> AsyncPaged[StoredMessage]:
-        """The full history, or what `page` gives of it, page by page."""
+        """Iterate over the full history page by page. The options are those of `page`."""
         return AsyncPaged(self._sync.messages(order=order, format=format, at=at, in_view=in_view), self._threads)
 
     def loops(self) -> AsyncPaged[LoopAnswer]:
-        """Run loops, newest first, page by page."""
+        """Iterate over run loops, newest first, page by page."""
         return AsyncPaged(self._sync.loops(), self._threads)
 
     async def compress(
@@ -408,19 +422,23 @@ class AsyncSession(Twin[Session]):
         max_tokens: int | None = None,
         key: str | None = None,
     ) -> Compressed | Job:
-        """Summarises closed loops. A job in mode ``async``, and when there is more to do than a request has time for."""
+        """Summarise closed run loops.
+
+        Returns a job with ``mode="async"``, and when the work takes longer than one request may.
+        """
         return await self._threads.finish(
             lambda: self._sync.compress(mode=mode, keep_loops=keep_loops, max_tokens=max_tokens, key=key)
         )
 
     async def summary(self) -> SummaryAnswer | None:
-        """The summary in force; None while there is none."""
+        """Return the current summary, or None."""
         return await self._threads.read(self._sync.summary)
 
     async def discard_summary(self, *, key: str | None = None) -> Job:
-        """Discards the summary in force; the job makes one of the history, as if there had been none.
+        """Discard the current summary; a job makes a new one from the history.
 
-        The log keeps the discarded one, for windows of earlier moments (``at``). Until the job is done, windows have none.
+        The log keeps the discarded summary for windows of earlier moments (``at``). Until the job is done, windows have no
+        summary.
         """
         return await self._threads.finish(lambda: self._sync.discard_summary(key=key))
 
@@ -437,7 +455,7 @@ class AsyncSession(Twin[Session]):
         author: str | None = None,
         **window: Any,
     ) -> AsyncRun:
-        """`Session.run` for asyncio: the model, the tools and the hooks may be async or not."""
+        """Return a run for asyncio. The model, the tools and the hooks may be async or not. See `Session.run`."""
         return self._sync.run_async(
             model,
             tools,
@@ -461,7 +479,7 @@ class AsyncSession(Twin[Session]):
         pointer: str | None = None,
         max_tokens: int | None = None,
     ) -> Recalled:
-        """A tool call and its result, or ``found`` false with a hint."""
+        """Return a tool call and its result. When there is none, ``found`` is false and ``hint`` says what to try."""
         return await self._threads.read(
             lambda: self._sync.recall(
                 ref,
@@ -485,14 +503,15 @@ class AsyncSession(Twin[Session]):
         after: int | str | None = None,
         before: int | str | None = None,
     ) -> SearchAnswer:
-        """Messages by the words of a question, best first; ``after`` and ``before`` are a position or a time each."""
+        """Search messages by the words of a question, best match first. ``after`` and ``before`` are a position or a time."""
         return await self._threads.read(
             lambda: self._sync.search(q, limit=limit, role=role, loop=loop, tool=tool, after=after, before=before)
         )
 
     @staticmethod
     def handles(name: str) -> bool:
-        """Whether a tool of that name is one of the two that windows have brought: `execute_tool` executes it."""
+        """Return whether `execute_tool` executes the tool: `recall_tool_call` and `search_history`, which windows offer to the
+        model."""
         return Session.handles(name)
 
     async def execute_tool(
@@ -503,22 +522,23 @@ class AsyncSession(Twin[Session]):
         call_id: str | None = None,
         format: FormatName | None = None,
     ) -> ToolAnswer:
-        """Executes a call of `recall_tool_call` or `search_history` that a model made: takes what it sent, gives what to append.
+        """Execute a model's call of `recall_tool_call` or `search_history`, and return the answer to append.
 
             answer = session.execute_tool(name, arguments, call_id=call_id)
             session.append(answer.message, meta=[answer.meta])
 
-        ``arguments`` are JSON text or a mapping, however the model wrote them. What is wrong with the call is said in the answer,
-        so that the model can try again; so is another tool's name (``is_ours`` is false then: ask `handles` before). Raised is only
-        what no model can mend: an engine or a service that does not answer. ``call_id`` is the call's; without one the result
-        belongs to the newest open call. Nothing is written: the commit that appends the message tells the history of the recall.
+        ``arguments`` are JSON text or a mapping, as the model wrote them. An invalid call is answered with a text that says
+        what is wrong, so that the model can try again. For the name of another tool, ``is_ours`` is false: check with `handles`
+        before. Only errors that no model can fix are raised, such as an engine or a service that does not answer. ``call_id``
+        is the id of the model's call; without it, the result belongs to the newest open call. Nothing is written: the commit
+        that appends the message records the recall in the history.
         """
         return await self._threads.read(
             lambda: self._sync.execute_tool(name, arguments, call_id=call_id, format=format)
         )
 
     async def state(self, *, at: int | str | None = None) -> StateAnswer:
-        """The state and its version, now or as it was ``at`` a position or time (RFC 3339)."""
+        """Return the state and its version: the newest, or as it was ``at`` a position or time (RFC 3339)."""
         return await self._threads.read(lambda: self._sync.state(at=at))
 
     async def put_state(
@@ -529,7 +549,7 @@ class AsyncSession(Twin[Session]):
         if_version: int | None = None,
         key: str | None = None,
     ) -> StateAnswer:
-        """Another state in place of the one there is; `VersionMismatchError` unless it has the version ``if_version``."""
+        """Replace the state. Raises `VersionMismatchError` unless its version is ``if_version``."""
         return await self._threads.finish(
             lambda: self._sync.put_state(state, action=action, if_version=if_version, key=key)
         )
@@ -542,22 +562,23 @@ class AsyncSession(Twin[Session]):
         if_version: int | None = None,
         key: str | None = None,
     ) -> StateAnswer:
-        """Changes the state by a JSON Merge Patch (a mapping) or a JSON Patch (a list of operations).
+        """Change the state by a JSON Merge Patch (a mapping) or a JSON Patch (a list of operations).
 
-        `PatchError` when it does not apply, `VersionMismatchError` unless the state has the version ``if_version``.
+        Raises `PatchError` when the patch does not apply, `VersionMismatchError` unless the state has the version
+        ``if_version``.
         """
         return await self._threads.finish(
             lambda: self._sync.patch_state(patch, action=action, if_version=if_version, key=key)
         )
 
     async def agent(self, agent_id: str = "main") -> AgentState:
-        """The execution state of an agent, or `NotFoundError`."""
+        """Return the execution state of an agent. Raises `NotFoundError` when there is none."""
         return await self._threads.read(lambda: self._sync.agent(agent_id))
 
     async def patch_agent(
         self, patch: Mapping[str, Any], *, agent_id: str = "main", key: str | None = None
     ) -> AgentState:
-        """Changes an agent's execution state by a JSON Merge Patch; `InvalidInputError` when the result is not valid."""
+        """Change an agent's execution state by a JSON Merge Patch. Raises `InvalidInputError` when the result is not valid."""
         return await self._threads.finish(lambda: self._sync.patch_agent(patch, agent_id=agent_id, key=key))
 
     async def decide_pending(
@@ -568,9 +589,10 @@ class AsyncSession(Twin[Session]):
         agent_id: str = "main",
         key: str | None = None,
     ) -> Decided:
-        """Decides what an agent waits for. A refusal is the result of the call that waited, in the same commit.
+        """Approve or reject the action that an agent waits with.
 
-        `ConflictError` when nothing waits, or it is decided already.
+        A rejection is appended as the result of the waiting call, in the same commit. Raises `ConflictError` when nothing waits
+        or a decision exists.
         """
         return await self._threads.finish(
             lambda: self._sync.decide_pending(decision, reason=reason, agent_id=agent_id, key=key)
@@ -579,7 +601,7 @@ class AsyncSession(Twin[Session]):
     async def history_page(
         self, *, limit: int = 100, before: int | None = None, action: str | None = None, agent: str | None = None
     ) -> HistoryPage:
-        """One page of what was done, newest first."""
+        """Return one page of history entries, newest first."""
         return await self._threads.read(
             lambda: self._sync.history_page(limit=limit, before=before, action=action, agent=agent)
         )
@@ -592,14 +614,14 @@ class AsyncSession(Twin[Session]):
         metadata: Mapping[str, Any] | None = None,
         key: str | None = None,
     ) -> HistoryEntry:
-        """An entry of one's own in the history; nothing changes."""
+        """Add an entry of your own to the history. Nothing else changes."""
         return await self._threads.finish(
             lambda: self._sync.record(action, agent_id=agent_id, metadata=metadata, key=key)
         )
 
     @property
     def documents(self) -> AsyncDocuments:
-        """Bytes by key, erased with the session."""
+        """Documents of the session: bytes by key, erased with the session."""
         return AsyncDocuments(self._sync.documents, self._threads)
 
     async def create_snapshot(
@@ -614,10 +636,11 @@ class AsyncSession(Twin[Session]):
         mode: Literal["sync", "async"] = "sync",
         key: str | None = None,
     ) -> Snapshot | Job:
-        """Names the session's head; ``kind="full"`` copies the history, so that it outlives the session's expiry.
+        """Name the session's head; ``kind="full"`` copies the history, so that it outlives the session.
 
-        ``keep``: unnamed ones of this kind and agent are deleted but for so many of the newest. `ConflictError` when
-        ``if_name_absent`` and a snapshot has the name. A full one of a long history is a job at first.
+        ``keep`` deletes older unnamed snapshots of this kind and agent, and leaves that many of the newest. Raises
+        `ConflictError` with ``if_name_absent`` when a snapshot has the name. For a full snapshot of a long history the answer
+        is a job.
         """
         return await self._threads.finish(
             lambda: self._sync.create_snapshot(
@@ -633,14 +656,14 @@ class AsyncSession(Twin[Session]):
         )
 
     async def snapshot(self, snapshot: str, *, after: int | None = None) -> WholeSnapshot:
-        """A snapshot by id or name (the newest of that name), with what the session was at its position.
+        """Return a snapshot by id or name (the newest of that name), with the session's contents at its position.
 
         ``after`` is the ``next`` of the page of messages before.
         """
         return await self._threads.read(lambda: self._sync.snapshot(snapshot, after=after))
 
     def snapshots(self, *, name: str | None = None, agent: str | None = None) -> AsyncPaged[Snapshot]:
-        """Newest first, page by page."""
+        """Iterate over snapshots, newest first, page by page."""
         return AsyncPaged(self._sync.snapshots(name=name, agent=agent), self._threads)
 
     async def restore_snapshot(
@@ -651,52 +674,61 @@ class AsyncSession(Twin[Session]):
         session_id: str | None = None,
         key: str | None = None,
     ) -> SessionInfo | Job:
-        """Another session that begins with the snapshot (``fork``), or this one goes back to it (``rewind``).
+        """Create a session that begins with the snapshot (``fork``), or rewind this session to it (``rewind``).
 
-        A full one can be restored after the session has expired too. A long history is a job at first.
+        A full snapshot can also be restored after the session has expired. For a long history the answer is a job.
         """
         return await self._threads.finish(
             lambda: self._sync.restore_snapshot(snapshot, as_=as_, session_id=session_id, key=key)
         )
 
     async def delete_snapshot(self, snapshot: str, *, key: str | None = None) -> SnapshotDeleted:
-        """Deletes a snapshot by id or name, and what only it needs of the session's history."""
+        """Delete a snapshot by id or name, and the parts of the session's history that only it needs."""
         return await self._threads.finish(lambda: self._sync.delete_snapshot(snapshot, key=key))
 
     async def export(self, into: Into, *, timeout_seconds: float = 600.0) -> Export:
-        """Writes the session to a zip of JSON Lines, from which `Sessions.import_` makes an equal one. A file is written whole or
-        not at all; a device or a pipe is written to."""
+        """Write the session to a zip of JSON Lines, from which `Sessions.import_` makes an equal session.
+
+        A file is replaced only when the export is complete; a device or a pipe is written to directly.
+        """
         return await self._threads.finish(lambda: self._sync.export(into, timeout_seconds=timeout_seconds))
 
     async def rewind(self, to: int | str, *, if_head: int | None = None, key: str | None = None) -> SessionInfo:
-        """From now on all is as it was at that moment: messages, state, settings, summary. The log keeps what came after, and a
-        later rewind can go back to it."""
+        """Return the session to an earlier moment: messages, state, settings and summary.
+
+        The log keeps what came after; a later rewind can return to it.
+        """
         return await self._threads.finish(lambda: self._sync.rewind(to, if_head=if_head, key=key))
 
     async def fork(
         self, session_id: str | None = None, *, at: int | str | None = None, key: str | None = None, **settings: Any
     ) -> AsyncSession:
-        """A new session that begins as this one was at that moment (by default now) and shares its log; nothing is copied.
+        """Create a session that begins as this one was at a moment (by default its head) and shares its log; copy nothing.
 
-        ``settings`` are put in place of this session's: ``title``, ``system``, ``model``, ``tools``, ``policy`` and the others
-        that can be changed.
+        ``settings`` replace this session's: ``title``, ``system``, ``model``, ``tools``, ``policy`` and the others that can be
+        changed.
         """
         return AsyncSession(
             await self._threads.finish(lambda: self._sync.fork(session_id, at=at, key=key, **settings)), self._threads
         )
 
     async def replay(self, *, base_state: Mapping[str, Any] | None = None, until: int | str | None = None) -> Replayed:
-        """The state, folded again from the history: up to a position or time, on ``base_state`` in place of what the session was
-        created with. Rewinds are followed."""
+        """Fold the state again from the history, up to a position or time. Rewinds are followed.
+
+        ``base_state`` replaces the state that the session was created with.
+        """
         return await self._threads.read(lambda: self._sync.replay(base_state=base_state, until=until))
 
     def history(self, *, action: str | None = None, agent: str | None = None) -> AsyncPaged[HistoryEntry]:
-        """What was done, newest first, page by page."""
+        """Iterate over history entries, newest first, page by page."""
         return AsyncPaged(self._sync.history(action=action, agent=agent), self._threads)
 
     async def diff(self, from_: int | str, to: int | str | None = None, *, after: int = 0, limit: int = 100) -> Diff:
-        """What is different at ``to`` (by default now): messages that came into view, a page of them, and stretches that left
-        it; a JSON Patch of the state; the names of other settings."""
+        """Compare two moments of the session; ``to`` is the head by default.
+
+        The answer has a page of the messages that came into view, and the ranges that left it. It also has a JSON Patch of the
+        state and the names of changed settings.
+        """
         return await self._threads.read(lambda: self._sync.diff(from_, to, after=after, limit=limit))
 
 
@@ -704,22 +736,25 @@ class AsyncDocuments(Twin[Documents]):
     """`Documents` for asyncio: see `AsyncTurnlog`."""
 
     def reading(self) -> AsyncDocumentReading:
-        """For several reads in a row: they ask once whether the session is there."""
+        """Return an object for several reads in a row: together they check once that the session exists."""
         return AsyncDocumentReading(self._sync.reading(), self._threads)
 
     async def get(self, key: str) -> Document | None:
-        """The document; None when there is none."""
+        """Return a document, or None."""
         return await self._threads.read(lambda: self._sync.get(key))
 
     async def get_many(self, keys: Iterable[str]) -> dict[str, Document]:
-        """As `DocumentReading.get_many`."""
+        """Return the documents that exist, by key. See `DocumentReading.get_many`."""
         return await self._threads.read(lambda: self._sync.get_many(keys))
 
     async def put(
         self, name: str, data: bytes, *, if_absent: bool = False, if_revision: str | None = None, key: str | None = None
     ) -> Document:
-        """Writes a document of up to 3 MiB, whole. `DocumentChangedError` with ``if_absent`` when there is one, with
-        ``if_revision`` when it has another revision. ``key`` is the idempotency key."""
+        """Write a document of up to 3 MiB, whole. ``key`` is the idempotency key.
+
+        Raises `DocumentChangedError` with ``if_absent`` when the document exists, with ``if_revision`` when its revision
+        differs.
+        """
         return await self._threads.finish(
             lambda: self._sync.put(name, data, if_absent=if_absent, if_revision=if_revision, key=key)
         )
@@ -727,14 +762,15 @@ class AsyncDocuments(Twin[Documents]):
     async def put_many(
         self, documents: Mapping[str, bytes], *, then: Mapping[str, bytes] | None = None, key: str | None = None
     ) -> None:
-        """Writes documents in any order, and those of ``then`` when all others are there: what is named before what names it.
+        """Write documents in any order, then those of ``then``, which may refer to the others.
 
-        Together not atomic. A request for each 25 documents, and for each 3 MiB.
+        Makes a request for each 25 documents and each 3 MiB; together the requests are not atomic. The documents of ``then``
+        must fit one request.
         """
         return await self._threads.finish(lambda: self._sync.put_many(documents, then=then, key=key))
 
     async def delete(self, names: Iterable[str], *, key: str | None = None) -> None:
-        """There are no such documents any more, whether or not there were. A request for each 100."""
+        """Delete documents; missing ones are no error. Makes a request for each 100 names."""
         return await self._threads.finish(lambda: self._sync.delete(names, key=key))
 
     def list(
@@ -746,7 +782,7 @@ class AsyncDocuments(Twin[Documents]):
         order: Literal["asc", "desc"] = "asc",
         limit: int | None = None,
     ) -> AsyncPaged[Document]:
-        """As `DocumentReading.list`."""
+        """Iterate over documents by prefix. See `DocumentReading.list`."""
         return AsyncPaged(self._sync.list(prefix, after=after, until=until, order=order, limit=limit), self._threads)
 
 
@@ -754,11 +790,11 @@ class AsyncDocumentReading(Twin[DocumentReading]):
     """`DocumentReading` for asyncio: see `AsyncTurnlog`."""
 
     async def get(self, key: str) -> Document | None:
-        """The document; None when there is none."""
+        """Return a document, or None."""
         return await self._threads.read(lambda: self._sync.get(key))
 
     async def get_many(self, keys: Iterable[str]) -> dict[str, Document]:
-        """Those that there are: a request for each 100 keys, and for each 4 MiB."""
+        """Return the documents that exist, by key. Makes a request for each 100 keys and each 4 MiB."""
         return await self._threads.read(lambda: self._sync.get_many(keys))
 
     def list(
@@ -770,6 +806,9 @@ class AsyncDocumentReading(Twin[DocumentReading]):
         order: Literal["asc", "desc"] = "asc",
         limit: int | None = None,
     ) -> AsyncPaged[Document]:
-        """Documents whose keys begin with ``prefix``, in order of their UTF-8 bytes: those behind ``after``, up to ``until`` and
-        it too, both as the order goes; a request for each page of about 1 MB as they are stored."""
+        """Iterate over documents whose keys begin with ``prefix``, ordered by the UTF-8 bytes of their keys.
+
+        The range begins after ``after`` and ends with ``until``, in the direction of ``order``. Makes a request for each page
+        of about 1 MB of stored data.
+        """
         return AsyncPaged(self._sync.list(prefix, after=after, until=until, order=order, limit=limit), self._threads)

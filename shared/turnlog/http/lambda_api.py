@@ -226,7 +226,7 @@ class _Holder:
     def get(self) -> Application:
         with self._lock:
             if self._app is None:
-                from turnlog.http.logs import EmfSignals
+                from turnlog.http.metrics import EmfSignals
 
                 self._app = make_application(signals=EmfSignals())
             return self._app
@@ -234,7 +234,7 @@ class _Holder:
     def count(self, error: TurnlogError) -> None:
         """Count an error that an operator must know of; most errors are the caller's own and are not counted."""
         if self._app is not None and isinstance(error, ConflictError | CorruptError):
-            from turnlog.http.logs import signal_of
+            from turnlog.http.metrics import signal_of
 
             if name := signal_of(error):
                 self._app.signal(name)

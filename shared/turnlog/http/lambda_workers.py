@@ -54,7 +54,7 @@ def make_worker(
 
 
 def _application() -> Application:
-    from turnlog.http.logs import EmfSignals
+    from turnlog.http.metrics import EmfSignals
 
     return make_application(signals=EmfSignals())
 

@@ -257,7 +257,7 @@ def test_a_backup_holds_what_is_named_and_nothing_else(log: Turnlog, path: Path,
 @pytest.mark.parametrize("taken", ["copy.db", "copy.db.blobs", "copy.db-wal"])
 def test_a_backup_overwrites_nothing(log: Turnlog, tmp_path: Path, taken: str) -> None:
     (tmp_path / taken).write_text("mine")
-    with pytest.raises(InvalidInputError, match="there already") as caught:
+    with pytest.raises(InvalidInputError, match="already exists") as caught:
         log.backup(tmp_path / "copy.db")
     assert caught.value.error_code == "file_exists"
     assert (tmp_path / taken).read_text() == "mine"
@@ -363,7 +363,7 @@ def test_the_commands_say_what_they_found(
     assert run("backup", str(copy), *data, "--json") == 0
     assert json.loads(capsys.readouterr().out)["file"] == str(copy)
     assert run("backup", str(copy), *data) == 2
-    assert "there already" in capsys.readouterr().err
+    assert "already exists" in capsys.readouterr().err
     assert run("verify", "--data", str(copy.parent)) == 0
     blob(path, "seg").unlink()
     capsys.readouterr()

@@ -175,6 +175,4 @@ def _link(temporary: Path, path: Path) -> None:
 
 
 def _exists(path: Path) -> InvalidInputError:
-    return InvalidInputError(
-        f"{str(path)!r} exists; choose another name, a backup overwrites nothing", code="file_exists"
-    )
+    return InvalidInputError(f"{str(path)!r} already exists; choose another name for the backup", code="file_exists")

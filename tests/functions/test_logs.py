@@ -185,7 +185,10 @@ def test_an_unexpected_error_is_logged_by_its_types_and_places(
     assert (answer["statusCode"], json.loads(answer["body"])["code"]) == (500, "internal")
     error, line = functions.lines()
     assert (error["level"], line["status"], line["code"]) == ("ERROR", 500, "internal")
-    assert "RuntimeError at serve lambda_api.py:" in error["message"] and "caused by KeyError at broken" in error["message"]
+    assert (
+        "RuntimeError at serve lambda_api.py:" in error["message"]
+        and "caused by KeyError at broken" in error["message"]
+    )
     assert CANARY not in json.dumps([error, line, answer])
 
 

@@ -162,7 +162,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def is_second_engine(item: pytest.Item) -> bool:
     """Whether a test has run on SQLite and need not on moto in `make pr`. What names a property, or is marked, runs on both; of the
-    others every fifth, always the same ones. The engines themselves are shown to be alike by the suites of tests/contract."""
+    others every fifth, always the same ones. The engines themselves are shown to be alike by the suites of tests/engines."""
     engine = getattr(item, "callspec", None) and item.callspec.params.get("harness")  # type: ignore[attr-defined]
     if engine != "moto" or PROPERTY.match(item.name) or item.get_closest_marker("every_engine"):
         return False

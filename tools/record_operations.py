@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
 
 ROOT = Path(__file__).parent.parent
-FILE = ROOT / "tests" / "contract" / "recorded_operations.json"
+FILE = ROOT / "tests" / "engines" / "recorded_operations.json"
 SEED = 20_261_121
 RANDOM_OPERATIONS = 300
 

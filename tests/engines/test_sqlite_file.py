@@ -206,7 +206,8 @@ def test_a_file_that_can_t_be_written_is_a_typed_error(tmp_path: Path, file_mode
 def test_a_file_of_format_1_is_recognised_and_brought_to_this_format(tmp_path: Path, in_wal: bool) -> None:
     path = tmp_path / "turnlog.db"
     if in_wal:
-        insert = "INSERT INTO items (pk, sk, size, attributes, data) VALUES ('p', 'plain', 9, '{\"pk\":\"p\"}', x'');"
+        attributes = """CAST('{"pk":"p","sk":"plain"}' AS BLOB)"""
+        insert = f"INSERT INTO items (pk, sk, size, attributes, data) VALUES ('p', 'plain', 9, {attributes}, x'');"  # noqa: S608
         in_wal_only(path, FORMAT_1 + insert)
     else:
         format_1(path)
@@ -265,7 +266,7 @@ def test_a_change_of_format_that_is_killed_is_done_by_the_next_process(tmp_path:
         format_1(path)
     code = """
 import os, sys
-from turnlog.adapters.embedded import sqlite_file
+from turnlog.engines import sqlite_file
 from turnlog.engines.sqlite import SqliteDatabase
 made = sqlite_file._make_current
 sqlite_file._make_current = lambda *arguments: (made(*arguments), os._exit(9))

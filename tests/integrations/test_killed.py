@@ -21,7 +21,7 @@ QUESTION = "What is the price of SKU-1?"
 
 
 def command(framework: str, *arguments: str) -> list[str]:
-    return [sys.executable, "-m", f"tests.frameworks.{framework}_agents", *arguments]
+    return [sys.executable, "-m", f"tests.integrations.{framework}_agents", *arguments]
 
 
 def ran(framework: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -67,7 +67,7 @@ def test_two_processes_on_one_session_lose_nothing(tmp_path: Path, framework: st
     (tmp_path / "again").touch()
     url, names = f"sqlite:///{tmp_path}/agent.db", ("SKU-1", "SKU-2")
     with Turnlog.open(url) as log:
-        importlib.import_module(f"tests.frameworks.{framework}_agents").begun(log)
+        importlib.import_module(f"tests.integrations.{framework}_agents").begun(log)
     both = [
         subprocess.Popen(
             command(framework, url, "desk", str(tmp_path), f"What is the price of {name}?"),

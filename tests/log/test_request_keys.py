@@ -118,7 +118,7 @@ def test_a3_a_key_is_remembered_for_24_hours_also_when_clocks_differ(harness: Ha
     harness.clock.advance(skew_seconds)
     first = session.append(user("PAY 100"), key="k")
     (record,) = key_records(harness)
-    assert set(record) == {"pk", "sk", "pos", "ttl"}
+    assert set(record) == {"pk", "sk", "pos", "ttl", "cs"}
     assert record["pos"] == 12
     assert started + 24 * HOUR <= record["ttl"] <= started + 26 * HOUR
     harness.clock.advance(24 * HOUR)
@@ -208,9 +208,9 @@ def test_a_record_that_is_behind_the_end_of_the_log_tells_nothing(harness: Harne
     session = begun(harness.log())
     first = session.append(user("PAY 100"), key="k")
     (record,) = key_records(harness)
-    harness.app.engine.items.put({**record, "pos": 99})
+    harness.app.items.put({**record, "pos": 99})
     assert session.append(user("PAY 100"), key="k") == first
-    harness.app.engine.items.put({**record, "pos": "99"})
+    harness.app.items.put({**record, "pos": "99"})
     with pytest.raises(CorruptError):
         session.append(user("PAY 100"), key="k")
 

@@ -600,7 +600,10 @@ COSTLY_SCHEMAS: dict[str, tuple[dict[str, Any], Any]] = {
     ),
     "items of any kind": ({"properties": {"l": {"allOf": [{"items": {}}] * 100}}}, list(range(50_000))),
     "properties of any kind": (
-        {"properties": {"l": {"items": {"allOf": [{"properties": {f"{n:x}": True for n in range(1_000)}}] * 9}}}},
+        {
+            "$defs": {"wide": {"properties": {f"{n:x}": True for n in range(1_000)}}},
+            "properties": {"l": {"items": {"allOf": [{"$ref": "#/$defs/wide"}] * 9}}},
+        },
         [{f"{n:x}": 0 for n in range(1_000)}] * 100,
     ),
     "missing names": (

@@ -71,7 +71,7 @@ class RunCalls(SessionResource):
 
         return AsyncRun(self._plan(model, tools, format, agent_id, max_iterations, approve, hooks, author, window))
 
-    def _plan(
+    def _plan(  # noqa: PLR0913
         self,
         model: Callable[[WindowAnswer], Any],
         tools: Mapping[str, Callable[..., Any]] | None,

@@ -176,7 +176,7 @@ Against = Annotated[
 
 
 @connected
-def context(
+def context(  # noqa: PLR0913
     connection: Connection,
     session: Session,
     policy: Policy = None,

@@ -23,7 +23,7 @@ Moment = Annotated[
 
 
 @connected
-def recall(
+def recall(  # noqa: PLR0913
     connection: Connection,
     session: Session,
     ref: Annotated[str, typer.Argument(metavar="REF", help="The ref of a call, such as 12.0, or its call id.")],
@@ -59,7 +59,7 @@ def recall(
 
 
 @connected
-def search(
+def search(  # noqa: PLR0913
     connection: Connection,
     session: Annotated[
         str, typer.Argument(metavar="SESSION", help="The session's id. With --all, the query stands here.")

@@ -89,7 +89,7 @@ class ConversationCalls(SessionResource):
 
         return AsyncSessionStream(events, self.append, format, on_break, meta, options)
 
-    def context(
+    def context(  # noqa: PLR0913
         self,
         *,
         format: str | None = None,

@@ -163,7 +163,7 @@ class HttpBackend:
     its tries and pauses. Connections stay open between calls, at most one per concurrent call.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self,
         url: str,
         *,

@@ -38,7 +38,7 @@ def _use_case() -> BuildWindows:
     return BuildWindows(make_counter("o200k_base"))
 
 
-def build_window(
+def build_window(  # noqa: PLR0913
     messages: Sequence[Mapping[str, Any]],
     *,
     budget: int | None = None,

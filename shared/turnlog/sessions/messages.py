@@ -38,7 +38,7 @@ class ReadMessages:
     def __init__(self, log: SessionLog) -> None:
         self._log = log
 
-    def __call__(
+    def __call__(  # noqa: PLR0913
         self,
         owner: Owner,
         session_id: str,

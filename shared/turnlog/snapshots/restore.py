@@ -92,7 +92,7 @@ MAX_POSITIONS = 2_048
 class RestoreSnapshots:
     """Restore a snapshot. A repeated request returns the same session, and no existing session is overwritten."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self,
         log: SessionLog,
         payloads: Payloads,

@@ -86,6 +86,18 @@ def _parts(view: WindowDraft, system_tokens: int, tools_tokens: int, frame: int)
             last,
             view.summary_reason or None,
         )
+    yield from _lines(view, frame)
+    costs, notes = loops_tokens(view.loops), notes_tokens(view.loops)
+    for loop in view.loops:
+        yield _loop(loop, costs[loop.number])
+        for unit in loop.units:
+            yield from _messages(unit, loop, tellers, note=notes.get((loop.number, unit.position), 0))
+    for entry, reason in view.set_aside:
+        yield ManifestPart("message", "out", 0, entry.loop or None, entry.position, entry.position, reason)
+
+
+def _lines(view: WindowDraft, frame: int) -> Iterator[ManifestPart]:
+    """Yield the parts that say what is not shown, and the frame around the messages."""
     if view.unread:
         yield ManifestPart("message", "unread", 0, reason="not_read")
     if frame:
@@ -94,13 +106,6 @@ def _parts(view: WindowDraft, system_tokens: int, tools_tokens: int, frame: int)
         yield ManifestPart("line", "whole", LINE_TOKENS, reason="left_out")
     if says_nothing(view):
         yield ManifestPart("line", "whole", NOTHING_SAID_TOKENS, reason="nothing_said")
-    costs, notes = loops_tokens(view.loops), notes_tokens(view.loops)
-    for loop in view.loops:
-        yield _loop(loop, costs[loop.number])
-        for unit in loop.units:
-            yield from _messages(unit, loop, tellers, note=notes.get((loop.number, unit.position), 0))
-    for entry, reason in view.set_aside:
-        yield ManifestPart("message", "out", 0, entry.loop or None, entry.position, entry.position, reason)
 
 
 def _loop(loop: Loop, tokens: int) -> ManifestPart:

@@ -197,7 +197,7 @@ def take_snapshot(session: Session, name: str | None, agent_id: str) -> str | No
     return snapshot.snapshot_id if isinstance(snapshot, Snapshot) else None
 
 
-def record_conversion(
+def record_conversion(  # noqa: PLR0913
     session: Session,
     state: dict[str, Any],
     handlers: Handlers,

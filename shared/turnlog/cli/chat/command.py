@@ -24,7 +24,7 @@ from turnlog.core.recall_calls import tool_of
 
 
 @connected
-def chat(
+def chat(  # noqa: PLR0913
     connection: Connection,
     session: Annotated[
         str | None, typer.Argument(metavar="SESSION", help="The session to continue or create. By default a new one.")

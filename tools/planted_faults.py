@@ -193,8 +193,8 @@ PLANTED: tuple[Planted, ...] = (
         (
             (
                 f"{_CODE}/core/calls.py",
-                '        return self._found("id", _hash(result.key)) if result.key else',
-                '        return self._found("order", b"") if result.key else',
+                '        return self._oldest_match("id", _hash(result.key)) if result.key else',
+                '        return self._oldest_match("order", b"") if result.key else',
             ),
         ),
         (

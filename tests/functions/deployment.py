@@ -30,6 +30,7 @@ from tests.http.events import event
 from tests.iam import Asked, allows, asked, may_assume, resolved
 from turnlog.core.errors import UnavailableError
 from turnlog.engines.aws_clients import Clients, make_clients
+from turnlog.engines.system import SystemClock
 from turnlog.memory.embedded import EmbeddedMemory
 from turnlog.server.stack import STACK, Stack, deploy
 from turnlog.server.template import REGION, Template, expand
@@ -412,18 +413,12 @@ def _erased(made: Deployment) -> None:
 
 def _retained(made: Deployment) -> None:
     """A session that expired long ago, as its log and the index say; and one that ended and was not handed over."""
-    made.call("sessions", "POST", "/v1/sessions", 201, body={"session_id": "left"})
-    made.call("sessions", "POST", "/v1/sessions/left/end", 200)
-    body = {"session_id": "expired", "ttl_days": 1}
-    made.call("sessions", "POST", "/v1/sessions", 201, body=body)
-    table = boto3.resource("dynamodb", REGION).Table(made.table)
-    pk = "T#111122223333#U#agent-backend"
-    for key, change in (
-        ({"pk": f"{pk}#S#expired", "sk": "C#000000000001"}, {"t": 1}),
-        ({"pk": pk, "sk": "S#expired"}, {"g2pk": f"X#{int(time.time()) // 86_400}", "g2sk": f"{1:013d}#"}),
-        ({"pk": f"{pk}#S#left", "sk": "O#DUE"}, {"g2pk": f"X#{int(time.time()) // 86_400}", "g2sk": f"{1:013d}#"}),
-    ):
-        table.put_item(Item={**table.get_item(Key=key)["Item"], **change})
+    with made.patch.context() as past:
+        past.setattr(SystemClock, "now_ms", lambda _clock: int(time.time() * 1000) - 3 * 86_400_000)
+        made.call("sessions", "POST", "/v1/sessions", 201, body={"session_id": "left"})
+        made.call("sessions", "POST", "/v1/sessions/left/end", 200)
+        body = {"session_id": "expired", "ttl_days": 1}
+        made.call("sessions", "POST", "/v1/sessions", 201, body=body)
     done = [made.run("workers.retention.handler", {"worker": worker, "workers": 4}) for worker in range(4)]
     assert (sum(one["expired"] for one in done), sum(one["offloaded"] for one in done)) == (1, 1)
     made.call("sessions", "GET", "/v1/sessions/expired", 404)

@@ -206,7 +206,7 @@ def test_what_an_error_is_to_an_operator(error: Any, name: str | None) -> None:
 
 
 def test_a_worker_that_has_nothing_to_tell_loads_no_metrics_of_ours() -> None:
-    code = "import sys, workers.compress; print('turnlog.http.logs' in sys.modules)"
+    code = "import sys, workers.compress; print('turnlog.http.metrics' in sys.modules)"
     places = ":".join(str(ROOT / name) for name in ("functions", "shared", "layers/dependencies"))
     ran = subprocess.run(
         [sys.executable, "-c", code], env={"PYTHONPATH": places}, capture_output=True, text=True, check=True

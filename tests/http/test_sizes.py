@@ -275,7 +275,7 @@ def test_the_client_follows_the_address_of_a_large_answer(large: Turnlog, blobs:
 def test_an_answer_that_is_gone_is_told(large: Turnlog, blobs: Addressed, monkeypatch: pytest.MonkeyPatch) -> None:
     get = blobs.get
     monkeypatch.setattr(blobs, "get", lambda name: None if "/answers/" in name else get(name))
-    with pytest.raises(NotFoundError, match="address"):
+    with pytest.raises(NotFoundError, match="download link"):
         large.sessions.get("s").context(**ASK)
 
 

@@ -86,5 +86,5 @@ def test_d4_a_hole_and_a_missing_payload_are_typed_errors(harness: Any) -> None:
     with pytest.raises(CorruptError, match="missing"):
         list(session.messages())
     harness.app.engine.items.delete_many([Key(PARTITION, stored(harness, "C#", "C~")[2]["sk"])])
-    with pytest.raises(CorruptError, match="hole"):
+    with pytest.raises(CorruptError, match="missing between"):
         session.context()

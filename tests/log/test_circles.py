@@ -95,7 +95,7 @@ def test_a_file_with_such_a_state_is_not_imported(ahead: int) -> None:
         line = next(line for line in lines if line["events"][0]["k"] == "s")
         line["events"][0]["q"] = line["position"] + ahead
 
-    with Turnlog.open("memory://") as log, pytest.raises(InvalidInputError, match="not before it"):
+    with Turnlog.open("memory://") as log, pytest.raises(InvalidInputError, match="does not lie before it"):
         log.sessions.import_(io.BytesIO(forged(change)), session_id="x")
 
 

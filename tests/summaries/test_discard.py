@@ -69,7 +69,7 @@ def test_s6_every_position_has_the_summary_that_was_in_force_there(harness: Any)
     session.discard_summary()
     poller(harness).run_once()
     log = harness.app.log
-    events = log.commits.events(KEYS, log.commits.range(KEYS, 1, 1_000))
+    events = log.commits.events(KEYS, log.commits.range(KEYS, 1, log.commits.tail(KEYS).header.last))
     in_force: int | None = None
     for event in events:
         if type(event).__name__ == "SummaryEvent":

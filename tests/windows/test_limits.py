@@ -19,7 +19,7 @@ from turnlog.core import json_values as jsonvalue
 from turnlog.core.json_values import encode_json
 from turnlog.http.lambda_api import MAX_BODY_BYTES, MAX_BODY_VALUES, make_handler
 from turnlog.http.route_table import ROUTES
-from turnlog.linter import use_case as lint
+from turnlog.linter import models as lint
 from turnlog.log import idempotency
 from turnlog.log.keys import MAX_POSITION
 from turnlog.search.models import MAX_RECALL_TOKENS

@@ -308,13 +308,13 @@ def test_over_http_it_is_a_500_that_names_the_step_and_no_content() -> None:
 
 MODULE = """
 from typing import Literal
-from turnlog.steps import Room, Step, View, register_step
+from turnlog.steps import Room, Step, WindowDraft, register_step
 
 @register_step
 class Calm(Step):
     step: Literal["calm"] = "calm"
 
-    def apply(self, view: View, room: Room) -> View:
+    def apply(self, view: WindowDraft, room: Room) -> WindowDraft:
         return view
 """
 

@@ -33,6 +33,9 @@ class CheckedItems:
 
     def query(self, query: Query) -> Page:
         page = self._inner.query(query)
+        if query.index == "expiry":
+            # Entries of all tenants: the log of each session decides, so one that is damaged stops no other.
+            return Page(tuple(_unsealed(item) for item in page.items), page.next)
         return Page(tuple(_checked(item) for item in page.items if not _is_missing(item)), page.next)
 
     def put(self, item: Item, *, condition: Condition | None = None) -> Lost | None:
@@ -49,6 +52,10 @@ class CheckedItems:
 
     def delete_many(self, keys: Sequence[Key]) -> None:
         self._inner.delete_many(keys)
+
+
+def _unsealed(item: Item) -> Item:
+    return {name: value for name, value in item.items() if name != CHECKSUM}
 
 
 def checksum(item: Item) -> bytes:

@@ -336,6 +336,17 @@ def test_an_entry_without_a_shard_is_found_by_the_first_worker_and_moves_with_it
     assert sum(harness.app.retain_sessions(worker, 4).expired for worker in range(4)) == 2
 
 
+def test_a_damaged_entry_of_the_index_stops_no_other(harness: Harness) -> None:
+    for name in ("damaged", "whole"):
+        harness.log().sessions.create(name, ttl_days=1)
+    items = harness.app.engine.items
+    (entry,) = items.get_many([Key(KEYS.directory.pk, "S#damaged")]).values()
+    items.put({**entry, "g1sk": "0"})
+    harness.clock.advance(2 * DAY)
+    done = [harness.app.retain_sessions(worker, 4) for worker in range(4)]
+    assert (sum(run.expired for run in done), sum(run.failed for run in done)) == (2, 0)
+
+
 @pytest.mark.parametrize("harness", ["sqlite"], indirect=True)
 def test_what_is_overdue_longest_comes_first_whatever_its_shard(
     harness: Harness, monkeypatch: pytest.MonkeyPatch

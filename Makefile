@@ -78,10 +78,10 @@ mutants: $(VENV)/dev.stamp  ## Break a seeded sample of places and see the tests
 	@$(BIN)/python tools/mutants.py $(ARGS)
 
 pr: pr-begins $(PR_PARTS)  ## What CI runs; its last lines say what was skipped
-	@if [ -s "$$TURNLOG_SKIPPED" ]; then echo "make pr has skipped:"; cat "$$TURNLOG_SKIPPED"; else echo "make pr has skipped nothing"; fi
+	@if [ -s "$$SKIPPED_PARTS" ]; then echo "make pr has skipped:"; cat "$$SKIPPED_PARTS"; else echo "make pr has skipped nothing"; fi
 
 pr-begins:
-	@mkdir -p build && rm -f "$$TURNLOG_SKIPPED"
+	@mkdir -p build && rm -f "$$SKIPPED_PARTS"
 
 full: lint $(VENV)/dev.stamp  ## Everything, long; writes docs/full.md
 	@mkdir -p build

@@ -16,7 +16,7 @@ NO_RUNTIME = "RUNTIME_PYTHON=python-that-is-not-here"
 
 
 def make(*arguments: str, path: str | None = None) -> tuple[int, str, str]:
-    names = ("TURNLOG_SKIPPED", "MAKEFLAGS", "MFLAGS", "MAKELEVEL")
+    names = ("SKIPPED_PARTS", "MAKEFLAGS", "MFLAGS", "MAKELEVEL")
     clean = {name: value for name, value in os.environ.items() if name not in names}
     ended = subprocess.run(
         [shutil.which("make") or "make", "--no-print-directory", *arguments],

@@ -1,7 +1,7 @@
 """JSON as Turnlog stores it: checked strictly when it comes in, returned unchanged.
 
 Strict means: valid UTF-8, no duplicate keys, no NaN or infinity, integers of at most 64 bits, at most 32 levels deep.
-A lone surrogate (``"\ud83d"``) is legal JSON and comes back as the same escape.
+A lone surrogate (half of a pair, such as U+D83D) is legal JSON and comes back as the same escape.
 """
 
 from __future__ import annotations

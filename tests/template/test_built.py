@@ -89,10 +89,11 @@ def built() -> None:
 def _environment(folder: Path) -> dict[str, str]:
     """A function's environment: its variables, the layers as Lambda mounts them with the engine that runs here added, and no
     way out."""
-    shared, embedded = folder / "shared", Path("turnlog") / "adapters" / "embedded"
+    shared, engines = folder / "shared", Path("turnlog") / "engines"
     if not shared.is_dir():
         shutil.copytree(BUILD / "SharedLayer" / "python", shared)
-        shutil.copytree(ROOT / "shared" / embedded, shared / embedded)
+        for name in _EMBEDDED:
+            shutil.copy(ROOT / "shared" / engines / f"{name}.py", shared / engines)
     layers = [str(BUILD / "DependenciesLayer" / "python"), str(shared)]
     made = {
         "PATH": "/usr/bin:/bin",

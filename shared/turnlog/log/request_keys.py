@@ -8,16 +8,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from turnlog.core.errors import CorruptError, IdempotencyMismatchError
+from turnlog.core.errors import CorruptError, IdempotencyMismatchError, InvalidInputError, Problem
+from turnlog.core.json_values import JsonObject, canonical_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.times import DAY_MS
-from turnlog.log.headers import HASH_BYTES, KEY_ENTRY_BYTES, KEY_HASH_BYTES, Header
+from turnlog.log.headers import HASH_BYTES, KEY_ENTRY_BYTES, KEY_HASH_BYTES, Header, short_hash
 from turnlog.log.keys import SessionKeys
 from turnlog.ports import Absent, Clock, ItemTable
 
 if TYPE_CHECKING:
+    from pydantic import BaseModel
+
     from turnlog.log.commits import Commit, CommitLog, Tail
 
+MAX_KEY_CHARS = 255
 KEPT_SECONDS = DAY_MS // 1000
 """Least time for which a key is remembered."""
 _SLACK_SECONDS = 3600
@@ -46,6 +50,29 @@ class RequestKey:
         if stamp != self.stamp:
             raise IdempotencyMismatchError("this idempotency key was used with another payload")
         return True
+
+
+def request_key(key: str | None, operation: str, body: BaseModel) -> RequestKey | None:
+    """Return the hashed key and payload of a request, or None without a key.
+
+    ``if_head`` is not part of the payload, because a retry may name a newer head.
+    """
+    if key is None:
+        return None
+    return raw_request_key(key, operation, body.model_dump(exclude={"if_head"}))
+
+
+def raw_request_key(key: str | None, operation: str, payload: JsonObject) -> RequestKey | None:
+    """Return the hashed key and payload of a request whose payload is plain JSON, or None without a key.
+
+    Raises `InvalidInputError` for a key that is empty or too long.
+    """
+    if key is None:
+        return None
+    if not 0 < len(key) <= MAX_KEY_CHARS:
+        message = f"an idempotency key has 1 to {MAX_KEY_CHARS} characters, not {len(key)}"
+        raise InvalidInputError(message, problems=[Problem("invalid_key", "/headers/Idempotency-Key", message)])
+    return RequestKey(short_hash(key), short_hash(operation + canonical_json(payload).decode("ascii")))
 
 
 class KeyRecords:

@@ -11,9 +11,9 @@ from turnlog.core.json_values import JsonObject
 from turnlog.jobs.models import Job
 from turnlog.jobs.worker import TTL_SECONDS, Later, StartJobs, job_answer
 from turnlog.log.headers import item_name, short_hash
-from turnlog.log.idempotency import raw_request_key
 from turnlog.log.keys import OwnerKeys, SessionKeys
 from turnlog.log.records import Record, Records
+from turnlog.log.request_keys import raw_request_key
 from turnlog.log.tombstones import (
     BARE,
     FREE,

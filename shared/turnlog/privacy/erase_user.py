@@ -16,8 +16,8 @@ from turnlog.jobs.models import Job
 from turnlog.jobs.worker import Later, StartJobs
 from turnlog.log.caches import session_id_of
 from turnlog.log.headers import item_name
-from turnlog.log.idempotency import raw_request_key
 from turnlog.log.keys import DIRECTORY_FROM, DIRECTORY_TO, OwnerKeys, SessionKeys, owner_blobs
+from turnlog.log.request_keys import raw_request_key
 from turnlog.log.tombstones import is_cache_tombstone, keeps_snapshots
 from turnlog.ports import BlobStore, Item, Key, MemoryEngine
 from turnlog.privacy.erase_session import (

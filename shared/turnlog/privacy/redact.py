@@ -16,9 +16,9 @@ from turnlog.jobs.models import Job
 from turnlog.jobs.worker import Later, StartJobs
 from turnlog.log.commits import Commit, Draft, Tail
 from turnlog.log.headers import following
-from turnlog.log.idempotency import raw_request_key
 from turnlog.log.keys import SessionKeys
 from turnlog.log.redacted_lines import Redacted
+from turnlog.log.request_keys import raw_request_key
 from turnlog.memory.hand_over import OffloadCopies
 from turnlog.ports import MemoryEngine
 from turnlog.privacy.erase_session import SECOND_PASS_SECONDS, WORK_MS, due_options, mark_of, purge_mark, receipt

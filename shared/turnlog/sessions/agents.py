@@ -13,8 +13,8 @@ from turnlog.core.events import StateEvent
 from turnlog.core.identity import Owner, check_agent_id
 from turnlog.core.json_values import JsonObject
 from turnlog.core.refs import Ref, id_key
-from turnlog.log.idempotency import raw_request_key
 from turnlog.log.keys import SessionKeys
+from turnlog.log.request_keys import raw_request_key
 from turnlog.sessions.session_log import SessionLog
 from turnlog.sessions.state import ChangeState, check_agent, check_size
 from turnlog.sessions.state_models import AgentState

@@ -19,9 +19,9 @@ from turnlog.core.session_settings import SessionSettings
 from turnlog.core.summaries import CompressionRequest
 from turnlog.log.commits import Commit, Draft, Tail, WriteResult
 from turnlog.log.headers import Header, following
-from turnlog.log.idempotency import request_key
 from turnlog.log.keys import SessionKeys
 from turnlog.log.reading import located
+from turnlog.log.request_keys import request_key
 from turnlog.ports import TokenCounter
 from turnlog.providers.registry import CODECS
 from turnlog.sessions.agents import run_event

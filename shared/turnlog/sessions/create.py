@@ -26,9 +26,8 @@ from turnlog.core.session_settings import SessionSettings
 from turnlog.log.caches import directory_item
 from turnlog.log.commits import Commit, Draft, Tail
 from turnlog.log.headers import CREATION, Header, following
-from turnlog.log.idempotency import raw_request_key, request_key
 from turnlog.log.keys import OwnerKeys, SessionKeys, commit_sort_key
-from turnlog.log.request_keys import RequestKey
+from turnlog.log.request_keys import RequestKey, raw_request_key, request_key
 from turnlog.ports import Absent, Less, TokenCounter
 from turnlog.providers.token_rules import count_tools
 from turnlog.sessions.incoming import Incoming, message_event

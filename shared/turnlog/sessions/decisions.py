@@ -18,8 +18,8 @@ from turnlog.core.session_settings import SessionSettings
 from turnlog.core.summaries import CompressionRequest
 from turnlog.log.commits import Commit, Draft, Tail
 from turnlog.log.headers import Header
-from turnlog.log.idempotency import raw_request_key
 from turnlog.log.keys import SessionKeys
+from turnlog.log.request_keys import raw_request_key
 from turnlog.ports import TokenCounter
 from turnlog.providers.registry import CODECS
 from turnlog.sessions.agents import waits_for

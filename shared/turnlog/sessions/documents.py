@@ -13,8 +13,8 @@ from turnlog.core.errors import DocumentChangedError, InvalidInputError, Malform
 from turnlog.core.identity import Owner
 from turnlog.core.models import Cursors
 from turnlog.core.times import LAST_MS, milliseconds_of, rfc3339
-from turnlog.log.idempotency import raw_request_key
 from turnlog.log.keys import SessionKeys
+from turnlog.log.request_keys import raw_request_key
 from turnlog.sessions.document_models import (
     MAX_DATA_CHARS,
     MAX_DOCUMENT_BYTES,

@@ -33,10 +33,10 @@ from turnlog.core.session_settings import SessionSettings
 from turnlog.core.times import rfc3339
 from turnlog.log.commits import Commit, Draft, Tail, checked_chain
 from turnlog.log.headers import Header, following
-from turnlog.log.idempotency import request_key
 from turnlog.log.keys import MAX_POSITION, SessionKeys
 from turnlog.log.read_lines import payload_of
 from turnlog.log.reading import Located, located
+from turnlog.log.request_keys import request_key
 from turnlog.sessions.messages import MAX_LIMIT, ReadMessages
 from turnlog.sessions.moments import header_of
 from turnlog.sessions.session_log import SessionLog

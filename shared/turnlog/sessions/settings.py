@@ -13,8 +13,8 @@ from turnlog.core.json_values import JsonObject, JsonValue, encode_json, measure
 from turnlog.core.session_settings import SessionSettings
 from turnlog.log.commits import Commit, Draft, Tail, WriteResult
 from turnlog.log.headers import following
-from turnlog.log.idempotency import raw_request_key
 from turnlog.log.keys import SessionKeys
+from turnlog.log.request_keys import raw_request_key
 from turnlog.ports import TokenCounter
 from turnlog.providers.token_rules import count_tools
 from turnlog.sessions.models import Session, UpdateSession

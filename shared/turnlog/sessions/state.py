@@ -15,9 +15,8 @@ from turnlog.core.json_patch import Patch, equal
 from turnlog.core.json_values import MAX_DEPTH, JsonObject, encode_json, measured
 from turnlog.log.commits import Draft, Tail, WriteResult
 from turnlog.log.headers import following
-from turnlog.log.idempotency import raw_request_key
 from turnlog.log.keys import SessionKeys
-from turnlog.log.request_keys import RequestKey
+from turnlog.log.request_keys import RequestKey, raw_request_key
 from turnlog.sessions.moments import commit_at, resolved
 from turnlog.sessions.session_log import SessionLog, check_active
 from turnlog.sessions.state_models import ReplaceState, StateAnswer

@@ -17,9 +17,8 @@ from turnlog.core.positions import MOST_STRETCHES, VisibleRanges
 from turnlog.core.session_settings import SessionSettings
 from turnlog.log.commits import Commit, Draft, Tail
 from turnlog.log.headers import Header, following
-from turnlog.log.idempotency import request_key
 from turnlog.log.keys import SessionKeys, commit_sort_key
-from turnlog.log.request_keys import RequestKey
+from turnlog.log.request_keys import RequestKey, request_key
 from turnlog.sessions.models import Session
 from turnlog.sessions.moments import above_head, header_of, resolved
 from turnlog.sessions.read import session_answer

@@ -20,9 +20,9 @@ from turnlog.core.times import rfc3339
 from turnlog.jobs.models import Job
 from turnlog.jobs.worker import StartJobs
 from turnlog.log.headers import Header, short_hash
-from turnlog.log.idempotency import request_key
 from turnlog.log.keys import SessionKeys, is_record_id
 from turnlog.log.records import DELETED, Record, Records
+from turnlog.log.request_keys import request_key
 from turnlog.sessions.models import SnapshotPolicy
 from turnlog.sessions.session_log import SessionLog
 from turnlog.snapshots.delete import SnapshotCleaner

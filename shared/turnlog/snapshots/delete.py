@@ -13,9 +13,9 @@ from turnlog.core.errors import ConflictError, NotFoundError, UnavailableError
 from turnlog.core.identity import Owner
 from turnlog.core.json_values import JsonObject
 from turnlog.jobs.worker import StartJobs
-from turnlog.log.idempotency import raw_request_key
 from turnlog.log.keys import PAYLOAD_BLOBS, SNAPSHOT_BLOBS, SessionKeys, is_record_id
 from turnlog.log.records import DELETED, Record
+from turnlog.log.request_keys import raw_request_key
 from turnlog.log.tombstones import MATERIALISING, SlotLeases, keeps_snapshots
 from turnlog.ports import BlobStore
 from turnlog.sessions.session_log import SessionLog

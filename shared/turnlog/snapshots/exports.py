@@ -21,11 +21,11 @@ from turnlog.jobs.models import Job
 from turnlog.jobs.worker import StartJobs
 from turnlog.log.caches import session_id_of
 from turnlog.log.headers import GENESIS, Header, short_hash
-from turnlog.log.idempotency import request_key
 from turnlog.log.keys import DIRECTORY_FROM, DIRECTORY_TO, OwnerKeys, SessionKeys, export_blob
 from turnlog.log.lines import settings_object
 from turnlog.log.links import Link, Links
 from turnlog.log.payloads import Payloads
+from turnlog.log.request_keys import request_key
 from turnlog.log.tombstones import MATERIALISING
 from turnlog.memory.read import memory_answer
 from turnlog.ports import BlobStore, MemoryEngine, Query

@@ -14,9 +14,8 @@ from turnlog.core.identity import Owner
 from turnlog.core.json_values import JsonObject
 from turnlog.jobs.models import Job
 from turnlog.jobs.worker import RETRYABLE, StartJobs
-from turnlog.log.idempotency import raw_request_key, request_key
 from turnlog.log.keys import SessionKeys
-from turnlog.log.request_keys import RequestKey
+from turnlog.log.request_keys import RequestKey, raw_request_key, request_key
 from turnlog.ports import Signals, Summariser, TokenCounter
 from turnlog.sessions.session_log import SessionLog
 from turnlog.summaries.current import summary_answer

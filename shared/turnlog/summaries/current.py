@@ -13,9 +13,8 @@ from turnlog.jobs.models import Job
 from turnlog.jobs.worker import StartJobs
 from turnlog.log.commits import Commit, Draft, Tail
 from turnlog.log.headers import following
-from turnlog.log.idempotency import raw_request_key
 from turnlog.log.keys import OwnerKeys, SessionKeys
-from turnlog.log.request_keys import RequestKey
+from turnlog.log.request_keys import RequestKey, raw_request_key
 from turnlog.log.summary_cache import CurrentSummary
 from turnlog.sessions.session_log import SessionLog
 from turnlog.summaries.models import CompressSession, Fact, SummaryAnswer

@@ -20,8 +20,8 @@ from turnlog.core.session_settings import SessionSettings
 from turnlog.core.summaries import CompressionRequest
 from turnlog.jobs.worker import StartJobs
 from turnlog.log.headers import Header, short_hash
-from turnlog.log.idempotency import raw_request_key
 from turnlog.log.keys import SessionKeys
+from turnlog.log.request_keys import raw_request_key
 from turnlog.ports import Item, ItemTable
 from turnlog.sessions.context_requests import room_of
 from turnlog.sessions.session_log import SessionLog

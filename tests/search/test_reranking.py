@@ -49,7 +49,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModelServer]:
     made.close()
 
 
-def embedder(server: ModelServer, model: str = TITAN, *, timeout_seconds: int = 5) -> BedrockEmbedder:
+def embedder(server: ModelServer, model: str = TITAN, *, timeout_seconds: int = 30) -> BedrockEmbedder:
     clients = make_clients("eu-central-1", server.url, max_attempts=1)
     return BedrockEmbedder(clients, model, timeout_seconds=timeout_seconds)
 

@@ -50,7 +50,7 @@ STEPS: dict[str, st.SearchStrategy[Body]] = {
             "interrupted": _interrupted,
         }
     ),
-    "crossing": st.fixed_dictionaries(
+    "digest_when_full": st.fixed_dictionaries(
         {
             "high": st.floats(0.3, 1),
             "low": st.floats(0, 0.29),

@@ -113,7 +113,7 @@ def test_windows_with_a_summary_keep_the_laws(
     st.integers(1, 9),
     st.lists(st.integers(1, 8), min_size=1, max_size=4),
     STEPS["summary"],
-    st.sampled_from(("crossing", "loops", "recent")),
+    st.sampled_from(("digest_when_full", "loops", "recent")),
     st.sampled_from(FORMATS),
     st.one_of(st.just(1_000_000), st.integers(200, 3000)),
 )

@@ -112,7 +112,7 @@ def windows(budget: int) -> tuple[WindowAnswer, WindowAnswer, str]:
         session.compress(keep_loops=2, max_tokens=1_000)
         summary = session.summary()
         assert summary is not None
-        bounded = {"steps": [{"step": "summary", "max_tokens": 300}, {"step": "crossing"}]}
+        bounded = {"steps": [{"step": "summary", "max_tokens": 300}, {"step": "digest_when_full"}]}
         return session.context(budget=budget), session.context(policy=bounded, budget=budget), summary.text
 
 

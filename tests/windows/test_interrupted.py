@@ -15,7 +15,7 @@ BROKEN = [*TURNS[:3], *TURNS[4:11], *TURNS[12:16]]
 """Loops 1 and 3 have a call and its result, and no reply; 4 is the current one."""
 
 
-@pytest.mark.parametrize("step", [{"step": "loops"}, {"step": "crossing", "high": 0.02, "low": 0.01}], ids=str)
+@pytest.mark.parametrize("step", [{"step": "loops"}, {"step": "digest_when_full", "high": 0.02, "low": 0.01}], ids=str)
 def test_such_a_loop_is_marked_or_dropped(step: dict[str, Any]) -> None:
     options: dict[str, Any] = {"budget": 2_500}
     marked = build_window(BROKEN, policy={"steps": [{"step": "loops"}]}, **options)

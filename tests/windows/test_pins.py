@@ -107,7 +107,7 @@ def test_selectors_of_envelopes(session: Session, selectors: dict[str, Any], pos
         {"step": "recent", "messages": 0},
         {"step": "loops", "max": 0},
         {"step": "loops"},
-        {"step": "crossing", "high": 0.02, "low": 0.01},
+        {"step": "digest_when_full", "high": 0.02, "low": 0.01},
     ],
     ids=str,
 )

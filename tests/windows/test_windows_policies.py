@@ -129,8 +129,8 @@ def test_a_presets_body_gives_the_preset(name: str) -> None:
         ({"steps": [{"step": "turns"}, {"step": "loops", "whole": -1}]}, "/policy/steps/1/whole"),
         ({"steps": [{"step": "loops", "max_message_chars": 0}]}, "/policy/steps/0/max_message_chars"),
         ({"steps": [{"step": "loops", "depth": 1}]}, "/policy/steps/0/depth"),
-        ({"steps": [{"step": "crossing", "high": 1.5}]}, "/policy/steps/0/high"),
-        ({"steps": [{"step": "crossing", "high": 0.5, "low": 0.5}]}, "/policy/steps/0"),
+        ({"steps": [{"step": "digest_when_full", "high": 1.5}]}, "/policy/steps/0/high"),
+        ({"steps": [{"step": "digest_when_full", "high": 0.5, "low": 0.5}]}, "/policy/steps/0"),
         ({"steps": [{"step": "turns"}] * 9}, "/policy/steps"),
     ],
 )

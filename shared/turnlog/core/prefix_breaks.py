@@ -1,4 +1,4 @@
-"""Reasons why a window does not begin with the same messages as the window before."""
+"""Reasons why a window does not begin with the same messages as the window before: a new epoch began."""
 
 from __future__ import annotations
 
@@ -11,29 +11,19 @@ BreakReason: TypeAlias = Literal[
     "policy",
     "budget",
     "summary",
-    "not_read",
-    "open_call",
-    "settled",
     "late_result",
     "crossing",
+    "large_result",
     "past_loop",
-    "age",
-    "evicted",
     "stub",
-    "fold",
-    "joined",
 ]
 """The reasons:
 
 - ``first``: there was no window before.
 - ``tools``, ``policy``, ``system``: the session's tools, its policy or its system text changed.
-- ``budget``: the budget changed, or the parts that are cut to fit it.
+- ``budget``: the budget changed, or it hardly holds the newest messages.
 - ``summary``: there is a new summary.
-- ``not_read``: older messages are no longer read.
-- ``open_call``: a call that waited for its result is sent. ``settled``: it is sent with a neutral result.
-- ``late_result``: a result replaces another one.
-- ``crossing``: loops became digests at the high mark. ``past_loop``: a loop became a digest because it ended.
-- ``age``: a loop was left out because of its age. ``evicted``: because of another limit, or by a custom step.
-- ``stub``: results were cut. ``fold``: steps of a long loop were replaced by a note.
-- ``joined``: the format merges new messages with messages that were sent before, and renders them differently.
+- ``late_result``: a result replaces the neutral text, or the result, that was sent for its call.
+- ``crossing``: the border between digests and whole messages moved. ``large_result``: results that filled the window shrank.
+- ``past_loop``: a loop ended, and the policy sends past loops otherwise. ``stub``: the policy shortened an older result.
 """

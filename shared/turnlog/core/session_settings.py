@@ -18,6 +18,10 @@ Recall: TypeAlias = Literal["always", "never"]
 MessageStatus: TypeAlias = Literal["complete", "interrupted"]
 
 
+WINDOW_SETTINGS = frozenset({"system", "tools", "model", "policy", "output_reserve", "recall"})
+"""Settings that change how windows begin."""
+
+
 @lazy_dataclass(frozen=True, slots=True)
 class SessionSettings:
     """The settings of a session. Each change is a commit, so any old window can be built again.

@@ -83,6 +83,7 @@ class Header:
     - ``keys``: the key ring of a log that was begun before there were key records.
     - ``idempotency``: hash of the key (16 bytes) and of the payload (16 bytes), or empty.
     - ``last_state``, ``last_settings``: positions of the newest state event and settings event.
+    - ``last_frame``: position of the newest settings event that changes windows; for old headers ``last_settings``.
     - ``run``: 6-byte hash of the open loop's run id, or empty. ``pending``: an agent waits for a decision.
     - ``summary``: the current summary. ``sent``: the newest window that is known to have been sent.
     - ``calibration``: the calibration of token counts. ``asked``: the newest request for a summary.
@@ -105,6 +106,7 @@ class Header:
     idempotency: bytes = b""
     last_state: int = 0
     last_settings: int = 1
+    last_frame: int = 1
     run: bytes = b""
     pending: bool = False
     summary: Covered | None = None
@@ -181,6 +183,7 @@ def header_attributes(header: Header) -> dict[str, AttributeValue]:
         "lt": " ".join(str(number) for number in loop_totals) if any(loop_totals) else "",
         "ls": header.last_state,
         "lc": header.last_settings if header.last_settings > 1 else 0,
+        "lf": header.last_frame if header.last_frame != header.last_settings else 0,
         "rn": header.run,
         "pa": int(header.pending),
         "en": header.ended,
@@ -241,6 +244,7 @@ def _read(item: Item) -> Header:
         ),
         last_state=_number(item, "ls", 0),
         last_settings=_number(item, "lc", 1),
+        last_frame=_number(item, "lf", _number(item, "lc", 1)),
         run=_bytes(item, "rn"),
         pending=_number(item, "pa", 0) == 1,
         ended=_number(item, "en", 0),

@@ -155,3 +155,17 @@ def fenced(kind: str, text: str) -> str:
 def escaped(text: str) -> str:
     """Return the text with every fence tag in it made harmless. Escaping twice changes nothing more."""
     return _MARK.sub(r"<\\", text)
+
+
+def without_thinking(body: JsonObject) -> JsonObject:
+    """Return a message of Anthropic or Bedrock without its thinking blocks; the same object when it has none."""
+    content = body.get("content")
+    if not isinstance(content, list) or not any(map(_is_thinking, content)):
+        return body
+    return {**body, "content": [block for block in content if not _is_thinking(block)]}
+
+
+def _is_thinking(block: JsonValue) -> bool:
+    return isinstance(block, dict) and (
+        block.get("type") in ("thinking", "redacted_thinking") or "reasoningContent" in block
+    )

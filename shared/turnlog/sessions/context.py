@@ -41,7 +41,7 @@ from turnlog.sessions.context_models import (
 )
 from turnlog.sessions.context_requests import (
     ContextRequest,
-    EarlierRequest,
+    RequestHistory,
     counted_by_the_provider,
     effective,
     request_of,
@@ -187,7 +187,7 @@ class BuildContexts:
                 total=header.flow.tokens,
                 fetch=lambda events: self._log.commits.fetch(keys, events),
                 unread=unread,
-                then=EarlierRequest(self._log, keys, header, commits, context, unread, self._models),
+                breaks=RequestHistory(self._log, keys, header, commits, context).breaks(),
             )
         return window_answer(
             window,

@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import cast
 
 from turnlog.core.calibration import Calibration
 from turnlog.core.errors import BudgetTooSmallError
+from turnlog.core.events import SettingsEvent
 from turnlog.core.json_values import JsonObject
 from turnlog.core.lazy_dataclass import lazy_dataclass
-from turnlog.core.prefix_breaks import BreakReason
 from turnlog.core.session_settings import DEFAULT_OUTPUT_RESERVE, SessionSettings
 from turnlog.log.commits import Commit
 from turnlog.log.headers import Header
@@ -21,6 +20,7 @@ from turnlog.sessions.context_models import BudgetAnswer, WindowOptions
 from turnlog.sessions.session_log import SessionLog
 from turnlog.windows.budgets import Budget, budget_for
 from turnlog.windows.build import WindowRequest, upper_bound_of_json
+from turnlog.windows.epochs import EpochStart
 from turnlog.windows.policy import policy_of
 from turnlog.windows.recall import with_recall
 from turnlog.windows.steps import Room
@@ -61,9 +61,6 @@ def counted_by_the_provider(budget: BudgetAnswer) -> Iterator[None]:
 
 def _percent(budget: BudgetAnswer) -> int:
     return round(budget.factor * 100)
-
-
-Models = Mapping[str, int] | None
 
 
 def request_of(
@@ -118,11 +115,10 @@ class ContextRequest:
 
 
 @lazy_dataclass(frozen=True, slots=True)
-class EarlierRequest:
-    """The request that the same call would have made at an earlier position: a `turnlog.windows.build.Then`.
+class RequestHistory:
+    """Since when the requests of a session's calls have been as they are.
 
-    Summary, token factor and settings are those of the earlier position. ``commits`` are the commits that the window was read
-    from. One request to the engine when the settings have changed since, else none.
+    ``commits`` are the commits that the window was read from, oldest first.
     """
 
     log: SessionLog
@@ -130,60 +126,30 @@ class EarlierRequest:
     header: Header
     commits: Sequence[Commit]
     context: ContextRequest
-    unread: int
-    models: Models = None
 
-    def __call__(self, position: int | None) -> WindowRequest | BreakReason:
-        """Return the request before ``position``, or the reason why the prefix is broken without comparing.
+    def breaks(self) -> tuple[EpochStart, ...]:
+        """Return the last changes of settings, summary and token factor."""
+        return self._of_settings(), self._of_summary(), self._of_calibration()
 
-        A value counts as taken from the settings when it equals what they say. So a stored ``build`` gives the same result as
-        the call that made it.
-        """
+    def _of_summary(self) -> EpochStart:
         summary = self.header.summary if self.context.request.summary is not None else None
-        if self.unread:
-            return "not_read"
-        if summary is not None and (position is None or position < summary.position):
-            return "summary"
-        if position is None:
-            return "first"
-        headers = (commit.header for commit in self.commits)
-        before = next((header for header in headers if header.first < position <= header.last + 1), None)
-        if before is None:
-            return "not_read"
-        if self.context.request.policy.takes_summary and before.summary != self.header.summary:
-            return "summary"
-        if self.header.last_settings < position:
-            return self._with_budget(self.context.request, self.context.budget, before)
-        return self._with_settings(before)
+        return EpochStart(summary.position, "summary", "summary") if summary is not None else EpochStart()
 
-    def _with_settings(self, before: Header) -> WindowRequest | BreakReason:
-        current, request, budget = self.context.settings, self.context.request, self.context.budget
-        earlier, _ = self.log.as_of(self.keys, replace(before, summary=None))
-        if request.policy == policy_of(current.policy):
-            request = replace(request, policy=policy_of(earlier.policy))
-        if (
-            request.policy.takes_summary != self.context.request.policy.takes_summary
-            and self.header.summary is not None
-        ):
-            # The earlier policy needs other messages than those that were read.
-            if self.context.tools is None and earlier.tools != current.tools:
-                return "tools"
-            return "policy" if earlier.system == current.system else "system"
-        if self.context.tools is None:
-            tokens = earlier.tools_tokens
-            request = replace(request, tools=earlier.tools, tools_tokens=tokens, tools_least=tokens)
-        if budget.source != "given" and _budget(current, self.models).tokens == budget.tokens:
-            budget = budget.model_copy(update={"tokens": _budget(earlier, self.models).tokens})
-        system, tokens = earlier.system, earlier.system_tokens
-        request = replace(request, system=system, system_tokens=tokens, system_least=tokens)
-        return self._with_budget(with_recall(request) if earlier.recall == "always" else request, budget, before)
+    def _of_calibration(self) -> EpochStart:
+        """Return since when the token factor has been the same, as far as commits have been read."""
+        percent = self.header.calibration.percent
+        differing = [commit.header.last for commit in self.commits if commit.header.calibration.percent != percent]
+        return EpochStart(max(differing) + 1, "budget", "base") if differing else EpochStart()
 
-    def _with_budget(self, request: WindowRequest, budget: BudgetAnswer, before: Header) -> WindowRequest:
-        earlier_budget = budget.model_copy(update={"factor": before.calibration.factor})
-        return request if earlier_budget == self.context.budget else replace(request, budget=effective(earlier_budget))
-
-
-def _budget(settings: SessionSettings, models: Models) -> Budget:
-    """Return the budget of a window whose call gives none, in the provider's tokens."""
-    reserve = settings.output_reserve if settings.output_reserve is not None else DEFAULT_OUTPUT_RESERVE
-    return budget_for(budget=None, model=settings.model, output_reserve=reserve, own=models)
+    def _of_settings(self) -> EpochStart:
+        position = self.header.last_frame
+        if position <= 1:
+            return EpochStart()
+        commit = next((commit for commit in self.commits if commit.header.first == position), None)
+        events = self.log.commits.events(self.keys, [commit], fetch=False) if commit is not None else ()
+        changes = {name for event in events if isinstance(event, SettingsEvent) for name in event.changed}
+        if changes & {"tools", "recall"}:
+            return EpochStart(position, "tools", "tools")
+        if "system" in changes:
+            return EpochStart(position, "system", "system")
+        return EpochStart(position, "policy" if "policy" in changes else "budget", "base")

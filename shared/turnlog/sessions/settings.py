@@ -10,7 +10,7 @@ from turnlog.core.errors import InvalidInputError, Problem, TooLargeError, Unava
 from turnlog.core.events import SettingsEvent
 from turnlog.core.identity import Owner
 from turnlog.core.json_values import JsonObject, JsonValue, encode_json, measured
-from turnlog.core.session_settings import SessionSettings
+from turnlog.core.session_settings import WINDOW_SETTINGS, SessionSettings
 from turnlog.log.commits import Commit, Draft, Tail, WriteResult
 from turnlog.log.headers import following
 from turnlog.log.keys import SessionKeys
@@ -77,7 +77,8 @@ class UpdateSessions:
             new = following(header, kind="p", events=1, now_ms=self._log.clock.now_ms())
             event = SettingsEvent(new.first, current.settings, tuple(sorted(changes)))
             ttl_days = current.settings.ttl_days or 0
-            return Draft(replace(new, last_settings=new.first, ttl_days=ttl_days), (event,))
+            last_frame = new.first if changes.keys() & WINDOW_SETTINGS else new.last_frame
+            return Draft(replace(new, last_settings=new.first, last_frame=last_frame, ttl_days=ttl_days), (event,))
 
         written = self._log.commits.write(keys, compose, request)
         header = written.commit.header

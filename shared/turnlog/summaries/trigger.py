@@ -26,10 +26,10 @@ from turnlog.ports import Item, ItemTable
 from turnlog.sessions.context_requests import room_of
 from turnlog.sessions.session_log import SessionLog
 from turnlog.summaries.models import CompressSession
-from turnlog.windows.digest_steps import Crossing, Loops
+from turnlog.windows.digest_steps import Loops
 from turnlog.windows.keep_newest import Recent
 from turnlog.windows.policy import Policy, policy_of
-from turnlog.windows.steps import Room
+from turnlog.windows.steps import DigestWhenFull, Room
 from turnlog.windows.triggers import Counted, Totals, Trigger, any_crossed, is_crossed
 
 
@@ -144,13 +144,13 @@ class Reach:
         answers = [
             self._leaves_out(step, loop, messages, tokens)
             for step in self.policy.steps
-            if isinstance(step, Crossing | Recent)
+            if isinstance(step, DigestWhenFull | Recent)
         ]
         return not answers or any(answers)
 
-    def _leaves_out(self, step: Crossing | Recent, loop: int, messages: int, tokens: int) -> bool:
-        if isinstance(step, Crossing):
-            return tokens < step.border(self.total, self.room, self.summary)
+    def _leaves_out(self, step: DigestWhenFull | Recent, loop: int, messages: int, tokens: int) -> bool:
+        if isinstance(step, DigestWhenFull):
+            return tokens < step.summary_border(self.total, self.room, self.summary)
         # The closed loops from this one on: do they exceed what the step keeps, or the size at which it cuts again?
         rest = Counted(self.past.loops - loop + 1, self.past.messages - messages, self.past.tokens - tokens)
         is_over = (step.messages is not None and rest.messages > step.messages) or (

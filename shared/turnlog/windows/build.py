@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from turnlog.core.json_values import JsonObject, canonical_json, encode_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
-from turnlog.core.prefix_breaks import BreakReason
 from turnlog.core.refs import Ref
 from turnlog.providers.base import BEFORE_ALL, Codec, End, Rendered
 from turnlog.providers.blocks import legal_tool_name
@@ -26,20 +25,21 @@ from turnlog.providers.registry import codec_of
 from turnlog.providers.token_rules import MESSAGE_OVERHEAD
 from turnlog.windows.bounds import upper_bound_tokens
 from turnlog.windows.costs import has_evicted, message_tokens
+from turnlog.windows.epochs import EpochStart
 from turnlog.windows.manifest import Manifest, manifest_of
 from turnlog.windows.plan import Fetch, Source, WindowRequest, entry_of, fixed_tokens, settled
-from turnlog.windows.prefix import Common, Made, Prefix, prefix_of
+from turnlog.windows.prefix import Made, Prefix, newest_answer, prefix_of
 from turnlog.windows.prices import frame_tokens
-from turnlog.windows.truncate import newest_answer
 from turnlog.windows.view import Loop, WindowDraft
 
 _COUNTED = 1.5
 """The most tokens of a provider for one token of our count."""
 
 
-def places_of(made: Made, common: Common, *, tokens: int) -> list[BlockPlace]:
+def places_of(made: Made, stable_turns: int, *, tokens: int) -> list[BlockPlace]:
     """Return the places for cache breakpoints, in order; empty for a format without breakpoints.
 
+    ``stable_turns`` is the number of turns that the previous window sent too.
     ``tokens`` is the most that the window takes. A breakpoint behind too few tokens has no effect. The check uses bounds, and a
     provider may count more tokens than we do.
     """
@@ -50,7 +50,7 @@ def places_of(made: Made, common: Common, *, tokens: int) -> list[BlockPlace]:
     def end_of(turns: int) -> End | None:
         return ends[turns - 1] if turns and ends[turns - 1] != BEFORE_ALL else None
 
-    last, before = end_of(len(made.shares) - _volatile(made)), end_of(common.turns)
+    last, before = end_of(len(made.shares) - _volatile(made)), end_of(stable_turns)
     is_far = last is not None and before is not None and _blocks_between(made, before, last) > LOOKBACK_BLOCKS
     fixed = BEFORE_ALL if (request.system_tokens + request.tools_tokens) * _COUNTED >= MIN_TOKENS else None
     borders = [end_of(border) for border in _borders(made)]
@@ -128,7 +128,6 @@ def _blocks_between(made: Made, start: End, end: End) -> int:
 __all__ = [
     "Fetch",
     "Source",
-    "Then",
     "Window",
     "WindowRequest",
     "build",
@@ -137,10 +136,6 @@ __all__ = [
     "upper_bound_of_json",
     "with_tools_of",
 ]
-
-Then = Callable[[int | None], "WindowRequest | BreakReason"]
-"""Returns the request of the previous model call, for a log that ends before a position: that of the newest assistant message, or
-None when there is none. Returns a reason instead when nothing of that call can be expected in this window."""
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -173,23 +168,23 @@ def build(
     total: int,
     fetch: Fetch,
     unread: int = 0,
-    then: Then | None = None,
+    breaks: tuple[EpochStart, ...] = (),
 ) -> Window:
     """Return the window over messages in order of position, oldest first.
 
     ``total`` is the running total of tokens at the log's end; ``unread`` counts the messages before the first source.
-    ``then`` returns the request of the window before this one, for the comparison; None: the same request.
+    ``breaks``: the last changes of settings, summary and budget.
     Raises `BudgetTooSmallError` when even the smallest window is above the budget.
     """
     codec = codec_of(request.format)
     request = with_tools_of(codec, request)
     entries = [entry_of(source) for source in sources]
-    made = Made.of(settled(entries, request, total=total, unread=unread, fetch=fetch), codec)
-    position = newest_answer(made.settled.plan.entries)
-    asked = then(position) if then is not None else request
-    prefix, common = prefix_of(made, asked if isinstance(asked, str) else with_tools_of(codec, asked), position, codec)
-    tokens = fixed_tokens(request) + message_tokens(made.settled.view)
-    return _window(made, prefix, places_of(made, common, tokens=tokens), tokens=tokens)
+    plan = settled(entries, request, total=total, unread=unread, fetch=fetch)
+    position = newest_answer(plan.plan.entries)
+    made = Made.of(plan, codec, breaks)
+    prefix, turns = prefix_of(made, position, codec)
+    tokens = fixed_tokens(request) + message_tokens(plan.view)
+    return _window(made, prefix, places_of(made, turns, tokens=tokens), tokens=tokens)
 
 
 def _window(made: Made, prefix: Prefix, places: list[BlockPlace], *, tokens: int) -> Window:

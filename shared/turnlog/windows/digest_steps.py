@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import math
 import re
 from bisect import bisect_left
 from dataclasses import replace
 from typing import Literal, TypeAlias
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field
 
 from turnlog.core.events import SummaryEvent
 from turnlog.windows.bounds import upper_bound_tokens
-from turnlog.windows.costs import LINE_TOKENS, bare_tokens, past_tokens
-from turnlog.windows.digests import Tally, final_reply, value_cost
+from turnlog.windows.digests import final_reply, value_cost
 from turnlog.windows.steps import LEDGER_PER_LOOP, MAX_MESSAGE_CHARS, Room, Step, digest, out
 from turnlog.windows.summaries import most_tokens_around, summary_tokens
 from turnlog.windows.text import escaped
@@ -57,72 +55,11 @@ class Loops(Step):
         return _as_digest(loop, "past_loop", self)
 
 
-class Crossing(Step):
-    """Loops stay whole until the messages reach the ``high`` mark of the budget; then the oldest become digests, down to ``low``.
-
-    Both marks are fractions of the budget. Borders lie on a grid over the running totals, so the beginning of the window stays the
-    same between two crossings and a provider's prompt cache holds. Digests may take up to what ``high`` leaves; the oldest beyond
-    that are out. The digest of a loop without a final reply says so; with ``interrupted: "drop"`` such a loop is out instead.
-    """
-
-    step: Literal["crossing"] = "crossing"
-    high: float = Field(default=0.8, gt=0, le=1)
-    low: float = Field(default=0.5, ge=0, lt=1)
-    max_message_chars: int = Field(default=MAX_MESSAGE_CHARS, ge=1, le=1_000_000)
-    ledger: int = Field(default=LEDGER_PER_LOOP, ge=0, le=100)
-    interrupted: Interrupted = "mark"
-
-    @model_validator(mode="after")
-    def _ordered(self) -> Crossing:
-        if self.low >= self.high:
-            raise ValueError("low must be smaller than high")
-        return self
-
-    def apply(self, view: WindowDraft, room: Room) -> WindowDraft:
-        border = self.border(view.total, room, summary_tokens(view.summary, view.wording.label))
-        before = [loop for loop in view.past if loop.before < border]
-        digests = [_as_digest(loop, "high_mark", self) for loop in before]
-        least = [_least(loop, smaller) for loop, smaller in zip(before, digests, strict=True)]
-        if past_tokens(least) > LINE_TOKENS:
-            # Otherwise the line about omitted messages would take more than the digests.
-            least = _evicted(digests, (1 - self.high) * room.tokens)
-        return view.with_past([*least, *view.past[len(before) :]])
-
-    def border(self, total: int, room: Room, summary: int) -> float:
-        """Return the running total below which loops become digests, by the total at which they were opened.
-
-        ``total`` is the running total at the log's end; ``summary`` is what a summary takes of the window. All in tokens.
-        """
-        high = self.high * room.tokens - room.fixed - summary
-        size = max(1.0, (self.high - self.low) * room.tokens)
-        return size * math.ceil(max(0.0, total - high) / size)
-
-
-def _as_digest(loop: Loop, reason: str, step: Loops | Crossing) -> Loop:
+def _as_digest(loop: Loop, reason: str, step: Loops) -> Loop:
     """Return the loop as a digest; out, when it has no reply and the step drops such loops."""
     if step.interrupted == "drop" and loop.level == "whole" and final_reply(loop) is None:
         return out(loop, NO_REPLY)
     return digest(loop, reason, step.max_message_chars, step.ledger)
-
-
-def _least(loop: Loop, smaller: Loop) -> Loop:
-    """Return the loop as a digest when the digest says something and is smaller; out, when the step dropped the loop."""
-    if smaller.reason == NO_REPLY:
-        return smaller
-    return smaller if smaller.level == "digest" and past_tokens([smaller]) < past_tokens([loop]) else loop
-
-
-def _evicted(digests: list[Loop], room: float) -> list[Loop]:
-    """Return the digests with the oldest out, as far as they do not fit into ``room`` tokens."""
-    if past_tokens(digests) <= room:
-        return digests
-    room, kept, full, tally = room - LINE_TOKENS, list[Loop](), False, Tally()
-    for loop in reversed(digests):
-        cost = bare_tokens(loop) + tally.add(*loop.notes)
-        full = full or cost > room
-        room -= 0 if full else cost
-        kept.append(out(loop, "digests_full") if full else loop)
-    return kept[::-1]
 
 
 Facts: TypeAlias = "tuple[tuple[int, str], ...]"

@@ -20,22 +20,30 @@ from turnlog.windows.text import NO_REPLY, escaped, fenced, truncation_mark
 from turnlog.windows.view import CallResult, Entry, Loop, Note, Unit
 
 MAX_LINES = 20
-_ARGUMENT_CHARS, _ERROR_CHARS, _OUTCOME_CHARS, _NAME_CHARS = 120, 120, 120, 64
+_ARGUMENT_CHARS, _ERROR_CHARS, _NAME_CHARS = 120, 120, 64
 _VALUES, _SEPARATOR = "values: ", ", "
 _SEPARATOR_TOKENS = 3
 """The most tokens of a comma and a space between two values, with what their borders may add."""
 
 
 def note_of(
-    title: str, units: Sequence[Unit], *, shown: str, max_values: int, closing: str = "", outcome_chars: int = 0
+    title: str,
+    units: Sequence[Unit],
+    *,
+    shown: str,
+    max_values: int,
+    max_lines: int = MAX_LINES,
+    closing: str = "",
+    outcome_chars: int = 0,
 ) -> Note | None:
     """Return the note of units; None when there is nothing to say. ``shown`` is the text that is sent beside it.
 
-    ``outcome_chars`` is the number of characters of each result, and of each message without calls, in the note.
+    ``outcome_chars`` is the number of characters of each result, and of each message without calls, in the note. The note has
+    lines for the newest ``max_lines`` calls.
     """
     lines = [line for unit in units for line in _lines(unit, outcome_chars)]
-    if len(lines) > MAX_LINES:
-        lines = [f"({len(lines) - MAX_LINES} earlier calls)", *lines[-MAX_LINES:]]
+    if len(lines) > max_lines:
+        lines = [f"({len(lines) - max_lines} earlier calls)", *lines[len(lines) - max_lines :]]
     if closing:
         lines.append(closing)
     # Turnlog adds the refs and counts: a value that equals one of them still has to be listed.
@@ -101,9 +109,19 @@ def bare_note(title: str, steps: int) -> Note:
     return Note(title, (_bare_line(steps),), (), _bare_tokens(title))
 
 
-def steps_note(title: str, units: Sequence[Unit], *, shown: str, max_values: int) -> Note:
+def steps_note(
+    title: str,
+    units: Sequence[Unit],
+    *,
+    shown: str,
+    max_values: int,
+    max_lines: int = MAX_LINES,
+    outcome_chars: int = 0,
+) -> Note:
     """Return the note on some steps of a long loop. Charged at least as much as a bare note."""
-    note = note_of(title, units, shown=shown, max_values=max_values, outcome_chars=_OUTCOME_CHARS)
+    note = note_of(
+        title, units, shown=shown, max_values=max_values, max_lines=max_lines, outcome_chars=outcome_chars
+    )
     if note is None:
         return bare_note(title, len(units))
     return replace(note, fixed=max(note.fixed, _bare_tokens(title)))
@@ -194,7 +212,7 @@ def pieces_tokens(loop: Loop) -> int:
     return sum(piece.tokens for piece in digest_pieces(loop))
 
 
-def with_note(loop: Loop, *, max_values: int) -> Loop:
+def with_note(loop: Loop, *, max_values: int, max_lines: int = MAX_LINES) -> Loop:
     """Return the loop's digest with its note, if there is something to note."""
     pieces = digest_pieces(loop)
     shown = "\n".join(_shown(piece) for piece in pieces)
@@ -202,7 +220,7 @@ def with_note(loop: Loop, *, max_values: int) -> Loop:
     units = [unit for unit in loop.units if unit.level == "whole" and unit.position not in pinned]
     closing = NO_REPLY if final_reply(loop) is None and any(unit.answers for unit in units) else ""
     title = f"notes on exchange {loop.number}"
-    note = note_of(title, units, shown=shown, max_values=max_values, closing=closing)
+    note = note_of(title, units, shown=shown, max_values=max_values, max_lines=max_lines, closing=closing)
     return replace(loop, notes=(note,) if note is not None else ())
 
 

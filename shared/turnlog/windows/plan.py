@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from turnlog.core.calls import outline_of
@@ -16,17 +17,15 @@ from turnlog.providers.registry import CODECS
 from turnlog.providers.token_rules import MESSAGE_OVERHEAD
 from turnlog.windows.bounds import upper_bound_tokens
 from turnlog.windows.budgets import Budget
-from turnlog.windows.costs import says_nothing
 from turnlog.windows.digests import digest_pieces, with_note
-from turnlog.windows.fit import fit
+from turnlog.windows.epochs import EpochStart, Fitted, fit
 from turnlog.windows.policy import Policy
 from turnlog.windows.prices import extra_tokens, frame_tokens
 from turnlog.windows.registry import is_built_in
 from turnlog.windows.render import missing_bodies
-from turnlog.windows.steps import Room, Step, out, pinned
+from turnlog.windows.steps import DigestWhenFull, Room, Step, out, pinned
 from turnlog.windows.text import SETTLEMENT
-from turnlog.windows.truncate import truncated
-from turnlog.windows.view import Entry, Loop, Unit, WindowDraft, assemble
+from turnlog.windows.view import Entry, Loop, Unit, WindowDraft, assemble, turns_of
 
 _REASON = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _OURS = frozenset({"summary", "not_included"})
@@ -206,19 +205,6 @@ class WindowPlan:
         entries = [known.get(entry.position, entry) for entry in self.entries]
         return WindowPlan.of(entries, self.request, total=self.total, unread=self.unread)
 
-    def before(self, position: int, request: WindowRequest) -> tuple[WindowPlan, bool]:
-        """Return the plan of a request in the same format as if the log ended before ``position``.
-
-        The second value is whether everything that plan could send is in this plan too, unchanged and in the same order.
-        """
-        kept = [entry for entry in self.entries if entry.position < position]
-        total = self.total - sum(entry.event.tokens for entry in self.entries[len(kept) :])
-        view = truncated(self.assembled, kept, position, total=total, settle=request.settle)
-        if view is None:
-            return WindowPlan.of(kept, request, total=total, unread=self.unread), False
-        view = replace(view, has_system=request.system is not None)
-        return WindowPlan(kept, request, total, self.unread, view), True
-
     def view(self) -> WindowDraft:
         """Return the view of everything that could be sent."""
         view = replace(self.assembled, summary=self.request.summary)
@@ -227,13 +213,8 @@ class WindowPlan:
         left_out = [replace(loop, units=(), level="out", reason="not_included") for loop in view.loops[-1:]]
         return replace(view, loops=(*view.past, *left_out), open_calls=())
 
-    def leaves(self, view: WindowDraft) -> bool:
-        """Return whether the view is still everything that could be sent."""
-        is_same = view.summary is self.request.summary and view.wording == self.assembled.wording
-        return is_same and view.loops == self.assembled.loops
-
-    def fitted(self) -> WindowDraft:
-        """Return the view within the budget.
+    def fitted(self) -> Fitted:
+        """Return the view within the budget, and the start of its epoch as far as policy and budget decide it.
 
         A summary that does not fit is left out, and the messages it covers are counted as omitted.
         """
@@ -263,52 +244,47 @@ class WindowPlan:
             view = applied(step, view, Room(self.request.budget.tokens, fixed))
         return view
 
-    def _fitted(self, view: WindowDraft) -> WindowDraft:
+    def _fitted(self, view: WindowDraft) -> Fitted:
         request = self.request
         fixed = fixed_tokens(request)
+        stepped = self._stepped(view)
+        steps = [step for step in request.policy.steps if isinstance(step, DigestWhenFull)]
         try:
-            return fit(self._stepped(view), room=request.budget.tokens - fixed)
+            fitted = fit(stepped, room=request.budget.tokens - fixed, step=steps[-1] if steps else DigestWhenFull())
         except BudgetTooSmallError as error:
             needed = int(error.details["needed"]) + fixed
             raise BudgetTooSmallError(
                 f"the least window needs {needed} tokens; the budget is {request.budget.tokens}",
                 details={"needed": needed, "budget": request.budget.tokens},
             ) from error
+        return replace(fitted, breaks=(*fitted.breaks, *self._breaks_of_steps(view, stepped)))
+
+    def _breaks_of_steps(self, view: WindowDraft, stepped: WindowDraft) -> Iterator[EpochStart]:
+        """Yield since when the policy's steps have left the same: since the current loop began, when they lower past loops."""
+        if any(not is_built_in(step) for step in self.request.policy.steps):
+            yield EpochStart(view.loops[-1].last if view.loops else 0, "policy", "base")
+        stubbed = [unit.position for loop in stepped.loops for unit in loop.units if unit.stubs]
+        if stubbed:
+            units = [unit for loop in view.loops for unit in loop.units]
+            newest = max(answer.entry.position for unit in units for answer in unit.answers if answer.entry is not None)
+            yield EpochStart(newest, "stub", "base")
+        if any(not loop.is_covered and not _is_whole(loop) for loop in stepped.past):
+            # A late result of a past call makes its loop larger, so the steps may leave other messages.
+            newest = max((entry.position for loop in stepped.past for unit in loop.units for entry in unit.entries), default=0)
+            yield EpochStart(max(newest, stepped.loops[-1].first), "past_loop", "base")
+
+
+def _is_whole(loop: Loop) -> bool:
+    return loop.level == "whole" and all(unit.level == "whole" for unit in loop.units)
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class Settled:
-    """A view with all the bodies that it sends. ``plans`` are the plans made on the way; the last one is the view's own.
+    """A view with all the bodies that it sends, the plan it comes from, and the breaks that separate it from earlier windows."""
 
-    ``is_untouched``: in no plan did the policy or the budget change anything that could be sent.
-    For the view of an earlier moment: ``is_within`` means that everything it sends is in the later view too, unchanged and in the
-    same order. Without ``is_known``, bodies that it sends are not available, so the view was planned without them.
-    """
-
-    plans: tuple[WindowPlan, ...]
+    plan: WindowPlan
     view: WindowDraft
-    is_untouched: bool
-    is_within: bool = False
-    is_known: bool = True
-
-    @property
-    def plan(self) -> WindowPlan:
-        return self.plans[-1]
-
-    def before(self, position: int, request: WindowRequest) -> Settled:
-        """Return the view that a request in the same format had when the log ended before ``position``. Fetches nothing.
-
-        Raises `BudgetTooSmallError` when that request was refused.
-        """
-        plan, is_same = self.plan.before(position, request)
-        if self.is_untouched and is_same and _changes_less(request, self.plan.request):
-            view = plan.view()
-            if not says_nothing(view):
-                return Settled((plan,), view, is_untouched=True, is_within=True)
-        if len(self.plans) > 1:
-            plan, _ = self.plans[0].before(position, request)
-        known = {entry.position: entry for entry in self.plan.entries if entry.message is not None}
-        return _settled(plan, lambda events: {event.position: known[event.position] for event in events}, known)
+    breaks: tuple[EpochStart, ...]
 
 
 def settled(entries: Sequence[Entry], request: WindowRequest, *, total: int, unread: int, fetch: Fetch) -> Settled:
@@ -322,50 +298,66 @@ def settled(entries: Sequence[Entry], request: WindowRequest, *, total: int, unr
     # These entries have neither a body nor a card.
     known = bring([entry.event for entry in entries if entry.message is None and entry.event.facts is None])
     entries = [known.get(entry.position, entry) for entry in entries]
-    return _settled(WindowPlan.of(entries, request, total=total, unread=unread), bring)
-
-
-def _settled(
-    plan: WindowPlan, bring: Callable[[list[MessageEvent]], Mapping[int, Entry]], at_hand: Container[int] | None = None
-) -> Settled:
-    """Plan the view again until all the bodies it sends are known. ``at_hand``: positions that ``bring`` can return; None: all."""
-    plans, is_untouched = [plan], True
+    plan = WindowPlan.of(entries, request, total=total, unread=unread)
     while True:
         try:
-            view = plan.fitted()
+            fitted = plan.fitted()
         except BudgetTooSmallError:
             # The reported need is exact only once all messages that every window sends are read.
-            wanted, is_untouched = plan.certain(), False
-            if not wanted or not _are_in(at_hand, wanted):
+            wanted = plan.certain()
+            if not wanted:
                 raise
         else:
             # A card lacks what sending may add to a message's tokens, so the plan is made again with the bodies.
-            wanted, is_untouched = missing_bodies(view), is_untouched and plan.leaves(view)
+            wanted = missing_bodies(fitted.view)
             if not wanted:
-                return Settled(tuple(plans), view, is_untouched)
-            if not _are_in(at_hand, wanted):
-                return Settled(tuple(plans), view, is_untouched, is_known=False)
+                late = breaks_of_results(fitted.view, settle=request.settle)
+                return Settled(plan, fitted.view, (*fitted.breaks, *late))
         plan = plan.with_entries(bring(wanted))
-        plans.append(plan)
 
 
-def _are_in(at_hand: Container[int] | None, wanted: Iterable[MessageEvent]) -> bool:
-    return at_hand is None or all(event.position in at_hand for event in wanted)
+def breaks_of_results(view: WindowDraft, *, settle: bool) -> Iterator[EpochStart]:
+    """Yield since when results of the view have replaced what an answer's window had for their calls.
 
-
-def _changes_less(then: WindowRequest, now: WindowRequest) -> bool:
-    """Return whether ``then`` leaves a shorter log unchanged whenever ``now`` leaves a longer one unchanged.
-
-    Turnlog's own steps leave out more of a longer log; other steps may do anything.
+    That was a neutral text, or an earlier result of the call, or nothing: a call whose result is awaited is not sent.
     """
-    is_as_large = then.budget.tokens - fixed_tokens(then) >= now.budget.tokens - fixed_tokens(now)
-    return (
-        is_as_large
-        and then.budget.tokens >= now.budget.tokens
-        and then.policy == now.policy
-        and then.summary is now.summary
-        and all(is_built_in(step) for step in now.policy.steps)
-    )
+    units = [unit for loop in view.loops for unit in loop.units]
+    turns = turns_of(view)
+    answers = [position for position, role in turns if role == "assistant"]
+    answers += [entry.position for entry, _ in view.set_aside if entry.facts.role == "assistant"]
+    superseded = [entry.position for entry, reason in view.set_aside if reason == "superseded_result"]
+    for index, unit in enumerate(units):
+        if not unit.answers:
+            continue
+        last = unit.said[-1].position
+        settled_at = next((turn for turn, _ in turns if turn > last), None)
+        for position in {answer.entry.position for answer in unit.answers if answer.entry is not None}:
+            is_replacing = settle or unit.is_folded or any(last < earlier < position for earlier in superseded)
+            sent_at = last if is_replacing else settled_at
+            if sent_at is not None and any(sent_at < answer <= position for answer in answers):
+                yield EpochStart(position, "late_result", unit.position)
+        if settle or settled_at is None or settled_at not in answers or _is_complete(unit, settled_at):
+            continue
+        if unit.is_folded or any(other.position < settled_at for other in units[index + 1 :]):
+            yield EpochStart(settled_at, "late_result", unit.position)
+
+
+def _is_complete(unit: Unit, position: int) -> bool:
+    """Return whether all results of a unit came before a position."""
+    return all(answer.entry is not None and answer.entry.position < position for answer in unit.answers)
+
+
+def sent_before(view: WindowDraft, position: int, *, settle: bool) -> int:
+    """Return the position up to which an answer at ``position`` was made behind the same messages.
+
+    That is the answer's own position, or that of a call whose results it did not wait for.
+    """
+    if settle:
+        return position
+    units = [unit for loop in view.loops for unit in loop.units if unit.position < position]
+    last_turn = max((turn for turn, _ in turns_of(view) if turn < position), default=0)
+    waiting = [unit for unit in units if unit.said[-1].position >= last_turn and not _is_complete(unit, position)]
+    return min((unit.position for unit in waiting), default=position)
 
 
 def fixed_tokens(request: WindowRequest) -> int:

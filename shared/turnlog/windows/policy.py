@@ -15,17 +15,17 @@ from pydantic_core import PydanticCustomError
 
 from turnlog.core.errors import InvalidInputError, MalformedError, Problem
 from turnlog.core.json_values import JsonObject, check_json, encode_json
-from turnlog.windows.digest_steps import WEEK_SECONDS, Crossing, Loops, Summary
+from turnlog.windows.digest_steps import WEEK_SECONDS, Loops, Summary
 from turnlog.windows.keep_newest import Messages, Pin, Recent, Tokens, Turns
 from turnlog.windows.registry import AnyStep
-from turnlog.windows.steps import MAX_MESSAGE_CHARS, Step
+from turnlog.windows.steps import MAX_MESSAGE_CHARS, DigestWhenFull, Step
 from turnlog.windows.stubs import StubToolResults
 from turnlog.windows.triggers import Clause, Trigger
 
 __all__ = [
     "PRESETS",
     "Clause",
-    "Crossing",
+    "DigestWhenFull",
     "Loops",
     "Messages",
     "Pin",
@@ -90,7 +90,7 @@ def _takes_summary(steps: Sequence[Step]) -> bool:
     return any(isinstance(step, Summary) for step in steps)
 
 
-_HIGH_MARK = Clause(fraction_over=Crossing().high)
+_HIGH_MARK = Clause(fraction_over=0.8)
 
 
 def classic(
@@ -117,7 +117,7 @@ def run_loops(
 
 
 PRESETS: dict[str, Policy] = {
-    "default": Policy(steps=(Summary(), Crossing()), compress=Trigger(any=(_HIGH_MARK,))),
+    "default": Policy(steps=(Summary(), DigestWhenFull()), compress=Trigger(any=(_HIGH_MARK,))),
     "run_loops": run_loops(),
     "classic": classic(),
     "turns": Policy(steps=(Turns(),)),

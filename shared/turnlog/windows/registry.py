@@ -13,12 +13,22 @@ from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from turnlog.core.errors import InvalidInputError
 from turnlog.core.json_values import encode_json
-from turnlog.windows.digest_steps import Crossing, Loops, Summary
+from turnlog.windows.digest_steps import Loops, Summary
 from turnlog.windows.keep_newest import Messages, Pin, Recent, Tokens, Turns
-from turnlog.windows.steps import Step
+from turnlog.windows.steps import DigestWhenFull, Step
 from turnlog.windows.stubs import StubToolResults
 
-BUILT_IN: tuple[type[Step], ...] = (Turns, Messages, Tokens, Recent, Loops, Crossing, StubToolResults, Summary, Pin)
+BUILT_IN: tuple[type[Step], ...] = (
+    Turns,
+    Messages,
+    Tokens,
+    Recent,
+    Loops,
+    DigestWhenFull,
+    StubToolResults,
+    Summary,
+    Pin,
+)
 """Turnlog's own steps, in the order in which messages and the schema list them."""
 OwnStep = TypeVar("OwnStep", bound=Step)
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")

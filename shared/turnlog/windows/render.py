@@ -11,8 +11,10 @@ from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.messages import Message, Text, ToolResult
 from turnlog.core.refs import Ref
 from turnlog.providers.base import Codec, Turn
+from turnlog.providers.blocks import without_thinking
 from turnlog.windows.costs import has_evicted, is_evicted, says_nothing
 from turnlog.windows.digests import Piece, note_text, sent_parts, shown_pieces
+from turnlog.windows.prices import FENCING
 from turnlog.windows.summaries import summary_text
 from turnlog.windows.text import NOTHING_SAID, SETTLEMENT, cut, left_out_line, truncation_mark, user_call_text
 from turnlog.windows.view import CallResult, Entry, Note, Stub, Unit, WindowDraft
@@ -30,9 +32,29 @@ def missing_bodies(view: WindowDraft) -> list[MessageEvent]:
     return list(wanted.values())
 
 
-def shares(view: WindowDraft, codec: Codec) -> list[Share]:
-    """Return the window's turns in a valid order, each with its message. All bodies must be there (see `missing_bodies`)."""
-    return _joined(_Renderer(codec).turns(view), codec)
+def shares(view: WindowDraft, codec: Codec, *, unsigned_to: int = 0) -> list[Share]:
+    """Return the window's turns in a valid order, each with its message. All bodies must be there (see `missing_bodies`).
+
+    Signed thinking of messages up to the position ``unsigned_to`` is left out: it was made behind another beginning, and the
+    provider refuses it behind this one (https://platform.claude.com/docs/en/build-with-claude/preserved-thinking).
+    """
+    parted = _joined(_Renderer(codec).turns(view), codec)
+    return list(_without_thinking(parted, codec, unsigned_to)) if unsigned_to and codec.format in FENCING else parted
+
+
+def _without_thinking(parted: Iterable[Share], codec: Codec, last: int) -> Iterator[Share]:
+    """Yield the shares without the thinking of messages up to a position. A message of thinking alone is left out."""
+    for share in parted:
+        entry, turn = share.entry, share.turn
+        # Only a message in its own format is sent with its thinking.
+        if entry is None or entry.position > last or turn.body is None or turn.format != codec.format:
+            yield share
+            continue
+        body = without_thinking(turn.body)
+        if body is turn.body:
+            yield share
+        elif body.get("content"):
+            yield replace(share, turn=replace(turn, body=body))
 
 
 def _joined(parted: Iterable[Share], codec: Codec) -> list[Share]:
@@ -231,7 +253,8 @@ def cut_head(head: str, limit: int, chars: int) -> str:
 
 
 def _sent_whole(unit: Unit) -> Iterator[Entry]:
-    stubs = {stub.position for stub in unit.stubs}
+    """Yield the messages of a unit whose bodies are needed: those sent whole, and those whose middle is left out."""
+    stubs = {stub.position for stub in unit.stubs if stub.texts}
     return (entry for entry in unit.entries if entry.position not in stubs)
 
 

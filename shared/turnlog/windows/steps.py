@@ -6,11 +6,12 @@ system message before the first loop, or a pinned message, and it gives a reason
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from turnlog.windows.digests import digest_pieces, with_note
 from turnlog.windows.view import Loop, Unit, WindowDraft
@@ -42,6 +43,43 @@ class Step(BaseModel):
     @abstractmethod
     def apply(self, view: WindowDraft, room: Room) -> WindowDraft:
         """Return the view after this step. Must be pure: the same view, fields and room give the same view in every process."""
+
+
+class DigestWhenFull(Step):
+    """Everything is sent while it fits; then the oldest part becomes the base of an epoch: digests and notes.
+
+    Behind the border stands the tail, whole. A new epoch begins when the tail takes more than ``high`` of the room for messages; its
+    tail begins with about ``low`` of it. So the beginning of the window stays the same for many calls and a provider's prompt cache
+    holds. The base takes what ``high`` leaves. A digest has at most ``max_message_chars`` characters of each message and ``ledger``
+    values. The digest of a loop without a final reply says so; with ``interrupted: "drop"`` such a loop is out instead.
+
+    Every policy is fitted to the budget in this way; the step sets the numbers.
+    """
+
+    step: Literal["digest_when_full"] = "digest_when_full"
+    high: float = Field(default=0.75, gt=0, le=1)
+    low: float = Field(default=0.4, ge=0, lt=1)
+    max_message_chars: int = Field(default=MAX_MESSAGE_CHARS, ge=1, le=1_000_000)
+    ledger: int = Field(default=LEDGER_PER_LOOP, ge=0, le=100)
+    interrupted: Literal["mark", "drop"] = "mark"
+
+    @model_validator(mode="after")
+    def _ordered(self) -> DigestWhenFull:
+        if self.low >= self.high:
+            raise ValueError("low must be smaller than high")
+        return self
+
+    def apply(self, view: WindowDraft, room: Room) -> WindowDraft:
+        return view
+
+    def summary_border(self, total: int, room: Room, summary: int) -> float:
+        """Return the running total of tokens below which a summary covers loops, by the total at which they were opened.
+
+        ``total`` is the running total at the log's end; ``summary`` is what a summary takes of the window.
+        """
+        high = self.high * room.tokens - room.fixed - summary
+        size = max(1.0, (self.high - self.low) * room.tokens)
+        return size * math.ceil(max(0.0, total - high) / size)
 
 
 def digest(loop: Loop, reason: str, max_message_chars: int = MAX_MESSAGE_CHARS, ledger: int = LEDGER_PER_LOOP) -> Loop:

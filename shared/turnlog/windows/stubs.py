@@ -50,7 +50,7 @@ def stub_results(
     for entry in result_entries(unit):
         if entry.position in known or entry.position in whole or entry.cost <= over_tokens:
             continue
-        stub = _stub(entry, _answers_in(unit, entry), reason, preview_tokens)
+        stub = _stub(entry, answers_in(unit, entry), reason, preview_tokens)
         if stub.tokens < entry.cost:
             stubs.append(stub)
             tokens -= entry.cost - stub.tokens
@@ -62,7 +62,13 @@ def result_entries(unit: Unit) -> Sequence[Entry]:
     return unit.entries[len(unit.said) :]
 
 
-def _answers_in(unit: Unit, entry: Entry) -> list[CallResult]:
+def stub_overhead(name: str) -> int:
+    """Return the most tokens that a shortened result takes besides its text; ``name`` is the name in the result."""
+    return upper_bound_tokens(name) + MESSAGE_OVERHEAD + _ERROR_MARK
+
+
+def answers_in(unit: Unit, entry: Entry) -> list[CallResult]:
+    """Return the unit's results that stand in one message."""
     return [answer for answer in unit.answers if answer.entry is not None and answer.entry.position == entry.position]
 
 
@@ -75,7 +81,7 @@ def _stub(entry: Entry, answers: Sequence[CallResult], reason: str, preview_toke
         missing = result.chars - len(shown)
         mark = f"{truncation_mark(missing) if missing > 0 else ''}\n[shortened; ref {answer.ref}]"
         texts.append(shown + mark)
-        tokens += bound + upper_bound_tokens(mark) + upper_bound_tokens(result.name) + MESSAGE_OVERHEAD + _ERROR_MARK
+        tokens += bound + upper_bound_tokens(mark) + stub_overhead(result.name)
     said = "\n".join(texts)
     values = chosen([value for value in ledger_of(entry) if not is_said(value, said)], MAX_VALUES)
     if values:

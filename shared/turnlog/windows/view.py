@@ -363,6 +363,14 @@ def _loops(entries: Sequence[Entry], units: Sequence[Unit], befores: Mapping[int
     )
 
 
+def turns_of(view: WindowDraft) -> list[tuple[int, str]]:
+    """Return the position and role of each turn in the loops of a view, those with open calls included; in order."""
+    units = [unit for loop in view.loops for unit in loop.units]
+    turns = {unit.position: str(unit.entry.facts.role) for unit in units if is_turn(unit.entry)}
+    waiting = {ref.position: "assistant" for ref in view.open_calls}
+    return sorted((waiting | turns).items())
+
+
 def never_sent(entry: Entry) -> str:
     """Return why a message is in no window at all, or an empty string."""
     if entry.event.envelope.status == "interrupted":

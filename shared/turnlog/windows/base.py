@@ -1,0 +1,187 @@
+"""The base of an epoch: what a window sends of the part before the border.
+
+Older loops are digests in four sizes, the newest with the most room. The loop that contains the border keeps its user messages whole;
+its steps before the border become notes. The base depends on nothing behind the border, so it stays the same for the whole epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from turnlog.core.lazy_dataclass import lazy_dataclass
+from turnlog.windows.costs import LINE_TOKENS, bare_tokens
+from turnlog.windows.digests import (
+    MAX_LINES,
+    Tally,
+    bare_note,
+    digest_pieces,
+    final_reply,
+    pinned_pieces,
+    steps_note,
+    with_note,
+)
+from turnlog.windows.steps import DigestWhenFull, out
+from turnlog.windows.view import Loop, Note, Unit, WindowDraft
+
+DIGESTED, DROPPED, FOLDED = "high_mark", "digests_full", "fold"
+"""Reasons in the manifest: a loop is a digest, a loop is left out, a step is told in a note."""
+NO_REPLY = "no_reply"
+_SHARE = 0.6
+"""Share of the room left that one loop or note may take, so that older ones get something too."""
+
+
+class Size(NamedTuple):
+    """A size of a digest: characters of each message, values, and lines about calls."""
+
+    chars: int
+    values: int
+    lines: int
+
+
+SIZES = (Size(500, 100, MAX_LINES), Size(200, 40, 10), Size(80, 15, 5), Size(40, 12, 0))
+NOTE_SIZES = (Size(120, 100, MAX_LINES), Size(0, 60, MAX_LINES), Size(0, 40, 0))
+"""Sizes of the notes on steps of the parted loop; ``chars`` are those of each result."""
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class Border:
+    """The first unit of the tail: the index of its loop, and its index in the loop. The tail may be empty."""
+
+    loop: int
+    unit: int = 0
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class Base:
+    """The loops of a view before a border, as they are sent, and the tokens that they take.
+
+    ``parted`` is the loop that contains the border, with only its units before the border; None when the border is where a loop
+    begins.
+    """
+
+    loops: tuple[Loop, ...]
+    parted: Loop | None
+    tokens: int
+
+
+def least_tokens(view: WindowDraft, border: Border) -> int:
+    """Return the least that a base takes: pinned messages, the parted loop's user messages, and the lines about what is missing."""
+    tokens = LINE_TOKENS + sum(piece.tokens for loop in view.loops[: border.loop] for piece in pinned_pieces(loop))
+    if border.unit:
+        loop = view.loops[border.loop]
+        units = loop.units[: border.unit]
+        tokens += sum(unit.tokens for unit in units if unit.level == "whole" and not is_step(unit))
+        tokens += bare_note(_title(loop), 1).fixed if any(map(is_step, units)) else 0
+    return tokens
+
+
+def base_of(view: WindowDraft, border: Border, room: int, step: DigestWhenFull) -> Base:
+    """Return the base in at most ``room`` tokens, which are at least `least_tokens`."""
+    filling = _Filling(room - least_tokens(view, border))
+    parted = None
+    if border.unit:
+        loop = view.loops[border.loop]
+        parted = filling.parted(replace(loop, units=loop.units[: border.unit]))
+    loops = [
+        filling.past(loop, step, is_oldest=index == 0)
+        for index, loop in reversed(list(enumerate(view.loops[: border.loop])))
+    ]
+    return Base(tuple(reversed(loops)), parted, room - filling.room)
+
+
+def is_step(unit: Unit) -> bool:
+    """Return whether the unit is a step of an agent's loop, which a note may replace."""
+    return unit.level == "whole" and not unit.pinned and unit.entry.facts.role == "assistant"
+
+
+def folded(loop: Loop, steps: Sequence[Unit], notes: tuple[Note, ...]) -> Loop:
+    """Return the loop with notes in the place of some steps."""
+    positions = {unit.position for unit in steps}
+    units = [
+        replace(unit, level="digest", reason=FOLDED) if unit.position in positions else unit for unit in loop.units
+    ]
+    return replace(loop, units=tuple(units), notes=notes)
+
+
+def bare_fold(loop: Loop) -> Loop:
+    """Return the loop with all its steps in one note that says only how many they are."""
+    steps = [unit for unit in loop.units if is_step(unit)]
+    if not steps:
+        return loop
+    return folded(loop, steps, (replace(bare_note(_title(loop), len(steps)), at=steps[0].position),))
+
+
+class _Filling:
+    """Fills the room of a base, newest part first."""
+
+    def __init__(self, room: int) -> None:
+        self.room = room
+        self._tally = Tally()
+
+    def parted(self, loop: Loop) -> Loop:
+        """Return the loop with its steps in notes, one for up to `MAX_LINES` steps; the oldest steps share a note without content."""
+        steps = [unit for unit in loop.units if is_step(unit)]
+        if not steps:
+            return loop
+        title = _title(loop)
+        shown = "\n".join(unit.entry.facts.head for unit in loop.units if unit.entry.facts.role == "user")
+        notes = list[Note]()
+        while steps_left := steps[: max(0, len(steps) - len(notes) * MAX_LINES)]:
+            units = steps_left[-MAX_LINES:]
+            note = self._note(title, units, shown, is_oldest=units[0] is steps[0])
+            if note is None:
+                bare = bare_note(title, len(steps_left))
+                self._tally.add(bare)
+                notes.append(replace(bare, at=steps_left[0].position))
+                break
+            notes.append(replace(note, at=units[0].position))
+        return folded(loop, steps, tuple(reversed(notes)))
+
+    def _note(self, title: str, units: Sequence[Unit], shown: str, *, is_oldest: bool) -> Note | None:
+        """Return the largest note on some steps that its share of the room allows; None when not even the smallest fits."""
+        for size in NOTE_SIZES:
+            note = steps_note(title, units, shown=shown, max_values=size.values, max_lines=size.lines, outcome_chars=size.chars)
+            cost = self._tally.add(note)
+            if cost <= self.room * (1 if is_oldest or size is NOTE_SIZES[-1] else _SHARE):
+                self.room -= cost
+                return note
+            self._tally.remove(note)
+        return None
+
+    def past(self, loop: Loop, step: DigestWhenFull, *, is_oldest: bool) -> Loop:
+        """Return a past loop as the largest digest that its share of the room allows; out, when not even the smallest fits."""
+        if loop.level == "out":
+            return loop
+        if step.interrupted == "drop" and loop.level == "whole" and final_reply(loop) is None:
+            return out(loop, NO_REPLY)
+        pinned = sum(piece.tokens for piece in pinned_pieces(loop))
+        for size in SIZES:
+            digest = resized(loop, size, step)
+            if digest.level != "digest":
+                return digest
+            cost = bare_tokens(digest) - pinned + self._tally.add(*digest.notes)
+            if cost <= self.room * (1 if is_oldest or size is SIZES[-1] else _SHARE):
+                self.room -= cost
+                return digest
+            self._tally.remove(*digest.notes)
+        return out(loop, DROPPED)
+
+
+def resized(loop: Loop, size: Size, step: DigestWhenFull) -> Loop:
+    """Return a loop as a digest of at most a size; out, when the digest would say nothing.
+
+    The step may allow less than the size does. A loop that is a digest already keeps its reason.
+    """
+    is_digest = loop.level == "digest"
+    chars = min(size.chars, loop.max_message_chars if is_digest else step.max_message_chars)
+    values = min(size.values, sum(len(note.values) for note in loop.notes) if is_digest else step.ledger)
+    reason = loop.reason if is_digest else DIGESTED
+    digest = replace(loop, level="digest", reason=reason, max_message_chars=chars)
+    digest = with_note(digest, max_values=values, max_lines=size.lines)
+    return digest if digest.notes or digest_pieces(digest) else out(loop, reason)
+
+
+def _title(loop: Loop) -> str:
+    return f"notes on earlier steps of exchange {loop.number}"

@@ -1,0 +1,283 @@
+"""Epochs: how a view that is larger than the budget becomes a window, and since when windows have begun in the same way.
+
+A border divides the view. What lies before it is told in short (the base, `turnlog.windows.base`), what lies behind it is sent whole
+(the tail). Borders stand only at certain places of the log, far apart, so the windows of many calls share frame, base and border:
+an epoch. Within an epoch a window begins with the whole window of the call before and only appends.
+
+Which epoch a window belongs to follows from the log and the request alone. Nothing is stored, and two builders agree.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Literal, TypeAlias
+
+from turnlog.core.errors import BudgetTooSmallError
+from turnlog.core.lazy_dataclass import lazy_dataclass
+from turnlog.core.prefix_breaks import BreakReason
+from turnlog.windows.base import Base, Border, bare_fold, base_of, least_tokens
+from turnlog.windows.costs import LINE_TOKENS, bare_tokens, has_evicted, message_tokens
+from turnlog.windows.digests import Tally
+from turnlog.windows.large_results import capped_tokens, cut_results, results_tokens
+from turnlog.windows.steps import DigestWhenFull, out
+from turnlog.windows.stubs import stub_results
+from turnlog.windows.summaries import summary_tokens
+from turnlog.windows.view import Loop, Unit, WindowDraft, turns_of
+
+GIANT, MARGIN, REACH = 0.25, 0.04, 2.0
+"""Shares of the room for messages: what the results of one step take at least before they are cut, what a cut result leaves free for
+the next steps, and how far before the border messages are still told in short."""
+BrokeAt: TypeAlias = int | Literal["tools", "system", "summary", "base"] | None
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class EpochStart:
+    """Since when windows have begun as this one does.
+
+    ``position``: windows at positions below it began otherwise; 0 when there never was a break. ``broke_at`` is the position or the
+    part of the window that differs from the epoch before.
+    """
+
+    position: int = 0
+    reason: BreakReason | None = None
+    broke_at: BrokeAt = None
+
+
+NEVER_BROKEN = EpochStart()
+_PARTS = ("tools", "system", "summary", "base")
+
+
+def first_in_window(breaks: Sequence[EpochStart]) -> EpochStart:
+    """Return the break that comes first in the window, in the order tools, system text, summary, base, messages."""
+    return min(breaks, key=lambda start: (-1, _PARTS.index(start.broke_at)) if isinstance(start.broke_at, str) else (start.broke_at or 0, 0))
+
+
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class Fitted:
+    """A view within the budget, and the breaks that the budget caused."""
+
+    view: WindowDraft
+    breaks: tuple[EpochStart, ...] = ()
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class _Element:
+    """A unit of a whole loop, or a loop that a step has lowered: a place where the border may be.
+
+    ``tokens`` counts results as far as they are never cut shorter; ``more`` is what they take beyond that.
+    """
+
+    border: Border
+    before: int
+    position: int
+    last: int
+    tokens: int
+    more: int = 0
+    unit: Unit | None = None
+
+
+def fit(view: WindowDraft, *, room: int, step: DigestWhenFull) -> Fitted:
+    """Return the view within ``room`` tokens of messages.
+
+    Raises `BudgetTooSmallError` when that is impossible; its detail ``needed`` counts messages only.
+    """
+    if message_tokens(view) <= room:
+        return Fitted(view)
+    for fitted in _candidates(view, room, step):
+        if message_tokens(fitted.view) <= room:
+            return fitted
+    smallest = min(_least_views(view), key=message_tokens)
+    needed = message_tokens(smallest)
+    if needed > room:
+        raise BudgetTooSmallError(f"the least window needs {needed} tokens of messages", details={"needed": needed})
+    return Fitted(smallest, (EpochStart(_head(view), "budget", "base"),))
+
+
+def reach_of(room: int) -> int:
+    """Return how many tokens of the newest messages a window of ``room`` tokens depends on, each step's results capped."""
+    return int((1 + REACH + DigestWhenFull().high) * room)
+
+
+def capped_cost(tokens: int, room: int) -> int:
+    """Return how far a message of ``tokens`` tokens counts towards `reach_of`."""
+    return min(tokens, max(1, int(GIANT * room)))
+
+
+def _candidates(view: WindowDraft, room: int, step: DigestWhenFull) -> Iterator[Fitted]:
+    """Yield the view behind its border; then, where a note saves more than the tail, with an empty tail."""
+    fixed = sum(unit.tokens for unit in view.preamble) + summary_tokens(view.summary, view.wording.label)
+    epoch = _Epoch(view, room - fixed, step)
+    border = epoch.border()
+    if border is not None:
+        yield epoch.fitted(border)
+    if view.loops and view.loops[-1].level == "whole":
+        empty = len(epoch.elements)
+        if border != empty and epoch.base_room(empty) <= epoch.room:
+            yield epoch.fitted(empty)
+
+
+class _Epoch:
+    """The border of a view, its base, and its tail. ``room`` is what the messages may take besides preamble and summary."""
+
+    def __init__(self, view: WindowDraft, room: int, step: DigestWhenFull) -> None:
+        self.view, self.room, self.step = view, room, step
+        self.elements = list(_elements(view, max(1, int(GIANT * room))))
+        self._size = max(1.0, (step.high - step.low) * room)
+        self._first = (1 - step.low) * room + (self.elements[0].before if self.elements else 0)
+
+    def border(self) -> int | None:
+        """Return the index of the first element of the tail; None when no border lets the tail fit."""
+        fitting = self._least_fitting()
+        return next((index for index in fitting if self._tail(index) + self.base_room(index) <= self.room), None)
+
+    def base_room(self, index: int) -> int:
+        """Return the room of the base: its share, or more when it must take more. Before the first border there is only a line."""
+        if not index:
+            return LINE_TOKENS if has_evicted(self.view) else 0
+        return max(int((1 - self.step.high) * self.room), least_tokens(self.view, self._place(index)))
+
+    def fitted(self, index: int) -> Fitted:
+        """Return the view with its tail behind the element at ``index``."""
+        base = base_of(self.view, self._place(index), self.base_room(index), self.step) if index else None
+        taken = base.tokens if base is not None else self.base_room(0)
+        cuts, shrunk = _cuts(self.elements[index:], self.room - taken, int(MARGIN * self.room))
+        view = _assembled(self.view, base, self._place(index), cuts)
+        return Fitted(view, (self._start(index), shrunk))
+
+    def _start(self, index: int) -> EpochStart:
+        """Return since when this border has been in use: since the tail behind the border before it became too large."""
+        if not index:
+            return NEVER_BROKEN
+        if index == len(self.elements):
+            return EpochStart(max(element.last for element in self.elements), "crossing", "base")
+        earlier = max((place for place in range(index) if self._is_place(place)), default=0)
+        room = self.room - self.base_room(earlier)
+        taken = 0
+        for element in self.elements[earlier:]:
+            taken += element.tokens
+            if taken > room:
+                return EpochStart(element.last, "crossing", "base")
+        return EpochStart(_head(self.view), "crossing", "base")
+
+    def _least_fitting(self) -> Iterator[int]:
+        """Yield the places for a border at which the tail fits beside a base of the usual size, the oldest first."""
+        taken, fitting = 0, list[int]()
+        room = self.room - int((1 - self.step.high) * self.room)
+        for index in range(len(self.elements) - 1, -1, -1):
+            taken += self.elements[index].tokens
+            if taken > (room if index else self.room):
+                break
+            if self._is_place(index):
+                fitting.append(index)
+        return reversed(fitting)
+
+    def _is_place(self, index: int) -> bool:
+        """Return whether a border may stand before an element: on a grid over the running totals, or beside a very large element."""
+        if not index:
+            return True
+        before, element = self.elements[index - 1], self.elements[index]
+        if max(before.tokens, element.tokens) > self._size / 2:
+            return True
+        return self._cell(before.before) != self._cell(element.before)
+
+    def _cell(self, total: int) -> int:
+        return int(max(0.0, total - self._first + self._size) // self._size)
+
+    def _tail(self, index: int) -> int:
+        return sum(element.tokens for element in self.elements[index:])
+
+    def _place(self, index: int) -> Border:
+        if index < len(self.elements):
+            return self.elements[index].border
+        last = len(self.view.loops) - 1
+        return Border(last, len(self.view.loops[last].units))
+
+
+def _elements(view: WindowDraft, cap: int) -> Iterator[_Element]:
+    turns = [position for position, _ in turns_of(view)]
+    for index, loop in enumerate(view.loops):
+        if loop.level != "whole":
+            tokens = bare_tokens(loop) + Tally().add(*loop.notes)
+            yield _Element(Border(index), loop.before, loop.first, loop.last, tokens)
+            continue
+        for place, unit in enumerate(loop.units):
+            last = max(entry.position for entry in unit.entries)
+            if any(answer.entry is None for answer in unit.answers):
+                # The call waited for a result until the next turn came.
+                behind = bisect_right(turns, unit.said[-1].position)
+                last = max([last, *turns[behind : behind + 1]])
+            tokens = capped_tokens(unit, cap) if unit.level == "whole" else 0
+            more = unit.tokens - tokens if unit.level == "whole" else 0
+            yield _Element(Border(index, place), unit.before, unit.position, last, tokens, more, unit)
+
+
+def _cuts(tail: Sequence[_Element], room: int, margin: int) -> tuple[dict[Border, int], EpochStart]:
+    """Return how many tokens of results are left out of each unit of the tail that has large ones, by its place.
+
+    In order of the log: a large result gets what is free when it comes, and keeps it while that fits. When something new does not
+    fit beside it, all large results so far shrink at once to what they take at least. The second value is when that was last.
+    """
+    taken, sent, start = 0, dict[int, int](), NEVER_BROKEN
+    for index, element in enumerate(tail):
+        free = room - taken - element.tokens
+        shrinking = [place for place, more in sent.items() if more]
+        if free < element.more and shrinking:
+            taken -= sum(sent.values())
+            sent, start = dict.fromkeys(sent, 0), EpochStart(element.last, "large_result", tail[shrinking[0]].position)
+            free = room - taken - element.tokens
+        if element.more:
+            sent[index] = element.more if element.more <= free else max(0, free - margin)
+        taken += element.tokens + sent.get(index, 0)
+    return {tail[index].border: tail[index].more - more for index, more in sent.items() if more < tail[index].more}, start
+
+
+def _assembled(view: WindowDraft, base: Base | None, border: Border, cuts: dict[Border, int]) -> WindowDraft:
+    """Return the view with its base, and with the large results of its tail at their sizes."""
+    loops = list(view.loops)
+    if base is not None:
+        loops[: border.loop] = base.loops
+        if base.parted is not None:
+            whole = loops[border.loop]
+            units = (*base.parted.units, *whole.units[border.unit :])
+            loops[border.loop] = replace(whole, units=units, notes=base.parted.notes)
+    for place, missing in cuts.items():
+        loop = loops[place.loop]
+        unit = loop.units[place.unit]
+        unit = cut_results(unit, results_tokens(unit) - missing)
+        loops[place.loop] = replace(loop, units=(*loop.units[: place.unit], unit, *loop.units[place.unit + 1 :]))
+    return replace(view, loops=tuple(loops))
+
+
+def _least_views(view: WindowDraft) -> Iterator[WindowDraft]:
+    """Yield small forms of a view, for budgets that are hardly enough: the newest step short, then all steps in a bare note."""
+    if not view.loops:
+        yield view
+        return
+    for past in (view, view.with_past(out(loop, "budget") for loop in view.past)):
+        current = view.loops[-1]
+        if current.level != "whole":
+            yield past
+            continue
+        stubs = replace(current, units=tuple(stub_results(unit, "stub", over_tokens=0) for unit in current.units))
+        yield past.with_current(stubs)
+        yield past.with_current(bare_fold(stubs))
+        yield past.with_current(bare_fold(_first_and_newest(stubs)))
+
+
+def _first_and_newest(loop: Loop) -> Loop:
+    """Return the loop with only the first and the newest of its user messages; the others are left out."""
+    users = [
+        unit for unit in loop.units if unit.level == "whole" and unit.entry.facts.role == "user" and not unit.pinned
+    ]
+    dropped = {unit.position for unit in users[1:-1]}
+    units = [replace(unit, level="out", reason="budget") if unit.position in dropped else unit for unit in loop.units]
+    return replace(loop, units=tuple(units))
+
+
+def _head(view: WindowDraft) -> int:
+    """Return the position of the newest message of a view."""
+    return max((loop.last for loop in view.loops), default=0)

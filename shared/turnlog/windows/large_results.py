@@ -1,0 +1,186 @@
+"""Large tool results: how much of one is sent, and its text with the middle left out.
+
+A result is cut at the borders of lines or JSON elements. Its beginning and its end stay, because errors stand at the end. A mark
+between them says how much is missing and how to get it back.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+
+from turnlog.core.messages import Text, ToolResult
+from turnlog.core.refs import Ref
+from turnlog.windows.bounds import lower_bound_tokens, upper_bound_tokens
+from turnlog.windows.stubs import answers_in, result_entries, stub_overhead
+from turnlog.windows.view import Entry, Stub, Unit
+
+LARGE_RESULT = "large_result"
+"""The reason of a result in the manifest whose middle is left out because it does not fit."""
+LEAST_TOKENS = 120
+"""Results that take no more are never cut: the mark would take as much."""
+_HEAD_SHARE = 0.6
+_SLACK_CHARS = 400
+"""Characters before a cut among which a border of lines or elements is looked for."""
+_TRUE_BORDER = re.compile(r"(?<=[A-Za-z0-9])(?=[ \t\r\n])")
+"""Places where no token of the whole text crosses: white space after a letter or digit begins a new piece of the encoding."""
+
+
+def results_tokens(unit: Unit) -> int:
+    """Return the tokens of the messages with results that a unit sends."""
+    return sum(entry.cost for entry in _cuttable(unit))
+
+
+def capped_tokens(unit: Unit, cap: int) -> int:
+    """Return the tokens of a unit whose results together take at most ``cap`` tokens."""
+    tokens = results_tokens(unit)
+    return (
+        unit.tokens - tokens + sum(_allotted([entry.cost for entry in _cuttable(unit)], cap))
+        if tokens > cap
+        else unit.tokens
+    )
+
+
+def cut_results(unit: Unit, tokens: int) -> Unit:
+    """Return the unit with its results cut so that they take at most ``tokens`` tokens together; small ones stay whole.
+
+    A result whose payload has not been fetched gets a stub without texts: read the payload, then cut again.
+    """
+    entries = _cuttable(unit)
+    stubs, saved = list(unit.stubs), 0
+    for entry, room in zip(entries, _allotted([entry.cost for entry in entries], tokens), strict=True):
+        if entry.cost > room:
+            stub = _cut(unit, entry, room)
+            stubs.append(stub)
+            saved += entry.cost - stub.tokens
+    return replace(unit, stubs=tuple(stubs), tokens=unit.tokens - saved) if saved else unit
+
+
+def _cuttable(unit: Unit) -> Sequence[Entry]:
+    """Return the messages with results that may be cut: not those of a pinned message, nor those that are stubs already."""
+    if unit.level != "whole" or unit.pinned or unit.is_folded or not unit.answers:
+        return ()
+    stubs = {stub.position for stub in unit.stubs}
+    return [entry for entry in result_entries(unit) if entry.position not in stubs]
+
+
+def _allotted(costs: Sequence[int], room: int) -> list[int]:
+    """Return what each of several costs gets of a room: small ones all that they need, the others equal shares."""
+    shares, left, waiting = list(costs), room, len(costs)
+    for index in sorted(range(len(costs)), key=costs.__getitem__):
+        share = max(LEAST_TOKENS, left // waiting)
+        shares[index] = min(costs[index], share)
+        left -= shares[index]
+        waiting -= 1
+    return shares
+
+
+def _cut(unit: Unit, entry: Entry, room: int) -> Stub:
+    answers = answers_in(unit, entry)
+    if entry.message is None:
+        return Stub(entry.position, (), room, LARGE_RESULT)
+    results = [entry.message.tool_results[answer.index] for answer in answers]
+    overheads = [stub_overhead(result.name) for result in results]
+    texts = [result.text for result in results]
+    rooms = _allotted([upper_bound_tokens(text) for text in texts], room - sum(overheads))
+    shown = [
+        cut_middle(text, limit, str(answer.ref)) for text, limit, answer in zip(texts, rooms, answers, strict=True)
+    ]
+    if len(results) == 1 and len(entry.facts.results) == 1 and _is_one_text(results[0]):
+        # The stored count of the whole message bounds what is left of it better than the text alone does.
+        shown = [_cut_of_counted(texts[0], rooms[0], str(answers[0].ref), entry.event.tokens)]
+    tokens = sum(overheads) + sum(bound for _, bound in shown)
+    pairs: list[tuple[Ref, str]] = [(answer.ref, text) for answer, (text, _) in zip(answers, shown, strict=True)]
+    return Stub(entry.position, tuple(pairs), tokens, LARGE_RESULT)
+
+
+def _is_one_text(result: ToolResult) -> bool:
+    return len(result.content) == 1 and isinstance(result.content[0], Text)
+
+
+def _cut_of_counted(text: str, room: int, ref: str, counted: int) -> tuple[str, int]:
+    """Return the cut text and its bound, where the whole text is known to take at most ``counted`` tokens.
+
+    What is left takes at most what the whole takes, less the least that the middle takes, plus what cutting may add. So more of the
+    text is tried than its upper bound alone would allow.
+    """
+    best = cut_middle(text, room, ref)
+    size = len(text)
+    share = min(0.98, room / max(1, counted))
+    for _ in range(8):
+        head, tail = _ends(text, int(size * share * _HEAD_SHARE), int(size * share * (1 - _HEAD_SHARE)))
+        if head + tail <= len(best[0]):
+            return best
+        bound = _bound_of_rest(text, head, tail, counted) + upper_bound_tokens(_mark(text, head, tail, ref))
+        if bound <= room:
+            return text[:head] + _mark(text, head, tail, ref) + text[len(text) - tail :], bound
+        share *= min(0.97, max(0.5, room / bound))
+    return best
+
+
+def _bound_of_rest(text: str, head: int, tail: int, counted: int) -> int:
+    """Return the most tokens of a text without its middle, from the count of the whole."""
+    end = len(text) - tail
+    before, after = text[max(0, head - _SLACK_CHARS) : head], text[end : end + _SLACK_CHARS]
+    left = max((match.start() for match in _TRUE_BORDER.finditer(before)), default=None)
+    right = next((match.start() for match in _TRUE_BORDER.finditer(after)), None)
+    middle = text[head:end]
+    first = _TRUE_BORDER.search(middle)
+    last = max((match.start() for match in _TRUE_BORDER.finditer(middle[-_SLACK_CHARS:])), default=None)
+    if left is None or right is None or first is None or last is None:
+        return upper_bound_tokens(text[:head]) + upper_bound_tokens(text[end:])
+    inner = middle[first.start() : max(first.start(), len(middle) - len(middle[-_SLACK_CHARS:]) + last)]
+    return counted - lower_bound_tokens(inner) + upper_bound_tokens(before[left:]) + upper_bound_tokens(after[:right])
+
+
+@lru_cache(maxsize=256)
+def cut_middle(text: str, tokens: int, ref: str) -> tuple[str, int]:
+    """Return the text within ``tokens`` tokens, its middle replaced by a mark, and the most tokens that it takes."""
+    bound = upper_bound_tokens(text)
+    if bound <= tokens:
+        return text, bound
+    share = min(0.98, tokens / bound)
+    for _ in range(12):
+        head, tail = _ends(text, int(len(text) * share * _HEAD_SHARE), int(len(text) * share * (1 - _HEAD_SHARE)))
+        mark = _mark(text, head, tail, ref)
+        shown = text[:head] + mark + text[len(text) - tail :]
+        most = upper_bound_tokens(shown)
+        if most <= tokens:
+            return shown, most
+        share *= min(0.95, max(0.2, tokens / most))
+    mark = _mark(text, 0, 0, ref)
+    return mark, upper_bound_tokens(mark)
+
+
+def _ends(text: str, head: int, tail: int) -> tuple[int, int]:
+    """Return the lengths of head and tail, shortened to borders of lines or elements."""
+    return _length_of_head(text, head), _length_of_tail(text, tail)
+
+
+def _length_of_head(text: str, length: int) -> int:
+    low = max(0, length - max(_SLACK_CHARS, length // 5))
+    for border in ("\n", "},", "],", ", ", " "):
+        index = text.rfind(border, low, length)
+        if index > 0:
+            return index + len(border)
+    return length
+
+
+def _length_of_tail(text: str, length: int) -> int:
+    start = len(text) - length
+    high = min(len(text), start + max(_SLACK_CHARS, length // 5))
+    for border in ("\n", "},", "],", ", ", " "):
+        index = text.find(border, start, high)
+        if index >= 0:
+            return len(text) - index - len(border)
+    return length
+
+
+def _mark(text: str, head: int, tail: int, ref: str) -> str:
+    middle = text[head : len(text) - tail]
+    lines = middle.count("\n")
+    first = text.count("\n", 0, head) + 1
+    where = f", lines {first} to {first + lines}" if lines > 1 else ""
+    return f"\n[... {len(middle)} characters{where} left out here; ref {ref} has the whole result ...]\n"

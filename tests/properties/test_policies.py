@@ -6,9 +6,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.effort import examples, is_full
-from tests.properties.building import stored
+from tests.properties.building import Asked, stored, window
 from tests.properties.histories import History, disorderly
-from tests.properties.test_window_growth import border
 from turnlog.windows.plan import WINDOW_OVERHEAD, entry_of
 from turnlog.windows.policy import PRESETS
 from turnlog.windows.steps import Room
@@ -35,9 +34,7 @@ def test_a_step_counts_the_past_as_the_header_does(history: History) -> None:
 
 @laws
 @given(disorderly(), st.integers(1, 4_000))
-def test_default_is_to_be_compressed_just_when_its_window_has_crossed_the_high_mark(
-    history: History, budget: int
-) -> None:
+def test_default_is_to_be_compressed_before_its_window_leaves_anything_out(history: History, budget: int) -> None:
     held, trigger = stored(history), PRESETS["default"].compress
     flow, loops = held.flow, max(0, held.flow.loop.number - 1)
     totals = Totals(
@@ -46,4 +43,6 @@ def test_default_is_to_be_compressed_just_when_its_window_has_crossed_the_high_m
     preamble = sum(source.event.tokens for source in held.sources if not source.loop)
     assert trigger is not None
     is_over = is_crossed(trigger, totals, Room(budget, WINDOW_OVERHEAD + preamble))
-    assert is_over == (border(held, len(history), budget) > 0)
+    if not is_over and not sum(source.loop == 0 for source in held.sources):
+        made = window(held, Asked("default", budget * 2))
+        assert {part.level for part in made.manifest.parts if part.kind == "loop"} <= {"whole"}

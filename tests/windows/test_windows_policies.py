@@ -13,7 +13,7 @@ from turnlog.windows.budgets import budget_for, context_of
 from turnlog.windows.policy import (
     PRESETS,
     Clause,
-    Crossing,
+    DigestWhenFull,
     Loops,
     Messages,
     Policy,
@@ -76,7 +76,7 @@ def counted(answer: WindowAnswer) -> dict[str, int]:
             Policy(
                 steps=(
                     Summary(),
-                    Crossing(high=0.8, low=0.5, max_message_chars=500),
+                    DigestWhenFull(high=0.75, low=0.4, max_message_chars=500),
                 ),
                 compress=Trigger(any=(Clause(fraction_over=0.8),)),
             ),

@@ -158,7 +158,7 @@ class PrefixAnswer(Answer):
     """
 
     stable_tokens: int
-    broke_at: int | Literal["tools", "system", "summary", "line"] | None
+    broke_at: int | Literal["tools", "system", "summary", "base"] | None
     reason: BreakReason | None = Field(description="Why it broke; null when it did not")
 
 

@@ -21,7 +21,7 @@ from turnlog.sessions.session_log import SessionLog
 from turnlog.windows.budgets import Budget, budget_for
 from turnlog.windows.build import WindowRequest, upper_bound_of_json
 from turnlog.windows.epochs import EpochStart
-from turnlog.windows.policy import policy_of
+from turnlog.windows.policy import policy_of, stored_policy
 from turnlog.windows.recall import with_recall
 from turnlog.windows.steps import Room
 
@@ -72,7 +72,7 @@ def request_of(
 ) -> tuple[WindowRequest, BudgetAnswer]:
     """Return the window request and its budget. Fields that the call leaves out come from the session's settings."""
     reserve = body.output_reserve if body.output_reserve is not None else settings.output_reserve
-    policy = cast("str | JsonObject", body.policy if body.policy is not None else settings.policy)
+    policy = stored_policy(settings.policy) if body.policy is None else policy_of(cast("str | JsonObject", body.policy))
     tools: Sequence[JsonObject] = settings.tools
     tools_tokens = settings.tools_tokens
     if body.tools is not None:
@@ -87,7 +87,7 @@ def request_of(
     factor = calibration.factor if calibration is not None else 1.0
     budget = BudgetAnswer(tokens=token_budget.tokens, source=token_budget.source, factor=factor)
     request = WindowRequest(
-        policy=policy_of(policy),
+        policy=policy,
         budget=effective(budget),
         format=body.format,
         system=settings.system,

@@ -32,7 +32,7 @@ from turnlog.summaries.trigger import Reach, answered
 from turnlog.windows.build import Source
 from turnlog.windows.covering import Coverage, Facts, chosen_facts, cover, seen
 from turnlog.windows.keep_newest import Pin
-from turnlog.windows.policy import policy_of
+from turnlog.windows.policy import stored_policy
 from turnlog.windows.steps import Room
 from turnlog.windows.summaries import MOST_AROUND, summary_body, summary_tokens
 from turnlog.windows.triggers import Counted
@@ -185,7 +185,7 @@ class Rounds:
         past = Counted(flow.loop.number - 1, lead.messages + closed.messages, lead.tokens + closed.tokens)
         fixed = settings.system_tokens + settings.tools_tokens + lead.tokens
         return Reach(
-            policy_of(settings.policy), Room(room.tokens, fixed), lead, past, flow.tokens, max_tokens + MOST_AROUND
+            stored_policy(settings.policy), Room(room.tokens, fixed), lead, past, flow.tokens, max_tokens + MOST_AROUND
         )
 
     # ------------------------------------------------------------ making

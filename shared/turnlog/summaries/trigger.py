@@ -28,7 +28,7 @@ from turnlog.sessions.session_log import SessionLog
 from turnlog.summaries.models import CompressSession
 from turnlog.windows.digest_steps import Loops
 from turnlog.windows.keep_newest import Recent
-from turnlog.windows.policy import Policy, policy_of
+from turnlog.windows.policy import Policy, stored_policy
 from turnlog.windows.steps import DigestWhenFull, Room
 from turnlog.windows.triggers import Counted, Totals, Trigger, any_crossed, is_crossed
 
@@ -229,7 +229,7 @@ def trigger_of(settings: SessionSettings) -> Trigger | None:
     """Return the trigger of a session's policy. Reads only the trigger, as META stores nothing else of a long policy."""
     policy: Any = settings.policy
     if isinstance(policy, str):
-        return policy_of(policy).compress
+        return stored_policy(policy).compress
     trigger = policy.get("compress")
     return Trigger.model_validate_json(encode_json(trigger)) if trigger is not None else None
 

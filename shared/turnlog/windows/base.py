@@ -1,7 +1,8 @@
 """The base of an epoch: what a window sends of the part before the border.
 
-Older loops are digests in four sizes, the newest with the most room. The loop that contains the border keeps its user messages whole;
-its steps before the border become notes. The base depends on nothing behind the border, so it stays the same for the whole epoch.
+Older loops are digests in four sizes, the newest with the most room. The loop that contains the border keeps its user messages
+whole; its steps before the border become notes. The base depends on nothing behind the border, so it stays the same for the whole
+epoch.
 """
 
 from __future__ import annotations
@@ -119,9 +120,10 @@ class _Filling:
     def __init__(self, room: int) -> None:
         self.room = room
         self._tally = Tally()
+        self._is_full = False
 
     def parted(self, loop: Loop) -> Loop:
-        """Return the loop with its steps in notes, one for up to `MAX_LINES` steps; the oldest steps share a note without content."""
+        """Return the loop with its steps in notes of up to `MAX_LINES` steps; the oldest steps may share a note without content."""
         steps = [unit for unit in loop.units if is_step(unit)]
         if not steps:
             return loop
@@ -142,7 +144,9 @@ class _Filling:
     def _note(self, title: str, units: Sequence[Unit], shown: str, *, is_oldest: bool) -> Note | None:
         """Return the largest note on some steps that its share of the room allows; None when not even the smallest fits."""
         for size in NOTE_SIZES:
-            note = steps_note(title, units, shown=shown, max_values=size.values, max_lines=size.lines, outcome_chars=size.chars)
+            note = steps_note(
+                title, units, shown=shown, max_values=size.values, max_lines=size.lines, outcome_chars=size.chars
+            )
             cost = self._tally.add(note)
             if cost <= self.room * (1 if is_oldest or size is NOTE_SIZES[-1] else _SHARE):
                 self.room -= cost
@@ -151,9 +155,12 @@ class _Filling:
         return None
 
     def past(self, loop: Loop, step: DigestWhenFull, *, is_oldest: bool) -> Loop:
-        """Return a past loop as the largest digest that its share of the room allows; out, when not even the smallest fits."""
-        if loop.level == "out":
-            return loop
+        """Return a past loop as the largest digest that its share of the room allows.
+
+        The first loop that does not fit in the smallest size is out, and so are all before it.
+        """
+        if loop.level == "out" or self._is_full:
+            return out(loop, DROPPED)
         if step.interrupted == "drop" and loop.level == "whole" and final_reply(loop) is None:
             return out(loop, NO_REPLY)
         pinned = sum(piece.tokens for piece in pinned_pieces(loop))
@@ -166,6 +173,7 @@ class _Filling:
                 self.room -= cost
                 return digest
             self._tally.remove(*digest.notes)
+        self._is_full = True
         return out(loop, DROPPED)
 
 

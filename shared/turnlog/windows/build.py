@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
@@ -30,6 +31,7 @@ from turnlog.windows.manifest import Manifest, manifest_of
 from turnlog.windows.plan import Fetch, Source, WindowRequest, entry_of, fixed_tokens, settled
 from turnlog.windows.prefix import Made, Prefix, newest_answer, prefix_of
 from turnlog.windows.prices import frame_tokens
+from turnlog.windows.version import RENDERER_VERSION
 from turnlog.windows.view import Loop, WindowDraft
 
 _COUNTED = 1.5
@@ -146,6 +148,8 @@ class Window:
     ``breakpoints``: the prompt-cache breakpoints. They are applied to ``messages``, ``system`` and ``tools`` only when the request
     asks for it; ``system`` is then a list of blocks.
     ``is_partial``: something that could be sent is neither shown nor digested nor covered by a summary.
+    ``epoch`` names the epoch of the window: later windows of the same epoch begin with all of this one. ``since`` is the position
+    with which the epoch began, 0 for the beginning of the log.
     """
 
     messages: list[JsonObject]
@@ -159,6 +163,8 @@ class Window:
     prefix: Prefix
     breakpoints: list[CacheBreakpoint]
     is_partial: bool = False
+    epoch: str = ""
+    since: int = 0
 
 
 def build(
@@ -213,7 +219,25 @@ def _window(made: Made, prefix: Prefix, places: list[BlockPlace], *, tokens: int
         prefix=prefix,
         breakpoints=pointers(places, request.format),
         is_partial=has_evicted(view),
+        epoch=_epoch_id(request, made.start.position),
+        since=made.start.position,
     )
+
+
+def _epoch_id(request: WindowRequest, since: int) -> str:
+    """Return the name of an epoch: two windows have the same just when requests and the start of their epochs are the same."""
+    parts = [
+        RENDERER_VERSION,
+        request.format,
+        request.system,
+        list(request.tools),
+        request.policy.model_dump(mode="json"),
+        request.budget.tokens,
+        request.settle,
+        request.include_current_loop,
+        since,
+    ]
+    return hashlib.sha256(encode_json(parts)).hexdigest()[:16]
 
 
 def system_cost(text_tokens: int) -> int:

@@ -119,9 +119,7 @@ def steps_note(
     outcome_chars: int = 0,
 ) -> Note:
     """Return the note on some steps of a long loop. Charged at least as much as a bare note."""
-    note = note_of(
-        title, units, shown=shown, max_values=max_values, max_lines=max_lines, outcome_chars=outcome_chars
-    )
+    note = note_of(title, units, shown=shown, max_values=max_values, max_lines=max_lines, outcome_chars=outcome_chars)
     if note is None:
         return bare_note(title, len(units))
     return replace(note, fixed=max(note.fixed, _bare_tokens(title)))

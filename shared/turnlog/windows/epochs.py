@@ -1,8 +1,8 @@
 """Epochs: how a view that is larger than the budget becomes a window, and since when windows have begun in the same way.
 
-A border divides the view. What lies before it is told in short (the base, `turnlog.windows.base`), what lies behind it is sent whole
-(the tail). Borders stand only at certain places of the log, far apart, so the windows of many calls share frame, base and border:
-an epoch. Within an epoch a window begins with the whole window of the call before and only appends.
+A border divides the view. What lies before it is told in short (the base, `turnlog.windows.base`), what lies behind it is sent
+whole (the tail). Borders stand only at certain places of the log, far apart, so the windows of many calls share frame, base and
+border: an epoch. Within an epoch a window begins with the whole window of the call before and only appends.
 
 Which epoch a window belongs to follows from the log and the request alone. Nothing is stored, and two builders agree.
 """
@@ -24,11 +24,11 @@ from turnlog.windows.large_results import capped_tokens, cut_results, results_to
 from turnlog.windows.steps import DigestWhenFull, out
 from turnlog.windows.stubs import stub_results
 from turnlog.windows.summaries import summary_tokens
-from turnlog.windows.view import Loop, Unit, WindowDraft, turns_of
+from turnlog.windows.view import Unit, WindowDraft, turns_of
 
 GIANT, MARGIN, REACH = 0.25, 0.04, 2.0
-"""Shares of the room for messages: what the results of one step take at least before they are cut, what a cut result leaves free for
-the next steps, and how far before the border messages are still told in short."""
+"""Shares of the room for messages: what the results of one step take at least before they are cut, what a cut result leaves free
+for the next steps, and how far before the border messages are still told in short."""
 BrokeAt: TypeAlias = int | Literal["tools", "system", "summary", "base"] | None
 
 
@@ -51,9 +51,12 @@ _PARTS = ("tools", "system", "summary", "base")
 
 def first_in_window(breaks: Sequence[EpochStart]) -> EpochStart:
     """Return the break that comes first in the window, in the order tools, system text, summary, base, messages."""
-    return min(breaks, key=lambda start: (-1, _PARTS.index(start.broke_at)) if isinstance(start.broke_at, str) else (start.broke_at or 0, 0))
+    return min(breaks, key=_place)
 
 
+def _place(start: EpochStart) -> tuple[int, int]:
+    place = start.broke_at
+    return (-1, _PARTS.index(place)) if isinstance(place, str) else (place or 0, 0)
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -90,11 +93,16 @@ def fit(view: WindowDraft, *, room: int, step: DigestWhenFull) -> Fitted:
     for fitted in _candidates(view, room, step):
         if message_tokens(fitted.view) <= room:
             return fitted
+    breaks = (EpochStart(_head(view), "budget", "base"),)
     smallest = min(_least_views(view), key=message_tokens)
-    needed = message_tokens(smallest)
+    if message_tokens(smallest) <= room:
+        return Fitted(smallest, breaks)
+    # Where even the user's messages of the current loop are too many, the oldest are left out, but for the first.
+    shorter = _with_newest_users(smallest, room)
+    needed = message_tokens(shorter)
     if needed > room:
         raise BudgetTooSmallError(f"the least window needs {needed} tokens of messages", details={"needed": needed})
-    return Fitted(smallest, (EpochStart(_head(view), "budget", "base"),))
+    return Fitted(shorter, breaks)
 
 
 def reach_of(room: int) -> int:
@@ -176,7 +184,7 @@ class _Epoch:
         return reversed(fitting)
 
     def _is_place(self, index: int) -> bool:
-        """Return whether a border may stand before an element: on a grid over the running totals, or beside a very large element."""
+        """Return whether a border may stand before an element: on a grid over running totals, or beside a very large element."""
         if not index:
             return True
         before, element = self.elements[index - 1], self.elements[index]
@@ -218,8 +226,8 @@ def _elements(view: WindowDraft, cap: int) -> Iterator[_Element]:
 def _cuts(tail: Sequence[_Element], room: int, margin: int) -> tuple[dict[Border, int], EpochStart]:
     """Return how many tokens of results are left out of each unit of the tail that has large ones, by its place.
 
-    In order of the log: a large result gets what is free when it comes, and keeps it while that fits. When something new does not
-    fit beside it, all large results so far shrink at once to what they take at least. The second value is when that was last.
+    In order of the log: a large result gets what is free when it comes, and keeps it while that fits. When something new does
+    not fit beside it, all large results so far shrink at once to what they take at least. The second value is when that was last.
     """
     taken, sent, start = 0, dict[int, int](), NEVER_BROKEN
     for index, element in enumerate(tail):
@@ -232,7 +240,9 @@ def _cuts(tail: Sequence[_Element], room: int, margin: int) -> tuple[dict[Border
         if element.more:
             sent[index] = element.more if element.more <= free else max(0, free - margin)
         taken += element.tokens + sent.get(index, 0)
-    return {tail[index].border: tail[index].more - more for index, more in sent.items() if more < tail[index].more}, start
+    return {
+        tail[index].border: tail[index].more - more for index, more in sent.items() if more < tail[index].more
+    }, start
 
 
 def _assembled(view: WindowDraft, base: Base | None, border: Border, cuts: dict[Border, int]) -> WindowDraft:
@@ -265,17 +275,25 @@ def _least_views(view: WindowDraft) -> Iterator[WindowDraft]:
         stubs = replace(current, units=tuple(stub_results(unit, "stub", over_tokens=0) for unit in current.units))
         yield past.with_current(stubs)
         yield past.with_current(bare_fold(stubs))
-        yield past.with_current(bare_fold(_first_and_newest(stubs)))
 
 
-def _first_and_newest(loop: Loop) -> Loop:
-    """Return the loop with only the first and the newest of its user messages; the others are left out."""
+def _with_newest_users(view: WindowDraft, room: int) -> WindowDraft:
+    """Return the view with as many of the current loop's user messages as fit: the first, and the newest."""
+    if not view.loops or view.loops[-1].level != "whole":
+        return view
+    loop = view.loops[-1]
     users = [
         unit for unit in loop.units if unit.level == "whole" and unit.entry.facts.role == "user" and not unit.pinned
     ]
-    dropped = {unit.position for unit in users[1:-1]}
+    excess, dropped = message_tokens(view) - room + (0 if has_evicted(view) else LINE_TOKENS), set[int]()
+    for unit in users[1:-1]:
+        if excess > 0:
+            dropped.add(unit.position)
+            excess -= unit.tokens
+    if not dropped:
+        return view
     units = [replace(unit, level="out", reason="budget") if unit.position in dropped else unit for unit in loop.units]
-    return replace(loop, units=tuple(units))
+    return view.with_current(replace(loop, units=tuple(units)))
 
 
 def _head(view: WindowDraft) -> int:

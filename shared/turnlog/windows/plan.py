@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -270,7 +269,9 @@ class WindowPlan:
             yield EpochStart(newest, "stub", "base")
         if any(not loop.is_covered and not _is_whole(loop) for loop in stepped.past):
             # A late result of a past call makes its loop larger, so the steps may leave other messages.
-            newest = max((entry.position for loop in stepped.past for unit in loop.units for entry in unit.entries), default=0)
+            newest = max(
+                (entry.position for loop in stepped.past for unit in loop.units for entry in unit.entries), default=0
+            )
             yield EpochStart(max(newest, stepped.loops[-1].first), "past_loop", "base")
 
 

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError,
 from pydantic_core import PydanticCustomError
 
 from turnlog.core.errors import InvalidInputError, MalformedError, Problem
-from turnlog.core.json_values import JsonObject, check_json, encode_json
+from turnlog.core.json_values import JsonObject, JsonValue, check_json, encode_json
 from turnlog.windows.digest_steps import WEEK_SECONDS, Loops, Summary
 from turnlog.windows.keep_newest import Messages, Pin, Recent, Tokens, Turns
 from turnlog.windows.registry import AnyStep
@@ -37,6 +37,7 @@ __all__ = [
     "Trigger",
     "Turns",
     "policy_of",
+    "stored_policy",
 ]
 
 
@@ -160,6 +161,27 @@ def policy_of(value: str | JsonObject, *, pointer: str = "/policy") -> Policy:
         raise InvalidInputError(
             f"the policy is not valid: {problems[0].message}", code="invalid_policy", problems=problems
         ) from error
+
+
+_RENAMED = {"crossing": "digest_when_full"}
+"""Names of steps in stored settings -> their names today."""
+
+
+def stored_policy(value: str | JsonObject) -> Policy:
+    """Return the policy in a session's settings, which may have names of steps of earlier versions."""
+    steps = value.get("steps") if isinstance(value, dict) else None
+    if isinstance(value, dict) and isinstance(steps, list):
+        value = {**value, "steps": [_with_todays_name(step) for step in steps]}
+    return policy_of(value)
+
+
+def _with_todays_name(step: JsonValue) -> JsonValue:
+    name = step.get("step") if isinstance(step, dict) else None
+    return (
+        {**step, "step": _RENAMED[name]}
+        if isinstance(step, dict) and isinstance(name, str) and name in _RENAMED
+        else step
+    )
 
 
 def _called(name: str, n: int, pointer: str) -> Policy:

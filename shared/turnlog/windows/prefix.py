@@ -110,7 +110,9 @@ def prefix_of(made: Made, position: int | None, codec: Codec) -> tuple[Prefix, i
 
 def _turns_before(made: Made, position: int) -> int:
     """Return the number of turns before the first message at or behind a position."""
-    return sum(1 for _ in takewhile(lambda share: not isinstance(share.place, int) or share.place < position, made.shares))
+    return sum(
+        1 for _ in takewhile(lambda share: not isinstance(share.place, int) or share.place < position, made.shares)
+    )
 
 
 def _frame_tokens(made: Made) -> int:

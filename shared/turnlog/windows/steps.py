@@ -48,9 +48,9 @@ class Step(BaseModel):
 class DigestWhenFull(Step):
     """Everything is sent while it fits; then the oldest part becomes the base of an epoch: digests and notes.
 
-    Behind the border stands the tail, whole. A new epoch begins when the tail takes more than ``high`` of the room for messages; its
-    tail begins with about ``low`` of it. So the beginning of the window stays the same for many calls and a provider's prompt cache
-    holds. The base takes what ``high`` leaves. A digest has at most ``max_message_chars`` characters of each message and ``ledger``
+    Behind the border stands the tail, whole. A new epoch begins when the tail takes more than ``high`` of the room for messages;
+    its tail begins with about ``low`` of it. So the beginning of the window stays the same for many calls and a provider's prompt
+    cache holds. The base takes what ``high`` leaves. A digest has at most ``max_message_chars`` characters of each message and ``ledger``
     values. The digest of a loop without a final reply says so; with ``interrupted: "drop"`` such a loop is out instead.
 
     Every policy is fitted to the budget in this way; the step sets the numbers.

@@ -1,0 +1,357 @@
+"""W11: within an epoch a window begins with the whole window of the call before, and only appends. W10: nothing is cut that fits.
+
+Windows are built before each answer of a history, as an agent does, and compared block by block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from tests.effort import examples, is_full
+from tests.properties.building import AMPLE, PRESETS, TOOLS, Asked, Stored, first, stored, texts, window
+from tests.properties.histories import (
+    FORMATS,
+    SHAPES,
+    TEXTS,
+    Body,
+    Format,
+    Given,
+    History,
+    Move,
+    disorderly,
+    orderly,
+    played,
+    sample_histories,
+)
+from tests.properties.test_prefix import Blocks, without_frame
+from tests.properties.test_window_laws import assert_budget_is_hard, assert_laws
+from turnlog.core.errors import BudgetTooSmallError
+from turnlog.providers.registry import CODECS
+from turnlog.windows.build import Window
+
+laws = settings(
+    max_examples=examples(80),
+    derandomize=not is_full(),
+    deadline=None,
+    phases=(Phase.explicit, Phase.generate),  # every example builds a window for each answer: shrinking takes minutes
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
+)
+LONG = "the quick brown fox jumps over order W-10023 at /srv/app/main.py. " * 12
+asked = st.builds(
+    Asked,
+    policy=st.sampled_from((*PRESETS, "turns(1)", "messages(5)")),
+    budget=st.one_of(st.just(AMPLE), st.integers(150, 6000)),
+    format=st.sampled_from(FORMATS),
+    settle=st.booleans(),
+    system=st.sampled_from((None, "You are a helpful agent.")),
+    tools=st.sampled_from(((), TOOLS)),
+)
+
+
+def answers(history: History) -> list[int]:
+    """The numbers of messages before each answer; the items of one answer are one."""
+    roles = [CODECS[message.format].parse(message.body).role for message in history]
+    starts = list[int]()
+    for index, role in enumerate(roles):
+        is_item = history[index].format == "openai_responses"
+        continues = (
+            is_item and index and history[index - 1].format == "openai_responses" and roles[index - 1] == "assistant"
+        )
+        if role == "assistant" and not continues:
+            starts.append(index)
+    return starts
+
+
+@dataclass(frozen=True)
+class Call:
+    """A model call: the number of messages before it, and its window."""
+
+    count: int
+    window: Window
+
+
+def calls(held: Stored, wanted: Asked) -> Iterator[Call]:
+    for count in answers(held.history):
+        try:
+            yield Call(count, window(first(held, count), wanted))
+        except BudgetTooSmallError:
+            continue
+
+
+def assert_appends(before: Call, after: Call, wanted: Asked) -> None:
+    """The later window begins with all of the earlier one, block by block; a neutral text at its end apart."""
+    assert after.window.system == before.window.system
+    assert after.window.tools == before.window.tools
+    old = [_as_blocks(block) for block in Blocks(without_frame(before.window.messages, wanted)).flat()]
+    new = [_as_blocks(block) for block in Blocks(after.window.messages).flat()]
+    assert new[: len(old)] == old, f"at {after.count}, the epoch of {after.window.epoch}, other than at {before.count}"
+
+
+def _as_blocks(block: tuple[int, bytes, bytes]) -> tuple[int, bytes, bytes]:
+    return block
+
+
+def assert_W11(held: Stored, wanted: Asked) -> int:
+    """Assert the law at each call, and return the number of epochs."""
+    made = [call for call in calls(held, wanted) if not _says_nothing(call.window)]
+    epochs = {call.window.epoch for call in made}
+    newest = dict[str, Call]()
+    for call in made:
+        before = newest.get(call.window.epoch)
+        if before is not None:
+            assert_appends(before, call, wanted)
+        newest[call.window.epoch] = call
+    order = [call.window.epoch for call in made]
+    assert all(order.index(epoch) + order.count(epoch) - 1 == _last(order, epoch) for epoch in epochs), (
+        "an epoch came back"
+    )
+    return len(epochs)
+
+
+def _last(order: list[str], epoch: str) -> int:
+    return len(order) - 1 - order[::-1].index(epoch)
+
+
+def _says_nothing(made: Window) -> bool:
+    return any(part.reason == "nothing_said" for part in made.manifest.parts)
+
+
+@laws
+@given(orderly(max_size=40), asked)
+def test_W11_windows_of_one_epoch_only_append(history: History, wanted: Asked) -> None:
+    assert_W11(stored(history), wanted)
+
+
+@laws
+@given(disorderly(max_size=30), asked)
+def test_W11_in_disorder_too(history: History, wanted: Asked) -> None:
+    assert_W11(stored(history), wanted)
+
+
+@pytest.mark.parametrize(("name", "history"), [pytest.param(*one, id=one[0]) for one in sample_histories()])
+def test_W11_holds_on_the_projects_own_conversations(name: str, history: History) -> None:
+    held = stored(history)
+    for format in FORMATS:
+        for budget in (AMPLE, max(200, held.total // 2), max(200, held.total // 4)):
+            assert_W11(held, Asked("default", budget, format))
+
+
+def test_W11_holds_on_a_sample_of_real_conversations(real_histories: list[tuple[str, History]]) -> None:
+    for index, (_, history) in enumerate(real_histories):
+        if len(history) <= 120:
+            held = stored(history)
+            assert_W11(held, Asked("default", max(300, held.total // 3), FORMATS[index % len(FORMATS)]))
+
+
+@pytest.mark.full
+def test_W11_holds_on_all_real_conversations(all_real_histories: list[tuple[str, History]]) -> None:
+    for _, history in all_real_histories:
+        for budget in (AMPLE, 32_000, 8_000, 4_000):
+            assert_W11(stored(history), Asked("default", budget, "anthropic"))
+
+
+# ---------------------------------------------------------------- signed thinking
+
+
+def with_thinking(history: History) -> History:
+    """The same conversation with a signed thinking block at the beginning of each answer, as Claude gives them."""
+    thought = list[Given]()
+    for number, message in enumerate(history):
+        content = message.body.get("content")
+        if message.format == "anthropic" and message.body.get("role") == "assistant":
+            blocks: list[Any] = content if isinstance(content, list) else [{"type": "text", "text": content or "-"}]
+            signature = f"signature-{number}"
+            thinking: Body = {"type": "thinking", "thinking": f"thought {number}", "signature": signature}
+            others = [block for block in blocks if block.get("type") not in ("thinking", "redacted_thinking")]
+            message = replace(message, body={**message.body, "content": [thinking, *others]})
+        thought.append(message)
+    return tuple(thought)
+
+
+def assert_bound(held: Stored, wanted: Asked) -> None:
+    """Each thinking block stands behind what it was made under, and none is missing between two that are sent."""
+    made_under = dict[str, bytes]()
+    for call in calls(held, wanted):
+        blocks = Blocks(without_frame(call.window.messages, wanted)).flat()
+        signatures = [_signature(block[2]) for block in blocks]
+        kept = [number for number, signature in enumerate(signatures) if signature]
+        for number in kept:
+            signature = signatures[number]
+            beginning = repr((call.window.system, call.window.tools, [block[1:] for block in blocks[:number]])).encode()
+            assert made_under.get(signature, beginning) == beginning, f"{signature} is bound elsewhere, at {call.count}"
+        made_under[f"signature-{call.count}"] = repr(
+            (call.window.system, call.window.tools, [block[1:] for block in blocks])
+        ).encode()
+        numbers = [int(signatures[number].removeprefix("signature-")) for number in kept]
+        between = [count for count in answers(held.history) if numbers and numbers[0] <= count <= numbers[-1]]
+        assert numbers == [count for count in between if count in numbers]
+
+
+def _signature(block: bytes) -> str:
+    import json
+
+    value = json.loads(block)
+    is_thinking = isinstance(value, dict) and value.get("type") == "thinking"
+    return str(value.get("signature", "")) if is_thinking else ""
+
+
+def steps(count: int, *, result: str = LONG, remark: str = "", task: str = "Fix the bug.") -> Stored:
+    """A loop of so many calls with a result each."""
+    moves = [Move("user", text=task)]
+    for number in range(count):
+        moves += [Move("calls", text=remark), Move("result_late_first", text=f"{number} {result}", pick=1)]
+    return stored(played(moves))
+
+
+@pytest.mark.parametrize("budget", [AMPLE, 4000, 1500, 700])
+@pytest.mark.parametrize("policy", ["default", "run_loops", "turns(2)"])
+def test_a_signed_thinking_block_stands_behind_what_it_was_made_under(policy: str, budget: int) -> None:
+    assert_bound(stored(with_thinking(claude(6, 3))), Asked(policy, budget, "anthropic"))
+    assert_bound(stored(with_thinking(claude(1, 25))), Asked(policy, budget, "anthropic"))
+
+
+def claude(loops: int, calls: int) -> History:
+    """Loops of some calls each, as Anthropic's messages."""
+    messages = list[Body]()
+    for loop in range(loops):
+        messages.append({"role": "user", "content": f"Question {loop}: what about item {loop}?"})
+        for number in range(calls):
+            name = f"toolu_{loop}_{number}"
+            use = {"type": "tool_use", "id": name, "name": "get", "input": {"id": number}}
+            answer = {"type": "tool_result", "tool_use_id": name, "content": f"row {number} of W-{loop}. " * 30}
+            messages += [{"role": "assistant", "content": [use]}, {"role": "user", "content": [answer]}]
+        messages.append({"role": "assistant", "content": [{"type": "text", "text": f"Answer {loop}."}]})
+    return tuple(Given(message, "anthropic") for message in messages)
+
+
+def test_thinking_that_is_still_bound_stays() -> None:
+    made = window(stored(with_thinking(claude(4, 3))), Asked("default", AMPLE, "anthropic"))
+    assert texts(made).count("thought ") == 16
+
+
+# ---------------------------------------------------------------- long loops
+
+
+@st.composite
+def long_loops(draw: st.DrawFn) -> History:
+    """Past loops or none, then a loop of 4 to 16 steps."""
+    shape = draw(st.sampled_from(SHAPES))
+    moves = [
+        Move(kind, text=text, pick=1)
+        for text in draw(st.lists(st.sampled_from(TEXTS[1:]), max_size=3))
+        for kind in ("user", "calls", "result_late_first", "result_late_first", "assistant")
+    ]
+    moves += [Move("user", text=draw(st.sampled_from(TEXTS)))] * draw(st.integers(1, 2))
+    for _ in range(draw(st.integers(4, 16))):
+        moves += _step(draw, shape)
+    return played(moves)
+
+
+def _step(draw: st.DrawFn, shape: Format | None) -> list[Move]:
+    remark, pick = draw(st.sampled_from((*TEXTS, LONG))), draw(st.integers(0, 2))
+    fate = draw(st.sampled_from(("", "", "", "", "", "", "pinned", "interrupted")))
+    calls = Move("calls", text=remark, pick=pick, shape=shape, fate=fate)
+    results = [
+        Move("result_late_first", text=draw(st.sampled_from((LONG, LONG * 3, *TEXTS))), pick=1, shape=shape)
+        for _ in range(pick + 1)
+    ]
+    between = draw(st.sampled_from(((), (), (), ("assistant",), ("system",))))
+    return [calls, *results, *(Move(kind, text=remark, shape=shape) for kind in between)]
+
+
+@laws
+@given(long_loops(), asked)
+def test_W1_to_W5_hold_in_long_loops(history: History, wanted: Asked) -> None:
+    held = stored(history)
+    try:
+        window(held, wanted)
+    except BudgetTooSmallError as error:
+        wanted = replace(wanted, budget=int(error.details["needed"]))
+    assert_laws(held, wanted)
+
+
+@laws
+@given(long_loops(), asked)
+def test_W3_the_least_window_of_a_long_loop_is_what_the_error_names(history: History, wanted: Asked) -> None:
+    assert_budget_is_hard(stored(history), wanted)
+
+
+@laws
+@given(long_loops(), asked)
+def test_W11_in_long_loops_too(history: History, wanted: Asked) -> None:
+    assert_W11(stored(history), wanted)
+
+
+@pytest.mark.parametrize(("result", "remark"), [(LONG, ""), ("ok", LONG), (LONG, LONG)])
+def test_a_long_loop_has_few_epochs(result: str, remark: str) -> None:
+    held = steps(60, result=result, remark=remark)
+    budget = held.total // 6
+    assert assert_W11(held, Asked("default", budget)) <= 2 + held.total / (0.3 * budget)
+
+
+def test_steps_before_the_border_are_told_in_notes_and_the_task_stays() -> None:
+    held = steps(30, result="created ticket TCK-88341 for ada@example.com", remark=LONG)
+    made = window(held, Asked(budget=held.total // 4))
+    folded = [part.first for part in made.manifest.parts if part.reason == "fold"]
+    assert folded[0] == 2
+    assert "notes on earlier steps of exchange 1" in texts(made)
+    assert "Fix the bug." in texts(made)
+    assert "TCK-88341" in texts(made)
+
+
+# ---------------------------------------------------------------- large results
+
+
+def reading(lines: int, *, before: int = 0) -> Stored:
+    """A loop in which an agent reads a long file, after so many smaller results."""
+    text = "\n".join(
+        f"{number:05d} def function_{number}(self) -> None: return self.call({number})" for number in range(lines)
+    )
+    moves = [Move("user", text="Fix it.")]
+    for number in range(before):
+        moves += [Move("calls"), Move("result_late_first", text=f"{number} {LONG}", pick=1)]
+    return stored(played([*moves, Move("calls"), Move("result_late_first", text=text + "\nerror: the end", pick=1)]))
+
+
+@pytest.mark.parametrize("budget", [2_000, 8_000, 32_000])
+@pytest.mark.parametrize("before", [0, 6, 40])
+def test_W10_a_large_result_takes_the_room_that_there_is(budget: int, before: int) -> None:
+    held = reading(2000, before=before)
+    made = window(held, Asked(budget=budget))
+    sent = texts(made)
+    assert "00000 def function_0" in sent
+    assert "error: the end" in sent
+    assert "left out here; ref" in sent
+    assert made.tokens >= 0.85 * budget
+    assert_budget_is_hard(held, Asked(budget=budget))
+
+
+def test_W10_a_result_that_fits_is_whole() -> None:
+    held = reading(100)
+    made = window(held, Asked(budget=held.total + 50))
+    assert {part.level for part in made.manifest.parts} == {"whole"}
+
+
+def test_a_large_result_is_smaller_once_it_is_older_and_says_so() -> None:
+    held = reading(2000)
+    longer = stored((*held.history, *played([Move("calls"), Move("result_late_first", text=LONG * 6, pick=1)])))
+    made = window(longer, Asked(budget=4_000))
+    assert "00000 def function_0" in texts(made)
+    assert LONG.strip() in texts(made)
+
+
+# ---------------------------------------------------------------- a group chat
+
+
+def test_a_group_chat_that_nobody_answers_keeps_its_first_and_its_newest_message() -> None:
+    held = stored(played([Move("user", text=f"number {number} " + LONG) for number in range(60)]))
+    made = window(held, Asked(budget=4_000))
+    assert "number 0 " in texts(made)
+    assert "number 59 " in texts(made)
+    assert "earlier messages of this conversation not shown here" in texts(made)

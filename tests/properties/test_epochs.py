@@ -169,8 +169,9 @@ def with_thinking(history: History) -> History:
             signature = f"signature-{number}"
             thinking: Body = {"type": "thinking", "thinking": f"thought {number}", "signature": signature}
             others = [block for block in blocks if block.get("type") not in ("thinking", "redacted_thinking")]
-            message = replace(message, body={**message.body, "content": [thinking, *others]})
-        thought.append(message)
+            thought.append(replace(message, body={**message.body, "content": [thinking, *others]}))
+        else:
+            thought.append(message)
     return tuple(thought)
 
 

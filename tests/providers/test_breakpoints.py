@@ -103,7 +103,7 @@ def test_inside_a_long_loop_behind_its_stubs_and_notes() -> None:
     inside = [part.first for part in named.manifest.parts if part.reason in ("stub", "fold")]
     assert inside
     pointers = [pointer for pointer, _ in listed(named)]
-    assert len(pointers) == 3, "behind the shortened part, where the window before ended, and at the end"
+    assert len(pointers) == 2, "behind the base, and at the end"
 
 
 def test_not_behind_a_neutral_result_that_may_be_replaced_yet() -> None:

@@ -15,10 +15,10 @@ BROKEN = [*TURNS[:3], *TURNS[4:11], *TURNS[12:16]]
 """Loops 1 and 3 have a call and its result, and no reply; 4 is the current one."""
 
 
-@pytest.mark.parametrize("step", [{"step": "loops"}, {"step": "digest_when_full", "high": 0.02, "low": 0.01}], ids=str)
-def test_such_a_loop_is_marked_or_dropped(step: dict[str, Any]) -> None:
+def test_such_a_loop_is_marked_or_dropped() -> None:
     options: dict[str, Any] = {"budget": 2_500}
-    marked = build_window(BROKEN, policy={"steps": [{"step": "loops"}]}, **options)
+    step = {"step": "loops"}
+    marked = build_window(BROKEN, policy={"steps": [step]}, **options)
     assert str(marked.messages).count("(interrupted: no final reply)") == 2
     assert "not shown here" not in str(marked.messages)
     dropped = build_window(BROKEN, policy={"steps": [{**step, "interrupted": "drop"}]}, **options)
@@ -28,6 +28,14 @@ def test_such_a_loop_is_marked_or_dropped(step: dict[str, Any]) -> None:
     }
     assert "[6 earlier messages (2 earlier exchanges) of this conversation not shown here]" in str(dropped.messages)
     assert "question 3" not in str(dropped.messages)
+
+
+def test_so_it_is_where_the_budget_makes_digests() -> None:
+    long = [{**message, "content": "word " * 300} if message["role"] == "assistant" else message for message in BROKEN]
+    for choice, reason in (("mark", "high_mark"), ("drop", "no_reply")):
+        step = {"step": "digest_when_full", "interrupted": choice}
+        made = build_window(long, policy={"steps": [step]}, budget=1_200)
+        assert {loop: levels(made)[loop][1] for loop in (1, 3)} == {1: reason, 3: reason}
 
 
 def test_the_newest_loops_that_stay_whole_stay_so() -> None:

@@ -76,7 +76,7 @@ def counted(answer: WindowAnswer) -> dict[str, int]:
             Policy(
                 steps=(
                     Summary(),
-                    DigestWhenFull(high=0.75, low=0.4, max_message_chars=500),
+                    DigestWhenFull(high=0.7, low=0.35, max_message_chars=500),
                 ),
                 compress=Trigger(any=(Clause(fraction_over=0.8),)),
             ),

@@ -32,7 +32,7 @@ from turnlog.windows.plan import Fetch, Source, WindowRequest, entry_of, fixed_t
 from turnlog.windows.prefix import Made, Prefix, newest_answer, prefix_of
 from turnlog.windows.prices import frame_tokens
 from turnlog.windows.version import RENDERER_VERSION
-from turnlog.windows.view import Loop, WindowDraft
+from turnlog.windows.view import WindowDraft
 
 _COUNTED = 1.5
 """The most tokens of a provider for one token of our count."""
@@ -55,8 +55,9 @@ def places_of(made: Made, stable_turns: int, *, tokens: int) -> list[BlockPlace]
     last, before = end_of(len(made.shares) - _volatile(made)), end_of(stable_turns)
     is_far = last is not None and before is not None and _blocks_between(made, before, last) > LOOKBACK_BLOCKS
     fixed = BEFORE_ALL if (request.system_tokens + request.tools_tokens) * _COUNTED >= MIN_TOKENS else None
-    borders = [end_of(border) for border in _borders(made)]
-    wanted = [last, before if is_far else None, *borders[:1], fixed, *borders[1:], before]
+    border = _border_of(made.settled.view)
+    base = end_of(_turns_before(made, border)) if border is not None else None
+    wanted = [last, before if is_far else None, base, fixed, before]
     return breakpoints(made.rendered, wanted, request.format)
 
 
@@ -77,35 +78,18 @@ def _volatile(made: Made) -> int:
     )
 
 
-def _borders(made: Made) -> list[int]:
-    """Return how many turns come before each border between shortened and whole parts: in the current loop, and among the past."""
-    view = made.settled.view
-    borders = [_border_inside(view.loops[-1])] if view.loops else []
-    borders.append(_border_of(view))
-    return [_turns_before(made, border) for border in borders if border is not None]
-
-
 def _border_of(view: WindowDraft) -> int | None:
-    """Return the first position of the newest whole loops; None when everything is whole, or no loop is."""
-    borders = [loop.first for loop in _whole(view.loops)]
-    is_all = len(borders) == len(view.loops) and view.summary is None and not view.unread
-    return None if is_all or not borders else borders[-1]
-
-
-def _whole(loops: Sequence[Loop]) -> list[Loop]:
-    """Return the newest loops, newest first, up to the first that is not whole."""
-    newest_loops = list[Loop]()
-    for loop in reversed(loops):
+    """Return the position behind the newest part that is told in short; None when everything is whole."""
+    following = None
+    for loop in reversed(view.loops):
         if loop.level != "whole":
-            break
-        newest_loops.append(loop)
-    return newest_loops
-
-
-def _border_inside(loop: Loop) -> int | None:
-    """Return the position behind the loop's last shortened unit; None when all units are whole."""
-    shortened = [unit for unit in loop.units if unit.stubs or unit.level != "whole"]
-    return max(entry.position for entry in shortened[-1].entries) + 1 if shortened else None
+            return following
+        for unit in reversed(loop.units):
+            if unit.level != "whole":
+                return following
+            following = unit.position
+        following = loop.first
+    return following if view.summary is not None or view.unread else None
 
 
 def _turns_before(made: Made, position: int) -> int:

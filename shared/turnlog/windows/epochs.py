@@ -17,14 +17,14 @@ from typing import Literal, TypeAlias
 from turnlog.core.errors import BudgetTooSmallError
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.prefix_breaks import BreakReason
-from turnlog.windows.base import Base, Border, bare_fold, base_of, least_tokens
+from turnlog.windows.base import SIZES, Base, Border, bare_fold, base_of, least_tokens, resized
 from turnlog.windows.costs import LINE_TOKENS, bare_tokens, has_evicted, message_tokens
 from turnlog.windows.digests import Tally
 from turnlog.windows.large_results import capped_tokens, cut_results, results_tokens
 from turnlog.windows.steps import DigestWhenFull, out
 from turnlog.windows.stubs import stub_results
 from turnlog.windows.summaries import summary_tokens
-from turnlog.windows.view import Unit, WindowDraft, turns_of
+from turnlog.windows.view import Loop, Unit, WindowDraft, turns_of
 
 GIANT, MARGIN, REACH = 0.25, 0.04, 2.0
 """Shares of the room for messages: what the results of one step take at least before they are cut, what a cut result leaves free
@@ -99,7 +99,7 @@ def fit(view: WindowDraft, *, room: int, step: DigestWhenFull) -> Fitted:
         return Fitted(smallest, breaks)
     # Where even the user's messages of the current loop are too many, the oldest are left out, but for the first.
     shorter = _with_newest_users(smallest, room)
-    needed = message_tokens(shorter)
+    needed = min(message_tokens(shorter), message_tokens(smallest))
     if needed > room:
         raise BudgetTooSmallError(f"the least window needs {needed} tokens of messages", details={"needed": needed})
     return Fitted(shorter, breaks)
@@ -135,6 +135,7 @@ class _Epoch:
         self.view, self.room, self.step = view, room, step
         self.elements = list(_elements(view, max(1, int(GIANT * room))))
         self._size = max(1.0, (step.high - step.low) * room)
+        self._short = step.low * room / 2
         self._first = (1 - step.low) * room + (self.elements[0].before if self.elements else 0)
 
     def border(self) -> int | None:
@@ -143,10 +144,15 @@ class _Epoch:
         return next((index for index in fitting if self._tail(index) + self.base_room(index) <= self.room), None)
 
     def base_room(self, index: int) -> int:
-        """Return the room of the base: its share, or more when it must take more. Before the first border there is only a line."""
+        """Return the room of the base: its share, or more when it must take more. Before the first border there is only a line.
+
+        Behind a very large message the tail is short at first; the base has the room until the tail has grown.
+        """
         if not index:
             return LINE_TOKENS if has_evicted(self.view) else 0
-        return max(int((1 - self.step.high) * self.room), least_tokens(self.view, self._place(index)))
+        is_short = self._tail(index) <= self._short
+        share = 1 - (self.step.low if is_short else self.step.high)
+        return max(int(share * self.room), least_tokens(self.view, self._place(index)))
 
     def fitted(self, index: int) -> Fitted:
         """Return the view with its tail behind the element at ``index``."""
@@ -163,13 +169,19 @@ class _Epoch:
         if index == len(self.elements):
             return EpochStart(max(element.last for element in self.elements), "crossing", "base")
         earlier = max((place for place in range(index) if self._is_place(place)), default=0)
-        room = self.room - self.base_room(earlier)
+        least = least_tokens(self.view, self._place(earlier)) if earlier else self.base_room(0)
+        room = self.room - max(int((1 - self.step.high) * self.room) if earlier else 0, least)
+        position = max(self._overflow(earlier, room), self._overflow(index, self._short))
+        return EpochStart(position or _head(self.view), "crossing", "base")
+
+    def _overflow(self, index: int, room: float) -> int:
+        """Return the position with which the tail behind an element became larger than ``room``; 0 when it is not."""
         taken = 0
-        for element in self.elements[earlier:]:
+        for element in self.elements[index:]:
             taken += element.tokens
             if taken > room:
-                return EpochStart(element.last, "crossing", "base")
-        return EpochStart(_head(self.view), "crossing", "base")
+                return element.last
+        return 0
 
     def _least_fitting(self) -> Iterator[int]:
         """Yield the places for a border at which the tail fits beside a base of the usual size, the oldest first."""
@@ -267,7 +279,8 @@ def _least_views(view: WindowDraft) -> Iterator[WindowDraft]:
     if not view.loops:
         yield view
         return
-    for past in (view, view.with_past(out(loop, "budget") for loop in view.past)):
+    digests = view.with_past(_small(loop) for loop in view.past)
+    for past in (view, digests, view.with_past(out(loop, "budget") for loop in view.past)):
         current = view.loops[-1]
         if current.level != "whole":
             yield past
@@ -275,6 +288,10 @@ def _least_views(view: WindowDraft) -> Iterator[WindowDraft]:
         stubs = replace(current, units=tuple(stub_results(unit, "stub", over_tokens=0) for unit in current.units))
         yield past.with_current(stubs)
         yield past.with_current(bare_fold(stubs))
+
+
+def _small(loop: Loop) -> Loop:
+    return loop if loop.level == "out" else resized(loop, SIZES[-1], DigestWhenFull())
 
 
 def _with_newest_users(view: WindowDraft, room: int) -> WindowDraft:

@@ -92,7 +92,9 @@ def prefix_of(made: Made, position: int | None, codec: Codec) -> tuple[Prefix, i
         turns = sum(
             1 for _ in takewhile(lambda share: not isinstance(share.place, int) or share.place < position, made.shares)
         )
-        return (Prefix(_stable_tokens(made, turns, codec)), turns) if turns else (Prefix(0, None, "first"), 0)
+        if not turns or made.rendered.ends[turns - 1] == BEFORE_ALL:
+            return Prefix(_frame_tokens(made) if turns else 0, None, "first"), 0
+        return Prefix(_stable_tokens(made, turns, codec)), turns
     start = first_in_window(breaks)
     if start.broke_at == "tools":
         return Prefix(0, "tools", start.reason), 0

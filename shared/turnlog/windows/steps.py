@@ -49,16 +49,16 @@ class DigestWhenFull(Step):
     """Everything is sent while it fits; then the oldest part becomes the base of an epoch: digests and notes.
 
     Behind the border stands the tail, whole. A new epoch begins when the tail takes more than ``high`` of the room for messages;
-    its tail begins with about ``low`` of it. So the beginning of the window stays the same for many calls and a provider's prompt
-    cache holds. The base takes what ``high`` leaves. A digest has at most ``max_message_chars`` characters of each message and ``ledger``
-    values. The digest of a loop without a final reply says so; with ``interrupted: "drop"`` such a loop is out instead.
+    its tail begins with about ``low`` of it. So the beginning of the window stays the same for many calls, and a provider's prompt
+    cache holds. The base takes what ``high`` leaves. A digest has at most ``max_message_chars`` characters of each message and
+    ``ledger`` values. The digest of a loop without a final reply says so; with ``interrupted: "drop"`` such a loop is out instead.
 
     Every policy is fitted to the budget in this way; the step sets the numbers.
     """
 
     step: Literal["digest_when_full"] = "digest_when_full"
-    high: float = Field(default=0.75, gt=0, le=1)
-    low: float = Field(default=0.4, ge=0, lt=1)
+    high: float = Field(default=0.7, gt=0, le=1)
+    low: float = Field(default=0.35, ge=0, lt=1)
     max_message_chars: int = Field(default=MAX_MESSAGE_CHARS, ge=1, le=1_000_000)
     ledger: int = Field(default=LEDGER_PER_LOOP, ge=0, le=100)
     interrupted: Literal["mark", "drop"] = "mark"

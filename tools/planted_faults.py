@@ -219,9 +219,9 @@ PLANTED: tuple[Planted, ...] = (
         "the budget is off by a hundredth",
         (
             (
-                f"{_CODE}/windows/fit.py",
-                "    if message_tokens(view) <= room:\n        return view\n    digested",
-                "    if message_tokens(view) <= room * 1.01:\n        return view\n    digested",
+                f"{_CODE}/windows/epochs.py",
+                "    if message_tokens(view) <= room:\n        return Fitted(view)",
+                "    if message_tokens(view) <= room * 1.01:\n        return Fitted(view)",
             ),
         ),
         (f"{_LAWS}::test_W3_at_every_budget_that_is_a_little_too_small",),
@@ -231,13 +231,13 @@ PLANTED: tuple[Planted, ...] = (
         "the task is folded into the notes of its loop",
         (
             (
-                f"{_CODE}/windows/fit.py",
+                f"{_CODE}/windows/base.py",
                 'unit.level == "whole" and not unit.pinned and unit.entry.facts.role == "assistant"',
                 'unit.level == "whole" and not unit.pinned and unit.entry.facts.role in ("assistant", "user")',
             ),
         ),
         (
-            "tests/properties/test_ladder.py",
+            "tests/properties/test_epochs.py",
             f"{_LAWS}::test_W4_the_user_messages_before_the_first_assistant_message_of_the_current_loop_are_in_uncut",
         ),
     ),

@@ -124,11 +124,11 @@ RELATED = {
     "windows/bounds": "providers/test_counting properties/test_bounds properties/test_lower_bound",
     "windows/budgets": (
         "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "
-        "properties/test_window_laws windows/test_pins properties/test_ladder"
+        "properties/test_window_laws windows/test_pins properties/test_epochs"
     ),
     "windows/build": (
         "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "
-        "properties/test_window_laws windows/test_pins properties/test_ladder"
+        "properties/test_window_laws windows/test_pins properties/test_epochs"
     ),
     "windows/costs": (
         "windows/test_windows_prices windows/test_windows windows/test_windows_policies "
@@ -140,27 +140,35 @@ RELATED = {
     ),
     "windows/digest_steps": (
         "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "
-        "properties/test_window_laws windows/test_pins properties/test_ladder"
+        "properties/test_window_laws windows/test_pins properties/test_epochs"
     ),
     "windows/digests": (
         "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "
-        "properties/test_window_laws windows/test_pins properties/test_ladder"
+        "properties/test_window_laws windows/test_pins properties/test_epochs"
     ),
-    "windows/fit": (
+    "windows/base": (
         "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "
-        "properties/test_window_laws windows/test_pins properties/test_ladder"
+        "properties/test_window_laws windows/test_pins properties/test_epochs"
+    ),
+    "windows/epochs": (
+        "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "
+        "properties/test_window_laws windows/test_pins properties/test_epochs"
+    ),
+    "windows/large_results": (
+        "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "
+        "properties/test_window_laws windows/test_pins properties/test_epochs"
     ),
     "windows/items": (
         "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "
-        "properties/test_window_laws windows/test_pins properties/test_ladder"
+        "properties/test_window_laws windows/test_pins properties/test_epochs"
     ),
     "windows/keep_newest": (
         "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "
-        "properties/test_window_laws windows/test_pins properties/test_ladder"
+        "properties/test_window_laws windows/test_pins properties/test_epochs"
     ),
     "windows/least": (
         "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "
-        "properties/test_window_laws windows/test_pins properties/test_ladder"
+        "properties/test_window_laws windows/test_pins properties/test_epochs"
     ),
     "windows/ledger": (
         "summaries/test_chosen_facts properties/test_ledger windows/test_windows "
@@ -169,7 +177,7 @@ RELATED = {
     ),
     "windows/manifest": (
         "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "
-        "properties/test_window_laws windows/test_pins properties/test_ladder"
+        "properties/test_window_laws windows/test_pins properties/test_epochs"
     ),
     "windows/plan": (
         "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "
@@ -188,7 +196,7 @@ RELATED = {
     "windows/registry": "windows/test_windows_policies windows/test_own_steps",
     "windows/render": (
         "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "
-        "properties/test_window_laws windows/test_pins properties/test_ladder"
+        "properties/test_window_laws windows/test_pins properties/test_epochs"
     ),
     "windows/steps": "windows/test_own_steps windows/test_triggers windows/test_windows_policies sessions/test_reach",
     "windows/stubs": (
@@ -201,16 +209,12 @@ RELATED = {
     ),
     "windows/text": (
         "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "
-        "properties/test_window_laws windows/test_pins properties/test_ladder"
+        "properties/test_window_laws windows/test_pins properties/test_epochs"
     ),
     "windows/triggers": "windows/test_triggers sessions/test_reach windows/test_windows_policies properties/test_policies",
-    "windows/truncate": (
-        "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "
-        "properties/test_window_laws windows/test_pins properties/test_ladder"
-    ),
     "windows/version": (
         "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "
-        "properties/test_window_laws windows/test_pins properties/test_ladder"
+        "properties/test_window_laws windows/test_pins properties/test_epochs"
     ),
     "windows/view": (
         "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "

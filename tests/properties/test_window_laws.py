@@ -307,7 +307,7 @@ def assert_no_silent_hole(held: Stored, found: Window) -> None:
     assert 3 + sum(part.tokens for part in finest(parts)) == found.tokens
     assert found.manifest.totals == _totals(parts)
     is_line = any("not shown here]" in _content(message) for message in found.messages if message.get("role") == "user")
-    assert is_line == any(part.kind == "line" and part.reason == "left_out" for part in parts)
+    assert is_line == any(part.kind == "omission_notice" and part.reason == "left_out" for part in parts)
     assert is_line == any(_is_evicted(part, held) for part in parts)
 
 
@@ -323,7 +323,7 @@ def finest(parts: tuple[ManifestPart, ...]) -> list[ManifestPart]:
 
 
 def _totals(parts: tuple[ManifestPart, ...]) -> dict[str, int]:
-    totals = {"system": 0, "tools": 0, "summary": 0, "whole": 0, "digest": 0, "line": 0}
+    totals = {"system": 0, "tools": 0, "summary": 0, "whole": 0, "digest": 0, "omission_notice": 0}
     for part in finest(parts):
         loop = next((one for one in parts if one.kind == "loop" and one.loop == part.loop), None)
         kind = {"message": "whole" if loop else "system", "loop": "whole" if part.level == "out" else part.level}

@@ -251,7 +251,7 @@ def test_a_past_loop_of_which_all_is_pinned_leaves_nothing_to_declare() -> None:
     history = [Given(said("user"), pin=True), Given(said("assistant"), pin=True), Given(said("user", "now"))]
     found = window(stored(history), Asked("turns(0)"))
     assert found.messages == [given.body for given in history]
-    assert not any(part.kind == "line" for part in found.manifest.parts)
+    assert not any(part.kind == "omission_notice" for part in found.manifest.parts)
 
 
 def test_the_current_loop_is_the_newest_even_when_nothing_of_it_can_be_sent() -> None:

@@ -99,7 +99,7 @@ def _keyed(parts: Iterable[PartLike], whole_loops: set[int | None]) -> Iterator[
         if part.kind == "message" and part.loop is not None and part.loop not in whole_loops:
             continue
         name = part.loop if part.kind == "loop" else part.first if part.kind == "message" else None
-        key = (part.kind, part.reason if part.kind == "line" else name)
+        key = (part.kind, part.reason if part.kind == "omission_notice" else name)
         seen[key] += 1
         yield (*key, seen[key]), part
 

@@ -237,7 +237,7 @@ def _single(part: WindowPart) -> _Row:
     labels = {"message": "before loop 1"}
     is_unread = part.level == "unread"
     label = "older, not read" if is_unread else labels.get(part.kind, part.kind)
-    style = STYLES[part.level] if part.kind == "line" or is_unread else _FIXED
+    style = STYLES[part.level] if part.kind == "omission_notice" or is_unread else _FIXED
     return _Row(label, _positions(part.first, part.last), part.level, part.tokens, style, part.reason or "")
 
 

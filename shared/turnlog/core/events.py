@@ -90,12 +90,13 @@ class Notes:
     """Fields of an append request that are stored with its first message.
 
     ``warnings`` are (code, position, pointer). ``usage`` is the provider's token count as (input, output). ``window`` is
-    the window that was sent, as (position, tokens).
+    the window that was sent, as (position, tokens); ``epoch`` names its epoch.
     """
 
     warnings: tuple[tuple[str, int, str], ...] = ()
     usage: tuple[int, int] | None = None
     window: tuple[int, int] | None = None
+    epoch: str | None = None
 
 
 @lazy_dataclass(frozen=True, slots=True)

@@ -222,6 +222,8 @@ def _notes_fields(notes: Notes) -> JsonObject:
         fields["u"] = list(notes.usage)
     if notes.window:
         fields["wn"] = list(notes.window)
+    if notes.epoch:
+        fields["we"] = notes.epoch
     return fields
 
 

@@ -177,4 +177,5 @@ def _read_notes(line: dict[str, Any]) -> Notes | None:
         warnings=tuple((code, position, pointer) for code, position, pointer in line.get("w", ())),
         usage=tuple(line["u"]) if "u" in line else None,
         window=tuple(line["wn"]) if "wn" in line else None,
+        epoch=line.get("we"),
     )

@@ -281,6 +281,7 @@ class AppendWrite:
             warnings=tuple((warning.code, warning.position, warning.pointer) for warning in warnings),
             usage=(usage.input_tokens, usage.output_tokens) if usage else None,
             window=(window.position, window.tokens) if window else None,
+            epoch=window.epoch if window else None,
         )
         return notes if notes != Notes() else None
 

@@ -32,6 +32,7 @@ from turnlog.sessions.context_models import (
     Build,
     BuildContext,
     BuildWindow,
+    EpochAnswer,
     GivenBuild,
     ManifestAnswer,
     OpenCall,
@@ -376,6 +377,7 @@ def window_answer(
             breakpoints=[
                 Breakpoint(pointer=cache_point.pointer, form=cache_point.form) for cache_point in window.breakpoints
             ],
+            epoch=EpochAnswer(id=window.epoch, since=window.since),
             build=build,
         ),
         prefix=PrefixAnswer(

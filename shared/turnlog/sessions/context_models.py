@@ -105,7 +105,7 @@ class BuildWindow(WindowOptions):
 class WindowPart(Answer):
     """A part of a window. ``level`` says how much of it is sent; ``refs`` name the calls whose results it holds."""
 
-    kind: Literal["system", "tools", "summary", "loop", "message", "line"]
+    kind: Literal["system", "tools", "summary", "loop", "message", "omission_notice"]
     loop: int | None
     first: int | None
     last: int | None
@@ -126,6 +126,17 @@ class Breakpoint(Answer):
     form: JsonObjectField
 
 
+class EpochAnswer(Answer):
+    """The epoch of a window: later windows of the same epoch begin with all of this one and only append.
+
+    ``id`` names it: two windows have the same just when their requests and ``since`` are the same. ``since`` is the position with
+    which the epoch began, 0 for the beginning of the log.
+    """
+
+    id: str
+    since: int
+
+
 class ManifestAnswer(Answer):
     """A description of a window: its parts, their tokens, and how to build it again.
 
@@ -138,6 +149,7 @@ class ManifestAnswer(Answer):
     parts: list[WindowPart]
     totals: dict[str, int]
     breakpoints: list[Breakpoint]
+    epoch: EpochAnswer
     build: Build | None = None
 
 

@@ -40,10 +40,14 @@ class Meta(Body):
 
 
 class WindowUsed(Body):
-    """The window that was sent to the model: ``position`` and ``tokens`` of the context answer."""
+    """The window that was sent to the model: ``position`` and ``tokens`` of the context answer, and the id of its ``epoch``.
+
+    With the epoch, later windows know what the reply's signed thinking is bound to, even when calls have different budgets.
+    """
 
     position: int = Field(ge=1)
     tokens: int = Field(ge=0, le=MAX_TOKENS)
+    epoch: str | None = Field(default=None, min_length=1, max_length=64)
 
 
 class Usage(Body):

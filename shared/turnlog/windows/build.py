@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from turnlog.core.json_values import JsonObject, canonical_json, encode_json
@@ -28,7 +28,7 @@ from turnlog.windows.bounds import upper_bound_tokens
 from turnlog.windows.costs import has_evicted, message_tokens
 from turnlog.windows.epochs import EpochStart
 from turnlog.windows.manifest import Manifest, manifest_of
-from turnlog.windows.plan import Fetch, Source, WindowRequest, entry_of, fixed_tokens, settled
+from turnlog.windows.plan import Fetch, Settled, Source, WindowRequest, entry_of, fixed_tokens, settled
 from turnlog.windows.prefix import Made, Prefix, newest_answer, prefix_of
 from turnlog.windows.prices import frame_tokens
 from turnlog.windows.version import RENDERER_VERSION
@@ -171,7 +171,7 @@ def build(
     entries = [entry_of(source) for source in sources]
     plan = settled(entries, request, total=total, unread=unread, fetch=fetch)
     position = newest_answer(plan.plan.entries)
-    made = Made.of(plan, codec, breaks)
+    made = Made.of(plan, codec, (*breaks, *_breaks_of_callers(plan, request, breaks)))
     prefix, turns = prefix_of(made, position, codec)
     tokens = fixed_tokens(request) + message_tokens(plan.view)
     return _window(made, prefix, places_of(made, turns, tokens=tokens), tokens=tokens)
@@ -206,6 +206,23 @@ def _window(made: Made, prefix: Prefix, places: list[BlockPlace], *, tokens: int
         epoch=_epoch_id(request, made.start.position),
         since=made.start.position,
     )
+
+
+def _breaks_of_callers(plan: Settled, request: WindowRequest, breaks: Sequence[EpochStart]) -> Iterator[EpochStart]:
+    """Yield a break at each answer whose caller says that it was made under another window than this request's.
+
+    Calls may have different budgets or policies. Signed thinking of such an answer, and all before it, is bound elsewhere.
+    """
+    since = max((start.position for start in (*plan.breaks, *breaks)), default=0)
+    noted: tuple[int, str] | None = None
+    for entry in plan.plan.entries:
+        notes = entry.event.notes
+        if notes is not None and notes.epoch is not None:
+            noted = entry.time_ms, notes.epoch
+        is_noted = noted is not None and noted[0] == entry.time_ms and entry.facts.role == "assistant"
+        if noted is not None and is_noted and entry.position > since and noted[1] != _epoch_id(request, since):
+            since = entry.position
+            yield EpochStart(since, "budget", "base")
 
 
 def _epoch_id(request: WindowRequest, since: int) -> str:

@@ -19,7 +19,7 @@ from turnlog.windows.costs import (
 from turnlog.windows.summaries import summary_tokens
 from turnlog.windows.view import Loop, Unit, WindowDraft
 
-PartKind: TypeAlias = Literal["system", "tools", "summary", "loop", "message", "line"]
+PartKind: TypeAlias = Literal["system", "tools", "summary", "loop", "message", "omission_notice"]
 PartLevel: TypeAlias = Literal["whole", "digest", "stub", "out", "unread"]
 
 
@@ -57,8 +57,8 @@ def manifest_of(
     ``frame_tokens`` are those of the neutral messages that the format needs.
     """
     parts = list(_parts(view, system_tokens, tools_tokens, frame_tokens))
-    lines = sum(part.tokens for part in parts if part.kind == "line")
-    totals = {"system": system_tokens, "tools": tools_tokens, "whole": 0, "digest": 0, "line": lines}
+    lines = sum(part.tokens for part in parts if part.kind == "omission_notice")
+    totals = {"system": system_tokens, "tools": tools_tokens, "whole": 0, "digest": 0, "omission_notice": lines}
     totals["summary"] = summary_tokens(view.summary, view.wording.label)
     totals["system"] += sum(unit.tokens for unit in view.preamble)
     costs = loops_tokens(view.loops)
@@ -101,11 +101,11 @@ def _lines(view: WindowDraft, frame: int) -> Iterator[ManifestPart]:
     if view.unread:
         yield ManifestPart("message", "unread", 0, reason="not_read")
     if frame:
-        yield ManifestPart("line", "whole", frame, reason="frame")
+        yield ManifestPart("omission_notice", "whole", frame, reason="frame")
     if has_evicted(view):
-        yield ManifestPart("line", "whole", LINE_TOKENS, reason="left_out")
+        yield ManifestPart("omission_notice", "whole", LINE_TOKENS, reason="left_out")
     if says_nothing(view):
-        yield ManifestPart("line", "whole", NOTHING_SAID_TOKENS, reason="nothing_said")
+        yield ManifestPart("omission_notice", "whole", NOTHING_SAID_TOKENS, reason="nothing_said")
 
 
 def _loop(loop: Loop, tokens: int) -> ManifestPart:

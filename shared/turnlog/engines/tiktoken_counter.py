@@ -97,7 +97,7 @@ def _chunks(text: str, *, size: int = _CHUNK, longest: int = _LONGEST_CHUNK) -> 
 
 def _forced_cut(text: str, start: int, end: int) -> int:
     """Return ``end``, or up to two characters less in a run of numerals, which the pattern groups by three from their first."""
-    first = end
+    first = start + len(text[start:end].rstrip("0123456789"))
     while first > start and unicodedata.category(text[first - 1]).startswith("N"):
         first -= 1
     return max(start + 1, end - (end - first) % 3)

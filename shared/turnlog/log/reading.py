@@ -65,6 +65,16 @@ def located(log: CommitLog, keys: SessionKeys, commits: Sequence[Commit], *, fet
     return [Located(bodies.get(item.event.position, item.event), item.loop, item.time_ms) for item in messages]
 
 
+def newest_commits(commits: Sequence[Commit], *, events: int) -> Sequence[Commit]:
+    """Return the newest commits that have at least ``events`` events together; all when there are fewer."""
+    count = 0
+    for index in range(len(commits) - 1, -1, -1):
+        count += len(commits[index].lines)
+        if count >= events:
+            return commits[index:]
+    return commits
+
+
 def newest_within(messages: Sequence[Located], *, max_messages: int, max_calls: int, loop_start: int) -> list[Located]:
     """Return the newest messages, up to ``max_messages`` with ``max_calls`` calls and results, which bounds the work of a reader.
 

@@ -21,7 +21,7 @@ from turnlog.core.summaries import CompressionRequest
 from turnlog.log.commits import Commit, Draft, Tail, WriteResult
 from turnlog.log.headers import Header, following
 from turnlog.log.keys import SessionKeys
-from turnlog.log.reading import located, newest_within
+from turnlog.log.reading import located, newest_commits, newest_within
 from turnlog.log.request_keys import request_key
 from turnlog.ports import TokenCounter
 from turnlog.providers.registry import CODECS
@@ -223,7 +223,7 @@ class AppendWrite:
             commits[:0] = page
             if sum(len(commit.lines) for commit in commits) > MAX_WINDOW_MESSAGES:
                 break
-        read = located(self._log.commits, self._keys, commits)
+        read = located(self._log.commits, self._keys, newest_commits(commits, events=MAX_WINDOW_MESSAGES))
         messages = list[tuple[int, MessageOutline]]()
         for message in newest_within(
             read, max_messages=MAX_WINDOW_MESSAGES, max_calls=MAX_CALLS, loop_start=header.flow.loop.start

@@ -22,7 +22,7 @@ from turnlog.log.commit_items import first_position, is_tombstone
 from turnlog.log.commits import Commit, clipped, header_in
 from turnlog.log.headers import Header
 from turnlog.log.keys import COMMITS_FROM, META, SUMMARY, SYSTEM, WINDOW_TO, SessionKeys, commit_sort_key
-from turnlog.log.reading import Located, header_at, located, newest_within
+from turnlog.log.reading import Located, header_at, located, newest_commits, newest_within
 from turnlog.log.tombstones import MATERIALISING
 from turnlog.ports import Item, Query, TokenCounter
 from turnlog.providers.registry import codec_of
@@ -270,7 +270,8 @@ class _WindowReading:
             event_count += sum(len(commit.lines) for commit in page)
             if page_count == page_limit or event_count > MAX_WINDOW_MESSAGES:
                 break
-        commits = [commit for page in reversed(pages) for commit in page if commit.header.last > covered_to]
+        uncovered = [commit for page in reversed(pages) for commit in page if commit.header.last > covered_to]
+        commits = list(newest_commits(uncovered, events=MAX_WINDOW_MESSAGES))
         start = header.flow.loop.start
         if start and commits and commits[0].header.first > start:
             opening = log.containing(self._keys, start)

@@ -88,7 +88,33 @@ def test_a_million_characters_without_a_break_are_counted(counter: TokenCounter,
 def test_forced_cuts_never_undercount_and_add_little(encoding: tiktoken.Encoding, unit: str) -> None:
     text = (unit * 600_000)[:600_000]
     real = len(encoding.encode_ordinary(text))
-    assert real <= TiktokenCounter().count(text) <= real + 24
+    assert real <= TiktokenCounter().count(text) <= real + 12 * -(-len(text) // 16_384)
+
+
+@pytest.mark.parametrize("unit", ["a", " ", "=", "etaoin", "漢", "0१"])
+def test_no_call_of_the_encoder_gets_a_piece_that_is_slow_for_its_length(
+    monkeypatch: pytest.MonkeyPatch, unit: str
+) -> None:
+    sizes, encode = list[int](), tiktoken_counter._encoding().encode_ordinary
+
+    class Encoder:
+        def encode_ordinary(self, text: str) -> list[int]:
+            sizes.append(len(text))
+            return encode(text)
+
+    monkeypatch.setattr(tiktoken_counter, "_encodings", [Encoder()])
+    TiktokenCounter().count(unit * (300_000 // len(unit)))
+    assert max(sizes) <= 16_384
+    assert sum(sizes) == 300_000
+    assert len(sizes) <= 300_000 // 14_000
+
+
+@pytest.mark.parametrize(
+    "text", [(bytes(range(256)) * 500).hex(), "camelCaseName" * 20_000, '"ключ":"значение",' * 8_000]
+)
+def test_long_data_without_white_space_is_counted_exactly(encoding: tiktoken.Encoding, text: str) -> None:
+    assert len(text) > 100_000
+    assert TiktokenCounter().count(text) == len(encoding.encode_ordinary(text))
 
 
 @pytest.mark.parametrize("text", [ENGLISH, JSON, CHINESE, KOREAN])
@@ -98,6 +124,7 @@ def test_long_real_text_is_counted_exactly(encoding: tiktoken.Encoding, text: st
 
 
 PARTS = ["a", "Bc", "é", "中", "，", "1", "23", " ", "  ", "\n", "\t", "'", "'s", "ll", "-", "(", "/", "\r", "あ"]
+PARTS += ["lL", "rE", "VE", "sT", "I", "Я", "я", "½", "²", "ſ", "ˈ", "Ⅷ"]
 PARTS += ["\u0301", "😀", "\u3000", "٣", "\x1c", "“", "_", "{"]
 
 
@@ -110,7 +137,9 @@ def test_safe_cuts_do_not_change_the_count(text: str, size: int) -> None:
 
 
 @given(
-    st.sampled_from(["ab", " \n", "-=", "中国我", "etaoin", "😀é", " \t"]).flatmap(lambda a: st.text(a, max_size=200))
+    st.sampled_from(["ab", " \n", "-=", "中国我", "etaoin", "😀é", " \t", "0१", "1½"]).flatmap(
+        lambda a: st.text(a, max_size=200)
+    )
 )
 def test_forced_cuts_hide_less_than_they_add(text: str) -> None:
     chunks = list(tiktoken_counter._chunks(text, size=20, longest=30))

@@ -17,6 +17,7 @@ from turnlog.app import Application, make_application
 from turnlog.core import json_patch as patches
 from turnlog.core import json_values as jsonvalue
 from turnlog.core.json_values import encode_json
+from turnlog.core.limits import MAX_WINDOW_MESSAGES
 from turnlog.http.lambda_api import MAX_BODY_BYTES, MAX_BODY_VALUES, make_handler
 from turnlog.http.route_table import ROUTES
 from turnlog.linter import models as lint
@@ -253,7 +254,7 @@ CASES: dict[str, Case] = {
         lambda n: write(document(data=base64.b64encode(b"x" * n).decode())),
     ),
     "messages of `POST /v1/window`": (
-        20_000,
+        MAX_WINDOW_MESSAGES,
         "",
         lambda n: ask("POST", "/v1/window", body={"messages": [{"role": "user", "content": "x"}] * n}),
     ),

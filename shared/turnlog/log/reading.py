@@ -65,6 +65,39 @@ def located(log: CommitLog, keys: SessionKeys, commits: Sequence[Commit], *, fet
     return [Located(bodies.get(item.event.position, item.event), item.loop, item.time_ms) for item in messages]
 
 
+def newest_commits(commits: Sequence[Commit], *, events: int) -> Sequence[Commit]:
+    """Return the newest commits that have at least ``events`` events together; all when there are fewer."""
+    count = 0
+    for index in range(len(commits) - 1, -1, -1):
+        count += len(commits[index].lines)
+        if count >= events:
+            return commits[index:]
+    return commits
+
+
+def newest_within(messages: Sequence[Located], *, max_messages: int, max_calls: int, loop_start: int) -> list[Located]:
+    """Return the newest messages, up to ``max_messages`` with ``max_calls`` calls and results, which bounds the work of a reader.
+
+    The newest message is always among them, and so is the one at position ``loop_start``, which opens the newest loop.
+    """
+    newest, call_count = list[Located](), 0
+    for message in reversed(messages[-max_messages:]):
+        call_count += _call_count(message.event)
+        if newest and call_count > max_calls:
+            break
+        newest.append(message)
+    older = messages[: len(messages) - len(newest)]
+    return [*(message for message in older if message.event.position == loop_start), *reversed(newest)]
+
+
+def _call_count(event: MessageEvent) -> int:
+    """Return the calls and results of a message without parsing it: a block that has no text counts as one."""
+    if event.body is None:
+        return len(event.facts.calls) + len(event.facts.results) if event.facts is not None else 0
+    lists = (value for value in event.body.values() if isinstance(value, list))
+    return sum(isinstance(block, dict) and "text" not in block for blocks in lists for block in blocks)
+
+
 def placed(events: Iterable[Event], commit: Commit) -> Iterator[Located]:
     """Yield the messages among the events of a commit, with their loop and time."""
     opened = opened_loops(commit.lines)

@@ -13,6 +13,7 @@ from turnlog.core.errors import HeadMismatchError, InvalidInputError, LoopUnfini
 from turnlog.core.events import Event, MessageEvent, Notes, Recall, StateEvent
 from turnlog.core.identity import Owner
 from turnlog.core.json_values import JsonObject
+from turnlog.core.limits import MAX_WINDOW_MESSAGES
 from turnlog.core.loops import DISORDER, Arrival, Disorder, Flow, accept, repeated_ids, with_open_calls
 from turnlog.core.refs import Ref
 from turnlog.core.session_settings import SessionSettings
@@ -20,12 +21,13 @@ from turnlog.core.summaries import CompressionRequest
 from turnlog.log.commits import Commit, Draft, Tail, WriteResult
 from turnlog.log.headers import Header, following
 from turnlog.log.keys import SessionKeys
-from turnlog.log.reading import located
+from turnlog.log.reading import located, newest_commits, newest_within
 from turnlog.log.request_keys import request_key
 from turnlog.ports import TokenCounter
 from turnlog.providers.registry import CODECS
 from turnlog.sessions.agents import run_event
 from turnlog.sessions.incoming import (
+    MAX_CALLS,
     USAGE_IGNORED,
     Incoming,
     calibration_after,
@@ -215,11 +217,17 @@ class AppendWrite:
         return OpenCalls(older + in_loop.calls)
 
     def _open_loop(self, header: Header) -> tuple[OpenCalls, set[str]]:
-        """Read the open loop; return its open calls, and the ids of all its calls."""
-        pages = self._log.commits.in_view_on(self._keys, header, first=max(1, header.flow.loop.start))
-        commits = [commit for page in pages for commit in page]
+        """Read the open loop, as much of it as a window considers; return its open calls, and the ids of all its calls."""
+        commits, start = list[Commit](), max(1, header.flow.loop.start)
+        for page in self._log.commits.in_view(self._keys, header, first=start):
+            commits[:0] = page
+            if sum(len(commit.lines) for commit in commits) > MAX_WINDOW_MESSAGES:
+                break
+        read = located(self._log.commits, self._keys, newest_commits(commits, events=MAX_WINDOW_MESSAGES))
         messages = list[tuple[int, MessageOutline]]()
-        for message in located(self._log.commits, self._keys, commits):
+        for message in newest_within(
+            read, max_messages=MAX_WINDOW_MESSAGES, max_calls=MAX_CALLS, loop_start=header.flow.loop.start
+        ):
             if message.event.envelope.status == "complete":
                 messages.append((message.event.position, message.facts))
         ids = {call.key for _, facts in messages for call in facts.calls if call.key}

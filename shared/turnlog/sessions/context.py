@@ -14,6 +14,7 @@ from turnlog.core.errors import BuildMismatchError, CorruptError, InvalidInputEr
 from turnlog.core.events import MessageEvent, SummaryEvent
 from turnlog.core.identity import Owner
 from turnlog.core.json_values import JsonObject, encode_json
+from turnlog.core.limits import MAX_WINDOW_MESSAGES
 from turnlog.core.loops import Arrival, Flow, accept
 from turnlog.core.session_settings import SessionSettings
 from turnlog.core.times import rfc3339
@@ -21,7 +22,7 @@ from turnlog.log.commit_items import first_position, is_tombstone
 from turnlog.log.commits import Commit, clipped, header_in
 from turnlog.log.headers import Header
 from turnlog.log.keys import COMMITS_FROM, META, SUMMARY, SYSTEM, WINDOW_TO, SessionKeys, commit_sort_key
-from turnlog.log.reading import Located, header_at, located
+from turnlog.log.reading import Located, header_at, located, newest_commits, newest_within
 from turnlog.log.tombstones import MATERIALISING
 from turnlog.ports import Item, Query, TokenCounter
 from turnlog.providers.registry import codec_of
@@ -46,7 +47,7 @@ from turnlog.sessions.context_requests import (
     effective,
     request_of,
 )
-from turnlog.sessions.incoming import understand, with_calls
+from turnlog.sessions.incoming import MAX_CALLS, understand, with_calls
 from turnlog.sessions.moments import above_head, resolved
 from turnlog.sessions.session_log import SessionLog
 from turnlog.windows.build import Source, Window, WindowRequest, build, system_cost
@@ -172,11 +173,16 @@ class BuildContexts:
         covered, summary = header.summary if request.summary is not None else None, request.summary
         covered_to = covered.last if covered is not None else 0
         commits = reading.back_to(covered_to)
-        messages = [
-            message
-            for message in located(self._log.commits, keys, commits)
-            if covered_to < message.event.position <= header.last
-        ]
+        messages = newest_within(
+            [
+                message
+                for message in located(self._log.commits, keys, commits)
+                if covered_to < message.event.position <= header.last
+            ],
+            max_messages=MAX_WINDOW_MESSAGES,
+            max_calls=MAX_CALLS,
+            loop_start=header.flow.loop.start,
+        )
         retained = self._retained_messages(keys, summary) if summary is not None else []
         sources = [Source(message.event, message.loop, message.time_ms) for message in [*retained, *messages]]
         unread = header.flow.messages - len(messages) - (covered.messages if covered is not None else 0)
@@ -252,17 +258,20 @@ class _WindowReading:
     def back_to(self, covered_to: int) -> list[Commit]:
         """Return the commits in view after position ``covered_to``, oldest first.
 
-        Reads at most `MAX_PAGES` pages, and one more for each rewind. Includes the open loop's first commit when it is older.
+        Reads at most `MAX_PAGES` pages, and one more for each rewind, and none after `MAX_WINDOW_MESSAGES` events. Includes the
+        open loop's first commit when it is older.
         """
-        log, header = self._log.commits, self.header
+        log, header, event_count = self._log.commits, self.header, 0
         pages, page_count, page_limit = list[list[Commit]](), 1, MAX_PAGES + len(header.view.closed)
         oldest_read = first_position(self._items[-1])
         for page in log.in_view(self._keys, header, first=covered_to + 1, read=self._items):
             pages.append(page)
             page_count += page[0].header.first < oldest_read
-            if page_count == page_limit:
+            event_count += sum(len(commit.lines) for commit in page)
+            if page_count == page_limit or event_count > MAX_WINDOW_MESSAGES:
                 break
-        commits = [commit for page in reversed(pages) for commit in page if commit.header.last > covered_to]
+        uncovered = [commit for page in reversed(pages) for commit in page if commit.header.last > covered_to]
+        commits = list(newest_commits(uncovered, events=MAX_WINDOW_MESSAGES))
         start = header.flow.loop.start
         if start and commits and commits[0].header.first > start:
             opening = log.containing(self._keys, start)

@@ -6,6 +6,7 @@ from typing import Literal, TypeAlias
 
 from pydantic import BaseModel, Field, SerializerFunctionWrapHandler, model_serializer
 
+from turnlog.core.limits import MAX_WINDOW_MESSAGES
 from turnlog.core.models import MAX_POSITION, Answer, At, Body, FormatName, GivenText, JsonObjectField
 from turnlog.core.prefix_breaks import BreakReason
 from turnlog.sessions.models import Model, OutputReserve, Tools
@@ -97,7 +98,7 @@ class BuildContext(WindowOptions):
 class BuildWindow(WindowOptions):
     """A request for a window over a list of messages. Nothing is stored."""
 
-    messages: list[JsonObjectField] = Field(max_length=20_000)
+    messages: list[JsonObjectField] = Field(max_length=MAX_WINDOW_MESSAGES)
     input_format: FormatName | None = Field(default=None, description="Recognised when left out")
     system: str | None = Field(default=None, max_length=1_000_000)
 

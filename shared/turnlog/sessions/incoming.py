@@ -26,7 +26,7 @@ from turnlog.sessions.message_models import MAX_APPEND_BYTES, AppendMessages, Me
 
 MAX_MESSAGE_BYTES = 1024 * 1024
 MAX_CALLS = 10_000
-"""Tool calls and results together that one request may have."""
+"""Tool calls and results together that one request may have, and that a window considers."""
 
 
 @lazy_dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from turnlog.core.json_values import encode_json
 from turnlog.http.lambda_api import MAX_BODY_BYTES, MAX_BODY_VALUES, make_handler
 from turnlog.http.route_table import ROUTES
 from turnlog.linter import models as lint
-from turnlog.log import idempotency
+from turnlog.log import request_keys
 from turnlog.log.keys import MAX_POSITION
 from turnlog.search.models import MAX_RECALL_TOKENS
 from turnlog.search.session import MAX_QUESTION_CHARS
@@ -169,7 +169,7 @@ CASES: dict[str, Case] = {
     "levels of JSON": (jsonvalue.MAX_DEPTH, "", lambda n: create(metadata=nested(n - 1))),
     "request body": (MAX_BODY_BYTES, "MiB", padded),
     "`Idempotency-Key`": (
-        idempotency.MAX_KEY_CHARS,
+        request_keys.MAX_KEY_CHARS,
         "characters",
         lambda n: append(text_of(40), headers={"idempotency-key": "k" * n}),
     ),

@@ -349,7 +349,9 @@ for _format in FORMATS:
     @case("build_context", f"10,000 calls, to {_format}, answered neutrally, breakpoints applied")
     def _(log: Turnlog, format: str = _format) -> Sent:
         with_calls(log)
-        return Sent(HERE, body={"format": format, "budget": 100_000_000, "settle": True, "breakpoints": "apply"})
+        return Sent(
+            HERE, body={"format": format, "budget": 100_000_000, "answer_open_calls": True, "breakpoints": "apply"}
+        )
 
     @case("build_context", f"4 MB of text blocks, to {_format}")
     def _(log: Turnlog, format: str = _format) -> Sent:
@@ -360,7 +362,12 @@ for _format in FORMATS:
 
         @case("build_window", f"{_kind}, to {_format}")
         def _(log: Turnlog, format: str = _format, kind: str = _kind) -> Sent:
-            body = {"messages": window_messages(kind), "format": format, "budget": 100_000_000, "settle": True}
+            body = {
+                "messages": window_messages(kind),
+                "format": format,
+                "budget": 100_000_000,
+                "answer_open_calls": True,
+            }
             return Sent(body=body)
 
     for _kind in ("calls", "tool turns", "texts", "chat"):

@@ -84,7 +84,9 @@ def messages(log: Turnlog, clock: FixedClock) -> Session:
     )
     clock.advance(7)
     session.append(
-        {"role": "user", "content": "Find the log, 你好 \ud83d"}, key="first", meta=[{"pin": True, "id": "m1"}]
+        {"role": "user", "content": "Find the log, 你好 \ud83d"},
+        idempotency_key="first",
+        meta=[{"pin": True, "id": "m1"}],
     )
     call = {"id": "c1", "type": "function", "function": {"name": "read", "arguments": '{"path": "/var/log/app.log"}'}}
     session.append(

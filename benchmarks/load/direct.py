@@ -133,7 +133,7 @@ def append_share(share: Share) -> Records:
 def _appended(log: Turnlog, session_id: str, name: str, at: int, records: Records) -> int:
     for _ in range(_MOST_TRIES):
         try:
-            return log.sessions.of(session_id).append(message(name, at), key=name).first
+            return log.sessions.of(session_id).append(message(name, at), idempotency_key=name).first
         except ConflictError:
             records.counts["conflicts"] += 1
     raise TurnlogError(f"{_MOST_TRIES} conflicts, one after the other", code="conflicts")

@@ -121,12 +121,12 @@ def test_s1_delivered_twice_late_and_after_another_summary(harness: Any) -> None
 def test_the_same_key_is_the_same_job(harness: Any) -> None:
     log = harness.log()
     session = filled(log, 4)
-    first = session.compress(mode="async", key="k")
-    assert session.compress(mode="async", key="k") == first
+    first = session.compress(mode="async", idempotency_key="k")
+    assert session.compress(mode="async", idempotency_key="k") == first
     assert [job.job_id for job in log.jobs()] == [first.job_id]
     assert len(waiting(harness)) == 2, "sent again, for the first try may have ended before it was sent"
     poller(harness)
-    assert session.create_snapshot(mode="async", key="other").job_id != first.job_id
+    assert session.create_snapshot(mode="async", idempotency_key="other").job_id != first.job_id
 
 
 POISON = [

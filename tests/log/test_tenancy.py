@@ -173,10 +173,10 @@ def test_v2_contents_never_reach_logs_or_errors(harness: Any, caplog: pytest.Log
     caplog.set_level(logging.DEBUG)
     log = harness.log()
     session = log.sessions.create("s", system=CANARY, metadata={"m": CANARY}, title=CANARY)
-    session.append({"role": "user", "content": CANARY}, key="k")
+    session.append({"role": "user", "content": CANARY}, idempotency_key="k")
     fitted = log.sessions.create("fitted", state_schema={"properties": {"a": {"const": 1}}})
     attempts: list[Callable[[], Any]] = [
-        lambda: session.append({"role": "user", "content": CANARY + "2"}, key="k"),
+        lambda: session.append({"role": "user", "content": CANARY + "2"}, idempotency_key="k"),
         lambda: session.append({"role": 7, "content": CANARY}),
         lambda: session.append({"role": "user", "content": {"x": CANARY}}),
         lambda: session.append({"role": "user", "content": CANARY}, if_head=99),

@@ -123,8 +123,8 @@ def test_expiry_is_exact_without_any_cache(harness: Harness) -> None:
 def test_the_schedule_erases_what_has_expired_and_frees_its_id_a_day_later(harness: Harness) -> None:
     log = harness.log()
     session = log.sessions.create("s", title=CANARY, ttl_days=1)
-    session.append(HI, {"role": "user", "content": noise(60_000)}, key="k")
-    session.append(HI, key="another")
+    session.append(HI, {"role": "user", "content": noise(60_000)}, idempotency_key="k")
+    session.append(HI, idempotency_key="another")
     other = log.sessions.create("other", ttl_days=30)
     assert retained(harness) == Retained()
     harness.clock.advance(DAY + 1)
@@ -144,7 +144,7 @@ def test_the_schedule_erases_what_has_expired_and_frees_its_id_a_day_later(harne
         assert worked(harness, one).status == "done"
     assert of_session(harness) == []
     assert log.sessions.create("s", title="another").info().title == "another"
-    assert log.sessions.get("s").append({"role": "user", "content": "of this life"}, key="k").head == 2
+    assert log.sessions.get("s").append({"role": "user", "content": "of this life"}, idempotency_key="k").head == 2
     assert {one.session_id for one in log.sessions.list()} == {"s", "other"}
     assert retained(harness) == Retained()
     assert other.info().expires_at

@@ -48,7 +48,7 @@ options = st.fixed_dictionaries(
         "budget": st.one_of(st.just(1_000_000), st.integers(200, 3000)),
     },
     optional={
-        "settle": st.booleans(),
+        "answer_open_calls": st.booleans(),
         "include_current_loop": st.booleans(),
         "model": st.just("gpt-4o"),
         "breakpoints": st.sampled_from(("suggest", "apply")),

@@ -180,16 +180,16 @@ def test_a_summary_that_was_begun_before_a_rewind_is_not_published_after_it(harn
 def test_the_same_call_again_and_calls_that_are_refused(harness: Harness) -> None:
     log = harness.log()
     session = log.sessions.create("s")
-    session.append(*said(1), key="a")
+    session.append(*said(1), idempotency_key="a")
     session.append(*said(2))
     with pytest.raises(HeadMismatchError):
         session.rewind(3, if_head=4)
-    first = session.rewind(3, if_head=5, key="k")
+    first = session.rewind(3, if_head=5, idempotency_key="k")
     session.append(*said(3))
-    assert session.rewind(3, if_head=5, key="k") == first
-    assert session.append(*said(1), key="a").last == 3, "an append of before the rewind is recognised"
+    assert session.rewind(3, if_head=5, idempotency_key="k") == first
+    assert session.append(*said(1), idempotency_key="a").last == 3, "an append of before the rewind is recognised"
     with pytest.raises(IdempotencyMismatchError):
-        session.rewind(2, key="k")
+        session.rewind(2, idempotency_key="k")
     with pytest.raises(InvalidInputError, match="above the head"):
         session.rewind(99)
     with pytest.raises(InvalidInputError):

@@ -83,16 +83,16 @@ def test_s6_every_position_has_the_summary_that_was_in_force_there(harness: Any)
 
 def test_a_request_with_a_key_has_one_effect(harness: Any) -> None:
     session = summarised(harness)
-    first = session.discard_summary(key="k")
+    first = session.discard_summary(idempotency_key="k")
     head = session.info().head
-    assert session.discard_summary(key="k") == first
+    assert session.discard_summary(idempotency_key="k") == first
     poller(harness).run_once()
     made = session.summary()
-    assert session.discard_summary(key="k").job_id == first.job_id
+    assert session.discard_summary(idempotency_key="k").job_id == first.job_id
     assert (session.summary(), session.info().head) == (made, head + 1)
     with pytest.raises(IdempotencyMismatchError):
-        session.compress(key="k")
-    assert session.discard_summary(key="other").job_id != first.job_id
+        session.compress(idempotency_key="k")
+    assert session.discard_summary(idempotency_key="other").job_id != first.job_id
     assert session.summary() is None
 
 
@@ -168,11 +168,11 @@ def test_a_fault_at_every_call_then_the_same_call_again_has_one_effect(harness: 
         if at:
             harness.faults.fail(at, when)
             with contextlib.suppress(UnavailableError):
-                session.discard_summary(key="k")
+                session.discard_summary(idempotency_key="k")
             assert not harness.faults.is_pending
-        job = session.discard_summary(key="k")
+        job = session.discard_summary(idempotency_key="k")
         calls = calls if calls is not None else harness.faults.calls - started
-        assert session.discard_summary(key="k") == job
+        assert session.discard_summary(idempotency_key="k") == job
         assert session.info().head == 13, "one summary, one discard"
         assert [one.job_id for one in log.jobs()] == [job.job_id]
         assert session.summary() is None
@@ -240,9 +240,9 @@ def test_over_http_too() -> None:
         with Turnlog.open(server.url) as log:
             session = filled(log, 6)
             session.compress(keep_loops=1)
-            job = session.discard_summary(key="k")
+            job = session.discard_summary(idempotency_key="k")
             assert log.job(job.job_id).kind == "compress"
-            assert session.discard_summary(key="k").job_id == job.job_id
+            assert session.discard_summary(idempotency_key="k").job_id == job.job_id
     finally:
         server.stop()
         app.close()

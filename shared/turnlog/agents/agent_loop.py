@@ -326,7 +326,10 @@ class AgentLoop:
         def append() -> list[Appended]:
             answers = list[Appended]()
             for part in parts_of(messages, metas):
-                more = {**(options if not part.start else {"run_id": self.run_id}), "key": f"{key}-{part.start}"}
+                more = {
+                    **(options if not part.start else {"run_id": self.run_id}),
+                    "idempotency_key": f"{key}-{part.start}",
+                }
                 answers.append(plan.session.append(*messages[part], meta=metas[part], format=plan.format, **more))
             return answers
 

@@ -22,7 +22,7 @@ class Backend(Protocol):
         path: Mapping[str, str] | None = None,
         query: Mapping[str, str | int | None] | None = None,
         body: Mapping[str, Any] | Sequence[Any] | None = None,
-        key: str | None = None,
+        idempotency_key: str | None = None,
         media_type: str | None = None,
     ) -> Any: ...
 

@@ -33,9 +33,13 @@ class ConversationCalls(SessionResource):
         run_id: str | None = None,
         window: Mapping[str, int] | None = None,
         usage: Mapping[str, int] | None = None,
-        key: str | None = None,
+        idempotency_key: str | None = None,
     ) -> Appended:
-        """Append 1 to 25 messages in one commit. Repeated with the same ``key``, a call has one effect and the same answer."""
+        """Append 1 to 25 messages in one commit.
+
+        Repeated with the same ``idempotency_key``, a call has one effect and the same answer. ``if_head`` is the expected head:
+        the append is refused with a `HeadMismatchError` when the log ends elsewhere.
+        """
         fields = {
             "messages": list(messages),
             "meta": list(meta) if meta is not None else None,
@@ -46,7 +50,9 @@ class ConversationCalls(SessionResource):
             "window": window,
             "usage": usage,
         }
-        answer: Appended = self._backend.call("append_messages", path=self._path, body=without_none(fields), key=key)
+        answer: Appended = self._backend.call(
+            "append_messages", path=self._path, body=without_none(fields), idempotency_key=idempotency_key
+        )
         return answer
 
     def stream(
@@ -99,7 +105,7 @@ class ConversationCalls(SessionResource):
         tools: Sequence[Mapping[str, Any]] | None = None,
         output_reserve: int | None = None,
         include_current_loop: bool | None = None,
-        settle: bool | None = None,
+        answer_open_calls: bool | None = None,
         breakpoints: Literal["suggest", "apply"] | None = None,
         at: int | str | None = None,
         build: Build | Mapping[str, Any] | None = None,
@@ -118,7 +124,7 @@ class ConversationCalls(SessionResource):
             "tools": list(tools) if tools is not None else None,
             "output_reserve": output_reserve,
             "include_current_loop": include_current_loop,
-            "settle": settle,
+            "answer_open_calls": answer_open_calls,
             "breakpoints": breakpoints,
             "at": at,
             "build": build.model_dump(mode="json") if isinstance(build, Build) else build,
@@ -179,7 +185,7 @@ class ConversationCalls(SessionResource):
         mode: Literal["sync", "async"] = "sync",
         keep_loops: int | None = None,
         max_tokens: int | None = None,
-        key: str | None = None,
+        idempotency_key: str | None = None,
     ) -> Compressed | Job:
         """Summarise closed run loops.
 
@@ -187,7 +193,7 @@ class ConversationCalls(SessionResource):
         """
         fields = {"mode": mode, "keep_loops": keep_loops, "max_tokens": max_tokens}
         answer: Compressed | Job = self._backend.call(
-            "compress_session", path=self._path, body=without_none(fields), key=key
+            "compress_session", path=self._path, body=without_none(fields), idempotency_key=idempotency_key
         )
         return answer
 
@@ -201,11 +207,11 @@ class ConversationCalls(SessionResource):
             return None
         return answer
 
-    def discard_summary(self, *, key: str | None = None) -> Job:
+    def discard_summary(self, *, idempotency_key: str | None = None) -> Job:
         """Discard the current summary; a job makes a new one from the history.
 
         The log keeps the discarded summary for windows of earlier moments (``at``). Until the job is done, windows have no
         summary.
         """
-        answer: Job = self._backend.call("discard_summary", path=self._path, key=key)
+        answer: Job = self._backend.call("discard_summary", path=self._path, idempotency_key=idempotency_key)
         return answer

@@ -36,7 +36,7 @@ class InProcessBackend:
         path: Mapping[str, str] | None = None,
         query: Mapping[str, str | int | None] | None = None,
         body: Mapping[str, Any] | Sequence[Any] | None = None,
-        key: str | None = None,
+        idempotency_key: str | None = None,
         media_type: str | None = None,
     ) -> Any:
         self._check_open()
@@ -47,7 +47,7 @@ class InProcessBackend:
             path=path or {},
             query={name: str(value) for name, value in (query or {}).items() if value is not None},
             body=dict(body) if isinstance(body, Mapping) else list(body) if body is not None else None,
-            idempotency_key=key,
+            idempotency_key=idempotency_key,
             media_type=media_type or JSON,
         )
         return call(self._app, BY_NAME[operation], request).answer

@@ -202,7 +202,7 @@ class HttpBackend:
         path: Mapping[str, str] | None = None,
         query: Mapping[str, str | int | None] | None = None,
         body: Mapping[str, Any] | Sequence[Any] | None = None,
-        key: str | None = None,
+        idempotency_key: str | None = None,
         media_type: str | None = None,
     ) -> Any:
         route = BY_NAME[operation]
@@ -215,7 +215,9 @@ class HttpBackend:
             data = encode_json(body)
             headers["Content-Type"] = media_type or JSON
         if route.writes:
-            headers[KEY_HEADER] = _header_value("key", key) if key is not None else self._ids.new_id()
+            headers[KEY_HEADER] = (
+                _header_value("idempotency_key", idempotency_key) if idempotency_key is not None else self._ids.new_id()
+            )
         call = HttpCall(route.method, self._prefix + _target(route, path or {}, query or {}), data, headers)
         answer = self._tried(call, deadline_seconds=self._deadline_seconds)
         if answer.status == _SEE_OTHER:

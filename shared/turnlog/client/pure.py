@@ -50,7 +50,7 @@ def build_window(  # noqa: PLR0913
     model: str | None = None,
     output_reserve: int | None = None,
     include_current_loop: bool = True,
-    settle: bool = False,
+    answer_open_calls: bool = False,
     breakpoints: Literal["suggest", "apply"] = "suggest",
 ) -> WindowAnswer:
     """Build the window of a list of messages: valid in ``format``, at most ``budget`` tokens in all.
@@ -63,7 +63,7 @@ def build_window(  # noqa: PLR0913
         "messages": list(messages),
         "format": format,
         "include_current_loop": include_current_loop,
-        "settle": settle,
+        "answer_open_calls": answer_open_calls,
         "breakpoints": breakpoints,
         "budget": budget,
         "policy": policy_field(policy),

@@ -128,7 +128,7 @@ def _write(
             meta=[message.meta for message in batch],
             format=source.format,
             if_head=head,
-            key=_key(source, head, batch),
+            idempotency_key=_key(source, head, batch),
         )
         head = answer.head
         places += enumerate(batch, start=answer.first)

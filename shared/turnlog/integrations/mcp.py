@@ -72,7 +72,7 @@ def append_message(
     ] = None,
 ) -> str:
     """Append a message to a session, for good."""
-    appended = session.append({"role": role, "content": content}, format="openai_chat", key=idempotency_key)
+    appended = session.append({"role": role, "content": content}, format="openai_chat", idempotency_key=idempotency_key)
     return json.dumps({"position": appended.first, "head": appended.head})
 
 

@@ -104,7 +104,7 @@ class TurnlogSession:
         for index, part in enumerate(parts):
             batch = {_BATCH: {"id": key, "left": len(parts) - 1 - index}} if len(parts) > 1 else {}
             meta = [{"metadata": {**extra, **batch}} if extra or batch else {} for extra in kept[part]]
-            session.append(*bodies[part], meta=meta, format=FORMAT, key=f"{key}-{index}")
+            session.append(*bodies[part], meta=meta, format=FORMAT, idempotency_key=f"{key}-{index}")
 
     def _pop(self) -> Item | None:
         session = self._log.sessions.of(self.session_id)

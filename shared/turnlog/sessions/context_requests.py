@@ -100,7 +100,7 @@ def request_of(
         tools_tokens=tools_tokens,
         tools_least=settings.tools_tokens if body.tools is None else None,
         include_current_loop=body.include_current_loop,
-        settle=body.settle,
+        answer_open_calls=body.answer_open_calls,
         apply_breakpoints=body.breakpoints == "apply",
     )
     return with_recall(request) if settings.recall == "always" else request, budget

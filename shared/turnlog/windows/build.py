@@ -63,8 +63,8 @@ def _volatile(made: Made) -> int:
 
     These begin at calls with a neutral result whose real result may still come.
     """
-    view, settle = made.settled.view, made.request.settle
-    units = view.loops[-1].units if settle and view.loops else ()
+    view, answer_open_calls = made.settled.view, made.request.answer_open_calls
+    units = view.loops[-1].units if answer_open_calls and view.loops else ()
     first = None
     for unit in reversed(units):
         if all(answer.entry is not None for answer in unit.answers):

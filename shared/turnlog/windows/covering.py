@@ -85,7 +85,7 @@ def cover(sources: Sequence[Source], *, pins: Iterable[Pin] = (), before: int = 
     Messages that ``pins`` select are kept as if they were pinned. ``before`` is the number of messages before the sources.
     """
     entries = [entry_of(source) for source in sources]
-    view = assemble(entries, total=sum(entry.event.tokens for entry in entries), settle=True, unread=before)
+    view = assemble(entries, total=sum(entry.event.tokens for entry in entries), answer_open_calls=True, unread=before)
     for pin in pins:
         view = pin.apply(view, Room(0, 0))
     stays = {entry.position for unit in _staying(view) for entry in unit.entries}

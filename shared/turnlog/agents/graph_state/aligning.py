@@ -179,7 +179,7 @@ def tell_edited(session: Session, messages: Sequence[GraphMessage | None], align
         body = bodies.get(identity.id) if identity.id is not None else None
         if body is not None and body != identity.body:
             details = {"message_id": identity.id, "position": position}
-            session.record(EDITED, metadata=details, key=f"edited-{position}-{_digest(body)}")
+            session.record(EDITED, metadata=details, idempotency_key=f"edited-{position}-{_digest(body)}")
 
 
 def tell_removed(session: Session, before: Sequence[Any], messages: Sequence[Any]) -> None:
@@ -188,7 +188,7 @@ def tell_removed(session: Session, before: Sequence[Any], messages: Sequence[Any
     removed: list[JsonValue] = [message.id for message in before if message.id is not None and message.id not in left]
     if removed:
         details = {"message_ids": removed[-_MAX_IDS:], "count": len(removed)}
-        session.record(REMOVED, metadata=details, key=f"removed-{_digest(canonical_json(removed))}")
+        session.record(REMOVED, metadata=details, idempotency_key=f"removed-{_digest(canonical_json(removed))}")
 
 
 def _digest(data: bytes) -> str:
@@ -244,7 +244,7 @@ def _append(session: Session, new: Sequence[GraphMessage], head: int, options: O
             *(message.body for message in batch),
             meta=[message.meta for message in batch],
             if_head=head,
-            key=f"graph-{hashlib.sha256(content).hexdigest()[:32]}",
+            idempotency_key=f"graph-{hashlib.sha256(content).hexdigest()[:32]}",
             **more,
         )
         positions += range(answer.first, answer.last + 1)

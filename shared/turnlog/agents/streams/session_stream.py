@@ -31,7 +31,10 @@ class _SavingStream:
         self._accumulated = accumulator(format)
         self._on_break = on_break
         self._meta = dict(meta or {})
-        self._options = {"key": _IDS.new_id(), **{name: value for name, value in options.items() if value is not None}}
+        self._options = {
+            "idempotency_key": _IDS.new_id(),
+            **{name: value for name, value in options.items() if value is not None},
+        }
         self._is_over = False
         self._is_saved = False
         self.appended: Appended | None = None
@@ -73,7 +76,7 @@ class _SavingStream:
         part, options, start = messages[part_slice], dict(self._options), part_slice.start
         if start:
             # A reply with more items than a commit takes: the first commit has the options of the whole append.
-            options = {"key": f"{options['key']}-{start}"}
+            options = {"idempotency_key": f"{options['idempotency_key']}-{start}"}
         elif self._accumulated.usage is not None and self.is_complete:
             options.setdefault("usage", self._accumulated.usage)
         # The id names the first message only.

@@ -90,7 +90,7 @@ class TurnlogRepository(SessionRepository):
         meta = meta_of(message, {**kept, "id": _number(session_message.message_id)}, agent_id)
         key = hashlib.sha256(_dumped([session_id, body, meta])).hexdigest()[:40]
         with _strands_errors(f"Message {session_message.message_id} can't be created"):
-            appended = self._of(session_id).append(body, meta=[meta], format=FORMAT, key=f"strands-{key}")
+            appended = self._of(session_id).append(body, meta=[meta], format=FORMAT, idempotency_key=f"strands-{key}")
             if session_message.redact_message is not None:
                 self._write(session_id, _update(agent_id, appended.first), session_message.to_dict())
 

@@ -15,13 +15,16 @@ from turnlog.core.calls import (
     OpenCalls,
     OpenIndex,
     Pairing,
+    Ref,
     ResultFact,
+    call_key,
     outline_of,
     pair,
+    parse_ref,
+    result_key,
 )
 from turnlog.core.errors import InvalidInputError
 from turnlog.core.messages import Message, ToolCall, ToolResult
-from turnlog.core.refs import Ref, call_key, parse_ref, result_key
 
 
 def calls(*ids: str, name: str = "f") -> MessageOutline:

@@ -30,7 +30,7 @@ from turnlog.http import lambda_api as http
 from turnlog.http.lambda_api import make_handler
 from turnlog.http.route_table import ROUTES
 from turnlog.ports import Key
-from turnlog.server.template import expand
+from turnlog.server.stack import expand
 from turnlog.settings import Settings
 
 pytestmark = pytest.mark.network

@@ -25,7 +25,7 @@ from turnlog.http.lambda_workers import DEADLINE_MS, make_worker
 from turnlog.linter.rules import lint
 from turnlog.log.keys import SessionKeys
 from turnlog.ports import BlobStore, Delivery, ItemTable, Query
-from turnlog.server.lambda_events import LocalContext, sqs_event
+from turnlog.server.lambda_calls import LocalContext, sqs_event
 from turnlog.settings import Settings
 from turnlog.testing.explorer import Crash, Crashed, run_schedule
 from turnlog.testing.fixed import SequentialIds

@@ -15,8 +15,7 @@ from turnlog.core.errors import MalformedError, NotFoundError, UnavailableError
 from turnlog.core.jobs import JOB_KINDS
 from turnlog.http.lambda_workers import make_worker
 from turnlog.ports import Delivery
-from turnlog.server.lambda_events import LocalContext, sqs_event
-from turnlog.server.poller import Poller
+from turnlog.server.lambda_calls import LocalContext, Poller, sqs_event
 from turnlog.summaries import rounds
 
 
@@ -53,7 +52,7 @@ def test_a_poller_whose_start_was_ended_by_ctrl_c_is_stopped_too(harness: Any, m
     queue = harness.app.engine.queue
     polling = Poller(queue, make_worker(JOB_KINDS, harness.app), clock=harness.clock, chore=chore)
     with monkeypatch.context() as patched:
-        patched.setattr("turnlog.server.poller.threading.Thread", Interrupted)
+        patched.setattr("turnlog.server.lambda_calls.threading.Thread", Interrupted)
         with pytest.raises(KeyboardInterrupt):
             polling.start()
     stopping = threading.Thread(target=polling.stop)

@@ -24,10 +24,10 @@ from turnlog.core.errors import (
     UnavailableError,
 )
 from turnlog.core.identity import Owner
-from turnlog.http.route_table import HttpRequest, call
 from turnlog.jobs.models import Job
 from turnlog.log.keys import SessionKeys
 from turnlog.privacy.erase_session import SECOND_PASS_SECONDS
+from turnlog.routing import HttpRequest, call
 
 OWNER = Owner.of("acme", "ada")
 KEYS = SessionKeys(OWNER, "s")

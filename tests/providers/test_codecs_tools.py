@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from turnlog.providers.tools import converted
+from turnlog.providers.blocks import converted
 
 SCHEMA = {"type": "object", "properties": {"q": {"type": "string"}}}
 SHAPES: dict[str, dict[str, Any]] = {

@@ -35,8 +35,8 @@ from turnlog.app import make_application, make_engine
 from turnlog.cli.chat.scripted import script_of
 from turnlog.cli.replaying.transcripts import read_transcripts
 from turnlog.client.exports import ExportFile
+from turnlog.core import calls, patterns, recall_calls, times
 from turnlog.core import json_patch as patches
-from turnlog.core import patterns, recall_calls, refs, times
 from turnlog.core.errors import CorruptError, InvalidInputError, TurnlogError
 from turnlog.core.identity import check_session_id, owner_of_ids
 from turnlog.core.jobs import correlation_of
@@ -44,7 +44,7 @@ from turnlog.core.json_values import check_json, parse_strict_json
 from turnlog.core.models import Cursors
 from turnlog.engines.http_post import Posted
 from turnlog.http.lambda_api import identify, make_handler
-from turnlog.http.route_table import ROUTES, HttpRequest, read_body
+from turnlog.http.route_table import ROUTES
 from turnlog.importers.files import SourceFile
 from turnlog.importers.running import shape_of
 from turnlog.jobs.worker import read_message
@@ -55,6 +55,7 @@ from turnlog.log.packing import pack, unpack
 from turnlog.memory import model as memory_model
 from turnlog.memory import webhook
 from turnlog.providers.registry import CODECS, recognise
+from turnlog.routing import HttpRequest, read_body
 from turnlog.sessions.documents import exported_writing
 from turnlog.settings import Settings
 from turnlog.snapshots.exchange import commit_of
@@ -484,7 +485,7 @@ PARSERS: dict[str, Parser] = {
     "a cursor": Parser(
         "text", lambda: [CURSOR], lambda text: Cursors(b"secret").read(text, scope="x"), ("core/models",)
     ),
-    "a ref": Parser("text", lambda: ["12.0", "3.10"], refs.parse_ref),
+    "a ref": Parser("text", lambda: ["12.0", "3.10"], calls.parse_ref),
     "a session id": Parser("text", lambda: ["support-42"], check_session_id),
     "an id in a job": Parser("text", lambda: ["acme", "h_ABC"], lambda text: owner_of_ids(text, text)),
     "a time": Parser(
@@ -657,14 +658,14 @@ PARSERS: dict[str, Parser] = {
 
 
 def called(text: str) -> None:
-    from turnlog.server.callers import Callers
+    from turnlog.server.admission import Callers
 
     names = ("HTTP_HOST", "HTTP_ORIGIN", "HTTP_SEC_FETCH_SITE", "REQUEST_URI")
     Callers().check(dict(zip(names, text.split(" "), strict=False)))
 
 
 def to_event(text: str) -> object:
-    from turnlog.server.lambda_events import proxy_event
+    from turnlog.server.lambda_calls import proxy_event
 
     path, _, query = text.partition("?")
     environ: dict[str, Any] = {

@@ -11,9 +11,17 @@ import pytest
 from tests.conftest import ROOT
 from turnlog.core.errors import InvalidInputError
 from turnlog.http.route_table import ROUTES
-from turnlog.server import template as template_module
-from turnlog.server.stack import NOT_MADE, Function
-from turnlog.server.template import Template, expand, need_extra, referred, template_path, wiring_problems
+from turnlog.server import stack as stack_module
+from turnlog.server.stack import (
+    NOT_MADE,
+    Function,
+    Template,
+    expand,
+    need_extra,
+    referred,
+    template_path,
+    wiring_problems,
+)
 
 SMALL = """
 Transform: AWS::Serverless-2016-10-31
@@ -54,7 +62,7 @@ def test_the_checkout_has_the_template() -> None:
 def test_a_wheel_has_the_template_beside_the_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     installed = tmp_path / "site-packages" / "turnlog" / "local"
     installed.mkdir(parents=True)
-    monkeypatch.setattr(template_module, "__file__", str(installed / "template.py"))
+    monkeypatch.setattr(stack_module, "__file__", str(installed / "stack.py"))
     # What stands somewhere above an installed package is not ours.
     (tmp_path / "template.yaml").write_text("")
     with pytest.raises(InvalidInputError) as caught:
@@ -139,7 +147,7 @@ def test_a_template_that_is_none_is_a_typed_error(tmp_path: Path, text: str, say
 @pytest.mark.parametrize("missing", ["moto", "samtranslator"])
 def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
     monkeypatch.setattr(
-        template_module, "find_spec", lambda name: None if name == missing else importlib.util.find_spec(name)
+        stack_module, "find_spec", lambda name: None if name == missing else importlib.util.find_spec(name)
     )
     with pytest.raises(InvalidInputError) as caught:
         need_extra()

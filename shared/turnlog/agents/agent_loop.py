@@ -24,8 +24,8 @@ from turnlog.agents.tools import (
     prepared,
     text_of,
 )
+from turnlog.client.backend import parts_of
 from turnlog.client.finding import handles
-from turnlog.client.parts import parts_of
 from turnlog.core.agent_state import pending_of
 from turnlog.core.errors import InvalidInputError, NotFoundError
 from turnlog.core.json_values import JsonObject, encode_json

@@ -11,7 +11,7 @@ from typing import Any
 
 from turnlog.agents.agent_loop import AgentLoop, LoopStep, RunPlan, Step, StreamEvents, user_message
 from turnlog.agents.tools import RunResult
-from turnlog.client.threads import finished
+from turnlog.client.async_calls import finished
 from turnlog.core.errors import InvalidInputError
 
 RunInput = str | Mapping[str, Any] | Sequence[Mapping[str, Any]]

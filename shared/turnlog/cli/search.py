@@ -11,7 +11,7 @@ from rich.text import Text
 from turnlog.cli.options import Connection, Json, Session, connected, opened
 from turnlog.cli.screen import console, cut, number, plain, print_json, table
 from turnlog.client.finding import found_everywhere_text, found_text, recalled_text
-from turnlog.core.refs import is_ref
+from turnlog.core.calls import is_ref
 from turnlog.memory.models import StoredMemory
 
 Line = Annotated[int | None, typer.Option("--from-line", metavar="N", min=1, help="First line of the result.")]

@@ -1,20 +1,51 @@
-"""Base classes of the async objects, and the threads in which their calls run."""
+"""Base classes of the async objects, and the threads in which their blocking calls run."""
 
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import os
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from typing import Generic, TypeVar
 
 from turnlog.client.backend import Paged
-from turnlog.client.threads import abandonable, finished
 from turnlog.core.errors import InvalidInputError, UnavailableError
 
 T = TypeVar("T")
 S = TypeVar("S")
+
+
+async def finished(mutation: Callable[[], T], executor: Executor | None = None) -> T:
+    """Run a call in a thread to its end, also when the caller is cancelled.
+
+    The cancellation is raised after the call has ended, so its effect is never in doubt. With an ``executor``, a call that
+    still waits for a thread is not made at all.
+    """
+    queued: Future[T] | None = None
+    if executor is None:
+        doing: asyncio.Future[T] = asyncio.ensure_future(asyncio.to_thread(mutation))
+    else:
+        queued = executor.submit(contextvars.copy_context().run, mutation)
+        doing = asyncio.wrap_future(queued)
+    cancelled: asyncio.CancelledError | None = None
+    while not doing.done():
+        try:
+            await asyncio.wait({doing})
+        except asyncio.CancelledError as error:
+            if queued is not None and queued.cancel():
+                raise
+            cancelled = cancelled or error
+    if cancelled is not None:
+        doing.exception()
+        raise cancelled
+    return doing.result()
+
+
+async def abandonable(call: Callable[[], T], executor: Executor) -> T:
+    """Run a call in a thread, and stop waiting for it when the caller is cancelled."""
+    return await asyncio.wrap_future(executor.submit(contextvars.copy_context().run, call))
 
 
 class CallThreads:

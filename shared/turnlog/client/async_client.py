@@ -7,11 +7,10 @@ from collections.abc import Callable, Generator
 from types import TracebackType
 from typing import Any
 
-from turnlog.client.async_calls import CallThreads, checked_max_calls
+from turnlog.client.async_calls import CallThreads, checked_max_calls, finished
 from turnlog.client.async_twins import AsyncSessions, TurnlogCalls
 from turnlog.client.aws import Aws
 from turnlog.client.model import Turnlog
-from turnlog.client.threads import finished
 
 MAX_CALLS = 16
 

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from turnlog.agents.runners import AsyncRun
     from turnlog.agents.streams.session_stream import AsyncSessionStream
     from turnlog.agents.tools import Hooks
+    from turnlog.client.backend import GivenPolicy
     from turnlog.client.conversation import E
     from turnlog.client.exports import Into, OnPositions
     from turnlog.client.finding import ToolAnswer
-    from turnlog.client.parts import GivenPolicy
     from turnlog.client.time_travel import Replayed
     from turnlog.core.models import FormatName
     from turnlog.jobs.models import Job, Redriven

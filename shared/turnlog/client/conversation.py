@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from turnlog.client.backend import Paged, SessionResource, without_none
-from turnlog.client.parts import GivenPolicy, policy_field
+from turnlog.client.backend import GivenPolicy, Paged, SessionResource, policy_field, without_none
 from turnlog.core.errors import NotFoundError
 from turnlog.core.models import FormatName
 from turnlog.jobs.models import Job

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from turnlog.client.backend import SessionResource
+from turnlog.core.calls import is_ref
 from turnlog.core.errors import InvalidInputError, NotFoundError
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.messages import Message, Text, ToolResult
@@ -21,7 +22,6 @@ from turnlog.core.recall_calls import (
     asked_for,
     tool_of,
 )
-from turnlog.core.refs import is_ref
 from turnlog.providers.base import Turn
 from turnlog.providers.registry import DEFAULT_FORMAT, codec_of
 from turnlog.search.models import DEFAULT_RECALL_TOKENS, FoundInSessions, Recalled, SearchAnswer, SearchSessionsAnswer

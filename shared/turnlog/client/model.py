@@ -11,12 +11,11 @@ from typing import Any, Literal
 
 from turnlog.agents.run_calls import RunCalls
 from turnlog.client.aws import Aws
-from turnlog.client.backend import Backend, Paged, without_none
+from turnlog.client.backend import Backend, GivenPolicy, Paged, policy_field, without_none
 from turnlog.client.conversation import ConversationCalls
 from turnlog.client.documents import DocumentCalls
 from turnlog.client.exports import PersonExport, SessionExport, SessionImports
 from turnlog.client.finding import FindingCalls
-from turnlog.client.parts import GivenPolicy, policy_field
 from turnlog.client.states import JobCalls, MemoryCalls, StateCalls, UpkeepCalls
 from turnlog.client.time_travel import SnapshotCalls, TimeTravel
 from turnlog.core.errors import InvalidInputError, NotFoundError

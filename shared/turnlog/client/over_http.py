@@ -29,11 +29,11 @@ from turnlog.core.identity import check_agent_id, check_session_id, correlation_
 from turnlog.core.json_values import check_json, encode_json
 from turnlog.core.limits import MAX_EVENT_BODY_BYTES, event_bytes
 from turnlog.engines.system import RandomIds, SystemClock
-from turnlog.http.route_table import BY_NAME, Route
+from turnlog.http.route_table import BY_NAME
 from turnlog.jobs.models import Redriven
 from turnlog.log.keys import check_record_id
 from turnlog.ports import Clock, IdSource
-from turnlog.routing import CORRELATION_HEADER, JSON
+from turnlog.routing import CORRELATION_HEADER, JSON, Route
 from turnlog.upkeep.models import Backup, Verification
 from turnlog.version import __version__
 

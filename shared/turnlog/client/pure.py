@@ -7,12 +7,12 @@ from functools import cache
 from typing import Any, Literal
 
 from turnlog.app import make_counter
-from turnlog.client.parts import GivenPolicy, policy_field
+from turnlog.client.backend import GivenPolicy, policy_field
 from turnlog.core.identity import Owner
 from turnlog.core.json_values import check_json
-from turnlog.http.route_table import HttpRequest, read_body
 from turnlog.linter.models import LintAnswer, LintMessages
 from turnlog.linter.use_case import LintHistories
+from turnlog.routing import HttpRequest, read_body
 from turnlog.sessions.context import BuildWindows
 from turnlog.sessions.context_models import BuildWindow, WindowAnswer
 

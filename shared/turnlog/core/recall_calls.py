@@ -13,8 +13,8 @@ from contextlib import suppress
 from dataclasses import field
 from typing import Any, TypeAlias
 
+from turnlog.core.calls import is_ref
 from turnlog.core.lazy_dataclass import lazy_dataclass
-from turnlog.core.refs import is_ref
 
 RECALL_TOOL, SEARCH_TOOL = "recall_tool_call", "search_history"
 MAX_PLACES = 4

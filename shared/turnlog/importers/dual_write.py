@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any, Literal, Protocol
 
+from turnlog.client.backend import parts_of
 from turnlog.client.model import Session
-from turnlog.client.parts import parts_of
 from turnlog.core.errors import TurnlogError
 from turnlog.core.json_values import canonical_json
 from turnlog.core.lazy_dataclass import lazy_dataclass

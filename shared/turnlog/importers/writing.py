@@ -10,8 +10,8 @@ import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from turnlog.client.backend import parts_of
 from turnlog.client.model import Session, Turnlog
-from turnlog.client.parts import parts_of
 from turnlog.core.errors import InvalidInputError, NotFoundError, SessionEndedError
 from turnlog.core.json_values import canonical_json
 from turnlog.core.times import milliseconds_of

@@ -26,8 +26,8 @@ from langgraph.runtime import Runtime
 from turnlog.agents.graph_state.aligning import append_new, tell_edited, tell_removed
 from turnlog.agents.graph_state.messages import KEPT, GraphMessage, given_of, is_removal, said
 from turnlog.agents.graph_state.window_messages import FORMAT, Shown, room, with_changes
+from turnlog.client.backend import GivenPolicy
 from turnlog.client.model import Session, Turnlog
-from turnlog.client.parts import GivenPolicy
 from turnlog.core.errors import InvalidInputError
 from turnlog.engines.system import RandomIds
 from turnlog.windows.recall import recall_tools

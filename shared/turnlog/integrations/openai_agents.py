@@ -16,9 +16,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from turnlog.client.async_calls import finished
+from turnlog.client.backend import parts_of
 from turnlog.client.model import Session, Turnlog
-from turnlog.client.parts import parts_of
-from turnlog.client.threads import finished
 from turnlog.core.errors import HeadMismatchError, InvalidInputError, NotFoundError
 from turnlog.engines.system import RandomIds
 from turnlog.providers.registry import codec_of

@@ -17,8 +17,7 @@ import re
 from collections.abc import Mapping
 
 from turnlog.linter.anthropic_table import MAX_BREAKPOINTS, MAX_NAME, RULES
-from turnlog.linter.reading import Findings, TurnPairing, is_filled, is_one_of, kind_of, quoted
-from turnlog.linter.rules import Violation
+from turnlog.linter.rules import Findings, TurnPairing, Violation, is_filled, is_one_of, kind_of, quoted
 
 MAX_MESSAGES = 100_000
 

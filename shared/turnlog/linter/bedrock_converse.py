@@ -20,8 +20,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from turnlog.linter.bedrock_converse_table import MAX_DOCUMENT_NAME, MAX_DOCUMENTS, MAX_ID, MAX_IMAGES, MAX_NAME, RULES
-from turnlog.linter.reading import Findings, TurnPairing, entries, is_one_of, kind_of, quoted
-from turnlog.linter.rules import Violation
+from turnlog.linter.rules import Findings, TurnPairing, Violation, entries, is_one_of, kind_of, quoted
 
 _TOOL_USE_ID = re.compile(rf"[a-zA-Z0-9_.:-]{{1,{MAX_ID}}}")
 _TOOL_NAME = re.compile(rf"[a-zA-Z0-9_-]{{1,{MAX_NAME}}}")

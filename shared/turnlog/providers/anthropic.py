@@ -22,6 +22,7 @@ from turnlog.core.messages import Block, Media, Message, Opaque, Text, Thinking,
 from turnlog.providers.alternation import Layout, has_results, split_system, with_results_first, with_thinking_first
 from turnlog.providers.base import Bodies, Rendered, Turn
 from turnlog.providers.blocks import (
+    converted,
     given_role,
     invalid,
     is_safe_id,
@@ -33,7 +34,6 @@ from turnlog.providers.blocks import (
     string,
     tool_input,
 )
-from turnlog.providers.tools import converted
 
 FORMAT = "anthropic"
 _MAX_ID = 64

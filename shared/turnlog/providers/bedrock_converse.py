@@ -25,6 +25,7 @@ from turnlog.providers.alternation import (
 )
 from turnlog.providers.base import Bodies, Rendered, Turn
 from turnlog.providers.blocks import (
+    converted,
     given_role,
     invalid,
     is_safe_id,
@@ -36,7 +37,6 @@ from turnlog.providers.blocks import (
     string,
     tool_input,
 )
-from turnlog.providers.tools import converted
 
 DOCUMENT_TEXT = "[document]"
 _IMAGE_TYPES = {"image/png": "png", "image/jpeg": "jpeg", "image/gif": "gif", "image/webp": "webp"}

@@ -14,6 +14,7 @@ from turnlog.core.json_values import JsonObject, JsonValue
 from turnlog.core.messages import Block, Media, Message, Opaque, Text, Thinking, ToolCall, ToolResult, text_of
 from turnlog.providers.base import BEFORE_ALL, Bodies, End, Rendered, Turn
 from turnlog.providers.blocks import (
+    converted,
     given_role,
     invalid,
     is_tool_name,
@@ -27,7 +28,6 @@ from turnlog.providers.blocks import (
     string,
     text_with_placeholders,
 )
-from turnlog.providers.tools import converted
 
 FORMAT = "openai_chat"
 _DATA_URL = re.compile(r"data:([^;,]*)(?:;[^,]*)?;base64,(.*)", re.DOTALL)

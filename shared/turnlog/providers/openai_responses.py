@@ -17,6 +17,7 @@ from turnlog.core.messages import Block, Media, Message, Opaque, Text, Thinking,
 from turnlog.providers.alternation import FIRST_USER
 from turnlog.providers.base import BEFORE_ALL, Bodies, End, Rendered, Turn
 from turnlog.providers.blocks import (
+    converted,
     given_role,
     invalid,
     is_tool_name,
@@ -30,7 +31,6 @@ from turnlog.providers.blocks import (
     string,
     text_with_placeholders,
 )
-from turnlog.providers.tools import converted
 
 FORMAT = "openai_responses"
 _MAX_ID = 64

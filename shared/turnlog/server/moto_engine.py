@@ -23,10 +23,19 @@ from turnlog.http.lambda_api import make_handler
 from turnlog.http.lambda_workers import make_worker
 from turnlog.http.route_table import routes_of
 from turnlog.ports import Clock, JobQueue
+from turnlog.server.lambda_calls import Poller
 from turnlog.server.local_server import LocalServer
-from turnlog.server.poller import Poller
-from turnlog.server.stack import EventSource, Function, Stack, deploy
-from turnlog.server.template import REGION, expand, need_extra, template_path, wiring_problems
+from turnlog.server.stack import (
+    REGION,
+    EventSource,
+    Function,
+    Stack,
+    deploy,
+    expand,
+    need_extra,
+    template_path,
+    wiring_problems,
+)
 from turnlog.settings import Settings
 
 Handler: TypeAlias = Callable[[dict[str, Any], Any], dict[str, Any]]

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from turnlog.core.actions import APPROVE, REJECT
 from turnlog.core.agent_state import agent_of, pending_of
-from turnlog.core.calls import OpenIndex, ResultFact
+from turnlog.core.calls import OpenIndex, ResultFact, id_key, is_ref, parse_ref
 from turnlog.core.errors import ConflictError, NotFoundError
 from turnlog.core.events import MessageEvent, StateEvent
 from turnlog.core.identity import Owner, check_agent_id
 from turnlog.core.json_values import JsonObject
-from turnlog.core.refs import id_key, is_ref, parse_ref
 from turnlog.core.session_settings import SessionSettings
 from turnlog.core.summaries import CompressionRequest
 from turnlog.log.commits import Commit, Draft, Tail

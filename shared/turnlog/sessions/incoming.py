@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 from turnlog.core.calibration import Calibration, ratio_of
-from turnlog.core.calls import MessageOutline, OpenCalls, open_call, outline_of, pair
+from turnlog.core.calls import MessageOutline, OpenCalls, Ref, open_call, outline_of, pair
 from turnlog.core.errors import CorruptError, InvalidInputError, Problem, TooLargeError
 from turnlog.core.events import HEAD_TOKEN_CHARS, Envelope, MessageEvent, Recall
 from turnlog.core.json_values import JsonObject, encode_json
@@ -15,7 +15,6 @@ from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.loops import Arrival, Disorder
 from turnlog.core.messages import Message
 from turnlog.core.recall_calls import RECALL_TOOL, SEARCH_TOOL, ArgumentsError, asked_for, ref_of
-from turnlog.core.refs import Ref
 from turnlog.log.commits import Tail, events_of, read_commit
 from turnlog.log.headers import Header, Sent
 from turnlog.ports import TokenCounter

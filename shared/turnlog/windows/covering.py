@@ -7,8 +7,8 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeAlias
 
+from turnlog.core.calls import Ref
 from turnlog.core.lazy_dataclass import lazy_dataclass
-from turnlog.core.refs import Ref
 from turnlog.core.summaries import LoopText
 from turnlog.windows.build import Source, entry_of
 from turnlog.windows.digests import final_reply

@@ -11,12 +11,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Literal, TypeAlias
 
-from turnlog.core.calls import MessageOutline, pair
+from turnlog.core.calls import MessageOutline, Ref, pair
 from turnlog.core.events import MessageEvent, SummaryEvent
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.loops import REASONING
 from turnlog.core.messages import Message, Role, Text
-from turnlog.core.refs import Ref
 from turnlog.providers.token_rules import MESSAGE_OVERHEAD
 from turnlog.windows.bounds import upper_bound_tokens
 from turnlog.windows.items import is_lone_reasoning, item_groups, leader_of

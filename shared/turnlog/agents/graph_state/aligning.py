@@ -13,8 +13,8 @@ from dataclasses import replace
 from typing import Any
 
 from turnlog.agents.graph_state.messages import GraphMessage, Identity, identity_of
+from turnlog.client.backend import parts_of
 from turnlog.client.model import Session
-from turnlog.client.parts import parts_of
 from turnlog.core.errors import HeadMismatchError, InvalidInputError, LoopUnfinishedError, RunActiveError, TurnlogError
 from turnlog.core.json_values import JsonValue, canonical_json
 from turnlog.core.lazy_dataclass import lazy_dataclass

@@ -9,8 +9,8 @@ from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 from turnlog.agents.streams import accumulator
 from turnlog.agents.streams.base import plain
-from turnlog.client.parts import parts_of
-from turnlog.client.threads import finished
+from turnlog.client.async_calls import finished
+from turnlog.client.backend import parts_of
 from turnlog.core.json_values import JsonObject
 from turnlog.engines.system import RandomIds
 from turnlog.sessions.message_models import Appended

@@ -14,10 +14,10 @@ from turnlog.cli.screen import cut, message_text, number, picture
 from turnlog.client.finding import found_text, recalled_text
 from turnlog.client.model import Session
 from turnlog.core.agent_state import pending_of
+from turnlog.core.calls import is_ref
 from turnlog.core.errors import ConflictError, InvalidInputError, NotFoundError, TurnlogError
 from turnlog.core.json_values import encode_json
 from turnlog.core.messages import Message
-from turnlog.core.refs import is_ref
 from turnlog.providers.registry import codec_of
 from turnlog.sessions.message_models import StoredMessage
 

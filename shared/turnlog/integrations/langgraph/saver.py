@@ -32,8 +32,8 @@ from langgraph.checkpoint.base import (
 )
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
+from turnlog.client.async_calls import finished
 from turnlog.client.model import Turnlog
-from turnlog.client.threads import finished
 from turnlog.core.errors import InvalidInputError, NotFoundError
 from turnlog.integrations.langgraph.checkpointing import CheckpointBuilder, IncomingCheckpoint
 from turnlog.integrations.langgraph.elements import is_by_element

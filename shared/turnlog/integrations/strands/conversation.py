@@ -16,8 +16,8 @@ from strands.types.content import Message, Messages, SystemPrompt
 from turnlog.agents.graph_state.aligning import append_new
 from turnlog.agents.graph_state.messages import GraphMessage, Identity
 from turnlog.agents.graph_state.window_messages import room
+from turnlog.client.backend import GivenPolicy
 from turnlog.client.model import Session, Turnlog
-from turnlog.client.parts import GivenPolicy
 from turnlog.core.errors import BudgetTooSmallError
 from turnlog.core.json_values import canonical_json
 from turnlog.integrations.strands.messages import FORMAT, body_of, meta_of, sendable

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from tests.agents import events
 from tests.effort import examples
-from turnlog.agents.streams import accumulator
-from turnlog.agents.streams.base import plain
+from turnlog.agents.streams import accumulator, plain
 from turnlog.core.errors import InvalidInputError
 from turnlog.providers.registry import codec_of
 

@@ -33,7 +33,7 @@ from turnlog.engines.system import SystemClock
 from turnlog.server.local_server import LocalServer
 from turnlog.settings import Settings
 from turnlog.summaries.trigger import KEEP_LOOPS
-from turnlog.testing.scripted import ScriptedSummariser
+from turnlog.testing.fixed import ScriptedSummariser
 
 PR_SESSIONS, PR_MESSAGES = 20, 36
 OFTEN = "loops > 3"

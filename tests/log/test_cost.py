@@ -11,8 +11,7 @@ from tests.conftest import Harness, moto_harness, sqlite_harness
 from turnlog.client.model import Session
 from turnlog.core.positions import SEGMENT_POSITIONS
 from turnlog.summaries.budget import Spending, SummariseWithinBudget
-from turnlog.testing.fixed import SequentialIds
-from turnlog.testing.scripted import ScriptedSummariser
+from turnlog.testing.fixed import ScriptedSummariser, SequentialIds
 
 OWNER = ("tenant-00001", "user-0000001")
 TEXT = (

@@ -33,7 +33,7 @@ from turnlog.importers.dual_write import DualWrite
 from turnlog.linter.rules import lint
 from turnlog.settings import Settings
 from turnlog.testing.contracts.memory import part_of
-from turnlog.testing.scripted import ScriptedMemory
+from turnlog.testing.fixed import ScriptedMemory
 
 CANARY = "canary-5c11"
 FORMATS = ("openai_chat", "openai_responses", "anthropic", "bedrock_converse")

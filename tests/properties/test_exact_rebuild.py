@@ -21,7 +21,7 @@ from turnlog.client.model import Session
 from turnlog.core.errors import BudgetTooSmallError
 from turnlog.log.keys import SessionKeys
 from turnlog.sessions.context_models import WindowAnswer
-from turnlog.testing.scripted import ScriptedSummariser
+from turnlog.testing.fixed import ScriptedSummariser
 
 laws = settings(
     max_examples=examples(75),

@@ -36,7 +36,7 @@ from turnlog.ports import Delivery
 from turnlog.routing import Route
 from turnlog.server.lambda_calls import LocalContext, sqs_event
 from turnlog.settings import Settings
-from turnlog.testing.scripted import ScriptedMemory, ScriptedSummariser
+from turnlog.testing.fixed import ScriptedMemory, ScriptedSummariser
 
 CANARY = "canary7f3a9c41"
 NAMED = "named8e2b7d50"

@@ -32,7 +32,7 @@ from tests.summaries.test_compress import turn
 from turnlog import Turnlog
 from turnlog.agents.streams import accumulator
 from turnlog.app import make_application, make_engine
-from turnlog.cli.chat.scripted import script_of
+from turnlog.cli.chat.models import script_of
 from turnlog.cli.replaying.transcripts import read_transcripts
 from turnlog.client.exports import ExportFile
 from turnlog.core import calls, patterns, recall_calls, times
@@ -45,7 +45,7 @@ from turnlog.core.models import Cursors
 from turnlog.engines.http_post import Posted
 from turnlog.http.lambda_api import identify, make_handler
 from turnlog.http.route_table import ROUTES
-from turnlog.importers.files import SourceFile
+from turnlog.importers.models import SourceFile
 from turnlog.importers.running import shape_of
 from turnlog.jobs.worker import read_message
 from turnlog.linter.rules import FORMATS as RULES
@@ -146,7 +146,7 @@ NOT_INPUT: dict[str, str] = {
     "server/stack": _OURS,
     "server/template": _OURS,
     "search/bedrock_embedder": "an answer of Bedrock; tests/search feeds it with what is none",
-    "cli/chat/posting": "an answer of the model that the person has chosen; tests/cli feeds it with what is none",
+    "cli/chat/models": "an answer of the model that the person has chosen; tests/cli feeds it with what is none",
     "agents/tools": "arguments of a model's calls; tests/runs feeds it with what is none",
 }
 """Module -> why what it reads is nobody else's."""

@@ -16,7 +16,7 @@ from turnlog.core.identity import Owner
 from turnlog.core.summaries import COOL_DOWN_LOOPS, LEASE_MS
 from turnlog.log.keys import SessionKeys
 from turnlog.summaries.trigger import MAX_FAILURES, MAX_USELESS, REST_LOOPS, Attempts, read_attempts, write_attempts
-from turnlog.testing.scripted import Outcome, ScriptedSummariser
+from turnlog.testing.fixed import Outcome, ScriptedSummariser
 
 OWNER = Owner.of("acme", "ada")
 POLICY = {

@@ -27,8 +27,7 @@ from turnlog.settings import Settings as AppSettings
 from turnlog.summaries import compress
 from turnlog.summaries import rounds as loops_to_cover
 from turnlog.testing.explorer import ScheduleRun, explore
-from turnlog.testing.fixed import FixedClock, SequentialIds
-from turnlog.testing.scripted import ScriptedSummariser
+from turnlog.testing.fixed import FixedClock, ScriptedSummariser, SequentialIds
 
 KEYS = SessionKeys(Owner.of("acme", "ada"), "s")
 

@@ -10,20 +10,22 @@ from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from turnlog.agents.replies import Reply, events_of, is_stream, reply_of
-from turnlog.agents.streams import accumulator
-from turnlog.agents.streams.base import Accumulator, plain
-from turnlog.agents.tools import (
+from turnlog.agents.functions import (
     ExecutedCall,
     Handler,
     Hooks,
     NotExecutedError,
+    Reply,
     RequestedCall,
     RunResult,
     error_text,
+    events_of,
+    is_stream,
     prepared,
+    reply_of,
     text_of,
 )
+from turnlog.agents.streams import Accumulator, accumulator, plain
 from turnlog.client.backend import parts_of
 from turnlog.client.finding import handles
 from turnlog.core.agent_state import pending_of

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any
 
 from turnlog.agents.agent_loop import AgentLoop, LoopStep, RunPlan, Step, StreamEvents, user_message
-from turnlog.agents.tools import RunResult
+from turnlog.agents.functions import RunResult
 from turnlog.client.async_calls import finished
 from turnlog.core.errors import InvalidInputError
 

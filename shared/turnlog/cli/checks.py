@@ -17,6 +17,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from turnlog import __version__
 from turnlog.app import make_counter
 from turnlog.cli.options import DATABASE, DEFAULT_DATA, Connection, Data, Json, connected, opened, remember, sqlite_url
 from turnlog.cli.replaying.transcripts import Transcript, read_transcripts
@@ -28,7 +29,6 @@ from turnlog.linter.rules import FORMATS
 from turnlog.linter.rules import lint as violations_of
 from turnlog.linter.use_case import format_of, problem_of
 from turnlog.upkeep.models import Damage, Verification
-from turnlog.version import __version__
 
 Files = Annotated[
     list[Path],

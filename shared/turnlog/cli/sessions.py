@@ -10,9 +10,9 @@ from typing import Annotated, Any, cast
 import typer
 from rich.text import Text
 
-from turnlog.cli.context import At, moment
 from turnlog.cli.options import Connection, Json, Session, connected, opened
 from turnlog.cli.screen import MAX_CHARS, console, cut, message_text, number, plain, print_json, table
+from turnlog.cli.windows import At, moment
 from turnlog.client.model import Turnlog
 from turnlog.core.errors import InvalidInputError
 from turnlog.jobs.models import Job

@@ -21,6 +21,7 @@ from urllib.parse import SplitResult, quote, urlencode, urlsplit
 
 from pydantic import ValidationError
 
+from turnlog import __version__
 from turnlog.client.aws import Aws, signer_of
 from turnlog.client.connections import Connections, HttpAnswer, HttpCall
 from turnlog.core import errors
@@ -35,7 +36,6 @@ from turnlog.log.keys import check_record_id
 from turnlog.ports import Clock, IdSource
 from turnlog.routing import CORRELATION_HEADER, JSON, Route
 from turnlog.upkeep.models import Backup, Verification
-from turnlog.version import __version__
 
 
 def fetch(url: str, into: BinaryIO, *, timeout_seconds: float = 30.0) -> None:

@@ -13,12 +13,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from turnlog.importers.files import Line, SourceFile
-from turnlog.importers.source_sessions import (
+from turnlog.importers.models import (
     IMPORTED,
     MALFORMED,
     MAX_NAME,
+    Line,
     Noted,
+    SourceFile,
     SourceMessage,
     SourceSession,
     joined,

@@ -13,12 +13,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from turnlog.core.lazy_dataclass import lazy_dataclass
-from turnlog.importers.files import SourceFile
-from turnlog.importers.source_sessions import (
+from turnlog.importers.models import (
     MALFORMED,
     MAX_SYSTEM,
     NOT_AN_OBJECT,
     Noted,
+    SourceFile,
     SourceMessage,
     SourceSession,
     made_id,

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from turnlog.importers.files import SourceFile
-from turnlog.importers.source_sessions import (
+from turnlog.importers.models import (
     MAX_NAME,
     NOT_AN_OBJECT,
     NewerSourceError,
     Noted,
+    SourceFile,
     SourceMessage,
     SourceSession,
     made_id,

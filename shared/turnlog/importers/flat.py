@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from turnlog.core.times import rfc3339
-from turnlog.importers.files import SourceFile
-from turnlog.importers.source_sessions import (
+from turnlog.importers.models import (
     MAX_NAME,
     MAX_SYSTEM,
     NOT_AN_OBJECT,
     Noted,
+    SourceFile,
     SourceMessage,
     SourceSession,
     made_id,

@@ -14,11 +14,11 @@ from urllib.parse import quote
 
 from turnlog.core.errors import InvalidInputError, MalformedError
 from turnlog.core.json_values import parse_strict_json
-from turnlog.importers.files import SourceFile
-from turnlog.importers.source_sessions import (
+from turnlog.importers.models import (
     IMPORTED,
     MALFORMED,
     Noted,
+    SourceFile,
     SourceMessage,
     SourceSession,
     made_id,

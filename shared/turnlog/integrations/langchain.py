@@ -24,8 +24,17 @@ from langgraph.config import get_config
 from langgraph.runtime import Runtime
 
 from turnlog.agents.graph_state.aligning import append_new, tell_edited, tell_removed
-from turnlog.agents.graph_state.messages import KEPT, GraphMessage, given_of, is_removal, said
-from turnlog.agents.graph_state.window_messages import FORMAT, Shown, room, with_changes
+from turnlog.agents.graph_state.messages import (
+    FORMAT,
+    KEPT,
+    GraphMessage,
+    Shown,
+    given_of,
+    is_removal,
+    room,
+    said,
+    with_changes,
+)
 from turnlog.client.backend import GivenPolicy
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import InvalidInputError

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
-from turnlog.core.calibration import Calibration, ratio_of
 from turnlog.core.calls import MessageOutline, OpenCalls, Ref, open_call, outline_of, pair
 from turnlog.core.errors import CorruptError, InvalidInputError, Problem, TooLargeError
 from turnlog.core.events import HEAD_TOKEN_CHARS, Envelope, MessageEvent, Recall
@@ -20,7 +19,7 @@ from turnlog.log.headers import Header, Sent
 from turnlog.ports import TokenCounter
 from turnlog.providers.base import Codec
 from turnlog.providers.registry import CODECS, codec_of, recognise
-from turnlog.providers.token_rules import count_head, count_message
+from turnlog.providers.token_rules import Calibration, count_head, count_message, ratio_of
 from turnlog.sessions.message_models import MAX_APPEND_BYTES, AppendMessages, Meta
 
 MAX_MESSAGE_BYTES = 1024 * 1024

@@ -7,8 +7,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, It
 from types import TracebackType
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
-from turnlog.agents.streams import accumulator
-from turnlog.agents.streams.base import plain
+from turnlog.agents.streams import accumulator, plain
 from turnlog.client.async_calls import finished
 from turnlog.client.backend import parts_of
 from turnlog.core.json_values import JsonObject

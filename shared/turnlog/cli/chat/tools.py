@@ -15,8 +15,7 @@ from typing import Any
 from pydantic import PydanticUserError, TypeAdapter, validate_call
 
 from turnlog.agents import Hooks, RequestedCall
-from turnlog.agents.streams import accumulator
-from turnlog.agents.streams.base import plain
+from turnlog.agents.streams import accumulator, plain
 from turnlog.cli.chat.screen import Screen
 from turnlog.cli.screen import cut
 from turnlog.core.errors import InvalidInputError

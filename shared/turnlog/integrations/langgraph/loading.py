@@ -12,10 +12,9 @@ from turnlog.core.errors import CorruptError, NotFoundError
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.integrations.langgraph.elements import ElementPlace
 from turnlog.integrations.langgraph.known import CheckpointMemory, KnownCheckpoint
-from turnlog.integrations.langgraph.reading import Reader, StoredCheckpoint
 from turnlog.integrations.langgraph.records import Typed, Version
 from turnlog.integrations.langgraph.threads import Namespace, ThreadSessions
-from turnlog.integrations.langgraph.values import CheckpointValues, Plain, needed_by
+from turnlog.integrations.langgraph.values import CheckpointValues, Plain, Reader, StoredCheckpoint, needed_by
 from turnlog.integrations.langgraph.writing import places_of
 
 Load: TypeAlias = Callable[[Typed], Any]

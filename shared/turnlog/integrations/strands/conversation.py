@@ -14,13 +14,12 @@ from strands.tools.tools import PythonAgentTool
 from strands.types.content import Message, Messages, SystemPrompt
 
 from turnlog.agents.graph_state.aligning import append_new
-from turnlog.agents.graph_state.messages import GraphMessage, Identity
-from turnlog.agents.graph_state.window_messages import room
+from turnlog.agents.graph_state.messages import GraphMessage, Identity, room
 from turnlog.client.backend import GivenPolicy
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import BudgetTooSmallError
 from turnlog.core.json_values import canonical_json
-from turnlog.integrations.strands.messages import FORMAT, body_of, meta_of, sendable
+from turnlog.integrations.strands.repository import FORMAT, body_of, meta_of, sendable
 from turnlog.sessions.context_models import WindowAnswer
 from turnlog.windows.recall import recall_tools
 

@@ -56,7 +56,7 @@ def a_function_leaves_no_logger() -> Iterator[None]:
     yield
     logger = logging.getLogger("turnlog")
     if getattr(logger, "init", False):  # Powertools' mark
-        from turnlog.http.telemetry import _logger
+        from turnlog.http.logs import _logger
 
         _logger.cache_clear()
         logger.handlers.clear()

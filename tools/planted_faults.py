@@ -500,7 +500,7 @@ PLANTED: tuple[Planted, ...] = (
         "a log line has the text of an error",
         (
             (
-                f"{_CODE}/http/telemetry.py",
+                f"{_CODE}/http/logs.py",
                 'descriptions.append(f"{type(current).__name__} at',
                 'descriptions.append(f"{type(current).__name__} {current} at',
             ),

@@ -21,8 +21,9 @@ from turnlog.core.identity import correlation_id, is_correlation_id
 from turnlog.core.jobs import JOB_KINDS, correlation_of
 from turnlog.http.lambda_api import make_handler
 from turnlog.http.lambda_workers import make_retention, make_worker
+from turnlog.http.logs import HandlerError, _logger, logged, places
+from turnlog.http.metrics import EmfSignals
 from turnlog.http.route_table import ROUTES
-from turnlog.http.telemetry import EmfSignals, HandlerError, _logger, logged, places
 from turnlog.jobs.models import JobMessage
 from turnlog.ports import Delivery
 from turnlog.server.lambda_calls import sqs_event

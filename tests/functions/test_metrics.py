@@ -8,6 +8,8 @@ import sys
 from typing import Any
 
 import pytest
+from turnlog.server.lambda_calls import sqs_event
+from turnlog.server.stack import expand
 
 from tests.conftest import ROOT
 from tests.functions.events import Context, load, read_event
@@ -25,11 +27,9 @@ from turnlog.core.errors import (
     UnavailableError,
 )
 from turnlog.core.identity import Owner
-from turnlog.http.telemetry import METRICS, NAMESPACE, EmfSignals, signal_of
+from turnlog.http.metrics import METRICS, NAMESPACE, EmfSignals, signal_of
 from turnlog.log.keys import SessionKeys
 from turnlog.ports import Delivery
-from turnlog.server.lambda_calls import sqs_event
-from turnlog.server.stack import expand
 from turnlog.summaries.trigger import MAX_FAILURES
 
 
@@ -206,7 +206,7 @@ def test_what_an_error_is_to_an_operator(error: Any, name: str | None) -> None:
 
 
 def test_a_worker_that_has_nothing_to_tell_loads_no_metrics_of_ours() -> None:
-    code = "import sys, workers.compress; print('turnlog.http.telemetry' in sys.modules)"
+    code = "import sys, workers.compress; print('turnlog.http.metrics' in sys.modules)"
     places = ":".join(str(ROOT / name) for name in ("functions", "shared", "layers/dependencies"))
     ran = subprocess.run(
         [sys.executable, "-c", code], env={"PYTHONPATH": places}, capture_output=True, text=True, check=True

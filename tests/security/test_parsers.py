@@ -136,7 +136,6 @@ NOT_INPUT: dict[str, str] = {
     ),
     **dict.fromkeys(
         (
-            *("integrations/langgraph/records", "integrations/strands/messages"),
             *("integrations/strands/repository", "integrations/strands/storage"),
             *("integrations/langgraph/values", "integrations/langgraph/records"),
         ),
@@ -144,10 +143,8 @@ NOT_INPUT: dict[str, str] = {
     ),
     "engines/aws_service_models": "what botocore ships",
     "server/stack": _OURS,
-    "server/template": _OURS,
     "search/bedrock_embedder": "an answer of Bedrock; tests/search feeds it with what is none",
-    "cli/chat/models": "an answer of the model that the person has chosen; tests/cli feeds it with what is none",
-    "agents/tools": "arguments of a model's calls; tests/runs feeds it with what is none",
+    "agents/functions": "arguments of a model's calls; tests/runs feeds it with what is none",
 }
 """Module -> why what it reads is nobody else's."""
 
@@ -538,7 +535,11 @@ PARSERS: dict[str, Parser] = {
     },
     **{
         f"a stream of {format}": Parser(
-            "json", lambda format=format: streamed(format), accumulated(format), ("agents/streams/base",), effort=240
+            "json",
+            lambda format=format: streamed(format),
+            accumulated(format),
+            ("agents/streams/__init__",),
+            effort=240,
         )
         for format in CODECS
         if format != "turnlog"
@@ -602,7 +603,7 @@ PARSERS: dict[str, Parser] = {
         "bytes",
         import_samples,
         imported,
-        ("importers/exported", "importers/files", "importers/openai_agents"),
+        ("importers/exported", "importers/models", "importers/openai_agents"),
         effort=240,
     ),
     "a transcript": Parser(
@@ -612,7 +613,7 @@ PARSERS: dict[str, Parser] = {
         ("cli/replaying/transcripts",),
     ),
     "a script": Parser(
-        "bytes", lambda: [b'["hi", {"role": "assistant", "content": "x"}]'], scripted, ("cli/chat/scripted",)
+        "bytes", lambda: [b'["hi", {"role": "assistant", "content": "x"}]'], scripted, ("cli/chat/models",)
     ),
     "an answer of a summariser": Parser(
         "bytes",
@@ -646,13 +647,13 @@ PARSERS: dict[str, Parser] = {
         "text",
         lambda: ["/v1/sessions?limit=3", "/v1/%73essions/a%2Fb"],
         lambda text: to_event(text),
-        ("server/lambda_events",),
+        ("server/lambda_calls",),
     ),
     "who calls the local server": Parser(
         "text",
         lambda: ["localhost:8787 http://localhost:8787 same-origin http://[::1]/v1", "[::1]:80 https://a.b none /v1"],
         lambda text: called(text),
-        ("server/callers",),
+        ("server/admission",),
     ),
 }
 

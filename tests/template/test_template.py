@@ -18,8 +18,8 @@ from moto import mock_aws
 from tests.conftest import ROOT
 from tests.iam import is_met
 from turnlog.core.jobs import QUEUES
+from turnlog.http.metrics import METRICS, NAMESPACE
 from turnlog.http.route_table import ROUTES
-from turnlog.http.telemetry import METRICS, NAMESPACE
 from turnlog.settings import PREFIX, Settings
 
 pytest.importorskip("samtranslator")

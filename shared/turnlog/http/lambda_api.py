@@ -37,7 +37,7 @@ from turnlog.core.identity import Owner, correlated, is_correlation_id, serving
 from turnlog.core.json_values import encode_json, parse_strict_json
 from turnlog.core.limits import MAX_ANSWER_BYTES, MAX_EVENT_BODY_BYTES, event_bytes, fits_as_text, within
 from turnlog.core.models import Answer
-from turnlog.http.telemetry import logged, places
+from turnlog.http.logs import logged, places
 from turnlog.routing import CORRELATION_HEADER, JSON, JSON_PATCH, HttpRequest, Response, Route, call
 from turnlog.settings import Settings
 
@@ -225,7 +225,7 @@ class _Holder:
     def get(self) -> Application:
         with self._lock:
             if self._app is None:
-                from turnlog.http.telemetry import EmfSignals
+                from turnlog.http.metrics import EmfSignals
 
                 self._app = make_application(signals=EmfSignals())
             return self._app
@@ -233,7 +233,7 @@ class _Holder:
     def count(self, error: TurnlogError) -> None:
         """Count an error that an operator must know of; most errors are the caller's own and are not counted."""
         if self._app is not None and isinstance(error, ConflictError | CorruptError):
-            from turnlog.http.telemetry import signal_of
+            from turnlog.http.metrics import signal_of
 
             if name := signal_of(error):
                 self._app.signal(name)

@@ -19,7 +19,7 @@ from turnlog.app import Application, make_application
 from turnlog.core.errors import CorruptError, TurnlogError, UnavailableError
 from turnlog.core.identity import correlated
 from turnlog.core.jobs import correlation_of
-from turnlog.http.telemetry import logged, places
+from turnlog.http.logs import logged, places
 
 DEADLINE_MS = 15_000
 """Time that must be left to begin a job, without the time that the job's model calls may take."""
@@ -54,7 +54,7 @@ def make_worker(
 
 
 def _application() -> Application:
-    from turnlog.http.telemetry import EmfSignals
+    from turnlog.http.metrics import EmfSignals
 
     return make_application(signals=EmfSignals())
 

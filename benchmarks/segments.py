@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from turnlog.app import Application, Engine
-from turnlog.cli.replaying.transcripts import Transcript, read_transcripts
+from turnlog.cli.replay.transcripts import Transcript, read_transcripts
 from turnlog.client.in_process import InProcessBackend
 from turnlog.client.model import Turnlog
 from turnlog.core.errors import TurnlogError

@@ -25,8 +25,8 @@ from rich.text import Text
 from turnlog import Turnlog
 from turnlog.app import make_application
 from turnlog.cli.options import served_settings, sqlite_url
-from turnlog.cli.replaying.replay import Replay, ReplayedCall, ReplayOutcome, ReplayReport
-from turnlog.cli.replaying.transcripts import Transcript, read_transcripts
+from turnlog.cli.replay.replaying import Replay, ReplayedCall, ReplayOutcome, ReplayReport
+from turnlog.cli.replay.transcripts import Transcript, read_transcripts
 from turnlog.cli.screen import console, cut, number, picture, table
 from turnlog.client.model import Session
 from turnlog.engines.system import SystemClock

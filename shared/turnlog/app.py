@@ -185,7 +185,7 @@ def _aws(table: str, query: dict[str, list[str]], settings: Settings) -> Engine:
     The option ``queue`` names the queue of all jobs; ``compress_queue``, ``snapshot_queue`` and others name the queues of
     their kinds. All are names or URLs.
     """
-    from turnlog.core.jobs import QUEUES
+    from turnlog.ports import QUEUES
 
     own_queues = {f"{name}_queue": kinds for name, kinds in QUEUES.items()}
     known = {"bucket", "queue", "dead_letters", "region", *own_queues}

@@ -18,8 +18,8 @@ from tests.conftest import SAMPLES, Harness
 from turnlog import Turnlog
 from turnlog.app import make_application
 from turnlog.cli.options import sqlite_url
-from turnlog.cli.replaying.replay import Replay, ReplayOutcome, ReplayReport
-from turnlog.cli.replaying.transcripts import Transcript, read_transcripts, sample_of
+from turnlog.cli.replay.replaying import Replay, ReplayOutcome, ReplayReport
+from turnlog.cli.replay.transcripts import Transcript, read_transcripts, sample_of
 from turnlog.client.in_process import InProcessBackend
 from turnlog.client.model import Backend
 from turnlog.core.identity import Owner

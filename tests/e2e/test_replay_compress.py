@@ -15,7 +15,7 @@ from tests.conftest import SAMPLES, Harness, sqlite_harness
 from turnlog import Turnlog
 from turnlog.app import Application, make_application
 from turnlog.cli.options import sqlite_url
-from turnlog.cli.replaying.outcomes import (
+from turnlog.cli.replay.outcomes import (
     Compression,
     ReplayOutcome,
     ReplayReport,
@@ -23,8 +23,8 @@ from turnlog.cli.replaying.outcomes import (
     compressing_policy,
     wait_for_jobs,
 )
-from turnlog.cli.replaying.replay import Replay
-from turnlog.cli.replaying.transcripts import Transcript, read_transcripts, sample_of
+from turnlog.cli.replay.replaying import Replay
+from turnlog.cli.replay.transcripts import Transcript, read_transcripts, sample_of
 from turnlog.client.in_process import InProcessBackend
 from turnlog.client.model import Backend
 from turnlog.core.errors import InvalidInputError, UnavailableError

@@ -26,14 +26,14 @@ from moto.sqs import models as sqs_models
 from tests.conftest import SAMPLES
 from turnlog import Turnlog
 from turnlog.app import make_application
-from turnlog.cli.replaying.replay import Replay
-from turnlog.cli.replaying.transcripts import read_transcripts
-from turnlog.core.jobs import QUEUES
+from turnlog.cli.replay.replaying import Replay
+from turnlog.cli.replay.transcripts import read_transcripts
 from turnlog.engines import aws_clients
 from turnlog.engines.system import SystemClock
 from turnlog.http import lambda_api as http
 from turnlog.http import lambda_workers as sqs
 from turnlog.http.route_table import BY_NAME, ROUTES
+from turnlog.ports import QUEUES
 from turnlog.routing import Route
 from turnlog.server.moto_engine import MotoService, StackServer, moto_service
 from turnlog.server.stack import NOT_MADE, REGION

@@ -17,15 +17,14 @@ from tests.summaries.test_compress import turn
 from turnlog import correlated
 from turnlog.app import Application, make_application
 from turnlog.core.errors import CorruptError, InvalidInputError
-from turnlog.core.identity import correlation_id, is_correlation_id
-from turnlog.core.jobs import JOB_KINDS, correlation_of
+from turnlog.core.identity import correlation_id, correlation_of, is_correlation_id
 from turnlog.http.lambda_api import make_handler
 from turnlog.http.lambda_workers import make_retention, make_worker
 from turnlog.http.logs import HandlerError, _logger, logged, places
 from turnlog.http.metrics import EmfSignals
 from turnlog.http.route_table import ROUTES
 from turnlog.jobs.models import JobMessage
-from turnlog.ports import Delivery
+from turnlog.ports import JOB_KINDS, Delivery
 from turnlog.server.lambda_calls import sqs_event
 from turnlog.settings import Settings
 

@@ -8,8 +8,6 @@ import sys
 from typing import Any
 
 import pytest
-from turnlog.server.lambda_calls import sqs_event
-from turnlog.server.stack import expand
 
 from tests.conftest import ROOT
 from tests.functions.events import Context, load, read_event
@@ -30,6 +28,8 @@ from turnlog.core.identity import Owner
 from turnlog.http.metrics import METRICS, NAMESPACE, EmfSignals, signal_of
 from turnlog.log.keys import SessionKeys
 from turnlog.ports import Delivery
+from turnlog.server.lambda_calls import sqs_event
+from turnlog.server.stack import expand
 from turnlog.summaries.trigger import MAX_FAILURES
 
 

@@ -12,9 +12,8 @@ import pytest
 from tests.summaries.test_compress import filled, turn
 from turnlog.client.model import Session
 from turnlog.core.errors import MalformedError, NotFoundError, UnavailableError
-from turnlog.core.jobs import JOB_KINDS
 from turnlog.http.lambda_workers import make_worker
-from turnlog.ports import Delivery
+from turnlog.ports import JOB_KINDS, Delivery
 from turnlog.server.lambda_calls import LocalContext, Poller, sqs_event
 from turnlog.summaries import rounds
 

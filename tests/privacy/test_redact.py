@@ -17,12 +17,11 @@ from tests.summaries.test_compress import turn
 from turnlog.client.in_process import InProcessBackend
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import NotFoundError
-from turnlog.core.jobs import JOB_KINDS
 from turnlog.linter.rules import lint
 from turnlog.log.commits import checked_chain
 from turnlog.log.keys import SessionKeys
 from turnlog.log.redacted_lines import Redacted
-from turnlog.ports import BlobStore, ItemTable
+from turnlog.ports import JOB_KINDS, BlobStore, ItemTable
 from turnlog.privacy import redacted_archives as redacted_parts
 from turnlog.privacy.erase_session import SECOND_PASS_SECONDS
 from turnlog.snapshots.full import parts_of

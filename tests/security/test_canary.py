@@ -26,14 +26,13 @@ from tests.summaries.test_compress import turn
 from turnlog.app import Application
 from turnlog.client.exports import ExportFile
 from turnlog.core.errors import TurnlogError, UnavailableError
-from turnlog.core.jobs import JOB_KINDS
 from turnlog.core.memory import Memory
 from turnlog.http.lambda_api import make_handler
 from turnlog.http.lambda_workers import make_retention, make_worker
 from turnlog.http.logs import logged
 from turnlog.http.metrics import EmfSignals
 from turnlog.http.route_table import BY_NAME, ROUTES
-from turnlog.ports import Delivery
+from turnlog.ports import JOB_KINDS, Delivery
 from turnlog.routing import Route
 from turnlog.server.lambda_calls import LocalContext, sqs_event
 from turnlog.settings import Settings

@@ -33,13 +33,12 @@ from turnlog import Turnlog
 from turnlog.agents.streams import accumulator
 from turnlog.app import make_application, make_engine
 from turnlog.cli.chat.models import script_of
-from turnlog.cli.replaying.transcripts import read_transcripts
+from turnlog.cli.replay.transcripts import read_transcripts
 from turnlog.client.exports import ExportFile
 from turnlog.core import calls, patterns, recall_calls, times
 from turnlog.core import json_patch as patches
 from turnlog.core.errors import CorruptError, InvalidInputError, TurnlogError
-from turnlog.core.identity import check_session_id, owner_of_ids
-from turnlog.core.jobs import correlation_of
+from turnlog.core.identity import check_session_id, correlation_of, owner_of_ids
 from turnlog.core.json_values import check_json, parse_strict_json
 from turnlog.core.models import Cursors
 from turnlog.engines.http_post import Posted
@@ -125,7 +124,7 @@ NOT_INPUT: dict[str, str] = {
                 "sessions/messages",
                 "search/recall",
                 "snapshots/restore",
-                "cli/replaying/outcomes",
+                "cli/replay/outcomes",
                 "app",
                 "log/reading",
             ),
@@ -495,7 +494,7 @@ PARSERS: dict[str, Parser] = {
     ),
     "a job's message": Parser("text", lambda: [json.dumps(JOB)], read_message, ("jobs/worker", "jobs/models")),
     "the correlation id of a message": Parser(
-        "text", lambda: [json.dumps({**JOB, "correlation_id": "order-17"})], correlation_of, ("core/jobs",)
+        "text", lambda: [json.dumps({**JOB, "correlation_id": "order-17"})], correlation_of, ("core/identity",)
     ),
     "a pattern": Parser(
         "text",
@@ -610,7 +609,7 @@ PARSERS: dict[str, Parser] = {
         "bytes",
         lambda: [b'{"id": "a", "messages": [{"role": "user", "content": "x"}]}\n{"messages": []}', b"[]"],
         replayed,
-        ("cli/replaying/transcripts",),
+        ("cli/replay/transcripts",),
     ),
     "a script": Parser(
         "bytes", lambda: [b'["hi", {"role": "assistant", "content": "x"}]'], scripted, ("cli/chat/models",)

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from tests.template.test_template import WORKERS, template
-from turnlog.core.jobs import QUEUES
 from turnlog.http.lambda_workers import make_worker
-from turnlog.ports import Delivery
+from turnlog.ports import QUEUES, Delivery
 from turnlog.server.lambda_calls import sqs_event
 
 JOBS = 200

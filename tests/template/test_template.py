@@ -17,9 +17,9 @@ from moto import mock_aws
 
 from tests.conftest import ROOT
 from tests.iam import is_met
-from turnlog.core.jobs import QUEUES
 from turnlog.http.metrics import METRICS, NAMESPACE
 from turnlog.http.route_table import ROUTES
+from turnlog.ports import QUEUES
 from turnlog.settings import PREFIX, Settings
 
 pytest.importorskip("samtranslator")

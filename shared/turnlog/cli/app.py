@@ -9,8 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 from turnlog import __version__
-from turnlog.cli import checks, copies, jobs, replay, search, serve, sessions, windows
-from turnlog.cli.chat import command as chat
+from turnlog.cli import chat, checks, copies, jobs, replay, search, serve, sessions, windows
 from turnlog.cli.options import Data, Tenant, Token, Url, User, remember
 from turnlog.cli.screen import plain
 from turnlog.core.errors import InvalidInputError, TurnlogError

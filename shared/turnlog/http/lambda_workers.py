@@ -17,8 +17,7 @@ from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 
 from turnlog.app import Application, make_application
 from turnlog.core.errors import CorruptError, TurnlogError, UnavailableError
-from turnlog.core.identity import correlated
-from turnlog.core.jobs import correlation_of
+from turnlog.core.identity import correlated, correlation_of
 from turnlog.http.logs import logged, places
 
 DEADLINE_MS = 15_000

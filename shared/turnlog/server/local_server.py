@@ -17,12 +17,11 @@ from waitress.task import ErrorTask
 
 from turnlog.app import Application
 from turnlog.core.errors import InvalidInputError, TurnlogError, UnauthorizedError, UnavailableError
-from turnlog.core.jobs import JOB_KINDS
 from turnlog.core.json_values import encode_json
 from turnlog.http.lambda_api import make_handler, problem_document, status_of
 from turnlog.http.lambda_workers import make_worker
 from turnlog.http.route_table import ROUTES
-from turnlog.ports import Clock
+from turnlog.ports import JOB_KINDS, Clock
 from turnlog.server.admission import Callers, ContentBudget, is_authorized
 from turnlog.server.lambda_calls import LocalContext, Poller, http_answer, proxy_event
 

@@ -17,12 +17,11 @@ from unittest import mock
 
 from turnlog.app import Application, make_application
 from turnlog.core.errors import InvalidInputError
-from turnlog.core.jobs import QUEUES
 from turnlog.engines import aws_clients
 from turnlog.http.lambda_api import make_handler
 from turnlog.http.lambda_workers import make_worker
 from turnlog.http.route_table import routes_of
-from turnlog.ports import Clock, JobQueue
+from turnlog.ports import QUEUES, Clock, JobQueue
 from turnlog.server.lambda_calls import Poller
 from turnlog.server.local_server import LocalServer
 from turnlog.server.stack import (

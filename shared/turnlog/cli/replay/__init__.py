@@ -30,9 +30,9 @@ from turnlog.cli.options import (
     remember,
     served_settings,
 )
-from turnlog.cli.replaying.outcomes import Compression
-from turnlog.cli.replaying.replay import Replay, ReplayReport, Row
-from turnlog.cli.replaying.transcripts import Transcript, read_transcripts, sample_of
+from turnlog.cli.replay.outcomes import Compression
+from turnlog.cli.replay.replaying import Replay, ReplayReport, Row
+from turnlog.cli.replay.transcripts import Transcript, read_transcripts, sample_of
 from turnlog.cli.screen import bad, console, cut, number, print_json, table
 from turnlog.cli.serve import Engine, engine_url
 from turnlog.client.model import Turnlog

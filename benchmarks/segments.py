@@ -21,12 +21,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from turnlog.app import Application, Engine
+from turnlog.app import Application
 from turnlog.cli.replay.transcripts import Transcript, read_transcripts
 from turnlog.client.in_process import InProcessBackend
 from turnlog.client.model import Turnlog
 from turnlog.core.errors import TurnlogError
 from turnlog.core.identity import Owner
+from turnlog.engines.engine import Engine
 from turnlog.engines.files import MemoryBlobStore
 from turnlog.engines.sqlite import MEMORY, SqliteDatabase
 from turnlog.engines.sqlite_items import SqliteItemTable

@@ -18,10 +18,11 @@ from benchmarks.load.clients import TENANT, message
 from benchmarks.load.recording import Records, quantiles, together
 from benchmarks.load.running import all_of
 from turnlog import Turnlog
-from turnlog.app import Application, Engine
+from turnlog.app import Application
 from turnlog.client.in_process import InProcessBackend
 from turnlog.core.errors import ConflictError, TurnlogError
 from turnlog.core.identity import Owner
+from turnlog.engines.engine import Engine
 from turnlog.engines.files import FileBlobStore
 from turnlog.engines.sqlite import SqliteDatabase
 from turnlog.engines.sqlite_items import SqliteItemTable

@@ -18,10 +18,11 @@ import pytest
 
 from tests.http.events import event
 from turnlog import Turnlog, build_window, steps
-from turnlog.app import Application, Engine
+from turnlog.app import Application
 from turnlog.core import errors
 from turnlog.core.errors import BudgetTooSmallError, TurnlogError
 from turnlog.core.loops import DISORDER
+from turnlog.engines.engine import Engine
 from turnlog.engines.files import MemoryBlobStore
 from turnlog.engines.sqlite import MEMORY, SqliteDatabase
 from turnlog.engines.sqlite_items import SqliteItemTable

@@ -17,11 +17,12 @@ from typing import Any
 import pytest
 
 from tests.http.events import event
-from turnlog.app import Application, Engine, make_application
+from turnlog.app import Application, make_application
 from turnlog.core.errors import UnavailableError
 from turnlog.core.limits import check_time, seconds_left, within
 from turnlog.engines import aws_clients
 from turnlog.engines.dynamodb import DynamoItemTable
+from turnlog.engines.engine import Engine
 from turnlog.engines.s3 import S3BlobStore
 from turnlog.engines.sqlite import SqliteDatabase
 from turnlog.engines.sqlite_items import SqliteItemTable

@@ -11,7 +11,7 @@ import pytest
 from tests.conftest import Harness
 from tests.log.everything import items_of
 from tests.sessions.test_append import assistant, user
-from turnlog.app import Application, Engine
+from turnlog.app import Application
 from turnlog.client.in_process import InProcessBackend
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import (
@@ -23,6 +23,7 @@ from turnlog.core.errors import (
 )
 from turnlog.core.events import NoteEvent
 from turnlog.core.identity import Owner
+from turnlog.engines.engine import Engine
 from turnlog.engines.files import MemoryBlobStore
 from turnlog.engines.sqlite import MEMORY, SqliteDatabase
 from turnlog.engines.sqlite_items import SqliteItemTable

@@ -12,11 +12,12 @@ from tests.log.everything import local_blobs, places_of, sqlite_items
 from tests.log.test_crashes import fresh
 from tests.privacy.test_erase import CANARY, KEYS, TOMBSTONE, noise
 from tests.summaries.test_compress import turn
-from turnlog.app import Application, Engine
+from turnlog.app import Application
 from turnlog.client.in_process import InProcessBackend
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import NotFoundError, SessionExistsError, TurnlogError
 from turnlog.core.identity import Owner
+from turnlog.engines.engine import Engine
 from turnlog.engines.sqlite import MEMORY, SqliteDatabase
 from turnlog.engines.sqlite_jobs import SqliteJobQueue
 from turnlog.log.keys import SessionKeys

@@ -31,7 +31,7 @@ from tests.security.corpus import KEPT, STRINGS
 from tests.summaries.test_compress import turn
 from turnlog import Turnlog
 from turnlog.agents.streams import accumulator
-from turnlog.app import make_application, make_engine
+from turnlog.app import make_application
 from turnlog.cli.chat.models import script_of
 from turnlog.cli.replay.transcripts import read_transcripts
 from turnlog.client.exports import ExportFile
@@ -41,6 +41,7 @@ from turnlog.core.errors import CorruptError, InvalidInputError, TurnlogError
 from turnlog.core.identity import check_session_id, correlation_of, owner_of_ids
 from turnlog.core.json_values import check_json, parse_strict_json
 from turnlog.core.models import Cursors
+from turnlog.engines.engine import make_engine
 from turnlog.engines.http_post import Posted
 from turnlog.http.lambda_api import identify, make_handler
 from turnlog.http.route_table import ROUTES

@@ -11,12 +11,13 @@ from tests.jobs.test_jobs import deliver, poller, waiting
 from tests.log.test_crashes import LONG, appending, fresh
 from tests.summaries.test_compress import AMPLE, filled, texts, turn
 from turnlog import Turnlog
-from turnlog.app import Application, Engine, make_application
+from turnlog.app import Application, make_application
 from turnlog.client.in_process import InProcessBackend
 from turnlog.client.model import Session
 from turnlog.core.errors import IdempotencyMismatchError, UnavailableError
 from turnlog.core.events import DiscardEvent
 from turnlog.core.identity import Owner
+from turnlog.engines.engine import Engine
 from turnlog.engines.sqlite import MEMORY, SqliteDatabase
 from turnlog.engines.sqlite_jobs import SqliteJobQueue
 from turnlog.engines.system import SystemClock

@@ -18,12 +18,12 @@ from rich.console import Console
 from rich.text import Text
 
 from turnlog import __version__
-from turnlog.app import make_counter
 from turnlog.cli.options import DATABASE, DEFAULT_DATA, Connection, Data, Json, connected, opened, remember, sqlite_url
 from turnlog.cli.replay.transcripts import Transcript, read_transcripts
 from turnlog.cli.screen import console, cut, number, plain, print_json, table
 from turnlog.client.model import Turnlog
 from turnlog.core.errors import InvalidInputError
+from turnlog.engines.engine import make_counter
 from turnlog.linter.models import RuleBroken
 from turnlog.linter.rules import FORMATS
 from turnlog.linter.rules import lint as violations_of

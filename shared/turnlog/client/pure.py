@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, Literal
 
-from turnlog.app import make_counter
 from turnlog.client.backend import GivenPolicy, policy_field
 from turnlog.core.identity import Owner
 from turnlog.core.json_values import check_json
+from turnlog.engines.engine import make_counter
 from turnlog.linter.models import LintAnswer, LintMessages
 from turnlog.linter.use_case import LintHistories
 from turnlog.routing import HttpRequest, read_body

@@ -67,7 +67,9 @@ def test_no_shipped_module_imports_what_is_left_out() -> None:
     removed = {name.removesuffix(".py").replace("/", ".") for name in left_out()}
     for path in PACKAGE.rglob("*.py"):
         module = ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
-        if module in {"app", "engines.engine", "__init__"} or any(module == name or module.startswith(name + ".") for name in removed):
+        if module in {"app", "engines.engine", "__init__"} or any(
+            module == name or module.startswith(name + ".") for name in removed
+        ):
             continue
         for name in imported_names(module.removesuffix(".__init__")):
             if any(name == gone or name.startswith(gone + ".") for gone in removed):

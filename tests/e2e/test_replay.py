@@ -145,7 +145,7 @@ def test_a_wrong_window_and_a_lost_message_are_found(harness: Harness) -> None:
             def call(self, operation: str, **given: Any) -> Any:
                 return break_it(operation, super().call(operation, **given))
 
-        return Replay().one(Turnlog(cast("Backend", Broken(harness.app, owner))), transcript)
+        return Replay().replay_one(Turnlog(cast("Backend", Broken(harness.app, owner))), transcript)
 
     def without_results(operation: str, answer: Any) -> Any:
         if operation != "build_context":

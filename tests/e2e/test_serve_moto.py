@@ -36,7 +36,7 @@ from turnlog.http.route_table import BY_NAME, ROUTES
 from turnlog.ports import QUEUES
 from turnlog.routing import Route
 from turnlog.server.moto_engine import MotoService, StackServer, moto_service
-from turnlog.server.stack import NOT_MADE, REGION
+from turnlog.server.stack import NOT_CREATED, REGION
 from turnlog.testing.moto_guard import GuardError
 
 pytestmark = pytest.mark.network
@@ -145,7 +145,7 @@ def test_the_resources_are_those_of_the_template(served: Served) -> None:
         "OffloadQueue": "Queue",
         "OffloadDeadLetters": "Queue",
     }
-    assert not {one.kind for one in stack.resources} & NOT_MADE.keys()
+    assert not {one.kind for one in stack.resources} & NOT_CREATED.keys()
 
 
 def test_each_function_has_the_engine_that_the_template_says(served: Served) -> None:

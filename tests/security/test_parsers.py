@@ -301,7 +301,10 @@ def searched(pattern: str) -> object:
 
 
 def recalled(arguments: Any) -> object:
-    return [recall_calls.asked_for(tool, arguments) for tool in (recall_calls.RECALL_TOOL, recall_calls.SEARCH_TOOL)]
+    return [
+        recall_calls.parse_recall_request(tool, arguments)
+        for tool in (recall_calls.RECALL_TOOL, recall_calls.SEARCH_TOOL)
+    ]
 
 
 def set_up(text: str) -> object:

@@ -13,7 +13,7 @@ from turnlog.core.errors import InvalidInputError
 from turnlog.http.route_table import ROUTES
 from turnlog.server import stack as stack_module
 from turnlog.server.stack import (
-    NOT_MADE,
+    NOT_CREATED,
     Function,
     Template,
     expand,
@@ -95,8 +95,8 @@ def test_what_is_wired_wrongly_is_named(template: Template) -> None:
 
 def test_every_type_of_the_template_is_made_or_has_a_reason_not_to_be(template: Template) -> None:
     kinds = {resource["Type"] for resource in template.resources.values()}
-    assert kinds - NOT_MADE.keys() == {"AWS::DynamoDB::Table", "AWS::S3::Bucket", "AWS::SQS::Queue"}
-    assert all(NOT_MADE.values())
+    assert kinds - NOT_CREATED.keys() == {"AWS::DynamoDB::Table", "AWS::S3::Bucket", "AWS::SQS::Queue"}
+    assert all(NOT_CREATED.values())
 
 
 def test_the_queues_and_their_workers(template: Template) -> None:

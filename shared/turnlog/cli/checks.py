@@ -248,7 +248,7 @@ def verify(
     if json:
         print_json(done.model_dump(mode="json"))
     else:
-        _show(console(), done)
+        _print_verification(console(), done)
     if done.damages:
         raise typer.Exit(1)
 
@@ -269,12 +269,12 @@ def backup(
     else:
         sizes = f"{number(report.size_bytes)} bytes, {number(report.blobs)} blobs of {number(report.blob_bytes)} bytes"
         console().print(f"{report.file}: {sizes}", soft_wrap=True)
-        _show(console(), report.verification)
+        _print_verification(console(), report.verification)
     if report.verification.damages:
         raise typer.Exit(1)
 
 
-def _show(screen: Console, done: Verification) -> None:
+def _print_verification(screen: Console, done: Verification) -> None:
     counts = table(None, [(name, "right") for name in _COUNTS])
     counts.add_row(*(number(done[name]) for name in _COUNTS))
     screen.print(counts)

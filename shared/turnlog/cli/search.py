@@ -10,7 +10,7 @@ from rich.text import Text
 
 from turnlog.cli.options import Connection, Json, Session, connected, opened
 from turnlog.cli.screen import console, cut, number, plain, print_json, table
-from turnlog.client.finding import found_everywhere_text, found_text, recalled_text
+from turnlog.client.finding import recalled_text, search_text, sessions_search_text
 from turnlog.core.calls import is_ref
 from turnlog.memory.models import StoredMemory
 
@@ -90,10 +90,10 @@ def search(  # noqa: PLR0913
             # The search has queued index jobs. Without a service, this process runs them and searches again.
             if everything.unindexed and log.run_jobs():
                 everything = log.search(session, **options)
-            shown, text = everything.model_dump(mode="json"), found_everywhere_text(everything)
+            shown, text = everything.model_dump(mode="json"), sessions_search_text(everything)
         else:
             answer = log.sessions.get(session).search(query, loop=loop, **options)
-            shown, text = answer.model_dump(mode="json"), found_text(answer)
+            shown, text = answer.model_dump(mode="json"), search_text(answer)
     if json:
         print_json(shown)
         return

@@ -73,7 +73,7 @@ def id_key(call_id: str) -> str:
 
 
 @lazy_dataclass(frozen=True, slots=True)
-class CallFact:
+class CallOutline:
     """A tool call in an outline. ``key`` is the call id, or a hash of a long one; empty when the call has no id."""
 
     key: str
@@ -82,7 +82,7 @@ class CallFact:
 
 
 @lazy_dataclass(frozen=True, slots=True)
-class ResultFact:
+class ResultOutline:
     """A tool result in an outline.
 
     ``text`` is the result's text, or only its beginning when the outline comes from a card. ``chars`` is the length of
@@ -108,8 +108,8 @@ class MessageOutline:
     role: Role
     head: str
     chars: int
-    calls: tuple[CallFact, ...] = ()
-    results: tuple[ResultFact, ...] = ()
+    calls: tuple[CallOutline, ...] = ()
+    results: tuple[ResultOutline, ...] = ()
     ledger: tuple[str, ...] = ()
     given_role: str = ""
     name: str = ""
@@ -126,19 +126,19 @@ def outline_of(message: Message) -> MessageOutline:
         role=message.role,
         head=text,
         chars=len(text),
-        calls=tuple(CallFact(call_key(call), call.name, call.arguments) for call in message.tool_calls if is_known),
+        calls=tuple(CallOutline(call_key(call), call.name, call.arguments) for call in message.tool_calls if is_known),
         results=tuple(_result_fact(result) for result in message.tool_results if is_known),
         given_role=message.given_role,
         name=message.name,
     )
 
 
-def _result_fact(result: ToolResult) -> ResultFact:
+def _result_fact(result: ToolResult) -> ResultOutline:
     text = result.text
-    return ResultFact(result_key(result), result.name, result.by_name, result.is_error, text, len(text))
+    return ResultOutline(result_key(result), result.name, result.by_name, result.is_error, text, len(text))
 
 
-OPEN_CALLS_KEPT = 16
+MAX_LISTED_CALLS = 16
 _KEY_BYTES = 6
 _ENTRY_BYTES = 4 + 2 + _KEY_BYTES + _KEY_BYTES
 
@@ -171,7 +171,7 @@ class OpenCalls:
 
     def encode(self) -> tuple[bytes, int]:
         """Encode the open calls for a header: the oldest 16 in 18 bytes each, and the count of the others."""
-        oldest = self.calls[:OPEN_CALLS_KEPT]
+        oldest = self.calls[:MAX_LISTED_CALLS]
         data = b"".join(
             call.ref.position.to_bytes(4, "big")
             + min(call.ref.index, 65535).to_bytes(2, "big")
@@ -210,16 +210,16 @@ class OpenIndex:
             for call in calls:
                 groups[_value(call, key)].append(call)
 
-    def find(self, result: ResultFact) -> UnansweredCall | None:
+    def find(self, result: ResultOutline) -> UnansweredCall | None:
         """Return the call that the result belongs to, or None."""
         if result.by_name and result.name:
             return self._oldest_match("name", _hash(result.name))
         return self._oldest_match("id", _hash(result.key)) if result.key else self._oldest_match("order", b"")
 
-    def answered(self, call: UnansweredCall) -> None:
+    def mark_answered(self, call: UnansweredCall) -> None:
         self._answered.add(id(call))
 
-    def is_out_of_order(self, call: UnansweredCall, result: ResultFact) -> bool:
+    def is_out_of_order(self, call: UnansweredCall, result: ResultOutline) -> bool:
         """Return whether a call before this one is still open.
 
         A result without an id is paired by order; for it only earlier calls with an id count.
@@ -302,11 +302,11 @@ def pair(messages: Iterable[tuple[int, MessageOutline]], *, before: OpenCalls | 
 
 
 def _pair_result(
-    pairing: Pairing, index: OpenIndex, answered: dict[bytes, Ref], place: tuple[int, int], result: ResultFact
+    pairing: Pairing, index: OpenIndex, answered: dict[bytes, Ref], place: tuple[int, int], result: ResultOutline
 ) -> None:
     call = index.find(result)
     if call is not None:
-        index.answered(call)
+        index.mark_answered(call)
         pairing.call_of[place] = call.ref
         pairing.result_of[call.ref] = place
         if call.id_hash:

@@ -285,7 +285,7 @@ def _answer(findings: _Findings, open_calls: OpenCalls, facts: MessageOutline) -
             continue
         if index.is_out_of_order(call, result):
             findings.add("result_out_of_order", f"/tool_results/{number}" if number else "")
-        index.answered(call)
+        index.mark_answered(call)
     return index.calls(), unmatched
 
 

@@ -248,7 +248,7 @@ def _served(resolver: _Resolver, route: Route, holder: _Holder) -> Callable[...,
             request = _request(event, owner, path, route)
             _check_event(event, app)
             response = call(app, route, request)
-            answer = _answer(response, lambda data: _kept(app, owner, path, data))
+            answer = _answer(response, lambda data: _keep_answer(app, owner, path, data))
         except TurnlogError as error:
             if status_of(error) >= 500:
                 _log.error("%s: %s: %s", route.name, error.error_code, places(error))
@@ -322,7 +322,7 @@ def _answer(response: Response, keep: Callable[[bytes], Link | None]) -> HttpRes
     return HttpResponse(303, content_type=JSON, body=encode_json(place).decode(), headers={"Location": link.url})
 
 
-def _kept(app: Application, owner: Owner, path: Mapping[str, str], data: bytes) -> Link | None:
+def _keep_answer(app: Application, owner: Owner, path: Mapping[str, str], data: bytes) -> Link | None:
     with serving(owner.tenant_id):
         return app.links.keep(owner, path.get("session_id", ""), data)
 

@@ -17,10 +17,10 @@ from turnlog.importers.models import (
     IMPORTED,
     MALFORMED,
     MAX_NAME,
-    Line,
-    Noted,
+    JsonLine,
     SourceFile,
     SourceMessage,
+    SourceRemark,
     SourceSession,
     joined,
     made_id,
@@ -85,14 +85,14 @@ class _Lines:
 
     messages: list[SourceMessage] = field(default_factory=list)
     between: list[Any] = field(default_factory=list)
-    skipped: list[Noted] = field(default_factory=list)
+    skipped: list[SourceRemark] = field(default_factory=list)
 
-    def add(self, line: Line) -> None:
+    def add(self, line: JsonLine) -> None:
         """Add a line: to its message, or to the lines between messages."""
         if not _is_message(line.value):
             kind = line.value.get("type") if isinstance(line.value, dict) else None
             reason = f"{_NO_MESSAGE}: {str(kind)[:40]}" if line.is_json else MALFORMED
-            self.skipped.append(Noted(f"line {line.number}", reason))
+            self.skipped.append(SourceRemark(f"line {line.number}", reason))
             self.between.append(line.value if line.is_json else {"text": line.text})
             return
         message, self.between = _message(line, self.between), []
@@ -122,7 +122,7 @@ def _answer_id(message: SourceMessage) -> Any:
     return line["message"].get("id") if line.get("type") == "assistant" else None
 
 
-def _message(line: Line, before: list[Any]) -> SourceMessage:
+def _message(line: JsonLine, before: list[Any]) -> SourceMessage:
     """Return the message of a line. ``before`` are the lines between it and the message before."""
     entry = line.value
     message = entry["message"]

@@ -23,7 +23,7 @@ _SQLITE = b"SQLite format 3\x00"
 
 
 @lazy_dataclass(frozen=True, slots=True)
-class Line:
+class JsonLine:
     """A line of JSON Lines that is not blank. ``value`` is None and ``is_json`` False when it is not valid JSON."""
 
     number: int
@@ -68,16 +68,16 @@ class SourceFile:
             return None
 
     @cached_property
-    def lines(self) -> tuple[Line, ...]:
+    def lines(self) -> tuple[JsonLine, ...]:
         """The lines of the file that are not blank."""
-        parsed = list[Line]()
+        parsed = list[JsonLine]()
         for number, text in enumerate(self.text.split("\n"), start=1):
             if not text.strip():
                 continue
             try:
-                parsed.append(Line(number, text, parse_strict_json(text), True))
+                parsed.append(JsonLine(number, text, parse_strict_json(text), True))
             except MalformedError:
-                parsed.append(Line(number, text, None, False))
+                parsed.append(JsonLine(number, text, None, False))
         return tuple(parsed)
 
     @cached_property
@@ -127,7 +127,7 @@ MAX_NAME, MAX_SYSTEM = 128, 1_000_000
 
 
 @lazy_dataclass(frozen=True, slots=True)
-class Noted:
+class SourceRemark:
     """A remark about a place in the source."""
 
     place: str
@@ -181,8 +181,8 @@ class SourceSession:
     metadata: dict[str, Any] | None = None
     extra: dict[str, Any] = field(default_factory=dict)
     last_sent_at: str | None = None
-    skipped: tuple[Noted, ...] = ()
-    warnings: tuple[Noted, ...] = ()
+    skipped: tuple[SourceRemark, ...] = ()
+    warnings: tuple[SourceRemark, ...] = ()
 
 
 def session_id_of(source_id: str) -> str:
@@ -194,9 +194,9 @@ def session_id_of(source_id: str) -> str:
         return "i" + base64.b32encode(digest).decode("ascii").rstrip("=").lower()[:31]
 
 
-def made_id(source_id: str) -> tuple[Noted, ...]:
+def made_id(source_id: str) -> tuple[SourceRemark, ...]:
     """Return the warning that the session's id differs from the source's, or nothing."""
-    return () if session_id_of(source_id) == source_id else (Noted("session", MADE_ID),)
+    return () if session_id_of(source_id) == source_id else (SourceRemark("session", MADE_ID),)
 
 
 def with_extra(metadata: dict[str, Any] | None, extra: dict[str, Any]) -> dict[str, Any] | None:
@@ -268,9 +268,9 @@ class SessionReport:
     present: int = 0
     written: int = 0
     more: int = 0
-    changed: list[Noted] = field(default_factory=list)
-    skipped: list[Noted] = field(default_factory=list)
-    warnings: list[Noted] = field(default_factory=list)
+    changed: list[SourceRemark] = field(default_factory=list)
+    skipped: list[SourceRemark] = field(default_factory=list)
+    warnings: list[SourceRemark] = field(default_factory=list)
     first_at: str | None = None
     last_at: str | None = None
     error: TurnlogError | None = None
@@ -333,5 +333,5 @@ class Report:
         return dict(sorted(Counter(noted).items()))
 
 
-def _noted(notes: Iterable[Noted]) -> list[dict[str, str]]:
+def _noted(notes: Iterable[SourceRemark]) -> list[dict[str, str]]:
     return [{"place": note.place, "reason": note.reason} for note in notes]

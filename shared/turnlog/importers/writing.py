@@ -23,10 +23,10 @@ from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.times import milliseconds_of
 from turnlog.importers.models import (
     IMPORTED,
-    Noted,
     SessionReport,
     SourceChangedError,
     SourceMessage,
+    SourceRemark,
     SourceSession,
     with_extra,
 )
@@ -39,18 +39,18 @@ MAX_META_BYTES = 2 * 1024 * 1024
 MAX_LEVELS = 28
 """Levels of JSON in a body and in metadata, so that a request around them stays within `MAX_DEPTH`."""
 CUT, AS_TEXT = "cut", "as_text"
-_KEPT_CHARS = 1_000
+_CUT_TO_CHARS = 1_000
 _TEXT_TYPES = {"openai_responses": "input_text"}
 
 
-def fitted(message: SourceMessage, format: str) -> tuple[SourceMessage, tuple[Noted, ...]]:
+def fitted(message: SourceMessage, format: str) -> tuple[SourceMessage, tuple[SourceRemark, ...]]:
     """Cut a message to the log's limits. Returns the message and the cuts; equal messages are cut equally."""
     body, body_changes = _within(message.body, MAX_BODY_BYTES, _TEXT_TYPES.get(format, "text"))
     meta, meta_changes = _within(message.meta, MAX_META_BYTES, "text")
     changes = (*body_changes, *meta_changes)
     if not changes:
         return message, ()
-    return replace(message, body=body, meta=meta), tuple(Noted(message.place, change) for change in changes)
+    return replace(message, body=body, meta=meta), tuple(SourceRemark(message.place, change) for change in changes)
 
 
 def shallow(value: Any, levels: int = MAX_LEVELS) -> Any:
@@ -81,7 +81,7 @@ def _within(value: dict[str, Any], limit: int, text_type: str) -> tuple[dict[str
         holder, key, pointer, size = max(
             _leaves(fitting, ""), key=lambda leaf: (leaf[3], leaf[2]), default=(None, "", "", 0)
         )
-        if holder is None or size <= _KEPT_CHARS:
+        if holder is None or size <= _CUT_TO_CHARS:
             break
         holder[key] = _cut(holder[key], size, text_type)
         changes.append(f"{CUT} {pointer}")
@@ -108,7 +108,7 @@ def _is_media(value: dict[str, Any]) -> bool:
 
 def _cut(value: Any, size: int, text_type: str) -> Any:
     if isinstance(value, str):
-        return f"{value[:_KEPT_CHARS]}\n[{size - _KEPT_CHARS:,} characters left out by the import]"
+        return f"{value[:_CUT_TO_CHARS]}\n[{size - _CUT_TO_CHARS:,} characters left out by the import]"
     return {"type": text_type, "text": f"[{value['type']} of {size:,} bytes left out by the import]"}
 
 
@@ -125,7 +125,7 @@ class ComparedSession:
 
     present: tuple[tuple[int, SourceMessage], ...]
     missing: tuple[SourceMessage, ...]
-    changed: tuple[Noted, ...]
+    changed: tuple[SourceRemark, ...]
     passed: int
     more: int
 
@@ -133,7 +133,7 @@ class ComparedSession:
 def compare(source: SourceSession, stored: Iterable[StoredMessage]) -> ComparedSession:
     """Compare a source with the log. Raises `SourceChangedError` at the first message that differs."""
     waiting = deque(source.messages)
-    present, changed = list[tuple[int, SourceMessage]](), list[Noted]()
+    present, changed = list[tuple[int, SourceMessage]](), list[SourceRemark]()
     passed = more = 0
     for entry in stored:
         if not waiting:
@@ -161,7 +161,7 @@ def compare(source: SourceSession, stored: Iterable[StoredMessage]) -> ComparedS
 
 def _take_match(
     waiting: deque[SourceMessage], stored: StoredMessage, format: str
-) -> tuple[SourceMessage, tuple[Noted, ...]] | None:
+) -> tuple[SourceMessage, tuple[SourceRemark, ...]] | None:
     """Take the next message of the source when it is the stored one, or its first pieces when these are.
 
     Returns the message and its cuts, or None.
@@ -197,7 +197,7 @@ def _comparison_key(value: list[Any]) -> bytes:
     return canonical_json(value)
 
 
-STATE_KEPT = "state_kept"
+STATE_NOT_OVERWRITTEN = "state_kept"
 ACTION = "import"
 _CREATED = 1
 """Head of a new session. When another import was faster, its commits have the same keys as these."""
@@ -225,7 +225,7 @@ def import_session(
     row = _row(source, comparison, file)
     if not source.messages and not source.state and info is None:
         row.status = "skipped"
-        row.skipped.append(Noted("session", "no_messages"))
+        row.skipped.append(SourceRemark("session", "no_messages"))
         return row
     if dry_run:
         with Turnlog.open("memory://") as scratch:
@@ -309,7 +309,7 @@ def _write(
         places += enumerate(batch, start=answer.first)
         row.written += len(batch)
         row.warnings += [
-            Noted(batch[warning.position - answer.first].place, warning.code) for warning in answer.warnings
+            SourceRemark(batch[warning.position - answer.first].place, warning.code) for warning in answer.warnings
         ]
         tick(len(batch))
     if _update_settings(session, info, source, places, row) and row.status == "same":
@@ -347,7 +347,7 @@ def _update_settings(
     if known.get("settings") != imported["settings"]:
         changed |= source.settings
     if known.get("state") != imported["state"] and not _put_state(session, source, known.get("state")):
-        row.warnings.append(Noted("state", STATE_KEPT))
+        row.warnings.append(SourceRemark("state", STATE_NOT_OVERWRITTEN))
     session.update(**changed, metadata={**metadata, **(_own(source) or {}), IMPORTED: imported})
     return True
 

@@ -201,7 +201,7 @@ def _put_code_elsewhere(source: dict[str, Any]) -> None:
 STACK = "turnlog"
 MAX_BATCH = 10
 
-NOT_MADE: Mapping[str, str] = {
+NOT_CREATED: Mapping[str, str] = {
     "AWS::ApiGatewayV2::Api": "the local server answers",
     "AWS::ApiGatewayV2::ApiMapping": "the local server answers",
     "AWS::ApiGatewayV2::Authorizer": "who calls comes from headers",
@@ -287,7 +287,7 @@ def deploy(template: Template, clients: Clients, *, name: str = STACK) -> Stack:
 
     Raises `InvalidInputError` for an invalid template, and `UnavailableError` when the emulator did not create everything.
     """
-    made, requested = _made(template, name), _Outputs()
+    made, requested = _created_resources(template, name), _Outputs()
     roles = {role for role, _ in template.of_type("AWS::IAM::Role")}
     variables = {
         function: {
@@ -388,11 +388,11 @@ def _source(clients: Clients, arn: str, function: str, batch: int) -> EventSourc
     return EventSource(function, url, dead, min(batch, MAX_BATCH))
 
 
-def _made(template: Template, name: str) -> dict[str, Any]:
+def _created_resources(template: Template, name: str) -> dict[str, Any]:
     """Return the resources to create, each with a name that is the same for the same template."""
     made: dict[str, Any] = {}
     for logical_id, resource in template.resources.items():
-        if resource["Type"] in NOT_MADE:
+        if resource["Type"] in NOT_CREATED:
             continue
         made[logical_id] = dict(resource)
         property_name = _NAME_PROPERTIES.get(resource["Type"])

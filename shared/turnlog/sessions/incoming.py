@@ -13,7 +13,7 @@ from turnlog.core.json_values import JsonObject, encode_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.loops import Arrival, Disorder
 from turnlog.core.messages import Message
-from turnlog.core.recall_calls import RECALL_TOOL, SEARCH_TOOL, ArgumentsError, asked_for, ref_of
+from turnlog.core.recall_calls import RECALL_TOOL, SEARCH_TOOL, ArgumentsError, parse_recall_request, ref_of
 from turnlog.log.commits import Tail, events_of, read_commit
 from turnlog.log.headers import Header, Sent
 from turnlog.ports import TokenCounter
@@ -210,7 +210,7 @@ class _KnownMessages:
         if call.name != RECALL_TOOL:
             return
         try:
-            places = asked_for(call.name, call.arguments).places
+            places = parse_recall_request(call.name, call.arguments).places
         except ArgumentsError:
             return
         yield from (place_ref for place_ref in map(ref_of, places) if place_ref is not None)

@@ -27,9 +27,9 @@ from turnlog.sessions.message_models import StoredMessage
 from turnlog.windows.bounds import upper_bound_tokens
 from turnlog.windows.build import system_cost
 
-KEPT = "graph"
+GRAPH_METADATA = "graph"
 """The metadata key that holds the fields of a message object that its body does not have."""
-WITH_IDS = (KEPT, "strands")
+FRAMEWORK_METADATA = (GRAPH_METADATA, "strands")
 """Metadata keys that mark messages whose ids come from a framework."""
 _ROLES = {"human": "user", "ai": "assistant", "system": "system", "tool": "tool"}
 _REMOVE_ALL = "__remove_all__"
@@ -57,7 +57,7 @@ class GraphMessage:
     identity: Identity
 
 
-def said(value: Any, pointer: str) -> tuple[GraphMessage | None, list[Problem]]:
+def to_graph_message(value: Any, pointer: str) -> tuple[GraphMessage | None, list[Problem]]:
     """Convert a message of a graph. Returns None when it can't be appended, and the problems found."""
     converted = _body_and_meta(value) if _is_object(value) else (value, {}) if isinstance(value, Mapping) else None
     if converted is None:
@@ -82,9 +82,11 @@ def updated(before: Sequence[Any], answer: Sequence[Any]) -> list[Any]:
     new = [message for message in answer if not is_removal(message)]
     if removed:
         return [*(message for message in before if not removed & {_REMOVE_ALL, getattr(message, "id", None)}), *new]
-    known = [converted.identity for message in before if (converted := said(message, "")[0]) is not None]
-    answered = [converted.identity for message in new if (converted := said(message, "")[0]) is not None]
-    is_whole = any(identity.is_same(other) for identity in answered for other in known)
+    known = [converted.identity for message in before if (converted := to_graph_message(message, "")[0]) is not None]
+    new_identities = [
+        converted.identity for message in new if (converted := to_graph_message(message, "")[0]) is not None
+    ]
+    is_whole = any(identity.is_same(other) for identity in new_identities for other in known)
     return new if is_whole else [*before, *new]
 
 
@@ -97,26 +99,26 @@ def with_ids(answer: Any, make_id: Callable[[], str]) -> Any:
 
 def identity_of(stored: StoredMessage) -> Identity:
     """Return the identity of a message in the log."""
-    own = stored.id if any(name in (stored.metadata or {}) for name in WITH_IDS) else None
+    own = stored.id if any(name in (stored.metadata or {}) for name in FRAMEWORK_METADATA) else None
     return Identity(own, canonical_json(stored.body))
 
 
-def given_of(stored: StoredMessage) -> Any:
+def original_message(stored: StoredMessage) -> Any:
     """Return a message of the log as the graph gave it: a dict, or a message object when LangChain is installed."""
-    kept = (stored.metadata or {}).get(KEPT)
-    return as_given(stored.body, kept if isinstance(kept, dict) else None)
+    object_fields = (stored.metadata or {}).get(GRAPH_METADATA)
+    return original_form(stored.body, object_fields if isinstance(object_fields, dict) else None)
 
 
-def as_given(body: dict[str, Any], kept: dict[str, Any] | None) -> Any:
-    """Return a body as the graph gave it. ``kept`` are the other fields of a message object; None for a dict."""
-    if kept is None:
+def original_form(body: dict[str, Any], object_fields: dict[str, Any] | None) -> Any:
+    """Return a body as the graph gave it. ``object_fields`` are the other fields of a message object; None for a dict."""
+    if object_fields is None:
         return body
     try:
         library = importlib.import_module("langchain_core.messages")
     except ImportError:
         return body
-    data = _data(body) | kept["data"]
-    (message,) = library.messages_from_dict([{"type": kept["type"], "data": data}])
+    data = _data(body) | object_fields["data"]
+    (message,) = library.messages_from_dict([{"type": object_fields["type"], "data": data}])
     return message
 
 
@@ -145,8 +147,8 @@ def _body_and_meta(value: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     if value.type == "tool":
         body["tool_call_id"] = data.get("tool_call_id", "")
     derived = _data(body)
-    kept = {name: item for name, item in data.items() if name not in derived or derived[name] != item}
-    meta: dict[str, Any] = {"metadata": {KEPT: {"type": value.type, "data": kept}}}
+    object_fields = {name: item for name, item in data.items() if name not in derived or derived[name] != item}
+    meta: dict[str, Any] = {"metadata": {GRAPH_METADATA: {"type": value.type, "data": object_fields}}}
     if isinstance(value.id, str) and 0 < len(value.id) <= 128:
         meta["id"] = value.id
     if value.type == "tool" and data.get("status") == "error":
@@ -186,7 +188,7 @@ FORMAT = "openai_chat"
 _MAX_KNOWN = 4_000
 
 
-class Shown:
+class WindowObjects:
     """Message objects of many sessions, by their bodies in a window. Missing ones are read from the log again.
 
     An object keeps fields that no format has: its id, its thinking with the provider's signature, its artifact.
@@ -210,13 +212,13 @@ class Shown:
         keys = [(session.id, canonical_json(body)) for body in window.messages]
         if any(key not in self._known for key in keys):
             self._read(session, window)
-        shown = list[Any]()
+        window_objects = list[Any]()
         for key, body in zip(keys, window.messages, strict=True):
             known = self._known.get(key)
-            shown.append(known.model_copy() if known is not None else _new_object(body))
+            window_objects.append(known.model_copy() if known is not None else _new_object(body))
             if key not in self._known:
                 self.learn(session.id, body, None)
-        return shown
+        return window_objects
 
     def _read(self, session: Session, window: WindowAnswer) -> None:
         """Read the objects of all messages that the window shows in full."""
@@ -225,12 +227,12 @@ class Shown:
         while positions and before is not None and before > min(positions):
             page = session.page(order="desc", before=before, in_view=True)
             for stored in page.messages:
-                if KEPT in (stored.metadata or {}):
-                    self.learn(session.id, stored.body, given_of(stored))
+                if GRAPH_METADATA in (stored.metadata or {}):
+                    self.learn(session.id, stored.body, original_message(stored))
             before = page.next
 
 
-def with_changes(shown: Sequence[Any], state: Sequence[Any], request: Sequence[Any]) -> list[Any]:
+def with_changes(window_objects: Sequence[Any], state: Sequence[Any], request: Sequence[Any]) -> list[Any]:
     """Apply the changes of one request to the window: changed messages, and messages that were put in.
 
     ``state`` are the messages that the request began with. A message put behind one that the window leaves out is left out,
@@ -246,7 +248,7 @@ def with_changes(shown: Sequence[Any], state: Sequence[Any], request: Sequence[A
             inserted.setdefault(previous_id, []).append(message)
     front = inserted.pop(None, [])
     end = inserted.pop(previous_id, []) if previous_id is not None else []
-    groups = [(changed.get(message.id, message), inserted.get(message.id, [])) for message in shown]
+    groups = [(changed.get(message.id, message), inserted.get(message.id, [])) for message in window_objects]
     return [*front, *(message for first, more in groups for message in (first, *more)), *end]
 
 
@@ -291,7 +293,7 @@ def _with_objects(body: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**body, "tool_calls": converted}
 
 
-def room(*, budget: int | None, reserve: int | None, system: str, limit: int | None) -> dict[str, Any]:
+def budget_arguments(*, budget: int | None, reserve: int | None, system: str, limit: int | None) -> dict[str, Any]:
     """Return the budget arguments of `Session.context`, with the framework's own system text taken off.
 
     They are the budget, or the rest of the model's ``limit`` after the reserve for its output. When neither is known, they are

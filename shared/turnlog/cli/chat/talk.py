@@ -11,7 +11,7 @@ from turnlog.cli.chat.models import Model
 from turnlog.cli.chat.screen import Screen
 from turnlog.cli.chat.tools import RunWatch, Tools
 from turnlog.cli.screen import cut, message_text, number, picture
-from turnlog.client.finding import found_text, recalled_text
+from turnlog.client.finding import recalled_text, search_text
 from turnlog.client.model import Session
 from turnlog.core.agent_state import pending_of
 from turnlog.core.calls import is_ref
@@ -256,7 +256,7 @@ class Talk:
 
     def _search(self, words: str) -> None:
         answer = self.session.search(words)
-        self._screen.note(found_text(answer), "none")
+        self._screen.note(search_text(answer), "none")
         self._screen.answer({"command": "/search", **answer.model_dump(mode="json")})
 
     def _recall(self, ref: str) -> None:

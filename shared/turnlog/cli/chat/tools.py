@@ -117,12 +117,14 @@ class RunWatch(Hooks):
     def on_event(self, event: Any) -> None:
         self._said.add(plain(event))
         text = self._said.text
-        self._screen.said(text[self._shown :])
+        self._screen.write_reply(text[self._shown :])
         self._shown = len(text)
 
     def after_model(self, messages: Sequence[Mapping[str, Any]]) -> None:
         if not self._shown:
-            self._screen.said("\n".join(codec_of(self._format).parse(dict(message)).text for message in messages))
+            self._screen.write_reply(
+                "\n".join(codec_of(self._format).parse(dict(message)).text for message in messages)
+            )
         self._screen.end_line()
 
     def before_tool(self, call: RequestedCall) -> None:

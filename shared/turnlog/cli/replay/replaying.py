@@ -90,7 +90,7 @@ class Replay:
         report.findings.sort(key=lambda finding: (finding.source, finding.session, finding.place))
         return report
 
-    def one(
+    def replay_one(
         self, log: Turnlog, transcript: Transcript, *, on_message: Callable[[], None] | None = None
     ) -> ReplayOutcome:
         """Replay one conversation into a new session."""

@@ -45,7 +45,7 @@ from turnlog.integrations.langgraph.known import CheckpointMemory
 from turnlog.integrations.langgraph.loading import OWN_ANCESTOR, Histories, Loaded, Loader, matches
 from turnlog.integrations.langgraph.records import Elements, Large, Stored, Typed, Version, WholeValue, Write
 from turnlog.integrations.langgraph.threads import Namespace, ThreadSessions
-from turnlog.integrations.langgraph.values import CheckpointValues, Needed, Reader, StoredCheckpoint, needed_by
+from turnlog.integrations.langgraph.values import CheckpointValues, Reader, StoredCheckpoint, ValueRef, value_refs
 from turnlog.integrations.langgraph.writing import CheckpointBuilder, IncomingCheckpoint, Writer
 
 _COUNTERS = "counters_since_delta_snapshot"
@@ -93,7 +93,7 @@ def newest_of(sweep: Sweep) -> set[str]:
 
 def keep(sweep: Sweep, documents: Documents, kept: Collection[str]) -> None:
     """Delete every checkpoint that is not in ``kept``, and hidden values that no kept checkpoint needs."""
-    needed, space = _needed(sweep, kept), sweep.space
+    needed, space = _kept_values(sweep, kept), sweep.space
     values = dict[str, set[tuple[str, Version]]]()
     for value in needed.values:
         values.setdefault(value.home, set()).add((value.channel, value.version))
@@ -121,15 +121,15 @@ def keep(sweep: Sweep, documents: Documents, kept: Collection[str]) -> None:
 class Use:
     """The values that kept checkpoints are built from, and the keys of the writes that they refer to."""
 
-    values: set[Needed]
+    values: set[ValueRef]
     writes: set[str]
 
 
-def _with_value(loaded: Loaded) -> Mapping[str, Needed]:
-    return needed_by(loaded.stored.checkpoint_id, loaded.stored.record, loaded.versions)
+def _with_value(loaded: Loaded) -> Mapping[str, ValueRef]:
+    return value_refs(loaded.stored.checkpoint_id, loaded.stored.record, loaded.versions)
 
 
-def _needed(sweep: Sweep, kept: Iterable[str]) -> Use:
+def _kept_values(sweep: Sweep, kept: Iterable[str]) -> Use:
     use, values, space = Use(set(), set()), CheckpointValues(sweep.reader, lambda *_: None), sweep.space
     for checkpoint_id in kept:
         loaded = sweep.visible[checkpoint_id]
@@ -144,7 +144,7 @@ def _needed(sweep: Sweep, kept: Iterable[str]) -> Use:
             if isinstance(stored, Elements):
                 use.writes.update(space.writes(item.checkpoint_id, item.task) for item in stored.written)
                 if stored.base is not None:
-                    waiting.append(Needed(stored.base.home, needed.channel, stored.base.version))
+                    waiting.append(ValueRef(stored.base.home, needed.channel, stored.base.version))
     return use
 
 

@@ -188,7 +188,7 @@ Plain: TypeAlias = Typed | list[Typed]
 
 
 @lazy_dataclass(frozen=True, slots=True)
-class Needed:
+class ValueRef:
     """A reference to a channel's value: its version, and the checkpoint that stores it."""
 
     home: str
@@ -200,7 +200,7 @@ class Needed:
 class ListLink:
     """One step of the chain from a list back to the checkpoint that stores it whole."""
 
-    needed: Needed
+    needed: ValueRef
     record: Checkpointed
     stored: Elements
 
@@ -213,11 +213,11 @@ class CheckpointValues:
         self._reader = reader
         self._known_list = known
         self._space = reader.space
-        self._whole: set[Needed] = set()
+        self._whole: set[ValueRef] = set()
 
     def of(self, checkpoint: StoredCheckpoint, versions: Mapping[str, Version]) -> dict[str, Plain]:
         """Return the values of a checkpoint by channel. Channels without a value are left out."""
-        needed = needed_by(checkpoint.checkpoint_id, checkpoint.record, versions)
+        needed = value_refs(checkpoint.checkpoint_id, checkpoint.record, versions)
         self._fetch(needed.values())
         values = dict[str, Plain]()
         for channel, value in needed.items():
@@ -238,14 +238,14 @@ class CheckpointValues:
     def list_states(self, checkpoint: StoredCheckpoint, versions: Mapping[str, Version]) -> dict[str, ListState]:
         """Return the state of each list of a checkpoint. `of` must have read its values."""
         states = dict[str, ListState]()
-        for channel, value in needed_by(checkpoint.checkpoint_id, checkpoint.record, versions).items():
+        for channel, value in value_refs(checkpoint.checkpoint_id, checkpoint.record, versions).items():
             if self._known(value) is not None or isinstance(self.stored(value), Elements):
                 states[channel] = self._state(value)
         return states
 
     # ------------------------------------------------------------ reading documents
 
-    def _fetch(self, needed: Iterable[Needed]) -> None:
+    def _fetch(self, needed: Iterable[ValueRef]) -> None:
         """Read every document that these values need: ranges of checkpoints by one request per megabyte, the rest by key."""
         wanted, spans = list(needed), set[tuple[str, str]]()
         while True:
@@ -259,8 +259,8 @@ class CheckpointValues:
                 self._whole.update(wanted)
                 return
 
-    def _missing(self, wanted: list[Needed], spans: set[tuple[str, str]]) -> tuple[set[str], tuple[str, str] | None]:
-        keys, waiting, seen = set[str](), list(wanted), set[Needed]()
+    def _missing(self, wanted: list[ValueRef], spans: set[tuple[str, str]]) -> tuple[set[str], tuple[str, str] | None]:
+        keys, waiting, seen = set[str](), list(wanted), set[ValueRef]()
         while waiting:
             needed = waiting.pop()
             key = self._space.checkpoint(needed.home)
@@ -281,7 +281,7 @@ class CheckpointValues:
                 continue
             keys.update(self._unread_writes(stored))
             if stored.base is not None:
-                before = Needed(stored.base.home, needed.channel, stored.base.version)
+                before = ValueRef(stored.base.home, needed.channel, stored.base.version)
                 span = (before.home, record.low or before.home)
                 if not self._reader.has(self._space.checkpoint(before.home)) and span not in spans:
                     return keys, span
@@ -308,15 +308,15 @@ class CheckpointValues:
 
     # ------------------------------------------------------------ decoding documents
 
-    def stored(self, needed: Needed) -> Stored:
+    def stored(self, needed: ValueRef) -> Stored:
         """Return the stored form of a value, with a large one decoded from its parts."""
         stored = self._stored_value(needed, self._record(needed))
         return self._large(stored) if isinstance(stored, Large) else stored
 
-    def _record(self, needed: Needed) -> Checkpointed:
+    def _record(self, needed: ValueRef) -> Checkpointed:
         return self._reader.checkpoint_at(self._space.checkpoint(needed.home))
 
-    def _stored_value(self, needed: Needed, record: Checkpointed) -> Stored:
+    def _stored_value(self, needed: ValueRef, record: Checkpointed) -> Stored:
         stored = record.value(needed.channel, needed.version)
         if stored is None:
             raise CorruptError("a value is not where it should be", item=self._space.checkpoint(needed.home))
@@ -345,15 +345,15 @@ class CheckpointValues:
 
     # ------------------------------------------------------------ lists
 
-    def _known(self, needed: Needed) -> ListState | None:
+    def _known(self, needed: ValueRef) -> ListState | None:
         return self._known_list(needed.channel, needed.version, needed.home)
 
-    def _chain(self, needed: Needed) -> tuple[ListState | None, list[ListLink]]:
+    def _chain(self, needed: ValueRef) -> tuple[ListState | None, list[ListLink]]:
         """Return the newest cached ancestor of a list, or None, and the links from there to the list, oldest first.
 
         Without a cached ancestor, the links begin where the list is stored whole.
         """
-        links, current, seen = list[ListLink](), needed, set[Needed]()
+        links, current, seen = list[ListLink](), needed, set[ValueRef]()
         while (known := self._known(current)) is None:
             if current in seen:
                 raise CorruptError("a list continues itself", item=self._space.checkpoint(current.home))
@@ -364,16 +364,16 @@ class CheckpointValues:
             links.append(ListLink(current, self._record(current), stored))
             if stored.base is None:
                 break
-            current = Needed(stored.base.home, current.channel, stored.base.version)
+            current = ValueRef(stored.base.home, current.channel, stored.base.version)
         return known, links[::-1]
 
-    def _elements(self, needed: Needed) -> list[Typed]:
+    def _elements(self, needed: ValueRef) -> list[Typed]:
         known, links = self._chain(needed)
         elements = list(known.items) if known is not None else []
         for link in links:
             self._cut(elements, link.stored.base, link)
             for item in link.stored.items:
-                elements += self._made(item)
+                elements += self._list_items(item)
         return elements
 
     def _cut(self, elements: list[Typed], base: Base | None, link: ListLink) -> None:
@@ -382,7 +382,7 @@ class CheckpointValues:
                 raise CorruptError("a list is shorter than it was", item=self._space.checkpoint(link.needed.home))
             del elements[base.count :]
 
-    def _made(self, item: Item) -> list[Typed]:
+    def _list_items(self, item: Item) -> list[Typed]:
         match item:
             case WrittenElements():
                 return self._items(item)
@@ -400,7 +400,7 @@ class CheckpointValues:
             raise CorruptError("a write is shorter than it was", item=self._writes_key(item))
         return part
 
-    def _state(self, needed: Needed) -> ListState:
+    def _state(self, needed: ValueRef) -> ListState:
         known, links = self._chain(needed)
         sizes = [self._bytes(link) for link in links]
         items = tuple(self._elements(needed))
@@ -419,13 +419,13 @@ class CheckpointValues:
         return sum(len(self._reader.data(key)) + DOCUMENT_BYTES for key in keys)
 
 
-def needed_by(checkpoint_id: str, record: Checkpointed, versions: Mapping[str, Version]) -> dict[str, Needed]:
+def value_refs(checkpoint_id: str, record: Checkpointed, versions: Mapping[str, Version]) -> dict[str, ValueRef]:
     """Return references to the values of a checkpoint by channel. Channels without a value are left out."""
-    places, needed = dict(record.places), dict[str, Needed]()
+    places, needed = dict(record.places), dict[str, ValueRef]()
     for channel, version in versions.items():
         stored = record.value(channel, version)
         if stored is not None and not isinstance(stored, Nothing):
-            needed[channel] = Needed(checkpoint_id, channel, version)
+            needed[channel] = ValueRef(checkpoint_id, channel, version)
         elif stored is None and channel in places:
-            needed[channel] = Needed(places[channel], channel, version)
+            needed[channel] = ValueRef(places[channel], channel, version)
     return needed

@@ -19,7 +19,7 @@ from strands.types.content import Message
 from strands.types.exceptions import SessionException
 from strands.types.session import Session, SessionAgent, SessionMessage, decode_bytes_values, encode_bytes_values
 
-from turnlog.agents.graph_state.messages import WITH_IDS
+from turnlog.agents.graph_state.messages import FRAMEWORK_METADATA
 from turnlog.client.model import Session as Log
 from turnlog.client.model import Turnlog
 from turnlog.core.errors import ConflictError, InvalidInputError, NotFoundError, TurnlogError
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 
 FORMAT = "bedrock_converse"
-KEPT = "strands"
-assert KEPT in WITH_IDS  # noqa: S101 - alignment knows these messages by their ids
+STRANDS_METADATA = "strands"
+assert STRANDS_METADATA in FRAMEWORK_METADATA  # noqa: S101 - alignment knows these messages by their ids
 _BODY = ("role", "content")
 _MAX_ID = 128
 _MEDIA = ("image", "document", "video", "audio")
@@ -44,48 +44,48 @@ def body_of(message: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]
     places = list[list[str | int]]()
     body = {name: _plain(message[name], (name,), places) for name in _BODY if name in message}
     rest = {name: value for name, value in message.items() if name not in (*_BODY, "tracking_id")}
-    kept: dict[str, Any] = {}
+    own_fields: dict[str, Any] = {}
     if places:
-        kept["bytes"] = places
+        own_fields["bytes"] = places
     if rest:
-        kept["rest"] = encode_bytes_values(rest)
-    return body, kept
+        own_fields["rest"] = encode_bytes_values(rest)
+    return body, own_fields
 
 
-def meta_of(message: Mapping[str, Any], kept: Mapping[str, Any], agent_id: str) -> dict[str, Any]:
+def meta_of(message: Mapping[str, Any], own_fields: Mapping[str, Any], agent_id: str) -> dict[str, Any]:
     """Return the fields of a message beside its body: author, metadata, and its tracking id as message id."""
-    meta: dict[str, Any] = {"author": agent_id, "metadata": {KEPT: dict(kept)}}
+    meta: dict[str, Any] = {"author": agent_id, "metadata": {STRANDS_METADATA: dict(own_fields)}}
     tracking_id = message.get("tracking_id")
     if isinstance(tracking_id, str) and 0 < len(tracking_id) <= _MAX_ID:
         meta["id"] = tracking_id
     elif tracking_id is not None:
-        meta["metadata"][KEPT]["tracking_id"] = tracking_id
+        meta["metadata"][STRANDS_METADATA]["tracking_id"] = tracking_id
     return meta
 
 
 def message_of(stored: StoredMessage) -> Message:
     """Return a stored message as Strands gave it."""
-    kept = (stored.metadata or {}).get(KEPT) or {}
+    own_fields = (stored.metadata or {}).get(STRANDS_METADATA) or {}
     message: dict[str, Any] = _copied(stored.body)
-    for place in kept.get("bytes", ()):
+    for place in own_fields.get("bytes", ()):
         holder: Any = message
         for step in place[:-1]:
             holder = holder[step]
         holder[place[-1]] = base64.b64decode(holder[place[-1]])
-    tracking_id = stored.id if stored.id is not None else kept.get("tracking_id")
+    tracking_id = stored.id if stored.id is not None else own_fields.get("tracking_id")
     if tracking_id is not None:
         message["tracking_id"] = tracking_id
-    return cast("Message", message | decode_bytes_values(kept.get("rest", {})))
+    return cast("Message", message | decode_bytes_values(own_fields.get("rest", {})))
 
 
 def session_message_of(stored: StoredMessage, message_id: int) -> SessionMessage:
     """Return a stored message as a `SessionMessage` of Strands."""
-    kept = (stored.metadata or {}).get(KEPT) or {}
+    own_fields = (stored.metadata or {}).get(STRANDS_METADATA) or {}
     return SessionMessage(
         message_of(stored),
         message_id,
-        created_at=kept.get("created_at", stored.created_at),
-        updated_at=kept.get("updated_at", stored.created_at),
+        created_at=own_fields.get("created_at", stored.created_at),
+        updated_at=own_fields.get("updated_at", stored.created_at),
     )
 
 
@@ -186,9 +186,9 @@ class TurnlogRepository(SessionRepository):
     def create_message(self, session_id: str, agent_id: str, session_message: SessionMessage, **kwargs: Any) -> None:
         """Append a message; a repeated call has no further effect. Different messages with the same id are all kept."""
         message = session_message.to_message()
-        body, kept = body_of(message)
-        kept |= {name: getattr(session_message, name) for name in ("created_at", "updated_at")}
-        meta = meta_of(message, {**kept, "id": _number(session_message.message_id)}, agent_id)
+        body, own_fields = body_of(message)
+        own_fields |= {name: getattr(session_message, name) for name in ("created_at", "updated_at")}
+        meta = meta_of(message, {**own_fields, "id": _number(session_message.message_id)}, agent_id)
         key = hashlib.sha256(_dumped([session_id, body, meta])).hexdigest()[:40]
         with _strands_errors(f"Message {session_message.message_id} can't be created"):
             appended = self._of(session_id).append(body, meta=[meta], format=FORMAT, idempotency_key=f"strands-{key}")
@@ -287,8 +287,8 @@ class TurnlogRepository(SessionRepository):
             if not is_ours:
                 continue
             if update is None:
-                kept = (stored.metadata or {}).get(KEPT) or {}
-                update = session_message_of(stored, kept.get("id", last + 1))
+                own_fields = (stored.metadata or {}).get(STRANDS_METADATA) or {}
+                update = session_message_of(stored, own_fields.get("id", last + 1))
             last = update.message_id
             yield update, stored.position, stored
 

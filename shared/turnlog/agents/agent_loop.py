@@ -18,14 +18,14 @@ from turnlog.agents.functions import (
     Reply,
     RequestedCall,
     RunResult,
+    bind_call,
     error_text,
     events_of,
     is_stream,
-    prepared,
     reply_of,
     text_of,
 )
-from turnlog.agents.streams import Accumulator, accumulator, plain
+from turnlog.agents.streams import Accumulator, accumulator, as_mapping
 from turnlog.client.backend import parts_of
 from turnlog.client.finding import handles
 from turnlog.core.agent_state import pending_of
@@ -156,7 +156,7 @@ class AgentLoop:
         plan, accumulated = self.plan, accumulator(self.plan.format)
 
         def take(event: Any) -> Sequence[Callable[[], Any]]:
-            accumulated.add(plain(event))
+            accumulated.add(as_mapping(event))
             return [_partial(hook.on_event, event) for hook in plan.hooks]
 
         try:
@@ -246,7 +246,7 @@ class AgentLoop:
         elif text is None:
             try:
                 text = text_of(
-                    (yield LoopStep(prepared(plan.tools.get(call.name), call, sorted(plan.tools)), by_session=False))
+                    (yield LoopStep(bind_call(plan.tools.get(call.name), call, sorted(plan.tools)), by_session=False))
                 )
             except NotExecutedError as error:
                 text, is_error = str(error), True

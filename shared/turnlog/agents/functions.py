@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, cast
 
-from turnlog.agents.streams import counted, mapping, plain
+from turnlog.agents.streams import as_mapping, mapping_or_empty, usage_of
 from turnlog.core.errors import InvalidInputError
 from turnlog.core.json_values import JsonObject
 from turnlog.core.lazy_dataclass import lazy_dataclass
@@ -65,7 +65,7 @@ class NotExecutedError(Exception):
     """Raised when a call can't be executed. Its text is for the model."""
 
 
-def prepared(handler: Handler | None, call: RequestedCall, names: list[str]) -> Callable[[], Any]:
+def bind_call(handler: Handler | None, call: RequestedCall, names: list[str]) -> Callable[[], Any]:
     """Return the handler with the call's arguments bound. Raises `NotExecutedError` for an unknown tool or arguments that do
     not fit.
     """
@@ -162,11 +162,11 @@ def reply_of(value: Any, format: str) -> Reply:
     if isinstance(value, Reply):
         return value
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):
-        return Reply([plain(message) for message in value])
+        return Reply([as_mapping(message) for message in value])
     if isinstance(value, str):
         raise _not_a_reply(value)
     try:
-        answer = plain(value)
+        answer = as_mapping(value)
     except TypeError as error:
         raise _not_a_reply(value) from error
     reply = _PARSERS[format](answer) if format in _PARSERS else None
@@ -176,14 +176,16 @@ def reply_of(value: Any, format: str) -> Reply:
 def _chat(answer: Mapping[str, Any]) -> Reply | None:
     if "choices" not in answer:
         return None
-    choice, usage = mapping(next(iter(answer["choices"]), None)), mapping(answer.get("usage"))
+    choice, usage = mapping_or_empty(next(iter(answer["choices"]), None)), mapping_or_empty(answer.get("usage"))
     # A request refuses the null fields of an answer, except the content.
     message = {
-        name: value for name, value in mapping(choice.get("message")).items() if value is not None or name == "content"
+        name: value
+        for name, value in mapping_or_empty(choice.get("message")).items()
+        if value is not None or name == "content"
     }
     return Reply(
         [message] if message else [],
-        counted(usage.get("prompt_tokens"), usage.get("completion_tokens")),
+        usage_of(usage.get("prompt_tokens"), usage.get("completion_tokens")),
         choice.get("finish_reason"),
     )
 
@@ -191,10 +193,10 @@ def _chat(answer: Mapping[str, Any]) -> Reply | None:
 def _responses(answer: Mapping[str, Any]) -> Reply | None:
     if "output" not in answer or answer.get("type") is not None:
         return None
-    usage, incomplete = mapping(answer.get("usage")), mapping(answer.get("incomplete_details"))
+    usage, incomplete = mapping_or_empty(answer.get("usage")), mapping_or_empty(answer.get("incomplete_details"))
     return Reply(
-        [dict(mapping(item)) for item in answer["output"]],
-        counted(usage.get("input_tokens"), usage.get("output_tokens")),
+        [dict(mapping_or_empty(item)) for item in answer["output"]],
+        usage_of(usage.get("input_tokens"), usage.get("output_tokens")),
         incomplete.get("reason") or answer.get("status"),
     )
 
@@ -202,7 +204,7 @@ def _responses(answer: Mapping[str, Any]) -> Reply | None:
 def _anthropic(answer: Mapping[str, Any]) -> Reply | None:
     if answer.get("type") != "message":
         return None
-    usage = mapping(answer.get("usage"))
+    usage = mapping_or_empty(answer.get("usage"))
     return Reply(
         [{"role": answer.get("role", "assistant"), "content": answer["content"]}],
         _summed(usage, _ANTHROPIC_INPUT, "output_tokens"),
@@ -213,8 +215,8 @@ def _anthropic(answer: Mapping[str, Any]) -> Reply | None:
 def _converse(answer: Mapping[str, Any]) -> Reply | None:
     if "output" not in answer:
         return None
-    message = cast("JsonObject", dict(mapping(mapping(answer["output"]).get("message"))))
-    usage = mapping(answer.get("usage"))
+    message = cast("JsonObject", dict(mapping_or_empty(mapping_or_empty(answer["output"]).get("message"))))
+    usage = mapping_or_empty(answer.get("usage"))
     return Reply([message], _summed(usage, _CONVERSE_INPUT, "outputTokens"), answer.get("stopReason"))
 
 
@@ -229,7 +231,9 @@ _PARSERS: Mapping[str, Callable[[Mapping[str, Any]], Reply | None]] = {
 def _summed(usage: Mapping[str, Any], names: Iterable[str], output: str) -> dict[str, int] | None:
     counts = [usage.get(name) or 0 for name in names]
     return (
-        counted(sum(counts), usage.get(output)) if all(isinstance(number, int) for number in counts) and usage else None
+        usage_of(sum(counts), usage.get(output))
+        if all(isinstance(number, int) for number in counts) and usage
+        else None
     )
 
 

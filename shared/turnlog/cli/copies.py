@@ -12,8 +12,17 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.text import Text
 
-from turnlog.cli.options import DATABASE, DEFAULT_DATA, Connection, Json, Session, connected, opened, opened_or_made
-from turnlog.cli.screen import MAX_CHARS, console, cut, message_text, number, print_json, table
+from turnlog.cli.options import (
+    DATABASE,
+    DEFAULT_DATA,
+    Connection,
+    Json,
+    Session,
+    open_client,
+    open_or_make_client,
+    with_connection,
+)
+from turnlog.cli.screen import MAX_CHARS, console, format_number, message_text, one_line, print_json, table
 from turnlog.client.model import Turnlog
 from turnlog.core.errors import InvalidInputError
 from turnlog.importers.models import Report
@@ -25,7 +34,7 @@ Name = Annotated[str, typer.Argument(metavar="SNAPSHOT", help="The snapshot's id
 
 
 @snapshots.command("create")
-@connected
+@with_connection
 def create(
     connection: Connection,
     session: Session,
@@ -43,7 +52,7 @@ def create(
     json: Json = False,
 ) -> None:
     """Take a snapshot of a session at its head."""
-    with opened(connection) as log:
+    with open_client(connection) as log:
         answer = log.sessions.get(session).create_snapshot(name, kind="full" if full else "ref", keep=keep)
     if json:
         print_json(answer.model_dump(mode="json"))
@@ -51,12 +60,12 @@ def create(
         console().print(f"a long history: job {answer.job_id} takes the snapshot (turnlog jobs)")
     else:
         console().print(
-            f"{answer.snapshot_id}  {answer.kind}, position {answer.position}, {number(answer.size_bytes)} bytes"
+            f"{answer.snapshot_id}  {answer.kind}, position {answer.position}, {format_number(answer.size_bytes)} bytes"
         )
 
 
 @snapshots.command("list")
-@connected
+@with_connection
 def list_(
     connection: Connection,
     session: Session,
@@ -65,7 +74,7 @@ def list_(
     json: Json = False,
 ) -> None:
     """List a session's snapshots, newest first, also after the session has expired."""
-    with opened(connection) as log:
+    with open_client(connection) as log:
         listing = list(itertools.islice(log.sessions.of(session).snapshots(name=name), limit + 1))
     if json:
         shown = [snapshot.model_dump(mode="json") for snapshot in listing[:limit]]
@@ -74,8 +83,10 @@ def list_(
     headings = [("snapshot", "left"), ("name", "left"), ("kind", "left"), ("position", "right"), ("bytes", "right")]
     grid = table(None, [*headings, ("created", "left")])
     for snapshot in listing[:limit]:
-        numbers = (number(snapshot.position), number(snapshot.size_bytes))
-        grid.add_row(snapshot.snapshot_id, cut(snapshot.name or "", 40), snapshot.kind, *numbers, snapshot.created_at)
+        numbers = (format_number(snapshot.position), format_number(snapshot.size_bytes))
+        grid.add_row(
+            snapshot.snapshot_id, one_line(snapshot.name or "", 40), snapshot.kind, *numbers, snapshot.created_at
+        )
     screen = console()
     screen.print(grid if listing else "no snapshots")
     if len(listing) > limit:
@@ -83,22 +94,24 @@ def list_(
 
 
 @snapshots.command("show")
-@connected
+@with_connection
 def show(connection: Connection, session: Session, snapshot: Name, json: Json = False) -> None:
     """Print a snapshot: totals, parts and the first messages."""
-    with opened(connection) as log:
+    with open_client(connection) as log:
         detail = log.sessions.of(session).snapshot(snapshot)
     if json:
         print_json(detail.model_dump(mode="json"))
         return
     screen, content = console(), detail.content
-    screen.print(f"{detail.snapshot_id}  {cut(detail.name or '', 60)}", style="bold")
-    screen.print(f"{detail.kind}, position {detail.position}, {number(detail.size_bytes)} bytes, {detail.created_at}")
+    screen.print(f"{detail.snapshot_id}  {one_line(detail.name or '', 60)}", style="bold")
+    screen.print(
+        f"{detail.kind}, position {detail.position}, {format_number(detail.size_bytes)} bytes, {detail.created_at}"
+    )
     screen.print(f"sha256 {detail.sha256}", style="dim")
     if detail.parts:
         grid = table(None, [("positions", "left"), ("bytes", "right"), ("sha256", "left")])
         for part in detail.parts:
-            grid.add_row(f"{part.first}–{part.last}", number(part.size_bytes), part.sha256)
+            grid.add_row(f"{part.first}–{part.last}", format_number(part.size_bytes), part.sha256)
         screen.print(grid)
     if content is not None:
         screen.print(f"{content.message_count:,} messages, {content.loops:,} loops, {content.tokens:,} tokens\n")
@@ -110,10 +123,10 @@ def show(connection: Connection, session: Session, snapshot: Name, json: Json = 
 
 
 @snapshots.command("delete")
-@connected
+@with_connection
 def delete(connection: Connection, session: Session, snapshot: Name, json: Json = False) -> None:
     """Delete a snapshot and the data that only it needs."""
-    with opened(connection) as log:
+    with open_client(connection) as log:
         deleted = log.sessions.of(session).delete_snapshot(snapshot)
     if json:
         print_json(deleted.model_dump(mode="json"))
@@ -122,7 +135,7 @@ def delete(connection: Connection, session: Session, snapshot: Name, json: Json 
 
 
 @snapshots.command("restore")
-@connected
+@with_connection
 def restore(
     connection: Connection,
     session: Session,
@@ -137,7 +150,7 @@ def restore(
     json: Json = False,
 ) -> None:
     """Restore a snapshot; a full one also after the session has expired."""
-    with opened(connection) as log:
+    with open_client(connection) as log:
         of_session = log.sessions.of(session)
         answer = of_session.restore_snapshot(snapshot, as_=cast("Any", as_), session_id=session_id)
     if json:
@@ -153,7 +166,7 @@ _STATUS = {"new": "green", "grown": "green", "settings": "green", "same": "dim",
 _REASONS = 5
 
 
-@connected
+@with_connection
 def import_(
     connection: Connection,
     files: Paths,
@@ -192,7 +205,7 @@ def import_(
 def _target(connection: Connection, *, dry_run: bool) -> Turnlog:
     """Open the target of an import. A missing data folder is created, but a dry run uses memory in its place."""
     is_there = connection.url is not None or ((connection.data or DEFAULT_DATA) / DATABASE).is_file()
-    return Turnlog.open("memory://") if dry_run and not is_there else opened_or_made(connection)
+    return Turnlog.open("memory://") if dry_run and not is_there else open_or_make_client(connection)
 
 
 @contextmanager
@@ -222,13 +235,13 @@ def _print(report: Report) -> None:
     for row in report.sessions:
         numbers_of = (row.messages, row.present, row.written, len(row.changed), len(row.skipped), len(row.warnings))
         grid.add_row(
-            cut(Path(row.file).name, 40),
+            one_line(Path(row.file).name, 40),
             row.shape,
-            cut(row.session_id, 64),
+            one_line(row.session_id, 64),
             Text(row.status, style=_STATUS[row.status]),
-            *map(number, numbers_of),
-            cut(row.first_at or "–", 24),
-            cut(row.last_at or "–", 24),
+            *map(format_number, numbers_of),
+            one_line(row.first_at or "–", 24),
+            one_line(row.last_at or "–", 24),
         )
     screen = console()
     screen.print(grid if report.sessions else "no files")
@@ -236,18 +249,18 @@ def _print(report: Report) -> None:
         reasons = sorted(report.reasons(name).items(), key=lambda item: (-item[1], item[0]))
         if reasons:
             more = f", and {len(reasons) - _REASONS} more kinds" if len(reasons) > _REASONS else ""
-            summary = ", ".join(f"{cut(reason, 60)} {count:,}" for reason, count in reasons[:_REASONS])
+            summary = ", ".join(f"{one_line(reason, 60)} {count:,}" for reason, count in reasons[:_REASONS])
             screen.print(f"{name}: {summary}{more}", style="dim", soft_wrap=True)
     for row in report.sessions:
         if row.error is not None:
-            screen.print(f"{cut(row.error.detail, 300)} ({row.error.error_code})", style="red", soft_wrap=True)
+            screen.print(f"{one_line(row.error.detail, 300)} ({row.error.error_code})", style="red", soft_wrap=True)
     done = "would be written (dry run)" if report.dry_run else "written"
     sessions = sum(1 for row in report.sessions if row.status in ("new", "grown", "settings"))
     counts = f"{report.written:,} messages of {sessions:,} sessions {done}"
     screen.print(f"\n{counts}, {report.seconds:.1f} s", style="bold green" if report.ok else "bold red")
 
 
-@connected
+@with_connection
 def export(
     connection: Connection,
     session: Annotated[str | None, typer.Argument(metavar="[SESSION]", help="The session's id.")] = None,
@@ -264,13 +277,14 @@ def export(
     target = output if output is not None else Path(f"{session or 'turnlog'}.zip")
     screen = console(stderr=True)
     shows = screen.is_terminal and not json
-    with opened(connection) as log, screen.status("exporting") if shows else nullcontext():
+    with open_client(connection) as log, screen.status("exporting") if shows else nullcontext():
         export_info = log.export(target) if session is None else log.sessions.get(session).export(target)
     if json:
         fields = export_info.model_dump(mode="json", exclude={"url", "expires_at"})
         print_json({"file": str(target), **fields})
         return
-    sizes = f"{number(export_info.positions)} positions, {number(export_info.size_bytes)} bytes"
+    sizes = f"{format_number(export_info.positions)} positions, {format_number(export_info.size_bytes)} bytes"
     console().print(
-        f"{target}: {number(export_info.sessions)} sessions, {sizes}\nsha256 {export_info.sha256}", soft_wrap=True
+        f"{target}: {format_number(export_info.sessions)} sessions, {sizes}\nsha256 {export_info.sha256}",
+        soft_wrap=True,
     )

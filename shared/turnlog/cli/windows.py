@@ -14,8 +14,18 @@ from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
 from turnlog.cli.jobs import job_line
-from turnlog.cli.options import Budget, Connection, Format, Json, Policy, Session, connected, opened, policy_value
-from turnlog.cli.screen import STYLES, console, number, picture, plain, print_json, table
+from turnlog.cli.options import (
+    Budget,
+    Connection,
+    Format,
+    Json,
+    Policy,
+    Session,
+    open_client,
+    policy_value,
+    with_connection,
+)
+from turnlog.cli.screen import STYLES, console, format_number, plain, print_json, table, window_table
 from turnlog.client.model import Turnlog
 from turnlog.core.errors import InvalidInputError, NotFoundError
 from turnlog.jobs.models import Job
@@ -145,7 +155,9 @@ def difference(before: WindowAnswer, after: WindowAnswer, *, title: str | None =
             f"{change.tokens:+,}",
             Text(part.reason or "", style="dim"),
         )
-    line = Text(f"head {before.head} -> {after.head}: {number(before.tokens)} -> {number(after.tokens)} tokens")
+    line = Text(
+        f"head {before.head} -> {after.head}: {format_number(before.tokens)} -> {format_number(after.tokens)} tokens"
+    )
     line.append(f" ({after.tokens - before.tokens:+,})")
     return Group(grid, Text(), line) if changes else Group(Text("no difference"), line)
 
@@ -182,7 +194,7 @@ Against = Annotated[
 ]
 
 
-@connected
+@with_connection
 def context(  # noqa: PLR0913
     connection: Connection,
     session: Session,
@@ -196,11 +208,11 @@ def context(  # noqa: PLR0913
     json: Json = False,
 ) -> None:
     """Show the window of the next model call, with a bar for each part."""
-    with opened(connection) as log:
+    with open_client(connection) as log:
         options = {"policy": policy_value(policy), "budget": budget, "format": format, "model": model}
         handle = log.sessions.get(session)
-        window = handle.context(at=moment(at), **options)  # type: ignore[arg-type]
-        other = handle.context(at=moment(against), **options) if against is not None else None  # type: ignore[arg-type]
+        window = handle.context(at=parse_moment(at), **options)  # type: ignore[arg-type]
+        other = handle.context(at=parse_moment(against), **options) if against is not None else None  # type: ignore[arg-type]
     if json:
         shown = window.model_dump(mode="json")
         print_json(shown if other is None else {"window": shown, "against": other.model_dump(mode="json")})
@@ -209,7 +221,7 @@ def context(  # noqa: PLR0913
     if other is not None:
         screen.print(difference(other, window, title=f"Window of {session}"))
         return
-    screen.print(picture(window, title=f"Window of {session}"))
+    screen.print(window_table(window, title=f"Window of {session}"))
     if messages:
         from turnlog.cli.screen import message_text
 
@@ -220,7 +232,7 @@ def context(  # noqa: PLR0913
             screen.print(message_text(body, heading=f"{index}"))
 
 
-def moment(text: str | None) -> int | str | None:
+def parse_moment(text: str | None) -> int | str | None:
     """Return digits as a position, and other text unchanged as a time."""
     return int(text) if text is not None and text.isascii() and text.isdigit() else text
 
@@ -235,7 +247,7 @@ class Progress(Protocol):
     def __call__(self, text: str) -> None: ...
 
 
-@connected
+@with_connection
 def compress(
     connection: Connection,
     session: Session,
@@ -269,7 +281,7 @@ def compress(
     """Summarise a session's closed loops by a job in the queue, and print what the summary covers."""
     if show and (not wait or keep_loops is not None or max_tokens is not None):
         raise InvalidInputError("--show makes no summary: leave the other options out")
-    with opened(connection) as log:
+    with open_client(connection) as log:
         handle = log.sessions.get(session)
         if show:
             _print_summary(_existing(handle.summary(), session), json=json)
@@ -360,9 +372,9 @@ def _print_numbers(screen: Console, summary: SummaryAnswer) -> None:
     grid.show_header = False
     grid.add_row("positions", f"{summary.first}–{summary.last}")
     grid.add_row("loops", f"{summary.first_loop}–{summary.last_loop}")
-    grid.add_row("messages", number(summary.messages))
-    grid.add_row("tokens", f"{number(summary.source_tokens)} -> {number(summary.tokens)}{share}")
-    grid.add_row("facts", number(len(summary.facts)))
+    grid.add_row("messages", format_number(summary.messages))
+    grid.add_row("tokens", f"{format_number(summary.source_tokens)} -> {format_number(summary.tokens)}{share}")
+    grid.add_row("facts", format_number(len(summary.facts)))
     grid.add_row("at", f"{summary.position}{base}")
     grid.add_row("by", plain(summary.summariser, lines=False))
     screen.print(grid)

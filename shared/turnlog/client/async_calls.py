@@ -17,7 +17,7 @@ T = TypeVar("T")
 S = TypeVar("S")
 
 
-async def finished(mutation: Callable[[], T], executor: Executor | None = None) -> T:
+async def run_to_end(mutation: Callable[[], T], executor: Executor | None = None) -> T:
     """Run a call in a thread to its end, also when the caller is cancelled.
 
     The cancellation is raised after the call has ended, so its effect is never in doubt. With an ``executor``, a call that
@@ -43,7 +43,7 @@ async def finished(mutation: Callable[[], T], executor: Executor | None = None) 
     return doing.result()
 
 
-async def abandonable(call: Callable[[], T], executor: Executor) -> T:
+async def run_abandonable(call: Callable[[], T], executor: Executor) -> T:
     """Run a call in a thread, and stop waiting for it when the caller is cancelled."""
     return await asyncio.wrap_future(executor.submit(contextvars.copy_context().run, call))
 
@@ -59,13 +59,13 @@ class CallThreads:
 
     async def read(self, call: Callable[[], T]) -> T:
         """Run a reading call. When the caller is cancelled, stop waiting for it."""
-        return await abandonable(call, self._running())
+        return await run_abandonable(call, self._running())
 
     async def finish(self, call: Callable[[], T]) -> T:
         """Run a writing call to its end. When the caller is cancelled, a call that has not started is dropped, else its end is
         awaited.
         """
-        return await finished(call, self._running())
+        return await run_to_end(call, self._running())
 
     async def close(self) -> None:
         """Refuse new calls, and wait for the running ones."""

@@ -22,7 +22,7 @@ from turnlog.importers.models import (
     SourceMessage,
     SourceRemark,
     SourceSession,
-    joined,
+    join_pieces,
     made_id,
     session_id_of,
 )
@@ -99,7 +99,7 @@ class _Lines:
         last = self.messages[-1] if self.messages else None
         answer_id = line.value["message"].get("id")
         if last is not None and answer_id and line.value["type"] == "assistant" and _answer_id(last) == answer_id:
-            self.messages[-1] = joined([*last.pieces, *message.pieces])
+            self.messages[-1] = join_pieces([*last.pieces, *message.pieces])
         else:
             self.messages.append(message)
 
@@ -138,4 +138,4 @@ def _message(line: JsonLine, before: list[Any]) -> SourceMessage:
     source_message = SourceMessage(
         f"line {line.number}", {"role": message["role"], "content": message["content"]}, meta
     )
-    return joined([source_message])
+    return join_pieces([source_message])

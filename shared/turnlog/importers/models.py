@@ -155,11 +155,11 @@ class SourceMessage:
 
     def first(self, count: int) -> SourceMessage:
         """Return the message of the first ``count`` pieces."""
-        return joined(self.pieces[:count])
+        return join_pieces(self.pieces[:count])
 
     def rest(self, count: int) -> SourceMessage:
         """Return the message of the pieces after the first ``count``."""
-        return joined(self.pieces[count:])
+        return join_pieces(self.pieces[count:])
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -209,7 +209,7 @@ def with_extra(metadata: dict[str, Any] | None, extra: dict[str, Any]) -> dict[s
     return {**own, name: extra}
 
 
-def joined(pieces: Sequence[SourceMessage]) -> SourceMessage:
+def join_pieces(pieces: Sequence[SourceMessage]) -> SourceMessage:
     """Join pieces to one message: their blocks and lines, with the id and time of the first piece."""
     first = pieces[0]
     if len(pieces) == 1:

@@ -23,7 +23,7 @@ from langchain_core.utils.function_calling import convert_to_openai_tool
 from langgraph.config import get_config
 from langgraph.runtime import Runtime
 
-from turnlog.agents.graph_state.aligning import append_new, tell_edited, tell_removed
+from turnlog.agents.graph_state.aligning import append_new, record_edits, record_removals
 from turnlog.agents.graph_state.messages import (
     FORMAT,
     GRAPH_METADATA,
@@ -186,8 +186,8 @@ class TurnlogMiddleware(AgentMiddleware[State, Any, Any]):
             return
         listed = [self._graph_message(session, message) for message in _newest(messages, before)]
         aligned, _ = append_new(session, listed, is_compressed=False, is_same_run=lambda: None, options=self._options)
-        tell_edited(session, listed, aligned)
-        tell_removed(session, before or (), messages)
+        record_edits(session, listed, aligned)
+        record_removals(session, before or (), messages)
         for message in messages:
             self._sent.pop(message.id or "", None)
         _put(self._done, run, messages)

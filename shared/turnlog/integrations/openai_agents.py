@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from turnlog.client.async_calls import finished
+from turnlog.client.async_calls import run_to_end
 from turnlog.client.backend import parts_of
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import HeadMismatchError, InvalidInputError, NotFoundError
@@ -54,15 +54,15 @@ class TurnlogSession:
         """Add all items, or none of them when an error is raised."""
         plain_items = [dict(_plain(item)) for item in items]
         if plain_items:
-            await finished(lambda: self._add(plain_items))
+            await run_to_end(lambda: self._add(plain_items))
 
     async def pop_item(self) -> Item | None:
         """Remove the newest item from the view and return it; None when there is none."""
-        return await finished(self._pop)
+        return await run_to_end(self._pop)
 
     async def clear_session(self) -> None:
         """Remove all items from the view."""
-        await finished(self._clear)
+        await run_to_end(self._clear)
 
     # ------------------------------------------------------------ blocking work, called in a thread
 

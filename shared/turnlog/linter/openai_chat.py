@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeGuard
 
-from turnlog.linter.rules import Findings, Rule, Violation, entries, is_filled, kind_of, quoted
+from turnlog.linter.rules import Findings, Rule, Violation, describe_value, is_filled, iter_entries, kind_of
 
 MAX_ID = 40
 MAX_NAME = 64
@@ -167,7 +167,7 @@ def check(messages: object) -> list[Violation]:
     """
     findings = Findings(RULES)
     pairing = _Pairing(findings)
-    for pointer, message in entries(findings, messages):
+    for pointer, message in iter_entries(findings, messages):
         if isinstance(message, dict):
             _check_message(findings, pointer, message)
             pairing.take(pointer, message)
@@ -184,7 +184,7 @@ def check(messages: object) -> list[Violation]:
 def _check_message(findings: Findings, pointer: str, message: dict[str, object]) -> None:
     role = message.get("role")
     if not (isinstance(role, str) and role in ROLES):
-        findings.add("unknown_role", f"{pointer}/role", f"the role is {quoted(role)}")
+        findings.add("unknown_role", f"{pointer}/role", f"the role is {describe_value(role)}")
         return
     _check_name(findings, f"{pointer}/name", message.get("name"), role)
     _check_content(findings, pointer, message, role)
@@ -199,9 +199,9 @@ def _check_message(findings: Findings, pointer: str, message: dict[str, object])
 def _check_name(findings: Findings, pointer: str, name: object, role: str) -> None:
     if role == "function":
         if not _is_function_name(name):
-            findings.add("function_name", pointer, f"the function's name is {quoted(name)}")
+            findings.add("function_name", pointer, f"the function's name is {describe_value(name)}")
     elif name is not None and not (isinstance(name, str) and len(name) <= MAX_NAME and _AUTHOR_NAME.fullmatch(name)):
-        findings.add("name_invalid", pointer, f"the name is {quoted(name)}")
+        findings.add("name_invalid", pointer, f"the name is {describe_value(name)}")
 
 
 def _check_content(findings: Findings, pointer: str, message: dict[str, object], role: str) -> None:
@@ -226,7 +226,9 @@ def _check_part(findings: Findings, pointer: str, part: object, role: str) -> No
         return
     kind = part.get("type")
     if not (isinstance(kind, str) and kind in _PART_TYPES.get(role, _TEXT_ONLY)):
-        findings.add("part_type", f"{pointer}/type", f"a message with role {role!r} has a part of type {quoted(kind)}")
+        findings.add(
+            "part_type", f"{pointer}/type", f"a message with role {role!r} has a part of type {describe_value(kind)}"
+        )
         return
     body, pointer = part.get(kind), f"{pointer}/{kind}"
     if kind in {"text", "refusal"}:
@@ -269,15 +271,17 @@ def _check_call(findings: Findings, pointer: str, call: object) -> None:
         return
     call_id, kind = call.get("id"), call.get("type")
     if not is_filled(call_id):
-        findings.add("call_id", f"{pointer}/id", f"the id of the call is {quoted(call_id)}")
+        findings.add("call_id", f"{pointer}/id", f"the id of the call is {describe_value(call_id)}")
     elif len(call_id) > MAX_ID:
-        findings.add("call_id_too_long", f"{pointer}/id", f"the id {quoted(call_id)} has {len(call_id)} characters")
+        findings.add(
+            "call_id_too_long", f"{pointer}/id", f"the id {describe_value(call_id)} has {len(call_id)} characters"
+        )
     if kind == "function":
         _check_call_body(findings, f"{pointer}/function", call.get("function"))
     elif kind == "custom":
         _check_call_body(findings, f"{pointer}/custom", call.get("custom"), key="input")
     else:
-        findings.add("call_type", f"{pointer}/type", f"the type of the call is {quoted(kind)}")
+        findings.add("call_type", f"{pointer}/type", f"the type of the call is {describe_value(kind)}")
 
 
 def _check_call_body(findings: Findings, pointer: str, body: object, *, key: str = "arguments") -> None:
@@ -286,7 +290,7 @@ def _check_call_body(findings: Findings, pointer: str, body: object, *, key: str
         return
     name, text = body.get("name"), body.get(key)
     if not _is_function_name(name):
-        findings.add("call_name", f"{pointer}/name", f"the name of the called tool is {quoted(name)}")
+        findings.add("call_name", f"{pointer}/name", f"the name of the called tool is {describe_value(name)}")
     if not isinstance(text, str):
         findings.add(f"{key}_not_string", f"{pointer}/{key}", f"{key} is {kind_of(text)}, not a string")
 
@@ -350,7 +354,7 @@ class _Pairing:
             calls.faulty_calls += 1
             return
         if call_id in self._ids:
-            self._add("call_id_repeated", f"{pointer}/id", f"an earlier call has the id {quoted(call_id)} too")
+            self._add("call_id_repeated", f"{pointer}/id", f"an earlier call has the id {describe_value(call_id)} too")
         self._ids.add(call_id)
         if call_id in calls.waiting:
             calls.faulty_calls += 1
@@ -360,7 +364,7 @@ class _Pairing:
     def _take_result(self, pointer: str, call_id: object) -> None:
         calls = self._calls
         if not is_filled(call_id):
-            self._add("result_id", f"{pointer}/tool_call_id", f"tool_call_id is {quoted(call_id)}")
+            self._add("result_id", f"{pointer}/tool_call_id", f"tool_call_id is {describe_value(call_id)}")
         if calls is None:
             self._add("orphan_result", f"{pointer}/role", "no assistant message with tool_calls comes right before")
         elif not is_filled(call_id):
@@ -371,14 +375,20 @@ class _Pairing:
         elif calls.faulty_calls:
             calls.faulty_calls -= 1
         elif call_id in calls.answered:
-            self._add("second_result", f"{pointer}/tool_call_id", f"the call {quoted(call_id)} has a result already")
+            self._add(
+                "second_result", f"{pointer}/tool_call_id", f"the call {describe_value(call_id)} has a result already"
+            )
         else:
-            self._add("result_id_unknown", f"{pointer}/tool_call_id", f"no call before has the id {quoted(call_id)}")
+            self._add(
+                "result_id_unknown", f"{pointer}/tool_call_id", f"no call before has the id {describe_value(call_id)}"
+            )
 
     def _end_calls(self) -> None:
         if self._calls is not None:
             for call_id, pointer in list(self._calls.waiting.items())[self._calls.faulty_results :]:
-                self._add("call_unanswered", pointer, f"the call {quoted(call_id)} has no tool message behind it")
+                self._add(
+                    "call_unanswered", pointer, f"the call {describe_value(call_id)} has no tool message behind it"
+                )
             self._calls = None
 
     def _take_function_result(self, pointer: str, name: object) -> None:
@@ -387,13 +397,15 @@ class _Pairing:
             text = "no assistant message with function_call comes right before"
             self._add("orphan_function_result", f"{pointer}/role", text)
         elif _is_function_name(name) and _is_function_name(function[1]) and name != function[1]:
-            text = f"the function called is {quoted(function[1])}, the result names {quoted(name)}"
+            text = f"the function called is {describe_value(function[1])}, the result names {describe_value(name)}"
             self._add("function_result_name", f"{pointer}/name", text)
 
     def _end_function(self) -> None:
         if self._function is not None:
             pointer, name = self._function
-            self._add("function_call_unanswered", pointer, f"no function message follows the call of {quoted(name)}")
+            self._add(
+                "function_call_unanswered", pointer, f"no function message follows the call of {describe_value(name)}"
+            )
             self._function = None
 
 

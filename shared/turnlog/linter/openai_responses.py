@@ -21,7 +21,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from turnlog.linter.rules import Findings, Rule, Violation, entries, is_filled, is_one_of, kind_of, quoted
+from turnlog.linter.rules import Findings, Rule, Violation, describe_value, is_filled, is_one_of, iter_entries, kind_of
 
 MAX_ID = 64
 MAX_NAME = 128
@@ -196,7 +196,7 @@ def check(messages: object) -> list[Violation]:
     """
     findings = Findings(RULES)
     reader = _Reader(findings)
-    for pointer, item in entries(findings, messages, kind="items", name="the input"):
+    for pointer, item in iter_entries(findings, messages, kind="items", name="the input"):
         reader.take(pointer, item)
     reader.end()
     return findings.violations
@@ -229,7 +229,7 @@ class _Reader:
         kind = _kind(item)
         is_chat_message = kind != "message" and {"role", "content"} <= item.keys()
         if not is_filled(kind) or kind in _OTHER_API_TYPES or is_chat_message:
-            self._add("item_type", f"{pointer}/type", f"the type of the item is {quoted(kind)}")
+            self._add("item_type", f"{pointer}/type", f"the type of the item is {describe_value(kind)}")
             self._end_reasoning(has_follower=False)
             return
         if kind != "reasoning":
@@ -240,7 +240,7 @@ class _Reader:
         self._take_id(pointer, item.get("id"), kind)
         status = item.get("status")
         if kind in _KEYS and status is not None and not is_one_of(status, _STATUS):
-            self._add("status_value", f"{pointer}/status", f"the status is {quoted(status)}")
+            self._add("status_value", f"{pointer}/status", f"the status is {describe_value(status)}")
         if kind == "message":
             self._check_message(pointer, item)
         elif kind == "reasoning":
@@ -255,7 +255,7 @@ class _Reader:
         self._end_reasoning(has_follower=False)
         excused = self._faulty_outputs + self._references
         for call_id, pointer in list(self._waiting.items())[excused:]:
-            self._add("call_unanswered", pointer, f"the call {quoted(call_id)} has no output behind it")
+            self._add("call_unanswered", pointer, f"the call {describe_value(call_id)} has no output behind it")
 
     def _end_reasoning(self, *, has_follower: bool) -> None:
         if self._reasoning and not has_follower:
@@ -266,17 +266,19 @@ class _Reader:
         if kind == "item_reference":
             self._references += 1
             if not is_filled(item_id):
-                self._add("reference_id", f"{pointer}/id", f"the id of the item is {quoted(item_id)}")
+                self._add("reference_id", f"{pointer}/id", f"the id of the item is {describe_value(item_id)}")
                 return
         if item_id is None:
             return
         pointer = f"{pointer}/id"
         if not (isinstance(item_id, str) and _ID.fullmatch(item_id)):
-            self._add("item_id", pointer, f"the id of the item is {quoted(item_id)}")
+            self._add("item_id", pointer, f"the id of the item is {describe_value(item_id)}")
         elif item_id in self._item_ids:
-            self._add("item_id_repeated", pointer, f"an earlier item has the id {quoted(item_id)} too")
+            self._add("item_id_repeated", pointer, f"an earlier item has the id {describe_value(item_id)} too")
         elif not item_id.startswith(_ID_PREFIXES.get(kind, "")):
-            self._add("item_id_prefix", pointer, f"the id {quoted(item_id)} does not begin with {_ID_PREFIXES[kind]}")
+            self._add(
+                "item_id_prefix", pointer, f"the id {describe_value(item_id)} does not begin with {_ID_PREFIXES[kind]}"
+            )
         else:
             self._item_ids.add(item_id)
 
@@ -287,7 +289,7 @@ class _Reader:
         if kind in {"function_call", "custom_tool_call"}:
             name, key = item.get("name"), "arguments" if kind == "function_call" else "input"
             if not (isinstance(name, str) and _NAME.fullmatch(name)):
-                self._add("call_name", f"{pointer}/name", f"the name of the called tool is {quoted(name)}")
+                self._add("call_name", f"{pointer}/name", f"the name of the called tool is {describe_value(name)}")
             if not isinstance(item.get(key), str):
                 self._add(f"{key}_not_string", f"{pointer}/{key}", f"{key} is {kind_of(item.get(key))}, not a string")
         if not self._check_call_id(pointer, call_id):
@@ -295,7 +297,7 @@ class _Reader:
             return
         call_id = str(call_id)
         if call_id in self._kinds:
-            self._add("call_id_repeated", f"{pointer}/call_id", f"an earlier call has {quoted(call_id)} too")
+            self._add("call_id_repeated", f"{pointer}/call_id", f"an earlier call has {describe_value(call_id)} too")
             if call_id in self._waiting:
                 self._faulty_calls += 1
                 return
@@ -314,7 +316,7 @@ class _Reader:
             return
         call_id = str(call_id)
         if call_id in self._kinds and self._kinds[call_id] != _CALL_TYPE_OF[kind]:
-            description = f"the call {quoted(call_id)} is a {self._kinds[call_id]}, the output a {kind}"
+            description = f"the call {describe_value(call_id)} is a {self._kinds[call_id]}, the output a {kind}"
             self._add("output_kind", f"{pointer}/type", description)
             self._waiting.pop(call_id, None)
         elif call_id in self._waiting:
@@ -322,16 +324,18 @@ class _Reader:
         elif self._faulty_calls:
             self._faulty_calls -= 1
         elif call_id in self._answered:
-            self._add("second_output", id_pointer, f"the call {quoted(call_id)} has an output already")
+            self._add("second_output", id_pointer, f"the call {describe_value(call_id)} has an output already")
         elif call_id not in self._kinds and not self._references:
-            self._add("orphan_output", id_pointer, f"no call before has the call_id {quoted(call_id)}")
+            self._add("orphan_output", id_pointer, f"no call before has the call_id {describe_value(call_id)}")
         self._answered.add(call_id)
 
     def _check_call_id(self, pointer: str, call_id: object) -> bool:
         if not is_filled(call_id):
-            self._add("call_id", f"{pointer}/call_id", f"call_id is {quoted(call_id)}")
+            self._add("call_id", f"{pointer}/call_id", f"call_id is {describe_value(call_id)}")
         elif len(call_id) > MAX_ID:
-            self._add("call_id_too_long", f"{pointer}/call_id", f"{quoted(call_id)} has {len(call_id)} characters")
+            self._add(
+                "call_id_too_long", f"{pointer}/call_id", f"{describe_value(call_id)} has {len(call_id)} characters"
+            )
         return is_filled(call_id)
 
     def _check_output(self, pointer: str, output: object) -> None:
@@ -345,20 +349,20 @@ class _Reader:
     def _check_message(self, pointer: str, item: dict[str, object]) -> None:
         role, content, phase = item.get("role"), item.get("content"), item.get("phase")
         if not is_one_of(role, _ROLES):
-            self._add("unknown_role", f"{pointer}/role", f"the role is {quoted(role)}")
+            self._add("unknown_role", f"{pointer}/role", f"the role is {describe_value(role)}")
         elif isinstance(content, list):
             self._check_parts(f"{pointer}/content", content, _OUTPUTS if role == "assistant" else _INPUTS)
         elif not isinstance(content, str):
             self._add("content_type", f"{pointer}/content", f"content is {kind_of(content)}")
         if phase is not None and not is_one_of(phase, _PHASES):
-            self._add("phase_value", f"{pointer}/phase", f"the phase is {quoted(phase)}")
+            self._add("phase_value", f"{pointer}/phase", f"the phase is {describe_value(phase)}")
 
     def _check_parts(self, pointer: str, parts: list[object], types: frozenset[str]) -> None:
         for index, part in enumerate(parts):
             if not isinstance(part, dict):
                 self._add("part_not_object", f"{pointer}/{index}", f"the part is {kind_of(part)}, not an object")
             elif not is_one_of(part.get("type"), types):
-                text = f"a part of type {quoted(part.get('type'))} is not allowed here"
+                text = f"a part of type {describe_value(part.get('type'))} is not allowed here"
                 self._add("part_type", f"{pointer}/{index}/type", text)
             else:
                 self._check_part(f"{pointer}/{index}", part, str(part["type"]))
@@ -371,7 +375,7 @@ class _Reader:
                 self._add("part_field", pointer, f"the part has none of {', '.join(keys)}")
             detail = part.get("detail")
             if detail is not None and not is_one_of(detail, _DETAILS):
-                self._add("part_field", f"{pointer}/detail", f"detail is {quoted(detail)}")
+                self._add("part_field", f"{pointer}/detail", f"detail is {describe_value(detail)}")
         else:
             key = "refusal" if kind == "refusal" else "text"
             if not isinstance(part.get(key), str):

@@ -102,7 +102,7 @@ class Findings:
         """Add ``unknown_key`` for each key of ``value`` that is not in ``known``."""
         for key in value:
             if key not in known:
-                self.add("unknown_key", f"{pointer}/{escaped(key)}", f"the key {quoted(key)} is not known here")
+                self.add("unknown_key", f"{pointer}/{escaped(key)}", f"the key {describe_value(key)} is not known here")
 
 
 class TurnPairing:
@@ -129,7 +129,7 @@ class TurnPairing:
         """Return whether ``call_id`` is new; add ``call_id_repeated`` at ``pointer`` when an earlier call has it."""
         is_new = call_id not in self._ids
         if not is_new:
-            self._findings.add("call_id_repeated", pointer, f"an earlier call has the id {quoted(call_id)} too")
+            self._findings.add("call_id_repeated", pointer, f"an earlier call has the id {describe_value(call_id)} too")
         self._ids.add(call_id)
         return is_new
 
@@ -156,22 +156,24 @@ class TurnPairing:
         elif self._faulty_calls:
             self._faulty_calls -= 1
         elif call_id in self._answered:
-            self._findings.add("second_result", pointer, f"the call {quoted(call_id)} has a result already")
+            self._findings.add("second_result", pointer, f"the call {describe_value(call_id)} has a result already")
         else:
-            self._findings.add("result_unknown", pointer, f"no call of the turn before has the id {quoted(call_id)}")
+            self._findings.add(
+                "result_unknown", pointer, f"no call of the turn before has the id {describe_value(call_id)}"
+            )
         return is_answer
 
     def end_turn(self) -> None:
         """Add ``call_unanswered`` for each call without a result. Called when the user turn ends, or when none follows."""
         for call_id, pointer in list(self._waiting.items())[self._faulty_results :]:
             self._findings.add(
-                "call_unanswered", pointer, f"the call {quoted(call_id)} has no result in the next user turn"
+                "call_unanswered", pointer, f"the call {describe_value(call_id)} has no result in the next user turn"
             )
         self._waiting, self._answered = {}, set()
         self._faulty_calls = self._faulty_results = 0
 
 
-def entries(
+def iter_entries(
     findings: Findings, value: object, *, kind: str = "messages", name: str = "messages"
 ) -> Iterator[tuple[str, object]]:
     """Yield the entries of a request's list, each with its JSON pointer.
@@ -203,7 +205,7 @@ def escaped(key: object) -> str:
     return str(key)[:64].replace("~", "~0").replace("/", "~1")
 
 
-def quoted(value: object) -> str:
+def describe_value(value: object) -> str:
     """Return a value as violations name it: a string quoted and cut to 64 characters, any other value as its type."""
     if not isinstance(value, str):
         return kind_of(value)

@@ -43,7 +43,7 @@ def given_role(body: JsonObject) -> str:
     """Return the role as the body spells it. Raises `InvalidInputError` when it is missing or not a string."""
     role = body.get("role")
     if not isinstance(role, str) or not role:
-        raise invalid("/role", "a message needs a role, a non-empty string")
+        raise invalid_message("/role", "a message needs a role, a non-empty string")
     return role
 
 
@@ -82,7 +82,7 @@ def tool_input(call: ToolCall) -> JsonValue:
     return arguments_value(call) if call.arguments.strip() else {}
 
 
-def string(value: JsonValue) -> str:
+def string_of(value: JsonValue) -> str:
     """Return the value of a string field, or an empty string when it is missing, null or of another type."""
     return value if isinstance(value, str) else ""
 
@@ -127,7 +127,7 @@ def text_with_placeholders(message: Message) -> str:
     return "\n".join(text for text in map(placeholder_text, message.content) if text)
 
 
-def invalid(pointer: str, message: str) -> InvalidInputError:
+def invalid_message(pointer: str, message: str) -> InvalidInputError:
     """Return the error for a body that is not a message."""
     return InvalidInputError(message, code="invalid_message", problems=[Problem("invalid_message", pointer, message)])
 
@@ -183,7 +183,7 @@ class _Tool:
     strict: bool | None = None
 
 
-def converted(tools: Sequence[JsonObject], format: str) -> list[JsonObject]:
+def convert_tools(tools: Sequence[JsonObject], format: str) -> list[JsonObject]:
     """Return the tools in the shape of ``format``, without the tools that only another provider runs."""
     sent = list[JsonObject]()
     for schema in tools:

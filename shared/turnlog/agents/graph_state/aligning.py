@@ -172,7 +172,7 @@ EDITED, REMOVED = "message_edited", "messages_removed"
 _MAX_IDS = 50
 
 
-def tell_edited(session: Session, messages: Sequence[GraphMessage | None], aligned: Aligned) -> None:
+def record_edits(session: Session, messages: Sequence[GraphMessage | None], aligned: Aligned) -> None:
     """Record an entry in the history for each message that the log has under its id with another body."""
     bodies = {message.identity.id: message.identity.body for message in messages if message is not None}
     for identity, position in aligned.known:
@@ -182,7 +182,7 @@ def tell_edited(session: Session, messages: Sequence[GraphMessage | None], align
             session.record(EDITED, metadata=details, idempotency_key=f"edited-{position}-{_digest(body)}")
 
 
-def tell_removed(session: Session, before: Sequence[Any], messages: Sequence[Any]) -> None:
+def record_removals(session: Session, before: Sequence[Any], messages: Sequence[Any]) -> None:
     """Record an entry in the history for the messages with an id that were there ``before`` and are gone."""
     left = {message.id for message in messages}
     removed: list[JsonValue] = [message.id for message in before if message.id is not None and message.id not in left]

@@ -21,7 +21,7 @@ from turnlog.agents.graph_state.checks import (
     problems_of,
     put_back,
     record_conversion,
-    storable,
+    split_storable,
     take_snapshot,
     valid_fields,
     with_problems,
@@ -30,10 +30,10 @@ from turnlog.agents.graph_state.messages import (
     GRAPH_METADATA,
     GraphMessage,
     is_removal,
+    merge_answer,
     original_form,
     original_message,
     to_graph_message,
-    updated,
     with_ids,
 )
 from turnlog.client.model import Session
@@ -85,7 +85,7 @@ class Saving:
     def run(self) -> Converted:
         """Save the state, and return it with the metadata of the conversion."""
         values = {name: value for name, value in self._state.items() if name not in self._lists}
-        stored, handlers, lost = storable(values)
+        stored, handlers, lost = split_storable(values)
         for index, message in enumerate(self._messages or []):
             parsed, problems = to_graph_message(message, f"/{self._source}/{index}")
             self._parsed.append(parsed)
@@ -157,7 +157,7 @@ class Saving:
 
     def _store_state(self, converted: Converted, aligned: Aligned, stored: Mapping[str, Any]) -> Converted:
         """Store the execution state and the graph's other values; a refusal becomes a problem."""
-        own_fields, _, _ = storable(
+        own_fields, _, _ = split_storable(
             {name: converted.state[name] for name in ("metadata", "errors") if name in converted.state}
         )
         values = {**stored, **own_fields}
@@ -356,7 +356,7 @@ class _NodeConversion:
             if name in self.reducers and name in merged:
                 merged[name] = self.reducers[name](merged[name], value)
             else:
-                merged[name] = updated(earlier, _listed(value)) if name == MESSAGES else value
+                merged[name] = merge_answer(earlier, _listed(value)) if name == MESSAGES else value
         source = FULL if FULL in update else MESSAGES
         saving = Saving(
             self._session(state),

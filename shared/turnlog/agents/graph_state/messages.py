@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from turnlog.agents.graph_state.checks import storable
+from turnlog.agents.graph_state.checks import split_storable
 from turnlog.client.model import Session
 from turnlog.core.errors import InvalidInputError, Problem
 from turnlog.core.json_values import JsonObject, canonical_json
@@ -62,7 +62,7 @@ def to_graph_message(value: Any, pointer: str) -> tuple[GraphMessage | None, lis
     converted = _body_and_meta(value) if _is_object(value) else (value, {}) if isinstance(value, Mapping) else None
     if converted is None:
         return None, [Problem("wrong_type", pointer, "a message is neither an object nor a message of LangChain")]
-    (body, _, problems), meta = storable(converted[0]), converted[1]
+    (body, _, problems), meta = split_storable(converted[0]), converted[1]
     placed = [Problem(problem.code, pointer + problem.pointer, problem.message) for problem in problems]
     try:
         recognise(body).parse(body)
@@ -76,7 +76,7 @@ def is_removal(value: Any) -> bool:
     return _is_object(value) and getattr(value, "type", None) == "remove"
 
 
-def updated(before: Sequence[Any], answer: Sequence[Any]) -> list[Any]:
+def merge_answer(before: Sequence[Any], answer: Sequence[Any]) -> list[Any]:
     """Merge a node's answer into the messages: the answer is the whole list, a list behind a summary, or new messages only."""
     removed = {message.id for message in answer if is_removal(message)}
     new = [message for message in answer if not is_removal(message)]
@@ -130,7 +130,7 @@ def _is_object(value: Any) -> bool:
 
 def _body_and_meta(value: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return body and metadata of a message object."""
-    data, _, _ = storable(value.model_dump())
+    data, _, _ = split_storable(value.model_dump())
     role = _ROLES.get(value.type, getattr(value, "role", value.type))
     body: dict[str, Any] = {"role": role, "content": _content(value)}
     if data.get("name"):

@@ -41,7 +41,7 @@ class Accumulator(Protocol):
         """The text so far, without thinking."""
 
 
-def plain(event: object) -> Event:
+def as_mapping(event: object) -> Event:
     """Return an event or a message as a mapping. Raises `TypeError` for a value that is neither a mapping nor a pydantic model."""
     if isinstance(event, Mapping):
         return event
@@ -52,12 +52,12 @@ def plain(event: object) -> Event:
     raise TypeError(f"an event must be a mapping or an object of the provider's library, not {type(event).__name__}")
 
 
-def mapping(value: object) -> Event:
+def mapping_or_empty(value: object) -> Event:
     """Return the value if it is a mapping, else an empty one."""
     return value if isinstance(value, Mapping) else {}
 
 
-def listed(value: object) -> list[Any]:
+def list_or_empty(value: object) -> list[Any]:
     """Return the value if it is a list, else an empty one."""
     return value if isinstance(value, list) else []
 
@@ -83,7 +83,7 @@ def input_of(text: str) -> JsonObject:
     return value if isinstance(value, dict) else {"_raw": text}
 
 
-def counted(input_tokens: object, output_tokens: object) -> dict[str, int] | None:
+def usage_of(input_tokens: object, output_tokens: object) -> dict[str, int] | None:
     """Return token counts as a usage object, or None when one of them is missing."""
     if isinstance(input_tokens, int) and isinstance(output_tokens, int):
         return {"input_tokens": input_tokens, "output_tokens": output_tokens}

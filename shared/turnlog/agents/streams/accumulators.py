@@ -11,7 +11,7 @@ import base64
 import copy
 from typing import Any, cast
 
-from turnlog.agents.streams import Event, counted, index_of, input_of, listed, mapping, text_of
+from turnlog.agents.streams import Event, index_of, input_of, list_or_empty, mapping_or_empty, text_of, usage_of
 from turnlog.core.json_values import JsonObject, JsonValue
 
 _JOINED = {"text_delta": "text", "thinking_delta": "thinking"}
@@ -35,22 +35,22 @@ class AnthropicAccumulator:
     def usage(self) -> dict[str, int] | None:
         if "input_tokens" not in self._usage:
             return None
-        return counted(sum(self._usage.get(name, 0) for name in _INPUT), self._usage.get("output_tokens"))
+        return usage_of(sum(self._usage.get(name, 0) for name in _INPUT), self._usage.get("output_tokens"))
 
     def add(self, event: Event) -> None:
         kind, index = event.get("type"), index_of(event.get("index"), 0)
         if kind == "message_start":
-            message = mapping(event.get("message"))
+            message = mapping_or_empty(event.get("message"))
             self._role = text_of(message.get("role")) or self._role
             self._count(message)
-            for block_index, block in enumerate(listed(message.get("content"))):
-                self._blocks[block_index] = copy.deepcopy(dict(mapping(block)))
+            for block_index, block in enumerate(list_or_empty(message.get("content"))):
+                self._blocks[block_index] = copy.deepcopy(dict(mapping_or_empty(block)))
         elif kind == "content_block_start":
-            self._blocks[index] = copy.deepcopy(dict(mapping(event.get("content_block"))))
+            self._blocks[index] = copy.deepcopy(dict(mapping_or_empty(event.get("content_block"))))
         elif kind == "content_block_delta":
-            self._add(index, mapping(event.get("delta")))
+            self._add(index, mapping_or_empty(event.get("delta")))
         elif kind == "message_delta":
-            self.finish_reason = text_of(mapping(event.get("delta")).get("stop_reason")) or self.finish_reason
+            self.finish_reason = text_of(mapping_or_empty(event.get("delta")).get("stop_reason")) or self.finish_reason
             self._count(event)
         elif kind == "error":
             self.is_broken = True
@@ -88,7 +88,7 @@ class AnthropicAccumulator:
             ]
 
     def _count(self, event: Event) -> None:
-        for name, value in mapping(event.get("usage")).items():
+        for name, value in mapping_or_empty(event.get("usage")).items():
             if isinstance(value, int):
                 self._usage[name] = value
 
@@ -111,20 +111,20 @@ class ConverseAccumulator:
 
     def add(self, event: Event) -> None:
         for kind, value in event.items():
-            fields = mapping(value)
+            fields = mapping_or_empty(value)
             index = index_of(fields.get("contentBlockIndex"), 0)
             if kind == "messageStart":
                 self._role = text_of(fields.get("role")) or self._role
             elif kind == "contentBlockStart":
-                self._blocks[index] = cast("JsonObject", copy.deepcopy(dict(mapping(fields.get("start")))))
+                self._blocks[index] = cast("JsonObject", copy.deepcopy(dict(mapping_or_empty(fields.get("start")))))
             elif kind == "contentBlockDelta":
-                self._add(index, mapping(fields.get("delta")))
+                self._add(index, mapping_or_empty(fields.get("delta")))
             elif kind == "messageStop":
                 self.finish_reason = text_of(fields.get("stopReason")) or "end_turn"
             elif kind == "metadata":
-                usage = mapping(fields.get("usage"))
+                usage = mapping_or_empty(fields.get("usage"))
                 if isinstance(usage.get("inputTokens"), int):
-                    self.usage = counted(
+                    self.usage = usage_of(
                         sum(index_of(usage.get(name), 0) for name in _BEDROCK_CONVERSE_INPUT), usage.get("outputTokens")
                     )
             elif kind.endswith("Exception"):
@@ -139,7 +139,7 @@ class ConverseAccumulator:
             part = copy.deepcopy(block)
             if "toolUse" in part:
                 part["toolUse"] = {
-                    **cast("JsonObject", mapping(part["toolUse"])),
+                    **cast("JsonObject", mapping_or_empty(part["toolUse"])),
                     "input": input_of(self._inputs.get(index, "")),
                 }
             content.append(part)
@@ -159,9 +159,9 @@ class ConverseAccumulator:
                 block["text"] = text_of(block.get("text")) + text_of(delta["text"])
         elif "toolUse" in delta:
             block.setdefault("toolUse", {})
-            self._inputs[index] = self._inputs.get(index, "") + text_of(mapping(delta["toolUse"]).get("input"))
+            self._inputs[index] = self._inputs.get(index, "") + text_of(mapping_or_empty(delta["toolUse"]).get("input"))
         elif "reasoningContent" in delta:
-            self._add_reasoning(block, mapping(delta["reasoningContent"]))
+            self._add_reasoning(block, mapping_or_empty(delta["reasoningContent"]))
         elif "citation" in delta:
             self._add_citation(block, delta["citation"])
 
@@ -182,7 +182,7 @@ class ConverseAccumulator:
         if "citationsContent" not in block:
             block["citationsContent"] = {"content": [{"text": text_of(block.pop("text", ""))}], "citations": []}
         cited = _object(block, "citationsContent")
-        cited["citations"] = [*listed(cited.get("citations")), cast("JsonValue", copy.deepcopy(citation))]
+        cited["citations"] = [*list_or_empty(cited.get("citations")), cast("JsonValue", copy.deepcopy(citation))]
 
 
 def _object(block: JsonObject, name: str) -> JsonObject:
@@ -195,8 +195,8 @@ def _object(block: JsonObject, name: str) -> JsonObject:
 
 def _text(block: JsonObject) -> str:
     if "citationsContent" in block:
-        parts = listed(mapping(block["citationsContent"]).get("content"))
-        return "".join(text_of(mapping(part).get("text")) for part in parts)
+        parts = list_or_empty(mapping_or_empty(block["citationsContent"]).get("content"))
+        return "".join(text_of(mapping_or_empty(part).get("text")) for part in parts)
     return text_of(block.get("text"))
 
 
@@ -219,13 +219,13 @@ class ChatAccumulator:
         self._others: JsonObject = {}
 
     def add(self, event: Event) -> None:
-        usage = mapping(event.get("usage"))
-        self.usage = counted(usage.get("prompt_tokens"), usage.get("completion_tokens")) or self.usage
+        usage = mapping_or_empty(event.get("usage"))
+        self.usage = usage_of(usage.get("prompt_tokens"), usage.get("completion_tokens")) or self.usage
         self.is_broken = self.is_broken or bool(event.get("error"))
-        for choice in listed(event.get("choices")):
-            if index_of(mapping(choice).get("index"), 0) == 0:
-                self._add(mapping(mapping(choice).get("delta")))
-                self.finish_reason = text_of(mapping(choice).get("finish_reason")) or self.finish_reason
+        for choice in list_or_empty(event.get("choices")):
+            if index_of(mapping_or_empty(choice).get("index"), 0) == 0:
+                self._add(mapping_or_empty(mapping_or_empty(choice).get("delta")))
+                self.finish_reason = text_of(mapping_or_empty(choice).get("finish_reason")) or self.finish_reason
 
     @property
     def messages(self) -> list[JsonObject]:
@@ -243,16 +243,16 @@ class ChatAccumulator:
     @property
     def text(self) -> str:
         if isinstance(self._content, list):
-            return "".join(text_of(mapping(part).get("text")) for part in self._content)
+            return "".join(text_of(mapping_or_empty(part).get("text")) for part in self._content)
         return self._content or ""
 
     def _add(self, delta: Event) -> None:
         self._role = text_of(delta.get("role")) or self._role
         if "content" in delta:
             self._content = _joined(self._content, delta["content"])
-        for part in listed(delta.get("tool_calls")):
-            self._add_call(mapping(part))
-        function = mapping(delta.get("function_call"))
+        for part in list_or_empty(delta.get("tool_calls")):
+            self._add_call(mapping_or_empty(part))
+        function = mapping_or_empty(delta.get("function_call"))
         if function:
             self._function = self._function or {"name": "", "arguments": ""}
             for name in ("name", "arguments"):
@@ -291,7 +291,7 @@ class _Call:
     def add(self, part: Event) -> None:
         self.id = self.id or text_of(part.get("id"))
         self._kind = text_of(part.get("type")) or self._kind or ("custom" if "custom" in part else "")
-        function = mapping(part.get("function")) or mapping(part.get("custom"))
+        function = mapping_or_empty(part.get("function")) or mapping_or_empty(part.get("custom"))
         name = text_of(function.get("name"))
         self._name += "" if name == self._name else name
         arguments = function.get("arguments", function.get("input"))
@@ -315,7 +315,7 @@ def _joined(before: str | list[JsonValue] | None, content: Any) -> str | list[Js
     parts = before if isinstance(before, list) else [{"type": "text", "text": before}] if before else []
     return [
         *parts,
-        *([{"type": "text", "text": content}] if isinstance(content, str) else copy.deepcopy(listed(content))),
+        *([{"type": "text", "text": content}] if isinstance(content, str) else copy.deepcopy(list_or_empty(content))),
     ]
 
 
@@ -359,9 +359,9 @@ class ResponsesAccumulator:
     def add(self, event: Event) -> None:
         kind, index = text_of(event.get("type")), index_of(event.get("output_index"), 0)
         if kind in ("response.output_item.added", "response.output_item.done"):
-            self._items[index] = copy.deepcopy(dict(mapping(event.get("item"))))
+            self._items[index] = copy.deepcopy(dict(mapping_or_empty(event.get("item"))))
         elif kind in _ENDS:
-            self._end(_ENDS[kind], mapping(event.get("response")))
+            self._end(_ENDS[kind], mapping_or_empty(event.get("response")))
         elif kind in ("response.failed", "error"):
             self.is_broken = True
         elif index in self._items:
@@ -374,27 +374,27 @@ class ResponsesAccumulator:
     @property
     def text(self) -> str:
         parts = [
-            mapping(part)
+            mapping_or_empty(part)
             for _, item in sorted(self._items.items())
             if item.get("type") == "message"
-            for part in listed(item.get("content"))
+            for part in list_or_empty(item.get("content"))
         ]
         return "".join(text_of(part.get("text")) for part in parts)
 
     def _end(self, reason: str, response: Event) -> None:
-        self.finish_reason = text_of(mapping(response.get("incomplete_details")).get("reason")) or reason
-        usage = mapping(response.get("usage"))
-        self.usage = counted(usage.get("input_tokens"), usage.get("output_tokens")) or self.usage
+        self.finish_reason = text_of(mapping_or_empty(response.get("incomplete_details")).get("reason")) or reason
+        usage = mapping_or_empty(response.get("usage"))
+        self.usage = usage_of(usage.get("input_tokens"), usage.get("output_tokens")) or self.usage
         output = response.get("output")
         if isinstance(output, list) and len(output) >= len(self._items):
-            self._items = {index: copy.deepcopy(dict(mapping(item))) for index, item in enumerate(output)}
+            self._items = {index: copy.deepcopy(dict(mapping_or_empty(item))) for index, item in enumerate(output)}
 
     def _add(self, item: JsonObject, kind: str, event: Event) -> None:
         delta, index = text_of(event.get("delta")), index_of(event.get("content_index"), 0)
         if kind == "response.content_part.added":
-            _set(item, "content", index, mapping(event.get("part")))
+            _set(item, "content", index, mapping_or_empty(event.get("part")))
         elif kind == "response.reasoning_summary_part.added":
-            _set(item, "summary", index_of(event.get("summary_index"), 0), mapping(event.get("part")))
+            _set(item, "summary", index_of(event.get("summary_index"), 0), mapping_or_empty(event.get("part")))
         elif kind in _PARTS:
             field, name = _PARTS[kind]
             part = _part_at(item, field, index, "output_text" if name == "text" else name)

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, It
 from types import TracebackType
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
-from turnlog.agents.streams import accumulator, plain
-from turnlog.client.async_calls import finished
+from turnlog.agents.streams import accumulator, as_mapping
+from turnlog.client.async_calls import run_to_end
 from turnlog.client.backend import parts_of
 from turnlog.core.json_values import JsonObject
 from turnlog.engines.system import RandomIds
@@ -116,7 +116,7 @@ class SessionStream(_SavingStream, Generic[E]):
             self._is_over = True
             _save_after_error(error, self.save)
             raise
-        self._accumulated.add(plain(event))
+        self._accumulated.add(as_mapping(event))
         return event
 
     def close(self) -> None:
@@ -172,7 +172,7 @@ class AsyncSessionStream(_SavingStream, Generic[E]):
             self._is_over = True
             await self._save_after_error(error)
             raise
-        self._accumulated.add(plain(event))
+        self._accumulated.add(as_mapping(event))
         return event
 
     async def aclose(self) -> None:
@@ -199,7 +199,7 @@ class AsyncSessionStream(_SavingStream, Generic[E]):
             await self._save_after_error(error)
 
     async def _save(self) -> Appended | None:
-        return await finished(self.save)
+        return await run_to_end(self.save)
 
     async def _save_after_error(self, error: BaseException) -> None:
         try:

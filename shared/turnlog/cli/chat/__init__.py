@@ -15,7 +15,7 @@ from turnlog.cli.chat.models import KINDS, Model, model_of
 from turnlog.cli.chat.screen import Screen
 from turnlog.cli.chat.talk import Options, Talk
 from turnlog.cli.chat.tools import Tools, tools_of
-from turnlog.cli.options import Budget, Connection, Json, Policy, connected, opened_or_made, policy_value
+from turnlog.cli.options import Budget, Connection, Json, Policy, open_or_make_client, policy_value, with_connection
 from turnlog.cli.screen import console
 from turnlog.client.model import Session as OpenSession
 from turnlog.client.model import Turnlog
@@ -23,7 +23,7 @@ from turnlog.core.errors import NotFoundError
 from turnlog.core.recall_calls import tool_of
 
 
-@connected
+@with_connection
 def chat(  # noqa: PLR0913
     connection: Connection,
     session: Annotated[
@@ -62,7 +62,7 @@ def chat(  # noqa: PLR0913
     asks = frozenset(() if yes else ask or user_tools.functions)
     window: dict[str, Any] = {"policy": policy_value(policy), "budget": budget, "model_name": chosen.budget_name}
     options = Options(asks, max_iterations, {name: value for name, value in window.items() if value is not None})
-    with opened_or_made(connection) as log, _ended_by_signals():
+    with open_or_make_client(connection) as log, _ended_by_signals():
         chat_session, is_new = _session(log, session, last=last, system=system, tools=user_tools)
         screen = Screen(json=json)
         talk = Talk(chat_session, chosen, user_tools, options, screen)

@@ -15,9 +15,9 @@ from typing import Any
 from pydantic import PydanticUserError, TypeAdapter, validate_call
 
 from turnlog.agents import Hooks, RequestedCall
-from turnlog.agents.streams import accumulator, plain
+from turnlog.agents.streams import accumulator, as_mapping
 from turnlog.cli.chat.screen import Screen
-from turnlog.cli.screen import cut
+from turnlog.cli.screen import one_line
 from turnlog.core.errors import InvalidInputError
 from turnlog.core.json_values import JsonObject
 from turnlog.providers.registry import codec_of
@@ -115,7 +115,7 @@ class RunWatch(Hooks):
         self._said, self._shown = accumulator(self._format), 0
 
     def on_event(self, event: Any) -> None:
-        self._said.add(plain(event))
+        self._said.add(as_mapping(event))
         text = self._said.text
         self._screen.write_reply(text[self._shown :])
         self._shown = len(text)
@@ -128,7 +128,7 @@ class RunWatch(Hooks):
         self._screen.end_line()
 
     def before_tool(self, call: RequestedCall) -> None:
-        self._screen.note(f"→ {call.name}({cut(call.arguments, 300)})", "magenta")
+        self._screen.note(f"→ {call.name}({one_line(call.arguments, 300)})", "magenta")
 
     def after_tool(self, call: RequestedCall, result: str, is_error: bool) -> None:
-        self._screen.note(f"{'✗' if is_error else '←'} {cut(result, 300)}", "red" if is_error else "dim")
+        self._screen.note(f"{'✗' if is_error else '←'} {one_line(result, 300)}", "red" if is_error else "dim")

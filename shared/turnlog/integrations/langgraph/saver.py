@@ -35,7 +35,7 @@ from langgraph.checkpoint.base import (
 )
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
-from turnlog.client.async_calls import finished
+from turnlog.client.async_calls import run_to_end
 from turnlog.client.documents import Documents
 from turnlog.client.model import Turnlog
 from turnlog.core.errors import CorruptError, InvalidInputError, NotFoundError
@@ -359,24 +359,24 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
-        return await finished(lambda: self.put(config, checkpoint, metadata, new_versions))
+        return await run_to_end(lambda: self.put(config, checkpoint, metadata, new_versions))
 
     async def aput_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
     ) -> None:
-        await finished(lambda: self.put_writes(config, writes, task_id, task_path))
+        await run_to_end(lambda: self.put_writes(config, writes, task_id, task_path))
 
     async def adelete_thread(self, thread_id: str) -> None:
-        await finished(lambda: self.delete_thread(thread_id))
+        await run_to_end(lambda: self.delete_thread(thread_id))
 
     async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
-        await finished(lambda: self.delete_for_runs(run_ids))
+        await run_to_end(lambda: self.delete_for_runs(run_ids))
 
     async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
-        await finished(lambda: self.copy_thread(source_thread_id, target_thread_id))
+        await run_to_end(lambda: self.copy_thread(source_thread_id, target_thread_id))
 
     async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
-        await finished(lambda: self.prune(thread_ids, strategy=strategy))
+        await run_to_end(lambda: self.prune(thread_ids, strategy=strategy))
 
     # ------------------------------------------------------------ helpers
 

@@ -19,7 +19,7 @@ from turnlog.client.backend import GivenPolicy
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import BudgetTooSmallError
 from turnlog.core.json_values import canonical_json
-from turnlog.integrations.strands.repository import FORMAT, body_of, meta_of, sendable
+from turnlog.integrations.strands.repository import FORMAT, body_of, decode_message, meta_of
 from turnlog.sessions.context_models import WindowAnswer
 from turnlog.windows.recall import recall_tools
 
@@ -155,7 +155,7 @@ class TurnlogConversationManager(ConversationManager):
         window = self._window(agent, context.system_prompt, context.tool_specs)
         self._sent = window.tokens
         brought = {tool["toolSpec"]["name"] for tool in window.tools}
-        messages = [sendable(message) for message in window.messages]
+        messages = [decode_message(message) for message in window.messages]
         if messages and context.messages:
             added = _added(context.messages, agent.messages)
             messages[-1] = cast("Message", {**messages[-1], "content": [*messages[-1]["content"], *added]})

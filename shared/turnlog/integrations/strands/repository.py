@@ -89,7 +89,7 @@ def session_message_of(stored: StoredMessage, message_id: int) -> SessionMessage
     )
 
 
-def sendable(body: Mapping[str, Any]) -> Message:
+def decode_message(body: Mapping[str, Any]) -> Message:
     """Return a message of a window with its base64 fields decoded to bytes, as Strands sends them."""
     return cast("Message", {**body, "content": [_block(block) for block in body["content"]]})
 

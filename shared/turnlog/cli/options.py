@@ -50,7 +50,13 @@ Tenant = Annotated[
 ]
 User = Annotated[
     str | None,
-    typer.Option("--user", metavar="NAME", envvar="TURNLOG_USER", help="User within the tenant.", show_default="me"),
+    typer.Option(
+        "--user",
+        metavar="NAME",
+        envvar="TURNLOG_USER",
+        help="User within the tenant; each user sees only their own sessions.",
+        show_default="me",
+    ),
 ]
 Token = Annotated[
     str | None,

@@ -127,6 +127,7 @@ NOT_INPUT: dict[str, str] = {
                 "snapshots/restore",
                 "cli/replay/outcomes",
                 "app",
+                "engines/engine",
                 "log/reading",
             ),
             *("engines/sqs", "client/exports", "client/documents", "client/connections"),

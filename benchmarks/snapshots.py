@@ -20,10 +20,11 @@ from pathlib import Path
 from typing import BinaryIO
 
 from benchmarks.scenarios import chat_message
-from turnlog.app import Application, Engine
+from turnlog.app import Application
 from turnlog.client.in_process import InProcessBackend
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.identity import Owner
+from turnlog.engines.engine import Engine
 from turnlog.engines.files import FileBlobStore
 from turnlog.engines.sqlite import SqliteDatabase
 from turnlog.engines.sqlite_items import SqliteItemTable

@@ -14,6 +14,7 @@ RELATED = {
     "engines/aws_invoke": "summaries/test_models search/test_reranking memory/test_agentcore",
     "engines/aws_tenants": "engines/test_tenant_credentials functions/test_tenant_credentials",
     "engines/dynamodb": "engines/test_engines_aws log/test_faults_of_aws",
+    "engines/engine": "engines/test_settings engines/test_tenancy",
     "engines/estimate_counter": "engines/test_token_counters providers/test_counting log/test_cost",
     "engines/files": "engines/test_engines_embedded log/test_faults_of_disks privacy/test_erase snapshots/test_export",
     "engines/s3": "engines/test_engines_aws log/test_faults_of_aws",

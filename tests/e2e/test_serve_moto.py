@@ -26,16 +26,17 @@ from moto.sqs import models as sqs_models
 from tests.conftest import SAMPLES
 from turnlog import Turnlog
 from turnlog.app import make_application
-from turnlog.cli.replaying.replay import Replay
-from turnlog.cli.replaying.transcripts import read_transcripts
-from turnlog.core.jobs import QUEUES
+from turnlog.cli.replay.replaying import Replay
+from turnlog.cli.replay.transcripts import read_transcripts
 from turnlog.engines import aws_clients
 from turnlog.engines.system import SystemClock
 from turnlog.http import lambda_api as http
 from turnlog.http import lambda_workers as sqs
-from turnlog.http.route_table import BY_NAME, ROUTES, Route
+from turnlog.http.route_table import BY_NAME, ROUTES
+from turnlog.ports import QUEUES
+from turnlog.routing import Route
 from turnlog.server.moto_engine import MotoService, StackServer, moto_service
-from turnlog.server.stack import NOT_MADE, REGION
+from turnlog.server.stack import NOT_CREATED, REGION
 from turnlog.testing.moto_guard import GuardError
 
 pytestmark = pytest.mark.network
@@ -144,7 +145,7 @@ def test_the_resources_are_those_of_the_template(served: Served) -> None:
         "OffloadQueue": "Queue",
         "OffloadDeadLetters": "Queue",
     }
-    assert not {one.kind for one in stack.resources} & NOT_MADE.keys()
+    assert not {one.kind for one in stack.resources} & NOT_CREATED.keys()
 
 
 def test_each_function_has_the_engine_that_the_template_says(served: Served) -> None:

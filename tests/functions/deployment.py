@@ -32,8 +32,7 @@ from turnlog.core.errors import UnavailableError
 from turnlog.engines.aws_clients import Clients, make_clients
 from turnlog.engines.system import SystemClock
 from turnlog.memory.embedded import EmbeddedMemory
-from turnlog.server.stack import STACK, Stack, deploy
-from turnlog.server.template import REGION, Template, expand
+from turnlog.server.stack import REGION, STACK, Stack, Template, deploy, expand
 
 _KEPT = {"TURNLOG_TOKEN_COUNTER"}
 _CREDENTIAL = re.compile(r"Credential=([^/]+)/")

@@ -84,7 +84,7 @@ def test_what_is_there_is_read_on_a_full_disk_and_another_process_goes_on(
     with full_after(folder, 9_000):
         for at in range(20):
             with contextlib.suppress(UnavailableError):
-                session.append({"role": "user", "content": f"{at} " + "x" * 3_000}, key=f"k{at}")
+                session.append({"role": "user", "content": f"{at} " + "x" * 3_000}, idempotency_key=f"k{at}")
             found = [one.body for one in session.messages()]
             assert found[:2] == wanted[0] and session.context(budget=10**6).messages[:1] == wanted[1][:1]
         with pytest.raises(UnavailableError):

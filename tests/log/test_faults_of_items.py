@@ -98,7 +98,7 @@ def build(harness: Harness) -> Built:
     session.append({"role": "user", "content": "go on"}, run={"scratchpad": noise(9_000), "iteration": 1})
     session.compress(keep_loops=1)
     session.patch_state({"b": noise(4_000)})
-    session.create_snapshot("point", metadata={"m": 1}, key="k")
+    session.create_snapshot("point", metadata={"m": 1}, idempotency_key="k")
     session.create_snapshot("whole", kind="full")
     session.record("noted", metadata={"m": 1})
     session.documents.put_many({"a": b"small", "large": random.Random(1).randbytes(270_000)})

@@ -24,10 +24,10 @@ from turnlog.core.errors import (
     UnavailableError,
 )
 from turnlog.core.identity import Owner
-from turnlog.http.route_table import HttpRequest, call
 from turnlog.jobs.models import Job
 from turnlog.log.keys import SessionKeys
 from turnlog.privacy.erase_session import SECOND_PASS_SECONDS
+from turnlog.routing import HttpRequest, call
 
 OWNER = Owner.of("acme", "ada")
 KEYS = SessionKeys(OWNER, "s")
@@ -187,7 +187,7 @@ def test_e2_d1_interrupted_anywhere_it_resumes(harness: Harness, when: str, tell
         job = None
         for _ in range(2):
             try:
-                job = session.erase(key=f"k{at}")
+                job = session.erase(idempotency_key=f"k{at}")
             except UnavailableError:
                 continue
         assert job is not None
@@ -233,17 +233,17 @@ def test_e3_a_blob_error_is_never_reported_as_done(harness: Harness, monkeypatch
 
 def test_a_key_has_one_effect_and_one_receipt(harness: Harness) -> None:
     session = said(harness)
-    first = session.erase(key="k")
-    assert session.erase(key="k") == first
+    first = session.erase(idempotency_key="k")
+    assert session.erase(idempotency_key="k") == first
     done = worked(harness, first)
-    assert session.erase(key="k") == done
+    assert session.erase(idempotency_key="k") == done
     for key in (None, "other"):
         with pytest.raises(NotFoundError):
-            session.erase(key=key)
+            session.erase(idempotency_key=key)
     assert [job.job_id for job in harness.log().jobs() if job.kind == "erase"] == [first.job_id]
     other = harness.log().sessions.create("other")
     with pytest.raises(IdempotencyMismatchError):
-        other.erase(key="k")
+        other.erase(idempotency_key="k")
     assert other.info().status == "active"
 
 

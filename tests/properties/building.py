@@ -52,7 +52,7 @@ class Asked:
     policy: str = "default"
     budget: int = AMPLE
     format: Format = "openai_chat"
-    settle: bool = False
+    answer_open_calls: bool = False
     system: str | None = None
     tools: tuple[Body, ...] = ()
 
@@ -124,7 +124,7 @@ def request(asked: Asked) -> WindowRequest:
         system_tokens=_system_tokens(asked.system) if asked.system is not None else 0,
         tools=asked.tools,
         tools_tokens=count_tools(asked.tools, COUNTER),
-        settle=asked.settle,
+        answer_open_calls=asked.answer_open_calls,
     )
 
 

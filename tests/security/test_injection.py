@@ -18,7 +18,7 @@ from turnlog.engines.tiktoken_counter import TiktokenCounter
 from turnlog.linter.rules import lint
 from turnlog.memory.bootstrap import memories_text
 from turnlog.providers.blocks import escaped, fenced
-from turnlog.testing.scripted import ScriptedMemory, ScriptedSummariser
+from turnlog.testing.fixed import ScriptedMemory, ScriptedSummariser
 
 FORMATS = ("openai_chat", "openai_responses", "anthropic", "bedrock_converse", "turnlog")
 POLICIES: tuple[Any, ...] = (

@@ -61,7 +61,10 @@ def test_at_a_head_of_the_past_is_the_window_of_that_time(harness: Any) -> None:
 
 def test_a_build_gives_the_same_bytes_again(harness: Any) -> None:
     session, windows = grown(harness)
-    for options in ({"policy": "run_loops", "budget": 3_000}, {"format": "turnlog", "settle": True, "model": "o3"}):
+    for options in (
+        {"policy": "run_loops", "budget": 3_000},
+        {"format": "turnlog", "answer_open_calls": True, "model": "o3"},
+    ):
         window = session.context(**options)  # type: ignore[arg-type]
         windows[-len(windows)] = window
     for number in range(20, 24):

@@ -95,7 +95,7 @@ def session_of(app: Application) -> Session:
 
 
 def restore(app: Application, _stage: Stage | None = None) -> Any:
-    return session_of(app).restore_snapshot("whole", as_="rewind", key="k")
+    return session_of(app).restore_snapshot("whole", as_="rewind", idempotency_key="k")
 
 
 def back(app: Application, at: Stage, snapshot: str = "whole") -> None:

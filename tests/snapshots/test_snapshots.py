@@ -49,8 +49,8 @@ def test_names_may_repeat_and_stand_for_the_newest(harness: Any, session: Sessio
 
 
 def test_if_name_absent(harness: Any, session: Session) -> None:
-    first = session.create_snapshot("once", if_name_absent=True, key="k")
-    assert session.create_snapshot("once", if_name_absent=True, key="k") == first
+    first = session.create_snapshot("once", if_name_absent=True, idempotency_key="k")
+    assert session.create_snapshot("once", if_name_absent=True, idempotency_key="k") == first
     with pytest.raises(ConflictError) as raised:
         session.create_snapshot("once", if_name_absent=True)
     assert raised.value.error_code == "snapshot_exists"
@@ -137,9 +137,9 @@ def test_what_is_not_taken(session: Session, body: dict[str, Any]) -> None:
 
 
 def test_another_payload_with_the_same_key(session: Session) -> None:
-    session.create_snapshot("a", key="k")
+    session.create_snapshot("a", idempotency_key="k")
     with pytest.raises(InvalidInputError) as raised:
-        session.create_snapshot("b", key="k")
+        session.create_snapshot("b", idempotency_key="k")
     assert raised.value.error_code == "idempotency_mismatch"
 
 

@@ -21,7 +21,7 @@ from turnlog.log.commits import Draft
 from turnlog.log.headers import following
 from turnlog.log.keys import SessionKeys
 from turnlog.summaries.model import prompt_for
-from turnlog.testing.scripted import ScriptedSummariser
+from turnlog.testing.fixed import ScriptedSummariser
 
 KEYS = SessionKeys(Owner.of("acme", "ada"), "s")
 

@@ -13,7 +13,7 @@ from turnlog.providers.registry import CODECS
 from turnlog.providers.token_rules import count_message
 from turnlog.summaries.extractive import ExtractiveSummariser
 from turnlog.summaries.model import Reason, refusal
-from turnlog.testing.scripted import ScriptedSummariser
+from turnlog.testing.fixed import ScriptedSummariser
 
 ENGLISH = "The customer asked about order ORD-00017. It left the warehouse on Tuesday and arrives on Friday."
 CHINESE = "客户想去东京旅行，预算是一万元。已经订好了四月三日的机票，酒店还没有决定。"

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING
 
 from turnlog.core.errors import InvalidInputError, NotFoundError, UnavailableError
 from turnlog.core.identity import Owner
-from turnlog.core.jobs import JOB_KINDS, JobKind
 from turnlog.jobs.models import JobMessage, Redriven
 from turnlog.jobs.worker import TTL_SECONDS, QueueOf, read_message, send_job
 from turnlog.log.keys import OwnerKeys
 from turnlog.log.records import Record
-from turnlog.ports import JobQueue, Redrivable
+from turnlog.ports import JOB_KINDS, JobKind, JobQueue, Redrivable
 
 if TYPE_CHECKING:
     from turnlog.sessions.session_log import SessionLog

@@ -18,7 +18,6 @@ from turnlog.core.errors import (
     UnavailableError,
 )
 from turnlog.core.identity import Owner, correlation_id, owner_of_ids, serving
-from turnlog.core.jobs import JobKind
 from turnlog.core.json_values import JsonObject, parse_strict_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.models import Cursors
@@ -28,7 +27,7 @@ from turnlog.log.keys import OwnerKeys
 from turnlog.log.links import Link
 from turnlog.log.records import Record
 from turnlog.log.request_keys import RequestKey
-from turnlog.ports import JobQueue
+from turnlog.ports import JobKind, JobQueue
 
 if TYPE_CHECKING:
     from turnlog.sessions.session_log import SessionLog

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from turnlog.core.calls import CallFact, MessageOutline, ResultFact
+from turnlog.core.calls import CallOutline, MessageOutline, ResultOutline
 from turnlog.core.json_values import JsonObject, encode_json
 from turnlog.windows.ledger import EXTRACTOR_VERSION, bounded, ledger_of_facts
 
@@ -42,9 +42,9 @@ def read_card(card: dict[str, Any]) -> MessageOutline:
         role=card["r"],
         head=card.get("x", ""),
         chars=card.get("n", 0),
-        calls=tuple(CallFact(key, name, arguments) for key, name, arguments in card.get("c", ())),
+        calls=tuple(CallOutline(key, name, arguments) for key, name, arguments in card.get("c", ())),
         results=tuple(
-            ResultFact(key, name, bool(flags & 1), bool(flags & 2), text, chars)
+            ResultOutline(key, name, bool(flags & 1), bool(flags & 2), text, chars)
             for key, name, flags, text, chars in card.get("o", ())
         ),
         ledger=tuple(card.get("l", ())),

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from typing import cast
 
 from turnlog.core.identity import Owner
-from turnlog.core.jobs import JobKind
 from turnlog.core.json_values import JsonObject
 from turnlog.jobs.models import Job
 from turnlog.jobs.worker import Later, StartJobs
@@ -19,7 +18,7 @@ from turnlog.log.headers import item_name
 from turnlog.log.keys import DIRECTORY_FROM, DIRECTORY_TO, OwnerKeys, SessionKeys, owner_blobs
 from turnlog.log.request_keys import raw_request_key
 from turnlog.log.tombstones import is_cache_tombstone, keeps_snapshots
-from turnlog.ports import BlobStore, Item, Key, MemoryEngine
+from turnlog.ports import BlobStore, Item, JobKind, Key, MemoryEngine
 from turnlog.privacy.erase_session import (
     SECOND_PASS_SECONDS,
     WORK_MS,

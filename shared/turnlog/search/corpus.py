@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import field, replace
 
-from turnlog.core.calls import MessageOutline, Pairing, pair
+from turnlog.core.calls import MessageOutline, Pairing, Ref, pair
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.positions import Stretch
 from turnlog.core.recall_calls import RECALL_TOOL, SEARCH_TOOL
-from turnlog.core.refs import Ref
 from turnlog.log.commits import Commit
 from turnlog.log.headers import Header
 from turnlog.log.keys import SessionKeys

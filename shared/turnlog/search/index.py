@@ -13,7 +13,7 @@ from dataclasses import field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from turnlog.core.calls import CallFact, MessageOutline, ResultFact
+from turnlog.core.calls import CallOutline, MessageOutline, ResultOutline
 from turnlog.core.errors import CorruptError
 from turnlog.core.json_values import encode_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
@@ -170,8 +170,8 @@ def _outline(facts: MessageOutline) -> MessageOutline:
         role=facts.role,
         head="." if facts.head else "",
         chars=0,
-        calls=tuple(CallFact(call.key, call.name, "") for call in facts.calls),
-        results=tuple(ResultFact(result.key, result.name, result.by_name, False) for result in facts.results),
+        calls=tuple(CallOutline(call.key, call.name, "") for call in facts.calls),
+        results=tuple(ResultOutline(result.key, result.name, result.by_name, False) for result in facts.results),
     )
 
 
@@ -188,8 +188,8 @@ def _facts(role: int, pairing: Sequence[Sequence[Any]]) -> MessageOutline:
         role=_ROLES[role % 4],
         head="." if role < 4 else "",
         chars=0,
-        calls=tuple(CallFact(key, name, "") for key, name in calls),
-        results=tuple(ResultFact(key, name, bool(by_name), False) for key, name, by_name in results),
+        calls=tuple(CallOutline(key, name, "") for key, name in calls),
+        results=tuple(ResultOutline(key, name, bool(by_name), False) for key, name, by_name in results),
     )
 
 

@@ -12,8 +12,7 @@ from typing import Any, TypeAlias
 
 from turnlog.core.errors import InvalidInputError, Problem
 from turnlog.core.lazy_dataclass import lazy_dataclass
-from turnlog.core.pattern_syntax import PatternError
-from turnlog.core.patterns import Pattern
+from turnlog.core.patterns import Pattern, PatternError
 from turnlog.search.models import RecallQuery
 from turnlog.windows.bounds import upper_bound_tokens
 

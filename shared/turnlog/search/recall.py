@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from turnlog.core.calls import OpenCalls, pair
+from turnlog.core.calls import OpenCalls, Ref, call_key, pair, parse_ref
 from turnlog.core.errors import InvalidInputError, MalformedError, NotFoundError, Problem
 from turnlog.core.events import MessageEvent
 from turnlog.core.identity import Owner
@@ -13,7 +13,6 @@ from turnlog.core.json_values import parse_strict_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.messages import ToolCall, ToolResult
 from turnlog.core.positions import VisibleRanges
-from turnlog.core.refs import Ref, call_key, parse_ref
 from turnlog.core.times import rfc3339
 from turnlog.log.commits import Commit, checked_chain
 from turnlog.log.keys import SessionKeys

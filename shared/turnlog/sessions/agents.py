@@ -7,12 +7,11 @@ from typing import cast
 
 from turnlog.core.actions import RUN, STATE_CHANGE
 from turnlog.core.agent_state import agent_of, agents_of, pending_of, run_patch, validate
-from turnlog.core.calls import UnansweredCall, open_call
+from turnlog.core.calls import Ref, UnansweredCall, id_key, open_call
 from turnlog.core.errors import NotFoundError, Problem
 from turnlog.core.events import StateEvent
 from turnlog.core.identity import Owner, check_agent_id
 from turnlog.core.json_values import JsonObject
-from turnlog.core.refs import Ref, id_key
 from turnlog.log.keys import SessionKeys
 from turnlog.log.request_keys import raw_request_key
 from turnlog.sessions.session_log import SessionLog

@@ -8,14 +8,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 from turnlog.core.actions import RUN
-from turnlog.core.calls import MessageOutline, OpenCalls, UnansweredCall, pair
+from turnlog.core.calls import MessageOutline, OpenCalls, Ref, UnansweredCall, pair
 from turnlog.core.errors import HeadMismatchError, InvalidInputError, LoopUnfinishedError, Problem, RunActiveError
 from turnlog.core.events import Event, MessageEvent, Notes, Recall, StateEvent
 from turnlog.core.identity import Owner
 from turnlog.core.json_values import JsonObject
 from turnlog.core.limits import MAX_WINDOW_MESSAGES
 from turnlog.core.loops import DISORDER, Arrival, Disorder, Flow, accept, repeated_ids, with_open_calls
-from turnlog.core.refs import Ref
 from turnlog.core.session_settings import SessionSettings
 from turnlog.core.summaries import CompressionRequest
 from turnlog.log.commits import Commit, Draft, Tail, WriteResult

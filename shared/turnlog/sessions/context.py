@@ -100,7 +100,7 @@ def body_of_build(build: GivenBuild, body: BuildContext) -> BuildContext:
         model=build.model,
         tools=body.tools,
         include_current_loop=build.include_current_loop,
-        settle=build.settle,
+        answer_open_calls=build.answer_open_calls,
         breakpoints=build.breakpoints,
     )
 
@@ -126,7 +126,7 @@ def build_of(
         summary=header.summary.position if header.summary is not None else None,
         tools=hash_of(tools),
         include_current_loop=request.include_current_loop,
-        settle=request.settle,
+        answer_open_calls=request.answer_open_calls,
         breakpoints="apply" if request.apply_breakpoints else "suggest",
     )
 

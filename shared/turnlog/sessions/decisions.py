@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from turnlog.core.actions import APPROVE, REJECT
 from turnlog.core.agent_state import agent_of, pending_of
-from turnlog.core.calls import OpenIndex, ResultFact
+from turnlog.core.calls import OpenIndex, ResultOutline, id_key, is_ref, parse_ref
 from turnlog.core.errors import ConflictError, NotFoundError
 from turnlog.core.events import MessageEvent, StateEvent
 from turnlog.core.identity import Owner, check_agent_id
 from turnlog.core.json_values import JsonObject
-from turnlog.core.refs import id_key, is_ref, parse_ref
 from turnlog.core.session_settings import SessionSettings
 from turnlog.core.summaries import CompressionRequest
 from turnlog.log.commits import Commit, Draft, Tail
@@ -113,7 +112,7 @@ class DecidePendingActions:
             call_id = self._call_id_at(keys, str(pending["ref"]))
         if not isinstance(call_id, str):
             return None
-        match = OpenIndex(calls).find(ResultFact(id_key(call_id), "", False, True))
+        match = OpenIndex(calls).find(ResultOutline(id_key(call_id), "", False, True))
         return call_id if match is not None and waits_for(pending, match) else None
 
     def _call_id_at(self, keys: SessionKeys, text: str) -> str | None:

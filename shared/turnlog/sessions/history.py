@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
 from turnlog.core import actions
+from turnlog.core.calls import Ref
 from turnlog.core.errors import TooLargeError
 from turnlog.core.events import (
     CloseEvent,
@@ -28,7 +29,6 @@ from turnlog.core.json_patch import difference
 from turnlog.core.json_values import JsonObject, JsonValue, encode_json
 from turnlog.core.limits import PAGE_BYTES
 from turnlog.core.positions import Stretch, without
-from turnlog.core.refs import Ref
 from turnlog.core.session_settings import SessionSettings
 from turnlog.core.times import rfc3339
 from turnlog.log.commits import Commit, Draft, Tail, checked_chain

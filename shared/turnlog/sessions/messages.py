@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Literal, cast
 
-from turnlog.core.calls import Pairing, pair
+from turnlog.core.calls import Pairing, Ref, pair
 from turnlog.core.errors import CorruptError, MalformedError
 from turnlog.core.identity import Owner
 from turnlog.core.json_values import JsonObject, encode_json, parse_strict_json
@@ -15,7 +15,6 @@ from turnlog.core.limits import PAGE_BYTES
 from turnlog.core.loops import LoopStatus
 from turnlog.core.messages import Message
 from turnlog.core.positions import Stretch, VisibleRanges
-from turnlog.core.refs import Ref
 from turnlog.core.times import rfc3339
 from turnlog.log.commit_items import MAX_EVENTS
 from turnlog.log.commits import Commit

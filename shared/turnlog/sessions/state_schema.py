@@ -23,8 +23,7 @@ from referencing.jsonschema import DRAFT202012
 from turnlog.core.errors import InvalidInputError, Problem, TooLargeError
 from turnlog.core.json_values import JsonObject, JsonValue, canonical_json, encode_json, measured
 from turnlog.core.limits import Work
-from turnlog.core.pattern_syntax import PatternError
-from turnlog.core.patterns import Pattern
+from turnlog.core.patterns import Pattern, PatternError
 
 UNSUPPORTED_KEYWORDS = frozenset(
     {"patternProperties", "unevaluatedProperties", "unevaluatedItems", "$dynamicRef", "$id"}

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from turnlog.core.errors import CorruptError, PatchError, UnavailableError
-from turnlog.core.events import MAX_KEYS_TOLD, CreateEvent, StateEvent
+from turnlog.core.events import MAX_KEYS_LISTED, CreateEvent, StateEvent
 from turnlog.core.json_patch import OPERATION_STEPS, Patch, applied, difference, folded
 from turnlog.core.json_values import JsonObject, encode_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
@@ -205,7 +205,7 @@ def _read_steps(patches: Sequence[Patch]) -> int:
 
 def state_key_names(value: JsonObject) -> tuple[str, ...]:
     """Return the first names of a state, sorted, as the history lists them."""
-    return tuple(sorted(value)[:MAX_KEYS_TOLD])
+    return tuple(sorted(value)[:MAX_KEYS_LISTED])
 
 
 def state_version_at(item: Item, position: int) -> int:

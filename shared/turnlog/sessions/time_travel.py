@@ -13,7 +13,7 @@ from dataclasses import replace
 from turnlog.core.errors import ConflictError, CorruptError, HeadMismatchError, NotFoundError, UnavailableError
 from turnlog.core.events import ForkEvent, RewindEvent
 from turnlog.core.identity import Owner
-from turnlog.core.positions import MOST_STRETCHES, VisibleRanges
+from turnlog.core.positions import MAX_STRETCHES, VisibleRanges
 from turnlog.core.session_settings import SessionSettings
 from turnlog.log.commits import Commit, Draft, Tail
 from turnlog.log.headers import Header, following
@@ -100,8 +100,8 @@ def view_after_rewind(log: SessionLog, keys: SessionKeys, target: Header, *, pos
     `ConflictError` when the session was rewound too often.
     """
     view = log.commits.view(keys, target).rewound(target.last, at=position)
-    if len(view.closed) > MOST_STRETCHES:
-        raise ConflictError(f"a session is rewound at most {MOST_STRETCHES} times", code="too_many_rewinds")
+    if len(view.closed) > MAX_STRETCHES:
+        raise ConflictError(f"a session is rewound at most {MAX_STRETCHES} times", code="too_many_rewinds")
     return view
 
 

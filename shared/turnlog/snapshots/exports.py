@@ -13,6 +13,7 @@ from tempfile import TemporaryFile
 from typing import Any, BinaryIO, cast
 from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
+from turnlog import __version__
 from turnlog.core.errors import ConflictError, InvalidInputError, NotFoundError, SessionExistsError
 from turnlog.core.events import CreateEvent, Payload
 from turnlog.core.identity import Owner
@@ -42,7 +43,6 @@ from turnlog.snapshots.export_models import FORMAT, FORMAT_VERSION, Export, Expo
 from turnlog.snapshots.materialise import Materialiser, stored_commits
 from turnlog.snapshots.restore import add_restore_note
 from turnlog.snapshots.segment_format import SealedCommit
-from turnlog.version import __version__
 
 MAX_POSITIONS = 1_024
 """Longest history that a request exports itself; a longer one is exported by a job."""

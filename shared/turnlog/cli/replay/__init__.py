@@ -30,10 +30,10 @@ from turnlog.cli.options import (
     remember,
     served_settings,
 )
-from turnlog.cli.replaying.outcomes import Compression
-from turnlog.cli.replaying.replay import Replay, ReplayReport, Row
-from turnlog.cli.replaying.transcripts import Transcript, read_transcripts, sample_of
-from turnlog.cli.screen import bad, console, cut, number, print_json, table
+from turnlog.cli.replay.outcomes import Compression
+from turnlog.cli.replay.replaying import Replay, ReplayReport, Row
+from turnlog.cli.replay.transcripts import Transcript, read_transcripts, sample_of
+from turnlog.cli.screen import console, format_number, one_line, print_json, red_if_any, table
 from turnlog.cli.serve import Engine, engine_url
 from turnlog.client.model import Turnlog
 from turnlog.engines.system import SystemClock
@@ -164,22 +164,22 @@ def _print(report: ReplayReport) -> None:
     if report.total.breaks:
         grid = table(None, [("breaks of what the call before was sent", "left"), ("windows", "right")])
         for reason, count in sorted(report.total.breaks.items(), key=lambda item: (-item[1], item[0])):
-            grid.add_row(reason, number(count))
+            grid.add_row(reason, format_number(count))
         screen.print()
         screen.print(grid)
     if report.warnings or report.repeated_ids:
         grid = table("Disorder that was kept, by kind of warning", [("kind", "left"), ("messages", "right")])
         for code, count in report.warnings.most_common():
-            grid.add_row(code, number(count))
-        grid.add_row("call ids used before in the session", number(report.repeated_ids))
+            grid.add_row(code, format_number(count))
+        grid.add_row("call ids used before in the session", format_number(report.repeated_ids))
         screen.print()
         screen.print(grid)
     if report.compressed:
         screen.print()
         screen.print(summaries_table(report))
     for finding in report.findings:
-        where = f"{cut(finding.source, 40)} {cut(finding.session, 60)} {finding.place}"
-        screen.print(f"{where}: {finding.code}: {cut(finding.message, 300)}", style="red", soft_wrap=True)
+        where = f"{one_line(finding.source, 40)} {one_line(finding.session, 60)} {finding.place}"
+        screen.print(f"{where}: {finding.code}: {one_line(finding.message, 300)}", style="red", soft_wrap=True)
     verdict = "every message came back equal, every window is valid" if report.ok else "something is lost or not valid"
     if report.ok and report.compressed:
         verdict += ", every summary is of closed loops, no job is left"
@@ -201,7 +201,7 @@ def report_table(report: ReplayReport) -> Table:
     )
     grid = table(None, [("source", "left"), *((name, "right") for name in numbers), ("budget too small", "right")])
     for name, row in sorted(report.rows.items()):
-        grid.add_row(cut(name, 40), *_cells(row))
+        grid.add_row(one_line(name, 40), *_cells(row))
     grid.add_section()
     grid.add_row("total", *_cells(report.total), style="bold")
     return grid
@@ -215,7 +215,7 @@ def summaries_table(report: ReplayReport) -> Table:
     grid = table("Summaries made meanwhile", [("source", "left"), *((name, "right") for name in names)])
     for name, compression in sorted(report.compressed.items()):
         if compression.asked or compression.made:
-            grid.add_row(cut(name, 40), *_summary_cells(compression))
+            grid.add_row(one_line(name, 40), *_summary_cells(compression))
     grid.add_section()
     grid.add_row("total", *_summary_cells(report.all_compressed), style="bold")
     return grid
@@ -223,14 +223,25 @@ def summaries_table(report: ReplayReport) -> Table:
 
 def _summary_cells(row: Compression) -> list[str | Text]:
     saved = "–" if not row.source_tokens else f"{row.saved / row.source_tokens:.1%}"
-    counts = [number(value) for value in (row.asked, row.made, row.loops, row.messages, row.source_tokens, row.tokens)]
-    jobs = [number(row.jobs[name]) for name in ("published", "unchanged", "postponed")]
-    wrong = [bad(value) for value in (row.jobs["failed"], row.jobs["pending"], row.wrong)]
-    return [*counts, saved, number(row.facts), *jobs, *wrong]
+    counts = [
+        format_number(value) for value in (row.asked, row.made, row.loops, row.messages, row.source_tokens, row.tokens)
+    ]
+    jobs = [format_number(row.jobs[name]) for name in ("published", "unchanged", "postponed")]
+    wrong = [red_if_any(value) for value in (row.jobs["failed"], row.jobs["pending"], row.wrong)]
+    return [*counts, saved, format_number(row.facts), *jobs, *wrong]
 
 
 def _cells(row: Row) -> list[str | Text]:
     ratio = "–" if row.ratio is None else f"{row.ratio:.1%}"
     stable = "–" if not row.tokens_window else f"{row.tokens_stable / row.tokens_window:.1%}"
-    counts = [number(value) for value in (row.sessions, row.messages, row.windows, row.tokens_full, row.tokens_window)]
-    return [*counts, ratio, stable, bad(row.invalid), bad(row.lost + row.failed), number(row.too_small)]
+    counts = [
+        format_number(value) for value in (row.sessions, row.messages, row.windows, row.tokens_full, row.tokens_window)
+    ]
+    return [
+        *counts,
+        ratio,
+        stable,
+        red_if_any(row.invalid),
+        red_if_any(row.lost + row.failed),
+        format_number(row.too_small),
+    ]

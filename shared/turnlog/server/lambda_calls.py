@@ -1,19 +1,25 @@
-"""Converts WSGI requests to API Gateway HTTP API events (payload 2.0), and answers back, so Lambda handlers run unchanged."""
+"""Calls of Lambda handlers on this machine, as AWS makes them: WSGI requests as API Gateway events, jobs of a queue as SQS events.
+
+An HTTP request becomes an event of API Gateway's HTTP API (payload 2.0), and the answer becomes WSGI's. A `Poller` polls a queue
+and calls a worker's handler with its jobs, as an SQS event source mapping does.
+"""
 
 from __future__ import annotations
 
 import base64
 import hashlib
-import hmac
+import logging
 import re
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
+from turnlog.core.errors import TurnlogError
 from turnlog.core.times import rfc3339
 from turnlog.http.route_table import ROUTES
-from turnlog.ports import Delivery
+from turnlog.ports import Clock, Delivery, JobQueue
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment
@@ -25,14 +31,6 @@ _PATTERNS = tuple(
     (route.method, route.path, re.compile("^" + re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", route.path) + "$"))
     for route in ROUTES
 )
-
-
-def is_authorized(environ: WSGIEnvironment, token: str | None) -> bool:
-    """Return whether the request carries the server's bearer token; always True without a token."""
-    if token is None:
-        return True
-    header = environ.get("HTTP_AUTHORIZATION", "")
-    return hmac.compare_digest(header.encode("latin-1", "replace"), f"Bearer {token}".encode())
 
 
 class LocalContext:
@@ -150,3 +148,85 @@ def _match(method: str, path: str) -> tuple[str, dict[str, str]]:
 def _text(value: str) -> str:
     # WSGI passes paths and headers decoded as latin-1.
     return value.encode("latin-1", "replace").decode("utf-8", "replace")
+
+
+Handler = Callable[[dict[str, Any], Any], dict[str, Any]]
+_BATCH, _IDLE_SECONDS, _TROUBLE_SECONDS = 1, 0.2, 2.0
+"""Batch of 1: a job that waits behind another in a batch may become visible again before it starts, which wastes a receive."""
+_STOP_SECONDS = 60
+_WORKER_MS = 24 * 3_600_000
+"""The remaining time that a worker sees; on this machine nothing ends it."""
+_CHORE_MS = 3_600_000
+_log = logging.getLogger("turnlog")
+
+
+class Poller:
+    """Polls one queue in a thread between `start` and `stop`. Jobs that a handler reports as failed become visible again."""
+
+    def __init__(
+        self,
+        queue: JobQueue,
+        handler: Handler,
+        *,
+        clock: Clock,
+        batch: int = _BATCH,
+        idle_seconds: float = _IDLE_SECONDS,
+        chore: Callable[[], object] | None = None,
+    ) -> None:
+        """``chore`` runs at the start and then every hour, as a schedule does in AWS."""
+        self._queue = queue
+        self._handler = handler
+        self._clock = clock
+        self._batch = batch
+        self._idle_seconds = idle_seconds
+        self._chore = chore
+        self._chore_ms = 0
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> Poller:
+        self._stopping.clear()
+        self._thread = threading.Thread(target=self._run, name="turnlog-poller", daemon=True)
+        self._thread.start()  # Ctrl-C may interrupt this call while the thread runs; `stop` then needs ``_thread``
+        return self
+
+    def stop(self) -> None:
+        """Take no new batch and wait up to a minute for the one under way."""
+        self._stopping.set()
+        # A thread that is not alive has ended, or will see the stop flag before it does anything.
+        if self._thread is not None and self._thread.is_alive():
+            self._thread.join(_STOP_SECONDS)
+        self._thread = None
+
+    def run_once(self) -> int:
+        """Handle one batch and return the number of jobs received, 0 when the queue is empty."""
+        deliveries = self._queue.receive(limit=self._batch)
+        if deliveries:
+            answer = self._handler(sqs_event(deliveries, now_ms=self._clock.now_ms()), LocalContext(_WORKER_MS))
+            failed = {failure["itemIdentifier"] for failure in answer.get("batchItemFailures", ())}
+            self._acknowledge([delivery for delivery in deliveries if delivery.job_id not in failed])
+        return len(deliveries)
+
+    def run_chore(self) -> None:
+        """Run the chore when an hour has passed since the last run."""
+        now = self._clock.now_ms()
+        if self._chore is not None and now >= self._chore_ms:
+            self._chore_ms = now + _CHORE_MS
+            self._chore()
+
+    def _acknowledge(self, done: Sequence[Delivery]) -> None:
+        for delivery in done:
+            self._queue.acknowledge(delivery.receipt)
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                self.run_chore()
+                pause = 0.0 if self.run_once() else self._idle_seconds
+            except TurnlogError as error:
+                _log.warning("the queue can't be polled: %s", error.error_code)
+                pause = _TROUBLE_SECONDS
+            except Exception as error:  # noqa: BLE001 - the thread must go on; nothing is acknowledged
+                _log.error("the poller met %s", type(error).__name__)
+                pause = _TROUBLE_SECONDS
+            self._stopping.wait(pause)

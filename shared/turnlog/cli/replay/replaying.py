@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
-from turnlog.cli.replaying.outcomes import (
+from turnlog.cli.replay.outcomes import (
     MAX_FINDINGS,
     Finding,
     ReplayedCall,
@@ -20,7 +20,7 @@ from turnlog.cli.replaying.outcomes import (
     compressing_policy,
     wait_for_jobs,
 )
-from turnlog.cli.replaying.transcripts import Transcript
+from turnlog.cli.replay.transcripts import Transcript
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import BudgetTooSmallError, TurnlogError, UnavailableError
 from turnlog.core.json_values import canonical_json
@@ -90,7 +90,7 @@ class Replay:
         report.findings.sort(key=lambda finding: (finding.source, finding.session, finding.place))
         return report
 
-    def one(
+    def replay_one(
         self, log: Turnlog, transcript: Transcript, *, on_message: Callable[[], None] | None = None
     ) -> ReplayOutcome:
         """Replay one conversation into a new session."""
@@ -146,7 +146,7 @@ class Replay:
         for index, message in enumerate(messages):
             if index and message.get("role") == "assistant":
                 self._ask(session, tokens, f"/messages/{index}", judge)
-            appended = session.append(message, key=f"replay-{index}")
+            appended = session.append(message, idempotency_key=f"replay-{index}")
             tokens += appended.tokens
             judge.check_position(index, appended)
             judge.outcome.warnings.update(warning.code for warning in appended.warnings)

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.effort import is_full
-from turnlog.core.calibration import HIGHEST, LOWEST, SLACK, STEP, Calibration, ratio_of
+from turnlog.providers.token_rules import FALL_PERCENT, MAX_PERCENT, MIN_PERCENT, STEP_PERCENT, Calibration, ratio_of
 
 laws = settings(max_examples=300, derandomize=not is_full(), deadline=None)
 commits = st.lists(st.tuples(st.none() | st.integers(20, 500), st.booleans()), max_size=60)
@@ -46,7 +46,7 @@ def test_it_comes_down_only_when_a_loop_begins_and_it_is_far_too_high() -> None:
     assert within.after(None, opens_loop=False).percent == 150
     assert within.after(None, opens_loop=True).percent == 130
     assert folded([136] * 5, start=high).after(None, opens_loop=True).percent == 150
-    assert folded([30] * 5, opens_loop=True).percent == LOWEST
+    assert folded([30] * 5, opens_loop=True).percent == MIN_PERCENT
 
 
 @laws
@@ -55,11 +55,11 @@ def test_it_stands_on_steps_within_its_bounds_and_reads_back_the_same(found: lis
     calibration = Calibration()
     for ratio, opens_loop in found:
         before, calibration = calibration, calibration.after(ratio, opens_loop=opens_loop)
-        assert calibration.percent % STEP == 0
-        assert LOWEST <= calibration.percent <= HIGHEST
+        assert calibration.percent % STEP_PERCENT == 0
+        assert MIN_PERCENT <= calibration.percent <= MAX_PERCENT
         if calibration.percent < before.percent:
             assert opens_loop
-            assert before.percent - calibration.percent >= SLACK
+            assert before.percent - calibration.percent >= FALL_PERCENT
         text = calibration.encode()
         assert (Calibration.decode(text) if text else Calibration()) == calibration
         assert len(text) <= 24

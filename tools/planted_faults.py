@@ -329,7 +329,7 @@ PLANTED: tuple[Planted, ...] = (
         "the chain of hashes is not looked at",
         (
             (
-                _COMMITS,
+                f"{_CODE}/log/commit.py",
                 "if previous is not None and not verified.follows(previous):",
                 "if previous is None and verified.follows(GENESIS):",
             ),
@@ -339,7 +339,7 @@ PLANTED: tuple[Planted, ...] = (
     Planted(
         "storage",
         "a hole in the log is read over",
-        ((_COMMITS, "before.last + 1 != header.first:", "before.last >= header.first:"),),
+        ((f"{_CODE}/log/commit.py", "before.last + 1 != header.first:", "before.last >= header.first:"),),
         (f"{_STORAGE}::test_d4_a_hole_is_a_typed_error",),
     ),
     Planted(
@@ -519,7 +519,7 @@ PLANTED: tuple[Planted, ...] = (
         "the condition of a writing is not looked at",
         (
             (
-                f"{_CODE}/sessions/document_store.py",
+                f"{_CODE}/sessions/documents.py",
                 "conflict = self._items.put(item, condition=condition)",
                 "conflict = self._items.put(item)",
             ),
@@ -541,7 +541,7 @@ PLANTED: tuple[Planted, ...] = (
     Planted(
         "documents",
         "a newer version is read as if it were known",
-        ((f"{_CODE}/sessions/document_store.py", "if version > SCHEMA_VERSION:", "if version < 0:"),),
+        ((f"{_CODE}/sessions/documents.py", "if version > SCHEMA_VERSION:", "if version < 0:"),),
         (f"{_DOCUMENTS}::test_damage_is_told_by_its_item",),
     ),
     # ------------------------------------------------------------ codecs, search

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from turnlog.jobs.redrive import RedriveJobs
     from turnlog.jobs.worker import GetJob, ListJobs, RunJob, StartJobs, Work
     from turnlog.linter.use_case import LintHistories
+    from turnlog.log.commit_items import Forks
     from turnlog.log.headers import Header
     from turnlog.log.keys import SessionKeys
     from turnlog.log.links import Link, Links
@@ -68,16 +69,14 @@ if TYPE_CHECKING:
     from turnlog.sessions.agents import GetAgent, PatchAgent
     from turnlog.sessions.append import AppendToSession
     from turnlog.sessions.context import BuildContexts, BuildWindows
-    from turnlog.sessions.create import CreateSessions, EndSessions, ResetSessions
     from turnlog.sessions.decisions import DecidePendingActions
-    from turnlog.sessions.document_store import DocumentStore
-    from turnlog.sessions.documents import GetDocuments, PutDocuments
+    from turnlog.sessions.documents import DocumentStore, GetDocuments, PutDocuments
     from turnlog.sessions.history import CompareMoments, ReadHistory, RecordEntries
+    from turnlog.sessions.lifecycle import CreateSessions, EndSessions, ResetSessions, UpdateSessions
     from turnlog.sessions.messages import ReadLoops, ReadMessages
     from turnlog.sessions.models import Bootstrap
     from turnlog.sessions.read import GetSession, ListSessions
     from turnlog.sessions.session_log import SessionLog
-    from turnlog.sessions.settings import UpdateSessions
     from turnlog.sessions.state import GetState, PatchState, PutState
     from turnlog.sessions.time_travel import RewindSessions
     from turnlog.snapshots.create import AutomaticSnapshots, CreateSnapshots, ListSnapshots
@@ -92,6 +91,7 @@ if TYPE_CHECKING:
     from turnlog.summaries.compress import CompressSessions
     from turnlog.summaries.current import DiscardSummary, GetSummary
     from turnlog.summaries.model import ChatModel
+    from turnlog.summaries.store import Summaries
     from turnlog.summaries.trigger import AskForSegments, AskForSummaries
     from turnlog.upkeep.backup import Upkeep
 
@@ -323,9 +323,10 @@ class Application:
         self._memory = memory
 
     # the log
-    items: ItemTable = use_case("log.checked_items.CheckedItems", "engine.items")
+    items: ItemTable = use_case("log.packing.CheckedItems", "engine.items")
     payloads: Payloads = use_case("log.payloads.Payloads", "items", "engine.blobs")
     log: SessionLog = use_case("sessions.session_log.SessionLog", "items", "payloads", "clock", "ids")
+    forks: Forks = use_case("log.commit_items.Forks", "items", "payloads")
     links: Links = use_case("log.links.Links", "engine.blobs", "clock", "log.cursor_secret")
 
     # jobs
@@ -336,10 +337,12 @@ class Application:
     redrive_jobs: RedriveJobs = use_case("jobs.redrive.RedriveJobs", "log", "engine.queue_of")
 
     # sessions
-    create_session: CreateSessions = use_case("sessions.create.CreateSessions", "log", "lazy_counter", "bring_memories")
-    update_session: UpdateSessions = use_case("sessions.settings.UpdateSessions", "log", "lazy_counter")
-    end_session: EndSessions = use_case("sessions.create.EndSessions", "log", "ask_hand_over")
-    reset_session: ResetSessions = use_case("sessions.create.ResetSessions", "log", "end_session", "create_session")
+    create_session: CreateSessions = use_case(
+        "sessions.lifecycle.CreateSessions", "log", "summaries", "lazy_counter", "bring_memories"
+    )
+    update_session: UpdateSessions = use_case("sessions.lifecycle.UpdateSessions", "log", "lazy_counter")
+    end_session: EndSessions = use_case("sessions.lifecycle.EndSessions", "log", "ask_hand_over")
+    reset_session: ResetSessions = use_case("sessions.lifecycle.ResetSessions", "log", "end_session", "create_session")
     get_session: GetSession = use_case("sessions.read.GetSession", "log")
     list_sessions: ListSessions = use_case("sessions.read.ListSessions", "log")
     append_messages: AppendToSession = use_case(
@@ -360,13 +363,13 @@ class Application:
     read_history: ReadHistory = use_case("sessions.history.ReadHistory", "log")
     record_history: RecordEntries = use_case("sessions.history.RecordEntries", "log")
     compare_moments: CompareMoments = use_case("sessions.history.CompareMoments", "log", "read_messages")
-    rewind_session: RewindSessions = use_case("sessions.time_travel.RewindSessions", "log")
-    documents: DocumentStore = use_case("sessions.document_store.DocumentStore", "items", "engine.blobs", "clock")
+    rewind_session: RewindSessions = use_case("sessions.time_travel.RewindSessions", "log", "summaries")
+    documents: DocumentStore = use_case("sessions.documents.DocumentStore", "items", "engine.blobs", "clock")
     get_documents: GetDocuments = use_case("sessions.documents.GetDocuments", "log", "documents")
     put_documents: PutDocuments = use_case("sessions.documents.PutDocuments", "log", "documents")
 
     # windows
-    build_context: BuildContexts = use_case("sessions.context.BuildContexts", "log", "settings.models")
+    build_context: BuildContexts = use_case("sessions.context.BuildContexts", "log", "summaries", "settings.models")
     build_window: BuildWindows = use_case("sessions.context.BuildWindows", "lazy_counter", "settings.models")
     lint_messages: LintHistories = use_case("linter.use_case.LintHistories")
 
@@ -379,6 +382,7 @@ class Application:
         models="settings.models",
         signals="signals",
     )
+    summaries: Summaries = use_case("summaries.store.Summaries", "log")
     get_summary: GetSummary = use_case("summaries.current.GetSummary", "log")
     discard_summary: DiscardSummary = use_case("summaries.current.DiscardSummary", "log", "start_job")
 
@@ -451,7 +455,7 @@ class Application:
     upkeep: Upkeep = use_case("upkeep.backup.Upkeep", "engine", "clock", "ids")
 
     # privacy
-    erasure: Erasure = use_case("privacy.erasure.Erasure", "engine.items", "engine.blobs", "log.forks", "clock")
+    erasure: Erasure = use_case("privacy.erasure.Erasure", "engine.items", "engine.blobs", "forks", "clock")
     erase_session: EraseSessions = use_case(
         *("privacy.erase_session.EraseSessions", "log", "engine.blobs", "erasure", "start_job", "all_memories"),
         "signals",
@@ -462,9 +466,7 @@ class Application:
     redacted_archives: RedactedParts = use_case(
         "privacy.redacted_archives.RedactedParts", "engine.blobs", "segments", "log.records"
     )
-    redaction: Redaction = use_case(
-        "privacy.redaction.Redaction", "log", "engine.blobs", "log.forks", "redacted_archives"
-    )
+    redaction: Redaction = use_case("privacy.redaction.Redaction", "log", "engine.blobs", "forks", "redacted_archives")
     redact_message: RedactMessages = use_case(
         *("privacy.redact.RedactMessages", "log", "redaction", "erasure", "start_job", "hand_over_copies"),
         "all_memories",

@@ -9,9 +9,8 @@ import pytest
 
 from turnlog import Turnlog
 from turnlog.core.errors import CorruptError, NewerSchemaError
-from turnlog.log.commits import checked_chain, read_commit
+from turnlog.log.commit import VerifiedItems, checked_chain, read_commit
 from turnlog.log.keys import COMMITS_TO, SessionKeys, commit_sort_key
-from turnlog.log.verified import VerifiedItems
 from turnlog.ports import Item, Query
 
 

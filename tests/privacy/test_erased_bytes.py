@@ -21,9 +21,9 @@ from turnlog.engines.sqlite import SqliteDatabase
 from turnlog.engines.sqlite_items import SqliteItemTable
 from turnlog.engines.sqlite_jobs import SqliteJobQueue
 from turnlog.engines.system import SystemClock
-from turnlog.log.purging import Purging
 from turnlog.ports import Key
 from turnlog.privacy.erase_session import SECOND_PASS_SECONDS
+from turnlog.privacy.erasure import Purging
 from turnlog.testing.fixed import FixedClock, SequentialIds
 
 CANARY = "canaryxk7q2z"

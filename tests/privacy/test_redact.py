@@ -19,9 +19,9 @@ from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import NotFoundError
 from turnlog.core.jobs import JOB_KINDS
 from turnlog.linter.rules import lint
-from turnlog.log.commits import checked_chain
+from turnlog.log.commit import checked_chain
 from turnlog.log.keys import SessionKeys
-from turnlog.log.redacted_lines import Redacted
+from turnlog.log.lines import Redacted
 from turnlog.ports import BlobStore, ItemTable
 from turnlog.privacy import redacted_archives as redacted_parts
 from turnlog.privacy.erase_session import SECOND_PASS_SECONDS
@@ -332,7 +332,7 @@ def test_d2_every_order_of_redacting_and_another_request(other: str) -> None:
         for result in run.results:
             assert not isinstance(result, BaseException), result
         app, _ = with_queue(items, blobs, 10**8)
-        summary = app.log.summaries.in_force(KEYS, app.log.commits.tail(KEYS).header.summary)
+        summary = app.summaries.current(KEYS, app.log.commits.tail(KEYS).header.summary)
         assert summary is None or CANARY not in summary.event.text
         swept(items, blobs)
 

@@ -135,7 +135,7 @@ def _system_tokens(system: str) -> int:
 
 def out_of_line(held: Stored) -> Stored:
     """The same history with every payload out of line: a window sees cards, and fetches what it renders whole."""
-    from turnlog.log.cards import make_card, read_card
+    from turnlog.log.payloads import make_card, read_card
 
     sources = list[Source]()
     for source in held.sources:

@@ -19,7 +19,7 @@ from turnlog.client.model import Session
 from turnlog.core import positions as borders
 from turnlog.core.errors import ConflictError, CorruptError, InvalidInputError, NotFoundError, UnavailableError
 from turnlog.jobs.models import Job
-from turnlog.log.commits import VERIFIED
+from turnlog.log.commit import VERIFIED
 from turnlog.snapshots.full import INLINE_BYTES
 from turnlog.snapshots.models import Snapshot
 from turnlog.snapshots.segment_format import read_segment

@@ -25,7 +25,7 @@ from turnlog.engines.files import MemoryBlobStore
 from turnlog.engines.sqlite import MEMORY, SqliteDatabase
 from turnlog.engines.sqlite_items import SqliteItemTable
 from turnlog.jobs.worker import Later
-from turnlog.log.commits import VERIFIED
+from turnlog.log.commit import VERIFIED
 from turnlog.log.tombstones import QUIET_MS
 from turnlog.ports import BlobStore, ItemTable
 from turnlog.privacy import retention

@@ -17,7 +17,7 @@ from turnlog.core import positions as borders
 from turnlog.core.errors import ConflictError, CorruptError, NotFoundError, SessionExistsError, UnavailableError
 from turnlog.core.times import DAY_MS
 from turnlog.jobs.models import Job
-from turnlog.log.commits import VERIFIED
+from turnlog.log.commit import VERIFIED
 from turnlog.log.keys import SessionKeys
 from turnlog.log.tombstones import QUIET_MS
 from turnlog.privacy import retention

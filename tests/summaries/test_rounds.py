@@ -21,6 +21,7 @@ from turnlog.log.commits import Draft
 from turnlog.log.headers import following
 from turnlog.log.keys import SessionKeys
 from turnlog.summaries.model import prompt_for
+from turnlog.summaries.store import Summaries
 from turnlog.testing.scripted import ScriptedSummariser
 
 KEYS = SessionKeys(Owner.of("acme", "ada"), "s")
@@ -99,7 +100,7 @@ def test_what_a_round_stored_is_not_in_the_cache_that_every_window_reads(harness
     newest = events(harness)[-1]
     assert "Question 2" in newest.outline
     assert "Question 1" not in newest.outline
-    cached = harness.app.log.summaries.in_force(KEYS, harness.app.log.commits.tail(KEYS).header.summary)
+    cached = harness.app.summaries.current(KEYS, harness.app.log.commits.tail(KEYS).header.summary)
     assert cached.event == replace(newest, outline="")
 
 
@@ -131,7 +132,7 @@ def publish(harness: Any, event: SummaryEvent) -> None:
 
     written = log.commits.write(KEYS, draft)
     header = written.commit.header
-    log.summaries.write_cache(KEYS, replace(event, position=header.first), time_ms=header.time_ms)
+    Summaries(log).write_cache(KEYS, replace(event, position=header.first), time_ms=header.time_ms)
 
 
 @pytest.mark.parametrize("good", [0, 3])

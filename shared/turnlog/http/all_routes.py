@@ -10,10 +10,8 @@ from turnlog.privacy import routes as erase
 from turnlog.routing import Route
 from turnlog.search import recall_routes as recall
 from turnlog.search import routes as search
-from turnlog.sessions import agent_routes as agents
 from turnlog.sessions import append_routes as append
 from turnlog.sessions import context_routes as build_context
-from turnlog.sessions import document_routes as documents
 from turnlog.sessions import history_routes as history
 from turnlog.sessions import message_routes as messages
 from turnlog.sessions import routes as sessions
@@ -31,8 +29,6 @@ ROUTES: tuple[Route, ...] = (
     *recall.ROUTES,
     *search.ROUTES,
     *state.ROUTES,
-    *agents.ROUTES,
-    *documents.ROUTES,
     *history.ROUTES,
     *compress.ROUTES,
     *snapshot.ROUTES,

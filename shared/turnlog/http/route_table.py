@@ -45,7 +45,7 @@ RESOURCES: Mapping[str, tuple[str, ...]] = {
     "search": ("search.routes",),
     "sessions": ("sessions.routes",),
     "snapshot": ("snapshots.routes",),
-    "state": ("sessions.state_routes", "sessions.agent_routes", "sessions.document_routes"),
+    "state": ("sessions.state_routes",),
 }
 """Resource -> the modules with its routes, below `turnlog`. The resource is also the name of its Lambda function."""
 

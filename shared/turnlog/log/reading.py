@@ -13,8 +13,9 @@ from turnlog.core.events import Event, MessageEvent
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.loops import Arrival, Flow, accept
 from turnlog.core.messages import Message
+from turnlog.log.commit import Commit, header_in, read_commit
 from turnlog.log.commit_items import is_tombstone, shared_position
-from turnlog.log.commits import Commit, CommitLog, header_in, read_commit
+from turnlog.log.commits import CommitLog
 from turnlog.log.headers import CREATION, Header
 from turnlog.log.keys import MAX_POSITION, SessionKeys, commit_sort_key
 from turnlog.log.read_lines import opened_loops

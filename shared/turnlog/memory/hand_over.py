@@ -20,7 +20,7 @@ from turnlog.core.memory import Offloaded, OffloadReason
 from turnlog.core.times import DAY_MS
 from turnlog.jobs.models import Job
 from turnlog.jobs.worker import Later, StartJobs
-from turnlog.log.commits import Commit
+from turnlog.log.commit import Commit
 from turnlog.log.headers import Header, short_hash
 from turnlog.log.keys import SessionKeys
 from turnlog.memory.hand_over_store import Cut, Due, Offloads, copied_lines, said_in

@@ -18,7 +18,8 @@ from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.memory import SpokenMessage
 from turnlog.core.positions import Stretch
 from turnlog.core.times import rfc3339
-from turnlog.log.commits import Commit, CommitLog, checked_chain
+from turnlog.log.commit import Commit, checked_chain
+from turnlog.log.commits import CommitLog
 from turnlog.log.headers import Header, item_name
 from turnlog.log.keys import SessionKeys
 from turnlog.log.packing import pack, unpack_json

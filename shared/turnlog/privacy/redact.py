@@ -14,10 +14,11 @@ from turnlog.core.identity import Owner
 from turnlog.core.json_values import JsonObject
 from turnlog.jobs.models import Job
 from turnlog.jobs.worker import Later, StartJobs
-from turnlog.log.commits import Commit, Draft, Tail
+from turnlog.log.commit import Commit
+from turnlog.log.commits import Draft, Tail
 from turnlog.log.headers import following
 from turnlog.log.keys import SessionKeys
-from turnlog.log.redacted_lines import Redacted
+from turnlog.log.lines import Redacted
 from turnlog.log.request_keys import raw_request_key
 from turnlog.memory.hand_over import OffloadCopies
 from turnlog.ports import MemoryEngine
@@ -126,4 +127,4 @@ class RedactMessages:
 
         written = self._log.commits.write(keys, compose, request)
         if not written.repeated:
-            self._log.touch(keys, written.tail, written.commit.header)
+            self._log.refresh_listing(keys, written.tail, written.commit.header)

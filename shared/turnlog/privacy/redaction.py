@@ -13,20 +13,19 @@ from turnlog.core.events import MessageEvent
 from turnlog.core.json_values import JsonObject, encode_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.messages import Message, neutral
-from turnlog.log.caches import summary_in
-from turnlog.log.commit_items import MAX_EVENTS, first_position
-from turnlog.log.commits import stored_lines
+from turnlog.log.caches import cached_json
+from turnlog.log.commit import VERIFIED, stored_lines
+from turnlog.log.commit_items import MAX_EVENTS, Forks, first_position
 from turnlog.log.headers import hashed_header, log_key
 from turnlog.log.keys import BLOB_PLACE, COMMITS_TO, SessionKeys, answers_prefix, commit_sort_key, export_blob
+from turnlog.log.lines import Redacted, bare_summary, covers, place_left, redacted_message
 from turnlog.log.packing import line_digest, pack
-from turnlog.log.redacted_lines import Redacted, bare_summary, covers, place_left, redacted_message
 from turnlog.log.tombstones import is_cache_tombstone, is_slot_tombstone
-from turnlog.log.verified import VERIFIED
 from turnlog.ports import BlobStore, Equal, Item, ItemTable, Key, Query, item_size_bytes
 from turnlog.privacy.redacted_archives import RedactedParts
 from turnlog.providers.base import Turn
 from turnlog.providers.registry import codec_of
-from turnlog.sessions.session_log import Forks, SessionLog
+from turnlog.sessions.session_log import SessionLog
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -155,7 +154,7 @@ class Redaction:
             item = self._items.get_many([keys.summary]).get(keys.summary)
             if item is None or is_cache_tombstone(item):
                 return
-            line, _, _ = summary_in(item)
+            line: JsonObject = cached_json(item)
             bare = bare_summary(line)
             if not covers(line, position) or bare == line:
                 return

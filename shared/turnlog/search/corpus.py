@@ -13,11 +13,10 @@ from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.positions import Stretch
 from turnlog.core.recall_calls import RECALL_TOOL, SEARCH_TOOL
 from turnlog.core.refs import Ref
-from turnlog.log.commits import Commit
+from turnlog.log.commit import Commit
 from turnlog.log.headers import Header
 from turnlog.log.keys import SessionKeys
-from turnlog.log.parallel import in_parallel
-from turnlog.log.payloads import is_blob
+from turnlog.log.payloads import in_parallel, is_blob
 from turnlog.log.reading import Located, located, newest_pages, shown_text
 from turnlog.ports import TermDocuments
 from turnlog.search.index import Index, IndexedMessage, SearchIndexes

@@ -19,8 +19,7 @@ from turnlog.core.identity import Owner
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.text import snippet
 from turnlog.jobs.worker import StartJobs
-from turnlog.log.parallel import in_parallel
-from turnlog.log.summary_cache import CurrentSummary
+from turnlog.log.payloads import in_parallel
 from turnlog.ports import SearchEngine, TermDocuments
 from turnlog.search.corpus import PARALLEL, Searched, SearchedSessions
 from turnlog.search.index import IndexedMessage
@@ -28,6 +27,7 @@ from turnlog.search.models import FoundInSessions, SearchQuery, SearchSessionsAn
 from turnlog.search.owner_sessions import Listed, OwnerSessions, Words, is_behind, word_hash
 from turnlog.search.session import Reranker, Reranking, check_question, invalid, within
 from turnlog.sessions.session_log import SessionLog
+from turnlog.summaries.store import CurrentSummary, Summaries
 
 SCANNED = 16
 """Number of newest sessions with missing or outdated words that every search reads, whatever the question."""
@@ -184,7 +184,7 @@ class SearchSessions:
 
         def current(pair: tuple[Listed, Searched]) -> CurrentSummary | None:
             _, searched = pair
-            return self._log.summaries.in_force(searched.keys, searched.header.summary)
+            return Summaries(self._log).current(searched.keys, searched.header.summary)
 
         summaries = zip(with_summary, _parallel(current, with_summary), strict=True)
         return [(session, searched, summary) for (session, searched), summary in summaries if summary is not None]

@@ -12,13 +12,14 @@ from turnlog.core.json_values import JsonObject
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.times import DAY_MS
 from turnlog.jobs.worker import Later
-from turnlog.log.caches import active_of, is_touch, read_meta, session_id_of, status_of
+from turnlog.log.caches import active_of, is_listing_due, read_meta, session_id_of, status_of
 from turnlog.log.keys import OwnerKeys, SessionKeys
-from turnlog.log.parallel import in_parallel
+from turnlog.log.payloads import in_parallel
 from turnlog.log.tombstones import is_cache_tombstone
 from turnlog.ports import AttributeValue, Item, ItemTable, Less, Query, SearchEngine
 from turnlog.search.corpus import SearchedSessions
 from turnlog.sessions.session_log import SessionLog
+from turnlog.summaries.store import Summaries
 
 VERSION = 1
 MAX_WORDS = 30_000
@@ -187,7 +188,7 @@ def is_due(session: Listed, words: Words | None, now_ms: int) -> bool:
 
 def _is_later(session: Listed, time_ms: int) -> bool:
     """Return whether a time is after the five minutes in which the session's entry was updated."""
-    return is_touch(session.active_ms, time_ms) and time_ms > session.active_ms
+    return is_listing_due(session.active_ms, time_ms) and time_ms > session.active_ms
 
 
 def _is_older(session: Listed, words: Words | None) -> bool:
@@ -247,7 +248,7 @@ class IndexSessions:
         except NotFoundError:
             return 0
         header = searched.header
-        summary = self._log.summaries.in_force(keys, header.summary)
+        summary = Summaries(self._log).current(keys, header.summary)
         counts = searched.corpus.word_counts()
         if summary is not None:
             for word, count in self._engine.terms([summary.event.text])[0].items():

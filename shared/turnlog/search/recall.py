@@ -15,7 +15,7 @@ from turnlog.core.messages import ToolCall, ToolResult
 from turnlog.core.positions import VisibleRanges
 from turnlog.core.refs import Ref, call_key, parse_ref
 from turnlog.core.times import rfc3339
-from turnlog.log.commits import Commit, checked_chain
+from turnlog.log.commit import Commit, checked_chain
 from turnlog.log.keys import SessionKeys
 from turnlog.log.reading import Located, located, newest_pages
 from turnlog.providers.blocks import placeholder_text

@@ -18,7 +18,7 @@ from turnlog.log.request_keys import raw_request_key
 from turnlog.sessions.session_log import SessionLog
 from turnlog.sessions.state import ChangeState, check_agent, check_size
 from turnlog.sessions.state_models import AgentState
-from turnlog.sessions.state_store import SessionState, next_event
+from turnlog.sessions.state_store import SessionState, States, next_event
 
 
 class GetAgent:
@@ -31,7 +31,7 @@ class GetAgent:
         keys = SessionKeys(owner, session_id)
         check_agent_id(agent_id)
         header = self._log.commits.tail(keys).header
-        state = self._log.states.at(keys, header.last_state)
+        state = States(self._log).at(keys, header.last_state)
         agent = agent_of(state.value, agent_id)
         if agent is None:
             raise NotFoundError(f"no agent {agent_id!r} in session {session_id!r}")

@@ -16,7 +16,8 @@ from turnlog.core.json_values import JsonObject
 from turnlog.core.refs import id_key, is_ref, parse_ref
 from turnlog.core.session_settings import SessionSettings
 from turnlog.core.summaries import CompressionRequest
-from turnlog.log.commits import Commit, Draft, Tail
+from turnlog.log.commit import Commit
+from turnlog.log.commits import Draft, Tail
 from turnlog.log.headers import Header
 from turnlog.log.keys import SessionKeys
 from turnlog.log.request_keys import raw_request_key
@@ -29,7 +30,7 @@ from turnlog.sessions.message_models import AppendMessages as AppendBody
 from turnlog.sessions.session_log import SessionLog
 from turnlog.sessions.state import StateWrite
 from turnlog.sessions.state_models import Decided, DecidePending
-from turnlog.sessions.state_store import SessionState, next_event
+from turnlog.sessions.state_store import SessionState, States, next_event
 
 REFUSED = "This action was rejected."
 
@@ -65,7 +66,7 @@ class DecidePendingActions:
     ) -> AppendWrite | StateWrite:
         """Return the write of the decision: a rejection of an open call appends its result, all else marks the action."""
         if body.decision == "reject":
-            pending = _action_to_decide(self._log.states.at(keys, tail.header.last_state).value, keys, agent_id)
+            pending = _action_to_decide(States(self._log).at(keys, tail.header.last_state).value, keys, agent_id)
             call_id = self._open_call_id(keys, pending, tail.header)
             if call_id is not None:
                 return self._append_refusal(keys, agent_id, body, call_id)
@@ -100,7 +101,7 @@ class DecidePendingActions:
 
     def _answer_repeated(self, keys: SessionKeys, agent_id: str, commit: Commit) -> Decided:
         """Return the answer of the first request, read from its commit."""
-        return _answer(agent_id, self._log.states.at(keys, commit.header.last_state), commit)
+        return _answer(agent_id, States(self._log).at(keys, commit.header.last_state), commit)
 
     def _open_call_id(self, keys: SessionKeys, pending: JsonObject, header: Header) -> str | None:
         """Return the call id that a rejection's result must name; None unless the call of the action is open."""

@@ -17,10 +17,16 @@ from turnlog.log.commits import Draft, Tail, WriteResult
 from turnlog.log.headers import following
 from turnlog.log.keys import SessionKeys
 from turnlog.log.request_keys import RequestKey, raw_request_key
-from turnlog.sessions.moments import commit_at, resolved
-from turnlog.sessions.session_log import SessionLog, check_active
+from turnlog.sessions.session_log import SessionLog, check_active, commit_at, position_of_moment
 from turnlog.sessions.state_models import ReplaceState, StateAnswer
-from turnlog.sessions.state_store import MAX_STATE_BYTES, SessionState, next_event, replacing_event, state_version_at
+from turnlog.sessions.state_store import (
+    MAX_STATE_BYTES,
+    SessionState,
+    States,
+    next_event,
+    replacing_event,
+    state_version_at,
+)
 
 MAX_STATE_DEPTH = MAX_DEPTH - 1
 """Deepest state. A request may be one level deeper, since it holds the state in a field."""
@@ -43,7 +49,7 @@ class ChangeState:
         write = StateWrite(self._log, keys, change, if_version=if_version)
         written = self._log.commits.write(keys, write.compose, request)
         if written.repeated:
-            return self._log.states.at(keys, written.commit.header.last_state)
+            return States(self._log).at(keys, written.commit.header.last_state)
         write.write_caches(written)
         return write.state
 
@@ -69,7 +75,7 @@ class StateWrite:
             message = f"the version of the state is {header.last_state}, not {if_version}"
             raise VersionMismatchError(message, details={"version": header.last_state})
         if self._before.version != header.last_state:
-            self._before = self._log.states.at(self._keys, header.last_state)
+            self._before = States(self._log).at(self._keys, header.last_state)
         position = header.last + 1
         event, self.state = self._change(self._before, position)
         check_change(self._before.value, self.state.value)
@@ -83,8 +89,8 @@ class StateWrite:
 
     def write_caches(self, written: WriteResult) -> None:
         """Update the cache of the state and the session's entry in the list after the commit."""
-        self._log.states.remember(self._keys, self.state)
-        self._log.touch(self._keys, written.tail, written.commit.header)
+        States(self._log).write_cache(self._keys, self.state)
+        self._log.refresh_listing(self._keys, written.tail, written.commit.header)
 
 
 def check_change(before: JsonObject, after: JsonObject) -> None:
@@ -152,9 +158,9 @@ class GetState:
         if at is None:
             version = self._log.commits.tail(keys).header.last_state
         else:
-            position = resolved(self._log, keys, at, pointer="/query/at")
+            position = position_of_moment(self._log, keys, at, pointer="/query/at")
             version = state_version_at(commit_at(self._log, keys, position, pointer="/query/at"), position)
-        return _answer(self._log.states.at(keys, version))
+        return _answer(States(self._log).at(keys, version))
 
 
 class PutState:

@@ -9,7 +9,7 @@ from turnlog.core.errors import CorruptError, NotFoundError
 from turnlog.core.identity import Owner
 from turnlog.core.json_values import encode_json
 from turnlog.core.limits import MAX_ANSWER_BYTES
-from turnlog.log.commits import Commit
+from turnlog.log.commit import Commit
 from turnlog.log.keys import SessionKeys, commit_sort_key
 from turnlog.log.links import Links
 from turnlog.log.payloads import Payloads
@@ -17,6 +17,7 @@ from turnlog.log.records import Record
 from turnlog.ports import BlobStore
 from turnlog.sessions.messages import ReadMessages
 from turnlog.sessions.session_log import SessionLog
+from turnlog.sessions.state_store import States
 from turnlog.snapshots.create import find_snapshot, snapshot_fields
 from turnlog.snapshots.full import ArchiveItems, FullSnapshots, SnapshotStretch, parts_of
 from turnlog.snapshots.models import SnapshotContent, SnapshotPart, WholeSnapshot
@@ -88,7 +89,7 @@ class GetSnapshot:
         self, log: SessionLog, keys: SessionKeys, commit: Commit, record: Record, after: int
     ) -> SnapshotContent:
         settings = log.settings_at(keys, commit.header).settings
-        state = log.states.at(keys, commit.header.last_state)
+        state = States(log).at(keys, commit.header.last_state)
         position = cast("int", record.content["position"])
         page = ReadMessages(log)(keys.owner, keys.session_id, after=after, at=position)
         flow = commit.header.flow

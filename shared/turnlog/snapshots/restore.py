@@ -25,13 +25,14 @@ from turnlog.core.identity import Owner, check_session_id
 from turnlog.core.json_values import JsonObject
 from turnlog.jobs.models import Job
 from turnlog.jobs.worker import StartJobs
-from turnlog.log.commits import Commit, Draft
+from turnlog.log.commit import Commit
+from turnlog.log.commits import Draft
 from turnlog.log.headers import Header, following
 from turnlog.log.keys import SessionKeys
 from turnlog.log.payloads import Payloads
 from turnlog.log.records import Record
 from turnlog.log.request_keys import RequestKey, raw_request_key
-from turnlog.sessions.create import CreateSessions, made_id
+from turnlog.sessions.lifecycle import CreateSessions, made_id
 from turnlog.sessions.models import CreateSession, ForkPoint, Session
 from turnlog.sessions.read import GetSession
 from turnlog.sessions.session_log import SessionLog

@@ -26,8 +26,7 @@ from turnlog.client.model import Session, Turnlog
 from turnlog.core.identity import Owner
 from turnlog.engines.files import FileBlobStore
 from turnlog.engines.sqlite import SqliteDatabase
-from turnlog.engines.sqlite_items import SqliteItemTable
-from turnlog.engines.sqlite_jobs import SqliteJobQueue
+from turnlog.engines.sqlite_tables import SqliteItemTable, SqliteJobQueue
 from turnlog.log.commit import VERIFIED
 from turnlog.log.keys import SessionKeys
 from turnlog.ports import Key, Query

@@ -106,7 +106,7 @@ PLANTED: tuple[Planted, ...] = (
     Planted(
         "storage",
         "a writer that is interrupted keeps the lock",
-        ((f"{_CODE}/engines/sqlite.py", "if connection.in_transaction:", "if False:"),),
+        ((f"{_CODE}/engines/sqlite.py", "                if connection.in_transaction:", "                if False:"),),
         ("tests/engines/test_sqlite_waiting.py::test_a_writer_that_is_interrupted_when_it_has_the_lock_gives_it_back",),
     ),
     Planted(
@@ -420,7 +420,7 @@ PLANTED: tuple[Planted, ...] = (
         "a redacted body stays where it was",
         (
             (
-                f"{_CODE}/privacy/redaction.py",
+                f"{_CODE}/privacy/redact.py",
                 'lost = self._items.put({**bare, "b": packed}, condition=Equal("b", item["b"]))',
                 'lost = self._items.put({**bare, "b": item["b"]}, condition=Equal("b", item["b"]))',
             ),

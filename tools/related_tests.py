@@ -10,11 +10,13 @@ RELATED = {
         "engines/test_engines_aws log/test_faults_of_aws engines/test_tenant_credentials "
         "functions/test_tenant_credentials functions/test_service_models"
     ),
-    "engines/aws_errors": "engines/test_engines_aws log/test_faults_of_aws",
-    "engines/aws_invoke": "summaries/test_models search/test_reranking memory/test_agentcore",
-    "engines/aws_tenants": "engines/test_tenant_credentials functions/test_tenant_credentials",
+    "engines/aws_errors": (
+        "engines/test_engines_aws log/test_faults_of_aws summaries/test_models search/test_reranking "
+        "memory/test_agentcore"
+    ),
+    "engines/aws_sessions": "engines/test_tenant_credentials functions/test_tenant_credentials",
+    "engines/bedrock": "search/test_reranking summaries/test_models",
     "engines/dynamodb": "engines/test_engines_aws log/test_faults_of_aws",
-    "engines/estimate_counter": "engines/test_token_counters providers/test_counting log/test_cost",
     "engines/files": (
         "engines/test_engines_embedded log/test_faults_of_disks privacy/test_erase snapshots/test_export"
     ),
@@ -22,17 +24,11 @@ RELATED = {
     "engines/sqlite": (
         "engines/test_engines_embedded engines/test_sqlite_waiting log/test_faults_of_disks jobs/test_jobs"
     ),
-    "engines/sqlite_file": (
-        "engines/test_engines_embedded engines/test_sqlite_waiting log/test_faults_of_disks jobs/test_jobs"
-    ),
-    "engines/sqlite_items": (
-        "engines/test_engines_embedded engines/test_sqlite_waiting log/test_faults_of_disks jobs/test_jobs"
-    ),
-    "engines/sqlite_jobs": (
+    "engines/sqlite_tables": (
         "engines/test_engines_embedded engines/test_sqlite_waiting log/test_faults_of_disks jobs/test_jobs"
     ),
     "engines/sqs": "engines/test_engines_aws log/test_faults_of_aws",
-    "engines/tiktoken_counter": "engines/test_token_counters providers/test_counting log/test_cost",
+    "engines/token_counters": "engines/test_token_counters providers/test_counting log/test_cost",
     "log/caches": (
         "sessions/test_state sessions/test_update sessions/test_listing log/test_faults_of_items "
         "summaries/test_summary_life"
@@ -84,19 +80,20 @@ RELATED = {
     ),
     "memory/agentcore": "memory/test_agentcore",
     "memory/bootstrap": "properties/test_bootstrapped memory/test_bootstrap security/test_injection",
-    "memory/hand_over_store": "privacy/test_redact memory/test_memory_erasure memory/test_offload",
-    "memory/model": "memory/test_memories memory/test_choice security/test_parsers",
-    "memory/sentences": "memory/test_sentences engines/test_memory_embedded memory/test_memories",
-    "memory/store": "memory/test_memories engines/test_memory_embedded memory/test_memory_erasure",
+    "memory/embedded": "memory/test_memories engines/test_memory_embedded memory/test_memory_erasure",
+    "memory/facts": (
+        "memory/test_memories memory/test_choice security/test_parsers memory/test_sentences "
+        "engines/test_memory_embedded"
+    ),
+    "memory/hand_over": "privacy/test_redact memory/test_memory_erasure memory/test_offload",
     "memory/webhook": "memory/test_webhook",
-    "privacy/erase_session": "snapshots/test_restore_own_id privacy/test_retention snapshots/test_full_snapshots",
+    "privacy/erase": "snapshots/test_restore_own_id privacy/test_retention snapshots/test_full_snapshots",
     "privacy/erasure": (
         "sessions/test_append sessions/test_fork privacy/test_redact privacy/test_erase "
         "privacy/test_erase_user privacy/test_retention snapshots/test_restore_own_id"
     ),
+    "privacy/redact": "privacy/test_redact sessions/test_fork",
     "privacy/redacted_archives": "privacy/test_redact snapshots/test_full_snapshots",
-    "privacy/redaction": "privacy/test_redact sessions/test_fork",
-    "search/bedrock_embedder": "search/test_reranking",
     "search/fts5": "engines/test_memory_embedded memory/test_memories search/test_search",
     "search/index": "search/test_search snapshots/test_segments",
     "search/owner_sessions": "search/test_search_sessions",
@@ -113,13 +110,13 @@ RELATED = {
     "snapshots/materialise": "snapshots/test_restore snapshots/test_restore_own_id snapshots/test_export",
     "snapshots/segment_format": "snapshots/test_segments snapshots/test_full_snapshots privacy/test_redact",
     "snapshots/segments": "snapshots/test_segments snapshots/test_full_snapshots privacy/test_redact",
-    "summaries/bedrock": "summaries/test_models",
     "summaries/budget": "summaries/test_budget log/test_cost",
-    "summaries/extractive": "summaries/test_summary_texts summaries/test_budget summaries/test_compress",
-    "summaries/model": "summaries/test_models summaries/test_summary_texts",
     "summaries/openai_compatible": "summaries/test_models summaries/test_summary_texts",
     "summaries/store": (
         "summaries/test_compress summaries/test_rounds summaries/test_summary_life summaries/test_discard"
+    ),
+    "summaries/summarisers": (
+        "summaries/test_summary_texts summaries/test_budget summaries/test_compress summaries/test_models"
     ),
     "summaries/trigger": (
         "summaries/test_asking summaries/test_summary_life summaries/test_totals sessions/test_listing "

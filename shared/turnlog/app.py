@@ -48,24 +48,21 @@ if TYPE_CHECKING:
     from turnlog.log.payloads import Payloads
     from turnlog.log.reading import Located
     from turnlog.memory.bootstrap import BootstrapMessage
-    from turnlog.memory.embedded import EmbeddedMemory, MakeFacts
-    from turnlog.memory.hand_over import AskForOffloads, OffloadCopies, OffloadSessions
-    from turnlog.memory.hand_over_store import Offloads
+    from turnlog.memory.embedded import EmbeddedMemory, Memories
+    from turnlog.memory.facts import MakeFacts
+    from turnlog.memory.hand_over import AskForOffloads, OffloadCopies, Offloads, OffloadSessions
     from turnlog.memory.read import ForgetMemories, ListMemories
-    from turnlog.memory.store import Memories
-    from turnlog.privacy.erase_session import EraseSessions
-    from turnlog.privacy.erase_user import EraseUsers
+    from turnlog.ports import ChatModel
+    from turnlog.privacy.erase import EraseSessions, EraseUsers
     from turnlog.privacy.erasure import Erasure
-    from turnlog.privacy.redact import RedactMessages
+    from turnlog.privacy.redact import Redaction, RedactMessages
     from turnlog.privacy.redacted_archives import RedactedParts
-    from turnlog.privacy.redaction import Redaction
     from turnlog.privacy.retention import RetainSessions
-    from turnlog.search.corpus import SearchedSessions
     from turnlog.search.index import SearchIndexes
     from turnlog.search.over_sessions import SearchSessions
     from turnlog.search.owner_sessions import IndexSessions, OwnerSessions, SessionWords
     from turnlog.search.recall import RecallCalls
-    from turnlog.search.session import Reranker, SearchSession
+    from turnlog.search.session import Reranker, SearchedSessions, SearchSession
     from turnlog.sessions.agents import GetAgent, PatchAgent
     from turnlog.sessions.append import AppendToSession
     from turnlog.sessions.context import BuildContexts, BuildWindows
@@ -79,10 +76,16 @@ if TYPE_CHECKING:
     from turnlog.sessions.session_log import SessionLog
     from turnlog.sessions.state import GetState, PatchState, PutState
     from turnlog.sessions.time_travel import RewindSessions
-    from turnlog.snapshots.create import AutomaticSnapshots, CreateSnapshots, ListSnapshots
-    from turnlog.snapshots.delete import DeleteSnapshots, SnapshotCleaner, SweepSnapshots
     from turnlog.snapshots.exports import ExportSessions, ImportSessions
     from turnlog.snapshots.full import FullSnapshots
+    from turnlog.snapshots.lifecycle import (
+        AutomaticSnapshots,
+        CreateSnapshots,
+        DeleteSnapshots,
+        ListSnapshots,
+        SnapshotCleaner,
+        SweepSnapshots,
+    )
     from turnlog.snapshots.materialise import Materialiser
     from turnlog.snapshots.read import GetSnapshot, SnapshotLogs
     from turnlog.snapshots.restore import RestoreSnapshots
@@ -90,7 +93,6 @@ if TYPE_CHECKING:
     from turnlog.summaries.budget import Spending
     from turnlog.summaries.compress import CompressSessions
     from turnlog.summaries.current import DiscardSummary, GetSummary
-    from turnlog.summaries.model import ChatModel
     from turnlog.summaries.store import Summaries
     from turnlog.summaries.trigger import AskForSegments, AskForSummaries
     from turnlog.upkeep.backup import Upkeep
@@ -158,8 +160,7 @@ def _embedded(name: str, path: Path | str, blobs: BlobStore, settings: Settings,
     """Return an engine with items and jobs in an SQLite database."""
     from turnlog.engines.files import FileBlobStore
     from turnlog.engines.sqlite import SqliteDatabase
-    from turnlog.engines.sqlite_items import SqliteItemTable
-    from turnlog.engines.sqlite_jobs import SqliteJobQueue
+    from turnlog.engines.sqlite_tables import SqliteItemTable, SqliteJobQueue
 
     database = SqliteDatabase(path)
     queue = SqliteJobQueue(
@@ -239,10 +240,10 @@ class LazyCounter:
 def make_counter(name: str) -> TokenCounter:
     """Return the token counter with this name."""
     if name == "estimate":
-        from turnlog.engines.estimate_counter import EstimateCounter
+        from turnlog.engines.token_counters import EstimateCounter
 
         return EstimateCounter()
-    from turnlog.engines.tiktoken_counter import TiktokenCounter
+    from turnlog.engines.token_counters import TiktokenCounter
 
     return TiktokenCounter()
 
@@ -258,7 +259,7 @@ def make_chat_model(settings: Settings, clock: Clock) -> ChatModel:
             settings.summary_url, settings.summary_model, api_key=key, timeout_seconds=timeout_seconds, clock=clock
         )
     from turnlog.engines.aws_clients import make_clients
-    from turnlog.summaries.bedrock import BedrockConverseModel
+    from turnlog.engines.bedrock import BedrockConverseModel
 
     # ModelSummariser does the retries.
     clients = make_clients(_region(settings), settings.endpoint_url, max_attempts=1)
@@ -270,7 +271,7 @@ def make_embedder(settings: Settings) -> Embedder | None:
     if not settings.rerank_model:
         return None
     from turnlog.engines.aws_clients import make_clients
-    from turnlog.search.bedrock_embedder import BedrockEmbedder
+    from turnlog.engines.bedrock import BedrockEmbedder
 
     clients = make_clients(_region(settings), settings.endpoint_url, max_attempts=1)
     return BedrockEmbedder(clients, settings.rerank_model, timeout_seconds=settings.rerank_timeout_seconds)
@@ -374,7 +375,7 @@ class Application:
     lint_messages: LintHistories = use_case("linter.use_case.LintHistories")
 
     # summaries
-    extracts: Summariser = use_case("summaries.extractive.ExtractiveSummariser", "lazy_counter")
+    extracts: Summariser = use_case("summaries.summarisers.ExtractiveSummariser", "lazy_counter")
     spending: Spending = use_case("summaries.budget.Spending", "items", "clock", "ids")
     compress_session: CompressSessions = use_case(
         *("summaries.compress.CompressSessions", "log", "lazy_counter", "summariser", "extracts", "start_job"),
@@ -389,7 +390,7 @@ class Application:
     # search
     words: SearchEngine = use_case("search.fts5.Fts5SearchEngine")
     search_indexes: SearchIndexes = use_case("search.index.SearchIndexes", "engine.blobs", "words")
-    corpus: SearchedSessions = use_case("search.corpus.SearchedSessions", "log", "segments", "search_indexes")
+    corpus: SearchedSessions = use_case("search.session.SearchedSessions", "log", "segments", "search_indexes")
     reranker: Reranker = use_case("search.session.Reranker", "embedder")
     recall: RecallCalls = use_case("search.recall.RecallCalls", "log")
     search_session: SearchSession = use_case("search.session.SearchSession", "corpus", "words", "reranker")
@@ -412,17 +413,19 @@ class Application:
     full_snapshots: FullSnapshots = use_case(
         "snapshots.full.FullSnapshots", "engine.blobs", "segments", "log.records", "clock"
     )
-    snapshot_cleaner: SnapshotCleaner = use_case("snapshots.delete.SnapshotCleaner", "log", "start_job")
+    snapshot_cleaner: SnapshotCleaner = use_case("snapshots.lifecycle.SnapshotCleaner", "log", "start_job")
     create_snapshot: CreateSnapshots = use_case(
-        "snapshots.create.CreateSnapshots", "log", "full_snapshots", "start_job", "snapshot_cleaner"
+        "snapshots.lifecycle.CreateSnapshots", "log", "full_snapshots", "start_job", "snapshot_cleaner"
     )
-    automatic_snapshots: AutomaticSnapshots = use_case("snapshots.create.AutomaticSnapshots", "log", "snapshot_cleaner")
-    list_snapshots: ListSnapshots = use_case("snapshots.create.ListSnapshots", "log")
+    automatic_snapshots: AutomaticSnapshots = use_case(
+        "snapshots.lifecycle.AutomaticSnapshots", "log", "snapshot_cleaner"
+    )
+    list_snapshots: ListSnapshots = use_case("snapshots.lifecycle.ListSnapshots", "log")
     snapshot_logs: SnapshotLogs = use_case("snapshots.read.SnapshotLogs", "log", "engine.blobs", "full_snapshots")
     get_snapshot: GetSnapshot = use_case("snapshots.read.GetSnapshot", "log", "snapshot_logs", "links")
-    delete_snapshot: DeleteSnapshots = use_case("snapshots.delete.DeleteSnapshots", "log", "snapshot_cleaner")
+    delete_snapshot: DeleteSnapshots = use_case("snapshots.lifecycle.DeleteSnapshots", "log", "snapshot_cleaner")
     sweep_snapshots: SweepSnapshots = use_case(
-        "snapshots.delete.SweepSnapshots", "log", "engine.blobs", "full_snapshots"
+        "snapshots.lifecycle.SweepSnapshots", "log", "engine.blobs", "full_snapshots"
     )
     materialiser: Materialiser = use_case("snapshots.materialise.Materialiser", "log", "engine.blobs")
     restore_snapshot: RestoreSnapshots = use_case(
@@ -436,7 +439,7 @@ class Application:
     import_session: ImportSessions = use_case("snapshots.exports.ImportSessions", "log", "materialiser", "documents")
 
     # long-term memory
-    hand_overs: Offloads = use_case("memory.hand_over_store.Offloads", "items")
+    hand_overs: Offloads = use_case("memory.hand_over.Offloads", "items")
     ask_hand_over: AskForOffloads = use_case(
         "memory.hand_over.AskForOffloads", "log", "hand_overs", "start_job", is_on="has_memory"
     )
@@ -444,7 +447,7 @@ class Application:
     offload_session: OffloadSessions = use_case(
         "memory.hand_over.OffloadSessions", "log", "hand_overs", "hand_over_copies", "memory"
     )
-    memories: Memories = use_case("memory.store.Memories", "items")
+    memories: Memories = use_case("memory.embedded.Memories", "items")
     embedded_memory: EmbeddedMemory = use_case(
         "memory.embedded.EmbeddedMemory", "memories", "make_facts", "short_texts"
     )
@@ -457,16 +460,16 @@ class Application:
     # privacy
     erasure: Erasure = use_case("privacy.erasure.Erasure", "engine.items", "engine.blobs", "forks", "clock")
     erase_session: EraseSessions = use_case(
-        *("privacy.erase_session.EraseSessions", "log", "engine.blobs", "erasure", "start_job", "all_memories"),
+        *("privacy.erase.EraseSessions", "log", "engine.blobs", "erasure", "start_job", "all_memories"),
         "signals",
     )
     erase_user: EraseUsers = use_case(
-        "privacy.erase_user.EraseUsers", "log", "engine.blobs", "erasure", "start_job", "all_memories"
+        "privacy.erase.EraseUsers", "log", "engine.blobs", "erasure", "start_job", "all_memories"
     )
     redacted_archives: RedactedParts = use_case(
         "privacy.redacted_archives.RedactedParts", "engine.blobs", "segments", "log.records"
     )
-    redaction: Redaction = use_case("privacy.redaction.Redaction", "log", "engine.blobs", "forks", "redacted_archives")
+    redaction: Redaction = use_case("privacy.redact.Redaction", "log", "engine.blobs", "forks", "redacted_archives")
     redact_message: RedactMessages = use_case(
         *("privacy.redact.RedactMessages", "log", "redaction", "erasure", "start_job", "hand_over_copies"),
         "all_memories",
@@ -527,7 +530,7 @@ class Application:
         if not self.settings.summary_model:
             return self.extracts
         from turnlog.summaries.budget import SummariseWithinBudget
-        from turnlog.summaries.model import ModelSummariser
+        from turnlog.summaries.summarisers import ModelSummariser
 
         seconds, limit = self.settings.summary_timeout_seconds, self.settings.summary_tokens_per_day
         chat = make_chat_model(self.settings, self.clock)
@@ -582,13 +585,12 @@ class Application:
     @cached_property
     def make_facts(self) -> MakeFacts:
         """The extractor of facts: rules, or the model of summaries if the settings name one."""
-        from turnlog.memory.embedded import FactsWithinBudget, by
-        from turnlog.memory.sentences import SentenceFacts
+        from turnlog.memory.facts import FactsWithinBudget, SentenceFacts, by
 
         rules = SentenceFacts()
         if not self.settings.summary_model:
             return by(rules)
-        from turnlog.memory.model import ModelFacts
+        from turnlog.memory.facts import ModelFacts
 
         model = ModelFacts(make_chat_model(self.settings, self.clock), self.lazy_counter)
         limit = self.settings.summary_tokens_per_day

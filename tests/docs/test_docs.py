@@ -24,7 +24,7 @@ from turnlog.core.errors import BudgetTooSmallError, TurnlogError
 from turnlog.core.loops import DISORDER
 from turnlog.engines.files import MemoryBlobStore
 from turnlog.engines.sqlite import MEMORY, SqliteDatabase
-from turnlog.engines.sqlite_items import SqliteItemTable
+from turnlog.engines.sqlite_tables import SqliteItemTable
 from turnlog.http.lambda_api import make_handler
 from turnlog.http.route_table import ROUTES, Route
 from turnlog.providers.cache_breakpoints import KINDS

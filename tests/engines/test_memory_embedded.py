@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.conftest import Harness
-from turnlog.memory.embedded import EmbeddedMemory, by
-from turnlog.memory.sentences import SentenceFacts
-from turnlog.memory.store import Memories
+from turnlog.memory.embedded import EmbeddedMemory, Memories
+from turnlog.memory.facts import SentenceFacts, by
 from turnlog.search.fts5 import Fts5SearchEngine
 from turnlog.testing.contracts import MemoryEngineContract, Settle
 

@@ -18,7 +18,7 @@ from turnlog.app import Application, Engine
 from turnlog.core.errors import ThrottledError, UnavailableError
 from turnlog.engines.files import MemoryBlobStore
 from turnlog.engines.sqlite import MEMORY, SqliteDatabase
-from turnlog.engines.sqlite_items import SqliteItemTable
+from turnlog.engines.sqlite_tables import SqliteItemTable
 from turnlog.http.lambda_api import make_handler
 from turnlog.http.route_table import ROUTES, Route, routes_of
 from turnlog.settings import Settings

@@ -203,7 +203,7 @@ import json, random, sys
 from pathlib import Path
 from turnlog import Turnlog
 from turnlog.core.errors import TurnlogError
-from turnlog.log.commits import VERIFIED
+from turnlog.log.commit import VERIFIED
 
 folder, seed, count = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 READERS = {

@@ -13,8 +13,7 @@ from turnlog.core.errors import MalformedError
 from turnlog.core.identity import Owner
 from turnlog.core.memory import MemoryFact, Offloaded
 from turnlog.log.keys import OwnerKeys
-from turnlog.memory.profile import SessionFact, least_worth, memories_of, normal
-from turnlog.memory.store import MAX_FACTS, MAX_PART_FACTS, Memories
+from turnlog.memory.embedded import MAX_FACTS, MAX_PART_FACTS, Memories, SessionFact, least_worth, memories_of, normal
 from turnlog.ports import MAX_ITEM_BYTES, BlobStore, ItemTable, item_size_bytes
 from turnlog.testing.contracts.memory import part_of
 from turnlog.testing.explorer import ScheduleRun, explore

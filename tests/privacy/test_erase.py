@@ -27,7 +27,7 @@ from turnlog.core.identity import Owner
 from turnlog.http.route_table import HttpRequest, call
 from turnlog.jobs.models import Job
 from turnlog.log.keys import SessionKeys
-from turnlog.privacy.erase_session import SECOND_PASS_SECONDS
+from turnlog.privacy.erase import SECOND_PASS_SECONDS
 from turnlog.sessions.state_store import States
 from turnlog.summaries.store import Summaries
 

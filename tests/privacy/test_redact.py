@@ -24,7 +24,7 @@ from turnlog.log.keys import SessionKeys
 from turnlog.log.lines import Redacted
 from turnlog.ports import BlobStore, ItemTable
 from turnlog.privacy import redacted_archives as redacted_parts
-from turnlog.privacy.erase_session import SECOND_PASS_SECONDS
+from turnlog.privacy.erase import SECOND_PASS_SECONDS
 from turnlog.snapshots.full import parts_of
 from turnlog.snapshots.segment_format import read_segment
 from turnlog.testing.explorer import Crash, ScheduleRun, explore

@@ -52,8 +52,8 @@ from turnlog.linter.rules import FORMATS as RULES
 from turnlog.linter.rules import lint
 from turnlog.log.headers import read_header
 from turnlog.log.packing import pack, unpack
-from turnlog.memory import model as memory_model
-from turnlog.memory import webhook
+from turnlog.memory import facts, webhook
+from turnlog.ports import ModelAnswer
 from turnlog.providers.registry import CODECS, recognise
 from turnlog.sessions.documents import exported_writing
 from turnlog.settings import Settings
@@ -61,7 +61,6 @@ from turnlog.snapshots.exchange import commit_of
 from turnlog.snapshots.export_models import ExportedDocument
 from turnlog.snapshots.segment_format import previous_hash, read_segment
 from turnlog.summaries import openai_compatible
-from turnlog.summaries.model import ModelAnswer
 from turnlog.testing.fixed import FixedClock, SequentialIds
 from turnlog.windows.policy import Policy, policy_of
 
@@ -89,45 +88,19 @@ _OURS = "a file of the project or of the person who starts it"
 NOT_INPUT: dict[str, str] = {
     **dict.fromkeys(
         (
-            *(
-                "snapshots/full",
-                "log/caches",
-                "log/commits",
-                "memory/store",
-                "memory/hand_over_store",
-                "log/records",
-            ),
-            *("log/redacted_lines", "snapshots/segments", "search/index", "log/read_lines", "log/payloads"),
-            *(
-                "snapshots/full",
-                "sessions/state_store",
-                "sessions/document_store",
-                "snapshots/materialise",
-                "memory/hand_over_store",
-                "search/owner_sessions",
-            ),
-            *("engines/sqlite_items", "privacy/redaction", "privacy/redacted_archives", "log/verified"),
+            *("snapshots/full", "log/caches", "memory/embedded", "memory/hand_over", "log/records"),
+            *("log/lines", "snapshots/segments", "search/index", "log/read_lines", "log/payloads"),
+            *("sessions/state_store", "snapshots/materialise", "search/owner_sessions"),
+            *("engines/sqlite_tables", "privacy/redact", "privacy/redacted_archives", "log/commit"),
         ),
         _CHECKED,
     ),
-    "engines/sqlite_file": "one attribute of rows of an older file; tests/engines/test_sqlite_file.py damages them",
+    "engines/sqlite": "one attribute of rows of an older file; tests/engines/test_sqlite_file.py damages them",
     **dict.fromkeys(
         (
-            *("sessions/read", "summaries/trigger", "snapshots/create", "memory/bootstrap"),
-            *(
-                "summaries/compress",
-                "sessions/create",
-                "search/parts",
-                "snapshots/create",
-            ),
-            *(
-                "sessions/messages",
-                "search/recall",
-                "snapshots/restore",
-                "cli/replaying/outcomes",
-                "app",
-                "log/reading",
-            ),
+            *("sessions/read", "summaries/trigger", "snapshots/lifecycle", "memory/bootstrap"),
+            *("summaries/compress", "sessions/lifecycle", "search/recall", "sessions/messages"),
+            *("snapshots/restore", "cli/replaying/outcomes", "app", "log/reading"),
             *("engines/sqs", "client/exports", "client/documents", "client/connections"),
             *("agents/graph_state/messages", "cli/options", "windows/ledger", "core/loops", "core/messages"),
         ),
@@ -141,10 +114,10 @@ NOT_INPUT: dict[str, str] = {
         ),
         _FRAMEWORK,
     ),
-    "engines/aws_service_models": "what botocore ships",
+    "engines/aws_sessions": "what botocore ships",
     "server/stack": _OURS,
     "server/template": _OURS,
-    "search/bedrock_embedder": "an answer of Bedrock; tests/search feeds it with what is none",
+    "engines/bedrock": "an answer of Bedrock; tests/search feeds it with what is none",
     "cli/chat/posting": "an answer of the model that the person has chosen; tests/cli feeds it with what is none",
     "agents/tools": "arguments of a model's calls; tests/runs feeds it with what is none",
 }
@@ -622,8 +595,8 @@ PARSERS: dict[str, Parser] = {
     "facts of a model": Parser(
         "text",
         lambda: [f"{FACT}\n{FACT},", "NONE."],
-        lambda text: memory_model._read(ModelAnswer(text), []),
-        ("memory/model", "memory/sentences"),
+        lambda text: facts._read(ModelAnswer(text), []),
+        ("memory/facts", "memory/facts"),
     ),
     "an answer of a webhook": Parser(
         "bytes",

@@ -21,7 +21,7 @@ from turnlog.log.commit import VERIFIED
 from turnlog.log.keys import SessionKeys
 from turnlog.log.tombstones import QUIET_MS
 from turnlog.privacy import retention
-from turnlog.privacy.erase_session import SECOND_PASS_SECONDS
+from turnlog.privacy.erase import SECOND_PASS_SECONDS
 from turnlog.snapshots import restore
 from turnlog.snapshots.materialise import Materialiser
 

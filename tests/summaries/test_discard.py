@@ -18,7 +18,7 @@ from turnlog.core.errors import IdempotencyMismatchError, UnavailableError
 from turnlog.core.events import DiscardEvent
 from turnlog.core.identity import Owner
 from turnlog.engines.sqlite import MEMORY, SqliteDatabase
-from turnlog.engines.sqlite_jobs import SqliteJobQueue
+from turnlog.engines.sqlite_tables import SqliteJobQueue
 from turnlog.engines.system import SystemClock
 from turnlog.log.keys import SessionKeys
 from turnlog.ports import BlobStore, ItemTable

@@ -16,12 +16,12 @@ from turnlog.client.model import Session
 from turnlog.core.events import SummaryEvent
 from turnlog.core.identity import Owner
 from turnlog.core.summaries import FAN, Branch, SummaryRequest, grown
-from turnlog.engines.estimate_counter import EstimateCounter
+from turnlog.engines.token_counters import EstimateCounter
 from turnlog.log.commits import Draft
 from turnlog.log.headers import following
 from turnlog.log.keys import SessionKeys
-from turnlog.summaries.model import prompt_for
 from turnlog.summaries.store import Summaries
+from turnlog.summaries.summarisers import prompt_for
 from turnlog.testing.scripted import ScriptedSummariser
 
 KEYS = SessionKeys(Owner.of("acme", "ada"), "s")

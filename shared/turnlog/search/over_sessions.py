@@ -21,11 +21,19 @@ from turnlog.core.text import snippet
 from turnlog.jobs.worker import StartJobs
 from turnlog.log.payloads import in_parallel
 from turnlog.ports import SearchEngine, TermDocuments
-from turnlog.search.corpus import PARALLEL, Searched, SearchedSessions
 from turnlog.search.index import IndexedMessage
 from turnlog.search.models import FoundInSessions, SearchQuery, SearchSessionsAnswer
 from turnlog.search.owner_sessions import Listed, OwnerSessions, Words, is_behind, word_hash
-from turnlog.search.session import Reranker, Reranking, check_question, invalid, within
+from turnlog.search.session import (
+    PARALLEL,
+    Reranker,
+    Reranking,
+    Searched,
+    SearchedSessions,
+    check_question,
+    invalid,
+    within,
+)
 from turnlog.sessions.session_log import SessionLog
 from turnlog.summaries.store import CurrentSummary, Summaries
 

@@ -17,7 +17,7 @@ from turnlog.log.keys import OwnerKeys, SessionKeys
 from turnlog.log.payloads import in_parallel
 from turnlog.log.tombstones import is_cache_tombstone
 from turnlog.ports import AttributeValue, Item, ItemTable, Less, Query, SearchEngine
-from turnlog.search.corpus import SearchedSessions
+from turnlog.search.session import SearchedSessions
 from turnlog.sessions.session_log import SessionLog
 from turnlog.summaries.store import Summaries
 

@@ -18,8 +18,8 @@ from turnlog.ports import BlobStore
 from turnlog.sessions.messages import ReadMessages
 from turnlog.sessions.session_log import SessionLog
 from turnlog.sessions.state_store import States
-from turnlog.snapshots.create import find_snapshot, snapshot_fields
 from turnlog.snapshots.full import ArchiveItems, FullSnapshots, SnapshotStretch, parts_of
+from turnlog.snapshots.lifecycle import find_snapshot, snapshot_fields
 from turnlog.snapshots.models import SnapshotContent, SnapshotPart, WholeSnapshot
 
 

@@ -37,15 +37,15 @@ from turnlog.sessions.models import CreateSession, ForkPoint, Session
 from turnlog.sessions.read import GetSession
 from turnlog.sessions.session_log import SessionLog
 from turnlog.sessions.time_travel import RewindSessions
-from turnlog.snapshots.create import find_snapshot
 from turnlog.snapshots.full import FullSnapshots
+from turnlog.snapshots.lifecycle import find_snapshot
 from turnlog.snapshots.materialise import Materialiser
 from turnlog.snapshots.models import RestoreSnapshot
 from turnlog.snapshots.read import SnapshotLogs
 from turnlog.snapshots.segment_format import SealedCommit
 
 if TYPE_CHECKING:
-    from turnlog.privacy.erase_session import EraseSessions
+    from turnlog.privacy.erase import EraseSessions
 
 RESTORE = "restore"
 

@@ -63,7 +63,6 @@ if TYPE_CHECKING:
     from turnlog.search.owner_sessions import IndexSessions, OwnerSessions, SessionWords
     from turnlog.search.recall import RecallCalls
     from turnlog.search.session import Reranker, SearchedSessions, SearchSession
-    from turnlog.sessions.agents import GetAgent, PatchAgent
     from turnlog.sessions.append import AppendToSession
     from turnlog.sessions.context import BuildContexts, BuildWindows
     from turnlog.sessions.decisions import DecidePendingActions
@@ -74,7 +73,7 @@ if TYPE_CHECKING:
     from turnlog.sessions.models import Bootstrap
     from turnlog.sessions.read import GetSession, ListSessions
     from turnlog.sessions.session_log import SessionLog
-    from turnlog.sessions.state import GetState, PatchState, PutState
+    from turnlog.sessions.state import GetAgent, GetState, PatchAgent, PatchState, PutState
     from turnlog.sessions.time_travel import RewindSessions
     from turnlog.snapshots.exports import ExportSessions, ImportSessions
     from turnlog.snapshots.full import FullSnapshots
@@ -358,8 +357,8 @@ class Application:
     get_state: GetState = use_case("sessions.state.GetState", "log")
     put_state: PutState = use_case("sessions.state.PutState", "log")
     patch_state: PatchState = use_case("sessions.state.PatchState", "log")
-    get_agent: GetAgent = use_case("sessions.agents.GetAgent", "log")
-    patch_agent: PatchAgent = use_case("sessions.agents.PatchAgent", "log")
+    get_agent: GetAgent = use_case("sessions.state.GetAgent", "log")
+    patch_agent: PatchAgent = use_case("sessions.state.PatchAgent", "log")
     decide_pending: DecidePendingActions = use_case("sessions.decisions.DecidePendingActions", "log", "lazy_counter")
     read_history: ReadHistory = use_case("sessions.history.ReadHistory", "log")
     record_history: RecordEntries = use_case("sessions.history.RecordEntries", "log")

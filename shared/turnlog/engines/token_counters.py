@@ -73,16 +73,18 @@ def _cost(match: re.Match[str]) -> float:
     spaced = part[0] == " "
     length = len(part) - spaced
     if kind == "word":
-        return 1.05 + 0.03 * max(0, length - _WORD_LETTERS)
-    if kind == "bare":
-        return 0.88 + 0.2 * max(0, length - _BARE_LETTERS)
-    if kind == "capitals":
-        return (1.3 if length > 1 else 1.0) + 0.2 * max(0, length - _CAPITALS)
-    if kind == "digits":
-        return 1.15 * math.ceil(length / 3) + 0.9 * spaced
-    if kind == "hangul":
-        return 0.7 * length + 0.25 * spaced
-    return 0.23 * length + 0.2
+        cost = 1.05 + 0.03 * max(0, length - _WORD_LETTERS)
+    elif kind == "bare":
+        cost = 0.88 + 0.2 * max(0, length - _BARE_LETTERS)
+    elif kind == "capitals":
+        cost = (1.3 if length > 1 else 1.0) + 0.2 * max(0, length - _CAPITALS)
+    elif kind == "digits":
+        cost = 1.15 * math.ceil(length / 3) + 0.9 * spaced
+    elif kind == "hangul":
+        cost = 0.7 * length + 0.25 * spaced
+    else:
+        cost = 0.23 * length + 0.2
+    return cost
 
 
 _lock = threading.Lock()

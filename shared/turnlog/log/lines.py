@@ -7,7 +7,7 @@ of lines, so the chain of a redacted log can still be verified.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -157,7 +157,7 @@ def discard_line(event: DiscardEvent) -> JsonObject:
     return {"k": "d", "bs": event.summary}
 
 
-def close_line() -> JsonObject:
+def close_line(_event: CloseEvent) -> JsonObject:
     return {"k": "e"}
 
 
@@ -239,53 +239,43 @@ def _notes_fields(notes: Notes) -> JsonObject:
     return fields
 
 
+_PAYLOADS: Mapping[type[Event], Callable[[Any], bytes]] = {
+    MessageEvent: message_payload,
+    StateEvent: state_payload,
+    SummaryEvent: summary_payload,
+    CreateEvent: create_payload,
+    SettingsEvent: settings_payload,
+    NoteEvent: note_payload,
+    ForkEvent: fork_payload,
+}
+"""Type of event -> function that encodes the payload of one."""
+_LINES: Mapping[type[Event], Callable[[Any], JsonObject]] = {
+    StateEvent: state_line,
+    SummaryEvent: summary_line,
+    CreateEvent: create_line,
+    SettingsEvent: settings_line,
+    NoteEvent: note_line,
+    ForkEvent: fork_line,
+    DiscardEvent: discard_line,
+    CloseEvent: close_line,
+    RewindEvent: rewind_line,
+}
+"""Type of event, messages apart -> function that returns the stored line of one."""
+
+
 def payload_content(event: Event) -> bytes:
     """Return the payload of an event that is stored out of line when it is large; empty for events without one."""
-    match event:
-        case MessageEvent():
-            return message_payload(event)
-        case StateEvent():
-            return state_payload(event)
-        case SummaryEvent():
-            return summary_payload(event)
-        case CreateEvent():
-            return create_payload(event)
-        case SettingsEvent():
-            return settings_payload(event)
-        case NoteEvent():
-            return note_payload(event)
-        case ForkEvent():
-            return fork_payload(event)
-        case DiscardEvent() | CloseEvent() | RewindEvent():
-            return b""
+    encode = _PAYLOADS.get(type(event))
+    return encode(event) if encode is not None else b""
 
 
-def stored_line(  # noqa: C901 - a case for each kind of event
-    event: Event, payload: Payload | None, facts: MessageOutline | None
-) -> JsonObject:
+def stored_line(event: Event, payload: Payload | None, facts: MessageOutline | None) -> JsonObject:
     """Return the stored line of an event. With ``payload``, the line has its address instead of the contents."""
-    match event:
-        case MessageEvent():
-            card = make_card(facts) if payload is not None and facts is not None else None
-            return message_line(replace(event, payload=payload), card=card)
-        case StateEvent():
-            return state_line(replace(event, payload=payload))
-        case SummaryEvent():
-            return summary_line(replace(event, payload=payload))
-        case CreateEvent():
-            return create_line(replace(event, payload=payload))
-        case SettingsEvent():
-            return settings_line(replace(event, payload=payload))
-        case NoteEvent():
-            return note_line(replace(event, payload=payload))
-        case ForkEvent():
-            return fork_line(replace(event, payload=payload))
-        case DiscardEvent():
-            return discard_line(event)
-        case CloseEvent():
-            return close_line()
-        case RewindEvent():
-            return rewind_line(event)
+    if not isinstance(event, DiscardEvent | CloseEvent | RewindEvent):
+        event = replace(event, payload=payload)
+    if isinstance(event, MessageEvent):
+        return message_line(event, card=make_card(facts) if payload is not None and facts is not None else None)
+    return _LINES[type(event)](event)
 
 
 @lazy_dataclass(frozen=True, slots=True)

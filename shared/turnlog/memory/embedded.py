@@ -13,6 +13,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from turnlog.core.errors import (
     ConflictError,
@@ -28,7 +29,6 @@ from turnlog.core.session_settings import SCHEMA_VERSION
 from turnlog.log.headers import item_name
 from turnlog.log.keys import OwnerKeys
 from turnlog.log.packing import decoding, pack, unpack_json
-from turnlog.memory.facts import MakeFacts
 from turnlog.ports import (
     Absent,
     Equal,
@@ -39,6 +39,9 @@ from turnlog.ports import (
     SearchEngine,
     TermDocuments,
 )
+
+if TYPE_CHECKING:
+    from turnlog.memory.facts import MakeFacts
 
 _WORDS = re.compile(r"\w+(?:['’.@+-]\w+)*")
 MAX_PART_FACTS = 100

@@ -267,32 +267,39 @@ class OffloadSessions:
         keys = SessionKeys(owner, session_id)
         if self._memory is None:
             return {"status": "off"}
-        if not options:
-            return _GONE  # the session was erased, and with it the options of its jobs
-        last, reason = cast("int", options["last"]), cast("OffloadReason", options["reason"])
-        header = self._header(keys, last)
-        if header is None or header.hash.hex() != options["hash"]:
-            return _GONE
+        if not options or not self._is_there(keys, options):
+            return _GONE  # when the session was erased, so were the options of its jobs
+        last = cast("int", options["last"])
         cut, due = self._offloads.read(keys)
+        try:
+            done = self._hand_over_parts(self._memory, keys, cut, last, cast("OffloadReason", options["reason"]))
+        except _EngineDownError as error:
+            return _later(options, error.error)
+        if done is None:
+            return _GONE
+        self._settle(keys, due, done)
+        return done.receipt if done.end == last and done.receipt is not None else {"status": "repeated"}
+
+    def _is_there(self, keys: SessionKeys, options: JsonObject) -> bool:
+        """Return whether the session still has the commit that the job was requested for."""
+        header = self._header(keys, cast("int", options["last"]))
+        return header is not None and header.hash.hex() == options["hash"]
+
+    def _hand_over_parts(
+        self, memory: MemoryEngine, keys: SessionKeys, cut: Cut, last: int, reason: OffloadReason
+    ) -> Cut | None:
+        """Pass the engine the log up to position ``last``, part by part; return the last cut, or None without the session."""
         for _ in range(_TRIES):
             if cut.done >= last:
-                break
+                return cut
             if cut.end <= cut.done:
                 cut = self._offloads.cut(keys, cut, last)
                 continue
-            try:
-                receipt = self._hand_over(self._memory, keys, cut, reason)
-            except _EngineDownError as error:
-                return _later(options, error.error)
+            receipt = self._hand_over(memory, keys, cut, reason)
             if receipt is None:
-                return _GONE
+                return None
             cut = self._offloads.finish(keys, cut, receipt)
-        else:
-            raise ConflictError("another process hands over the same session; try again", retry_after_seconds=1)
-        self._settle(keys, due, cut)
-        if cut.end == last and cut.receipt is not None:
-            return cut.receipt
-        return {"status": "repeated"}
+        raise ConflictError("another process hands over the same session; try again", retry_after_seconds=1)
 
     def _header(self, keys: SessionKeys, position: int) -> Header | None:
         """Return the header of the commit that ends at a position, in a session that exists; else None."""

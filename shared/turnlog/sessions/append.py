@@ -25,7 +25,6 @@ from turnlog.log.reading import located
 from turnlog.log.request_keys import request_key
 from turnlog.ports import TokenCounter
 from turnlog.providers.registry import CODECS
-from turnlog.sessions.agents import run_event
 from turnlog.sessions.incoming import (
     USAGE_IGNORED,
     Incoming,
@@ -38,7 +37,7 @@ from turnlog.sessions.incoming import (
 from turnlog.sessions.message_models import Appended, CallRef, Warning
 from turnlog.sessions.message_models import AppendMessages as AppendBody
 from turnlog.sessions.session_log import CurrentSettings, SessionLog, check_active
-from turnlog.sessions.state import has_pending
+from turnlog.sessions.state import has_pending, run_event
 from turnlog.sessions.state_store import SessionState, States
 
 if TYPE_CHECKING:

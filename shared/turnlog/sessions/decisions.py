@@ -23,12 +23,11 @@ from turnlog.log.keys import SessionKeys
 from turnlog.log.request_keys import raw_request_key
 from turnlog.ports import TokenCounter
 from turnlog.providers.registry import CODECS
-from turnlog.sessions.agents import waits_for
 from turnlog.sessions.append import AppendWrite
 from turnlog.sessions.incoming import understand_batch
 from turnlog.sessions.message_models import AppendMessages as AppendBody
 from turnlog.sessions.session_log import SessionLog
-from turnlog.sessions.state import StateWrite
+from turnlog.sessions.state import StateWrite, waits_for
 from turnlog.sessions.state_models import Decided, DecidePending
 from turnlog.sessions.state_store import SessionState, States, next_event
 

@@ -5,7 +5,7 @@ Each event of the log is one entry, so the history is complete and nothing is pr
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from turnlog.core import actions
@@ -258,24 +258,18 @@ def _replacement(value: JsonValue) -> list[JsonValue]:
 
 def _metadata(event: Event, message: Located | None) -> JsonObject:
     """Return the metadata of an event's entry."""
-    if isinstance(event, StateEvent):
-        return _key_names(event.keys_before, event.keys_after)
-    if isinstance(event, NoteEvent):
-        return {**(event.metadata or {}), **_key_names(event.keys, event.keys)}
-    if isinstance(event, CreateEvent):
-        return _key_names((), state_key_names(event.state or {}))
-    if isinstance(event, SummaryEvent):
-        loops: list[JsonValue] = [event.first_loop, event.last_loop]
-        return {"loops": loops, "tokens": event.tokens, "summariser": event.summariser}
-    if isinstance(event, RewindEvent):
-        return {"to": event.to, **({"snapshot_id": event.snapshot_id} if event.snapshot_id is not None else {})}
-    if isinstance(event, ForkEvent):
-        return {"session_id": event.parent, "at": event.at}
-    if isinstance(event, DiscardEvent):
-        return {"summary": event.summary}
-    if isinstance(event, SettingsEvent):
-        return {"changed": list(event.changed)}
+    describe = _METADATA.get(type(event))
+    if describe is not None:
+        return describe(event)
     return _message_metadata(event, message) if message is not None else {}
+
+
+def _rewind_metadata(event: RewindEvent) -> JsonObject:
+    return {"to": event.to, **({"snapshot_id": event.snapshot_id} if event.snapshot_id is not None else {})}
+
+
+def _summary_metadata(event: SummaryEvent) -> JsonObject:
+    return {"loops": [event.first_loop, event.last_loop], "tokens": event.tokens, "summariser": event.summariser}
 
 
 def _message_metadata(event: Event, message: Located) -> JsonObject:
@@ -294,6 +288,17 @@ def _key_names(before: Sequence[str] | None, after: Sequence[str] | None) -> Jso
     }
 
 
+_METADATA: Mapping[type[Event], Callable[[Any], JsonObject]] = {
+    StateEvent: lambda event: _key_names(event.keys_before, event.keys_after),
+    NoteEvent: lambda event: {**(event.metadata or {}), **_key_names(event.keys, event.keys)},
+    CreateEvent: lambda event: _key_names((), state_key_names(event.state or {})),
+    SummaryEvent: _summary_metadata,
+    RewindEvent: _rewind_metadata,
+    ForkEvent: lambda event: {"session_id": event.parent, "at": event.at},
+    DiscardEvent: lambda event: {"summary": event.summary},
+    SettingsEvent: lambda event: {"changed": list(event.changed)},
+}
+"""Type of event, messages apart -> function that returns the metadata of its entry."""
 _ORIGIN = frozenset({"reset_of", "forked_from", "forked_at"})
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from importlib.resources import files
 from string import Template
@@ -189,21 +189,16 @@ def refusal(
 
     ``said`` is the text that people and the agent wrote in the source; ``instructions`` is the prompt's system text.
     """
-    if not text.strip():
-        return "empty"
-    if tokens > max_tokens:
-        return "too_long"
-    if tokens >= source_tokens:
-        return "not_shorter"
-    if _ROLE.search(text):
-        return "role_markers"
-    if _repeats(text, instructions):
-        return "echo"
-    if _ORDERS.search(_SENTENCE_END.sub("\n", text)):
-        return "orders"
-    if not _keeps_language(text, said):
-        return "wrong_language"
-    return None
+    checks: tuple[tuple[Reason, Callable[[], object]], ...] = (
+        ("empty", lambda: not text.strip()),
+        ("too_long", lambda: tokens > max_tokens),
+        ("not_shorter", lambda: tokens >= source_tokens),
+        ("role_markers", lambda: _ROLE.search(text)),
+        ("echo", lambda: _repeats(text, instructions)),
+        ("orders", lambda: _ORDERS.search(_SENTENCE_END.sub("\n", text))),
+        ("wrong_language", lambda: not _keeps_language(text, said)),
+    )
+    return next((reason for reason, fails in checks if fails()), None)
 
 
 def _keeps_language(text: str, said: str) -> bool:

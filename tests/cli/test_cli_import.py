@@ -96,7 +96,7 @@ def test_imports_go_to_a_service(served: LocalServer, monkeypatch: pytest.Monkey
 def test_a_terminal_shows_how_far_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shown = Console(force_terminal=True, width=100, record=True)
     monkeypatch.setattr(imports, "console", lambda *, stderr=False: shown)
-    found = imports.find([FLAT, CODING])
+    found = imports.find([FLAT, CODING])  # type: ignore[attr-defined]
     with imports._progress(found, quiet=False) as tick, Turnlog.open("memory://") as log:
-        imports.run(log, found, on_messages=tick)
+        imports.run(log, found, on_messages=tick)  # type: ignore[attr-defined]
     assert "importing" in shown.export_text()

@@ -477,7 +477,7 @@ PARSERS: dict[str, Parser] = {
         lambda: [r"(\w+)-[a-z]{2,4}|^x$", r"(?i)\bfoo\b", "[^a-z]+?"],
         searched,
         (),
-        (patterns.PatternError,),
+        (patterns.PatternError,),  # type: ignore[attr-defined]
         400,
     ),
     "a merge patch": Parser("json", lambda: [{"a": {"b": None}}], merged),

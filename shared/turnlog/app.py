@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from turnlog.search.over_sessions import SearchSessions
     from turnlog.search.owner_sessions import IndexSessions, OwnerSessions, SessionWords
     from turnlog.search.recall import RecallCalls
-    from turnlog.search.session import Reranker, SearchedSessions, SearchSession
+    from turnlog.search.session import Reranker, SearchSession, SessionReader
     from turnlog.sessions.append import AppendToSession
     from turnlog.sessions.context import BuildContexts, BuildWindows
     from turnlog.sessions.decisions import DecidePendingActions
@@ -389,7 +389,7 @@ class Application:
     # search
     words: SearchEngine = use_case("search.fts5.Fts5SearchEngine")
     search_indexes: SearchIndexes = use_case("search.index.SearchIndexes", "engine.blobs", "words")
-    corpus: SearchedSessions = use_case("search.session.SearchedSessions", "log", "segments", "search_indexes")
+    corpus: SessionReader = use_case("search.session.SessionReader", "log", "segments", "search_indexes")
     reranker: Reranker = use_case("search.session.Reranker", "embedder")
     recall: RecallCalls = use_case("search.recall.RecallCalls", "log")
     search_session: SearchSession = use_case("search.session.SearchSession", "corpus", "words", "reranker")
@@ -584,11 +584,11 @@ class Application:
     @cached_property
     def make_facts(self) -> MakeFacts:
         """The extractor of facts: rules, or the model of summaries if the settings name one."""
-        from turnlog.memory.facts import FactsWithinBudget, SentenceFacts, by
+        from turnlog.memory.facts import FactsWithinBudget, SentenceFacts, without_cost
 
         rules = SentenceFacts()
         if not self.settings.summary_model:
-            return by(rules)
+            return without_cost(rules)
         from turnlog.memory.facts import ModelFacts
 
         model = ModelFacts(make_chat_model(self.settings, self.clock), self.lazy_counter)

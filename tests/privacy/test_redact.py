@@ -168,12 +168,12 @@ def test_e5_the_receipt_counts_what_was_packed_again(harness: Harness) -> None:
 def test_a_record_is_exchanged_only_while_it_is_as_it_was_read(harness: Harness) -> None:
     session = harness.log().sessions.create("s")
     session.create_snapshot("n")
-    records, shelf = harness.app.log.records, KEYS.snapshots
-    (first,) = records.every(shelf)
+    records, record_keys = harness.app.log.records, KEYS.snapshots
+    (first,) = records.every(record_keys)
     second, third = (replace(first, content={**first.content, "metadata": {"n": number}}) for number in (2, 3))
-    assert records.exchange(shelf, first, second) is True
-    assert records.exchange(shelf, first, third) is False
-    assert list(records.every(shelf)) == [second]
+    assert records.exchange(record_keys, first, second) is True
+    assert records.exchange(record_keys, first, third) is False
+    assert list(records.every(record_keys)) == [second]
 
 
 def at_position(harness: Harness, position: int) -> Redacted:

@@ -97,7 +97,7 @@ class Caches:
         return None if item is None or is_cache_tombstone(item) else item
 
 
-def reflected(item: Item) -> int:
+def reflected_position(item: Item) -> int:
     """Return the position of the event that a cache reflects.
 
     ``pos`` can't serve for that: it may be the position of a rewind that made the event current again.
@@ -140,7 +140,7 @@ def read_meta(item: Item) -> CachedSettings:
     if (version := cached_number(item, "v") if "v" in item else SCHEMA_VERSION) > SCHEMA_VERSION:
         raise NewerSchemaError(f"schema version {version} is newer than {SCHEMA_VERSION}", item=item_name(item))
     content, early_code = cached_json(item), cached_number(item, _MISSING) if _MISSING in item else 0
-    position, created_ms = reflected(item), cached_number(item, "c")
+    position, created_ms = reflected_position(item), cached_number(item, "c")
     with decoding(item_name(item)):
         return CachedSettings(
             settings_from(content), content.get(_MISSING, early_code), position, created_ms, "ss" in item

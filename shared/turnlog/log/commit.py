@@ -71,7 +71,7 @@ class VerifiedItems:
     def bytes(self) -> int:
         return self._bytes
 
-    def of(self, item: Item) -> Verified:
+    def read(self, item: Item) -> Verified:
         """Return the verified contents of an item. Raises a `CorruptError` or `NewerSchemaError` that names the item."""
         key = (item.get("pk"), item.get("sk"))
         with self._lock:
@@ -240,7 +240,7 @@ def header_in(item: Item) -> Header:
 def _read_verified(item: Item) -> Verified:
     if is_slot_tombstone(item):
         raise NotFoundError("the session has been deleted")
-    return VERIFIED.of(item)
+    return VERIFIED.read(item)
 
 
 def _commit(item: Item, verified: Verified) -> Commit:

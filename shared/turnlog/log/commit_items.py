@@ -198,7 +198,7 @@ def _checked_fork(fork: Item) -> Item:
     Raises a `CorruptError` that names the item.
     """
     if not is_slot_tombstone(fork):
-        VERIFIED.of(fork)
+        VERIFIED.read(fork)
     return fork
 
 
@@ -274,7 +274,7 @@ class Forks:
         self._payloads = payloads
         self._commits = CommitItems(items)
 
-    def of(self, keys: SessionKeys) -> Iterator[SessionKeys]:
+    def forks_of(self, keys: SessionKeys) -> Iterator[SessionKeys]:
         """Yield the sessions that were forked from this one, including those whose first commit is not written yet."""
         after = None
         while True:
@@ -291,7 +291,7 @@ class Forks:
         Call it only when the session can't be forked: then forks without a first commit will never have one.
         """
         count = 0
-        for child in self.of(keys):
+        for child in self.forks_of(keys):
             item = self._items.get_many([child.commit(1)]).get(child.commit(1))
             if item is None or "fp" not in item or parent_of(child, item) != keys:
                 continue

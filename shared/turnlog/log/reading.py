@@ -155,7 +155,7 @@ def newest_pages(
 INDEXED_CHARS = 20_000
 
 
-def shown_text(item: Located, facts: MessageOutline) -> str:
+def searchable_text(item: Located, facts: MessageOutline) -> str:
     """Return the searchable text of a message: text, calls with their arguments, results and captions.
 
     For a payload that is not fetched it is the text in the card.
@@ -184,7 +184,7 @@ def captions(body: object) -> list[str]:
 _CAPTIONS = ("caption", "alt", "alt_text", "title")
 
 
-def said_at(message: Located) -> datetime:
+def message_time(message: Located) -> datetime:
     """Return the time of a message: the caller's own time if there is one (UTC without a zone), else the commit's time."""
     try:
         moment = datetime.fromisoformat(message.event.envelope.created_at or "")

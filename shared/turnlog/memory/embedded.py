@@ -147,7 +147,7 @@ class Memories:
         self._trim(part.owner)
         return len(stored)
 
-    def of(self, owner: Owner) -> list[Memory]:
+    def read(self, owner: Owner) -> list[Memory]:
         """Return all memories of a person, newest first."""
         return memories_of(_facts_in(self._parts(owner)), _id_of(owner))
 
@@ -286,7 +286,7 @@ class EmbeddedMemory:
 
         One query to the table.
         """
-        memories = [memory for memory in self._memories.of(owner) if memory.replaced_by is None]
+        memories = [memory for memory in self._memories.read(owner) if memory.replaced_by is None]
         memories.sort(key=lambda memory: (memory.confirmations, *newest_first(memory)), reverse=True)
         ranked = self._ranked(memories, question)
         rows = {row for row, _ in ranked}
@@ -295,7 +295,7 @@ class EmbeddedMemory:
 
     def page(self, owner: Owner, *, limit: int, after: str | None = None) -> MemoryPage:
         """Return a page of memories, newest first. ``after`` is the ``next`` of the page before."""
-        memories = self._memories.of(owner)
+        memories = self._memories.read(owner)
         if after is not None:
             place = _place(after)
             memories = [memory for memory in memories if newest_first(memory) < place]

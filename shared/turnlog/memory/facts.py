@@ -286,7 +286,7 @@ MakeFacts = Callable[[str, Iterable[SpokenMessage]], MadeFacts]
 """Makes facts of messages for a tenant, whose budget pays for a model's tokens."""
 
 
-def by(maker: FactMaker) -> MakeFacts:
+def without_cost(maker: FactMaker) -> MakeFacts:
     """Return a maker of facts that costs no tokens, such as rules."""
     return lambda _tenant_id, said: maker.facts(said)
 

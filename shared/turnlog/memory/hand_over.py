@@ -34,7 +34,7 @@ from turnlog.log.commits import CommitLog
 from turnlog.log.headers import Header, item_name, short_hash
 from turnlog.log.keys import SessionKeys
 from turnlog.log.packing import pack, unpack_json
-from turnlog.log.reading import Located, located, said_at, shown_text
+from turnlog.log.reading import Located, located, message_time, searchable_text
 from turnlog.log.tombstones import due_index
 from turnlog.ports import Absent, AttributeValue, BlobStore, Condition, Equal, Item, ItemTable, MemoryEngine
 from turnlog.sessions.session_log import SessionLog
@@ -168,10 +168,10 @@ def _said(log: CommitLog, keys: SessionKeys, commit: Commit, first: int) -> Iter
             continue
         if event.envelope.origin is not None:
             continue  # nobody said it in this session: Turnlog added it, for example from memory
-        text = shown_text(entry, outline_of(message)).strip()
+        text = searchable_text(entry, outline_of(message)).strip()
         if message.role != "unknown" and text:
             yield SpokenMessage(
-                event.position, message.role, text, (said_at(entry) - _EPOCH) // timedelta(milliseconds=1)
+                event.position, message.role, text, (message_time(entry) - _EPOCH) // timedelta(milliseconds=1)
             )
 
 

@@ -58,15 +58,15 @@ def retained_items(records: Records, blobs: BlobStore, keys: SessionKeys) -> Ret
     These are their records and names, the stubs of deleted snapshots that are still to be swept, and the blobs that they
     need.
     """
-    shelf, alive = keys.snapshots, list(records.every(keys.snapshots))
+    record_keys, alive = keys.snapshots, list(records.every(keys.snapshots))
     stubs = records.every(keys.snapshots, deleted=True)
     full_records = [record for record in (*alive, *stubs) if record.content.get("kind") == "full"]
     if not full_records:
         return RetainedItems()
     needed = kept_by(alive)
     snapshot_names = [name for record in full_records if isinstance(name := record.content.get("name"), str)]
-    sort_keys = [shelf.record(record.id).sk for record in full_records] + [
-        shelf.name(name).sk for name in snapshot_names
+    sort_keys = [record_keys.record(record.id).sk for record in full_records] + [
+        record_keys.name(name).sk for name in snapshot_names
     ]
     names = [name for name in blobs.names(keys.blob_prefix) if needed.needs(name[len(keys.blob_prefix) :])]
     return RetainedItems(frozenset(sort_keys), frozenset(names))
@@ -219,15 +219,15 @@ def due_job_id(keys: SessionKeys, sort_key: str, due: str) -> str:
 
 def forget_options(log: SessionLog, owner: Owner, session_id: str) -> None:
     """Empty the options of all jobs of a session but erasing ones: they hold names and metadata of snapshots."""
-    shelf = OwnerKeys(owner).jobs
+    record_keys = OwnerKeys(owner).jobs
     after: Mapping[str, str] | None = None
     while True:
-        records, after = log.records.page(shelf, limit=_PAGE, after=after)
+        records, after = log.records.page(record_keys, limit=_PAGE, after=after)
         for record in records:
             content = record.content
             if content["session"] == session_id and content["options"] and content["kind"] != "erase":
                 bare = Record(record.id, record.created_ms, record.status, {**content, "options": {}})
-                log.records.replace(shelf, bare, while_status=record.status, ttl_seconds=TTL_SECONDS)
+                log.records.replace(record_keys, bare, while_status=record.status, ttl_seconds=TTL_SECONDS)
         if after is None:
             return
 

@@ -276,7 +276,7 @@ class Erasure:
 
         A fork whose first commit is not stored yet is refused: a tombstone takes its slot.
         """
-        for child in self._forks.of(keys):
+        for child in self._forks.forks_of(keys):
             self._items.put(first_tombstone(child, GENESIS, now_ms=self._clock.now_ms()), condition=Absent())
         self._forks.make_independent(keys)
 

@@ -99,7 +99,7 @@ class Redaction:
             if current.session_id in sessions:
                 continue
             sessions[current.session_id] = current
-            waiting += [child for child in self._forks.of(current) if self._may_share(child, position)]
+            waiting += [child for child in self._forks.forks_of(current) if self._may_share(child, position)]
         sessions.setdefault(keys.session_id, keys)
         return [sessions[session_id] for session_id in sorted(sessions)]
 

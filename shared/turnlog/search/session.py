@@ -24,7 +24,7 @@ from turnlog.log.commit import Commit
 from turnlog.log.headers import Header
 from turnlog.log.keys import SessionKeys
 from turnlog.log.payloads import in_parallel, is_blob
-from turnlog.log.reading import Located, located, newest_pages, shown_text
+from turnlog.log.reading import Located, located, newest_pages, searchable_text
 from turnlog.ports import Embedder, SearchEngine, TermDocuments
 from turnlog.search.index import Index, IndexedMessage, SearchIndexes
 from turnlog.search.models import SearchAnswer, SearchQuery, SearchResult
@@ -45,7 +45,7 @@ MAX_QUESTION_CHARS = 1_000
 
 
 @lazy_dataclass(frozen=True, slots=True)
-class Searched:
+class SearchedSession:
     """A session that has been read for a search.
 
     ``kept`` maps a position to its message, for the newest `KEPT` messages. ``left`` counts the older segments that were not read.
@@ -59,7 +59,7 @@ class Searched:
     left: int = 0
 
 
-class SearchedSessions:
+class SessionReader:
     """Reads sessions for a search.
 
     Takes one request for the list of segments, one for each index, and one for each 1 MB of commits outside segments. The texts
@@ -71,21 +71,21 @@ class SearchedSessions:
         self._segments = segments
         self._indexes = indexes
 
-    def read(self, keys: SessionKeys, *, most_segments: int | None = None) -> Searched:
-        """Read a session's corpus from all segments, or from the newest ``most_segments`` of them; raise `NotFoundError` without a
+    def read(self, keys: SessionKeys, *, max_segments: int | None = None) -> SearchedSession:
+        """Read a session's corpus from all segments, or from the newest ``max_segments`` of them; raise `NotFoundError` without a
         session."""
         segments = list(self._segments.list(keys))
         end = segments[-1].last if segments else 0
         header, stretches, newest, kept = self._unsealed(keys, end)
-        left = max(0, len(segments) - most_segments) if most_segments is not None else 0
+        left = max(0, len(segments) - max_segments) if max_segments is not None else 0
         if left:
             # Messages before the first segment that is read are treated as not visible.
             first = segments[left].first
             stretches = [(max(begin, first), last) for begin, last in stretches if last >= first]
         parts = [*self._sealed(keys, segments[left:], stretches, segments[left - 1].last if left else 0), *newest]
-        return Searched(keys, header, stretches, SessionCorpus(parts, stretches), kept, left)
+        return SearchedSession(keys, header, stretches, SessionCorpus(parts, stretches), kept, left)
 
-    def texts(self, searched: Searched, entries: Sequence[IndexedMessage]) -> list[str]:
+    def texts(self, searched: SearchedSession, entries: Sequence[IndexedMessage]) -> list[str]:
         """Return the texts of messages, in order. Payloads in items of their own are fetched; payloads in blobs are not."""
         keys, kept = searched.keys, searched.kept
         by_position = {entry.position: kept[entry.position] for entry in entries if entry.position in kept}
@@ -97,7 +97,7 @@ class SearchedSessions:
         beside = [event for event in events if event.payload is not None and not is_blob(event.payload)]
         bodies = self._log.commits.fetch(keys, beside)
         messages = [replace(message, event=bodies.get(message.event.position, message.event)) for message in messages]
-        return [shown_text(message, message.facts) for message in messages]
+        return [searchable_text(message, message.facts) for message in messages]
 
     def _unsealed(
         self, keys: SessionKeys, end: int
@@ -110,7 +110,7 @@ class SearchedSessions:
                 header = commits[-1].header
                 stretches = list(self._log.commits.view(keys, header).up_to(header.last))
             messages = self.messages(keys, commits, end + 1)
-            pages.append(Index.of(self._indexes.engine, messages))
+            pages.append(Index.from_messages(self._indexes.engine, messages))
             for message, _ in reversed(messages):
                 if len(kept) < KEPT:
                     kept[message.event.position] = message
@@ -149,11 +149,13 @@ class SearchedSessions:
         index = self._indexes.read(keys, segment)
         if index is not None:
             return index
-        return Index.of(self._indexes.engine, self._segments.placed(keys, self._segments.commits(keys, segment)))
+        return Index.from_messages(
+            self._indexes.engine, self._segments.placed(keys, self._segments.commits(keys, segment))
+        )
 
     def _between(self, keys: SessionKeys, first: int, last: int) -> Index:
         commits = self._log.commits.range(keys, first, last)
-        return Index.of(self._indexes.engine, self.messages(keys, commits, first, last))
+        return Index.from_messages(self._indexes.engine, self.messages(keys, commits, first, last))
 
 
 class SessionCorpus:
@@ -280,7 +282,7 @@ class SearchSession:
     Calls of the recall and search tools, and their results, come last: they only repeat the words of other messages.
     """
 
-    def __init__(self, sessions: SearchedSessions, engine: SearchEngine, rerank: Reranker) -> None:
+    def __init__(self, sessions: SessionReader, engine: SearchEngine, rerank: Reranker) -> None:
         self._sessions = sessions
         self._engine = engine
         self._rerank = rerank

@@ -19,7 +19,7 @@ from turnlog.core.json_values import JsonObject
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.session_settings import SessionSettings
 from turnlog.core.times import milliseconds_of
-from turnlog.log.caches import CachedSettings, Caches, directory_item, is_listing_due, read_meta, reflected
+from turnlog.log.caches import CachedSettings, Caches, directory_item, is_listing_due, read_meta, reflected_position
 from turnlog.log.commit import Commit, header_in
 from turnlog.log.commit_items import is_tombstone
 from turnlog.log.commits import CommitLog, Tail
@@ -90,7 +90,7 @@ class SessionLog:
             return CurrentSettings(cached.settings, cached.created_ms)
         if system is None:
             system = self.items.get_many([keys.system]).get(keys.system)
-        if system is None or reflected(system) != cached.position:
+        if system is None or reflected_position(system) != cached.position:
             return self.settings_from_log(keys, header)
         return CurrentSettings(self.caches.settings_in(keys, system), cached.created_ms)
 

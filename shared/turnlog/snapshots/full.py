@@ -290,7 +290,7 @@ class FullSnapshots:
         """Return the history of a full snapshot."""
         return Archive(self._blobs, keys, parts_of(record), last_hash=str(record.content["hash"]))
 
-    def kept(self, keys: SessionKeys) -> RetainedBlobs:
+    def retained(self, keys: SessionKeys) -> RetainedBlobs:
         """Return the blobs that a session's full snapshots need after its log has expired."""
         return kept_by(self._records.every(keys.snapshots))
 

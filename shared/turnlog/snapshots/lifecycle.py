@@ -91,19 +91,19 @@ class DeleteSnapshots:
     def __call__(self, owner: Owner, session_id: str, snapshot: str, *, key: str | None = None) -> SnapshotDeleted:
         keys, records = SessionKeys(owner, session_id), self._log.records
         request = raw_request_key(key, f"delete snapshot {session_id}", {"snapshot": snapshot})
-        shelf = keys.snapshots
-        record_id = records.chosen_before(shelf, request)
+        record_keys = keys.snapshots
+        record_id = records.earlier_choice(record_keys, request)
         if record_id is None:
             records.check_there(keys)
-            match = records.get(shelf, snapshot) if is_record_id(snapshot) else None
-            match = match if match is not None else records.named(shelf, snapshot)
+            match = records.get(record_keys, snapshot) if is_record_id(snapshot) else None
+            match = match if match is not None else records.named(record_keys, snapshot)
             if match is None:
                 raise NotFoundError(f"no snapshot {snapshot[:80]!r} in session {session_id!r}")
             if match.content.get("kind") != "full":
                 self._log.commits.tail(keys)  # raises NotFoundError: a ref expires with its session
             # After the deletion the name may stand for an older snapshot. A repeated request must not delete that one too.
-            record_id = records.chosen(shelf, match.id, request)
-        record = records.get_any(shelf, record_id)
+            record_id = records.choose(record_keys, match.id, request)
+        record = records.get_any(record_keys, record_id)
         if record is not None and record.status != DELETED:
             self._clean.delete(keys, record)
         elif record is not None and record.content:
@@ -136,7 +136,7 @@ class SweepSnapshots:
                         "another process is erasing or restoring this session; try again", retry_after_seconds=1
                     )
             # Without the log, only snapshots need segments and payloads. The lease keeps the session from being restored meanwhile.
-            retained = self._full.kept(keys)
+            retained = self._full.retained(keys)
             candidates = {part.blob for record in stubs for part in parts_of(record)}
             payloads = self._blobs.names(keys.blob_prefix + PAYLOAD_BLOBS)
             candidates |= {name[len(keys.blob_prefix) :] for name in payloads}
@@ -205,24 +205,24 @@ class CreateSnapshots:
         self, keys: SessionKeys, body: CreateSnapshot, record_id: str, header: Header, *, deadline_ms: int
     ) -> Snapshot | None:
         """Store the snapshot's record; None when the deadline passed before its history was stored."""
-        shelf, records = keys.snapshots, self._log.records
+        record_keys, records = keys.snapshots, self._log.records
         content = ref_content(header) | {"name": body.name, "agent": body.agent_id, "metadata": body.metadata}
         record = Record(record_id, self._log.clock.now_ms(), _READY, content)
         if body.kind == "full":
             # An earlier try may have made this record. It stays as it is: its tail belongs to it alone.
-            existing = records.get_any(shelf, record_id)
+            existing = records.get_any(record_keys, record_id)
             if existing is None:
                 parts = self._full.make(keys, record_id, header.last, deadline_ms=deadline_ms)
                 if parts is None:
                     return None
                 record = replace(record, content={**content, "kind": "full", **parts_content(parts)})
-        if body.if_name_absent and body.name is not None and not records.take_name(shelf, body.name, record):
+        if body.if_name_absent and body.name is not None and not records.take_name(record_keys, body.name, record):
             raise ConflictError(f"a snapshot has the name {body.name!r}", code="snapshot_exists")
-        record = records.create(shelf, record)
+        record = records.create(record_keys, record)
         if record.status == DELETED:
             raise ConflictError("the snapshot of this request has been deleted", code="snapshot_deleted")
         if body.name is not None and not body.if_name_absent:
-            records.point_name(shelf, body.name, record)
+            records.point_name(record_keys, body.name, record)
         if body.keep is not None:
             # The snapshot is durable already: the next one cleans up what this one can't.
             with suppress(UnavailableError):

@@ -31,7 +31,7 @@ class SnapshotLogs:
         self._blobs = blobs
         self._full = full
 
-    def live(self, keys: SessionKeys, record: Record) -> Commit | None:
+    def live_commit(self, keys: SessionKeys, record: Record) -> Commit | None:
         """Return the commit that the snapshot was made at, in its session's log; None after the log has gone.
 
         A session that was restored to an earlier moment has another log. A full snapshot does not need it, so the answer is
@@ -49,9 +49,9 @@ class SnapshotLogs:
             raise CorruptError("the log is not the one that the snapshot was made of", item=commit_sort_key(first))
         return commit
 
-    def of(self, keys: SessionKeys, record: Record) -> tuple[SessionLog, Commit]:
+    def log_of(self, keys: SessionKeys, record: Record) -> tuple[SessionLog, Commit]:
         """Return the log and the commit to read the snapshot from. Raises `NotFoundError` for a ``ref`` without its log."""
-        commit = self.live(keys, record)
+        commit = self.live_commit(keys, record)
         if commit is not None:
             return self._log, commit
         if record.content["kind"] != "full":
@@ -78,7 +78,7 @@ class GetSnapshot:
         """Return the snapshot. ``after`` is the ``next`` of the page of messages before."""
         keys = SessionKeys(owner, session_id)
         record = find_snapshot(self._log.records, keys, snapshot)
-        log, commit = self._logs.of(keys, record)
+        log, commit = self._logs.log_of(keys, record)
         content = self._content(log, keys, commit, record, after)
         parts = [self._part(keys, part, record.id) for part in parts_of(record)]
         answer = WholeSnapshot(**snapshot_fields(record), content=content, parts=parts)

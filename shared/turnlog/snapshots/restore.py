@@ -121,7 +121,7 @@ class RestoreSnapshots:
         record = find_snapshot(self._log.records, keys, snapshot)
         payload: JsonObject = {"snapshot": snapshot, **body.model_dump()}
         request = raw_request_key(key, f"restore {session_id}", payload)
-        is_live, position = self._logs.live(keys, record) is not None, cast("int", record.content["position"])
+        is_live, position = self._logs.live_commit(keys, record) is not None, cast("int", record.content["position"])
         if body.as_ == "rewind":
             target = session_id
             if body.session_id not in (None, session_id):

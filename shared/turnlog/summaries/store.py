@@ -9,7 +9,7 @@ from turnlog.core.errors import CorruptError
 from turnlog.core.events import SummaryEvent
 from turnlog.core.json_values import encode_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
-from turnlog.log.caches import cached_json, cached_number, reflected
+from turnlog.log.caches import cached_json, cached_number, reflected_position
 from turnlog.log.headers import Covered
 from turnlog.log.keys import SessionKeys, commit_sort_key
 from turnlog.log.lines import summary_line
@@ -42,7 +42,7 @@ class Summaries:
     def cached_or_logged(self, keys: SessionKeys, covered: Covered, cached: Item | None) -> CurrentSummary:
         """Return the summary that a header names, from the ``E#SUM`` item in ``cached`` or else from its commit."""
         if cached is not None and not is_cache_tombstone(cached):
-            position = reflected(cached)
+            position = reflected_position(cached)
             if position == covered.position:
                 event = summary_from(cached_json(cached), position=position)
                 return CurrentSummary(event, cached_number(cached, "t"))

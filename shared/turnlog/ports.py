@@ -9,37 +9,24 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from typing import TYPE_CHECKING, BinaryIO, Literal, Protocol, TypeAlias, runtime_checkable
 
 from turnlog.core.lazy_dataclass import lazy_dataclass
-from turnlog.core.summaries import Summarised, SummaryRequest
 
 if TYPE_CHECKING:
     from turnlog.core.identity import Owner
     from turnlog.core.memory import MadeFacts, Memory, MemoryPage, Offloaded, SpokenMessage
-
+    from turnlog.core.summaries import Summarised, SummaryRequest
 
 AttributeValue: TypeAlias = str | int | bytes
-
-
 Item: TypeAlias = Mapping[str, AttributeValue]
 """An item: flat attributes. ``pk`` and ``sk`` are required; ``g1pk``/``g1sk`` and ``g2pk``/``g2sk`` put the item on an index.
 ``ttl`` is a time in epoch seconds. After that time the engine may remove the item, at any later moment or never."""
 
-
 MAX_ITEM_BYTES = 409_600
 """Size limit of an item, counted by DynamoDB's rule (`item_size_bytes`). Every engine refuses larger items."""
-
-
 MAX_PAGE_BYTES = 1_048_576
-
-
 MAX_GET_ITEMS = 100
-
-
 MAX_WRITE_ITEMS = 25
 
-
 IndexName: TypeAlias = Literal["activity", "expiry"]
-
-
 INDEX_KEYS: dict[IndexName, tuple[str, str]] = {"activity": ("g1pk", "g1sk"), "expiry": ("g2pk", "g2sk")}
 
 
@@ -265,6 +252,41 @@ class Summariser(Protocol):
         """Return a summary of at most ``request.max_tokens`` tokens, and the tokens it cost."""
 
 
+@lazy_dataclass(frozen=True, slots=True)
+class Prompt:
+    """A prompt: ``system`` has the instructions, ``record`` the history as data. ``record_tokens`` counts the history's tokens."""
+
+    system: str
+    record: str
+    record_tokens: int
+
+
+Ending: TypeAlias = Literal["done", "cut_off", "filtered"]
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class ModelAnswer:
+    """The answer of a model and the tokens that it cost; None if the provider gave no count."""
+
+    text: str
+    ending: Ending = "done"
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+
+
+class ChatModel(Protocol):
+    """A chat model that is called once, without retries.
+
+    Raises `UnavailableError` (outage, time-out, unreadable answer), `ThrottledError` and `SummariserConfigError`.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    def answer(self, prompt: Prompt, *, max_tokens: int) -> ModelAnswer:
+        """Return the model's answer, of at most ``max_tokens`` tokens including reasoning."""
+
+
 SignalName: TypeAlias = Literal[
     "compression_off",
     "conflicts_exhausted",
@@ -420,38 +442,3 @@ def value_size_bytes(value: AttributeValue) -> int:
         return len(value)
     digits = str(abs(value)).rstrip("0") or "0"
     return (len(digits) + 1) // 2 + (2 if value < 0 else 1)
-
-
-@lazy_dataclass(frozen=True, slots=True)
-class Prompt:
-    """A prompt: ``system`` has the instructions, ``record`` the history as data. ``record_tokens`` counts the history's tokens."""
-
-    system: str
-    record: str
-    record_tokens: int
-
-
-Ending: TypeAlias = Literal["done", "cut_off", "filtered"]
-
-
-@lazy_dataclass(frozen=True, slots=True)
-class ModelAnswer:
-    """The answer of a model and the tokens that it cost; None if the provider gave no count."""
-
-    text: str
-    ending: Ending = "done"
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-
-
-class ChatModel(Protocol):
-    """A chat model that is called once, without retries.
-
-    Raises `UnavailableError` (outage, time-out, unreadable answer), `ThrottledError` and `SummariserConfigError`.
-    """
-
-    @property
-    def name(self) -> str: ...
-
-    def answer(self, prompt: Prompt, *, max_tokens: int) -> ModelAnswer:
-        """Return the model's answer, of at most ``max_tokens`` tokens including reasoning."""

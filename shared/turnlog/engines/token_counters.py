@@ -88,8 +88,6 @@ def _cost(match: re.Match[str]) -> float:
 
 
 _lock = threading.Lock()
-
-
 _encodings: list[tiktoken.Encoding] = []
 
 

@@ -37,8 +37,6 @@ from turnlog.ports import Item, item_size_bytes
 MAX_BYTES = 8 * 1024 * 1024
 _OVERHEAD_BYTES = 2 * 1024
 """Estimated memory of a commit's objects, without their contents."""
-
-
 Blob: TypeAlias = bytes
 
 

@@ -45,11 +45,7 @@ from turnlog.log.tombstones import MATERIALISING, is_cache_tombstone, is_slot_to
 from turnlog.ports import Absent, Clock, IdSource, Item, ItemTable, Lost, Query, item_size_bytes
 
 WRITE_DEADLINE_SECONDS = 5.0
-
-
 _FIRST_BACKOFF_SECONDS = 0.01
-
-
 _MAX_BACKOFF_SECONDS = 0.4
 
 
@@ -74,8 +70,6 @@ class Draft:
 Stored: TypeAlias = dict[tuple[int, str], Payload]
 """Payloads that an earlier try of a commit has stored, by index and digest. A later try follows another commit, so its contents
 may differ."""
-
-
 Compose: TypeAlias = Callable[[Tail], "Draft | Commit"]
 """Function from the log's end to the next commit, or to an earlier commit with the same effect. May raise to refuse."""
 

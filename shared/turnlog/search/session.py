@@ -222,8 +222,6 @@ class SessionCorpus:
 
 
 _log = logging.getLogger("turnlog")
-
-
 Reranking = Literal["off", "done", "failed"]
 
 

@@ -21,7 +21,7 @@ from turnlog.log.commit import Commit, clipped, header_in
 from turnlog.log.commit_items import first_position, is_tombstone
 from turnlog.log.headers import Header
 from turnlog.log.keys import COMMITS_FROM, META, SUMMARY, SYSTEM, WINDOW_TO, SessionKeys, commit_sort_key
-from turnlog.log.reading import Located, header_at, located
+from turnlog.log.reading import Located, above_head_error, header_at, located, position_of_moment
 from turnlog.log.tombstones import MATERIALISING
 from turnlog.ports import Item, Query, TokenCounter
 from turnlog.providers.registry import codec_of
@@ -47,7 +47,7 @@ from turnlog.sessions.context_requests import (
     request_of,
 )
 from turnlog.sessions.incoming import understand, with_calls
-from turnlog.sessions.session_log import SessionLog, above_head_error, position_of_moment
+from turnlog.sessions.session_log import SessionLog
 from turnlog.windows.build import Source, Window, WindowRequest, build, system_cost
 from turnlog.windows.manifest import ManifestPart
 from turnlog.windows.version import RENDERER_VERSION
@@ -61,14 +61,14 @@ if TYPE_CHECKING:
 def position_of_call(log: SessionLog, keys: SessionKeys, body: BuildContext) -> int | None:
     """Return the position to build the window at, from ``at`` or ``build``; None for the head."""
     if body.build is None:
-        return position_of_moment(log, keys, body.at) if body.at is not None else None
+        return position_of_moment(log.commits, keys, body.at) if body.at is not None else None
     extra_fields = sorted(body.model_fields_set - _FIELDS_WITH_BUILD)
     if extra_fields:
         raise _invalid(f"/{extra_fields[0]}", f"{extra_fields[0]} can't be sent with build, which contains it")
     if body.build.renderer != RENDERER_VERSION:
         message = f"the build is of renderer version {body.build.renderer}; this is version {RENDERER_VERSION}"
         raise OtherRendererError(message, details={"renderer": RENDERER_VERSION})
-    return position_of_moment(log, keys, body.build.position)
+    return position_of_moment(log.commits, keys, body.build.position)
 
 
 def check_head(header: Header, position: int, *, build: GivenBuild | None) -> None:

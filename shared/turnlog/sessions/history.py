@@ -36,10 +36,10 @@ from turnlog.log.commits import Draft, Tail
 from turnlog.log.headers import Header, following
 from turnlog.log.keys import MAX_POSITION, SessionKeys
 from turnlog.log.read_lines import payload_of
-from turnlog.log.reading import Located, located
+from turnlog.log.reading import Located, header_of_moment, located
 from turnlog.log.request_keys import request_key
 from turnlog.sessions.messages import MAX_LIMIT, ReadMessages
-from turnlog.sessions.session_log import SessionLog, header_of_moment
+from turnlog.sessions.session_log import SessionLog
 from turnlog.sessions.state_models import Diff, HistoryEntry, HistoryPage, RecordHistory
 from turnlog.sessions.state_models import Stretch as StretchAnswer
 from turnlog.sessions.state_store import States, state_key_names
@@ -324,9 +324,9 @@ class CompareMoments:
     ) -> Diff:
         """Return the differences. ``to`` defaults to the head; ``after`` and ``limit`` page through the messages."""
         keys = SessionKeys(owner, session_id)
-        start = header_of_moment(self._log, keys, from_, pointer="/query/from")
+        start = header_of_moment(self._log.commits, keys, from_, pointer="/query/from")
         head = self._log.commits.tail(keys).header
-        end = head if to is None else header_of_moment(self._log, keys, to, pointer="/query/to")
+        end = head if to is None else header_of_moment(self._log.commits, keys, to, pointer="/query/to")
         start_view, end_view = self._view(keys, start), self._view(keys, end)
         page = self._read_messages.among(keys, end, without(end_view, start_view), after=after, limit=limit)
         return Diff(

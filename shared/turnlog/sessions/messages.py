@@ -21,11 +21,11 @@ from turnlog.log.commit import Commit
 from turnlog.log.commit_items import MAX_EVENTS
 from turnlog.log.headers import Header
 from turnlog.log.keys import MAX_POSITION, SessionKeys, commit_sort_key
-from turnlog.log.reading import Located, located
+from turnlog.log.reading import Located, header_of_moment, located
 from turnlog.providers.base import Turn
 from turnlog.providers.registry import codec_of
 from turnlog.sessions.message_models import LoopAnswer, LoopCall, LoopPage, MessagePage, StoredMessage
-from turnlog.sessions.session_log import SessionLog, header_of_moment
+from turnlog.sessions.session_log import SessionLog
 
 MAX_LIMIT = 100
 _PAGE_COMMITS = 64
@@ -61,7 +61,9 @@ class ReadMessages:
             newest = self._log.commits.tail(keys).header
         selection = _Selection(after + 1, (before if before is not None else MAX_POSITION + 1) - 1, order == "desc")
         if at is not None:
-            messages = self._in_view(keys, header_of_moment(self._log, keys, at, pointer="/query/at"), selection)
+            messages = self._in_view(
+                keys, header_of_moment(self._log.commits, keys, at, pointer="/query/at"), selection
+            )
         elif in_view:
             messages = self._in_view(keys, newest, selection)
         else:

@@ -1,4 +1,4 @@
-"""The log of sessions as the use cases see it: current settings, entries in the list of sessions, and moments."""
+"""The log of sessions as the use cases see it: current settings, and entries in the list of sessions."""
 
 from __future__ import annotations
 
@@ -7,9 +7,6 @@ from contextlib import suppress
 
 from turnlog.core.errors import (
     CorruptError,
-    InvalidInputError,
-    NotFoundError,
-    Problem,
     SessionEndedError,
     UnavailableError,
 )
@@ -18,15 +15,12 @@ from turnlog.core.identity import serving
 from turnlog.core.json_values import JsonObject
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.session_settings import SessionSettings
-from turnlog.core.times import milliseconds_of
 from turnlog.log.caches import CachedSettings, Caches, directory_item, is_listing_due, read_meta, reflected_position
 from turnlog.log.commit import Commit, header_in
-from turnlog.log.commit_items import is_tombstone
 from turnlog.log.commits import CommitLog, Tail
 from turnlog.log.headers import Header
 from turnlog.log.keys import SessionKeys, commit_sort_key
 from turnlog.log.payloads import Payloads
-from turnlog.log.reading import header_at, position_at
 from turnlog.log.records import Records
 from turnlog.log.tombstones import is_cache_tombstone
 from turnlog.ports import Absent, Clock, IdSource, Item, ItemTable, Key, Less
@@ -191,58 +185,3 @@ class SessionLog:
         if item is None:
             raise CorruptError("the first commit is missing", item=commit_sort_key(1))
         return header_in(item).time_ms
-
-
-def position_of_moment(log: SessionLog, keys: SessionKeys, moment: int | str, *, pointer: str = "/at") -> int:
-    """Return the position of a moment. `NotFoundError` without the session; a position above the head is not checked here."""
-    if isinstance(moment, int):
-        log.commits.tail(keys)
-        return moment
-    try:
-        time_ms = milliseconds_of(moment)
-    except ValueError as error:
-        message = f"{moment[:64]!r} is neither a position nor a time of RFC 3339"
-        raise _invalid(pointer, message) from error
-    position = position_at(log.commits, keys, time_ms)
-    if position is None:
-        raise _invalid(pointer, f"the session is newer than {moment}")
-    return position
-
-
-def above_head_error(header: Header, position: int, *, pointer: str = "/at") -> InvalidInputError:
-    """Return the error for a position that the log has not reached. ``header`` is the newest commit's."""
-    message = f"position {position} is above the head, {header.last}"
-    return InvalidInputError(
-        message, problems=[Problem("invalid_parameter", pointer, message)], details={"head": header.last}
-    )
-
-
-def commit_at(log: SessionLog, keys: SessionKeys, position: int, *, pointer: str = "/at") -> Item:
-    """Return the item of the commit that holds a position, in one request. `InvalidInputError` for one above the head."""
-    items = next(log.commits.stored.back(keys, position, limit=1), ())
-    if not items or is_tombstone(items):
-        raise NotFoundError(f"no session {keys.session_id!r}")
-    header = header_in(items[0])
-    if position > header.last:
-        if position <= log.commits.tail(keys).header.last:
-            raise log.commits.missing(keys, position)
-        raise above_head_error(header, position, pointer=pointer)
-    return items[0]
-
-
-def header_of_moment(log: SessionLog, keys: SessionKeys, moment: int | str, *, pointer: str = "/at") -> Header:
-    """Return the header that the log would have if it ended at a moment: with the view, settings and summary of then."""
-    position = position_of_moment(log, keys, moment, pointer=pointer)
-    item = commit_at(log, keys, position, pointer=pointer)
-
-    def before() -> Header:
-        commit = log.commits.containing(keys, header_in(item).first - 1)
-        if commit is None:
-            raise CorruptError("a commit is missing", item=commit_sort_key(position))
-        return commit.header
-
-    return header_at(log.commits, keys, item, position, before)
-
-
-def _invalid(pointer: str, message: str) -> InvalidInputError:
-    return InvalidInputError(message, problems=[Problem("invalid_parameter", pointer, message)])

@@ -18,8 +18,9 @@ from turnlog.core.refs import Ref, id_key
 from turnlog.log.commits import Draft, Tail, WriteResult
 from turnlog.log.headers import following
 from turnlog.log.keys import SessionKeys
+from turnlog.log.reading import commit_at, position_of_moment
 from turnlog.log.request_keys import RequestKey, raw_request_key
-from turnlog.sessions.session_log import SessionLog, check_active, commit_at, position_of_moment
+from turnlog.sessions.session_log import SessionLog, check_active
 from turnlog.sessions.state_models import AgentState, ReplaceState, StateAnswer
 from turnlog.sessions.state_store import (
     MAX_STATE_BYTES,
@@ -34,8 +35,6 @@ MAX_STATE_DEPTH = MAX_DEPTH - 1
 """Deepest state. A request may be one level deeper, since it holds the state in a field."""
 MAX_STATE_VALUES = 250_000
 """JSON values of a state, counting the state itself. Limited, since each read and change visits all of them."""
-
-
 Change: TypeAlias = Callable[[SessionState, int], tuple[StateEvent, SessionState]]
 """A function from the state and the position of the new event to that event and the state after it. Raises to refuse."""
 
@@ -162,8 +161,8 @@ class GetState:
         if at is None:
             version = self._log.commits.tail(keys).header.last_state
         else:
-            position = position_of_moment(self._log, keys, at, pointer="/query/at")
-            version = state_version_at(commit_at(self._log, keys, position, pointer="/query/at"), position)
+            position = position_of_moment(self._log.commits, keys, at, pointer="/query/at")
+            version = state_version_at(commit_at(self._log.commits, keys, position, pointer="/query/at"), position)
         return _answer(States(self._log).at(keys, version))
 
 

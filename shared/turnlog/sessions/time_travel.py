@@ -20,16 +20,11 @@ from turnlog.log.commit import Commit
 from turnlog.log.commits import Draft, Tail
 from turnlog.log.headers import Header, following
 from turnlog.log.keys import SessionKeys, commit_sort_key
+from turnlog.log.reading import above_head_error, header_of_moment, position_of_moment
 from turnlog.log.request_keys import RequestKey, request_key
 from turnlog.sessions.models import Session
 from turnlog.sessions.read import session_answer
-from turnlog.sessions.session_log import (
-    SessionLog,
-    above_head_error,
-    check_active,
-    header_of_moment,
-    position_of_moment,
-)
+from turnlog.sessions.session_log import SessionLog, check_active
 from turnlog.sessions.state_models import RewindSession
 from turnlog.sessions.state_store import States
 
@@ -46,7 +41,7 @@ class RewindSessions:
 
     def __call__(self, owner: Owner, session_id: str, body: RewindSession, *, key: str | None = None) -> Session:
         keys = SessionKeys(owner, session_id)
-        position = position_of_moment(self._log, keys, body.to, pointer="/to")
+        position = position_of_moment(self._log.commits, keys, body.to, pointer="/to")
         request = request_key(key, f"rewind {session_id}", body)
         header = self.to(keys, position, request=request, if_head=body.if_head)
         current = self._log.settings_at(keys, header)
@@ -77,7 +72,7 @@ class RewindSessions:
                 return commit
             if position > header.last:
                 raise above_head_error(header, position, pointer="/to")
-            target = header_of_moment(self._log, keys, position, pointer="/to")
+            target = header_of_moment(self._log.commits, keys, position, pointer="/to")
             new = following(header, kind="r", events=1, now_ms=self._log.clock.now_ms())
             view = view_after_rewind(self._log, keys, target, position=new.first)
             event = RewindEvent(new.first, position, view.closed, snapshot_id)
@@ -145,7 +140,7 @@ class ForkOrigin:
         self._log = log
         self._parent = parent
         if at is not None:
-            self.header = header_of_moment(log, parent, at, pointer="/fork/at")
+            self.header = header_of_moment(log.commits, parent, at, pointer="/fork/at")
         else:
             self.header = log.commits.tail(parent).header
         self.settings = replace(

@@ -84,8 +84,6 @@ class _Words:
 
 
 _ENGLISH = _Words("tools: ", "(no reply)", " (error)")
-
-
 _WORDS: dict[Script, _Words] = {
     "chinese": _Words("工具：", "（无回复）", "（出错）", "[……]", "……", "、"),
     "japanese": _Words("ツール：", "（返答なし）", "（エラー）", "[……]", "……", "、"),

@@ -33,7 +33,7 @@ RELATED = {
         "sessions/test_state sessions/test_update sessions/test_listing log/test_faults_of_items "
         "summaries/test_summary_life"
     ),
-    "log/commit": "log/test_verified log/test_faults_of_items log/test_storage",
+    "log/commit": "log/test_verified sessions/test_append sessions/test_fork log/test_faults_of_items log/test_storage",
     "log/commit_items": (
         "log/test_ranges_of_forks log/test_circles sessions/test_fork sessions/test_at sessions/test_rewind "
         "privacy/test_erase"

@@ -14,7 +14,7 @@ RELATED = {
         "engines/test_engines_aws log/test_faults_of_aws summaries/test_models search/test_reranking "
         "memory/test_agentcore"
     ),
-    "engines/aws_sessions": "engines/test_tenant_credentials functions/test_tenant_credentials",
+    "engines/aws_tenants": "engines/test_tenant_credentials functions/test_tenant_credentials",
     "engines/bedrock": "search/test_reranking summaries/test_models",
     "engines/dynamodb": "engines/test_engines_aws log/test_faults_of_aws",
     "engines/files": (
@@ -33,7 +33,9 @@ RELATED = {
         "sessions/test_state sessions/test_update sessions/test_listing log/test_faults_of_items "
         "summaries/test_summary_life"
     ),
-    "log/commit": "log/test_verified sessions/test_append sessions/test_fork log/test_faults_of_items log/test_storage",
+    "log/commit": (
+        "log/test_verified sessions/test_append sessions/test_fork log/test_faults_of_items log/test_storage"
+    ),
     "log/commit_items": (
         "log/test_ranges_of_forks log/test_circles sessions/test_fork sessions/test_at sessions/test_rewind "
         "privacy/test_erase"

@@ -12,7 +12,7 @@ from botocore.exceptions import NoCredentialsError
 
 from turnlog.core.errors import ThrottledError, UnavailableError
 from turnlog.core.identity import serving
-from turnlog.engines.aws_sessions import MAX_TENANTS, TenantCredentials
+from turnlog.engines.aws_tenants import MAX_TENANTS, TenantCredentials
 
 
 class Sts:

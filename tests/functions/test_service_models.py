@@ -11,7 +11,7 @@ from botocore.loaders import Loader, create_loader
 from botocore.session import get_session
 
 from turnlog.engines.aws_clients import make_clients
-from turnlog.engines.aws_sessions import ServiceModels, use_service_models
+from turnlog.engines.aws_service_models import ServiceModels, use_service_models
 
 SERVICES = ("dynamodb", "s3", "sqs", "bedrock-runtime", "bedrock-agentcore")
 TYPES = ("service-2", "paginators-1", "waiters-2", "endpoint-rule-set-1")

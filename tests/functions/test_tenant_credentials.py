@@ -221,7 +221,7 @@ from turnlog.engines.aws_clients import make_clients
 for role, loaded in (("", False), ({ROLE!r}, True)):
     clients = make_clients({REGION!r}, tenant_role_arn=role)
     clients.dynamodb.meta, clients.s3.meta
-    assert ("turnlog.engines.aws_sessions" in sys.modules) is loaded, role
+    assert ("turnlog.engines.aws_tenants" in sys.modules) is loaded, role
     assert {{service for service, _ in clients._opened}} == {{"dynamodb", "s3"}}
 """
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

@@ -114,7 +114,7 @@ NOT_INPUT: dict[str, str] = {
         ),
         _FRAMEWORK,
     ),
-    "engines/aws_sessions": "what botocore ships",
+    "engines/aws_service_models": "what botocore ships",
     "server/stack": _OURS,
     "server/template": _OURS,
     "engines/bedrock": "an answer of Bedrock; tests/search feeds it with what is none",

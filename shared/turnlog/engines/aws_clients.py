@@ -91,14 +91,14 @@ class Clients:
         if self._session is None:
             from botocore.session import get_session
 
-            from turnlog.engines.aws_sessions import use_service_models
+            from turnlog.engines.aws_service_models import use_service_models
 
             self._session = get_session()
             use_service_models(self._session)
         if not self._tenant_role_arn or service not in _TENANT_SERVICES:
             return self._session
         if self._tenants is None:
-            from turnlog.engines.aws_sessions import session_of_tenants
+            from turnlog.engines.aws_tenants import session_of_tenants
 
             self._session.set_config_variable("sts_regional_endpoints", "regional")
             self._tenants = session_of_tenants(

@@ -1,77 +1,34 @@
-"""botocore sessions: descriptions of services read the short way, and credentials for each tenant.
+"""Credentials for each tenant: a role that is assumed with the session tag ``tenant``.
 
-Making the first client takes half the time. With a tenant role, each request is signed with the credentials of the current tenant
-(`turnlog.core.identity`): of a role that is assumed with the session tag ``tenant``. IAM compares the request's keys with the tag
-and refuses keys of another tenant, even if a bug built them. One client serves all tenants: connections belong to no tenant, only
-signatures do.
+Each request is signed with the credentials of the current tenant (`turnlog.core.identity`). IAM compares the request's keys with
+the tag and refuses keys of another tenant, even if a bug built them. One client serves all tenants: connections belong to no
+tenant, only signatures do.
 """
 
 from __future__ import annotations
 
-import gzip
-import json
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from botocore.credentials import Credentials, DeferredRefreshableCredentials, ReadOnlyCredentials
-from botocore.exceptions import BotoCoreError, ClientError, DataNotFoundError, NoCredentialsError, UnknownServiceError
-from botocore.loaders import JSONFileLoader, Loader, create_loader
-from botocore.session import Session, get_session
+from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
+from botocore.session import get_session
 
 from turnlog.core.errors import UnavailableError
 from turnlog.core.identity import served_tenant
 from turnlog.engines.aws_errors import DENIED, translate
+
+if TYPE_CHECKING:
+    from botocore.session import Session
+
 
 TAG = "tenant"
 MAX_TENANTS = 500
 """Number of tenants whose credentials are kept, about 2 KB each; the least recently used are dropped."""
 LIFETIME_SECONDS = 3600
 """Lifetime of credentials: the maximum for a role that a role assumes. botocore renews them 15 minutes before they end."""
-
-
-class ServiceModels(Loader):
-    """A loader of botocore's data that reads only the requested service.
-
-    botocore's own loader lists the folders of all its 400 services before it reads one, and parses each JSON object into an
-    ``OrderedDict``.
-    """
-
-    def __init__(self, search_paths: list[str]) -> None:
-        super().__init__(search_paths, _Files(), include_default_search_paths=False)
-
-    def list_available_services(self, type_name: str) -> list[str]:
-        """List the services that have a folder, whichever types of files it holds."""
-        paths = (Path(path) for path in self.search_paths)
-        return sorted({folder.name for path in paths if path.is_dir() for folder in path.iterdir()})
-
-    def load_service_model(self, service_name: str, type_name: str, api_version: str | None = None) -> Any:
-        """Load a service's model; raise ``UnknownServiceError`` for a service without a file of this type, as botocore does."""
-        if api_version is None:
-            try:
-                api_version = self.determine_latest_version(service_name, type_name)
-            except DataNotFoundError as error:
-                raise UnknownServiceError(service_name=service_name, known_service_names="those with it") from error
-        return super().load_service_model(service_name, type_name, api_version)
-
-
-class _Files(JSONFileLoader):
-    def load_file(self, file_path: str) -> Any:
-        for path, is_packed in ((f"{file_path}.json", False), (f"{file_path}.json.gz", True)):
-            try:
-                data = Path(path).read_bytes()
-            except FileNotFoundError:
-                continue
-            return json.loads(gzip.decompress(data) if is_packed else data)
-        return None
-
-
-def use_service_models(session: Session) -> None:
-    """Make the session load its data by `ServiceModels`, from ``AWS_DATA_PATH`` and then botocore's own folder."""
-    usual = create_loader(session.get_config_variable("data_path"))
-    session.register_component("data_loader", ServiceModels(list(usual.search_paths)))
 
 
 class TenantCredentials(Credentials):

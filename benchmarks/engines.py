@@ -23,7 +23,7 @@ from turnlog.engines.dynamodb import DynamoItemTable
 from turnlog.engines.engine import Engine
 from turnlog.engines.files import MemoryBlobStore
 from turnlog.engines.sqlite import MEMORY, SqliteDatabase
-from turnlog.engines.sqlite_items import SqliteItemTable
+from turnlog.engines.sqlite_tables import SqliteItemTable
 from turnlog.ports import BlobStore, ItemTable
 from turnlog.settings import Settings
 from turnlog.testing.aws import create_table

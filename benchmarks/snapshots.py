@@ -27,9 +27,8 @@ from turnlog.core.identity import Owner
 from turnlog.engines.engine import Engine
 from turnlog.engines.files import FileBlobStore
 from turnlog.engines.sqlite import SqliteDatabase
-from turnlog.engines.sqlite_items import SqliteItemTable
-from turnlog.engines.sqlite_jobs import SqliteJobQueue
-from turnlog.log.commits import VERIFIED
+from turnlog.engines.sqlite_tables import SqliteItemTable, SqliteJobQueue
+from turnlog.log.commit import VERIFIED
 from turnlog.log.keys import SessionKeys
 from turnlog.ports import Key, Query
 from turnlog.settings import Settings

@@ -242,8 +242,7 @@ class _GuardFaults:
 def sqlite_harness(folder: Path) -> Iterator[Harness]:
     from turnlog.engines.files import FileBlobStore
     from turnlog.engines.sqlite import SqliteDatabase
-    from turnlog.engines.sqlite_items import SqliteItemTable
-    from turnlog.engines.sqlite_jobs import SqliteJobQueue
+    from turnlog.engines.sqlite_tables import SqliteItemTable, SqliteJobQueue
     from turnlog.testing.faults import Faults, FaultyBlobStore, FaultyItemTable, FaultyJobQueue
 
     database, faults, clock = SqliteDatabase(folder / "turnlog.db"), Faults(), FixedClock()

@@ -18,7 +18,7 @@ from turnlog.core.identity import Owner
 from turnlog.engines.engine import Engine
 from turnlog.engines.files import MemoryBlobStore
 from turnlog.engines.sqlite import MEMORY, SqliteDatabase
-from turnlog.engines.sqlite_items import SqliteItemTable
+from turnlog.engines.sqlite_tables import SqliteItemTable
 from turnlog.ports import Item, Key
 from turnlog.settings import Settings
 from turnlog.testing.fixed import FixedClock, SequentialIds

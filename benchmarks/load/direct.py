@@ -25,7 +25,7 @@ from turnlog.core.identity import Owner
 from turnlog.engines.engine import Engine
 from turnlog.engines.files import FileBlobStore
 from turnlog.engines.sqlite import SqliteDatabase
-from turnlog.engines.sqlite_items import SqliteItemTable
+from turnlog.engines.sqlite_tables import SqliteItemTable
 from turnlog.engines.system import RandomIds, SystemClock
 from turnlog.ports import Condition, Item, ItemTable, Lost
 from turnlog.settings import Settings

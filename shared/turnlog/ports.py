@@ -266,6 +266,41 @@ class Summariser(Protocol):
         """Return a summary of at most ``request.max_tokens`` tokens, and the tokens it cost."""
 
 
+@lazy_dataclass(frozen=True, slots=True)
+class Prompt:
+    """A prompt: ``system`` has the instructions, ``record`` the history as data. ``record_tokens`` counts the history's tokens."""
+
+    system: str
+    record: str
+    record_tokens: int
+
+
+Ending: TypeAlias = Literal["done", "cut_off", "filtered"]
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class ModelAnswer:
+    """The answer of a model and the tokens that it cost; None if the provider gave no count."""
+
+    text: str
+    ending: Ending = "done"
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+
+
+class ChatModel(Protocol):
+    """A chat model that is called once, without retries.
+
+    Raises `UnavailableError` (outage, time-out, unreadable answer), `ThrottledError` and `SummariserConfigError`.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    def answer(self, prompt: Prompt, *, max_tokens: int) -> ModelAnswer:
+        """Return the model's answer, of at most ``max_tokens`` tokens including reasoning."""
+
+
 SignalName: TypeAlias = Literal[
     "compression_off",
     "conflicts_exhausted",

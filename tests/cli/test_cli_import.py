@@ -96,7 +96,7 @@ def test_imports_go_to_a_service(served: LocalServer, monkeypatch: pytest.Monkey
 def test_a_terminal_shows_how_far_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shown = Console(force_terminal=True, width=100, record=True)
     monkeypatch.setattr(copies, "console", lambda *, stderr=False: shown)
-    found = copies.find([FLAT, CODING])
+    found = copies.find([FLAT, CODING])  # type: ignore[attr-defined]
     with copies._progress(found, quiet=False) as tick, Turnlog.open("memory://") as log:
-        copies.run(log, found, on_messages=tick)
+        copies.run(log, found, on_messages=tick)  # type: ignore[attr-defined]
     assert "importing" in shown.export_text()

@@ -25,8 +25,8 @@ from turnlog.cli.replay.outcomes import (
 )
 from turnlog.cli.replay.replaying import Replay
 from turnlog.cli.replay.transcripts import Transcript, read_transcripts, sample_of
+from turnlog.client.backend import Backend
 from turnlog.client.in_process import InProcessBackend
-from turnlog.client.model import Backend
 from turnlog.core.errors import InvalidInputError, UnavailableError
 from turnlog.core.identity import Owner
 from turnlog.engines.system import SystemClock

@@ -209,7 +209,7 @@ def test_a_route_is_answered_by_the_application_of_its_function(
         asked.append((f"{route.method} {route.path}", app.settings.engine))
         return as_it_is(app, route, request)
 
-    as_it_is = http.call
+    as_it_is = http.call  # type: ignore[attr-defined]
     monkeypatch.setattr(http, "call", call)
     _talk(served, "who", turns=1)
     served.call("compress_session", session_id="who", body={"mode": "sync"})
@@ -365,7 +365,7 @@ def test_a_job_goes_through_the_queue_to_the_worker_and_is_done(served: Served) 
 def test_poison_is_a_dead_letter_after_five_receives_and_harms_no_other_job(
     served: Served, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    later_ms, now_ms = 0, sqs_models.unix_time_millis
+    later_ms, now_ms = 0, sqs_models.unix_time_millis  # type: ignore[attr-defined]
     monkeypatch.setattr(sqs_models, "unix_time_millis", lambda: now_ms() + later_ms)
     source = next(one for one in served.service.stack.sources if one.function == "CompressWorker")
     queue = served.service.queue_of(source)

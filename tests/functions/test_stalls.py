@@ -25,7 +25,7 @@ from turnlog.engines.dynamodb import DynamoItemTable
 from turnlog.engines.engine import Engine
 from turnlog.engines.s3 import S3BlobStore
 from turnlog.engines.sqlite import SqliteDatabase
-from turnlog.engines.sqlite_items import SqliteItemTable
+from turnlog.engines.sqlite_tables import SqliteItemTable
 from turnlog.engines.system import RandomIds, SystemClock
 from turnlog.http import lambda_api as http
 from turnlog.http.lambda_api import make_handler

@@ -19,7 +19,7 @@ from turnlog.core.errors import ThrottledError, UnavailableError
 from turnlog.engines.engine import Engine
 from turnlog.engines.files import MemoryBlobStore
 from turnlog.engines.sqlite import MEMORY, SqliteDatabase
-from turnlog.engines.sqlite_items import SqliteItemTable
+from turnlog.engines.sqlite_tables import SqliteItemTable
 from turnlog.http.lambda_api import make_handler
 from turnlog.http.route_table import ROUTES, routes_of
 from turnlog.routing import Route

@@ -23,7 +23,7 @@ from turnlog.core.limits import MAX_ANSWER_BYTES, MAX_EVENT_BYTES, MAX_RESPONSE_
 from turnlog.engines.engine import Engine
 from turnlog.engines.files import MemoryBlobStore
 from turnlog.engines.sqlite import MEMORY, SqliteDatabase
-from turnlog.engines.sqlite_items import SqliteItemTable
+from turnlog.engines.sqlite_tables import SqliteItemTable
 from turnlog.engines.system import RandomIds, SystemClock
 from turnlog.http.lambda_api import make_handler
 from turnlog.http.route_table import ROUTES

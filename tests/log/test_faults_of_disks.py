@@ -16,7 +16,7 @@ from tests.log.everything import blobs_of, items_of
 from tests.log.test_crashes import HUGE, STEPS, begin, check
 from turnlog.client.model import Turnlog
 from turnlog.core.errors import UnavailableError
-from turnlog.privacy.erase_session import SECOND_PASS_SECONDS
+from turnlog.privacy.erase import SECOND_PASS_SECONDS
 
 resource = pytest.importorskip("resource", reason="no limits of files here")
 SPACES = (0, 4_200, 9_000, 14_000, 30_000, 60_000, 120_000)

@@ -22,7 +22,7 @@ from tests.summaries.test_compress import turn
 from turnlog.client.model import Turnlog
 from turnlog.core import positions as borders
 from turnlog.core.errors import CorruptError, NewerSchemaError
-from turnlog.log.commits import VERIFIED
+from turnlog.log.commit import VERIFIED
 from turnlog.log.packing import MAX_UNPACKED_BYTES
 from turnlog.ports import MAX_ITEM_BYTES, Key
 

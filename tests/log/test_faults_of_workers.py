@@ -20,7 +20,7 @@ from turnlog.core.errors import NotFoundError
 from turnlog.http.lambda_workers import make_worker
 from turnlog.jobs.models import Job
 from turnlog.ports import JOB_KINDS, BlobStore, Delivery, ItemTable
-from turnlog.privacy.erase_session import SECOND_PASS_SECONDS
+from turnlog.privacy.erase import SECOND_PASS_SECONDS
 from turnlog.server.lambda_calls import LocalContext, sqs_event
 from turnlog.testing.explorer import Crash, Crashed, run_schedule
 

@@ -20,7 +20,7 @@ from turnlog.core.errors import TurnlogError
 from turnlog.core.identity import Owner
 from turnlog.engines.files import MemoryBlobStore
 from turnlog.engines.sqlite import MEMORY, SqliteDatabase
-from turnlog.engines.sqlite_items import SqliteItemTable
+from turnlog.engines.sqlite_tables import SqliteItemTable
 from turnlog.linter.rules import lint
 from turnlog.log.commits import CommitLog
 from turnlog.log.keys import SessionKeys

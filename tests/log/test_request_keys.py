@@ -26,7 +26,7 @@ from turnlog.core.identity import Owner
 from turnlog.engines.engine import Engine
 from turnlog.engines.files import MemoryBlobStore
 from turnlog.engines.sqlite import MEMORY, SqliteDatabase
-from turnlog.engines.sqlite_items import SqliteItemTable
+from turnlog.engines.sqlite_tables import SqliteItemTable
 from turnlog.log.commits import Draft, Tail
 from turnlog.log.headers import following, short_hash
 from turnlog.log.keys import REQUESTS, SessionKeys

@@ -19,8 +19,8 @@ from turnlog.core.identity import Owner
 from turnlog.engines.engine import Engine
 from turnlog.engines.files import MemoryBlobStore
 from turnlog.engines.sqlite import MEMORY, SqliteDatabase
-from turnlog.engines.sqlite_items import SqliteItemTable
-from turnlog.log.commits import checked_chain
+from turnlog.engines.sqlite_tables import SqliteItemTable
+from turnlog.log.commit import checked_chain
 from turnlog.log.packing import pack, unpack
 from turnlog.ports import Item, Query
 from turnlog.settings import Settings

@@ -16,8 +16,8 @@ from turnlog.core.calls import CallOutline, MessageOutline, ResultOutline
 from turnlog.core.json_values import encode_json
 from turnlog.core.session_settings import SessionSettings
 from turnlog.core.summaries import Branch
-from turnlog.log.cards import HEAD_CHARS, MAX_CARD_BYTES, make_card, read_card, shortened
 from turnlog.log.lines import payload_content, stored_line
+from turnlog.log.payloads import HEAD_CHARS, MAX_CARD_BYTES, make_card, read_card, shortened
 from turnlog.log.read_lines import payload_of, read_event
 
 TEXT = st.text(max_size=9)

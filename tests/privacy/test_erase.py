@@ -26,8 +26,10 @@ from turnlog.core.errors import (
 from turnlog.core.identity import Owner
 from turnlog.jobs.models import Job
 from turnlog.log.keys import SessionKeys
-from turnlog.privacy.erase_session import SECOND_PASS_SECONDS
+from turnlog.privacy.erase import SECOND_PASS_SECONDS
 from turnlog.routing import HttpRequest, call
+from turnlog.sessions.state_store import States
+from turnlog.summaries.store import Summaries
 
 OWNER = Owner.of("acme", "ada")
 KEYS = SessionKeys(OWNER, "s")
@@ -154,15 +156,15 @@ def test_caches_that_are_written_late_bring_nothing_back(harness: Harness) -> No
     log = harness.app.log
     tail = log.commits.tail(KEYS)
     in_force = log.settings(KEYS, tail.meta, None, tail.header)
-    state, summary = log.states.at(KEYS, tail.header.last_state), log.summaries.in_force(KEYS, tail.header.summary)
+    state, summary = States(log).at(KEYS, tail.header.last_state), Summaries(log).current(KEYS, tail.header.summary)
     job = session.erase()
     for _ in range(2):
-        log.show(KEYS, tail.header, in_force)
+        log.write_listing(KEYS, tail.header, in_force)
         log.caches.write_settings(
             KEYS, in_force.settings, position=tail.header.last, created_ms=in_force.created_ms, payload=None
         )
-        log.states.remember(KEYS, state)
-        log.summaries.write_cache(KEYS, summary.event, time_ms=summary.time_ms)
+        States(log).write_cache(KEYS, state)
+        Summaries(log).write_cache(KEYS, summary.event, time_ms=summary.time_ms)
         with pytest.raises(NotFoundError):
             session.info()
         assert list(harness.log().sessions.list()) == []

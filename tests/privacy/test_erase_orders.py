@@ -19,10 +19,10 @@ from turnlog.core.errors import NotFoundError, SessionExistsError, TurnlogError
 from turnlog.core.identity import Owner
 from turnlog.engines.engine import Engine
 from turnlog.engines.sqlite import MEMORY, SqliteDatabase
-from turnlog.engines.sqlite_jobs import SqliteJobQueue
+from turnlog.engines.sqlite_tables import SqliteJobQueue
 from turnlog.log.keys import SessionKeys
 from turnlog.ports import JOB_KINDS, BlobStore, ItemTable
-from turnlog.privacy.erase_session import SECOND_PASS_SECONDS
+from turnlog.privacy.erase import SECOND_PASS_SECONDS
 from turnlog.settings import Settings
 from turnlog.testing.explorer import Crash, ScheduleRun, explore
 from turnlog.testing.fixed import FixedClock, SequentialIds

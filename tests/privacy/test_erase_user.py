@@ -19,7 +19,7 @@ from turnlog.client.model import Turnlog
 from turnlog.core.errors import ConflictError, NotFoundError, SessionExistsError, UnavailableError
 from turnlog.log.keys import OwnerKeys
 from turnlog.ports import BlobStore, ItemTable
-from turnlog.privacy.erase_session import SECOND_PASS_SECONDS
+from turnlog.privacy.erase import SECOND_PASS_SECONDS
 from turnlog.testing.explorer import ScheduleRun, explore
 
 OWNED = OwnerKeys(OWNER).partition

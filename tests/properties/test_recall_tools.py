@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.effort import examples, is_full
 from turnlog import Turnlog, build_window
 from turnlog.core.errors import BudgetTooSmallError
-from turnlog.engines.tiktoken_counter import TiktokenCounter
+from turnlog.engines.token_counters import TiktokenCounter
 from turnlog.linter.rules import lint
 from turnlog.providers.blocks import shape_of
 from turnlog.providers.registry import codec_of

@@ -95,7 +95,7 @@ def watched(
     capfd: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Watched]:
-    from turnlog.engines.sqlite_jobs import SqliteJobQueue
+    from turnlog.engines.sqlite_tables import SqliteJobQueue
     from turnlog.engines.sqs import SqsJobQueue
 
     monkeypatch.setenv("POWERTOOLS_SERVICE_NAME", "turnlog")

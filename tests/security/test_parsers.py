@@ -52,8 +52,8 @@ from turnlog.linter.rules import FORMATS as RULES
 from turnlog.linter.rules import lint
 from turnlog.log.headers import read_header
 from turnlog.log.packing import pack, unpack
-from turnlog.memory import model as memory_model
-from turnlog.memory import webhook
+from turnlog.memory import facts, webhook
+from turnlog.ports import ModelAnswer
 from turnlog.providers.registry import CODECS, recognise
 from turnlog.routing import HttpRequest, read_body
 from turnlog.sessions.documents import exported_writing
@@ -62,7 +62,6 @@ from turnlog.snapshots.exchange import commit_of
 from turnlog.snapshots.export_models import ExportedDocument
 from turnlog.snapshots.segment_format import previous_hash, read_segment
 from turnlog.summaries import openai_compatible
-from turnlog.summaries.model import ModelAnswer
 from turnlog.testing.fixed import FixedClock, SequentialIds
 from turnlog.windows.policy import Policy, policy_of
 
@@ -90,46 +89,19 @@ _OURS = "a file of the project or of the person who starts it"
 NOT_INPUT: dict[str, str] = {
     **dict.fromkeys(
         (
-            *(
-                "snapshots/full",
-                "log/caches",
-                "log/commits",
-                "memory/store",
-                "memory/hand_over_store",
-                "log/records",
-            ),
-            *("log/redacted_lines", "snapshots/segments", "search/index", "log/read_lines", "log/payloads"),
-            *(
-                "snapshots/full",
-                "sessions/state_store",
-                "sessions/document_store",
-                "snapshots/materialise",
-                "memory/hand_over_store",
-                "search/owner_sessions",
-            ),
-            *("engines/sqlite_items", "privacy/redaction", "privacy/redacted_archives", "log/verified"),
+            *("snapshots/full", "log/caches", "memory/embedded", "memory/hand_over", "log/records"),
+            *("log/lines", "snapshots/segments", "search/index", "log/read_lines", "log/payloads"),
+            *("sessions/state_store", "snapshots/materialise", "search/owner_sessions"),
+            *("engines/sqlite_tables", "privacy/redact", "privacy/redacted_archives", "log/commit"),
         ),
         _CHECKED,
     ),
-    "engines/sqlite_file": "one attribute of rows of an older file; tests/engines/test_sqlite_file.py damages them",
+    "engines/sqlite": "one attribute of rows of an older file; tests/engines/test_sqlite_file.py damages them",
     **dict.fromkeys(
         (
-            *("sessions/read", "summaries/trigger", "snapshots/create", "memory/bootstrap"),
-            *(
-                "summaries/compress",
-                "sessions/create",
-                "search/parts",
-                "snapshots/create",
-            ),
-            *(
-                "sessions/messages",
-                "search/recall",
-                "snapshots/restore",
-                "cli/replay/outcomes",
-                "app",
-                "engines/engine",
-                "log/reading",
-            ),
+            *("sessions/read", "summaries/trigger", "snapshots/lifecycle", "memory/bootstrap"),
+            *("summaries/compress", "sessions/lifecycle", "search/recall", "sessions/messages"),
+            *("snapshots/restore", "cli/replay/outcomes", "app", "engines/engine", "log/reading"),
             *("engines/sqs", "client/exports", "client/documents", "client/connections"),
             *("agents/graph_state/messages", "cli/options", "windows/ledger", "core/loops", "core/messages"),
         ),
@@ -144,7 +116,7 @@ NOT_INPUT: dict[str, str] = {
     ),
     "engines/aws_service_models": "what botocore ships",
     "server/stack": _OURS,
-    "search/bedrock_embedder": "an answer of Bedrock; tests/search feeds it with what is none",
+    "engines/bedrock": "an answer of Bedrock; tests/search feeds it with what is none",
     "agents/functions": "arguments of a model's calls; tests/runs feeds it with what is none",
 }
 """Module -> why what it reads is nobody else's."""
@@ -506,7 +478,7 @@ PARSERS: dict[str, Parser] = {
         lambda: [r"(\w+)-[a-z]{2,4}|^x$", r"(?i)\bfoo\b", "[^a-z]+?"],
         searched,
         (),
-        (patterns.PatternError,),
+        (patterns.PatternError,),  # type: ignore[attr-defined]
         400,
     ),
     "a merge patch": Parser("json", lambda: [{"a": {"b": None}}], merged),
@@ -628,8 +600,8 @@ PARSERS: dict[str, Parser] = {
     "facts of a model": Parser(
         "text",
         lambda: [f"{FACT}\n{FACT},", "NONE."],
-        lambda text: memory_model._read(ModelAnswer(text), []),
-        ("memory/model", "memory/sentences"),
+        lambda text: facts._read(ModelAnswer(text), []),
+        ("memory/facts", "memory/facts"),
     ),
     "an answer of a webhook": Parser(
         "bytes",

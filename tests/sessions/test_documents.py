@@ -29,7 +29,7 @@ from turnlog.core.errors import (
     UnavailableError,
 )
 from turnlog.engines.system import SystemClock
-from turnlog.privacy.erase_session import SECOND_PASS_SECONDS
+from turnlog.privacy.erase import SECOND_PASS_SECONDS
 from turnlog.server.local_server import LocalServer
 from turnlog.sessions.document_models import MAX_DOCUMENT_BYTES
 from turnlog.sessions.documents import READING_MS

@@ -12,7 +12,7 @@ from tests.log.test_crashes import application, fresh
 from tests.summaries.test_compress import filled
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import IdempotencyMismatchError, NotFoundError, SessionEndedError, TurnlogError
-from turnlog.log.caches import TOUCH_MS
+from turnlog.log.caches import LISTING_MS
 from turnlog.ports import BlobStore, ItemTable
 from turnlog.testing.explorer import Crash, ScheduleRun, explore
 from turnlog.testing.fixed import SequentialIds
@@ -77,7 +77,7 @@ def test_what_is_told_of_a_session_may_still_change(harness: Harness) -> None:
     session.record("rated", metadata={"stars": 5})
     session.compress(keep_loops=1)
     session.create_snapshot("last")
-    harness.clock.advance(TOUCH_MS / 1000)
+    harness.clock.advance(LISTING_MS / 1000)
     assert [(one.status, one.title) for one in harness.log().sessions.list()] == [("ended", "Done")]
     with pytest.raises(SessionEndedError):
         session.append(ASK)

@@ -23,7 +23,7 @@ from turnlog.client.model import Session, Turnlog
 from turnlog.core import positions as borders
 from turnlog.core.errors import InvalidInputError, NotFoundError, SessionExistsError, TurnlogError, UnavailableError
 from turnlog.core.identity import Owner
-from turnlog.log.commits import VERIFIED
+from turnlog.log.commit import VERIFIED
 from turnlog.log.keys import SessionKeys, export_blob
 from turnlog.ports import BlobStore, ItemTable, Query
 from turnlog.testing.explorer import Crash, ScheduleRun, explore
@@ -327,7 +327,7 @@ def test_e1_a_fork_lives_on_when_its_parent_is_erased(harness: Harness, parent: 
 
 def test_d1_an_eraser_that_ends_anywhere_goes_on(harness: Harness, parent: Session) -> None:
     """`Forks.make_independent` by itself: a fault at each of its calls, and then again."""
-    owner, forks = Owner.of("acme", "ada"), harness.app.log.forks
+    owner, forks = Owner.of("acme", "ada"), harness.app.forks
     fork = parent.fork("fork", at=6)
     before = everything(fork)
     for at in range(1, 40):

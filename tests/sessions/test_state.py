@@ -307,7 +307,7 @@ def test_d7_the_state_at_every_position_and_time(harness: Any, session: Session,
         assert session.state(at=iso(time_ms + 9_000 * (head % 2))).state == state
         before = (head, state)
     assert session.state().state == seen[-1][2]
-    harness.app.engine.items.delete_many([SessionKeys(session._backend._owner, "s").state])
+    harness.app.engine.items.delete_many([SessionKeys(session._backend._owner, "s").state])  # type: ignore[attr-defined]
     assert session.state().state == seen[-1][2], "the log alone says the same"
 
 
@@ -372,7 +372,7 @@ def test_patches_too_large_to_be_kept_beside_a_large_state_make_it_whole_again(s
 def test_d4_a_damaged_state_is_a_typed_error(harness: Any, session: Session) -> None:
     session.put_state({"a": 1})
     session.patch_state({"b": 1})
-    keys = SessionKeys(session._backend._owner, "s")
+    keys = SessionKeys(session._backend._owner, "s")  # type: ignore[attr-defined]
     harness.app.engine.items.delete_many([keys.state])
     harness.app.engine.items.delete_many([keys.commit(2)])
     with pytest.raises(CorruptError):

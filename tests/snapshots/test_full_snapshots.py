@@ -19,7 +19,7 @@ from turnlog.client.model import Session
 from turnlog.core import positions as borders
 from turnlog.core.errors import ConflictError, CorruptError, InvalidInputError, NotFoundError, UnavailableError
 from turnlog.jobs.models import Job
-from turnlog.log.commits import VERIFIED
+from turnlog.log.commit import VERIFIED
 from turnlog.snapshots.full import INLINE_BYTES
 from turnlog.snapshots.models import Snapshot
 from turnlog.snapshots.segment_format import read_segment
@@ -193,7 +193,7 @@ def test_a_job_that_is_delivered_twice_makes_one_snapshot(harness: Any) -> None:
 def test_a_job_without_time_for_all_goes_on_at_the_next_try(harness: Any, few: None) -> None:
     session = filled(harness.log(), 6 * FEW, batch=4)
     options = {"kind": "full", "snapshot_id": "1700000000000-x"}
-    with mock.patch("turnlog.snapshots.create._JOB_MS", -1), pytest.raises(UnavailableError):
+    with mock.patch("turnlog.snapshots.lifecycle._JOB_MS", -1), pytest.raises(UnavailableError):
         harness.app.create_snapshot.run(KEYS.owner, "s", options)
     assert list(session.snapshots()) == []
     harness.app.create_snapshot.run(KEYS.owner, "s", options)

@@ -17,7 +17,7 @@ from turnlog.client.model import Session, Turnlog
 from turnlog.core import positions as borders
 from turnlog.core.errors import ConflictError, InvalidInputError, NotFoundError, SessionExistsError, UnavailableError
 from turnlog.jobs.models import Job
-from turnlog.log.commits import VERIFIED
+from turnlog.log.commit import VERIFIED
 from turnlog.log.keys import SessionKeys
 from turnlog.ports import BlobStore, ItemTable, Query
 from turnlog.snapshots import restore

@@ -17,11 +17,11 @@ from turnlog.core import positions as borders
 from turnlog.core.errors import ConflictError, CorruptError, NotFoundError, SessionExistsError, UnavailableError
 from turnlog.core.times import DAY_MS
 from turnlog.jobs.models import Job
-from turnlog.log.commits import VERIFIED
+from turnlog.log.commit import VERIFIED
 from turnlog.log.keys import SessionKeys
 from turnlog.log.tombstones import QUIET_MS
 from turnlog.privacy import retention
-from turnlog.privacy.erase_session import SECOND_PASS_SECONDS
+from turnlog.privacy.erase import SECOND_PASS_SECONDS
 from turnlog.snapshots import restore
 from turnlog.snapshots.materialise import Materialiser
 

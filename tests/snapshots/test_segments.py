@@ -33,7 +33,7 @@ from turnlog.core.identity import Owner
 from turnlog.core.json_values import encode_json
 from turnlog.engines.files import MemoryBlobStore
 from turnlog.engines.sqlite import MEMORY, SqliteDatabase
-from turnlog.engines.sqlite_items import SqliteItemTable
+from turnlog.engines.sqlite_tables import SqliteItemTable
 from turnlog.log.headers import chain_hash, hashed_header
 from turnlog.log.keys import SessionKeys
 from turnlog.ports import BlobStore, ItemTable, Key, Query

@@ -58,7 +58,7 @@ def test_if_name_absent(harness: Any, session: Session) -> None:
 
 
 def test_a_name_whose_snapshot_was_never_stored_is_free_after_a_minute(harness: Any, session: Session) -> None:
-    items, keys = harness.app.engine.items, SessionKeys(session._backend._owner, "s")
+    items, keys = harness.app.engine.items, SessionKeys(session._backend._owner, "s")  # type: ignore[attr-defined]
     lost = keys.snapshots.name("once")
     items.put({"pk": lost.pk, "sk": lost.sk, "id": "1700000000000-gone", "c": harness.clock.now_ms()})
     with pytest.raises(ConflictError):
@@ -119,7 +119,7 @@ def test_one_put_and_one_more_for_the_name(harness: Any, session: Session) -> No
 
 def test_a_log_that_is_another_one_is_told(harness: Any, session: Session) -> None:
     session.create_snapshot("s1")
-    keys = SessionKeys(session._backend._owner, "s")
+    keys = SessionKeys(session._backend._owner, "s")  # type: ignore[attr-defined]
     items = harness.app.engine.items
     commit = dict(items.get_many([keys.commit(2)])[keys.commit(2)])
     items.put(commit | {"h": bytes(16)})

@@ -19,7 +19,7 @@ from turnlog.core.events import DiscardEvent
 from turnlog.core.identity import Owner
 from turnlog.engines.engine import Engine
 from turnlog.engines.sqlite import MEMORY, SqliteDatabase
-from turnlog.engines.sqlite_jobs import SqliteJobQueue
+from turnlog.engines.sqlite_tables import SqliteJobQueue
 from turnlog.engines.system import SystemClock
 from turnlog.log.keys import SessionKeys
 from turnlog.ports import BlobStore, ItemTable

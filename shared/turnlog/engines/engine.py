@@ -78,8 +78,7 @@ def _embedded(name: str, path: Path | str, blobs: BlobStore, settings: Settings,
     """Return an engine with items and jobs in an SQLite database."""
     from turnlog.engines.files import FileBlobStore
     from turnlog.engines.sqlite import SqliteDatabase
-    from turnlog.engines.sqlite_items import SqliteItemTable
-    from turnlog.engines.sqlite_jobs import SqliteJobQueue
+    from turnlog.engines.sqlite_tables import SqliteItemTable, SqliteJobQueue
 
     database = SqliteDatabase(path)
     queue = SqliteJobQueue(
@@ -157,9 +156,9 @@ class LazyCounter:
 def make_counter(name: str) -> TokenCounter:
     """Return the token counter with this name."""
     if name == "estimate":
-        from turnlog.engines.estimate_counter import EstimateCounter
+        from turnlog.engines.token_counters import EstimateCounter
 
         return EstimateCounter()
-    from turnlog.engines.tiktoken_counter import TiktokenCounter
+    from turnlog.engines.token_counters import TiktokenCounter
 
     return TiktokenCounter()

@@ -24,7 +24,7 @@ RESOURCES: Mapping[str, tuple[str, ...]] = {
     "lint": ("linter.routes",),
     "recall": ("search.recall_routes",),
     "search": ("search.routes",),
-    "state": ("sessions.state_routes", "sessions.agent_routes", "sessions.document_routes"),
+    "state": ("sessions.state_routes",),
     "history": ("sessions.history_routes",),
     "compress": ("summaries.routes",),
     "snapshot": ("snapshots.routes",),

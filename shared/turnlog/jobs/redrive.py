@@ -58,8 +58,8 @@ class RedriveJobs:
             content = {name: value for name, value in record.content.items() if name != "error"}
             content["updated"] = self._log.clock.now_ms()
             queued = Record(record.id, record.created_ms, "queued", content)
-            shelf = OwnerKeys(owner).jobs
-            self._log.records.replace(shelf, queued, while_status="failed", ttl_seconds=TTL_SECONDS)
+            record_keys = OwnerKeys(owner).jobs
+            self._log.records.replace(record_keys, queued, while_status="failed", ttl_seconds=TTL_SECONDS)
         letters = _Letters(queues, only=(record.id, owner))
         dead_letters = _redrive(queue, letters, _kind(record))
         if not dead_letters:

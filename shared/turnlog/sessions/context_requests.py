@@ -13,7 +13,7 @@ from turnlog.core.json_values import JsonObject
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.prefix_breaks import BreakReason
 from turnlog.core.session_settings import DEFAULT_OUTPUT_RESERVE, SessionSettings
-from turnlog.log.commits import Commit
+from turnlog.log.commit import Commit
 from turnlog.log.headers import Header
 from turnlog.log.keys import SessionKeys
 from turnlog.providers.token_rules import Calibration

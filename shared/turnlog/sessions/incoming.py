@@ -14,7 +14,8 @@ from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.loops import Arrival, Disorder
 from turnlog.core.messages import Message
 from turnlog.core.recall_calls import RECALL_TOOL, SEARCH_TOOL, ArgumentsError, parse_recall_request, ref_of
-from turnlog.log.commits import Tail, events_of, read_commit
+from turnlog.log.commit import events_of, read_commit
+from turnlog.log.commits import Tail
 from turnlog.log.headers import Header, Sent
 from turnlog.ports import TokenCounter
 from turnlog.providers.base import Codec

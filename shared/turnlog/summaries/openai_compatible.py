@@ -15,8 +15,7 @@ from turnlog.core.errors import InvalidInputError, SummariserConfigError, Thrott
 from turnlog.core.json_values import encode_json
 from turnlog.core.summaries import TIMED_OUT, UNREADABLE
 from turnlog.engines.http_post import Posted, post, web_address
-from turnlog.ports import Clock
-from turnlog.summaries.model import Ending, ModelAnswer, Prompt
+from turnlog.ports import Clock, Ending, ModelAnswer, Prompt
 
 _MAX_ANSWER_BYTES = 4 * 1024 * 1024
 _THINKING = re.compile(r"\s*<think>.*?</think>", re.DOTALL)

@@ -1,4 +1,4 @@
-"""The current summary of a session, from its commit or from the cache ``E#SUM``."""
+"""Summaries of sessions as they are stored: in their commits, and the current one in the cache ``E#SUM`` too."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ from dataclasses import replace
 
 from turnlog.core.errors import CorruptError
 from turnlog.core.events import SummaryEvent
+from turnlog.core.json_values import encode_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
-from turnlog.log.caches import Caches, summary_in
-from turnlog.log.commits import CommitLog
+from turnlog.log.caches import cached_json, cached_number, reflected_position
 from turnlog.log.headers import Covered
 from turnlog.log.keys import SessionKeys, commit_sort_key
 from turnlog.log.lines import summary_line
+from turnlog.log.packing import pack
 from turnlog.log.read_lines import summary_from
 from turnlog.log.tombstones import is_cache_tombstone
-from turnlog.ports import Item
+from turnlog.ports import AttributeValue, Item
+from turnlog.sessions.session_log import SessionLog
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -29,20 +31,21 @@ class CurrentSummary:
 class Summaries:
     """A reader of summaries of sessions, which also writes the cache of the current one."""
 
-    def __init__(self, commits: CommitLog, caches: Caches) -> None:
-        self._commits = commits
-        self._caches = caches
+    def __init__(self, log: SessionLog) -> None:
+        self._commits = log.commits
+        self._caches = log.caches
 
-    def in_force(self, keys: SessionKeys, covered: Covered | None) -> CurrentSummary | None:
+    def current(self, keys: SessionKeys, covered: Covered | None) -> CurrentSummary | None:
         """Return the summary that a header names, or None. Takes one request when ``E#SUM`` holds the summary."""
-        return self.among(keys, covered, self._caches.read_summary(keys)) if covered is not None else None
+        return self.cached_or_logged(keys, covered, self._caches.read(keys.summary)) if covered is not None else None
 
-    def among(self, keys: SessionKeys, covered: Covered, cached: Item | None) -> CurrentSummary:
+    def cached_or_logged(self, keys: SessionKeys, covered: Covered, cached: Item | None) -> CurrentSummary:
         """Return the summary that a header names, from the ``E#SUM`` item in ``cached`` or else from its commit."""
         if cached is not None and not is_cache_tombstone(cached):
-            line, position, time_ms = summary_in(cached)
+            position = reflected_position(cached)
             if position == covered.position:
-                return CurrentSummary(summary_from(line, position=position), time_ms)
+                event = summary_from(cached_json(cached), position=position)
+                return CurrentSummary(event, cached_number(cached, "t"))
         return self.at(keys, [covered.position])[0]
 
     def at(self, keys: SessionKeys, positions: Sequence[int]) -> list[CurrentSummary]:
@@ -67,4 +70,5 @@ class Summaries:
         current again, or 0.
         """
         line = summary_line(replace(event, payload=None, outline=""))
-        self._caches.write_summary(keys, line, position=event.position, time_ms=time_ms, rewound=rewound)
+        content: dict[str, AttributeValue] = {"t": time_ms, "b": pack(encode_json(line))}
+        self._caches.write(keys.summary, content, position=event.position, rewound=rewound)

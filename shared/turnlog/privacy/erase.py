@@ -1,4 +1,9 @@
-"""Erase a session for good: the request fences it, so that nothing answers afterwards; a job erases, and checks again later."""
+"""Erase a session or a person for good: the request fences sessions, so that nothing answers afterwards; a job erases them.
+
+The job checks a session again later. It erases a person session by session, until a full pass finds none, and then everything
+else of the owner. No session can be created meanwhile: a creating request first writes its entry in the list, and then checks
+whether the owner is being erased. So a pass that begins after the mark sees every session that may still appear.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +15,9 @@ from turnlog.core.identity import Owner
 from turnlog.core.json_values import JsonObject
 from turnlog.jobs.models import Job
 from turnlog.jobs.worker import TTL_SECONDS, Later, StartJobs, job_answer
+from turnlog.log.caches import session_id_of
 from turnlog.log.headers import item_name, short_hash
-from turnlog.log.keys import OwnerKeys, SessionKeys
+from turnlog.log.keys import DIRECTORY_FROM, DIRECTORY_TO, OwnerKeys, SessionKeys, owner_blobs
 from turnlog.log.records import Record, Records
 from turnlog.log.request_keys import raw_request_key
 from turnlog.log.tombstones import (
@@ -21,36 +27,16 @@ from turnlog.log.tombstones import (
     MATERIALISING,
     SlotLease,
     id_claimed,
+    is_cache_tombstone,
     is_empty_slot,
     keeps_snapshots,
     since_of,
     still_erased,
 )
-from turnlog.ports import BlobStore, Item, MemoryEngine, Signals
+from turnlog.ports import BlobStore, Item, JobKind, Key, MemoryEngine, Signals
 from turnlog.privacy.erasure import Erased, Erasure, RetainedItems
 from turnlog.sessions.session_log import SessionLog
 from turnlog.snapshots.full import kept_by
-
-
-def retained_items(records: Records, blobs: BlobStore, keys: SessionKeys) -> RetainedItems:
-    """Return the items and blobs of a session that stay for its full snapshots.
-
-    These are their records and names, the stubs of deleted snapshots that are still to be swept, and the blobs that they
-    need.
-    """
-    shelf, alive = keys.snapshots, list(records.every(keys.snapshots))
-    stubs = records.every(keys.snapshots, deleted=True)
-    full_records = [record for record in (*alive, *stubs) if record.content.get("kind") == "full"]
-    if not full_records:
-        return RetainedItems()
-    needed = kept_by(alive)
-    snapshot_names = [name for record in full_records if isinstance(name := record.content.get("name"), str)]
-    sort_keys = [shelf.record(record.id).sk for record in full_records] + [
-        shelf.name(name).sk for name in snapshot_names
-    ]
-    names = [name for name in blobs.names(keys.blob_prefix) if needed.needs(name[len(keys.blob_prefix) :])]
-    return RetainedItems(frozenset(sort_keys), frozenset(names))
-
 
 WORK_MS = 10_000
 """A job begins nothing after this time, so that it ends before its worker's time-out. The next part continues."""
@@ -61,6 +47,28 @@ _EARLY_MS = 60_000
 _ROOM_MS = 10_000
 """Time that a worker takes to clear an expired session's id for a restore."""
 _PAGE = 1_000
+_JOBS_FROM, _JOBS_TO = "J#", "J~"
+_KIND: JobKind = "erase_user"
+
+
+def retained_items(records: Records, blobs: BlobStore, keys: SessionKeys) -> RetainedItems:
+    """Return the items and blobs of a session that stay for its full snapshots.
+
+    These are their records and names, the stubs of deleted snapshots that are still to be swept, and the blobs that they
+    need.
+    """
+    record_keys, alive = keys.snapshots, list(records.every(keys.snapshots))
+    stubs = records.every(keys.snapshots, deleted=True)
+    full_records = [record for record in (*alive, *stubs) if record.content.get("kind") == "full"]
+    if not full_records:
+        return RetainedItems()
+    needed = kept_by(alive)
+    snapshot_names = [name for record in full_records if isinstance(name := record.content.get("name"), str)]
+    sort_keys = [record_keys.record(record.id).sk for record in full_records] + [
+        record_keys.name(name).sk for name in snapshot_names
+    ]
+    names = [name for name in blobs.names(keys.blob_prefix) if needed.needs(name[len(keys.blob_prefix) :])]
+    return RetainedItems(frozenset(sort_keys), frozenset(names))
 
 
 class EraseSessions:
@@ -210,15 +218,15 @@ def due_job_id(keys: SessionKeys, sort_key: str, due: str) -> str:
 
 def forget_options(log: SessionLog, owner: Owner, session_id: str) -> None:
     """Empty the options of all jobs of a session but erasing ones: they hold names and metadata of snapshots."""
-    shelf = OwnerKeys(owner).jobs
+    record_keys = OwnerKeys(owner).jobs
     after: Mapping[str, str] | None = None
     while True:
-        records, after = log.records.page(shelf, limit=_PAGE, after=after)
+        records, after = log.records.page(record_keys, limit=_PAGE, after=after)
         for record in records:
             content = record.content
             if content["session"] == session_id and content["options"] and content["kind"] != "erase":
                 bare = Record(record.id, record.created_ms, record.status, {**content, "options": {}})
-                log.records.replace(shelf, bare, while_status=record.status, ttl_seconds=TTL_SECONDS)
+                log.records.replace(record_keys, bare, while_status=record.status, ttl_seconds=TTL_SECONDS)
         if after is None:
             return
 
@@ -264,3 +272,90 @@ def more_memories(counts: JsonObject, count: int) -> JsonObject:
 def receipt(status: str, counts: JsonObject) -> JsonObject:
     """Return the result of an erasing job: a status and counts."""
     return {"status": status, **counts}
+
+
+class EraseUsers:
+    """Erase all data of an owner. Only the receipt stays, and tombstones until they expire."""
+
+    def __init__(
+        self,
+        log: SessionLog,
+        blobs: BlobStore,
+        erasure: Erasure,
+        start_job: StartJobs,
+        memories: Sequence[MemoryEngine],
+    ) -> None:
+        self._log = log
+        self._blobs = blobs
+        self._erasure = erasure
+        self._start_job = start_job
+        self._memories = memories
+
+    def __call__(self, owner: Owner, *, key: str | None = None) -> Job:
+        """Start the job. Until it has finished, no session of the owner can be created."""
+        job = self._start_job(owner, _KIND, "", {}, raw_request_key(key, "erase user", {}))
+        if job.status == "queued":
+            self._mark(owner)
+        return job
+
+    def run(self, owner: Owner, _session_id: str, options: JsonObject) -> JsonObject | Later:
+        """Do a part of the job's work. After an error the receipt reports nothing as erased, and the next try continues."""
+        now, counts = self._log.clock.now_ms(), counts_of(options)
+        wait_ms = cast("int", options.get("not_before", 0)) - now
+        if wait_ms > 0:
+            return Later(receipt("erasing", counts), options, -(-wait_ms // 1000))
+        self._mark(owner)
+        is_second = "not_before" in options
+        done_to = cast("str", options.get("done_to", ""))
+        while entries := self._pass(owner, done_to, with_erased=is_second):
+            for item in entries:
+                keys = SessionKeys(owner, session_id_of(item))
+                run = self._erasure.erase(keys, deadline_ms=now + WORK_MS)
+                counts = added(counts, run)
+                done_to = item_name(item) if run.is_whole and is_second else done_to
+                if not run.is_whole or self._log.clock.now_ms() >= now + WORK_MS:
+                    return Later(receipt("erasing", counts), {**options, "counts": counts, "done_to": done_to})
+        counts = {**counts, "blobs": cast("int", counts["blobs"]) + self._erase_blobs(owner)}
+        counts = more_memories(counts, sum(engine.erase(owner) for engine in self._memories))
+        if not is_second:
+            due = due_options({"purge": purge_mark(self._erasure, counts)}, counts, now)
+            return Later(receipt("erasing", counts), due, SECOND_PASS_SECONDS)
+        counts = {**counts, "items": cast("int", counts["items"]) + self._erase_own(owner)}
+        self._log.items.delete_many([OwnerKeys(owner).erasing])
+        self._erasure.purging.after_last_pass(mark_of(options, counts))
+        return receipt("erased", counts)
+
+    def _mark(self, owner: Owner) -> None:
+        key = OwnerKeys(owner).erasing
+        self._log.items.put({"pk": key.pk, "sk": key.sk, "c": self._log.clock.now_ms()})
+
+    def _pass(self, owner: Owner, done_to: str, *, with_erased: bool) -> list[Item]:
+        """Return the next entries of the session list behind ``done_to``, by a consistent query; empty at the end.
+
+        They are sessions that exist, or have expired and left snapshots; ``with_erased`` includes sessions that are erased
+        already.
+        """
+        low = done_to + "\x00" if done_to else DIRECTORY_FROM
+        for items in self._erasure.pages(OwnerKeys(owner), low, DIRECTORY_TO):
+            entries = [item for item in items if with_erased or not is_cache_tombstone(item) or keeps_snapshots(item)]
+            if entries:
+                return entries
+        return []
+
+    def _erase_blobs(self, owner: Owner) -> int:
+        return sum(self._blobs.erase(prefix) for prefix in owner_blobs(owner))
+
+    def _erase_own(self, owner: Owner) -> int:
+        """Erase the owner's jobs with their idempotency claims, except for the receipts of this kind; return their number."""
+        erased, receipts = 0, set[str]()
+        after: Mapping[str, str] | None = None
+        while True:
+            records, after = self._log.records.page(OwnerKeys(owner).jobs, limit=1_000, after=after)
+            receipts |= {record.id for record in records if record.content["kind"] == _KIND}
+            if after is None:
+                break
+        for items in self._erasure.pages(OwnerKeys(owner), _JOBS_FROM, _JOBS_TO):
+            jobs = [item for item in items if not {item_name(item)[2:], str(item.get("id", ""))} & receipts]
+            self._log.items.delete_many([Key(str(item["pk"]), item_name(item)) for item in jobs])
+            erased += len(jobs)
+        return erased

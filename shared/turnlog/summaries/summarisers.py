@@ -1,37 +1,30 @@
-"""A summariser on any chat model: the prompt, a bounded number of tries, and the checks of the model's answer."""
+"""Summarisers: extracts without a model, or any chat model with a prompt, a bounded number of tries, and checks of its answer.
+
+The extract quotes the question, the called tools and the answer of each loop, shortened. All other words of it are in the
+language of the conversation.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from functools import cache
 from importlib.resources import files
 from string import Template
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, TypeAlias
 
 from turnlog.core.errors import SummaryRefusedError, UnavailableError
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.limits import seconds_left
 from turnlog.core.summaries import LoopText, Summarised, SummaryRequest
 from turnlog.core.text import Script, main_script, script_shares
-from turnlog.ports import Clock, IdSource, TokenCounter
+from turnlog.ports import ChatModel, Clock, IdSource, ModelAnswer, Prompt, TokenCounter
 from turnlog.providers.blocks import fenced
 
-Reason: TypeAlias = Literal[
-    "empty",
-    "cut_off",
-    "filtered",
-    "source_too_long",
-    "too_long",
-    "not_shorter",
-    "role_markers",
-    "orders",
-    "wrong_language",
-    "echo",
-]
-"""Reasons to refuse an answer. ``cut_off``: the model ran into its limit. ``filtered``: the provider or the model declined.
-``source_too_long``: the history exceeds `MAX_RECORD_TOKENS`, so no model was called."""
-
+_INDENT = "   "
+_EXTRACT_WIDTHS = (300, 160, 80, 40)
+"""Characters kept of each text; a smaller width is tried when the summary is too long."""
 _SPOKEN_BY = (
     r"human|user|assistant|system|developer|tool|ai|用户|使用者|助手|助理|系统|系統"
     r"|ユーザー|アシスタント|システム|사용자|어시스턴트|시스템"
@@ -54,6 +47,137 @@ _ORDERS = re.compile(
 _SENTENCE_END = re.compile(r"(?<=[.!?。！？])\s+")
 _CLEAR_SHARE, _LEAST_SHARE = 0.7, 0.3
 _ECHO_CHARS = 60
+MAX_RECORD_TOKENS = 48_000
+"""Tokens of a history that a model gets at most."""
+_WIDTHS = ((600, 40), (300, 20), (160, 8), (80, 3))
+"""Characters of each text and calls of each loop; smaller ones are tried when the record is too long."""
+_CALL_CHARS = 160
+_LANGUAGES: dict[Script, str] = {
+    "chinese": "Write in Chinese (请用中文书写), as the person and the agent do.",
+    "japanese": "Write in Japanese (日本語で書いてください), as the person and the agent do.",
+    "korean": "Write in Korean (한국어로 쓰세요), as the person and the agent do.",
+}
+_SAME_LANGUAGE = "Write in the language that the person and the agent speak in the record."
+_AIM = 0.7
+"""Share of the available tokens that the prompt names as the limit, because models count badly."""
+_WORDS_PER_TOKEN, _CHARACTERS_PER_TOKEN = 0.75, 1.3
+MAX_TRIES = 3
+_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.5, 5.0
+_RETRY_SHARE = 0.25
+"""Share of the time-out within which another try may begin; a later try could end after the caller has given up."""
+_MAX_TOKEN_CHARS = 64
+"""Characters of a token, at most, in any readable text."""
+_ROOM_TOKENS, _USUAL_LIMIT = 1_024, 4_096
+"""Tokens for a model's reasoning, and the output limit that most models accept."""
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class _Words:
+    """The summary's own words in one language."""
+
+    tools: str
+    no_reply: str
+    error: str
+    left_out: str = "[...]"
+    more: str = "..."
+    comma: str = ", "
+
+
+_ENGLISH = _Words("tools: ", "(no reply)", " (error)")
+_WORDS: dict[Script, _Words] = {
+    "chinese": _Words("工具：", "（无回复）", "（出错）", "[……]", "……", "、"),
+    "japanese": _Words("ツール：", "（返答なし）", "（エラー）", "[……]", "……", "、"),
+    "korean": _Words("도구: ", "(답변 없음)", " (오류)"),
+}
+
+
+class ExtractiveSummariser:
+    """Implements `Summariser` without a model.
+
+    If the loops don't fit into the tokens, texts are cut shorter. If they still don't fit, the oldest lines of each part are left
+    out, and a line says so.
+    """
+
+    name = "extractive-2"
+
+    def __init__(self, counter: TokenCounter) -> None:
+        self._counter = counter
+
+    def summarise(self, request: SummaryRequest) -> Summarised:
+        return Summarised(self._text(request), self.name)
+
+    def _text(self, request: SummaryRequest) -> str:
+        script = main_script(request.said)
+        words = _WORDS.get(script, _ENGLISH) if script else _ENGLISH
+        previous = request.previous.splitlines()
+        for width in _EXTRACT_WIDTHS:
+            parts = [[_cut(line, width, words) for line in part.splitlines()] for part in request.parts]
+            lines = [*previous, *(line for loop in request.loops for line in _extract_lines(loop, width, words))]
+            text = "\n".join([*(line for part in parts for line in part), *lines])
+            if self._counter.count(text) <= request.max_tokens:
+                return text
+        share = request.max_tokens // max(1, len(parts) + bool(lines))
+        groups = [*parts, lines] if lines else parts
+        return "\n".join(self._newest(group, share, words.left_out) for group in groups)
+
+    def _newest(self, lines: list[str], max_tokens: int, mark: str) -> str:
+        """Return the newest lines that fit into ``max_tokens``; ``mark`` stands for the lines that are left out."""
+        if self._counter.count("\n".join(lines)) < max_tokens:
+            return "\n".join(lines)
+        costs = [self._counter.count(line) + 1 for line in lines]
+        left, first = max_tokens - self._counter.count(mark) - 1, len(lines)
+        while first and costs[first - 1] <= left:
+            first -= 1
+            left -= costs[first]
+        while first < len(lines) - 1 and lines[first].startswith(_INDENT):
+            first += 1  # leave out the rest of a loop whose first line is left out
+        return "\n".join([mark, *lines[first:]])
+
+
+def _extract_lines(loop: LoopText, width: int, words: _Words) -> Iterator[str]:
+    """Yield a loop's lines: ``12. question``, then the tools, then the reply."""
+    yield f"{loop.number}. {_short(loop.asked, width, words)}".rstrip()
+    if loop.calls:
+        yield f"{_INDENT}{words.tools}{_tools(loop, words)}"
+    if loop.reply:
+        yield f"{_INDENT}-> {_short(loop.reply, width, words)}"
+    elif loop.interrupted:
+        yield f"{_INDENT}-> {words.no_reply}"
+
+
+def _tools(loop: LoopText, words: _Words) -> str:
+    counts = Counter[str]()
+    for call in loop.calls:
+        name, _, rest = call.partition(" ")
+        counts[name + words.error if rest.endswith("-> error") else name] += 1
+    return words.comma.join(f"{name} x{count}" if count > 1 else name for name, count in counts.items())
+
+
+def _cut(line: str, width: int, words: _Words) -> str:
+    """Cut the end of a line that an earlier summary has; its number or label stays."""
+    limit = width + len(_INDENT) + len(words.tools)
+    return line if len(line) <= limit + len(words.more) else line[:limit] + words.more
+
+
+def _short(text: str, width: int, words: _Words) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= width else line[:width] + words.more
+
+
+Reason: TypeAlias = Literal[
+    "empty",
+    "cut_off",
+    "filtered",
+    "source_too_long",
+    "too_long",
+    "not_shorter",
+    "role_markers",
+    "orders",
+    "wrong_language",
+    "echo",
+]
+"""Reasons to refuse an answer. ``cut_off``: the model ran into its limit. ``filtered``: the provider or the model declined.
+``source_too_long``: the history exceeds `MAX_RECORD_TOKENS`, so no model was called."""
 
 
 def refusal(
@@ -63,21 +187,16 @@ def refusal(
 
     ``said`` is the text that people and the agent wrote in the source; ``instructions`` is the prompt's system text.
     """
-    if not text.strip():
-        return "empty"
-    if tokens > max_tokens:
-        return "too_long"
-    if tokens >= source_tokens:
-        return "not_shorter"
-    if _ROLE.search(text):
-        return "role_markers"
-    if _repeats(text, instructions):
-        return "echo"
-    if _ORDERS.search(_SENTENCE_END.sub("\n", text)):
-        return "orders"
-    if not _keeps_language(text, said):
-        return "wrong_language"
-    return None
+    checks: tuple[tuple[Reason, Callable[[], object]], ...] = (
+        ("empty", lambda: not text.strip()),
+        ("too_long", lambda: tokens > max_tokens),
+        ("not_shorter", lambda: tokens >= source_tokens),
+        ("role_markers", lambda: _ROLE.search(text)),
+        ("echo", lambda: _repeats(text, instructions)),
+        ("orders", lambda: _ORDERS.search(_SENTENCE_END.sub("\n", text))),
+        ("wrong_language", lambda: not _keeps_language(text, said)),
+    )
+    return next((reason for reason, fails in checks if fails()), None)
 
 
 def _keeps_language(text: str, said: str) -> bool:
@@ -93,31 +212,6 @@ def _repeats(text: str, instructions: str) -> bool:
     flat, rules = " ".join(text.split()), " ".join(instructions.split())
     starts = [0, *(match.end() for match in re.finditer(" ", rules))]
     return any(rules[start : start + _ECHO_CHARS] in flat for start in starts if start + _ECHO_CHARS <= len(rules))
-
-
-MAX_RECORD_TOKENS = 48_000
-"""Tokens of a history that a model gets at most."""
-_WIDTHS = ((600, 40), (300, 20), (160, 8), (80, 3))
-"""Characters of each text and calls of each loop; smaller ones are tried when the record is too long."""
-_CALL_CHARS = 160
-_LANGUAGES: dict[Script, str] = {
-    "chinese": "Write in Chinese (请用中文书写), as the person and the agent do.",
-    "japanese": "Write in Japanese (日本語で書いてください), as the person and the agent do.",
-    "korean": "Write in Korean (한국어로 쓰세요), as the person and the agent do.",
-}
-_SAME_LANGUAGE = "Write in the language that the person and the agent speak in the record."
-_AIM = 0.7
-"""Share of the available tokens that the prompt names as the limit, because models count badly."""
-_WORDS_PER_TOKEN, _CHARACTERS_PER_TOKEN = 0.75, 1.3
-
-
-@lazy_dataclass(frozen=True, slots=True)
-class Prompt:
-    """A prompt: ``system`` has the instructions, ``record`` the history as data. ``record_tokens`` counts the history's tokens."""
-
-    system: str
-    record: str
-    record_tokens: int
 
 
 def prompt_for(request: SummaryRequest, counter: TokenCounter) -> Prompt | None:
@@ -170,41 +264,6 @@ def _lines(loop: LoopText, width: int, calls: int) -> Iterator[str]:
 def _line(text: str, width: int) -> str:
     line = " ".join(text.split())
     return line if len(line) <= width else line[:width] + "..."
-
-
-MAX_TRIES = 3
-_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.5, 5.0
-_RETRY_SHARE = 0.25
-"""Share of the time-out within which another try may begin; a later try could end after the caller has given up."""
-_MAX_TOKEN_CHARS = 64
-"""Characters of a token, at most, in any readable text."""
-_ROOM_TOKENS, _USUAL_LIMIT = 1_024, 4_096
-"""Tokens for a model's reasoning, and the output limit that most models accept."""
-
-Ending: TypeAlias = Literal["done", "cut_off", "filtered"]
-
-
-@lazy_dataclass(frozen=True, slots=True)
-class ModelAnswer:
-    """The answer of a model and the tokens that it cost; None if the provider gave no count."""
-
-    text: str
-    ending: Ending = "done"
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-
-
-class ChatModel(Protocol):
-    """A chat model that is called once, without retries.
-
-    Raises `UnavailableError` (outage, time-out, unreadable answer), `ThrottledError` and `SummariserConfigError`.
-    """
-
-    @property
-    def name(self) -> str: ...
-
-    def answer(self, prompt: Prompt, *, max_tokens: int) -> ModelAnswer:
-        """Return the model's answer, of at most ``max_tokens`` tokens including reasoning."""
 
 
 class ModelSummariser:

@@ -9,7 +9,9 @@ to be cheap. Ends with 1 when a case takes over a second of CPU, or when a route
 from __future__ import annotations
 
 import argparse
+import gc
 import json
+import random
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -17,9 +19,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from benchmarks.measuring import event_of
-from benchmarks.scenarios import TENANT, USER, Call
+from benchmarks.scenarios import TENANT, USER, Call, agent_turn
 from turnlog.client.in_process import open_backend
 from turnlog.client.model import Session, Turnlog
+from turnlog.core.limits import MAX_WINDOW_MESSAGES
 from turnlog.http.lambda_api import make_handler
 from turnlog.http.route_table import ROUTES
 from turnlog.routing import JSON, JSON_PATCH
@@ -30,6 +33,8 @@ FORMATS = ("openai_chat", "openai_responses", "anthropic", "bedrock_converse")
 _MESSAGE_BYTES = 1_000_000
 _BODY_BYTES = 4_300_000
 _STATE_BYTES = 4_000_000
+_UNCOLLECTED = 100_000
+"""As `turnlog serve` and the functions set it (docs/adr/0041)."""
 
 
 @dataclass(frozen=True)
@@ -93,14 +98,17 @@ def results(count: int = MAX_CALLS) -> dict[str, Any]:
 
 
 def dense(size: int, kind: str = "[],") -> list[Any]:
-    """Return a list of the smallest values that fill ``size`` bytes."""
-    return [json.loads(kind[:-1]) for _ in range(min(size // len(kind), 249_000))]
+    """Return a list of the smallest values that fill ``size`` bytes, at most as many as a state may have."""
+    values = 1 + kind.count(":")
+    return [json.loads(kind[:-1]) for _ in range(min(size // len(kind), 249_000 // values))]
 
 
 def text(kind: str, size: int = _MESSAGE_BYTES - 1_000) -> str:
     """Return a text of so many bytes."""
     pieces = {
         "letters": "a",
+        "odd letters": "".join(random.Random(1).choices("abcdefghijklmnopqrstuvwxyz", k=size)),
+        "spaces": " ",
         "words": "order parcel 17 ",
         "cjk": "漢字仮名",
         "digits": "1234567",
@@ -155,17 +163,17 @@ def window_messages(kind: str) -> list[dict[str, Any]]:
     if kind == "tool turns":
         return [
             message
-            for n in range(MAX_CALLS // 2)
+            for n in range(MAX_WINDOW_MESSAGES // 4)
             for message in (
                 {"role": "user", "content": f"u{n}"},
                 {"role": "assistant", "content": None, "tool_calls": [call_of(n)]},
                 {"role": "tool", "tool_call_id": f"c{n}", "content": "r"},
                 {"role": "assistant", "content": "ok"},
             )
-        ][:20_000]
+        ]
     if kind == "texts":
         return [texts() for _ in range(4)]
-    return [{"role": ("user", "assistant")[n % 2], "content": f"m{n}"} for n in range(20_000)]
+    return [{"role": ("user", "assistant")[n % 2], "content": f"m{n}"} for n in range(MAX_WINDOW_MESSAGES)]
 
 
 # ------------------------------------------------------------ sessions
@@ -278,7 +286,7 @@ def _(log: Turnlog) -> Sent:
     return Sent(HERE, body={"messages": [answers]})
 
 
-for _kind in ("letters", "words", "cjk", "digits", "marks"):
+for _kind in ("letters", "odd letters", "spaces", "words", "cjk", "digits", "marks"):
 
     @case("append_messages", f"4 MB of text: {_kind}")
     def _(log: Turnlog, kind: str = _kind) -> Sent:
@@ -349,7 +357,9 @@ for _format in FORMATS:
     @case("build_context", f"10,000 calls, to {_format}, answered neutrally, breakpoints applied")
     def _(log: Turnlog, format: str = _format) -> Sent:
         with_calls(log)
-        return Sent(HERE, body={"format": format, "budget": 100_000_000, "settle": True, "breakpoints": "apply"})
+        return Sent(
+            HERE, body={"format": format, "budget": 100_000_000, "answer_open_calls": True, "breakpoints": "apply"}
+        )
 
     @case("build_context", f"4 MB of text blocks, to {_format}")
     def _(log: Turnlog, format: str = _format) -> Sent:
@@ -360,7 +370,12 @@ for _format in FORMATS:
 
         @case("build_window", f"{_kind}, to {_format}")
         def _(log: Turnlog, format: str = _format, kind: str = _kind) -> Sent:
-            body = {"messages": window_messages(kind), "format": format, "budget": 100_000_000, "settle": True}
+            body = {
+                "messages": window_messages(kind),
+                "format": format,
+                "budget": 100_000_000,
+                "answer_open_calls": True,
+            }
             return Sent(body=body)
 
     for _kind in ("calls", "tool turns", "texts", "chat"):
@@ -377,6 +392,49 @@ for _format in FORMATS:
 @case("build_context", "a tight budget over 10,000 calls")
 def _(log: Turnlog) -> Sent:
     with_calls(log)
+    return Sent(HERE, body={"budget": 3_000})
+
+
+@case("build_context", "20,000 messages")
+def _(log: Turnlog) -> Sent:
+    session = log.sessions.create("s")
+    for start in range(0, 20_000, 25):
+        session.append(*({"role": ("user", "assistant")[n % 2], "content": f"m{n}"} for n in range(start, start + 25)))
+    return Sent(HERE, body={"budget": 100_000_000, "format": "bedrock_converse"})
+
+
+def with_open_calls(log: Turnlog, messages: int) -> Session:
+    """Return a session of one loop with that many messages, each with one open call."""
+    session = log.sessions.create("s")
+    session.append({"role": "user", "content": "go"})
+    for start in range(0, messages, 25):
+        session.append(
+            *({"role": "assistant", "content": None, "tool_calls": [call_of(n)]} for n in range(start, start + 25))
+        )
+    return session
+
+
+@case("build_context", "20,000 messages with a call each, without results")
+def _(log: Turnlog) -> Sent:
+    with_open_calls(log, 20_000)
+    return Sent(HERE, body={"budget": 100_000_000, "format": "bedrock_converse", "answer_open_calls": True})
+
+
+@case("append_messages", "a result, after 80,000 calls without one")
+def _(log: Turnlog) -> Sent:
+    session = log.sessions.create("s")
+    session.append({"role": "user", "content": "go"})
+    for start in range(0, 8 * MAX_CALLS, MAX_CALLS):
+        session.append(calls() | {"tool_calls": [call_of(n) for n in range(start, start + MAX_CALLS)]})
+    return Sent(HERE, body={"messages": [{"role": "tool", "tool_call_id": "c79000", "content": "r"}]})
+
+
+@case("build_context", "1,300 calls with results of 3 kB, a tight budget")
+def _(log: Turnlog) -> Sent:
+    session = log.sessions.create("s")
+    for turn in range(130):
+        for messages in agent_turn(turn):
+            session.append(*messages)
     return Sent(HERE, body={"budget": 3_000})
 
 
@@ -407,7 +465,7 @@ for _policy in ("default", "run_loops", "classic", "full"):
         return Sent(HERE, body={"policy": policy, "budget": 60_000})
 
 
-@case("build_window", "20,000 messages, a tight budget")
+@case("build_window", "10,000 messages, a tight budget")
 def _(log: Turnlog) -> Sent:
     return Sent(body={"messages": window_messages("tool turns"), "budget": 900})
 
@@ -877,6 +935,7 @@ def main() -> int:
     parser.add_argument("--all", action="store_true", help="every case, not the worst of each route")
     parser.add_argument("--tries", type=int, default=3, help="for a case that is over half a second")
     options = parser.parse_args()
+    gc.set_threshold(_UNCOLLECTED)
     names = options.routes.split(",") if options.routes else [route.name for route in ROUTES]
     missing = [route.name for route in ROUTES if route.name not in CASES]
     print("| route | worst request | sent | answered | status | CPU s |\n|---|---|---:|---:|---:|---:|")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import json
 import re
@@ -18,10 +19,11 @@ from turnlog import Turnlog, __version__, cli
 from turnlog.app import make_application
 from turnlog.cli.app import app
 from turnlog.cli.options import sqlite_url
-from turnlog.cli.replaying.transcripts import read_transcripts, sample_of
+from turnlog.cli.replay.transcripts import read_transcripts, sample_of
 from turnlog.cli.screen import plain
 from turnlog.engines.system import SystemClock
 from turnlog.http.openapi import json_schemas
+from turnlog.server import local_server
 from turnlog.server.local_server import LocalServer
 from turnlog.settings import Settings
 
@@ -299,6 +301,27 @@ def test_a_damaged_data_folder_is_one_line(tmp_path: Path) -> None:
 
 
 # ---------------------------------------------------------------- a service
+
+
+def test_serve_looks_for_circles_seldom_while_it_serves(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    before, serving = gc.get_threshold(), list[int]()
+    gc.set_threshold(701)
+
+    class Server:
+        url = "http://127.0.0.1:1"
+
+        def __init__(self, *_: object, **__: object) -> None: ...
+
+        def run(self) -> None:
+            serving.append(gc.get_threshold()[0])
+
+    monkeypatch.setattr(local_server, "LocalServer", Server)
+    try:
+        ok("serve", "--data", tmp_path / "served")
+        assert serving == [100_000]
+        assert gc.get_threshold()[0] == 701
+    finally:
+        gc.set_threshold(*before)
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import signal
 import sys
@@ -22,17 +23,21 @@ from turnlog.cli.options import (
     Data,
     Json,
     Token,
-    connected,
-    opened,
+    open_client,
     remember,
     served_settings,
     sqlite_url,
+    with_connection,
 )
 from turnlog.cli.screen import console, plain, print_json, table
 from turnlog.core.errors import InvalidInputError
 from turnlog.core.identity import Owner
 from turnlog.engines.system import SystemClock
 from turnlog.server.stack import TEMPLATE, Resource
+
+_UNCOLLECTED = 100_000
+"""Objects that a serving process makes before it looks for circles, as in Lambda. At Python's 700 half of the CPU of a large
+request is that search, through objects that have no circles."""
 
 Engine = Annotated[
     str,
@@ -71,7 +76,7 @@ def serve(
     listening = {"host": host, "port": port, "token": connection.token, "allowed_hosts": tuple(allow_host or ())}
     # waitress warns about requests that wait for a thread and about those dropped at a stop; both are expected.
     logging.getLogger("waitress").setLevel(logging.ERROR)
-    with _stopped_by_signals(), suppress(KeyboardInterrupt):
+    with _collecting_seldom(), _stopped_by_signals(), suppress(KeyboardInterrupt):
         if engine == "moto":
             _serve_moto(listening, json=json)
         else:
@@ -133,6 +138,16 @@ def _announce(
 
 
 @contextmanager
+def _collecting_seldom() -> Iterator[None]:
+    before = gc.get_threshold()
+    gc.set_threshold(_UNCOLLECTED)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+
+
+@contextmanager
 def _stopped_by_signals() -> Iterator[None]:
     """Treat SIGTERM, which service managers and containers send, like Ctrl-C within the block.
 
@@ -153,7 +168,7 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-@connected
+@with_connection
 def mcp(
     connection: Connection,
     session: Annotated[
@@ -168,7 +183,7 @@ def mcp(
         from turnlog.integrations.mcp import make_server
     except ImportError as error:
         raise InvalidInputError("MCP needs its SDK: pip install 'turnlog[mcp]'", code="extra_missing") from error
-    with opened(connection) as log:
+    with open_client(connection) as log:
         if session is not None:
             log.sessions.get(session)
         server = make_server(log, session)

@@ -20,7 +20,7 @@ def seconds_left() -> float:
 
 
 @contextmanager
-def within(left: Callable[[], float] | None) -> Iterator[None]:
+def with_deadline(left: Callable[[], float] | None) -> Iterator[None]:
     """Give all calls in the block a deadline.
 
     ``left`` returns the seconds until the deadline; with None the calls have none. Engines begin no request that could
@@ -72,6 +72,8 @@ _AROUND_BYTES = 64 * 1024
 MAX_EVENT_BODY_BYTES = MAX_EVENT_BYTES - _AROUND_BYTES
 MAX_ANSWER_BYTES = (MAX_RESPONSE_BYTES - _AROUND_BYTES) // 4 * 3
 """Bytes of JSON that always fit into an answer, also as base64, which takes a third more."""
+MAX_WINDOW_MESSAGES = 10_000
+"""Messages that a window considers, and that an append with results reads of an open loop. Each costs some 50 µs."""
 PAGE_BYTES = 4 * 1024 * 1024
 """Bytes of JSON after which a page ends. A page with one entry may have more."""
 _MAX_ESCAPED_BYTES = 6

@@ -11,6 +11,7 @@ BreakReason: TypeAlias = Literal[
     "policy",
     "budget",
     "summary",
+    "redaction",
     "late_result",
     "crossing",
     "large_result",
@@ -23,6 +24,7 @@ BreakReason: TypeAlias = Literal[
 - ``tools``, ``policy``, ``system``: the session's tools, its policy or its system text changed.
 - ``budget``: the budget changed, or it hardly holds the newest messages.
 - ``summary``: there is a new summary.
+- ``redaction``: a message was redacted.
 - ``late_result``: a result replaces the neutral text, or the result, that was sent for its call.
 - ``crossing``: the border between digests and whole messages moved. ``large_result``: results that filled the window shrank.
 - ``past_loop``: a loop ended, and the policy sends past loops otherwise. ``stub``: the policy shortened an older result.

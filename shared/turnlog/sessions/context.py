@@ -8,20 +8,29 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NoReturn, cast
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from turnlog.core.errors import BuildMismatchError, CorruptError, InvalidInputError, OtherRendererError, Problem
 from turnlog.core.events import MessageEvent, SummaryEvent
 from turnlog.core.identity import Owner
 from turnlog.core.json_values import JsonObject, encode_json
+from turnlog.core.limits import MAX_WINDOW_MESSAGES
 from turnlog.core.loops import Arrival, Flow, accept
 from turnlog.core.session_settings import SessionSettings
 from turnlog.core.times import rfc3339
+from turnlog.log.commit import Commit, clipped, header_in
 from turnlog.log.commit_items import first_position, is_tombstone
-from turnlog.log.commits import Commit, clipped, header_in
 from turnlog.log.headers import Header
 from turnlog.log.keys import COMMITS_FROM, META, SUMMARY, SYSTEM, WINDOW_TO, SessionKeys, commit_sort_key
-from turnlog.log.reading import Located, header_at, located
+from turnlog.log.reading import (
+    Located,
+    above_head_error,
+    header_at,
+    located,
+    newest_commits,
+    newest_within,
+    position_of_moment,
+)
 from turnlog.log.tombstones import MATERIALISING
 from turnlog.ports import Item, Query, TokenCounter
 from turnlog.providers.registry import codec_of
@@ -47,8 +56,7 @@ from turnlog.sessions.context_requests import (
     effective,
     request_of,
 )
-from turnlog.sessions.incoming import understand, with_calls
-from turnlog.sessions.moments import above_head, resolved
+from turnlog.sessions.incoming import MAX_CALLS, understand, with_calls
 from turnlog.sessions.session_log import SessionLog
 from turnlog.windows.build import Source, Window, WindowRequest, build, system_cost
 from turnlog.windows.manifest import ManifestPart
@@ -56,25 +64,28 @@ from turnlog.windows.version import RENDERER_VERSION
 
 _FIELDS_WITH_BUILD = frozenset({"build", "tools"})
 
+if TYPE_CHECKING:
+    from turnlog.summaries.store import Summaries
+
 
 def position_of_call(log: SessionLog, keys: SessionKeys, body: BuildContext) -> int | None:
     """Return the position to build the window at, from ``at`` or ``build``; None for the head."""
     if body.build is None:
-        return resolved(log, keys, body.at) if body.at is not None else None
+        return position_of_moment(log.commits, keys, body.at) if body.at is not None else None
     extra_fields = sorted(body.model_fields_set - _FIELDS_WITH_BUILD)
     if extra_fields:
         raise _invalid(f"/{extra_fields[0]}", f"{extra_fields[0]} can't be sent with build, which contains it")
     if body.build.renderer != RENDERER_VERSION:
         message = f"the build is of renderer version {body.build.renderer}; this is version {RENDERER_VERSION}"
         raise OtherRendererError(message, details={"renderer": RENDERER_VERSION})
-    return resolved(log, keys, body.build.position)
+    return position_of_moment(log.commits, keys, body.build.position)
 
 
 def check_head(header: Header, position: int, *, build: GivenBuild | None) -> None:
     """Refuse a position that the log has not reached. ``header`` is that of the newest commit up to the position."""
     if position <= header.last:
         return
-    error = above_head(header, position)
+    error = above_head_error(header, position)
     if build is not None:
         raise BuildMismatchError(error.detail, details=error.details)
     raise error
@@ -100,7 +111,7 @@ def body_of_build(build: GivenBuild, body: BuildContext) -> BuildContext:
         model=build.model,
         tools=body.tools,
         include_current_loop=build.include_current_loop,
-        settle=build.settle,
+        answer_open_calls=build.answer_open_calls,
         breakpoints=build.breakpoints,
     )
 
@@ -126,7 +137,7 @@ def build_of(
         summary=header.summary.position if header.summary is not None else None,
         tools=hash_of(tools),
         include_current_loop=request.include_current_loop,
-        settle=request.settle,
+        answer_open_calls=request.answer_open_calls,
         breakpoints="apply" if request.apply_breakpoints else "suggest",
     )
 
@@ -156,8 +167,9 @@ class BuildContexts:
     One request to the engine, and another one when whole messages have large payloads.
     """
 
-    def __init__(self, log: SessionLog, models: Mapping[str, int] | None = None) -> None:
+    def __init__(self, log: SessionLog, summaries: Summaries, models: Mapping[str, int] | None = None) -> None:
         self._log = log
+        self._summaries = summaries
         self._models = models
 
     def __call__(self, owner: Owner, session_id: str, body: BuildContext) -> WindowAnswer:
@@ -173,11 +185,16 @@ class BuildContexts:
         covered, summary = header.summary if request.summary is not None else None, request.summary
         covered_to = covered.last if covered is not None else 0
         commits = reading.back_to(covered_to)
-        messages = [
-            message
-            for message in located(self._log.commits, keys, commits)
-            if covered_to < message.event.position <= header.last
-        ]
+        messages = newest_within(
+            [
+                message
+                for message in located(self._log.commits, keys, commits)
+                if covered_to < message.event.position <= header.last
+            ],
+            max_messages=MAX_WINDOW_MESSAGES,
+            max_calls=MAX_CALLS,
+            loop_start=header.flow.loop.start,
+        )
         retained = self._retained_messages(keys, summary) if summary is not None else []
         sources = [Source(message.event, message.loop, message.time_ms) for message in [*retained, *messages]]
         unread = header.flow.messages - len(messages) - (covered.messages if covered is not None else 0)
@@ -215,7 +232,7 @@ class BuildContexts:
         model = body.model if body.model is not None else settings.model
         if header.summary is not None and request.policy.takes_summary:
             if summary is None:
-                summary = self._log.summaries.among(keys, header.summary, reading.caches.get(SUMMARY)).event
+                summary = self._summaries.cached_or_logged(keys, header.summary, reading.caches.get(SUMMARY)).event
             request = replace(request, summary=summary)
         return ContextRequest(request, budget, settings, model, cast("list[JsonObject] | None", body.tools))
 
@@ -253,17 +270,20 @@ class _WindowReading:
     def back_to(self, covered_to: int) -> list[Commit]:
         """Return the commits in view after position ``covered_to``, oldest first.
 
-        Reads at most `MAX_PAGES` pages, and one more for each rewind. Includes the open loop's first commit when it is older.
+        Reads at most `MAX_PAGES` pages, and one more for each rewind, and none after `MAX_WINDOW_MESSAGES` events. Includes the
+        open loop's first commit when it is older.
         """
-        log, header = self._log.commits, self.header
+        log, header, event_count = self._log.commits, self.header, 0
         pages, page_count, page_limit = list[list[Commit]](), 1, MAX_PAGES + len(header.view.closed)
         oldest_read = first_position(self._items[-1])
         for page in log.in_view(self._keys, header, first=covered_to + 1, read=self._items):
             pages.append(page)
             page_count += page[0].header.first < oldest_read
-            if page_count == page_limit:
+            event_count += sum(len(commit.lines) for commit in page)
+            if page_count == page_limit or event_count > MAX_WINDOW_MESSAGES:
                 break
-        commits = [commit for page in reversed(pages) for commit in page if commit.header.last > covered_to]
+        uncovered = [commit for page in reversed(pages) for commit in page if commit.header.last > covered_to]
+        commits = list(newest_commits(uncovered, events=MAX_WINDOW_MESSAGES))
         start = header.flow.loop.start
         if start and commits and commits[0].header.first > start:
             opening = log.containing(self._keys, start)

@@ -6,6 +6,7 @@ from typing import Literal, TypeAlias
 
 from pydantic import BaseModel, Field, SerializerFunctionWrapHandler, model_serializer
 
+from turnlog.core.limits import MAX_WINDOW_MESSAGES
 from turnlog.core.models import MAX_POSITION, Answer, At, Body, FormatName, GivenText, JsonObjectField
 from turnlog.core.prefix_breaks import BreakReason
 from turnlog.sessions.models import Model, OutputReserve, Tools
@@ -49,7 +50,7 @@ class _Build(BaseModel):
     summary: int | None = Field(description="Position of the summary that was current")
     tools: str | None = Field(max_length=64, description="SHA-256 of the call's own tools; null: the session's")
     include_current_loop: bool
-    settle: bool
+    answer_open_calls: bool
     breakpoints: Breakpoints = "suggest"
 
 
@@ -78,7 +79,9 @@ class WindowOptions(Body):
     tools: Tools | None = None
     output_reserve: OutputReserve | None = None
     include_current_loop: bool = True
-    settle: bool = Field(default=False, description="Answer open calls with a neutral text instead of leaving them out")
+    answer_open_calls: bool = Field(
+        default=False, description="Answer open calls with a neutral text instead of leaving them out"
+    )
     breakpoints: Breakpoints = Field(
         default="suggest",
         description="Prompt-cache breakpoints: named in the manifest, or applied to messages, system and tools too",
@@ -97,7 +100,7 @@ class BuildContext(WindowOptions):
 class BuildWindow(WindowOptions):
     """A request for a window over a list of messages. Nothing is stored."""
 
-    messages: list[JsonObjectField] = Field(max_length=20_000)
+    messages: list[JsonObjectField] = Field(max_length=MAX_WINDOW_MESSAGES)
     input_format: FormatName | None = Field(default=None, description="Recognised when left out")
     system: str | None = Field(default=None, max_length=1_000_000)
 

@@ -7,20 +7,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import cast
 
-from turnlog.core.calibration import Calibration
 from turnlog.core.errors import BudgetTooSmallError
 from turnlog.core.events import SettingsEvent
 from turnlog.core.json_values import JsonObject
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.session_settings import DEFAULT_OUTPUT_RESERVE, SessionSettings
-from turnlog.log.commits import Commit
+from turnlog.log.commit import Commit
 from turnlog.log.headers import Header
 from turnlog.log.keys import SessionKeys
+from turnlog.providers.token_rules import Calibration
 from turnlog.sessions.context_models import BudgetAnswer, WindowOptions
 from turnlog.sessions.session_log import SessionLog
 from turnlog.windows.budgets import Budget, budget_for
 from turnlog.windows.build import WindowRequest, upper_bound_of_json
-from turnlog.windows.epochs import EpochStart
+from turnlog.windows.epochs import NEVER_BROKEN, EpochStart
 from turnlog.windows.policy import policy_of, stored_policy
 from turnlog.windows.recall import with_recall
 from turnlog.windows.steps import Room
@@ -97,7 +97,7 @@ def request_of(
         tools_tokens=tools_tokens,
         tools_least=settings.tools_tokens if body.tools is None else None,
         include_current_loop=body.include_current_loop,
-        settle=body.settle,
+        answer_open_calls=body.answer_open_calls,
         apply_breakpoints=body.breakpoints == "apply",
     )
     return with_recall(request) if settings.recall == "always" else request, budget
@@ -128,8 +128,9 @@ class RequestHistory:
     context: ContextRequest
 
     def breaks(self) -> tuple[EpochStart, ...]:
-        """Return the last changes of settings, summary and token factor."""
-        return self._of_settings(), self._of_summary(), self._of_calibration()
+        """Return the last changes of settings, summary and token factor, and the last redaction."""
+        redacted = EpochStart(self.header.redacted, "redaction", "base") if self.header.redacted else NEVER_BROKEN
+        return self._of_settings(), self._of_summary(), self._of_calibration(), redacted
 
     def _of_summary(self) -> EpochStart:
         summary = self.header.summary if self.context.request.summary is not None else None

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 
+from turnlog.core.calls import Ref
 from turnlog.core.messages import Text, ToolResult
-from turnlog.core.refs import Ref
 from turnlog.windows.bounds import lower_bound_tokens, upper_bound_tokens
 from turnlog.windows.stubs import answers_in, result_entries, stub_overhead
 from turnlog.windows.view import Entry, Stub, Unit

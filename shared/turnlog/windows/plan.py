@@ -161,7 +161,7 @@ class WindowRequest:
     tools_tokens: int = 0
     tools_least: int | None = None
     include_current_loop: bool = True
-    settle: bool = False
+    answer_open_calls: bool = False
     apply_breakpoints: bool = False
     summary: SummaryEvent | None = None
 
@@ -181,7 +181,7 @@ class WindowPlan:
         view = assemble(
             [_priced(entry, request.format) for entry in entries],
             total=total,
-            settle=request.settle,
+            answer_open_calls=request.answer_open_calls,
             settlement_tokens=SETTLEMENT_TOKENS,
             unread=unread,
             has_system=request.system is not None,
@@ -312,12 +312,12 @@ def settled(entries: Sequence[Entry], request: WindowRequest, *, total: int, unr
             # A card lacks what sending may add to a message's tokens, so the plan is made again with the bodies.
             wanted = missing_bodies(fitted.view)
             if not wanted:
-                late = breaks_of_results(fitted.view, settle=request.settle)
+                late = breaks_of_results(fitted.view, answer_open_calls=request.answer_open_calls)
                 return Settled(plan, fitted.view, (*fitted.breaks, *late))
         plan = plan.with_entries(bring(wanted))
 
 
-def breaks_of_results(view: WindowDraft, *, settle: bool) -> Iterator[EpochStart]:
+def breaks_of_results(view: WindowDraft, *, answer_open_calls: bool) -> Iterator[EpochStart]:
     """Yield since when results of the view have replaced what an answer's window had for their calls.
 
     That was a neutral text, or an earlier result of the call, or nothing: a call whose result is awaited is not sent.
@@ -333,11 +333,13 @@ def breaks_of_results(view: WindowDraft, *, settle: bool) -> Iterator[EpochStart
         last = unit.said[-1].position
         settled_at = next((turn for turn, _ in turns if turn > last), None)
         for position in {answer.entry.position for answer in unit.answers if answer.entry is not None}:
-            is_replacing = settle or unit.is_folded or any(last < earlier < position for earlier in superseded)
+            is_replacing = (
+                answer_open_calls or unit.is_folded or any(last < earlier < position for earlier in superseded)
+            )
             sent_at = last if is_replacing else settled_at
             if sent_at is not None and any(sent_at < answer <= position for answer in answers):
                 yield EpochStart(position, "late_result", unit.position)
-        if settle or settled_at is None or settled_at not in answers or _is_complete(unit, settled_at):
+        if answer_open_calls or settled_at is None or settled_at not in answers or _is_complete(unit, settled_at):
             continue
         if unit.is_folded or any(other.position < settled_at for other in units[index + 1 :]):
             yield EpochStart(settled_at, "late_result", unit.position)
@@ -348,12 +350,12 @@ def _is_complete(unit: Unit, position: int) -> bool:
     return all(answer.entry is not None and answer.entry.position < position for answer in unit.answers)
 
 
-def sent_before(view: WindowDraft, position: int, *, settle: bool) -> int:
+def sent_before(view: WindowDraft, position: int, *, answer_open_calls: bool) -> int:
     """Return the position up to which an answer at ``position`` was made behind the same messages.
 
     That is the answer's own position, or that of a call whose results it did not wait for.
     """
-    if settle:
+    if answer_open_calls:
         return position
     units = [unit for loop in view.loops for unit in loop.units if unit.position < position]
     last_turn = max((turn for turn, _ in turns_of(view) if turn < position), default=0)

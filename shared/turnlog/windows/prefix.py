@@ -88,7 +88,7 @@ def prefix_of(made: Made, position: int | None, codec: Codec) -> tuple[Prefix, i
         return Prefix(0, None, "first"), 0
     breaks = [broken for broken in made.breaks if broken.position >= position]
     if not breaks:
-        position = sent_before(made.settled.view, position, settle=made.request.settle)
+        position = sent_before(made.settled.view, position, answer_open_calls=made.request.answer_open_calls)
         turns = sum(
             1 for _ in takewhile(lambda share: not isinstance(share.place, int) or share.place < position, made.shares)
         )

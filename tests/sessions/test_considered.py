@@ -1,0 +1,96 @@
+"""What a window, and an append with results, read of a long session is bounded: they cost no more after more writes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from turnlog import Turnlog
+from turnlog.client.model import Session
+from turnlog.providers import openai_chat
+from turnlog.sessions import append, context
+
+
+@pytest.fixture
+def session() -> Iterator[Session]:
+    with Turnlog.open("memory://") as log:
+        yield log.sessions.create("s")
+
+
+@pytest.fixture
+def parsed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """One entry for each message that is parsed."""
+    seen, parse = list[int](), openai_chat.OpenAIChatCodec.parse
+
+    def counted(self: openai_chat.OpenAIChatCodec, *arguments: object, **options: object) -> object:
+        seen.append(1)
+        return parse(self, *arguments, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(openai_chat.OpenAIChatCodec, "parse", counted)
+    return seen
+
+
+def talk(session: Session, count: int) -> None:
+    session.append(*({"role": ("user", "assistant")[n % 2], "content": f"m{n}"} for n in range(count)))
+
+
+def call_of(number: int) -> dict[str, object]:
+    function = {"name": "f", "arguments": "{}"}
+    return {"role": "assistant", "content": None, "tool_calls": [{"id": f"c{number}", "function": function}]}
+
+
+def test_a_window_considers_the_newest_messages_and_says_that_older_ones_are_unread(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(context, "MAX_WINDOW_MESSAGES", 30)
+    for _ in range(5):
+        talk(session, 20)
+    window = session.context(budget=1_000_000, policy="full")
+    assert [message["content"] for message in window.messages][-30:] == [f"m{n % 20}" for n in range(70, 100)]
+    assert [part.level for part in window.manifest.parts].count("unread") == 1
+    assert sum(part.level == "whole" and part.kind == "loop" for part in window.manifest.parts) == 15
+
+
+def test_a_window_parses_no_more_messages_after_more_appends(
+    session: Session, monkeypatch: pytest.MonkeyPatch, parsed: list[int]
+) -> None:
+    monkeypatch.setattr(context, "MAX_WINDOW_MESSAGES", 30)
+    counts = list[int]()
+    for _ in range(4):
+        for _ in range(3):
+            talk(session, 20)
+        parsed.clear()
+        session.context(budget=1_000_000)
+        counts.append(len(parsed))
+    assert len(set(counts)) == 1
+
+
+def test_a_window_considers_the_newest_calls_and_the_message_that_opens_their_loop(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(context, "MAX_CALLS", 10)
+    session.append({"role": "user", "content": "go"})
+    for start in range(0, 60, 20):
+        session.append(*map(call_of, range(start, start + 20)))
+    window = session.context(budget=1_000_000, policy="full", answer_open_calls=True)
+    calls = [call["id"] for message in window.messages for call in message.get("tool_calls") or ()]
+    assert calls == [f"c{n}" for n in range(50, 60)]
+    assert "go" in [message["content"] for message in window.messages]
+
+
+def test_an_append_of_a_result_parses_no_more_messages_after_more_calls(
+    session: Session, monkeypatch: pytest.MonkeyPatch, parsed: list[int]
+) -> None:
+    monkeypatch.setattr(append, "MAX_WINDOW_MESSAGES", 30)
+    session.append({"role": "user", "content": "go"})
+    counts, sent = list[int](), 0
+    for _ in range(4):
+        for _ in range(3):
+            session.append(*map(call_of, range(sent, sent + 20)))
+            sent += 20
+        parsed.clear()
+        answer = session.append({"role": "tool", "tool_call_id": f"c{sent - 5}", "content": "r"})
+        assert [warning.code for warning in answer.warnings] == ["result_out_of_order"]
+        counts.append(len(parsed))
+    assert max(counts) <= counts[0] + 1

@@ -1,4 +1,4 @@
-"""Which tests are asked about a module, the quickest and nearest first: `make mutants` runs these alone."""
+"""Which tests are asked about a module: `make mutants` runs these alone."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ RELATED = {
     "log/cards": (
         "log/test_stored_events snapshots/test_segments search/test_recall log/test_storage sessions/test_at"
     ),
-    "log/checked_items": "sessions/test_append sessions/test_fork privacy/test_redact",
+    "log/checked_items": "sessions/test_append sessions/test_fork privacy/test_redact log/test_faults_of_items log/test_damage",
     "log/commit_items": (
         "log/test_ranges_of_forks log/test_circles sessions/test_fork sessions/test_at "
         "sessions/test_rewind privacy/test_erase"
@@ -64,7 +64,7 @@ RELATED = {
     ),
     "log/parallel": "engines/test_tenancy snapshots/test_restore snapshots/test_segments",
     "log/payloads": "sessions/test_append sessions/test_fork privacy/test_redact memory/test_offload log/test_storage",
-    "log/purging": "sessions/test_append sessions/test_fork privacy/test_redact",
+    "log/purging": "privacy/test_erased_bytes privacy/test_erase privacy/test_redact",
     "log/read_lines": (
         "log/test_stored_events sessions/test_history sessions/test_append sessions/test_state "
         "summaries/test_summary_life log/test_storage"
@@ -77,7 +77,7 @@ RELATED = {
         "privacy/test_redact snapshots/test_snapshots jobs/test_jobs jobs/test_redrive snapshots/test_full_snapshots"
     ),
     "log/redacted_lines": "privacy/test_redact summaries/test_summary_life",
-    "log/request_keys": "sessions/test_append sessions/test_fork privacy/test_redact",
+    "log/request_keys": "log/test_request_keys sessions/test_append sessions/test_fork privacy/test_redact",
     "log/summary_cache": "summaries/test_compress summaries/test_rounds summaries/test_summary_life summaries/test_discard",
     "log/tombstones": (
         "snapshots/test_restore_own_id privacy/test_retention snapshots/test_restore_orders privacy/test_erase"
@@ -92,12 +92,17 @@ RELATED = {
     "memory/webhook": "memory/test_webhook",
     "privacy/erase_session": "snapshots/test_restore_own_id privacy/test_retention snapshots/test_full_snapshots",
     "privacy/erasure": "privacy/test_erase privacy/test_erase_user privacy/test_retention snapshots/test_restore_own_id",
+    "privacy/redact": "privacy/test_redact privacy/test_erased_bytes",
     "privacy/redacted_archives": "privacy/test_redact snapshots/test_full_snapshots",
     "privacy/redaction": "privacy/test_redact sessions/test_fork",
     "search/bedrock_embedder": "search/test_reranking",
     "search/fts5": "engines/test_memory_embedded memory/test_memories search/test_search",
     "search/index": "search/test_search snapshots/test_segments",
     "search/owner_sessions": "search/test_search_sessions",
+    "sessions/append": (
+        "sessions/test_append sessions/test_pending sessions/test_end sessions/test_learning sessions/test_reset "
+        "summaries/test_asking security/test_parsers"
+    ),
     "sessions/document_store": "sessions/test_documents",
     "sessions/session_log": (
         "sessions/test_fork privacy/test_erase privacy/test_redact sessions/test_update "
@@ -221,7 +226,24 @@ RELATED = {
 SCOPE = tuple(f"shared/turnlog/{name}.py" for name in RELATED)
 
 
+_ON_MOTO = (
+    "engines/aws_clients",
+    "engines/aws_errors",
+    "engines/aws_tenants",
+    "engines/dynamodb",
+    "engines/s3",
+    "engines/sqs",
+)
+
+
 def related(file: str) -> Sequence[str]:
-    """Return the test files of a module."""
+    """Return the test files of a module, those with its name first, then those of its folder."""
     name = file.removeprefix("shared/turnlog/").removesuffix(".py")
-    return [f"tests/{test}.py" for test in RELATED[name].split()]
+    folder, _, module = name.partition("/")
+    tests = sorted(RELATED[name].split(), key=lambda test: (f"test_{module}" not in test, not test.startswith(folder)))
+    return [f"tests/{test}.py" for test in tests]
+
+
+def needs_moto(file: str) -> bool:
+    """Whether a module only runs on AWS: the tests of the others are run on the embedded engine alone."""
+    return file.removeprefix("shared/turnlog/").removesuffix(".py") in _ON_MOTO

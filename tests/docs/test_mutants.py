@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ast
+from pathlib import Path
 
 from tests.conftest import ROOT
-from tools.mutants import Outcome, chosen, page
+from tools.mutants import Outcome, Results, chosen, page
 from tools.mutation import mutants_of
 from tools.related_tests import SCOPE, related
 
@@ -60,6 +61,31 @@ def test_every_module_has_tests() -> None:
     assert len(files) > 90
     for file in files:
         assert related(file) and all((ROOT / test).is_file() for test in related(file)), file
+
+
+def test_the_tests_of_a_modules_name_come_first_then_those_of_its_folder() -> None:
+    assert related("shared/turnlog/windows/prefix.py")[0] == "tests/windows/test_prefix.py"
+    for file in (path.relative_to(ROOT).as_posix() for pattern in SCOPE for path in ROOT.glob(pattern)):
+        _, _, folder, module = Path(file).with_suffix("").parts
+        ranks = [(f"test_{module}" not in test, test.split("/")[1] != folder) for test in related(file)]
+        assert ranks == sorted(ranks), file
+
+
+def test_a_stopped_run_goes_on_and_only_survivors_are_run_again(tmp_path: Path) -> None:
+    killed, survivor, untried = chosen(7, 3)
+    first = Results(tmp_path / "results.jsonl")
+    first.add(Outcome(killed, "tests/x.py::test_y"))
+    first.add(Outcome(survivor, ""))
+    again = Results(tmp_path / "results.jsonl")
+    assert [again.get(one) for one in (killed, survivor, untried)] == [
+        Outcome(killed, "tests/x.py::test_y"),
+        Outcome(survivor, ""),
+        None,
+    ]
+    again.forget_survivors()
+    assert again.get(killed) is not None and again.get(survivor) is None
+    again.add(Outcome(survivor, "hung"))
+    assert Results(tmp_path / "results.jsonl").get(survivor) == Outcome(survivor, "hung")
 
 
 def test_the_page_counts_what_is_killed_of_what_is_not_equivalent() -> None:

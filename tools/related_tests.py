@@ -181,7 +181,7 @@ RELATED = {
         "properties/test_window_laws windows/test_own_steps properties/test_policies"
     ),
     "windows/policy": (
-        "windows/test_options windows/test_windows windows/test_windows_policies windows/test_classic "
+        "windows/test_options core/test_frozen windows/test_windows windows/test_windows_policies windows/test_classic "
         "windows/test_prefix properties/test_window_laws windows/test_own_steps"
     ),
     "windows/prefix": (
